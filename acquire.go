@@ -9,61 +9,60 @@ import (
 	"time"
 )
 
-// AcquireOptions are what one call asks for. The zero value, and nil, mean a
-// mutex that is waited for as the Client's Options say.
+// AcquireOptions are what one call asks for. The zero value and nil mean a mutex, and the
+// defaults of the Client's Options.
 type AcquireOptions struct {
-	// TTL of the lease. Default: the client's.
+	// TTL of the lease. At least MinTTL. Default: the client's.
 	TTL time.Duration
 
 	// NoWait returns ErrHeld at once instead of waiting.
 	NoWait bool
-	// Wait is how long to wait before giving up with ErrHeld. Default: the
-	// client's.
+	// Wait is how long to wait before giving up with ErrHeld. Default: the client's.
 	Wait time.Duration
 
-	// Permits is how many permits the key has, and Weight how many of them the lease
-	// takes. A caller with another number of permits than the holders waits in its turn
-	// until they have gone; then its number holds. Default of both: 1, a mutex.
+	// Permits is how many permits the key has. Weight is how many of them the lease takes.
+	// If the holders have another number of permits, the caller waits until they have
+	// ended. Default of both: 1, a mutex.
 	Permits, Weight int
 
-	// Fingerprint of what is asked under the key; see Claim.
+	// Fingerprint of what is asked under the key; see Claim. Default: none.
 	Fingerprint Fingerprint
-	// MaxAge accepts a record up to that age as the answer: Acquire then
-	// returns a *DoneError with it. Default: no record does.
+	// MaxAge accepts a record up to that age as the answer: Acquire then returns a
+	// *DoneError with it. Default: no record is accepted.
 	MaxAge time.Duration
-	// AtMostOnce refuses to run again when a holder ended without an outcome:
-	// Acquire then returns an *UnknownError until an operator resolves it.
+	// AtMostOnce refuses to run again after a holder ended without an outcome: Acquire then
+	// returns an *UnknownError until an operator resolves it.
 	AtMostOnce bool
 
 	// Hold is for Reserve, Prolong and Redeem: how long the place may keep other callers
-	// from a free key while no caller redeems it. It counts from when the first of them
-	// could have had the key but for a reserved place. Default: until the place runs
-	// out; with Redeem, what it was before.
+	// from a free key while no caller redeems it. It counts from the moment when the first
+	// of them could have had the key without the reserved place. Default: until the place
+	// expires; with Redeem, what it was before.
 	Hold time.Duration
 
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
 
-	// Detach lets the lease's context outlive ctx, of which only the values are
-	// kept: ctx then bounds the wait and nothing else.
+	// Detach lets the lease's context outlive ctx. The lease's context then has only the
+	// values of ctx, and ctx bounds only the wait.
 	Detach bool
 
-	// Margin is how long the lease's context ends before another caller could have the
-	// key, for holders that take a while to stop. At most half of the TTL.
-	// Default: a fiftieth of the TTL, and never less.
+	// Margin is how long the lease's context ends before another caller can get the key,
+	// for holders that take a while to stop. At most half of the TTL. Default, and at
+	// least: a fiftieth of the TTL.
 	Margin time.Duration
 }
 
-// Acquire takes the key, waiting for its turn in the order of arrival. The
-// lease's context derives from ctx (but see Detach). The caller must settle the lease
-// (Release, Complete or Abandon); until then it is renewed.
+// Acquire takes the key. Callers get it in the order in which they arrive. The lease's
+// context derives from ctx (but see Detach). The lease is renewed until the caller settles
+// it with Release, Complete, Abandon or Undo.
 //
-// It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes from
-// leases on the same key that leave no room, which would be waited for in vain),
-// ErrDone (a record answers), ErrMismatch, ErrUnknown, ErrFull, ErrBusy, ErrClosed,
-// ErrStore, or the cause with which ctx ended. In all these cases the key is not held,
-// the place in the queue is given up, and a claim whose outcome could not be
-// learned is undone in the background.
+// Acquire returns ErrHeld with NoWait and when Wait is over. It returns ErrHeld at once
+// when ctx comes from leases on the same key that leave no room, because that wait would
+// never end. It returns ErrDone when a record answers, and otherwise ErrMismatch,
+// ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore, or the cause with which ctx ended. In
+// all these cases the caller neither holds the key nor has a place in its queue, and a
+// claim whose outcome is unknown is undone in the background.
 func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
 	claim, err := c.newClaim(key, o)
 	if err != nil {
@@ -75,11 +74,11 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	} else if claim.waitsForItself(ctx) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
-	b := bid{Claim: claim}
+	r := request{Claim: claim}
 	if o != nil {
-		b.margin, b.detach = o.Margin, o.Detach
+		r.margin, r.detach = o.Margin, o.Detach
 	}
-	return c.acquire(ctx, b, wait)
+	return c.acquire(ctx, r, wait)
 }
 
 // How long a caller waits: not at all, or for as long as its context allows.
@@ -88,7 +87,6 @@ const (
 	anyWait time.Duration = math.MaxInt64
 )
 
-// waitOf returns how long the caller wants to wait.
 func (c *Client) waitOf(o *AcquireOptions) time.Duration {
 	switch {
 	case o == nil:
@@ -99,23 +97,10 @@ func (c *Client) waitOf(o *AcquireOptions) time.Duration {
 	return cmp.Or(o.Wait, c.options.Wait, anyWait)
 }
 
-// A bid is a claim and what becomes of it when it is given up.
-type bid struct {
-	Claim
-	// margin and detach are those of AcquireOptions.
-	margin time.Duration
-	detach bool
-	// start is when it was made, for the observer, and queued that its turn is waited for.
-	start  time.Time
-	queued bool
-	// leave says that there is nothing to give back: the place was there before.
-	leave bool
-}
-
 // newClaim validates what the caller asks for.
 func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 	claim := Claim{
-		Key:     Key{Namespace: c.options.Namespace, Name: name},
+		Key:     c.Key(name),
 		Token:   NewToken(),
 		Mode:    Queue,
 		TTL:     c.options.TTL,
@@ -158,130 +143,28 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 	return claim, nil
 }
 
-// acquire asks once and, unless the caller will not wait, waits for its turn.
-func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease *Lease, err error) {
+// acquire asks once and, unless the caller does not wait, waits for its turn.
+func (c *Client) acquire(ctx context.Context, r request, wait time.Duration) (lease *Lease, err error) {
 	c.enter()
 	defer c.leave()
 	if c.options.Observe != nil {
-		b.start = time.Now()
+		r.start = time.Now()
 	}
-	a, sent, err := c.ask(ctx, b, wait)
+	a, sent, err := c.ask(ctx, r, wait)
 	switch {
 	case err != nil:
 	case a.State == Granted:
-		lease, err = c.grant(ctx, b, a, sent)
+		lease, err = c.grant(ctx, r, a, sent)
 	case a.State == Held && a.Queued && wait != noWait:
-		b.queued = true
-		lease, err = c.await(ctx, b, a, sent, wait)
+		r.queued = true
+		lease, err = c.await(ctx, r, a, sent, wait)
 	default:
-		err = refusal(b.Claim, a)
+		err = refusal(r.Claim, a)
 	}
 	if err != nil {
-		c.refused(ctx, &b, err)
+		c.refused(ctx, &r, err)
 		return nil, err
 	}
 	c.acquired(lease)
 	return lease, nil
-}
-
-// grant makes a lease of a granted claim.
-func (c *Client) grant(ctx context.Context, b bid, a Answer, sent time.Time) (*Lease, error) {
-	if b.detach {
-		ctx = context.WithoutCancel(ctx)
-	}
-	return c.keep(newLease(ctx, c, b, a, sent), b)
-}
-
-// keep starts to look after a new lease.
-func (c *Client) keep(lease *Lease, b bid) (*Lease, error) {
-	if lease.overdue() {
-		lease.end(ErrLost)
-		c.undoer.undo(b.Claim)
-		return nil, &StoreError{Op: "claim", Err: errors.New("the answer took longer than the lease lasts")}
-	}
-	if !c.renewer.add(lease) {
-		lease.end(ErrClosed)
-		c.undoer.undo(b.Claim)
-		return nil, ErrClosed
-	}
-	return lease, nil
-}
-
-// ask sends one claim and answers with what the store said and when it was sent. A claim
-// that failed is sent again, which is safe because claims are idempotent; one that found
-// the store busy with the key, for as long as the caller would wait for it. On any error
-// the bid is given up.
-func (c *Client) ask(ctx context.Context, b bid, wait time.Duration) (a Answer, sent time.Time, err error) {
-	if c.closed.Load() {
-		return a, sent, ErrClosed
-	}
-	if ctx.Err() != nil {
-		return a, sent, context.Cause(ctx)
-	}
-	var r retry
-	unknown := false
-	for {
-		a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
-		if err == nil && a.Err == nil {
-			return a, sent, nil
-		}
-		if err == errGaveUp || err == nil && !errors.Is(a.Err, ErrBusy) {
-			break
-		}
-		patience := askPatience
-		if err == nil {
-			patience = wait
-		}
-		unknown = unknown || err != nil
-		if r.began.IsZero() {
-			r.began = sent
-		}
-		if !c.again(ctx, &r, patience) {
-			break
-		}
-	}
-	if unknown {
-		c.undo(b)
-	}
-	switch {
-	case c.closed.Load():
-		err = ErrClosed
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case err != nil:
-		err = &StoreError{Op: "claim", Err: err}
-	default:
-		err = a.Err
-	}
-	return a, sent, err
-}
-
-// orphan returns what is to be done with the answer when nobody waits for it.
-func (c *Client) orphan(b bid) func(Claim, Answer, error) {
-	if b.Mode == Look || b.leave {
-		return nil
-	}
-	return c.orphaned
-}
-
-// undo gives a bid up whose outcome is not known.
-func (c *Client) undo(b bid) {
-	if b.Mode != Look && !b.leave {
-		c.undoer.undo(b.Claim)
-	}
-}
-
-// refusal turns an answer that is not a grant into the error that callers see.
-func refusal(claim Claim, a Answer) error {
-	switch a.State {
-	case Held:
-		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead}
-	case Done:
-		return &DoneError{Key: claim.Key, Record: a.Record}
-	case Mismatch:
-		return ErrMismatch
-	case Unknown:
-		return &UnknownError{Key: claim.Key, ID: a.ID}
-	}
-	return &StoreError{Op: "claim", Err: fmt.Errorf("the store answered with state %d", a.State)}
 }

@@ -16,23 +16,23 @@ const defaultBatch = 512
 // errGaveUp: the caller stopped waiting for the answer.
 var errGaveUp = errors.New("dibs: gave up waiting for the store's answer")
 
-// A batcher turns single calls into calls on slices without delaying any: a
-// call that finds no batch under way leaves at once, and the calls that arrive
-// while one is under way form the next.
+// A batcher turns single calls into calls on slices without delaying any. If no batch is
+// under way, a call leaves at once. Calls that arrive while one is under way form the next.
 type batcher[Q, A any] struct {
-	call     func(context.Context, []Q, []A) error
+	ctx      context.Context
+	send     func(context.Context, []Q, []A) error
 	timeout  time.Duration
 	direct   bool
 	instant  bool
 	size     int
 	parallel int
 	singles  sync.Pool // of *single[Q, A]
-	tickets  sync.Pool // of *ticket[Q, A], with nothing in them
+	calls    sync.Pool // of *call[Q, A], with nothing in them
 
 	mu      sync.Mutex
-	queue   []*ticket[Q, A]
+	queue   []*call[Q, A]
 	running int
-	rest    chan struct{} // closed when nothing runs any more; nil when nobody waits
+	rest    chan struct{} // closed when running is 0; nil unless a caller of idle waits
 }
 
 // A single is the storage of a direct call.
@@ -41,22 +41,23 @@ type single[Q, A any] struct {
 	a [1]A
 }
 
-// A ticket is one call on its way through a batch.
-type ticket[Q, A any] struct {
+// A call is one element on its way through a batch.
+type call[Q, A any] struct {
 	q    Q
 	a    A
 	sent time.Time
 	err  error
 	done chan struct{} // has an element when it is answered
 
-	// Set under the batcher's lock when nobody waits for the ticket any more;
-	// called with what became of it.
-	orphaned func(q Q, a A, err error)
+	// late gets the answer if the caller has stopped waiting. Under the batcher's lock.
+	late func(q Q, a A, err error)
 }
 
-func newBatcher[Q, A any](b Batching, timeout time.Duration, call func(context.Context, []Q, []A) error) *batcher[Q, A] {
+// newBatcher returns a batcher whose batches run under ctx, each for at most the timeout.
+func newBatcher[Q, A any](ctx context.Context, b Batching, timeout time.Duration, send func(context.Context, []Q, []A) error) *batcher[Q, A] {
 	return &batcher[Q, A]{
-		call:     call,
+		ctx:      ctx,
+		send:     send,
 		timeout:  timeout,
 		direct:   b.Direct,
 		instant:  b.Immediate,
@@ -65,77 +66,61 @@ func newBatcher[Q, A any](b Batching, timeout time.Duration, call func(context.C
 	}
 }
 
-// do sends q and returns its answer and the moment just before it was sent.
-// When ctx or stop ends first, it returns errGaveUp; a q that was not sent by
-// then never is, and for one that was, orphaned is called with its answer.
-func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orphaned func(Q, A, error)) (A, time.Time, error) {
+// do sends q and returns its answer and the moment just before it was sent. If ctx or stop
+// ends first, do returns errGaveUp. A q that was not sent by then never is. If it was
+// sent, late gets its answer.
+func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, late func(Q, A, error)) (A, time.Time, error) {
 	if b.direct {
 		return b.alone(ctx, q)
 	}
-	t := b.ticket(q)
+	c, _ := b.calls.Get().(*call[Q, A])
+	if c == nil {
+		c = &call[Q, A]{done: make(chan struct{}, 1)}
+	}
+	c.q = q
 	b.mu.Lock()
-	b.queue = append(b.queue, t)
+	b.queue = append(b.queue, c)
 	if b.running < b.parallel {
 		b.running++
 		go b.run()
 	}
 	b.mu.Unlock()
-	return b.await(ctx, stop, t, orphaned)
-}
-
-// unqueue takes back what was not sent yet, and reports whether it could. The caller
-// has the lock.
-func (b *batcher[Q, A]) unqueue(t *ticket[Q, A]) bool {
-	i := slices.Index(b.queue, t)
-	if i < 0 {
-		return false
-	}
-	b.queue = slices.Delete(b.queue, i, i+1)
-	return true
-}
-
-// await returns a ticket's answer, as do does.
-func (b *batcher[Q, A]) await(ctx context.Context, stop <-chan struct{}, t *ticket[Q, A], orphaned func(Q, A, error)) (A, time.Time, error) {
 	select {
-	case <-t.done:
-		return b.answer(t)
+	case <-c.done:
+		return b.answer(c)
 	case <-ctx.Done():
 	case <-stop:
 	}
+	return b.leave(c, late)
+}
+
+// leave takes a call back whose caller does not wait any more.
+func (b *batcher[Q, A]) leave(c *call[Q, A], late func(Q, A, error)) (A, time.Time, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unqueue(t) {
-		return t.a, t.sent, errGaveUp
+	if i := slices.Index(b.queue, c); i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
+		return c.a, c.sent, errGaveUp
 	}
 	select {
-	case <-t.done: // it was answered after all
-		return b.answer(t)
+	case <-c.done: // it was answered after all
+		return b.answer(c)
 	default:
-		t.orphaned = orphaned
-		return t.a, t.sent, errGaveUp
+		c.late = late
+		return c.a, c.sent, errGaveUp
 	}
 }
 
-// ticket returns a ticket for q.
-func (b *batcher[Q, A]) ticket(q Q) *ticket[Q, A] {
-	t, _ := b.tickets.Get().(*ticket[Q, A])
-	if t == nil {
-		t = &ticket[Q, A]{done: make(chan struct{}, 1)}
-	}
-	t.q = q
-	return t
-}
-
-// answer returns what an answered ticket got. Nobody else knows it any more.
-func (b *batcher[Q, A]) answer(t *ticket[Q, A]) (A, time.Time, error) {
-	a, sent, err := t.a, t.sent, t.err
-	*t = ticket[Q, A]{done: t.done}
-	b.tickets.Put(t)
+// answer returns the answer of a call that only its caller knows any more.
+func (b *batcher[Q, A]) answer(c *call[Q, A]) (A, time.Time, error) {
+	a, sent, err := c.a, c.sent, c.err
+	*c = call[Q, A]{done: c.done}
+	b.calls.Put(c)
 	return a, sent, err
 }
 
-// idle returns a channel that is closed when no batch is under way, and nothing
-// of one is left to be told.
+// idle returns a channel that is closed when no batch is under way and every late answer
+// was passed on.
 func (b *batcher[Q, A]) idle() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,11 +128,15 @@ func (b *batcher[Q, A]) idle() <-chan struct{} {
 		b.rest = make(chan struct{})
 	}
 	rest := b.rest
-	if b.running == 0 {
-		close(rest)
+	b.closeIfIdle()
+	return rest
+}
+
+func (b *batcher[Q, A]) closeIfIdle() {
+	if b.running == 0 && b.rest != nil {
+		close(b.rest)
 		b.rest = nil
 	}
-	return rest
 }
 
 // alone calls the store on the caller's own goroutine.
@@ -163,7 +152,7 @@ func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, er
 		defer cancel()
 	}
 	sent = time.Now()
-	err = b.call(ctx, s.q[:], s.a[:])
+	err = b.send(ctx, s.q[:], s.a[:])
 	a = s.a[0]
 	*s = single[Q, A]{}
 	b.singles.Put(s)
@@ -174,53 +163,50 @@ func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, er
 func (b *batcher[Q, A]) run() {
 	var qs []Q
 	var as []A
-	var tickets, orphans []*ticket[Q, A]
+	var calls, late []*call[Q, A]
 	for {
-		// Those who can run now, such as those who were just answered, ask first:
-		// what they send comes along. With nobody there it takes no time.
+		// Callers that can run now, because they were just answered, ask first: their
+		// next calls join this batch.
 		runtime.Gosched()
 		b.mu.Lock()
 		if len(b.queue) == 0 {
 			b.running--
-			if b.running == 0 && b.rest != nil {
-				close(b.rest)
-				b.rest = nil
-			}
+			b.closeIfIdle()
 			b.mu.Unlock()
 			return
 		}
 		n := min(len(b.queue), b.size)
-		tickets = append(tickets[:0], b.queue[:n]...)
+		calls = append(calls[:0], b.queue[:n]...)
 		b.queue = slices.Delete(b.queue, 0, n)
 		b.mu.Unlock()
 
 		qs = qs[:0]
-		for _, t := range tickets {
-			qs = append(qs, t.q)
+		for _, c := range calls {
+			qs = append(qs, c.q)
 		}
 		as = slices.Grow(as[:0], n)[:n]
 		clear(as)
 		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
-		err := b.call(ctx, qs, as)
+		ctx, cancel := context.WithTimeout(b.ctx, b.timeout)
+		err := b.send(ctx, qs, as)
 		cancel()
 
 		b.mu.Lock()
-		for i, t := range tickets {
-			t.a, t.sent, t.err = as[i], sent, err
-			if t.orphaned != nil {
-				orphans = append(orphans, t)
+		for i, c := range calls {
+			c.a, c.sent, c.err = as[i], sent, err
+			if c.late != nil {
+				late = append(late, c)
 			} else {
-				t.done <- struct{}{} // and it is another's
+				c.done <- struct{}{} // from now on it belongs to its caller
 			}
 		}
 		b.mu.Unlock()
-		for _, t := range orphans {
-			t.orphaned(t.q, t.a, t.err)
+		for _, c := range late {
+			c.late(c.q, c.a, c.err)
 		}
-		clear(qs) // do not keep what the batch pointed to
-		clear(tickets)
-		clear(orphans)
-		orphans = orphans[:0]
+		clear(qs) // so that the batch's data can be freed
+		clear(calls)
+		clear(late)
+		late = late[:0]
 	}
 }

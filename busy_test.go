@@ -65,7 +65,7 @@ func (s *crowded) Settle(ctx context.Context, settlements []dibs.Settlement, err
 	return nil
 }
 
-func TestWhoWaitsOutlastsABusyStore(t *testing.T) {
+func TestWaiterOutlastsABusyStore(t *testing.T) {
 	for name, c := range map[string]struct {
 		busy time.Duration
 		o    *dibs.AcquireOptions
@@ -109,7 +109,7 @@ func TestTheCallersEndIsNotTheStores(t *testing.T) {
 		s := &crowded{Store: newStore(t), queues: true}
 		client := newClient(t, s, nil)
 		s.busyFor(time.Minute)
-		gone := fmt.Errorf("gone, as another call failed: %w", dibs.ErrBusy)
+		busy := fmt.Errorf("rolled back, because another call failed: %w", dibs.ErrBusy)
 		for what, call := range map[string]func(context.Context) error{
 			"Acquire": func(ctx context.Context) error {
 				_, err := client.Acquire(ctx, "k", &dibs.AcquireOptions{NoWait: true})
@@ -129,8 +129,8 @@ func TestTheCallersEndIsNotTheStores(t *testing.T) {
 			},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(gone) })
-			if err := call(ctx); !errors.Is(err, gone) {
+			time.AfterFunc(time.Second, func() { cancel(busy) })
+			if err := call(ctx); !errors.Is(err, busy) {
 				t.Errorf("%s returned %v", what, err)
 			}
 		}
@@ -161,7 +161,7 @@ func TestAPlaceOutlastsABusyStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-granted; err != nil {
-			t.Errorf("who waited got %v", err)
+			t.Errorf("the waiter got %v", err)
 		}
 	})
 }
@@ -222,7 +222,7 @@ func TestSettlementsOutlastABusyStore(t *testing.T) {
 }
 
 // So is it when a place is given up.
-func TestGiveUpOutlastsABusyStore(t *testing.T) {
+func TestCancelPlaceOutlastsABusyStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &crowded{Store: newStore(t)}
 		client := newClient(t, s, nil)
@@ -240,8 +240,8 @@ func TestGiveUpOutlastsABusyStore(t *testing.T) {
 	})
 }
 
-// lockedKey is a store in which somebody keeps the key "stuck" locked: what settles it waits for
-// two seconds, with all that is settled by the same call.
+// lockedKey is a store in which another program keeps the key "stuck" locked: a call that settles it waits for
+// two seconds.
 type lockedKey struct{ *memstore.Store }
 
 // Batching hides that of memstore.
@@ -263,9 +263,9 @@ func (s lockedKey) Settle(ctx context.Context, settlements []dibs.Settlement, er
 	return nil
 }
 
-// Who gives up in front of another key need not wait for what is undone at one that the
-// store is busy with, nor the keys that are released together for one of them.
-func TestABusyKeyIsInNobodysWay(t *testing.T) {
+// A caller that gives up at another key does not wait for the undo of a key that the
+// store is busy with, and keys that are released together do not wait for one of them.
+func TestBusyKeyDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := lockedKey{newStore(t)}
 		client, other := newClient(t, s, nil), newClient(t, s.Store, nil)
@@ -309,12 +309,12 @@ func TestABusyKeyIsInNobodysWay(t *testing.T) {
 		if err := held.Release(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(20 * time.Second) // until nobody tries to release the key any more
+		time.Sleep(20 * time.Second) // until the client stops to release the key
 	})
 }
 
 // What fn returned is kept although the store is busy with the key for a while, and
-// nobody runs it again.
+// no caller runs it again.
 func TestOnceOutlastsABusyStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &crowded{Store: newStore(t)}

@@ -26,7 +26,7 @@ func TestClose(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
-				t.Errorf("who waited got %v", err)
+				t.Errorf("the waiter got %v", err)
 			}
 		})
 		wg.Go(func() { // the holder stops when told, after a while
@@ -97,7 +97,7 @@ func TestCloseTellsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestCloseGivesUpPlaces: whoever waited has left the queue when Close returns.
+// TestCloseGivesUpPlaces: every waiter has left the queue when Close returns.
 func TestCloseGivesUpPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
@@ -113,7 +113,7 @@ func TestCloseGivesUpPlaces(t *testing.T) {
 		for range 10 {
 			wg.Go(func() {
 				if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
-					t.Errorf("who waited got %v", err)
+					t.Errorf("the waiter got %v", err)
 				}
 			})
 		}
@@ -177,11 +177,13 @@ func TestCloseUndoesClaimsUnderWay(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForSettlementsUnderWay: also those whose callers have gone away. The
+// TestCloseWaitsForSettlementsUnderWay: also if their callers do not wait any more. The
 // store may be closed afterwards. (Found by proof/sim.)
 func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *dibs.Client, dibs.Place, *dibs.Lease) error{
-		"give up": func(ctx context.Context, c *dibs.Client, p dibs.Place, _ *dibs.Lease) error { return c.CancelPlace(ctx, p) },
+		"give up": func(ctx context.Context, c *dibs.Client, p dibs.Place, _ *dibs.Lease) error {
+			return c.CancelPlace(ctx, p)
+		},
 		"abandon": func(ctx context.Context, _ *dibs.Client, _ dibs.Place, l *dibs.Lease) error { return l.Abandon(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,7 +218,7 @@ func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 				defer cancel()
 				if err := end(ctx, c, place, lease); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("who went away got %v", err)
+					t.Errorf("the caller got %v", err)
 				}
 				<-lease.Context().Done()
 				if err := c.Close(); err != nil {
@@ -266,6 +268,55 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 		}
 		if d := time.Since(start); d != 5*time.Second {
 			t.Errorf("Close took %v", d)
+		}
+	})
+}
+
+func TestUndoEndsWithTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, err := dibs.New(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(string) error { return errCut }, nil)
+		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		if err := c.Close(); err == nil {
+			t.Error("Close said nothing of what it could not undo")
+		}
+		_, _, before := s.counts()
+		time.Sleep(time.Hour)
+		if _, _, after := s.counts(); after != before {
+			t.Errorf("%d settlements were tried after Close", after-before)
+		}
+	})
+}
+
+// TestCloseCountsWhatIsBeingUndone: that the store has been asked does not mean
+// that it has answered.
+func TestCloseCountsWhatIsBeingUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(newStore(t))
+		c, err := dibs.New(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(func(verb string) error {
+			time.Sleep(6 * time.Second)
+			return errors.New("the store is away")
+		}, nil)
+		if err := lease.Release(); !errors.Is(err, dibs.ErrStore) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "1 claims") {
+			t.Errorf("Close returned %v", err)
 		}
 	})
 }

@@ -6,54 +6,52 @@ import (
 	"time"
 )
 
-// Answers. They say that the store was asked and what it said. The text of an
-// error names a key by its digest, because errors end up in logs; the typed
-// error has the key itself.
+// Answers of the store. The text of an error names a key by its digest, because errors end
+// up in logs. The typed error has the key itself.
 var (
-	// ErrHeld: another caller holds the key, or comes before this one. The
-	// error is a *HeldError.
+	// ErrHeld: another caller holds the key or comes before this one. The error is a
+	// *HeldError.
 	ErrHeld = errors.New("dibs: the key is held")
 	// ErrDone: a record answers the claim. The error is a *DoneError.
 	ErrDone = errors.New("dibs: the key is done")
 	// ErrMismatch: the key is in use, or was used, for something else.
 	ErrMismatch = errors.New("dibs: the key was used with another fingerprint")
-	// ErrUnknown: an earlier attempt, made with AtMostOnce, ended without an
-	// outcome, and an operator has to resolve it. The error is an *UnknownError.
+	// ErrUnknown: an earlier attempt with AtMostOnce ended without an outcome, and an
+	// operator must resolve it. The error is an *UnknownError.
 	ErrUnknown = errors.New("dibs: the outcome of an earlier attempt is unknown")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
 	ErrFull = errors.New("dibs: the store is full")
-	// ErrTooLarge: the store will never take that, because it is too large; asking again
-	// does not help. It is an ErrFull. Nothing was done.
+	// ErrTooLarge: the store refuses data of that size, so asking again does not help. It
+	// is also an ErrFull. Nothing was done.
 	ErrTooLarge = fmt.Errorf("%w: that is too large for it", ErrFull)
-	// ErrBusy: the store gave up because too many calls were at the key at once, or
-	// because another program had the key's data locked for too long. Nothing was done,
-	// and asking again may help. A caller that waits for the key goes on waiting.
+	// ErrBusy: the store gave up, because too many calls used the key at once, or another
+	// program had locked the key's data for too long. Nothing was done, and asking again
+	// may help. A caller that waits for the key goes on waiting.
 	ErrBusy = errors.New("dibs: the store is busy with the key")
 )
 
-// The life of a lease and of a client.
+// The ends of a lease and of a client.
 var (
-	// ErrLost: the lease ran out or was taken away. It is the cause with which
-	// the lease's context ends.
+	// ErrLost: the lease expired or was taken away. It is the cause with which the lease's
+	// context ends.
 	ErrLost = errors.New("dibs: the lease is lost")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("dibs: the client is closed")
 )
 
-// ErrStore says that the store could not be asked, or its answer did not arrive. What
-// was asked for may or may not have happened; what needed undoing is undone in
-// the background. The error is a *StoreError.
+// ErrStore: the store could not be asked, or its answer did not arrive. The call may or may
+// not have happened. A claim is then undone in the background. The error is a *StoreError.
 var ErrStore = errors.New("dibs: the store did not answer")
 
 // HeldError is the ErrHeld that a caller gets.
 type HeldError struct {
 	Key Key
-	// Left is the time until the first lease of the key ends unless it is renewed; 0 when
-	// no lease stands, and a place in the queue is what keeps the caller from the key.
+	// Left is the time until the first lease of the key expires unless it is renewed. 0: the
+	// key has no lease, and a place in the queue keeps the caller from the key.
 	Left time.Duration
 	// Ahead is how many places at most come before the caller's; 0 when it is next.
 	Ahead int
-	// Waited is how long the caller waited before it gave up; 0 when it did not.
+	// Waited is how long the caller waited before it gave up; 0 if it did not wait.
 	Waited time.Duration
 }
 
@@ -71,7 +69,7 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// DoneError is the ErrDone that a caller gets: the answer is there already.
+// DoneError is the ErrDone that a caller gets, with the record that answers.
 type DoneError struct {
 	Key    Key
 	Record Record
@@ -93,7 +91,7 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string {
 	return "dibs: the outcome of the attempt " + e.ID + " on the key " + e.Key.Digest() +
-		" is unknown; it has to be settled by hand"
+		" is unknown; an operator must resolve it"
 }
 
 // Is makes errors.Is(err, ErrUnknown) true.
@@ -113,7 +111,7 @@ func (e *StoreError) Is(target error) bool { return target == ErrStore }
 // Unwrap returns what the store or the context said.
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// round prints a duration as people read it.
+// round prints a duration for people.
 func round(d time.Duration) string {
 	switch {
 	case d > 10*time.Second:

@@ -49,6 +49,22 @@ func ExampleClient_Do() {
 	// Output: 105
 }
 
+func ExampleClient_Lead() {
+	client := exampleClient()
+	defer client.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	err := client.Lead(ctx, "scheduler", nil, func(ctx context.Context) error {
+		fmt.Println("leads")
+		stop() // the service is told to stop
+		<-ctx.Done()
+		return nil // the next candidate leads at once
+	})
+	fmt.Println(err)
+	// Output:
+	// leads
+	// <nil>
+}
+
 func ExampleClient_TryDo() {
 	client := exampleClient()
 	defer client.Close()
@@ -95,7 +111,7 @@ func ExampleAcquireOptions_permits() {
 	// after a release: <nil>
 }
 
-// What fn returned is remembered, and everybody gets it.
+// What fn returned is remembered, and all callers get it.
 func ExampleOnce() {
 	client := exampleClient()
 	defer client.Close()
@@ -231,7 +247,7 @@ func ExampleClient_Reserve() {
 }
 
 // ledger is a resource that is guarded by the fence: it takes a write only from
-// the newest holder that it has heard of.
+// the newest holder that it knows.
 type ledger struct {
 	fence uint64
 	lines []string
@@ -279,7 +295,7 @@ func ExampleLease_Fence() {
 
 	// The old one wakes, and goes on without looking.
 	fmt.Println("the old holder:", l.write(old.Fence(), "3"))
-	fmt.Println("and is told:", old.Release())
+	fmt.Println("and gets:", old.Release())
 	fmt.Println(l.lines)
 	if err := next.Release(); err != nil {
 		log.Fatal(err)
@@ -288,6 +304,6 @@ func ExampleLease_Fence() {
 	// the old holder: <nil>
 	// the new holder: <nil>
 	// the old holder: refused: there is a newer holder
-	// and is told: dibs: the lease is lost
+	// and gets: dibs: the lease is lost
 	// [1 2]
 }

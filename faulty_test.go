@@ -2,6 +2,7 @@ package dibs_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/dibs-go/dibs"
@@ -81,3 +82,5 @@ func (f *faulty) counts() (claims, renews, settles int) {
 	defer f.mu.Unlock()
 	return len(f.claims), len(f.renews), len(f.settls)
 }
+
+var errCut = errors.New("the line is cut")

@@ -50,8 +50,8 @@ func TestReadmeIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := bytes.Count(readme, []byte("\n")); n > 150 {
-		t.Errorf("README.md has %d lines; at most 150", n)
+	if n := bytes.Count(readme, []byte("\n")); n > 120 {
+		t.Errorf("README.md has %d lines; at most 120", n)
 	}
 }
 

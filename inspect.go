@@ -6,34 +6,31 @@ import (
 	"time"
 )
 
-// Inspector is implemented by stores that can list their keys and be forced.
-// It serves operators; nothing in a Client's normal work calls it.
+// Inspector is implemented by stores that can list their keys and let an operator settle
+// them. A Client does not use it.
 type Inspector interface {
-	// List yields what the store knows about the keys that match the query, in
-	// no particular order, each entry as one consistent look. It ends with the
-	// first error.
+	// List yields what the store knows about the keys that match the query, in no
+	// particular order. Each entry is consistent in itself. List ends with the first error.
 	List(ctx context.Context, q Query) iter.Seq2[Entry, error]
 
-	// ForceRelease ends the leases of a key, whoever holds them: all, or the one that
-	// the ID names if id is not "". Their holders lose them as if they had
-	// settled (Release); nothing counts as abandoned. An unknown or abandoned attempt is
-	// forgotten likewise. Waiters move up. It returns how many attempts were
-	// ended. Records stay.
+	// ForceRelease ends all leases of a key, or the one with that ID if id is not "". It
+	// ends them as Release does, so nothing counts as abandoned, and their holders lose
+	// them. An unknown or abandoned attempt is forgotten in the same way. The next waiters
+	// are served. Records stay. ForceRelease returns how many attempts it ended.
 	ForceRelease(ctx context.Context, key Key, id string) (int, error)
 
-	// Forget deletes the key's record and forgets an abandoned or unknown
-	// attempt, so that the next claim runs. Live leases and places stay. It
-	// reports whether there was anything to forget.
+	// Forget deletes the key's record and forgets an abandoned or unknown attempt, so that
+	// the next claim runs. Live leases and places stay. Forget reports whether there was
+	// anything to forget.
 	Forget(ctx context.Context, key Key) (bool, error)
 
-	// Resolve gives an unknown outcome its record. It reports false, and
-	// changes nothing, unless the key's state is Unknown and, if id is not "",
-	// id names that attempt.
+	// Resolve gives an unknown outcome its record. It returns false and changes nothing if
+	// the key's state is not Unknown, or if id is not "" and names another attempt.
 	Resolve(ctx context.Context, key Key, id string, data []byte, retention time.Duration) (bool, error)
 }
 
-// Pruner is implemented by stores that keep what has ended until it is swept
-// out. They do so on their own; Prune is for those who want it now.
+// Pruner is implemented by stores that keep ended data until they delete it in the
+// background. Prune deletes it now.
 type Pruner interface {
 	// Prune removes up to limit ended records, places and abandoned attempts
 	// (all, if limit is 0) and returns how many it removed.
@@ -42,11 +39,11 @@ type Pruner interface {
 
 // Query selects keys. The zero Query selects all of all namespaces.
 type Query struct {
-	// Namespace, when not nil, is the only one looked at.
+	// Namespace, if not nil, selects the keys of that namespace.
 	Namespace *string
-	// Name, when not "", is the only key looked at.
+	// Name, if not "", selects the keys of that name.
 	Name string
-	// ID, when not "", selects the keys with an attempt or a record of that ID.
+	// ID, if not "", selects the keys with an attempt or a record of that ID.
 	ID string
 	// Data asks for the records' data too.
 	Data bool
@@ -59,19 +56,19 @@ type Condition string
 
 // The conditions of a key, the first that applies.
 const (
-	ConditionHeld      Condition = "held"      // somebody holds it
+	ConditionHeld      Condition = "held"      // it has a lease
 	ConditionUnknown   Condition = "unknown"   // an AtMostOnce attempt ended without an outcome
-	ConditionWaiting   Condition = "waiting"   // nobody holds it, somebody has a place
-	ConditionDone      Condition = "done"      // there is a record
-	ConditionAbandoned Condition = "abandoned" // the last lease ran out unsettled
+	ConditionWaiting   Condition = "waiting"   // it has no lease, but a place
+	ConditionDone      Condition = "done"      // it has a record
+	ConditionAbandoned Condition = "abandoned" // the last lease expired unsettled
 )
 
 // Entry is what a store knows about one key.
 type Entry struct {
 	Key       Key
 	Condition Condition
-	Permits   int       // of the leases; 0 when nobody holds it
-	Attempts  []Attempt // who holds it, abandoned it, or left its outcome unknown
+	Permits   int       // of the leases; 0 if there is none
+	Attempts  []Attempt // the leases, and the abandoned or unknown attempt
 	Waiters   int       // places in the queue
 	Places    []PlaceInfo
 	Record    *RecordInfo
@@ -84,19 +81,19 @@ type Attempt struct {
 	Fence   uint64
 	Attempt int           // as in Answer
 	Since   time.Duration // how long ago it was granted
-	Left    time.Duration // until it runs out; not positive when it has
+	Left    time.Duration // until it expires; not positive if it has expired
 }
 
-// PlaceInfo is what a store knows about a place in a key's queue. They come in the order
-// of their turns, and only when the Query asked for them; all, or the first 500 at least.
+// PlaceInfo is what a store knows about a place in a key's queue. Places come in their
+// order, and only if the Query asked for them: all of them, or at least the first 500.
 type PlaceInfo struct {
 	// Token of the place, for Client.CancelPlace. Its ID names the place.
 	Token Token
 	// Owner took the place.
 	Owner Owner
-	Left  time.Duration // until it runs out
-	// Reserved is false for the place of a caller that waits in Acquire, which asks for
-	// it again and again, and ends soon after its caller.
+	Left  time.Duration // until it expires
+	// Reserved is false for the place of a waiter, which ends soon after the waiter stops
+	// asking for it.
 	Reserved bool
 }
 
@@ -106,5 +103,5 @@ type RecordInfo struct {
 	Bytes int
 	Age   time.Duration
 	Left  time.Duration
-	Data  []byte // only when the Query asked for it
+	Data  []byte // only if the Query asked for it
 }

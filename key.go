@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Bounds that every store keeps. They are part of the contract, so that a key
-// accepted by one store is accepted by all.
+// Bounds of all stores. They are part of the contract, because a key that one store accepts
+// must be accepted by all.
 const (
 	// MaxKey is the longest name of a key, in bytes.
 	MaxKey = 512
@@ -27,8 +27,8 @@ const (
 	MaxProgress = 1 << 20
 )
 
-// Key names one thing to call dibs on. Two keys are the same when both parts
-// are, byte for byte: nothing is folded, trimmed or truncated.
+// Key names one thing to call dibs on. Two keys are the same if both parts are equal byte
+// for byte: no store folds case, trims or truncates.
 type Key struct {
 	// Namespace keeps the keys of two applications on one store apart: 0 to
 	// MaxNamespace bytes of printable ASCII without spaces.
@@ -37,8 +37,8 @@ type Key struct {
 	Name string
 }
 
-// Validate returns nil for a key that a store accepts, and otherwise an error
-// that says which part is wrong and how.
+// Validate returns nil for a key that stores accept, and otherwise an error that says which
+// part is wrong and how.
 func (k Key) Validate() error {
 	switch n := len(k.Name); {
 	case n == 0:
@@ -61,8 +61,8 @@ func validateNamespace(ns string) error {
 	return nil
 }
 
-// Digest returns a short digest of the key (12 hexadecimal digits): the form
-// in which a key may be logged. It is not an identifier; digests can collide.
+// Digest returns a short digest of the key (12 hexadecimal digits): the form in which a key
+// may be logged. It is not an identifier, because digests can collide.
 func (k Key) Digest() string {
 	h := sha256.New()
 	h.Write([]byte(k.Namespace))
@@ -72,65 +72,64 @@ func (k Key) Digest() string {
 	return hex.EncodeToString(h.Sum(sum[:0])[:6])
 }
 
-// Token names one attempt to hold a key: 128 random bits, made by the caller
-// and never used for a second attempt. Whoever knows a token can settle its
-// lease, so it is a secret as far as logs are concerned; ID is its public name.
+// Token names one attempt to hold a key: 128 random bits, made by the caller and never used
+// for a second attempt. It must not be logged, because it is enough to settle the lease. ID
+// is its public name.
 type Token [16]byte
 
 // NewToken returns a new random token.
 func NewToken() Token {
-	// The runtime's generator is ChaCha8, seeded by the operating system, and
-	// needs neither a lock nor a system call.
+	// The runtime's generator is ChaCha8, seeded by the operating system. It needs no lock
+	// and no system call.
 	var t Token
 	binary.LittleEndian.PutUint64(t[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(t[8:], rand.Uint64())
 	return t
 }
 
-// IsZero reports whether the token was never made.
+// IsZero reports whether the token is the zero Token, which names no attempt.
 func (t Token) IsZero() bool { return t == Token{} }
 
 // idEncoding spells an ID: lower case, digits 2 to 7, no padding.
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// ID returns the public name of the attempt: 16 characters from a to z and 2
-// to 7 that tell nothing about the token. Operators name a claim by it.
+// ID returns the public name of the attempt: 16 characters, a to z and 2 to 7, from which
+// the token cannot be found. Operators name an attempt by it.
 func (t Token) ID() string {
 	sum := sha256.Sum256(append([]byte("dibs claim id\x00"), t[:]...))
 	return idEncoding.EncodeToString(sum[:10])
 }
 
-// String returns the ID, so that a token that is printed by mistake stays secret.
+// String returns the ID, because a token that is printed by mistake must stay secret.
 func (t Token) String() string { return t.ID() }
 
-// Fingerprint is a SHA-256 digest of what was asked under a key, so that a key
-// that is reused for something else is noticed. The zero Fingerprint asks
-// nothing and differs from nothing.
+// Fingerprint is a SHA-256 digest of what was asked under a key. With it a store notices
+// that a key is reused for something else. The zero Fingerprint differs from no other.
 type Fingerprint [sha256.Size]byte
 
 // IsZero reports whether there is no fingerprint.
 func (f Fingerprint) IsZero() bool { return f == Fingerprint{} }
 
-// Differs reports whether both fingerprints are there and are not the same.
+// Differs reports whether the fingerprints differ and neither is zero.
 func (f Fingerprint) Differs(g Fingerprint) bool {
 	return f != g && !f.IsZero() && !g.IsZero()
 }
 
-// Owner says for people who holds a key. Stores keep it and never act on it.
+// Owner describes a holder for people. Stores keep it and never act on it.
 type Owner struct {
 	Host  string // host name
 	PID   int    // process id on that host
 	Label string // purpose, chosen by the caller
 }
 
-// String returns "HOST PID LABEL", cut to MaxOwner bytes: the form in which a
-// store keeps it. Spaces in Host become underscores.
+// String returns "HOST PID LABEL", cut to MaxOwner bytes: the form in which a store keeps
+// an Owner. Spaces in Host become underscores.
 func (o Owner) String() string {
 	s := strings.ReplaceAll(o.Host, " ", "_") + " " + strconv.Itoa(o.PID) + " " + o.Label
 	return s[:min(len(s), MaxOwner)]
 }
 
-// ParseOwner reads what String wrote. Text of another shape becomes the Label.
+// ParseOwner reads what Owner.String wrote. Text of another form becomes the Label.
 func ParseOwner(s string) Owner {
 	host, rest, _ := strings.Cut(s, " ")
 	pid, label, _ := strings.Cut(rest, " ")

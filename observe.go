@@ -10,30 +10,29 @@ import (
 // EventKind says what happened.
 type EventKind string
 
-// What can happen to a claim and to a lease. Every Acquire ends in exactly one
-// of the first two, and every lease in exactly one of the others, unless its
-// holder never settles it.
+// What can happen to a claim and to a lease. Every Acquire ends in exactly one of the first
+// two. Every lease ends in exactly one of the others, unless the client is closed first.
 const (
 	EventAcquired  EventKind = "acquired"
-	EventRefused   EventKind = "refused" // not acquired; Err says why
+	EventRefused   EventKind = "refused" // not acquired; Event.Err says why
 	EventReleased  EventKind = "released"
-	EventCompleted EventKind = "completed" // a record was left behind
-	EventAbandoned EventKind = "abandoned" // by its holder's own word
+	EventCompleted EventKind = "completed" // it left a record behind
+	EventAbandoned EventKind = "abandoned" // its holder called Abandon
 	EventLost      EventKind = "lost"
 )
 
-// Event is what an observer is told. It names the key by its digest alone, so that
-// it can be logged.
+// Event is what Options.Observe gets. It names the key only by its digest, so it can be
+// logged.
 type Event struct {
 	Kind  EventKind
 	Label string // as in Options or AcquireOptions
 	Fence uint64 // 0 when it was refused
-	// Queued says that the key was not free, and its turn was waited for.
+	// Queued says that the key was not free and the caller waited for its turn.
 	Queued  bool
-	Waited  time.Duration // from the first question to the answer that was the grant or the refusal
-	Held    time.Duration // from the grant on; 0 while it is not over
-	Settled time.Duration // the part of Held for which the store was asked to end it
-	// Attempt is more than 1 when the last holder abandoned the key.
+	Waited  time.Duration // from the call to the grant or the refusal
+	Held    time.Duration // from the grant to the end; 0 before the end
+	Settled time.Duration // the last part of Held: how long the settlement took
+	// Attempt is more than 1 if the last holder abandoned the key; see Lease.Attempt.
 	Attempt int
 	Err     error
 
@@ -41,10 +40,10 @@ type Event struct {
 	token Token
 }
 
-// Key is the key's digest.
+// Key returns the key's digest.
 func (e *Event) Key() string { return e.key.Digest() }
 
-// ID is that of the attempt; "" when it was refused.
+// ID returns the ID of the attempt; "" if it was refused.
 func (e *Event) ID() string {
 	if e.token.IsZero() {
 		return ""
@@ -52,30 +51,30 @@ func (e *Event) ID() string {
 	return e.token.ID()
 }
 
-// StoreCall is one call of a store, as an observer is told of it.
+// StoreCall is one call of a store, as Options.ObserveStore gets it.
 type StoreCall struct {
 	Verb   string // "claim", "renew" or "settle"
 	Size   int    // how many claims, leases or settlements it had
-	Undone int    // how many of them undid a claim whose caller went away, or whose answer was lost
+	Undone int    // how many of them undid a claim whose caller stopped waiting or whose outcome was unknown
 	Took   time.Duration
-	Err    error // why the store did not answer, with the end of its context and the cause; nil when it did
+	Err    error // why the store did not answer; if the call's context ended, with its cause
 }
 
 // Stats counts what happened to a client's leases since it was made.
 type Stats struct {
 	Acquired, Refused                    uint64
 	Released, Completed, Abandoned, Lost uint64
-	// Waited counts the grants among Acquired that had to wait for their turn,
-	// and TakenOver those whose key the last holder had abandoned.
+	// Waited counts the grants among Acquired that waited for their turn. TakenOver counts
+	// the grants whose last holder had abandoned the key.
 	Waited, TakenOver uint64
-	// Unanswered counts the refusals because the store did not answer.
+	// Unanswered counts the calls among Refused to which the store did not answer.
 	Unanswered uint64
 }
 
-// Stats returns the counts.
+// Stats returns the counts since New.
 func (c *Client) Stats() Stats { return c.counts.read() }
 
-// counts is Stats while it is counted.
+// counts counts what Stats returns.
 type counts struct {
 	acquired, refused, released, completed, abandoned, lost, waited, takenOver, unanswered atomic.Uint64
 }
@@ -89,7 +88,7 @@ func (n *counts) read() Stats {
 }
 
 // refused counts and reports a claim that was not granted.
-func (c *Client) refused(ctx context.Context, b *bid, err error) {
+func (c *Client) refused(ctx context.Context, r *request, err error) {
 	c.counts.refused.Add(1)
 	if errors.Is(err, ErrStore) {
 		c.counts.unanswered.Add(1)
@@ -98,8 +97,8 @@ func (c *Client) refused(ctx context.Context, b *bid, err error) {
 		return
 	}
 	c.options.Observe(ctx, Event{
-		Kind: EventRefused, key: b.Key, Label: b.Owner.Label,
-		Queued: b.queued, Waited: time.Since(b.start), Err: err,
+		Kind: EventRefused, key: r.Key, Label: r.Owner.Label,
+		Queued: r.queued, Waited: time.Since(r.start), Err: err,
 	})
 }
 
@@ -146,7 +145,7 @@ func (l *Lease) ended(kind EventKind) {
 	l.client.options.Observe(&l.context, e)
 }
 
-// event names the lease to an observer.
+// event returns an event of the lease.
 func (l *Lease) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, key: l.claim.Key, token: l.claim.Token, Label: l.claim.Owner.Label,
@@ -154,23 +153,23 @@ func (l *Lease) event(kind EventKind) Event {
 	}
 }
 
-// observed is a store whose calls an observer is told of.
+// observed is a store whose calls are observed.
 type observed struct {
 	Store
-	tell func(StoreCall)
+	observe func(StoreCall)
 }
 
 func (o observed) Claim(ctx context.Context, claims []Claim, answers []Answer) error {
 	began := time.Now()
 	err := o.Store.Claim(ctx, claims, answers)
-	o.tell(StoreCall{Verb: "claim", Size: len(claims), Took: time.Since(began), Err: failure(ctx, err)})
+	o.observe(StoreCall{Verb: "claim", Size: len(claims), Took: time.Since(began), Err: failure(ctx, err)})
 	return err
 }
 
 func (o observed) Renew(ctx context.Context, renewals []Renewal, errs []error) error {
 	began := time.Now()
 	err := o.Store.Renew(ctx, renewals, errs)
-	o.tell(StoreCall{Verb: "renew", Size: len(renewals), Took: time.Since(began), Err: failure(ctx, err)})
+	o.observe(StoreCall{Verb: "renew", Size: len(renewals), Took: time.Since(began), Err: failure(ctx, err)})
 	return err
 }
 
@@ -183,12 +182,12 @@ func (o observed) Settle(ctx context.Context, settlements []Settlement, errs []e
 			undone++
 		}
 	}
-	o.tell(StoreCall{Verb: "settle", Size: len(settlements), Undone: undone, Took: time.Since(began), Err: failure(ctx, err)})
+	o.observe(StoreCall{Verb: "settle", Size: len(settlements), Undone: undone, Took: time.Since(began), Err: failure(ctx, err)})
 	return err
 }
 
-// failure is why a call failed: whatever a store says when its context ends, the observer
-// is told that it did, and why.
+// failure returns why a call failed, with the end of its context and the cause, because a
+// store's own error need not contain them.
 func failure(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

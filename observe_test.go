@@ -12,7 +12,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
+func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		var mu sync.Mutex
@@ -61,7 +61,7 @@ func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
 		slices.Sort(kinds)
 		slices.Sort(want)
 		if !slices.Equal(kinds, want) {
-			t.Errorf("told %v, want %v", kinds, want)
+			t.Errorf("observed %v, want %v", kinds, want)
 		}
 		for _, e := range events {
 			switch {
@@ -69,7 +69,7 @@ func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
 				e.Kind == "lost" && !errors.Is(e.Err, dibs.ErrLost),
 				e.Kind == "abandoned" && e.Held != time.Minute,
 				e.Kind == "released" && (!e.Queued || e.Held != time.Second || e.Waited != time.Minute || e.Attempt != 2):
-				t.Errorf("told %+v", e)
+				t.Errorf("observed %+v", e)
 			}
 		}
 		got := c.Stats()
@@ -79,7 +79,7 @@ func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
 	})
 }
 
-func TestObserverOfTheStoreIsToldEveryCall(t *testing.T) {
+func TestObserverSeesEveryStoreCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		var mu sync.Mutex
@@ -104,13 +104,13 @@ func TestObserverOfTheStoreIsToldEveryCall(t *testing.T) {
 		size, undone := map[string]int{}, 0
 		for _, call := range calls {
 			if call.Err != nil {
-				t.Errorf("told %+v", call)
+				t.Errorf("observed %+v", call)
 			}
 			size[call.Verb] += call.Size
 			undone += call.Undone
 		}
 		if size["renew"] != 1 || size["settle"] != 2 || size["claim"] < 2 || undone != 1 {
-			t.Errorf("told %v, undone %d: %+v", size, undone, calls)
+			t.Errorf("observed %v, undone %d: %+v", size, undone, calls)
 		}
 	})
 }

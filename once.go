@@ -9,26 +9,24 @@ import (
 	"time"
 )
 
-// DefaultRetention is how long Once remembers.
+// DefaultRetention is the default of OnceOptions.Retention.
 const DefaultRetention = 24 * time.Hour
 
-// OnceOptions say how Once runs and what it remembers. The zero value, and
-// nil, mean: wait for whoever runs, remember results for DefaultRetention and
-// errors not at all.
+// OnceOptions say how Once runs and what it remembers. The zero value and nil mean: wait
+// while another caller runs, remember results for DefaultRetention, and no errors.
 type OnceOptions struct {
-	// Retention is how long the result is remembered. Default:
-	// DefaultRetention.
+	// Retention is how long the result is remembered. Default: DefaultRetention.
 	Retention time.Duration
-	// MaxAge is how old a remembered result may be to be given out. Default:
-	// any age.
+	// MaxAge is the age up to which a remembered result is returned. Default: any age.
 	MaxAge time.Duration
 
-	// Fingerprint of what is asked under the key: another one gets ErrMismatch.
+	// Fingerprint of what is asked under the key: a caller with another one gets
+	// ErrMismatch. Default: none.
 	Fingerprint Fingerprint
 
-	// Remember reports whether an error is remembered like a result, so that
-	// everybody gets it (as a *RememberedError) and fn does not run again.
-	// Default: no error is; the next caller runs.
+	// Remember reports whether an error is remembered like a result: all later callers get
+	// it as a *RememberedError, and fn does not run again. Default: no error is
+	// remembered, and the next caller runs.
 	Remember func(error) bool
 
 	// AtMostOnce refuses to run again after a crash; see AcquireOptions.
@@ -41,8 +39,8 @@ type OnceOptions struct {
 	Label  string
 }
 
-// RememberedError is an error that an earlier caller's fn returned and that
-// was remembered as the answer.
+// RememberedError is an error that an earlier caller's fn returned and that was remembered
+// as the result.
 type RememberedError struct {
 	Text string
 }
@@ -55,20 +53,19 @@ type outcome struct {
 	Error *string         `json:"error,omitempty"`
 }
 
-// Once runs fn under the key unless that was done before, and gives its result
-// to everybody: to those who ask while it runs (they wait), and to those who
-// ask later, in any process, until the retention is over. The result is kept
-// as JSON.
+// Once runs fn under the key unless that was done before. All callers get its result: those
+// that call while it runs wait for it, and those that call later get it until the retention
+// is over, in any process. The result is kept as JSON.
 //
-// The context that fn gets is the lease's (see FromContext): Step inside fn
-// skips what a crashed run had done. It carries no transaction (see Transactor): what
-// is remembered stays although that may be rolled back. OnceIn makes one.
+// The context that fn gets is the lease's (see FromContext): Step inside fn skips the steps
+// that a crashed run had done. It carries no transaction (see Transactor), because the
+// remembered result would stay if the transaction was rolled back. OnceIn makes a
+// transaction.
 //
-// Once returns what fn returned, now or then. It returns an error of its own
-// when fn did not run here and there is no result to give: those of Acquire;
-// when the lease was lost while fn ran: ErrLost, joined to fn's error, and the
-// result is not remembered; and when fn ran and its result could not be kept:
-// the result with a *KeepError.
+// Once returns what fn returned, in this call or an earlier one. If fn did not run and
+// there is no result, Once returns an error of Acquire. If the lease was lost while fn ran,
+// ErrLost is joined to fn's error and the result is not remembered. If fn ran and its result
+// could not be kept, Once returns the result with a *KeepError.
 func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn func(context.Context) (T, error)) (result T, err error) {
 	if o == nil {
 		o = &OnceOptions{}
@@ -81,8 +78,7 @@ func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn 
 		return result, err
 	}
 	defer func() {
-		// On every way out, a panic and Goexit among them; it does nothing
-		// after Complete.
+		// Also after a panic and Goexit. After Complete it does nothing.
 		if lost := lease.Release(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, lost)
 		}
@@ -109,8 +105,8 @@ func (o *OnceOptions) acquire(ctx context.Context, c *Client, key string) (*Leas
 	})
 }
 
-// KeepError says that fn ran and that its result could not be remembered: the
-// next caller runs again.
+// KeepError says that fn ran, but its result could not be remembered, so that the next
+// caller runs again.
 type KeepError struct {
 	Err error
 }
@@ -120,7 +116,7 @@ func (e *KeepError) Error() string { return "dibs: the result could not be kept:
 // Unwrap returns why.
 func (e *KeepError) Unwrap() error { return e.Err }
 
-// keepResult keeps what fn returned, and returns the error for the caller.
+// keepResult keeps what fn returned and returns the caller's error.
 func (l *Lease) keepResult(result any, failed error, retention time.Duration) error {
 	switch err := l.remember(result, failed, retention); {
 	case err == nil:
@@ -132,7 +128,7 @@ func (l *Lease) keepResult(result any, failed error, retention time.Duration) er
 	}
 }
 
-// encode makes the record of what fn returned.
+// encode returns the record of what fn returned.
 func encode(result any, failed error) ([]byte, error) {
 	var o outcome
 	if failed != nil {
@@ -154,8 +150,8 @@ func (l *Lease) remember(result any, failed error, retention time.Duration) erro
 	if err != nil {
 		return err
 	}
-	// What fn did is done: neither its caller's impatience nor a short outage
-	// of the store is a reason to forget it.
+	// Not under the caller's context, because fn has run and its result must not be lost
+	// when the caller stops waiting.
 	ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
 	defer cancel()
 	r := retry{began: time.Now()}

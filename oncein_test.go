@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +52,7 @@ func TestOnceInEnds(t *testing.T) {
 		"Conflicts":        {five[:4], nil, 5, 1},
 		"TooManyConflicts": {five, dibs.ErrRolledBack, 5, 0},
 		"Refused":          {[]journal.Ending{journal.Refused}, dibs.ErrRolledBack, 1, 0},
-		"Unheard":          {[]journal.Ending{journal.Unheard}, nil, 1, 1},
+		"Unanswered":       {[]journal.Ending{journal.Unanswered}, nil, 1, 1},
 		"CutOff":           {[]journal.Ending{journal.CutOff}, dibs.ErrRolledBack, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,10 +86,10 @@ func TestOnceInEnds(t *testing.T) {
 	}
 }
 
-func TestOnceInOfAStoreThatIsGone(t *testing.T) {
+func TestOnceInWithoutItsStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
 		s.set(func(verb string) error {
 			if verb == "settle" {
 				return errCut
@@ -99,11 +98,11 @@ func TestOnceInOfAStoreThatIsGone(t *testing.T) {
 		}, nil)
 		_, err := book(t.Context(), c, l, "k", nil)
 		if !errors.Is(err, dibs.ErrStore) || errors.Is(err, dibs.ErrRolledBack) || errors.Is(err, dibs.ErrLost) {
-			t.Errorf("nobody knows, and the caller got %v", err)
+			t.Errorf("with an unknown outcome the caller got %v", err)
 		}
 		s.set(nil, nil)
 		if got, err := book(t.Context(), c, l, "k", nil); err != nil || got != "booked k" || len(l.Rows()) != 1 {
-			t.Errorf("who asks again got %q, %v, and the journal has %q", got, err, l.Rows())
+			t.Errorf("the next caller got %q, %v, and the journal has %q", got, err, l.Rows())
 		}
 	})
 }
@@ -137,7 +136,7 @@ func TestOnceInTellsItsRecordFromAnOlderOne(t *testing.T) {
 func TestOnceInForgetsSoonerThanTheStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
 		start := time.Now()
 		s.set(func(verb string) error {
 			if verb == "settle" && time.Since(start) < 2*time.Second {
@@ -152,65 +151,15 @@ func TestOnceInForgetsSoonerThanTheStoreAnswers(t *testing.T) {
 	})
 }
 
-// While nobody knows of one transaction, no other is committed under its lease.
-func TestCompleteInOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		complete := func() error {
-			tx, err := l.Begin(lease.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			journal.Write(dibs.WithTransaction(lease.Context(), tx), "row")
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			return lease.CompleteIn(ctx, tx, []byte("done"), time.Hour)
-		}
-		s.set(func(string) error { return errCut }, nil)
-		if err := complete(); !errors.Is(err, dibs.ErrStore) {
-			t.Errorf("nobody knows, and the caller got %v", err)
-		}
-		s.set(nil, nil)
-		if err := complete(); !errors.Is(err, dibs.ErrRolledBack) || len(l.Rows()) != 1 {
-			t.Errorf("the second transaction got %v, and the journal has %q", err, l.Rows())
-		}
-		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
-			t.Errorf("a lease that was settled after all got %v", err)
-		}
-	})
-}
-
-// A transaction that says why it was rolled back leaves the lease as it is, whatever
-// the reason.
-func TestCompleteInLeavesTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = lease.CompleteIn(t.Context(), refusal{&dibs.StoreError{Op: "settle", Err: errCut}}, nil, time.Hour)
-		if !errors.Is(err, dibs.ErrRolledBack) || lease.Err() != nil {
-			t.Errorf("got %v, and the lease has ended: %v", err, lease.Err())
-		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // refusal is a transaction that is rolled back for a reason.
 type refusal struct{ why error }
 
 func (r refusal) Commit(context.Context, dibs.Settlement) error {
 	return errors.Join(dibs.ErrRolledBack, r.why)
 }
-func (refusal) Rollback()             {}
+
+func (refusal) Rollback() {}
+
 func (refusal) Conflicted(error) bool { return false }
 
 func TestOnceInFails(t *testing.T) {
@@ -323,117 +272,6 @@ func TestOnceInLosesItsLeaseAndSaysSo(t *testing.T) {
 		}
 	})
 }
-
-// A renewal would wait for a transaction that has settled the lease and is not
-// committed yet, so none is sent; a transaction that fails leaves a lease that is
-// renewed again.
-func TestNothingIsRenewedDuringACommit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, &dibs.Options{TTL: 9 * time.Second})
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		renewals := 0
-		err = lease.CompleteIn(t.Context(), slowCommit(func() {
-			time.Sleep(8 * time.Second)
-			s.mu.Lock()
-			renewals = len(s.renews)
-			s.mu.Unlock()
-		}), nil, time.Hour)
-		if !errors.Is(err, dibs.ErrRolledBack) || renewals != 0 {
-			t.Errorf("got %v, and %d renewals were sent during the commit", err, renewals)
-		}
-		time.Sleep(20 * time.Second)
-		if err := lease.Err(); err != nil {
-			t.Errorf("after a commit that failed the lease has ended: %v", err)
-		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// slowCommit is a transaction whose commit takes a while and fails.
-type slowCommit func()
-
-func (wait slowCommit) Commit(context.Context, dibs.Settlement) error {
-	wait()
-	return dibs.ErrRolledBack
-}
-func (slowCommit) Rollback()             {}
-func (slowCommit) Conflicted(error) bool { return false }
-
-func TestStepsAreOutsideOfTheTransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c, l := newClient(t, s, nil), journal.New(s, journal.Conflicted)
-		steps := 0
-		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
-			journal.Write(ctx, "row")
-			return dibs.Step(ctx, "charge", func(ctx context.Context) (int, error) {
-				steps++
-				if tx := dibs.TransactionFrom(ctx); tx != nil {
-					t.Errorf("a step was given the transaction %v", tx)
-				}
-				return 7, nil
-			})
-		})
-		if err != nil || steps != 1 || len(l.Rows()) != 1 {
-			t.Errorf("got %v, %d steps, the journal has %q", err, steps, l.Rows())
-		}
-	})
-}
-
-// What Once remembers stays when the transaction around it is rolled back, so what it
-// runs does not write there.
-func TestOnceIsOutsideOfTheTransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c, l := newClient(t, s, nil), journal.New(s)
-		if _, err := dibs.OnceIn(t.Context(), c, l, "outer", nil, func(ctx context.Context) (int, error) {
-			return dibs.Once(ctx, c, "inner", nil, func(ctx context.Context) (int, error) {
-				if tx := dibs.TransactionFrom(ctx); tx != nil {
-					t.Errorf("what is remembered by itself was given the transaction %v", tx)
-				}
-				return 7, nil
-			})
-		}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Who asks what became of a commit does not wait for what is left of the transaction.
-func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tx := &stuck{}
-		s.set(func(verb string) error {
-			if verb == "settle" && !tx.over.Load() {
-				return errCut // it has the row
-			}
-			return nil
-		}, nil)
-		err = lease.CompleteIn(t.Context(), tx, nil, time.Hour)
-		if !errors.Is(err, dibs.ErrRolledBack) || errors.Is(err, dibs.ErrStore) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// stuck is a transaction whose commit fails and leaves it open.
-type stuck struct{ over atomic.Bool }
-
-func (*stuck) Commit(context.Context, dibs.Settlement) error { return errCut }
-func (tx *stuck) Rollback()                                  { tx.over.Store(true) }
-func (*stuck) Conflicted(error) bool                         { return false }
 
 func TestOnceInIsValidated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package dibs_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -174,5 +175,45 @@ func TestPermitsThatTheCallerHolds(t *testing.T) {
 			t.Fatalf("when it holds none: %v", err)
 		}
 		release(t, lease)
+	})
+}
+
+func TestPermitsAreTheMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		var mu sync.Mutex
+		inside, most := 0, 0
+		var wg sync.WaitGroup
+		for range 30 {
+			wg.Go(func() {
+				lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 3})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				inside++
+				most = max(most, inside)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				inside--
+				mu.Unlock()
+				if err := lease.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		_, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		if !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("another number of permits: %v", err)
+		}
+		wg.Wait()
+		if most != 3 {
+			t.Errorf("%d at once, want 3", most)
+		}
+		empty(t, s)
 	})
 }

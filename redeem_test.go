@@ -32,7 +32,7 @@ func redeem(t *testing.T, c *dibs.Client, p dibs.Place) *dibs.Lease {
 }
 
 // TestPlaceIsRedeemedByOneAtATime: a job that was handed to several workers runs
-// once at a time, and whoever comes later is woken and joins at the end.
+// once at a time. A later one is woken and joins at the end.
 func TestPlaceIsRedeemedByOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
@@ -77,9 +77,9 @@ func TestPlaceIsRedeemedByOneAtATime(t *testing.T) {
 	})
 }
 
-// TestPlaceStandsAgain: however a worker fails, its job comes before those that
-// were enqueued later, and hears of what was done.
-func TestPlaceStandsAgain(t *testing.T) {
+// TestPlaceIsRedeemedAgain: however a worker fails, its job comes before jobs that
+// were enqueued later, and learns what was done.
+func TestPlaceIsRedeemedAgain(t *testing.T) {
 	for name, fail := range map[string]func(*testing.T, *faulty, *dibs.Lease){
 		"abandoned": func(t *testing.T, _ *faulty, l *dibs.Lease) {
 			if err := l.Abandon(t.Context()); err != nil {
@@ -167,7 +167,7 @@ func TestRedeemerGoesAway(t *testing.T) {
 		cancel()
 		wg.Wait()
 		if _, err := other.Redeem(t.Context(), job, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
-			t.Errorf("while nobody knows of the grant: %v", err)
+			t.Errorf("before the grant is known: %v", err)
 		}
 		s.set(nil, nil)
 		close(gate)
@@ -214,8 +214,8 @@ func TestRedeemTakesItsOptions(t *testing.T) {
 	})
 }
 
-// TestTakenPlaceIsGivenUp: giving a place up leaves alone who works from it.
-func TestTakenPlaceIsGivenUp(t *testing.T) {
+// TestPlaceIsCancelledUnderItsLease: to cancel a place leaves its lease alone.
+func TestPlaceIsCancelledUnderItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)

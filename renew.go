@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// renewer keeps the leases of a client alive and ends the contexts of those
-// that are lost. A lease is looked at when it is due: a third of its TTL after
-// it was last confirmed, or when its trust window is over. All leases that are
-// due go into one call, which queues behind nothing else.
+// renewer renews the leases of a client and ends the contexts of lost ones. A lease is due
+// a third of its TTL after it was last confirmed, and when it is no longer trusted. All
+// leases that are due are renewed in one call, which waits for no other call.
 type renewer struct {
 	store   Store
 	size    int
@@ -21,10 +20,10 @@ type renewer struct {
 	mu      sync.Mutex
 	leases  leaseHeap
 	timer   *time.Timer
-	armed   time.Time // when the timer fires; zero when it is not set
+	armed   time.Time // when the timer fires; zero if it is not set
 	closed  bool
 	stopped bool
-	empty   chan struct{} // closed when closed and no lease is left
+	empty   chan struct{} // closed when the client is closed and no lease is left
 	calls   sync.WaitGroup
 }
 
@@ -37,14 +36,13 @@ func newRenewer(store Store, b Batching, timeout time.Duration) *renewer {
 	}
 }
 
-// renewEvery is the part of its TTL after which a lease is renewed.
+// renewEvery is how long after its last confirmation a lease is renewed.
 func renewEvery(ttl time.Duration) time.Duration { return ttl / 3 }
 
-// retryEvery is how soon a renewal is tried again that failed for a reason that
-// may pass.
+// retryEvery is how soon a renewal that failed for a passing reason is sent again.
 func retryEvery(ttl time.Duration) time.Duration { return max(ttl/15, time.Millisecond) }
 
-// add starts to look after a lease. It reports false when the client is closed.
+// add starts to renew a lease. It returns false if the client is closed.
 func (r *renewer) add(l *Lease) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,27 +54,26 @@ func (r *renewer) add(l *Lease) bool {
 	return true
 }
 
-// remove ends the care for a lease.
+// remove stops renewing a lease.
 func (r *renewer) remove(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.drop(l)
 }
 
-// pause stops renewing a lease that is still looked after: it is lost when its
-// trust window is over.
+// pause stops renewing a lease for a while. It is still lost when its trust is over.
 func (r *renewer) pause(l *Lease) { l.paused.Store(true) }
 
-// resume ends a pause, if the lease is still looked after.
+// resume ends a pause.
 func (r *renewer) resume(l *Lease) {
 	l.paused.Store(false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l.place < 0 {
+	if l.index < 0 {
 		return
 	}
-	l.due = time.Now() // it may have been due meanwhile
-	heap.Fix(&r.leases, l.place)
+	l.due = time.Now() // because it may have been due meanwhile
+	heap.Fix(&r.leases, l.index)
 	if !r.stopped {
 		r.arm(l.due)
 	}
@@ -90,8 +87,8 @@ func (r *renewer) lose(l *Lease) {
 }
 
 func (r *renewer) drop(l *Lease) {
-	if l.place >= 0 {
-		heap.Remove(&r.leases, l.place)
+	if l.index >= 0 {
+		heap.Remove(&r.leases, l.index)
 	}
 	if r.closed && len(r.leases) == 0 && !r.stopped {
 		r.stopped = true
@@ -99,7 +96,7 @@ func (r *renewer) drop(l *Lease) {
 	}
 }
 
-// arm makes the timer fire at that moment if it would not before.
+// arm makes the timer fire at that moment or earlier.
 func (r *renewer) arm(at time.Time) {
 	if !r.armed.IsZero() && !at.Before(r.armed) {
 		return
@@ -112,24 +109,24 @@ func (r *renewer) arm(at time.Time) {
 	r.timer.Reset(time.Until(at))
 }
 
-// look takes care of all leases that are due.
+// look renews or ends all leases that are due.
 func (r *renewer) look() {
 	var due, lost []*Lease
 	defer func() {
 		for _, l := range lost {
-			r.lose(l) // outside the lock: an observer is told
+			r.lose(l) // outside the lock, because it calls the observer
 		}
 	}()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
-		return // the timer rang as it was stopped
+		return // the timer fired as it was stopped
 	}
 	r.armed = time.Time{}
 	now := time.Now()
 	for len(r.leases) > 0 {
 		l := r.leases[0]
-		// What is due within a moment comes along.
+		// Leases that are due soon are renewed in the same call.
 		if l.due.After(now.Add(retryEvery(l.lasts))) {
 			break
 		}
@@ -142,14 +139,14 @@ func (r *renewer) look() {
 		case l.paused.Load():
 			l.due = trusted
 		case !l.due.Before(trusted):
-			// Due at the end of its trust, which is a moment away.
+			// Its trust ends in a moment, before a renewal could help.
 		default:
-			l.due = trusted // the call answers by then, or it is lost
+			l.due = trusted // without an answer by then it is lost
 			due = append(due, l)
 		}
 		heap.Fix(&r.leases, 0)
 		if l.due.Equal(trusted) && r.leases[0] == l {
-			break // everything else is due later still
+			break // all others are due later
 		}
 	}
 	for len(due) > 0 {
@@ -163,7 +160,7 @@ func (r *renewer) look() {
 	}
 }
 
-// renew asks the store to renew the leases and notes what it said.
+// renew asks the store to renew the leases.
 func (r *renewer) renew(leases []*Lease) {
 	renewals := make([]Renewal, len(leases))
 	patience := r.timeout
@@ -186,7 +183,7 @@ func (r *renewer) renew(leases []*Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, l := range leases {
-		if l.place < 0 {
+		if l.index < 0 {
 			continue // settled meanwhile
 		}
 		switch {
@@ -205,15 +202,15 @@ func (r *renewer) renew(leases []*Lease) {
 				l.due = trusted
 			}
 		}
-		heap.Fix(&r.leases, l.place)
+		heap.Fix(&r.leases, l.index)
 	}
 	if len(r.leases) > 0 && !r.stopped {
 		r.arm(r.leases[0].due)
 	}
 }
 
-// stop ends the contexts of all leases and waits for their holders to settle
-// them, renewing until the deadline. It returns how many were left then.
+// stop ends the contexts of all leases and waits for their holders to settle them. It
+// renews them until the deadline, and returns how many are left then.
 func (r *renewer) stop(deadline time.Time) int {
 	r.mu.Lock()
 	r.closed = true
@@ -252,12 +249,12 @@ func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].index, h[j].index = i, j
 }
 
 func (h *leaseHeap) Push(x any) {
 	l := x.(*Lease)
-	l.place = len(*h)
+	l.index = len(*h)
 	*h = append(*h, l)
 }
 
@@ -266,7 +263,7 @@ func (h *leaseHeap) Pop() any {
 	n := len(old) - 1
 	l := old[n]
 	old[n] = nil
-	l.place = -1
+	l.index = -1
 	*h = old[:n]
 	return l
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Place is a place in a key's queue, reserved now and redeemed later, perhaps
-// in another process. Whoever knows it can redeem it.
+// Place is a place in a key's queue, reserved now and redeemed later, perhaps in another
+// process. It is a secret, because its token is enough to redeem it.
 type Place struct {
 	Key   Key
 	Token Token
@@ -48,7 +48,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 	if err := q.Key.Validate(); err != nil {
 		return err
 	}
-	// The decoder skips line ends. A place has one text.
+	// The decoder skips line ends, but a place has only one text.
 	if again, err := q.MarshalText(); err != nil || string(again) != string(text) {
 		return errors.New("dibs: not the text of a place: it is not written as a place is")
 	}
@@ -56,42 +56,89 @@ func (p *Place) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Reserve takes a place in the key's queue without waiting there. The place
-// stands for that long. Until it is redeemed, given up or has run out, no caller
-// behind it is granted, but no longer than Hold while the key could be had.
-// Of the options, Hold, Fingerprint and Label count.
+// Reserve takes a place in the key's queue without waiting there. The place lasts for ttl.
+// Until it is redeemed, cancelled or expired, no caller behind it gets the key, but a free
+// key waits for it for at most Hold. Of the options, Hold, Fingerprint and Label count.
 //
-// It returns the place and how it stands, or ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
+// Reserve returns the place and its status, or ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
 // ErrClosed, ErrStore or the cause with which ctx ended.
-func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, PlaceStatus, error) {
-	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
-	a, err := c.reserve(ctx, p, stands, o, false)
+func (c *Client) Reserve(ctx context.Context, key string, ttl time.Duration, o *AcquireOptions) (Place, PlaceStatus, error) {
+	p := Place{Key: c.Key(key), Token: NewToken()}
+	status, err := c.reserve(ctx, p, ttl, o, false)
 	if err != nil {
 		return Place{}, PlaceStatus{}, err
 	}
-	return p, placed(a), nil
+	return p, status, nil
 }
 
-// Prolong makes a reserved place stand for that long from now on, with the Hold of
-// these options, also one that a lease has taken: that is what it has when it
-// stands again. A place that stands no more is taken anew, at the end of the queue.
+// Prolong makes a reserved place last for ttl from now, with the Hold of these options. It
+// may also be called while a lease of the place is held: the values then count when that
+// lease is abandoned. A place that has ended is reserved again, at the end of the queue.
 //
-// It returns how the place stands. The errors are those of Reserve.
-func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions) (PlaceStatus, error) {
-	a, err := c.reserve(ctx, p, stands, o, true)
+// It returns the status of the place. The errors are those of Reserve.
+func (c *Client) Prolong(ctx context.Context, p Place, ttl time.Duration, o *AcquireOptions) (PlaceStatus, error) {
+	return c.reserve(ctx, p, ttl, o, true)
+}
+
+// reserve reserves the place. kept says that it may have been there before.
+func (c *Client) reserve(ctx context.Context, p Place, ttl time.Duration, o *AcquireOptions, kept bool) (PlaceStatus, error) {
+	claim, err := c.reservation(p, ttl, o)
 	if err != nil {
 		return PlaceStatus{}, err
 	}
-	return placed(a), nil
+	c.enter()
+	defer c.leave()
+	a, _, err := c.ask(ctx, request{Claim: claim, kept: kept}, noWait)
+	switch {
+	case err != nil:
+		return PlaceStatus{}, err
+	case a.State == Held && a.Queued:
+		return PlaceStatus{Exists: true, Waits: true, Ahead: a.Ahead}, nil
+	}
+	return PlaceStatus{}, refusal(claim, a)
 }
 
-// placed is what the answer to a reservation says.
-func placed(a Answer) PlaceStatus { return PlaceStatus{Exists: true, Waits: true, Ahead: a.Ahead} }
+// reservation is the claim that reserves the place.
+func (c *Client) reservation(p Place, ttl time.Duration, o *AcquireOptions) (Claim, error) {
+	claim, err := c.newClaim(p.Key.Name, o)
+	if err != nil {
+		return claim, err
+	}
+	if ttl < MinDuration {
+		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", ttl, MinDuration)
+	}
+	claim.Key, claim.Token, claim.Mode, claim.Stay = p.Key, p.Token, Reserve, ttl
+	claim.MaxAge, claim.AtMostOnce = 0, false // Redeem sets them
+	if o != nil {
+		claim.Hold = o.Hold
+	}
+	return claim, nil
+}
 
-// PlaceStatus is how a reserved place stands in its key's queue.
+// Reserver reserves places in a database transaction. The store whose tables are in that
+// database makes it.
+type Reserver interface {
+	// Reserve takes the places that these claims of mode Reserve ask for, in their order.
+	// The places exist if and when the transaction commits, behind all places that were
+	// taken before.
+	Reserve(ctx context.Context, claims []Claim) error
+}
+
+// ReserveIn is Reserve in a transaction: the place exists if and when the transaction
+// commits.
+func (c *Client) ReserveIn(ctx context.Context, r Reserver, key string, ttl time.Duration, o *AcquireOptions) (Place, error) {
+	p := Place{Key: c.Key(key), Token: NewToken()}
+	claim, err := c.reservation(p, ttl, o)
+	if err != nil {
+		return Place{}, err
+	}
+	return p, r.Reserve(ctx, []Claim{claim})
+}
+
+// PlaceStatus is the status of a reserved place in its key's queue.
 type PlaceStatus struct {
-	// Exists is false when the place is over: it was given up, its lease was released,
-	// or its time has run out.
+	// Exists is false when the place has ended: it was cancelled, its lease was released,
+	// or it expired.
 	Exists bool
 	// Waits is false when Redeem would take the key at once.
 	Waits bool
@@ -99,9 +146,9 @@ type PlaceStatus struct {
 	Ahead int
 }
 
-// PlaceStatus tells how a reserved place stands. It takes nothing and leaves the place
-// as it is. Of the options, Permits and Weight count. The errors are ErrUnknown, ErrBusy,
-// ErrClosed, ErrStore or the cause with which ctx ended.
+// PlaceStatus returns the status of a reserved place and changes nothing. Of the options,
+// Permits and Weight count. The errors are ErrUnknown, ErrBusy, ErrClosed, ErrStore or the
+// cause with which ctx ended.
 func (c *Client) PlaceStatus(ctx context.Context, p Place, o *AcquireOptions) (PlaceStatus, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
@@ -109,7 +156,7 @@ func (c *Client) PlaceStatus(ctx context.Context, p Place, o *AcquireOptions) (P
 	}
 	claim.Key, claim.Mode, claim.From = p.Key, Look, p.Token
 	claim.Fingerprint, claim.MaxAge = Fingerprint{}, 0
-	a, _, err := c.ask(ctx, bid{Claim: claim}, noWait)
+	a, _, err := c.ask(ctx, request{Claim: claim}, noWait)
 	switch {
 	case err != nil:
 		return PlaceStatus{}, err
@@ -119,70 +166,15 @@ func (c *Client) PlaceStatus(ctx context.Context, p Place, o *AcquireOptions) (P
 	return PlaceStatus{}, refusal(claim, a)
 }
 
-// Reserver takes places in a database transaction. The store that has the
-// transaction's tables makes it.
-type Reserver interface {
-	// Reserve takes the places that these claims, of mode Reserve, ask for, in
-	// their order. They are there if and when the transaction commits, and behind
-	// those that were taken before.
-	Reserve(ctx context.Context, claims []Claim) error
-}
-
-// ReserveIn is Reserve in a transaction: the place is there if and when that
-// commits, and is not if it is rolled back.
-func (c *Client) ReserveIn(ctx context.Context, r Reserver, key string, stands time.Duration, o *AcquireOptions) (Place, error) {
-	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
-	claim, err := c.reservation(p, stands, o)
-	if err != nil {
-		return Place{}, err
-	}
-	return p, r.Reserve(ctx, []Claim{claim})
-}
-
-// reserve asks for the place; leave says that it was there before.
-func (c *Client) reserve(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions, leave bool) (Answer, error) {
-	claim, err := c.reservation(p, stands, o)
-	if err != nil {
-		return Answer{}, err
-	}
-	c.enter()
-	defer c.leave()
-	a, _, err := c.ask(ctx, bid{Claim: claim, leave: leave}, noWait)
-	switch {
-	case err != nil:
-		return a, err
-	case a.State == Held && a.Queued:
-		return a, nil
-	}
-	return a, refusal(claim, a)
-}
-
-// reservation is the claim that reserves the place.
-func (c *Client) reservation(p Place, stands time.Duration, o *AcquireOptions) (Claim, error) {
-	claim, err := c.newClaim(p.Key.Name, o)
-	if err != nil {
-		return claim, err
-	}
-	if stands < MinDuration {
-		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", stands, MinDuration)
-	}
-	claim.Key, claim.Token, claim.Mode, claim.Stay = p.Key, p.Token, Reserve, stands
-	claim.MaxAge, claim.AtMostOnce = 0, false // it is for who redeems the place to say
-	if o != nil {
-		claim.Hold = o.Hold
-	}
-	return claim, nil
-}
-
-// Redeem takes the key at a reserved place, waiting for its turn as Acquire does. When
-// it gives up waiting (NoWait, Wait, the end of ctx) the place stands as before, and
-// Redeem can be called again. A place that is over is none: NoWait finds out whether the
-// key is free all the same, and a caller that waits joins at the end.
+// Redeem takes the key at a reserved place, and waits for its turn as Acquire does. If it
+// gives up waiting (NoWait, Wait, the end of ctx), the place stays and Redeem can be called
+// again. If the place has ended, NoWait takes the key if it is free, and a caller that waits
+// joins the queue at the end.
 //
-// Of two callers that redeem one place at once, one waits for the other. Release and
-// Complete end the place together with the lease, and so does a record that answers, or
-// ErrMismatch. After Abandon, Undo, a crash or a loss the place stands in front again,
-// and can be redeemed anew.
+// If two callers redeem one place at once, one waits for the other. Release and Complete
+// end the place together with the lease. A record that answers and ErrMismatch end it, too.
+// After Abandon, Undo, a crash or a loss the place is in front again and can be redeemed
+// again. The errors are those of Acquire.
 func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
@@ -193,11 +185,11 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	if wait == noWait {
 		claim.Mode = Try
 	}
-	b := bid{Claim: claim}
+	r := request{Claim: claim}
 	if o != nil {
-		b.margin, b.detach, b.Hold = o.Margin, o.Detach, o.Hold
+		r.margin, r.detach, r.Hold = o.Margin, o.Detach, o.Hold
 	}
-	lease, err := c.acquire(ctx, b, wait)
+	lease, err := c.acquire(ctx, r, wait)
 	if errors.Is(err, ErrDone) || errors.Is(err, ErrMismatch) {
 		claim.Token = p.Token
 		c.undoer.release(claim)
@@ -205,10 +197,10 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	return lease, err
 }
 
-// CancelPlace gives a reserved place back. It returns ErrStore when the store did not answer,
-// ErrBusy when it was too busy with the key for all of Options.Timeout, what else the
-// store said, or the cause with which ctx ended: then the place may stand until its Hold
-// is over.
+// CancelPlace gives a reserved place back. It returns ErrLost when the place has ended
+// before, ErrStore when the store did not answer, ErrBusy when the store was busy with the
+// key for all of Options.Timeout, another error of the store, or the cause with which ctx
+// ended. If it was not given back, the place may stay until its Hold is over.
 func (c *Client) CancelPlace(ctx context.Context, p Place) error {
 	err, callErr := c.settle(ctx, Settlement{Key: p.Key, Token: p.Token, Outcome: Release}, func() bool { return false })
 	switch {

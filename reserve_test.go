@@ -33,7 +33,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 			places = append(places, q)
 		}
 		if err := worker.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
-			t.Errorf("somebody barged past the places: %v", err)
+			t.Errorf("a caller overtook the places: %v", err)
 		}
 		if _, err := worker.Redeem(t.Context(), places[3], &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the fourth place came first: %v", err)
@@ -68,7 +68,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 	})
 }
 
-func TestPlaceStandsWhenRedeemingIsGivenUp(t *testing.T) {
+func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
@@ -104,7 +104,7 @@ func TestPlaceStandsWhenRedeemingIsGivenUp(t *testing.T) {
 		time.Sleep(time.Minute)
 		lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
 		if err != nil {
-			t.Fatalf("the place is gone: %v", err)
+			t.Fatalf("the place has ended: %v", err)
 		}
 		_ = lease.Release()
 		wg.Wait()
@@ -112,7 +112,7 @@ func TestPlaceStandsWhenRedeemingIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestPlaceIsGivenUpOrRunsOut(t *testing.T) {
+func TestPlaceIsCancelledOrExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
@@ -143,7 +143,7 @@ func TestPlaceIsGivenUpOrRunsOut(t *testing.T) {
 		}
 		lease, err := c.Redeem(t.Context(), a, nil)
 		if err != nil {
-			t.Fatalf("a place that is gone is the end of the queue: %v", err)
+			t.Fatalf("a place that has ended is the end of the queue: %v", err)
 		}
 		_ = lease.Release()
 		empty(t, s)
@@ -197,7 +197,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if waited := time.Since(start); waited < 10*time.Second || waited > 11*time.Second {
-			t.Errorf("a place that nobody redeemed was in the way for %v", waited)
+			t.Errorf("a place without a redeemer was in the way for %v", waited)
 		}
 		if err := lease.Release(); err != nil {
 			t.Error(err)
@@ -228,7 +228,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 		if took := time.Since(start); took < 39*time.Second || took > 40*time.Second {
 			t.Errorf("the prolonged place was in the way until %v", took)
 		}
-		// It stands no more, and is taken anew.
+		// It has ended, and is reserved again.
 		last, _, err := c.Reserve(t.Context(), "k", time.Minute, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -275,7 +275,7 @@ func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
 	})
 }
 
-func TestPlaceIsNoneOfTheRecordsBusiness(t *testing.T) {
+func TestRecordLeavesPlacesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
 		if _, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { return 1, nil }); err != nil {
@@ -286,14 +286,14 @@ func TestPlaceIsNoneOfTheRecordsBusiness(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{MaxAge: dibs.AnyAge}); !errors.Is(err, dibs.ErrDone) {
-			t.Errorf("who redeems the place and takes a record was told %v", err)
+			t.Errorf("Redeem that accepts a record returned %v", err)
 		}
 	})
 }
 
-// TestStandingOfAnUnknownKey: a place of a key whose outcome is unknown cannot be redeemed,
+// TestPlaceStatusOfAnUnknownKey: a place of a key whose outcome is unknown cannot be redeemed,
 // and is not over. A fingerprint or a MaxAge among the options changes nothing.
-func TestStandingOfAnUnknownKey(t *testing.T) {
+func TestPlaceStatusOfAnUnknownKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)

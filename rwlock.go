@@ -5,16 +5,15 @@ import (
 	"errors"
 )
 
-// RLock takes the key as one of many readers, and Lock as its only writer: a reader takes
-// one of MaxPermits permits, and a writer all of them. Readers and writers are granted in
-// the order in which they came, so that neither starves: a reader that comes after a
-// waiting writer waits, too. A caller of Do or Acquire, who sees the key as a mutex,
-// excludes both.
+// RLock takes the key as one of many readers, and Lock takes it as the only writer: a reader
+// takes one of MaxPermits permits, a writer all of them. Readers and writers get the key in
+// the order in which they arrive, so neither starves: a reader that arrives after a waiting
+// writer waits, too. Do and Acquire use the key as a mutex and exclude both.
 //
-// A reader must not ask for the key again: a writer that came in between would wait for the
-// first lease, and the second one for that writer.
+// A reader must not ask for the key again, because a writer that arrived in between would
+// wait for the first lease, and the second RLock would wait for that writer.
 //
-// They are Acquire in all else. Of the options, Permits and Weight must be 0.
+// In all else they are Acquire. Of the options, Permits and Weight must be 0.
 func (c *Client) RLock(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
 	return c.lock(ctx, key, o, 1)
 }

@@ -10,17 +10,16 @@ import (
 
 // Leases are the leases of several keys, held together.
 type Leases struct {
-	held []*Lease // each one's context derives from the one's before
+	held []*Lease // the context of each derives from the context of the one before
 }
 
-// AcquireAll takes several keys, all or none. The keys are taken one after the
-// other in a fixed order, the same in every process, so that two callers whose
-// keys overlap never wait for each other in a circle; a key that is named
-// twice is taken once. Wait, of the options or of the client, is for all of
+// AcquireAll takes several keys, all or none. It takes them one after the other, in an order
+// that is the same in every process, so callers whose keys overlap cannot deadlock. A key
+// that is named twice is taken once. Wait, of the options or of the client, is for all of
 // them together.
 //
-// It returns what Acquire returns, and ErrLost when one was lost while another
-// was waited for; then none of the keys is held.
+// It returns the errors of Acquire, and ErrLost when one key was lost while it waited for
+// another. After an error none of the keys is held.
 func (c *Client) AcquireAll(ctx context.Context, keys []string, o *AcquireOptions) (*Leases, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("dibs: AcquireAll was given no key")
@@ -34,7 +33,7 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o *AcquireOption
 	all := &Leases{}
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
 		if limit != noWait && limit != anyWait {
-			// At least a moment: a key that is free is there at once.
+			// Not 0, because a free key can still be taken at once.
 			each.Wait = max(limit-time.Since(start), time.Millisecond)
 		}
 		lease, err := c.Acquire(ctx, key, &each)
@@ -47,8 +46,8 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o *AcquireOption
 	return all, nil
 }
 
-// Context ends as soon as one of the leases is lost, with its cause, and when
-// they are released.
+// Context ends when one of the leases is lost, with that lease's cause, and when they are
+// released.
 func (a *Leases) Context() context.Context { return a.held[len(a.held)-1].Context() }
 
 // Lease returns the lease of one of the keys, or nil for another key.
@@ -61,12 +60,11 @@ func (a *Leases) Lease(key string) *Lease {
 	return nil
 }
 
-// Err is nil while all the leases are held and trusted, and otherwise says why
-// one is not.
+// Err is nil while all the leases are held and trusted. Otherwise it says why one is not.
 func (a *Leases) Err() error { return a.held[len(a.held)-1].Err() }
 
-// Release ends all the leases, none of which waits for another one. It returns the
-// errors of Lease.Release, joined.
+// Release ends all the leases at the same time. It returns the joined errors of
+// Lease.Release.
 func (a *Leases) Release() error {
 	errs := make([]error, len(a.held))
 	var all sync.WaitGroup
@@ -77,8 +75,8 @@ func (a *Leases) Release() error {
 	return errors.Join(errs...)
 }
 
-// DoAll is Do for several keys: it waits until it holds all of them and runs
-// fn. See AcquireAll for the order, and Do for what it returns.
+// DoAll is Do for several keys: it waits until it holds all of them and runs fn. See
+// AcquireAll for the order, and Do for what it returns.
 func (c *Client) DoAll(ctx context.Context, keys []string, fn func(context.Context) error) (err error) {
 	all, err := c.AcquireAll(ctx, keys, nil)
 	if err != nil {

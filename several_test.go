@@ -112,7 +112,7 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 	})
 }
 
-func TestWaitingForOneselfIsRefused(t *testing.T) {
+func TestWaitForItselfIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c, other := newClient(t, s, nil), newClient(t, s, &dibs.Options{Namespace: "other"})

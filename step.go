@@ -8,36 +8,32 @@ import (
 	"sync"
 )
 
-// ErrNoLease says that the context does not come from a lease.
+// ErrNoLease: the context does not come from a lease.
 var ErrNoLease = errors.New("dibs: the context carries no lease")
 
-// steps is what a lease remembers of its run so far, by the steps' names. It is
-// the lease's progress while Step is used.
+// steps are the results of a lease's steps so far, by name. They are the lease's progress.
 type steps struct {
 	mu     sync.Mutex
 	loaded bool
 	done   map[string]json.RawMessage
 }
 
-// Step runs fn once under the lease that ctx carries (that of Do, Once or
-// Acquire) and remembers what it returned together with the lease: when the
-// holder crashes and another takes over, a step that was done is skipped and
-// its result is given out again. An error is not remembered. A step's name is
-// used once in a run. The result is kept as JSON, all of a run's together in at
-// most MaxProgress bytes.
+// Step runs fn once under the lease that ctx carries (of Do, Once or Acquire) and keeps the
+// result with the lease. If the holder crashes, the next holder's Step of the same name
+// skips fn and returns that result. An error is not kept. Each step of a run has its own
+// name. The results are kept as JSON, those of one run together in at most MaxProgress
+// bytes.
 //
-// The step's result is written only if the lease is still held. So a step that
-// was done may run again in one case: when the holder was lost between the end
-// of fn and the write. A step with an effect outside should carry the lease's
-// fence, or an idempotency key of its own.
+// The result is written only if the lease is still held. So a finished step runs again if
+// its holder crashed or lost the lease between the end of fn and the write. A step with an
+// effect outside should send the lease's fence, or an idempotency key of its own.
 //
-// In a transaction (see Transactor), fn is outside of it: what a step did stays
-// although the transaction may be rolled back, so the context that fn gets carries
-// none.
+// In a transaction (see Transactor), fn runs outside of it and its context carries none,
+// because the step's result stays if the transaction is rolled back.
 //
-// It returns what fn returned; ErrNoLease; ErrLost when the lease is lost; and
-// ErrStore when the store did not answer: fn then ran, and its result is given
-// out, but it is not remembered.
+// Step returns what fn returned, ErrNoLease, ErrLost when the lease is lost, or ErrStore
+// when the store did not answer. After ErrStore fn has run and its result is returned, but
+// not kept.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (result T, err error) {
 	lease, ok := FromContext(ctx)
 	if !ok {
@@ -75,14 +71,14 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 // runKey is where WithRun keeps the run's name.
 type runKey struct{}
 
-// WithRun returns a context whose steps are those of the named run. Under a key
-// that is taken for one thing after the other, as those of jobs are, what a crashed
-// run had done is then skipped by that run's next attempt alone.
+// WithRun returns a context whose steps belong to the named run. It is for keys under which
+// different runs follow each other, such as the keys of jobs: the steps of a crashed run are
+// then skipped only by that run's next attempt.
 func WithRun(ctx context.Context, run string) context.Context {
 	return context.WithValue(ctx, runKey{}, run)
 }
 
-// find returns what is remembered of a step.
+// find returns the result of a step that was done before.
 func (s *steps) find(l *Lease, name string) (json.RawMessage, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,14 +95,14 @@ func (s *steps) find(l *Lease, name string) (json.RawMessage, bool, error) {
 	return data, ok, nil
 }
 
-// keep writes all steps, with one more, as the lease's progress.
+// keep adds a result and writes all of them as the lease's progress.
 func (s *steps) keep(ctx context.Context, l *Lease, name string, data json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done[name] = data
 	progress, err := json.Marshal(s.done)
 	if err == nil {
-		// The step is done, whatever becomes of the caller.
+		// Not under the caller's context, because the step is done.
 		err = l.Save(context.WithoutCancel(ctx), progress)
 	}
 	if err != nil {

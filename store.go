@@ -6,104 +6,101 @@ import (
 	"time"
 )
 
-// Store is what a backend implements. Users do not call it; they hold a
-// *Client, which batches, waits, renews and undoes on top of it.
+// Store is what a backend implements. Users do not call it: they hold a *Client, which
+// batches, waits, renews and undoes.
 //
-// Each method takes a slice, answers element i in place i of the second slice
-// (which has the same length and zeroed elements), and needs as few round trips
-// as the backend allows, one where it can. Each element is atomic on its own.
-// The methods may be called concurrently. They must not keep a slice, nor
-// anything that a slice's elements point to, after they return.
+// Each method takes a slice and writes the answer to element i at index i of the second
+// slice, which has the same length and zeroed elements. It needs as few round trips as the
+// backend allows, one if possible. Each element is atomic on its own. The methods may be
+// called concurrently. After a method returns, it must not use the slices or anything that
+// their elements point to.
 //
-// An error that a method returns means that the outcome of every element is
-// unknown: it may or may not have happened. An element that failed alone, with
-// nothing done for it, says so in its own answer. A method returns soon after
-// its context ends.
+// If a method returns an error, the outcome of every element is unknown: it may or may not
+// have happened. An element that failed alone, with nothing done for it, says so in its own
+// answer. A method returns soon after its context ends.
 //
-// Time is the backend's: durations travel, deadlines never do. A lease, a place
-// and a record end by the backend's clock. What has ended is dead at that moment,
-// also when no call has noticed it yet: none brings it back to life.
-// Durations may be as long as a time.Duration goes; a store that cannot count
-// that far takes the longest that it can.
+// Time is the backend's: calls carry durations, never deadlines. A lease, a place and a
+// record end by the backend's clock. At that moment they have ended, also if no call has
+// noticed it yet, and no call can make them live again. A duration may be any positive
+// time.Duration. A store that cannot count so far uses its longest.
 //
 // # The queue
 //
-// A place is a number. A waiter gets the next one when it joins the queue, and the
-// lowest number is served first. A reserved place is a number, too, and a claim From
-// it is an ordinary waiter at that number, with a token and a Stay of its own.
+// A place is a number. A waiter gets the next number when it joins the queue, and the lowest
+// number is served first. A reserved place is a number, too. A claim From it is an ordinary
+// waiter at that number, with its own token and its own Stay.
 //
-// At each moment one place is in front: the lowest number that is in the way. The
-// places of a number are in nobody's way while a lease that was granted at that
-// number stands, because their work is under way. A reserved place is not in the way
-// while a waiter stands at its number, because the waiter stands for it.
+// At each moment one place is in front: the lowest number that is in the way. The places of
+// a number are not in the way while a lease that was granted at that number is live, because
+// their work is under way. A reserved place is not in the way while a waiter has its number,
+// because the waiter represents it.
 //
-// A claim is granted when nothing is in front of it, when no lease stands at its
-// number, and when the leases leave room for it: every one of them has the claim's
-// Permits, and their weights and the claim's are no more than that together. So
-// the number of permits may change: a claim with another number waits until all
-// leases with the old number have ended, and those behind it wait, too.
+// A claim is granted if nothing is in front of it, no live lease has its number, and the
+// leases leave room for it: all of them have the claim's Permits, and their weights and the
+// claim's add up to no more than that. So the number of permits may change: a claim with
+// another number waits until all leases with the old number have ended, and the claims
+// behind it wait, too.
 //
-// An abandoned lease is remembered in one row a key: how many there were in a row,
-// and the progress that was saved last. The next holder is told of it. A lease that
-// ends cleanly (Release, Keep) deletes the row.
+// Abandoned leases are remembered in one row a key: how many there were in a row, and the
+// progress that was saved last. The next holder gets both. A lease that ends cleanly
+// (Release, Keep) deletes the row.
 //
 // Package storetest checks all of this.
 type Store interface {
-	// Claim looks each key up and takes its lease in one step. It is
-	// idempotent: a token that already holds its key is granted the same fence
-	// and attempt again, and its lease lasts TTL from now.
+	// Claim looks each key up and takes its lease in one step. It is idempotent: a token
+	// that holds its key already is granted the same fence and attempt again, and its lease
+	// lasts TTL from now.
 	Claim(ctx context.Context, claims []Claim, answers []Answer) error
 
-	// Renew makes each lease last TTL from now. errs[i] is nil when the token
-	// holds its key, ErrLost when it does not (nothing is changed then), and
-	// otherwise says why this element failed alone; it may have been renewed all
-	// the same, which does no harm.
+	// Renew makes each lease last TTL from now. errs[i] is nil if the token holds its key,
+	// and ErrLost if it does not; nothing is changed then. Otherwise errs[i] says why this
+	// element failed alone. The lease may have been renewed all the same, which does no
+	// harm.
 	Renew(ctx context.Context, renewals []Renewal, errs []error) error
 
-	// Settle ends each lease, or gives a place up, and serves the next waiters in the
-	// same step. errs[i] is nil when that is done, ErrLost when the token neither
-	// holds the key nor has a place (nothing is changed then), and otherwise says why
-	// this element failed alone.
+	// Settle ends each lease, or gives a place up, and serves the next waiters in the same
+	// step. errs[i] is nil if that was done, and ErrLost if the token neither holds the key
+	// nor has a place; nothing is changed then. Otherwise errs[i] says why this element
+	// failed alone.
 	//
-	// A record is written only if the token holds the key, in the same step. When a
-	// settlement with a record is sent twice and the record of the first one still
-	// stands, the second one is answered nil, too. A token that only waits cannot
-	// leave a record: it is answered ErrLost and keeps its place.
+	// A record is written in the same step, and only if the token holds the key. If a
+	// settlement with a record is sent twice and the first record is still kept, the second
+	// answer is nil, too. A token that only waits cannot leave a record: the answer is
+	// ErrLost, and the token keeps its place.
 	//
-	// Release and Keep delete all places at the number at which the lease was
-	// granted. The waiters among them are woken. Abandon, Undo and the end of the
-	// lease's time leave the reserved place, so that the next claim From it is in
-	// front again. The token of a reserved place gives that place up, and nothing
-	// else: waiters at its number and a lease stay.
+	// Release and Keep delete all places at the number at which the lease was granted, and
+	// wake the waiters among them. Abandon, Undo and the expiry of the lease leave the
+	// reserved place, so that the next claim From it is in front again. The token of a
+	// reserved place gives up only that place: waiters at its number and a lease stay.
 	Settle(ctx context.Context, settlements []Settlement, errs []error) error
 }
 
-// Mode says what a Claim does when the key cannot be had at once.
+// Mode says what a Claim does if it cannot get the key at once.
 type Mode uint8
 
 const (
-	// Try takes the key or leaves it. A token that waits keeps its place, and is
-	// granted when its turn has come.
+	// Try takes the key or does nothing. A token that has a place keeps it, and is granted
+	// the key if its turn has come.
 	Try Mode = iota
-	// Queue takes the key or joins its queue. Asking again with the same token
-	// keeps the place and finds out whether its turn has come.
+	// Queue takes the key or joins its queue. To ask again with the same token keeps the
+	// place and finds out whether its turn has come.
 	Queue
-	// Reserve takes a place for a later claim From it, or keeps it. It is never
+	// Reserve takes a place for a later claim From it, or keeps that place. It is never
 	// granted. Its token makes no other claims.
 	Reserve
 	// Look changes nothing and says what Try would find.
 	Look
 )
 
-// AnyAge as a Claim's MaxAge accepts every record that is still kept.
+// AnyAge, as a Claim's MaxAge, accepts every record that is still kept.
 const AnyAge time.Duration = math.MaxInt64
 
 // PushedTTL is how long the lease of a pushed grant lasts (see Notifier), unless the
 // waiter claims again or renews it.
 const PushedTTL = time.Second
 
-// AbandonedRetention is how long a store remembers, at least, that a lease ran
-// out without being settled. An unknown outcome is remembered for ever.
+// AbandonedRetention is how long a store remembers, at least, that a lease expired without
+// being settled. An unknown outcome is remembered until an operator resolves it.
 const AbandonedRetention = 24 * time.Hour
 
 // Claim asks for a key.
@@ -111,51 +108,48 @@ type Claim struct {
 	Key  Key
 	Mode Mode
 
-	// Token names the attempt. A zero token is an invalid claim (two callers
-	// that forgot to make one would share the lease), except with Look.
+	// Token names the attempt. Zero is invalid, except with Look, because two callers that
+	// forgot to make a token would share the lease.
 	Token Token
 
-	// TTL is how long the lease lasts without being renewed. At least 1 ms;
-	// not used with Look and Reserve, which grant nothing.
+	// TTL is how long the lease lasts without being renewed. At least 1 ms. Not used with
+	// Look and Reserve, which grant nothing.
 	TTL time.Duration
 
-	// Stay is how long the token's place lasts without being asked for again. At
-	// least 1 ms with Queue and Reserve, not used with Try and Look.
+	// Stay is how long the token's place lasts without being asked for again. At least
+	// 1 ms with Queue and Reserve. Not used with Try and Look.
 	Stay time.Duration
 
-	// From is the token of a reserved place, which is not the claim's; zero for none.
-	// With Try, Queue and Look. The claim has that place's number, unless its own
-	// token has a place, which then counts. If the reserved place does not stand any
-	// more, From changes nothing: Queue joins at the end.
+	// From is the token of a reserved place, not the claim's own; zero for none. With Try,
+	// Queue and Look. The claim has that place's number, unless its own token has a place,
+	// which then counts. If the reserved place has ended, From changes nothing, and Queue
+	// joins at the end.
 	From Token
 
-	// Hold is how long a reserved place may keep others from the key while no lease
-	// and no waiter has its number. It counts from the first Try or Queue that finds
-	// room for itself and is Held because of a reserved place. A grant of the key ends
-	// that count, and so does the end of its last place. If the place was asked for
-	// with Reserve later, it counts from then. When Hold is over the place is over,
-	// however long it was to stand. 0: as long as the place stands.
+	// Hold is how long a reserved place may keep others from the key while no lease and no
+	// waiter has its number. It counts from the first Try or Queue that finds room for
+	// itself and is Held because of a reserved place, or from a later Reserve of the place.
+	// A grant of the key ends that count, and so does the end of its last place. The place
+	// ends when Hold is over, even if its Stay is not. 0: no limit but the Stay.
 	//
-	// Reserve sets it each time. A claim From the place sets it when it is granted,
-	// unless its Hold is 0. Invalid with other claims.
+	// Each Reserve sets it. A claim From the place sets it when it is granted, unless the
+	// claim's Hold is 0. Invalid with other claims.
 	Hold time.Duration
 
-	// Permits is how many permits the key has, 1 (a mutex) to MaxPermits, and Weight
-	// how many of them the claim takes, 1 to Permits. Not used with Reserve.
+	// Permits is how many permits the key has, 1 (a mutex) to MaxPermits. Weight is how
+	// many of them the claim takes, 1 to Permits. Not used with Reserve.
 	Permits, Weight int
 
-	// Fingerprint of what is asked. It is compared with those of the leases, of the last
-	// abandoned lease, and of a record that MaxAge accepts. A difference is answered
-	// Mismatch.
+	// Fingerprint of what is asked. If it differs from that of a lease, of the last abandoned
+	// lease or of a record that MaxAge accepts, the answer is Mismatch.
 	Fingerprint Fingerprint
 
-	// MaxAge is the age up to which a record answers this claim. At 0 no
-	// record does, and the claim is one for a lock: an older record is neither
-	// looked at nor harmed.
+	// MaxAge is the age up to which a record answers this claim. At 0 no record does: the
+	// claim is for a lock, and it neither reads nor changes the record.
 	MaxAge time.Duration
 
-	// AtMostOnce makes the key's state unknown, instead of free, if this lease
-	// runs out unsettled. Only with one permit.
+	// AtMostOnce makes the key's state Unknown, and not free, if this lease is abandoned.
+	// Only with one permit.
 	AtMostOnce bool
 
 	// Owner is for people to read.
@@ -169,7 +163,7 @@ const (
 	_ State = iota
 	// Granted means that the token holds the key.
 	Granted
-	// Held means that others hold the key or stand before this token in its queue.
+	// Held means that others hold the key or come before this token in its queue.
 	Held
 	// Free means that a Look found that Try would be granted.
 	Free
@@ -177,40 +171,37 @@ const (
 	Done
 	// Mismatch means that the fingerprint differs. The token's place is given up.
 	Mismatch
-	// Unknown means that a lease with AtMostOnce ended without an outcome. The key is
-	// not granted until an operator resolves it (see Inspector).
+	// Unknown means that a lease with AtMostOnce ended without an outcome. The key is not
+	// granted until an operator resolves it (see Inspector).
 	Unknown
 )
 
-// Answer is what a Claim got. Which fields are set depends on the State.
+// Answer is the answer to a Claim. Which fields are set depends on the State.
 type Answer struct {
 	State State
 
-	// Err, when not nil, says why this claim failed alone, with nothing done
-	// for it: ErrFull at one of the store's limits, ErrBusy when asking again may
-	// help, or an invalid claim.
+	// Err, if not nil, says why this claim failed alone, with nothing done for it: ErrFull
+	// at one of the store's limits, ErrBusy if asking again may help, or an invalid claim.
 	Err error
 
-	// Granted: the fencing token. It rises with every grant of a key, also
-	// across a loss of the store's data. Held, from a store that tells grants (see
-	// Notifier): no grant of the key before this answer has a higher one.
+	// Granted: the fencing token. It rises with every grant of a key, also after the store
+	// has lost its data. Held, from a store that pushes grants (see Notifier): no grant of
+	// the key before this answer has a higher one.
 	Fence uint64
-	// Granted: 1 + how many leases of this key in a row were abandoned before
-	// this one.
+	// Granted: 1 + how many leases of this key in a row were abandoned before this one.
 	Attempt int
-	// Granted: what was saved last under the leases in a row that were abandoned
-	// before this one, if anything; a holder that saves nothing passes it on.
-	// Unmodified by the store.
+	// Granted: the progress that was saved last under those abandoned leases, or nil. A
+	// holder that saves nothing leaves it for the next.
 	Progress []byte
 
-	// Held: the time until the first of the key's leases ends unless it is renewed.
-	// More than 0 while there is a lease. 0: the key has no lease, and a place is
-	// what keeps the token from it.
+	// Held: the time until the first of the key's leases expires unless it is renewed. More
+	// than 0 while there is a lease. 0: the key has no lease, and a place keeps the token
+	// from it.
 	Left time.Duration
-	// Held: at most this many places come before the token's (or would come,
-	// if it has none). 0 means that it is next.
+	// Held: at most how many places come before the token's, or would come if it has none.
+	// 0: it is next.
 	Ahead int
-	// Held, Free: the token has a place, or the place stands that the claim is From.
+	// Held, Free: the token has a place, or the place exists that the claim is From.
 	Queued bool
 
 	// Done: the record.
@@ -220,7 +211,7 @@ type Answer struct {
 	ID string
 }
 
-// Record is what a finished holder left behind.
+// Record is what a finished holder left behind: the answer.
 type Record struct {
 	Data []byte        // not to be modified
 	Age  time.Duration // since it was written
@@ -233,8 +224,8 @@ type Renewal struct {
 	Token Token
 	TTL   time.Duration // from now; at least 1 ms
 
-	// Progress, when not nil, is kept with the lease and given to the next
-	// holder if this one abandons it. At most MaxProgress bytes.
+	// Progress, if not nil, is kept with the lease. The next holder gets it if this one
+	// abandons the lease. At most MaxProgress bytes.
 	Progress []byte
 }
 
@@ -244,16 +235,14 @@ type Outcome uint8
 const (
 	// Release leaves nothing behind.
 	Release Outcome = iota
-	// Keep leaves a record behind. Waiters whose MaxAge accepts it are answered
-	// by it.
+	// Keep leaves a record behind. It answers the waiters whose MaxAge accepts it.
 	Keep
-	// Abandon ends the lease as if it had run out now: the next holder is told,
-	// and with AtMostOnce the outcome is unknown from now on.
+	// Abandon ends the lease as if it had expired now: the next holder learns of it, and
+	// with AtMostOnce the outcome is unknown.
 	Abandon
-	// Undo deletes the lease and nothing else, as if it had not been granted: what
-	// the next holder is told of abandoned leases is what this one was told. It is for
-	// claims whose answer was lost. A token that only waits gives its place up, as with
-	// Release.
+	// Undo deletes the lease and nothing else, as if it had not been granted: the next
+	// holder gets the same Attempt and Progress. It is for claims whose answer was lost. A
+	// token that only waits gives its place up, as with Release.
 	Undo
 )
 
@@ -268,24 +257,24 @@ type Settlement struct {
 	Retention time.Duration
 }
 
-// Notifier is implemented by stores that tell the waiters of this process that their
-// turn has come. It is a hint: nothing breaks when a wake-up is lost, late or one too
-// many.
+// Notifier is implemented by stores that wake the waiters of this process when their turn
+// has come. A wake-up is a hint: it may be lost, late or superfluous, and nothing breaks.
 type Notifier interface {
-	// Notify calls wake, which never blocks, with a waiter's token, and either with
-	// the zero Answer (it should ask again) or with its grant. stop ends that.
+	// Notify makes the store call wake, which never blocks, with a waiter's token. The
+	// Answer is zero (the waiter should ask again) or the waiter's grant: a pushed grant.
+	// stop ends these calls.
 	//
-	// A store may tell a grant where the waiter needs no more than that to begin: not
-	// to a claim with AtMostOnce, which would be unknown if the word was lost; not after an
-	// abandoned lease; not where a record or another holder's fingerprint would answer
-	// the claim. The lease is made in the same step that freed the key, and lasts one
-	// PushedTTL, or the claim's TTL if that is shorter. If it runs out it was abandoned, because its
-	// holder may have begun. The grant may be told late: it counts only if its fence is
-	// higher than that of the last answer to the token.
+	// A store may push a grant if the waiter needs nothing else to begin. It must not push
+	// to a claim with AtMostOnce, because a lost push would leave an unknown outcome. It
+	// must not push after an abandoned lease, or if a record or another holder's fingerprint
+	// would answer the claim. The lease is granted in the same step that freed the key. It
+	// lasts PushedTTL, or the claim's TTL if that is shorter. If it expires it was
+	// abandoned, because its holder may have begun. A pushed grant may arrive late: it counts
+	// only if its fence is higher than that of the last answer to the token.
 	//
-	// If a store knows that no process listens for a waiter, it passes the waiter over,
-	// and the waiter keeps its number. A waiter in front that is woken to ask keeps the
-	// others from the key until it asks, or until its Stay is over.
+	// If a store knows that no process listens for a waiter, it serves the next one, and the
+	// waiter keeps its number. A waiter in front that is woken to ask keeps the others from
+	// the key until it asks, or until its Stay is over.
 	Notify(wake func(Token, Answer)) (stop func())
 }
 
@@ -296,12 +285,10 @@ type Batcher interface {
 
 // Batching says how a Client should call a Store.
 type Batching struct {
-	// Direct makes every call on its own, at once, on the caller's goroutine:
-	// right for a store that answers without leaving the process, or that
-	// batches by itself.
+	// Direct makes every call on its own, at once, on the caller's goroutine. It is for
+	// stores that answer without leaving the process, or that batch by themselves.
 	Direct bool
-	// Immediate says that a call never waits for anything, so that no time
-	// limit has to be put on it.
+	// Immediate says that a call never waits for anything, so it needs no time limit.
 	Immediate bool
 	// Size is how many elements one call may have; 512 when 0.
 	Size int

@@ -8,74 +8,72 @@ import (
 	"time"
 )
 
-// ErrRolledBack says of a transaction that was to be committed that it was rolled
-// back, and that nothing of it was done.
+// ErrRolledBack says that a transaction was rolled back instead of committed, so that
+// nothing in it was done.
 var ErrRolledBack = errors.New("dibs: the transaction was rolled back")
 
-// ErrTransactionEnded says of a transaction that was to be committed that it was ended before,
-// by the code that ran in it. What that did may be committed, and no record is: who
-// asks again runs again.
+// ErrTransactionEnded says that the code that ran in a transaction has ended it before the
+// commit. Its writes may be committed, but there is no record, so the next caller runs
+// again.
 var ErrTransactionEnded = errors.New("dibs: the run has ended its transaction itself")
 
-// Transactor begins transactions of the application in the database in which the
-// keys are too, so that what is done under a key and the key's record are committed
-// together. Stores that can do that make one; see their Transactions.
+// Transactor begins transactions in the database that has both the application's tables and
+// the keys, so that the work under a key and the key's record are committed together. Stores
+// that can do that make one; see their Transactions.
 //
 //	claim ── granted ── begin ── the application's statements ── settle ── commit
 //	(by the store's own connections)          (all in one transaction)
 //
-// A crash at any moment leaves either both or neither: before the commit the
-// database rolls back, and the lease runs out as any other; after it, the record
-// answers whoever asks again. Nobody waits for the transaction but those who claim
-// the same key, and they as for any lease.
+// A crash at any moment leaves both or neither. Before the commit the database rolls back
+// and the lease expires. After the commit the record answers later claims. Only claims of
+// the same key wait for the transaction, as for any lease.
 type Transactor interface {
-	// Begin begins a transaction, which is rolled back when ctx ends.
+	// Begin begins a transaction. It is rolled back when ctx ends.
 	Begin(ctx context.Context) (Transaction, error)
 }
 
-// Transaction is a transaction that has begun. It is used by one goroutine.
+// Transaction is a transaction that has begun. Only one goroutine may use it at a time.
 type Transaction interface {
-	// Commit settles a key as the transaction's last statement, as Store.Settle
-	// says, and commits. It returns nil when both are done; ErrLost when the token
-	// does not hold the key (also if it has left a record there), and an error that
-	// wraps ErrRolledBack when it could not be done for another reason: all is rolled
-	// back then. After any other error both may have happened, or neither. It does
-	// not keep the settlement's data.
+	// Commit settles a key as the transaction's last statement, as Store.Settle does, and
+	// commits. It returns ErrLost if the token does not hold the key, also if the token has
+	// left a record there, and an error that wraps ErrRolledBack if it failed for another
+	// known reason. In both cases everything is rolled back. After any other error both
+	// happened or neither did. Commit does not keep the settlement's data.
 	Commit(ctx context.Context, s Settlement) error
 
-	// Rollback rolls back. It does nothing when the transaction is over.
+	// Rollback rolls back. It does nothing if the transaction has ended.
 	Rollback()
 
-	// Conflicted reports whether the transaction fell victim to another one, with
-	// which it was in conflict (a serialization failure, a deadlock), so that all of
-	// it may be tried again. err is what the application or Commit returned, or nil:
-	// then it is about what the transaction saw by itself.
+	// Conflicted reports whether the database ended the transaction because it conflicted
+	// with another one (a serialization failure, a deadlock), so that all of it may be run
+	// again. err is what the application or Commit returned. With nil, Conflicted reports
+	// what the transaction noticed itself.
 	Conflicted(err error) bool
 }
 
 type transactionKey struct{}
 
-// WithTransaction returns a context that carries the transaction, for those who
-// write in it. They find it with what the store that made it has for that.
+// WithTransaction returns a context that carries the transaction, for the code that writes
+// in it. That code gets it with the function that the transaction's store has for that.
 func WithTransaction(ctx context.Context, tx Transaction) context.Context {
 	return context.WithValue(ctx, transactionKey{}, tx)
 }
 
-// TransactionFrom returns the transaction that ctx carries; nil for none.
+// TransactionFrom returns the transaction that ctx carries, or nil.
 func TransactionFrom(ctx context.Context) Transaction {
 	tx, _ := ctx.Value(transactionKey{}).(Transaction)
 	return tx
 }
 
-// CompleteIn is Complete in a transaction, which it commits: what was done in it
-// and the record are both there afterwards, or neither is. A nil tx is Complete.
+// CompleteIn is Complete in a transaction, which it commits: the transaction's writes and
+// the record are both committed, or neither is. With a nil tx it is Complete.
 //
-// It returns nil when that is done; ErrLost when the lease was lost, or an error
-// that wraps ErrRolledBack, when nothing was done; one that wraps ErrTransactionEnded when the
-// transaction was ended before; and ErrStore when neither the
-// transaction nor, in ctx's time, the store would tell: who claims the key again
-// finds out. After ErrRolledBack the lease is still held if the transaction said so
-// itself, and then the caller may begin another one.
+// It returns ErrLost if the lease was lost, and an error that wraps ErrRolledBack if the
+// transaction was rolled back; in both cases nothing was done. It returns an error that
+// wraps ErrTransactionEnded if the transaction had ended before. It returns ErrStore if the
+// outcome is unknown and the store did not answer before ctx ended: the next claim of the
+// key finds it out. If Transaction.Commit itself returned ErrRolledBack, the lease is still
+// held, and the caller may begin another transaction.
 func (l *Lease) CompleteIn(ctx context.Context, tx Transaction, data []byte, retention time.Duration) error {
 	if tx == nil {
 		return l.Complete(ctx, data, retention)
@@ -88,9 +86,9 @@ func (l *Lease) CompleteIn(ctx context.Context, tx Transaction, data []byte, ret
 	return l.settleIn(ctx, tx, s)
 }
 
-// ReleaseIn is Release in a transaction, which it commits: nothing is left behind
-// but what was done in it. The errors are those of CompleteIn; after ErrStore nobody
-// can find out. A nil tx is Release.
+// ReleaseIn is Release in a transaction, which it commits: only the transaction's writes are
+// left behind. With a nil tx it is Release. The errors are those of CompleteIn, but after
+// ErrStore the outcome stays unknown, because there is no record.
 func (l *Lease) ReleaseIn(ctx context.Context, tx Transaction) error {
 	if tx == nil {
 		return l.Release()
@@ -98,39 +96,39 @@ func (l *Lease) ReleaseIn(ctx context.Context, tx Transaction) error {
 	return l.settleIn(ctx, tx, Settlement{Outcome: Release})
 }
 
-// settleIn settles in a transaction. Meanwhile nothing renews the lease: that would
-// wait for the transaction.
+// settleIn settles in a transaction. The lease is not renewed meanwhile, because a renewal
+// would wait for the transaction.
 func (l *Lease) settleIn(ctx context.Context, tx Transaction, s Settlement) error {
-	defer tx.Rollback() // unless it is over
+	defer tx.Rollback()
 	l.client.renewer.pause(l)
 	defer l.client.renewer.resume(l)
-	asked, unheard, sent := false, false, time.Now()
+	asked, unknown, sent := false, false, time.Now()
 	err := l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
 		asked = true
 		if l.kept {
-			// The store takes a record of one lease as often as it is sent, and
-			// another transaction would be committed with it.
+			// The store accepts the record of a lease again if it is sent again, and would
+			// commit another transaction with it.
 			return fmt.Errorf("%w: the lease may have left a record before", ErrRolledBack), nil
 		}
 		err = tx.Commit(ctx, s)
 		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrRolledBack) || errors.Is(err, ErrTransactionEnded) {
 			return err, nil
 		}
-		unheard = true
+		unknown = true
 		return nil, err
 	})
 	switch {
 	case err == nil && !asked:
 		return fmt.Errorf("%w: the lease was settled before", ErrRolledBack)
-	case unheard:
-		tx.Rollback() // what is left of it would be waited for
+	case unknown:
+		tx.Rollback() // because the store would wait for what is left of it
 		return l.resolve(ctx, s, sent, err)
 	}
 	return err
 }
 
-// resolve finds out what became of a transaction that was to settle the lease. If
-// the lease can be ended without it, it will not be committed any more.
+// resolve finds out the outcome of a transaction that should have settled the lease. If the
+// lease can be abandoned, the transaction cannot be committed any more.
 func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unknown error) error {
 	l.settling.Lock()
 	defer l.settling.Unlock()
@@ -152,7 +150,7 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unkno
 				l.finish(Keep)
 				return nil
 			case ok && time.Since(sent) >= s.Retention:
-				return unknown // a record would be forgotten by now
+				return unknown // because the store may have deleted the record by now
 			case ok:
 				l.settled = true
 				l.client.renewer.lose(l)
@@ -165,16 +163,16 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unkno
 	}
 }
 
-// left reports whether the settlement's record is there; not ok if the store did not
-// say. The token does not hold the key any more, so that nothing can be written; but
-// a record that it has left is taken once more. Another's, of the same data, is not.
+// left reports whether the settlement's record is there; ok is false if the store did not
+// answer. It sends the settlement again. The token does not hold the key any more, so the
+// store accepts the settlement only if this token has left the record before.
 func (l *Lease) left(ctx context.Context, s Settlement) (kept, ok bool) {
-	s.Data = bytes.Clone(s.Data) // a call that was given up may still read it
+	s.Data = bytes.Clone(s.Data) // because a call that was given up may still read it
 	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)
 	return err == nil, callErr == nil && (err == nil || errors.Is(err, ErrLost))
 }
 
-// unsure reports whether nobody told what became of a record.
+// unsure reports whether it is unknown if the lease left a record.
 func (l *Lease) unsure() bool {
 	l.settling.Lock()
 	defer l.settling.Unlock()

@@ -3,7 +3,7 @@ package dibs_test
 import (
 	"context"
 	"errors"
-	"strings"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,32 +12,6 @@ import (
 
 	"github.com/dibs-go/dibs"
 )
-
-func TestClaimWhoseAnswerWasLostIsSentAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
-		lost := false
-		s.set(nil, func(verb string) error {
-			if verb == "claim" && !lost {
-				lost = true
-				return errCut
-			}
-			return nil
-		})
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if lease.Attempt() != 1 {
-			t.Errorf("attempt %d", lease.Attempt())
-		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-		empty(t, s)
-	})
-}
 
 func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -54,38 +28,6 @@ func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
 		}
 		s.set(nil, nil)
 		time.Sleep(2 * time.Second)
-		empty(t, s)
-	})
-}
-
-// fillingUp is a store that grants a first claim, whose answer is lost, and has no
-// room for those after it.
-type fillingUp struct {
-	*faulty
-	asked int
-}
-
-func (r *fillingUp) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	if r.asked++; r.asked == 1 {
-		if err := r.faulty.Claim(ctx, claims, answers); err != nil {
-			return err
-		}
-		return errCut
-	}
-	for i := range answers {
-		answers[i].Err = dibs.ErrFull
-	}
-	return nil
-}
-
-func TestClaimIsUndoneThatIsRefusedWhenSentAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, &fillingUp{faulty: s}, nil)
-		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrFull) {
-			t.Errorf("got %v, want ErrFull", err)
-		}
-		time.Sleep(time.Second)
 		empty(t, s)
 	})
 }
@@ -130,7 +72,7 @@ func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 					for _, batch := range s.claims {
 						for _, claim := range batch {
 							if claim.Key.Name == "k" {
-								t.Error("a claim was sent whose caller had gone away")
+								t.Error("a claim was sent after its caller gave up")
 							}
 						}
 					}
@@ -228,154 +170,6 @@ func TestClaimSentAgainIsUndone(t *testing.T) {
 	})
 }
 
-func TestReleaseThatFailsIsMadeUpFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
-		err := c.Do(t.Context(), "k", func(context.Context) error {
-			s.set(func(string) error { return errCut }, nil)
-			return nil
-		})
-		if err != nil {
-			t.Errorf("the section succeeded and Do returned %v", err)
-		}
-		s.set(nil, nil)
-		time.Sleep(2 * time.Second)
-		empty(t, s)
-	})
-}
-
-func TestUndoEndsWithTheClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.set(func(string) error { return errCut }, nil)
-		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
-			t.Errorf("got %v", err)
-		}
-		if err := c.Close(); err == nil {
-			t.Error("Close said nothing of what it could not undo")
-		}
-		_, _, before := s.counts()
-		time.Sleep(time.Hour)
-		if _, _, after := s.counts(); after != before {
-			t.Errorf("%d settlements were tried after Close", after-before)
-		}
-	})
-}
-
-// TestCloseCountsWhatIsBeingUndone: that the store has been asked does not mean
-// that it has answered.
-func TestCloseCountsWhatIsBeingUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFaulty(newStore(t))
-		c, err := dibs.New(f, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.set(func(verb string) error {
-			time.Sleep(6 * time.Second)
-			return errors.New("the store is away")
-		}, nil)
-		if err := lease.Release(); !errors.Is(err, dibs.ErrStore) {
-			t.Error(err)
-		}
-		synctest.Wait()
-		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "1 claims") {
-			t.Errorf("Close returned %v", err)
-		}
-	})
-}
-
-func TestWaiterOutlivesAStoreThatIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
-		s.set(func(string) error { return errCut }, nil)
-		time.Sleep(7 * time.Second)
-		s.set(nil, nil)
-		time.Sleep(3 * time.Second)
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-		wg.Wait()
-		empty(t, s)
-	})
-}
-
-func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
-				t.Errorf("got %v", err)
-			}
-		})
-		synctest.Wait()
-		start := time.Now()
-		s.set(func(string) error { return errCut }, nil)
-		wg.Wait()
-		if d := time.Since(start); d > 12*time.Second {
-			t.Errorf("it took %v", d)
-		}
-		s.set(nil, nil)
-		_ = lease.Release()
-		time.Sleep(time.Minute)
-		empty(t, s)
-	})
-}
-
-func TestLeaseIsUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
-		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
-			if err != nil || lease.Attempt() != 1 {
-				t.Fatalf("%v, %v; want an attempt that comes after none", lease, err)
-			}
-			if err := lease.Undo(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := lease.Release(); err != nil {
-				t.Errorf("Release after Undo: %v", err)
-			}
-		}
-		if err := c.CancelPlace(t.Context(), p); err != nil {
-			t.Error(err)
-		}
-		empty(t, s)
-	})
-}
-
 // swallowing is a store whose first settlement never arrives.
 type swallowing struct {
 	*faulty
@@ -391,7 +185,7 @@ func (s *swallowing) Settle(ctx context.Context, settlements []dibs.Settlement, 
 }
 
 // TestUndoDoesNotWaitForAnother: what a network has swallowed does not keep what is
-// undone after it in anybody's way.
+// undone after it waiting.
 func TestUndoDoesNotWaitForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &swallowing{faulty: newFaulty(newStore(t))}
@@ -421,5 +215,24 @@ func TestUndoDoesNotWaitForAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	})
+}
+
+// An undo is tried for as long as the lease or the place can last, however long that is.
+func TestUndoOfWhatLastsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		cut := func(string) error { return errCut }
+		s.set(nil, cut) // everything happens, no answer arrives
+		if _, _, err := c.Reserve(t.Context(), "place", math.MaxInt64, nil); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := c.Acquire(t.Context(), "lease", &dibs.AcquireOptions{TTL: math.MaxInt64}); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		s.set(nil, nil)
+		time.Sleep(2 * time.Second)
+		empty(t, s)
 	})
 }

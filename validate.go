@@ -9,8 +9,8 @@ import (
 // MinDuration is the shortest TTL, Stay and Retention that a store accepts.
 const MinDuration = time.Millisecond
 
-// Validate returns nil for a claim that a store accepts, and otherwise the
-// error with which every store answers it, naming the field.
+// Validate returns nil for a claim that stores accept. Otherwise it returns the error with
+// which every store answers the claim. The error names the field.
 func (c *Claim) Validate() error {
 	switch {
 	case c.Mode > Look:
@@ -30,7 +30,7 @@ func (c *Claim) Validate() error {
 	case !c.From.IsZero() && c.Mode == Reserve:
 		return errors.New("dibs: Claim.From is set; a reserved place is not made from another one")
 	case !c.From.IsZero() && c.From == c.Token:
-		return errors.New("dibs: Claim.From is the claim's own token; it must have another")
+		return errors.New("dibs: Claim.From is the claim's own token; it must be that of a reserved place")
 	}
 	if c.Mode != Look && c.Token.IsZero() {
 		return errors.New("dibs: Claim.Token is zero; NewToken makes one")
@@ -44,8 +44,8 @@ func (c *Claim) Validate() error {
 	return c.Key.Validate()
 }
 
-// Validate returns nil for a renewal that a store accepts, and otherwise the
-// error with which every store answers it, naming the field.
+// Validate returns nil for a renewal that stores accept, and otherwise an error that names
+// the field, as Claim.Validate does.
 func (r *Renewal) Validate() error {
 	switch {
 	case r.TTL < MinDuration:
@@ -56,8 +56,8 @@ func (r *Renewal) Validate() error {
 	return r.Key.Validate()
 }
 
-// Validate returns nil for a settlement that a store accepts, and otherwise
-// the error with which every store answers it, naming the field.
+// Validate returns nil for a settlement that stores accept, and otherwise an error that
+// names the field, as Claim.Validate does.
 func (s *Settlement) Validate() error {
 	switch {
 	case s.Outcome > Undo:

@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// waiters knows who waits in this process, by token.
+// waiters are the waiters of this process, by token.
 type waiters struct {
-	notified bool
+	notified bool // the store wakes waiters
 	stop     func()
 
 	mu    sync.Mutex
 	woken map[Token]chan Answer
-	// early holds wake-ups for tokens that have a place but did not enter yet.
-	early map[Token]Answer
+	early map[Token]Answer // wake-ups of tokens that have a place and did not enter yet
 }
 
 // maxEarly bounds the wake-ups kept for waiters that are about to enter.
@@ -32,8 +31,8 @@ func newWaiters(store Store) *waiters {
 	return w
 }
 
-// enter returns the channel on which the token's wake-ups arrive: its grant, or the
-// zero Answer when it should ask.
+// enter returns the channel on which the token's wake-ups arrive: its grant, or the zero
+// Answer if it should ask.
 func (w *waiters) enter(t Token) <-chan Answer {
 	woken := make(chan Answer, 1)
 	w.mu.Lock()
@@ -52,14 +51,14 @@ func (w *waiters) leave(t Token) {
 	delete(w.woken, t)
 }
 
-// wake is what the store's Notifier calls. The last wake-up counts.
+// wake is called by the store's Notifier. The last wake-up counts.
 func (w *waiters) wake(t Token, a Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	woken, ok := w.woken[t]
 	if !ok {
 		if len(w.early) >= maxEarly {
-			clear(w.early) // hints: a waiter that loses one asks soon anyway
+			clear(w.early) // a waiter that loses its wake-up asks soon anyway
 		}
 		w.early[t] = a
 		return
@@ -71,15 +70,15 @@ func (w *waiters) wake(t Token, a Answer) {
 	woken <- a
 }
 
-// pace says when a waiter with this answer should ask again, how long its place
-// should last, and how long to wait after that where nothing wakes it.
+// pace returns when a waiter with this answer asks again, how long its place should last,
+// and how long to wait after that without wake-ups.
 func (w *waiters) pace(a Answer, poll time.Duration) (interval, stay, nextPoll time.Duration) {
 	interval, stay = askNear, stayNear
 	if w.notified && a.Ahead >= farAhead {
 		interval, stay = askFar, stayFar
 	}
 	if a.Ahead == 0 && a.Left > 0 && a.Left < interval {
-		interval = max(a.Left+time.Millisecond, pollMin) // the lease in the way can run out then
+		interval = max(a.Left+time.Millisecond, pollMin) // the lease in the way can expire then
 	}
 	if !w.notified {
 		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))

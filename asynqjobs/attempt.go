@@ -14,26 +14,25 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Errors that say how the server or the handler is to be set up.
+// Errors of a wrong set-up.
 var (
 	errNoServer = errors.New("asynqjobs: the handler was not called by an Asynq server")
-	errNoConfig = errors.New("asynqjobs: the server would count a task that only waits as failed; make it with asynq.NewServer(redis, asynqjobs.Config(config))")
+	errNoConfig = errors.New("asynqjobs: the server would count a waiting task as failed; use asynq.NewServer(redis, asynqjobs.Config(config))")
 )
 
-// refusal is the error with which a task is archived that came back although its last
-// attempt was over.
+// refusal is the error that archives a task which came back after its last attempt.
 const refusal = "dibs: its last attempt had ended when it panicked, ran out of time, was cancelled or its worker died"
 
 const (
-	// patient is the part of its time that a task may wait in the worker: its Timeout is
-	// for what it does.
-	patient = 4
-	// unsure is by how much the delay of a retry may exceed what was answered earlier:
+	// A task may wait in the worker for 1/waitShare of its time, because its Timeout is
+	// for its work.
+	waitShare = 4
+	// delayFactor is how much longer a later answer of RetryDelayFunc may be, because
 	// Asynq's is random.
-	unsure = 5
-	// awayFor is about how long a task stays away whose key could not be asked for, or that
-	// has no entry in its line.
-	awayFor = time.Second
+	delayFactor = 5
+	// requeueFor is about the time until a task comes back whose key could not be claimed,
+	// or that has no entry in its line.
+	requeueFor = time.Second
 )
 
 // attempt is a task that a worker has.
@@ -44,12 +43,12 @@ type attempt struct {
 	server *server
 
 	queue, id, key, ticket string
-	inLine                 bool // it has an entry, unless it lost that with its place
+	inLine                 bool // it was enqueued with an entry in its line
 
 	retried  int
-	maxRetry int  // as it was asked for
-	limit    int  // as Asynq has it
-	began    bool // the handler
+	maxRetry int  // as the caller set it
+	limit    int  // as Asynq has it: maxRetry + spare
+	began    bool // the handler has begun
 }
 
 func (m *Mutex) attempt(ctx context.Context, t *asynq.Task, key string) (*attempt, error) {
@@ -71,12 +70,11 @@ func (m *Mutex) attempt(ctx context.Context, t *asynq.Task, key string) (*attemp
 	return a, nil
 }
 
-// spared reports whether the task has no attempts left and is there all the same, because
-// Asynq knows of a spare one.
-func (a *attempt) spared() bool { return a.retried > a.maxRetry }
+// isSpare reports whether this is the spare attempt, which only Asynq knows.
+func (a *attempt) isSpare() bool { return a.retried > a.maxRetry }
 
-// refuse has a task archived that has no attempts left, as Asynq would have done earlier,
-// unless it was made to run by hand since.
+// refuse archives a task that has no attempts left, unless an operator has made it run
+// again.
 func (a *attempt) refuse() error {
 	message, err := a.mutex.redis.HGet(a.ctx, prefix(a.queue)+"t:"+a.id, "msg").Result()
 	if err == nil && strings.Contains(message, refusal) {
@@ -106,14 +104,14 @@ func (a *attempt) run(next asynq.Handler) error {
 		return nil
 	case ok:
 		over = false
-		return a.putOff(back)
-	case !a.began && a.retried < a.limit && a.ctx.Err() == nil && away(err):
-		// The place stands. A task without a spare attempt would be archived.
+		return a.requeue(back)
+	case !a.began && a.retried < a.limit && a.ctx.Err() == nil && storeFailed(err):
+		// The task keeps its place. Without a spare attempt Asynq would archive it.
 		over = false
-		return &putOffError{&jobs.RequeueError{After: awayFor/2 + rand.N(awayFor)}, ": its key could not be asked for: " + err.Error()}
-	case a.spared():
+		return &requeueError{&jobs.RequeueError{After: requeueFor/2 + rand.N(requeueFor)}, ": its key could not be claimed:  " + err.Error()}
+	case a.isSpare():
 		over = true
-		return fmt.Errorf("%w (%s)", err, refusal) // so that refuse lets it pass
+		return fmt.Errorf("%w (%s)", err, refusal) // refuse recognizes it by this text
 	}
 	over = over || a.last(err)
 	if a.retried >= a.maxRetry {
@@ -122,17 +120,17 @@ func (a *attempt) run(next asynq.Handler) error {
 	return err
 }
 
-// job says what a Mutex has to know of the task.
+// job describes the task.
 func (a *attempt) job() jobs.Job {
 	j := jobs.Job{
 		Kind: a.task.Type(), ID: a.queue + ":" + a.id, Key: a.key, Ticket: a.ticket,
 		Tries: a.retried + 1, Final: a.last, RetryIn: a.again,
-		// Asynq archives a task on its last attempt, also one that is put off.
+		// On its last attempt Asynq would archive a requeued task.
 		NoRequeue: a.retried >= a.limit,
 		Pool:      a.server.pool, Promoted: a.inLine,
 	}
 	if end, ok := a.ctx.Deadline(); ok {
-		j.Patience = max(time.Until(end)/patient, time.Millisecond)
+		j.Patience = max(time.Until(end)/waitShare, time.Millisecond)
 	}
 	if ms, err := strconv.ParseInt(a.task.Headers()[headerDue], 10, 64); err == nil {
 		j.Due = time.UnixMilli(ms)
@@ -140,44 +138,44 @@ func (a *attempt) job() jobs.Job {
 	return j
 }
 
-// putOff has the task come back: when promote.lua finds that it is next, if it is parked.
-func (a *attempt) putOff(back *jobs.RequeueError) error {
+// requeue brings the task back: a parked one when promote.lua makes it pending.
+func (a *attempt) requeue(back *jobs.RequeueError) error {
 	if !back.Parked {
-		return &putOffError{back: back}
+		return &requeueError{back: back}
 	}
 	switch there, err := a.mutex.enter(a.ctx, a.queue, a.key, a.id, ""); {
 	case err != nil:
 		a.mutex.log(err)
 	case there == "none":
-		// It has lost its entry with its place.
-		return &putOffError{back: &jobs.RequeueError{After: awayFor/2 + rand.N(awayFor)}}
+		// Its entry ended together with its place.
+		return &requeueError{back: &jobs.RequeueError{After: requeueFor/2 + rand.N(requeueFor)}}
 	case back.Ahead >= a.mutex.options.Jobs.Ahead && a.mutex.options.Jobs.Limit == 0:
 		back.After = parkedFor + rand.N(parkedFor)
 	}
-	return &putOffError{back, " (" + parkedMark + " " + a.id + ")"}
+	return &requeueError{back, " (" + parkedMark + " " + a.id + ")"}
 }
 
-// leave takes the task, which is over, out of its line.
+// leave takes a finished task out of its line.
 func (a *attempt) leave() {
 	if a.inLine {
 		a.mutex.leave(a.ctx, a.queue, a.key, a.id)
 	}
 }
 
-// last reports whether the task is not seen again after that error.
+// last reports whether the task will not come again after that error.
 func (a *attempt) last(err error) bool {
 	switch {
 	case errors.Is(err, asynq.SkipRetry), errors.Is(err, asynq.RevokeTask):
 		return true
 	case a.limit > a.maxRetry && a.ctx.Err() != nil:
-		// The server is shut down and the task is pending again, or it comes back to be
+		// The server is stopping and the task is pending again, or it comes back and is
 		// refused.
 		return false
 	}
 	return a.retried >= a.maxRetry
 }
 
-// again returns after how long it is tried again, at most, after that error.
+// again returns an upper bound of the time until the next try after that error.
 func (a *attempt) again(err error) time.Duration {
-	return unsure * a.server.delay(a.retried, err, a.task)
+	return delayFactor * a.server.delay(a.retried, err, a.task)
 }

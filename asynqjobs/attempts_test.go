@@ -113,7 +113,7 @@ func TestLastAttempt(t *testing.T) {
 				t.Errorf("it was archived with %q, want %q", got.LastErr, tt.wantErr)
 			}
 			if len(tt.opts) == 0 && handled.Load() == 0 {
-				t.Error("the ErrorHandler was not told that there are no attempts left")
+				t.Error("the ErrorHandler does not see that no attempts are left")
 			}
 			if tt.wantErr == refusal {
 				// Made to run by hand, it runs.
@@ -180,7 +180,7 @@ func TestStoreAway(t *testing.T) {
 	f.serve(t, asynq.Config{}, f.note)
 	store.away.Store(true)
 	f.enqueue(t, plain("k", asynq.MaxRetry(1)))
-	eventually(t, "it is put off", func() bool { return f.info(t).Retry > 0 })
+	eventually(t, "it is requeued", func() bool { return f.info(t).Retry > 0 })
 	store.away.Store(false)
 	f.did.is(t, "k")
 	f.parked(t, 0)

@@ -13,26 +13,26 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Defaults of what a server's configuration leaves open. Asynq's own, 1 s and 5 s, are
-// times for which a key lies idle.
+// Defaults of Config. They replace Asynq's 1 s and 5 s, because a key would be idle for that
+// time.
 const (
 	DefaultTaskCheckInterval        = 20 * time.Millisecond // how often an idle server looks for tasks
 	DefaultDelayedTaskCheckInterval = time.Second           // how often it looks for tasks to be tried again
 )
 
-// Config returns the configuration with what tasks with a key need of a server. It is
-// used once, however many Mutexes the server's handlers have:
+// Config returns the configuration with the settings that tasks with a key need. Use it
+// once for a server, however many Mutexes its handlers have:
 //
 //	server := asynq.NewServer(redis, asynqjobs.Config(asynq.Config{Concurrency: 20}))
 //
-// A task that is put off is no failure, comes back when it shall, and the ErrorHandler
-// is not called for it. A task with a key whose worker died comes back as soon as Asynq
-// has noticed. IsFailure must call it a failure when a task panics, runs out of time or
-// loses its worker. Everything else is asked of the functions that c has. Where they are
-// zero, TaskCheckInterval and DelayedTaskCheckInterval have the defaults above.
+// A requeued task is not a failure, comes back at its time, and does not reach the
+// ErrorHandler. A task with a key whose worker died comes back as soon as Asynq has
+// noticed. IsFailure must return true when a task panics, times out or loses its worker.
+// Config calls the functions of c for everything else. If they are zero,
+// TaskCheckInterval and DelayedTaskCheckInterval get the defaults above.
 //
-// At most half of c.Concurrency workers have a task that waits for its turn, for each
-// Mutex. It is not to be changed in what Config returns.
+// For each Mutex, at most half of c.Concurrency workers have a waiting task. Do not
+// change Concurrency in the result.
 func Config(c asynq.Config) asynq.Config {
 	delay := c.RetryDelayFunc
 	if delay == nil {
@@ -40,7 +40,7 @@ func Config(c asynq.Config) asynq.Config {
 	}
 	workers := c.Concurrency
 	if workers < 1 {
-		workers = runtime.NumCPU() // as Asynq does it
+		workers = runtime.NumCPU() // Asynq's default
 	}
 	its := &server{delay: delay, pool: jobs.Pool{Name: "asynq " + rand.Text(), Workers: workers}}
 	base := c.BaseContext
@@ -52,26 +52,26 @@ func Config(c asynq.Config) asynq.Config {
 		return context.WithValue(ctx, serverKey{}, its)
 	}
 	c.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
-		if p, ok := errors.AsType[*putOffError](err); ok {
+		if p, ok := errors.AsType[*requeueError](err); ok {
 			return p.back.After
 		}
 		if last, ok := maxRetryOf(t); ok && (n >= last || errors.Is(err, asynq.ErrLeaseExpired)) {
-			return 0 // it comes back to be archived, or was away for a minute already
+			return 0 // it comes back to be archived, or has waited a minute already
 		}
-		return delay(n, own(err), t)
+		return delay(n, handlerError(err), t)
 	}
 	isFailure := c.IsFailure
 	c.IsFailure = func(err error) bool {
-		if _, ok := errors.AsType[*putOffError](err); ok {
+		if _, ok := errors.AsType[*requeueError](err); ok {
 			return false
 		}
-		err = own(err)
+		err = handlerError(err)
 		return isFailure == nil && err != nil || isFailure != nil && isFailure(err)
 	}
 	if handler := c.ErrorHandler; handler != nil {
 		c.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-			if _, ok := errors.AsType[*putOffError](err); !ok {
-				handler.HandleError(withMaxRetry(ctx, t), t, own(err))
+			if _, ok := errors.AsType[*requeueError](err); !ok {
+				handler.HandleError(withMaxRetry(ctx, t), t, handlerError(err))
 			}
 		})
 	}
@@ -80,17 +80,17 @@ func Config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// server is what a Mutex has to know of the server whose task it has.
+// server is what a Mutex needs to know of the server.
 type server struct {
-	delay asynq.RetryDelayFunc // its own
+	delay asynq.RetryDelayFunc // the configuration's own
 	pool  jobs.Pool
 }
 
-// serverKey is that of a server in a task's context, which also says that Config was used.
+// serverKey is the context key of a server. Its presence says that Config was used.
 type serverKey struct{}
 
-// GetMaxRetry is asynq.GetMaxRetry for the contexts of handlers and of the ErrorHandler: it
-// returns what was asked for. For tasks with a key Asynq's own returns one more.
+// GetMaxRetry is asynq.GetMaxRetry for handlers and the ErrorHandler: it returns the
+// number that the caller set. Asynq's own function returns one more for tasks with a key.
 func GetMaxRetry(ctx context.Context) (n int, ok bool) {
 	if n, ok := ctx.Value(maxRetryKey{}).(int); ok {
 		return n, true

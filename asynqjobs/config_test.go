@@ -12,7 +12,7 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// TestConfig: a task that is put off is no failure and comes back when it shall; all
+// TestConfig: a requeued task is not a failure and comes back at its time; all
 // else is as it was, and said by the functions that were there.
 func TestConfig(t *testing.T) {
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestConfig(t *testing.T) {
 		delay   time.Duration
 		failure bool // and the functions that were there are asked about it
 	}{
-		{"put off", &putOffError{back: &jobs.RequeueError{After: time.Second}}, keyed, 0, time.Second, false},
+		{"requeued", &requeueError{back: &jobs.RequeueError{After: time.Second}}, keyed, 0, time.Second, false},
 		{"failed for good", &lastError{boom}, keyed, 3, 0, true},
 		{"of another handler", boom, plain, 1, time.Hour, true},
 		{"dead worker", asynq.ErrLeaseExpired, keyed, 1, 0, true},
@@ -66,7 +66,7 @@ func TestConfig(t *testing.T) {
 	if n, _ := GetMaxRetry(c.BaseContext()); n != 17 || c.TaskCheckInterval != time.Minute || c.DelayedTaskCheckInterval != time.Hour {
 		t.Errorf("%d, %+v", n, c)
 	}
-	// How many workers it has is told, also when Asynq chooses.
+	// The pool has the number of workers, also Asynq's default.
 	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {
 		its, ok := Config(asynq.Config{Concurrency: asked}).BaseContext().Value(serverKey{}).(*server)
 		if !ok || its.pool.Workers != want || its.pool.Name == "" {
@@ -75,7 +75,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestSetUp: what is not set up is told, and nothing runs without its key.
+// TestSetUp: a wrong set-up is an error, and no task runs without its key.
 func TestSetUp(t *testing.T) {
 	f := parallel(t, nil)
 	handler := f.mutex.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {

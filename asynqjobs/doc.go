@@ -1,11 +1,12 @@
-// Package asynqjobs lets Asynq's tasks of one key take turns, in the order in which
-// they were enqueued, as package jobs says. The tasks of other keys are not held up.
+// Package asynqjobs is a mutex for Asynq's tasks. Tasks of one key run one after the other,
+// in the order in which they were enqueued; see package jobs. Tasks of other keys are not
+// delayed.
 //
-// Mutex.EnqueueContext enqueues tasks that have a key, Mutex.Middleware goes around the handlers, and
-// Config around the server's configuration. Of a key's unfinished tasks the first
-// jobs.Options.Ahead are runnable, and all others are parked in Asynq's own sets:
+// Mutex.EnqueueContext enqueues tasks with a key, Mutex.Middleware wraps the handlers, and
+// Config wraps the server's configuration. The first jobs.Options.Ahead unfinished tasks of
+// a key are runnable. The others are parked in Asynq's own sets:
 //
 //	enqueued ──┬── among the first ──► pending ──► active ──┬── its turn ──► runs ──► as ever
 //	           │                         ▲ ▲                ├── waits in the worker
-//	           └── scheduled (parked) ───┘ └── retry (parked, no attempt used) ◄┘ no room
+//	           └── scheduled (parked) ───┘ └── retry (parked, no attempt used) ◄┘ cannot wait
 package asynqjobs

@@ -46,7 +46,7 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// TestNotEnqueued: a task that could not be enqueued is in nobody's way, and neither is the
+// TestNotEnqueued: a task that could not be enqueued blocks no other task, and neither does the
 // place of one whose enqueuing was rolled back, for longer than Hold.
 func TestNotEnqueued(t *testing.T) {
 	t.Parallel()
@@ -134,21 +134,21 @@ func TestLater(t *testing.T) {
 	f.did.is(t, "now", "later", "k", "last")
 }
 
-// TestWishOf: the last option counts, and what is not for later is for now.
-func TestWishOf(t *testing.T) {
+// TestSettingsOf: the last option counts, and what is not for later is for now.
+func TestSettingsOf(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, tt := range []struct {
 		opts []asynq.Option
-		want wish
+		want settings
 	}{
-		{nil, wish{due: now, maxRetry: 25, queue: "default"}},
-		{[]asynq.Option{asynq.MaxRetry(3), asynq.MaxRetry(-1)}, wish{due: now, maxRetry: 0, queue: "default"}},
-		{[]asynq.Option{asynq.ProcessIn(time.Hour)}, wish{due: now.Add(time.Hour), later: true, maxRetry: 25, queue: "default"}},
-		{[]asynq.Option{asynq.ProcessIn(time.Hour), asynq.ProcessAt(now.Add(-time.Hour))}, wish{due: now, maxRetry: 25, queue: "default"}},
-		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, wish{due: now, maxRetry: 25, later: true, queue: "q", id: "7"}},
+		{nil, settings{due: now, maxRetry: 25, queue: "default"}},
+		{[]asynq.Option{asynq.MaxRetry(3), asynq.MaxRetry(-1)}, settings{due: now, maxRetry: 0, queue: "default"}},
+		{[]asynq.Option{asynq.ProcessIn(time.Hour)}, settings{due: now.Add(time.Hour), later: true, maxRetry: 25, queue: "default"}},
+		{[]asynq.Option{asynq.ProcessIn(time.Hour), asynq.ProcessAt(now.Add(-time.Hour))}, settings{due: now, maxRetry: 25, queue: "default"}},
+		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, settings{due: now, maxRetry: 25, later: true, queue: "q", id: "7"}},
 	} {
-		if got := wishOf(tt.opts, now); got != tt.want {
+		if got := settingsOf(tt.opts, now); got != tt.want {
 			t.Errorf("%v: %+v, want %+v", tt.opts, got, tt.want)
 		}
 	}

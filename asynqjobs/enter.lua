@@ -1,14 +1,15 @@
--- Writes a task that has a place into the line of its key: the unfinished tasks of one queue
--- that have places. An entry has two numbers of one sequence: the last one that was given
--- when the task's place had not been taken, and one that is given now. A task whose second
--- number is not above another's first has the earlier place. No other order is certain.
+-- Enters a task with a place into the line of its key: the unfinished tasks of one queue that
+-- have places. An entry has two numbers of one sequence: the last number before the task's
+-- place was reserved, and a new one from now. If a task's second number is not above another
+-- task's first number, it has the earlier place. Otherwise their order is unknown.
 --
--- KEYS: the line (first numbers), the same tasks (second numbers), the hash of the lines
--- that are swept, the sequence.
--- ARGV: the task's ID, the key's digest, its first number or "", AHEAD, PERMITS, how long in
--- s a line lasts in which nothing happens.
+-- KEYS: the line (first numbers), the same tasks (second numbers), the hash of lines with
+-- parked tasks, the sequence.
+-- ARGV: the task's ID, the key's digest, its first number or "", AHEAD, PERMITS, the expiry
+-- of an unused line in s.
 -- Returns "first" if the task is among the first AHEAD, "parked" if not, and "there" if it
--- had an entry. Without a first number it writes no entry, and returns "there" or "none".
+-- already has an entry. Without a first number it writes no entry and returns "there" or
+-- "none".
 local line, after, lines, sequence = unpack(KEYS)
 local id, digest, before, ahead, permits, lasts = unpack(ARGV)
 local limits = ahead .. ' ' .. permits
@@ -17,7 +18,7 @@ if redis.call('ZSCORE', line, id) then
   return 'there'
 end
 if before == '' then return 'none' end
--- The sequence is Redis's time in µs, and rises also when its clock does not.
+-- The sequence is Redis's time in µs, and rises even if the clock does not.
 local time = redis.call('TIME')
 local number = math.max(time[1] * 1000000 + time[2], (tonumber(redis.call('GET', sequence)) or 0) + 1)
 number = string.format('%.0f', number)

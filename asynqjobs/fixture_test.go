@@ -116,7 +116,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	return server.Shutdown
 }
 
-// overKey is that of what a task's context is told when it has run.
+// overKey is the context key of a function that is called when the task has run.
 type overKey struct{}
 
 // work is a handler that says what it does, and waits for a gate of the task's name.
@@ -202,7 +202,7 @@ func (f *fixture) parked(t testing.TB, want int) {
 	}
 }
 
-// state returns the state of a task, 0 for one that is gone.
+// state returns the state of a task, 0 for a task that does not exist.
 func (f *fixture) state(id string) asynq.TaskState {
 	info, err := f.inspector.GetTaskInfo("default", id)
 	if err != nil {

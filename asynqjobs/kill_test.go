@@ -34,9 +34,9 @@ func TestKilled(t *testing.T) {
 			first := f.enqueue(t, job("k", "1", tt.opts...))
 			f.enqueue(t, job("k", "2"))
 			last := f.enqueue(t, job("k", "3"))
-			victim := startChild(t, tt.point, p)
-			victim.Await()
-			victim.Kill()
+			child := startChild(t, tt.point, p)
+			child.Await()
+			child.Kill()
 			if err := f.mutex.redis.Del(t.Context(), "inside k").Err(); err != nil { // the dead are not inside
 				t.Fatal(err)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// A key's line is what Redis has of its unfinished tasks, in the order of their places.
+// A key's line is the list of its unfinished tasks in one queue, in the order of their places.
 
 //go:embed enter.lua
 var enterText string
@@ -23,25 +23,25 @@ var promoteText string
 var enterScript, promoteScript = redis.NewScript(enterText), redis.NewScript(promoteText)
 
 const (
-	// parkedMark is a header of tasks that were parked when they were enqueued, and is in
-	// the last error of those that a worker parked.
+	// parkedMark is a header of tasks that were enqueued parked, and part of the last
+	// error of tasks that a worker parked.
 	parkedMark = "dibs-parked"
-	// lineLasts is how many seconds a line lasts in which nothing happens: 7 days.
+	// lineLasts is the expiry of an unused line, in seconds.
 	lineLasts = 7 * 24 * 3600
-	// leavePatience is how long a worker tries to take a task out of its line.
-	leavePatience = 2 * time.Second
-	// sweepEach is how often the lines with parked tasks are swept.
+	// leaveLimit bounds the time to take a task out of its line.
+	leaveLimit = 2 * time.Second
+	// sweepEach is the pause between sweeps of the lines with parked tasks.
 	sweepEach = time.Second
 )
 
-// lines reports whether tasks are in lines. With the policy Replace each task has to reach
-// a worker: it is done there if a newer one has.
+// lines reports whether tasks have entries in lines. With Replace each task must reach a
+// worker, which ends it if a newer one has come.
 func (m *Mutex) lines() bool {
 	o := &m.options.Jobs
 	return !o.Unordered && (o.Policy == jobs.Requeue || o.Policy == jobs.Wait)
 }
 
-// prefix is how Asynq's names in Redis begin, since its version 0.18.
+// prefix begins Asynq's names in Redis, since Asynq 0.18.
 func prefix(queue string) string { return "asynq:{" + queue + "}:" }
 
 func names(queue, digest string, others ...string) []string {
@@ -61,17 +61,17 @@ func (m *Mutex) number(ctx context.Context, queue string) (string, error) {
 	return n, err
 }
 
-// enter runs enter.lua; before is what number returned before the task had a place.
+// enter runs enter.lua. before is the result of number before the place was reserved.
 func (m *Mutex) enter(ctx context.Context, queue, key, id, before string) (string, error) {
 	digest := m.dibs.Key(key).Digest()
 	return enterScript.Run(ctx, m.redis, names(queue, digest, "dibs:sequence"),
 		id, digest, before, m.options.Jobs.Ahead, m.options.Jobs.Permits, lineLasts).Text()
 }
 
-// leave takes a task that is over out of its line, and makes the next ones runnable. If it
-// fails the sweep mends that.
+// leave takes a finished task out of its line, and makes the next ones pending. If it
+// fails, the sweep does it.
 func (m *Mutex) leave(ctx context.Context, queue, key, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
 	defer cancel()
 	m.log(m.promote(ctx, queue, m.dibs.Key(key).Digest(), id, m.options.Jobs.Ahead, m.options.Jobs.Permits))
 }
@@ -82,8 +82,8 @@ func (m *Mutex) promote(ctx context.Context, queue, digest, over string, ahead, 
 		over, digest, ahead, permits, prefix(queue)+"t:", parkedMark, lineLasts).Err()
 }
 
-// sweep makes tasks runnable that are still parked after a crash or a race. One process at
-// a time does that for a queue, for the lines of all Mutexes.
+// sweep makes tasks pending that a crash or a race has left parked. For each queue, one
+// process at a time does this, for all Mutexes.
 func (m *Mutex) sweep(ctx context.Context) error {
 	queues, err := m.redis.SMembers(ctx, "asynq:queues").Result()
 	for _, queue := range queues {

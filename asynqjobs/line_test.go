@@ -96,7 +96,7 @@ func TestManyHotKeys(t *testing.T) {
 // everything else stays as it is.
 func TestPromote(t *testing.T) {
 	t.Parallel()
-	putOff := func(text string) error { return &putOffError{&jobs.RequeueError{After: time.Hour}, text} }
+	putOff := func(text string) error { return &requeueError{&jobs.RequeueError{After: time.Hour}, text} }
 	parked := func() error { return putOff(" (" + parkedMark + " 7)") }
 	for _, tt := range []struct {
 		name   string
@@ -109,7 +109,7 @@ func TestPromote(t *testing.T) {
 		{"parked by a worker, and next", 0, parked, asynq.TaskStatePending},
 		{"parked by a worker, and not next", 1, parked, asynq.TaskStateRetry},
 		{"failed", 0, func() error { return errors.New("it failed, " + parkedMark) }, asynq.TaskStateRetry},
-		{"put off, and not parked", 0, func() error { return putOff("") }, asynq.TaskStateRetry},
+		{"requeued, and not parked", 0, func() error { return putOff("") }, asynq.TaskStateRetry},
 		{"completed", 0, func() error { return nil }, asynq.TaskStateCompleted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestOverlap(t *testing.T) {
 	before, err := f.mutex.number(t.Context(), "default")
 	must(t, err)
 	for n := others; n > 0; n-- { // the entries are in the order of their IDs
-		w := wish{id: fmt.Sprintf("%02d", n), queue: "default", due: time.Now()}
+		w := settings{id: fmt.Sprintf("%02d", n), queue: "default", due: time.Now()}
 		want = append(want, w.id)
 		_, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)})
 		must(t, err)

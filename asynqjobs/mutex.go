@@ -15,20 +15,20 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Options say how tasks take turns. The zero value, and nil, mean the defaults. All
-// programs that enqueue or run the same tasks have the same.
+// Options configures a Mutex. nil and the zero value mean the defaults. All programs that
+// enqueue or run the same tasks must use the same.
 type Options struct {
-	// Jobs is what is the same for all queues: the policy, how many tasks of a key are
-	// runnable, what happens to the place of a task that failed, limits, Observe.
+	// Jobs are the options that do not depend on the queue: policy, Ahead, what happens
+	// to the place of a failed task, limits, Observe.
 	Jobs jobs.Options
-	// Key returns the key of a task that was not enqueued by a Mutex: by a scheduler, or a
-	// program that knows nothing of keys. It takes its place when a worker has it first.
-	// "" is for a task that excludes no other. Default: no such task has a key.
+	// Key returns the key of a task that no Mutex enqueued, for example of a scheduler.
+	// Such a task gets its place when it first reaches a worker. "": it excludes no other
+	// task. Default: such tasks have no key.
 	Key func(*asynq.Task) (string, error)
 }
 
-// Mutex lets Asynq's tasks of one key take turns. It is safe for concurrent use, and for
-// several servers.
+// Mutex serializes the tasks of each key. It is safe for concurrent use, and for several
+// servers.
 type Mutex struct {
 	options Options
 	dibs    *dibs.Client
@@ -37,14 +37,14 @@ type Mutex struct {
 	redis   redis.UniversalClient
 
 	sweeping sync.WaitGroup
-	begin    sync.Once    // of the sweep: an asynq.ServeMux calls Middleware for each task
-	logged   atomic.Int64 // when, in Unix seconds
-	life     context.Context
+	begin    sync.Once    // starts the sweep, because an asynq.ServeMux calls Middleware for each task
+	logged   atomic.Int64 // time of the last warning, in Unix seconds
+	closing  context.Context
 	end      context.CancelFunc
 }
 
-// New returns a Mutex for the queues on that Redis, with connections of its own, and with
-// its keys where c has them. The error names the option that is wrong.
+// New returns a Mutex for the queues on that Redis. It has its own connections to it. The
+// keys are in c's store. The error names the wrong option.
 func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 	m := &Mutex{dibs: c}
 	if o != nil {
@@ -60,21 +60,21 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 		m.redis, ok = r.MakeRedisClient().(redis.UniversalClient)
 	}
 	if !ok {
-		return nil, fmt.Errorf("asynqjobs: a %T makes no Redis client; give what asynq.NewServer is given", r)
+		return nil, fmt.Errorf("asynqjobs: a %T makes no Redis client; pass the argument of asynq.NewServer", r)
 	}
 	m.asynq = asynq.NewClientFromRedisClient(m.redis)
-	m.life, m.end = context.WithCancel(context.Background())
+	m.closing, m.end = context.WithCancel(context.Background())
 	return m, nil
 }
 
-// Stats counts what happened to tasks in this process.
+// Stats counts the events of tasks in this process.
 func (m *Mutex) Stats() jobs.Stats { return m.jobs.Stats() }
 
-// Stop ends waiting: tasks that wait in a worker come back at once. Call it between the
-// server's Stop and its Shutdown.
+// Stop ends waiting: tasks that wait in a worker are requeued at once. Call it between
+// the server's Stop and its Shutdown.
 func (m *Mutex) Stop() { m.jobs.Close() }
 
-// Close ends the connections. Call it after the server's Shutdown.
+// Close closes the connections. Call it after the server's Shutdown.
 func (m *Mutex) Close() error {
 	m.Stop()
 	m.end()
@@ -82,12 +82,12 @@ func (m *Mutex) Close() error {
 	return m.redis.Close()
 }
 
-// Middleware is an asynq.MiddlewareFunc, for ServeMux.Use. It belongs before all others,
-// because what it returns for a task that is put off is for the server alone.
+// Middleware is an asynq.MiddlewareFunc, for ServeMux.Use. Use it before all other
+// middleware, because only the server may see its errors for requeued tasks.
 //
-// A task whose turn has not come waits in the worker or is parked. When it has come, next
-// gets a context that ends when the task's key is lost (cause dibs.ErrLost), and that
-// jobs.FromContext reads.
+// A task whose turn has not come waits in the worker or is parked. Then next runs with a
+// context that ends when the task's key is lost (cause dibs.ErrLost). jobs.FromContext
+// reads the context.
 func (m *Mutex) Middleware(next asynq.Handler) asynq.Handler {
 	m.begin.Do(func() { m.sweeping.Go(m.sweepEach) })
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -102,7 +102,7 @@ func (m *Mutex) Middleware(next asynq.Handler) asynq.Handler {
 			return next.ProcessTask(ctx, t)
 		}
 		a, err := m.attempt(ctx, t, key)
-		if err == nil && a.spared() {
+		if err == nil && a.isSpare() {
 			err = a.refuse()
 		}
 		if err != nil {
@@ -112,23 +112,22 @@ func (m *Mutex) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// sweepEach sweeps each second until the Mutex is closed.
+// sweepEach sweeps every second until the Mutex is closed.
 func (m *Mutex) sweepEach() {
 	for each := time.Tick(sweepEach); ; {
 		select {
 		case <-each:
-		case <-m.life.Done():
+		case <-m.closing.Done():
 			return
 		}
-		m.log(m.sweep(m.life))
+		m.log(m.sweep(m.closing))
 	}
 }
 
-// log notes that Redis could not be asked, once a minute: a later sweep mends what was
-// left.
+// log warns at most once a minute. A later sweep repairs what was left.
 func (m *Mutex) log(err error) {
 	now := time.Now().Unix()
 	if last := m.logged.Load(); err != nil && !errors.Is(err, context.Canceled) && now-last >= 60 && m.logged.CompareAndSwap(last, now) {
-		m.options.Jobs.Logger.Warn("dibs: parked tasks may be late: Asynq's Redis could not be asked", "error", err)
+		m.options.Jobs.Logger.Warn("dibs: parked tasks may be late, because Asynq's Redis did not answer", "error", err)
 	}
 }

@@ -28,7 +28,7 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	if n := strings.Count(string(readme), "\n"); n > 80 || code == 0 {
-		t.Errorf("it has %d lines, and %d of code; it is to be a page", n, code)
+		t.Errorf("it has %d lines, and %d of code; it must be a page", n, code)
 	}
 	// Each promise of the table has its test.
 	var tests []byte

@@ -38,7 +38,7 @@ var sharedRedis = sync.OnceValue(func() *servertest.RedisServer {
 
 var used atomic.Int64
 
-// ownRedis returns a database that nobody else in this run has.
+// ownRedis returns a database that no other test of this run has.
 func ownRedis(t testing.TB) asynq.RedisClientOpt {
 	t.Helper()
 	return asynq.RedisClientOpt{Addr: sharedRedis().Addr(), DB: int(used.Add(1))}

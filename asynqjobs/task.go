@@ -8,16 +8,18 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Task is a task that excludes others of its key. It is enqueued by Mutex.EnqueueContext.
+// Task is a task that excludes other tasks of its key. Enqueue it with
+// Mutex.EnqueueContext.
 type Task struct {
+	// Type and Payload are Asynq's.
 	Type    string
 	Payload []byte
-	// Key is what tasks exclude each other by: 1 to 512 bytes. A task whose Key is ""
-	// excludes no other.
+	// Key excludes other tasks of the same key: 1 to 512 bytes. "": the task excludes no
+	// other.
 	Key string
-	// Headers travel with the task, beside those that begin with "dibs-".
+	// Headers travel with the task. Names that begin with "dibs-" are reserved.
 	Headers map[string]string
-	// Options are Asynq's.
+	// Options are Asynq's options of the task.
 	Options []asynq.Option
 }
 
@@ -26,32 +28,32 @@ func NewTask(typename string, payload []byte, key string, opts ...asynq.Option) 
 	return &Task{Type: typename, Payload: payload, Key: key, Options: opts}
 }
 
-// What a task carries in its headers.
+// The headers of a task.
 const (
 	headerKey    = "dibs-key"
 	headerTicket = "dibs-ticket"
-	headerDue    = "dibs-due"       // when it was to run first, in Unix milliseconds
-	headerRetry  = "dibs-max-retry" // as asked for; see spare
+	headerDue    = "dibs-due"       // when it should first run, in Unix milliseconds
+	headerRetry  = "dibs-max-retry" // as the caller set it; see spare
 )
 
-// spare is how many retries more than asked for a task gets from Asynq, which archives a
-// task on its last attempt also when it is put off. The handler never sees it.
+// spare is how many retries a task gets beyond its MaxRetry, because Asynq archives a
+// requeued task on its last attempt. The handler never sees it.
 const spare = 1
 
-// wish is what a task's options say that matters here.
-type wish struct {
-	due      time.Time // when it runs first
-	later    bool      // it is not to run at once, or becomes part of another task
+// settings are the options of a task that matter here.
+type settings struct {
+	due      time.Time // when it should first run
+	later    bool      // it should not run at once, or joins a group
 	maxRetry int
 	queue    string
 	id       string
 
-	ticket string // found out later
+	ticket string // set later
 	parked bool
 }
 
-func wishOf(opts []asynq.Option, now time.Time) wish {
-	w := wish{due: now, maxRetry: 25, queue: "default"} // Asynq's defaults
+func settingsOf(opts []asynq.Option, now time.Time) settings {
+	w := settings{due: now, maxRetry: 25, queue: "default"} // Asynq's defaults
 	for _, o := range opts {
 		switch v := o.Value(); o.Type() {
 		case asynq.MaxRetryOpt:
@@ -76,14 +78,14 @@ func wishOf(opts []asynq.Option, now time.Time) wish {
 	return w
 }
 
-// headers returns those of a task with a key.
-func (t *Task) headers(w wish) map[string]string {
+// headers returns the headers of a task with a key.
+func (t *Task) headers(w settings) map[string]string {
 	h := map[string]string{}
 	maps.Copy(h, t.Headers)
 	h[headerKey], h[headerTicket], h[parkedMark] = t.Key, w.ticket, w.id
 	h[headerDue] = strconv.FormatInt(w.due.UnixMilli(), 10)
 	h[headerRetry] = strconv.Itoa(w.maxRetry)
-	// A task that is enqueued again may have them.
+	// A task that is enqueued again may have old ones.
 	if w.ticket == "" {
 		delete(h, headerTicket)
 	}
@@ -93,7 +95,7 @@ func (t *Task) headers(w wish) map[string]string {
 	return h
 }
 
-// maxRetryOf reads what headers wrote.
+// maxRetryOf reads the header of headers.
 func maxRetryOf(t *asynq.Task) (n int, ok bool) {
 	n, err := strconv.Atoi(t.Headers()[headerRetry])
 	return n, err == nil

@@ -5,43 +5,43 @@ import (
 	"slices"
 )
 
-// Level says how much weighs on a case.
+// Level is the importance of a case.
 type Level string
 
 // The levels, the heaviest first.
 const (
-	// Must: a requirement of an RFC, or that without which nothing is idempotent: a
-	// request ran twice, or somebody was given a wrong answer.
+	// Must: an RFC requires it, or without it a request runs twice or a client gets a wrong
+	// answer.
 	Must Level = "must"
-	// Should: a recommendation of the draft or of an RFC.
+	// Should: the draft or an RFC recommends it.
 	Should Level = "should"
-	// Practice: what providers of public interfaces document, and clients count on.
+	// Practice: providers of public interfaces document it, and clients rely on it.
 	Practice Level = "practice"
-	// Extension: what dibs promises beyond that.
+	// Extension: dibs promises it beyond that.
 	Extension Level = "extension"
 )
 
-// Levels are all levels, the heaviest first.
+// Levels are all levels, the most important first.
 var Levels = []Level{Must, Should, Practice, Extension}
 
 // Case is one case of the list.
 type Case struct {
-	// ID names the case, for programs: it never changes its meaning.
+	// ID names the case, for programs. It never changes its meaning.
 	ID string
-	// Title says what holds when it passes.
+	// Title says what holds if the case passes.
 	Title string
 	Level Level
 	// Sources say where that is written.
 	Sources []Source
 
-	// needs is what the target must have been said to do, for the case to make sense.
+	// needs is what the target must do before the case makes sense.
 	needs need
-	// alone: nothing else is sent meanwhile.
+	// alone: no other case runs at the same time.
 	alone bool
 	check func(t *trial)
 }
 
-// need is a property of the target that it need not have.
+// need is an optional property of the target.
 type need string
 
 // What a target can be said to do.
@@ -54,11 +54,11 @@ const (
 	needsFree5xx   need = "a target that does not keep answers of 500 and more (no --keeps-5xx)"
 	needsKeep5xx   need = "a target that keeps answers of 500 and more (--keeps-5xx)"
 	needsRestart   need = "a way to restart the target (--restart)"
-	needsWire      need = "an origin that the kit has started, spoken to in HTTP/1.1 (no --control)"
+	needsWire      need = "an origin of its own address, reached by HTTP/1.1"
 	needsAuthority need = "requests without an Authorization of their own (no such --header)"
 )
 
-// Source is where something is written.
+// Source is a document.
 type Source struct {
 	Text string
 	URL  string
@@ -125,7 +125,7 @@ func Cases() []Case {
 	return all
 }
 
-// find returns the case of that ID; nil if there is none.
+// find returns the case with that ID, or nil.
 func find(cases []Case, id string) *Case {
 	if i := slices.IndexFunc(cases, func(c Case) bool { return c.ID == id }); i >= 0 {
 		return &cases[i]

@@ -56,7 +56,7 @@ func guard(t *testing.T, store dibs.Store, o *idempotency.Options) *idempotency.
 }
 
 // run checks a handler that leads to the origin, and returns the report.
-func run(t *testing.T, h http.Handler, origin conform.Control, o conform.Options) *conform.Report {
+func run(t *testing.T, h http.Handler, origin *conform.Origin, o conform.Options) *conform.Report {
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)

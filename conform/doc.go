@@ -1,17 +1,16 @@
-// Package conform checks implementations of idempotent HTTP, from outside: a published
-// list of cases (see Cases and docs/conformance.md), each of which sends requests to a
-// target and looks at what comes back and at what the target let through.
+// Package conform checks implementations of idempotent HTTP from outside. It has a published
+// list of cases (see Cases and docs/conformance.md). Each case sends requests to a target, and
+// looks at the answers and at what the target let through.
 //
 //	kit ── requests ──▶ target ── what it lets through ──▶ origin
 //	 │◀──── answers ─────  │ ◀───────── answers ──────────── │
 //	 └──────────── what to answer, what was seen ────────────┘
 //
-// The target is whatever stands guard: a proxy that forwards to an Origin, or a program
-// that has one behind its middleware. The kit tells the origin what to answer to the
-// requests of each case, asks it how often a request ran and what of it arrived, and
-// makes it wait, hang up and break off in mid-answer.
+// The target is a proxy that forwards to an Origin, or a middleware in front of one. The kit
+// sets what the origin answers to the requests of each case, counts how often a request ran,
+// and makes the origin wait, close connections and truncate answers.
 //
-// Every run and every case has names and keys of its own, so that it can be repeated, and
-// be run against a server that others use too. The kit speaks HTTP/1.1 by hand, because a
-// client library would mend what is to be seen.
+// Every case of a run has its own keys, so a run can be repeated, also against a shared server.
+// The kit writes HTTP/1.1 byte by byte, because a client library would hide the defects that
+// the kit looks for.
 package conform

@@ -177,8 +177,8 @@ func (t *trial) sameKey(one, other string) {
 	t.ran(1)
 }
 
-// documented checks that a refusal says what it is about: by a problem document, or by a
-// link to the documentation.
+// documented checks that a refusal explains itself, by a problem document or a link to
+// documentation.
 func (t *trial) documented(what string, a *reply, statuses []int) {
 	t.refused(what, a, statuses)
 	if a.err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// malformedKeys are values of the field that are no key.
+// malformedKeys are values of the field that are not keys.
 var malformedKeys = []struct {
 	id, title string
 	level     Level
@@ -63,7 +63,7 @@ var malformedKeys = []struct {
 	},
 }
 
-// malformedCases makes a case of each, and those that are of another form.
+// malformedCases returns a case for each of them, and two others.
 func malformedCases() []Case {
 	var all []Case
 	for _, m := range malformedKeys {

@@ -145,7 +145,7 @@ var onceCases = []Case{
 // numbered returns another key of the case.
 func (t *trial) numbered(n int) string { return t.quote(t.key + "-" + strconv.Itoa(n)) }
 
-// first sends the usual request, and ends the case unless it is run and answered whole.
+// first sends the usual request. It ends the case unless the request ran and was answered whole.
 func (t *trial) first(changes ...change) *reply {
 	a := t.send(changes...)
 	if a.err != nil || a.run() != 1 {

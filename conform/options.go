@@ -18,14 +18,13 @@ const (
 	DefaultParallel = 8
 )
 
-// Options say what is checked, and what the target sets out to do. The zero value, and
-// nil, mean the defaults, but for Target and Origin, which have none.
+// Options say what to check. Target and Origin are needed. Every other zero field has a default.
 type Options struct {
-	// Target is the URL of the implementation: http:// or https://, with a path if what
-	// it guards is below one. Its requests must reach Origin.
+	// Target is the URL of the implementation, http:// or https://, with a path if it guards
+	// only what is below one. It must forward to Origin.
 	Target string
 	// Origin is the server behind the target.
-	Origin Control
+	Origin *Origin
 
 	// Profile is what the target sets out to do. Default: Draft.
 	Profile Profile
@@ -33,18 +32,17 @@ type Options struct {
 	RequireKey bool
 	// StrictKey says that it refuses keys without quotes.
 	StrictKey bool
-	// Keeps5xx says that it keeps answers of 500 and more. With Stripe it does.
+	// Keeps5xx says that it stores answers of 500 and more. With Stripe it does.
 	Keeps5xx bool
-	// ConflictStatus is with what it refuses a duplicate of a request that still runs.
-	// Default: 409.
+	// ConflictStatus is its status for a duplicate while the first request runs. Default: 409.
 	ConflictStatus int
-	// Restart stops the target and starts it again, and returns when it serves: an answer
-	// must outlive that. Default: nil, and the case is left out.
+	// Restart stops the target, starts it again, and returns when it serves. Default: nil, and
+	// the case is skipped.
 	Restart func(context.Context) error
 
-	// Only, when not empty, are the cases to run, by ID; Skip are those to leave out.
+	// Only are the IDs of the cases to run, if not empty. Skip are those to leave out.
 	Only, Skip []string
-	// Header is added to every request: credentials, say.
+	// Header is added to every request, for example credentials.
 	Header http.Header
 
 	// Timeout bounds each case. At least 1 s. Default: DefaultTimeout.
@@ -53,7 +51,7 @@ type Options struct {
 	Parallel int
 }
 
-// withDefaults returns a validated copy. The error names the field.
+// withDefaults returns a validated copy. An error names the field.
 func (o *Options) withDefaults() (Options, *url.URL, error) {
 	var r Options
 	if o != nil {

@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -15,31 +14,14 @@ import (
 	"time"
 )
 
-// prefix begins the path of every request of the kit, below what the target's URL has.
+// prefix begins the path of every request, below the path of the target's URL.
 const prefix = "/conform/"
 
-// runField is the number of the request within its case, in every answer of an Origin.
+// runField is a field of every answer: the number of the request within its case.
 const runField = "Conform-Run"
 
-// Control is how the kit tells an origin what to do. An *Origin is one for itself; see
-// Remote for one in another process.
-type Control interface {
-	// Play makes a case known, and says what is answered to its requests.
-	Play(ctx context.Context, id string, s Script) error
-	// Seen returns the requests of a case that have reached the origin with their whole
-	// body, or as much of it as there was. It waits until there are n, or the context
-	// ends, and returns those that there are, in order.
-	Seen(ctx context.Context, id string, n int) ([]Seen, error)
-	// Open lets a request of the case that waits go on, once; with run 0 all of them,
-	// and from then on nothing waits.
-	Open(ctx context.Context, id string, run int) error
-	// Forget ends a case. What still waits goes on.
-	Forget(ctx context.Context, id string) error
-}
-
-// Origin is the server behind the target. As an http.Handler it serves what the target
-// lets through; put it behind the middleware that is to be checked, or let it Serve. It
-// is safe for concurrent use.
+// Origin is the server behind the target. As an http.Handler it serves what the target lets
+// through: put it behind a middleware, or use Listen. It is safe for concurrent use.
 type Origin struct {
 	mu    sync.Mutex
 	plays map[string]*play
@@ -48,26 +30,23 @@ type Origin struct {
 	addr   string
 }
 
-var _ Control = (*Origin)(nil)
-
 // play is one case at the origin.
 type play struct {
-	script Script
+	answers []originAnswer
 
 	mu      sync.Mutex
-	seen    []Seen
+	seen    []seenRequest
 	changed chan struct{} // closed, and made anew, when something was seen
 	gates   map[int]chan struct{}
-	all     chan struct{} // closed: nothing waits any more
+	all     chan struct{} // closed: no request waits any more
 	opened  bool
 }
 
-// NewOrigin returns an origin that serves where it is mounted: under /conform/, below
-// whatever path.
+// NewOrigin returns an origin that serves the paths that contain /conform/.
 func NewOrigin() *Origin { return &Origin{plays: make(map[string]*play)} }
 
-// Listen returns an origin that serves on a TCP address, such as 127.0.0.1:3000; port 0
-// takes a free one. Close it.
+// Listen returns an origin that serves on a TCP address such as 127.0.0.1:3000. Port 0 takes a
+// free one. Close ends it.
 func Listen(addr string) (*Origin, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -88,7 +67,7 @@ func Listen(addr string) (*Origin, error) {
 	return o, nil
 }
 
-// Addr returns the address on which it listens; "" when it does not.
+// Addr returns the address on which it listens, or "".
 func (o *Origin) Addr() string { return o.addr }
 
 // Close ends what Listen began, and every request that is under way.
@@ -104,59 +83,47 @@ func (o *Origin) Close() error {
 	return o.server.Close()
 }
 
-// Play is Control's.
-func (o *Origin) Play(_ context.Context, id string, s Script) error {
-	if len(s.Answers) == 0 {
-		return errors.New("conform: a script without answers")
-	}
+// play makes a case known, and sets the answers to its requests.
+func (o *Origin) play(id string, answers []originAnswer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.plays[id] = &play{
-		script:  s,
+		answers: answers,
 		changed: make(chan struct{}),
 		gates:   make(map[int]chan struct{}),
 		all:     make(chan struct{}),
 	}
-	return nil
 }
 
-// Seen is Control's.
-func (o *Origin) Seen(ctx context.Context, id string, n int) ([]Seen, error) {
-	p := o.find(id)
-	if p == nil {
-		return nil, fmt.Errorf("conform: the origin knows no case %q", id)
-	}
+// await returns the requests of the case that have reached the origin, in order. It waits until
+// there are n of them, or ctx ends.
+func (p *play) await(ctx context.Context, n int) []seenRequest {
 	for {
 		p.mu.Lock()
 		seen, changed := p.seen[:len(p.seen):len(p.seen)], p.changed
 		p.mu.Unlock()
 		if len(seen) >= n {
-			return seen, nil
+			return seen
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return seen, nil
+			return seen
 		}
 	}
 }
 
-// Open is Control's.
-func (o *Origin) Open(_ context.Context, id string, run int) error {
-	p := o.find(id)
-	switch {
-	case p == nil:
-		return fmt.Errorf("conform: the origin knows no case %q", id)
-	case run == 0:
+// open lets a request that waits go on, once. Run 0 is all of them, and all later ones.
+func (p *play) open(run int) {
+	if run == 0 {
 		p.openAll()
-	default:
-		p.gate(run) <- struct{}{}
+		return
 	}
-	return nil
+	p.gate(run) <- struct{}{}
 }
 
-// Forget is Control's.
-func (o *Origin) Forget(_ context.Context, id string) error {
+// forget ends a case. Its waiting requests go on.
+func (o *Origin) forget(id string) {
 	o.mu.Lock()
 	p := o.plays[id]
 	delete(o.plays, id)
@@ -164,7 +131,6 @@ func (o *Origin) Forget(_ context.Context, id string) error {
 	if p != nil {
 		p.openAll()
 	}
-	return nil
 }
 
 func (o *Origin) find(id string) *play {
@@ -185,14 +151,14 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.serve(w, r, o.server != nil)
 }
 
-// serve notes the request and answers as the script says.
+// serve notes the request, and answers as the case says.
 func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	body, err := io.ReadAll(r.Body)
-	run := p.note(Seen{
+	run := p.note(seenRequest{
 		Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone(),
 		Body: body, Trailer: r.Trailer.Clone(), Broken: err != nil,
 	})
-	a := p.script.Answers[min(run, len(p.script.Answers))-1]
+	a := p.answers[min(run, len(p.answers))-1]
 	fill := strings.NewReplacer("{run}", strconv.Itoa(run), "{key}", r.Header.Get("Idempotency-Key"))
 	if a.Upgrade != "" && r.Header.Get("Upgrade") != "" && (listens || a.Upgrade != "h2c") {
 		upgrade(w, a.Upgrade)
@@ -206,7 +172,7 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	if a.Hold {
 		p.wait(run)
 	}
-	if a.Break == BreakBefore {
+	if a.Break == breakBefore {
 		panic(http.ErrAbortHandler)
 	}
 	if r.ProtoMajor > 1 {
@@ -215,19 +181,20 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	p.answer(w, run, &a, fill)
 }
 
-// withoutConnection leaves out what HTTP/2 does not have: Connection, and what it names.
-func withoutConnection(fields []Field) []Field {
+// withoutConnection returns the fields without Connection and those that it names, because
+// HTTP/2 does not have them.
+func withoutConnection(fields []fieldLine) []fieldLine {
 	hop := []string{"Connection"}
 	for _, f := range fields {
 		if f.Name == "Connection" {
 			hop = append(hop, *f.Value)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(fields), func(f Field) bool { return slices.Contains(hop, f.Name) })
+	return slices.DeleteFunc(slices.Clone(fields), func(f fieldLine) bool { return slices.Contains(hop, f.Name) })
 }
 
 // note counts the request and returns its number.
-func (p *play) note(s Seen) int {
+func (p *play) note(s seenRequest) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.Run = len(p.seen) + 1
@@ -237,12 +204,11 @@ func (p *play) note(s Seen) int {
 	return s.Run
 }
 
-// holdLimit ends every wait for a kit that has gone away. It is longer than a case waits
-// for anything.
+// holdLimit ends every wait, if the kit has ended. A case never waits for so long.
 const holdLimit = 2 * time.Minute
 
-// wait waits until the request is let go on. It does not look at the request's context:
-// work that began is done, whoever asked for it.
+// wait waits for open. It ignores the request's context, because an application would also
+// finish its work.
 func (p *play) wait(run int) {
 	timer := time.NewTimer(holdLimit)
 	defer timer.Stop()
@@ -253,7 +219,7 @@ func (p *play) wait(run int) {
 	}
 }
 
-// gate returns that of a request.
+// gate returns the gate of a request.
 func (p *play) gate(run int) chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,10 +239,10 @@ func (p *play) openAll() {
 }
 
 // answer writes the final answer.
-func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.Replacer) {
+func (p *play) answer(w http.ResponseWriter, run int, a *originAnswer, fill *strings.Replacer) {
 	body := []byte(fill.Replace(string(a.Body)))
 	if a.Size > 0 {
-		body = Pattern(min(a.Size, MaxPattern))
+		body = pattern(min(a.Size, maxPattern))
 	}
 	h := w.Header()
 	addFields(h, a.Header, fill)
@@ -292,14 +258,14 @@ func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.R
 	whole := len(a.Pieces) == 0 && len(a.Trailer) == 0 && !a.Chunked
 	switch {
 	case !whole || status == http.StatusNoContent || status == http.StatusNotModified:
-	case a.Break == BreakWithin:
+	case a.Break == breakWithin:
 		h.Set("Content-Length", strconv.Itoa(len(body)+1000))
 	default:
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // whoever asked may be gone
-	if a.Break == BreakWithin {
+	_, _ = w.Write(body) // the client may have gone
+	if a.Break == breakWithin {
 		_ = flush()
 		panic(http.ErrAbortHandler)
 	}
@@ -315,7 +281,7 @@ func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.R
 }
 
 // inform sends informational answers.
-func inform(w http.ResponseWriter, early []Early, fill *strings.Replacer) {
+func inform(w http.ResponseWriter, early []earlyAnswer, fill *strings.Replacer) {
 	h := w.Header()
 	for _, e := range early {
 		addFields(h, e.Header, fill)
@@ -324,7 +290,7 @@ func inform(w http.ResponseWriter, early []Early, fill *strings.Replacer) {
 	}
 }
 
-func addFields(h http.Header, fields []Field, fill *strings.Replacer) {
+func addFields(h http.Header, fields []fieldLine, fill *strings.Replacer) {
 	for _, f := range fields {
 		if f.Value == nil {
 			h[f.Name] = nil
@@ -334,11 +300,11 @@ func addFields(h http.Header, fields []Field, fill *strings.Replacer) {
 	}
 }
 
-// raw takes the connection over and writes to it.
+// raw takes the connection over, and writes to it.
 func raw(w http.ResponseWriter, text string, linger bool) {
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		panic(http.ErrAbortHandler) // it is one of HTTP/2, where nothing is written by hand
+		panic(http.ErrAbortHandler) // an HTTP/2 connection
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(holdLimit))
@@ -348,7 +314,7 @@ func raw(w http.ResponseWriter, text string, linger bool) {
 	}
 }
 
-// upgrade takes the connection over and sends back what comes.
+// upgrade takes the connection over, and echoes what comes.
 func upgrade(w http.ResponseWriter, protocol string) {
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

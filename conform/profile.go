@@ -7,25 +7,24 @@ import (
 	"strings"
 )
 
-// Profile names what a target sets out to do.
+// Profile is what a target sets out to do.
 type Profile string
 
 // The profiles.
 const (
-	// Draft is the IETF draft and the RFCs around it: the cases that must or should pass.
+	// Draft is the IETF draft with its RFCs: the cases that must or should pass.
 	Draft Profile = "draft"
-	// Stripe is what Stripe documents of its API: keys are any text of up to 255
-	// characters, a reused one is refused with 400, what failed with 5xx is kept, and
-	// refusals are documents of its own.
+	// Stripe is what Stripe documents of its API: a key is any text of up to 255 characters, a
+	// reused key is refused with 400, a 5xx is stored, and refusals have documents of their own.
 	Stripe Profile = "stripe"
-	// Dibs is everything in the list.
+	// Dibs is the whole list.
 	Dibs Profile = "dibs"
 )
 
 // Profiles are all profiles.
 var Profiles = []Profile{Draft, Dibs, Stripe}
 
-// terms are what a profile comes to, after the options.
+// terms are the profile and the options together.
 type terms struct {
 	profile  Profile
 	mismatch []int // statuses that refuse another request under the same key
@@ -33,7 +32,7 @@ type terms struct {
 	has      map[need]bool
 }
 
-// termsOf returns those of validated options.
+// termsOf returns the terms of validated options.
 func termsOf(o *Options) terms {
 	t := terms{
 		profile:  o.Profile,
@@ -48,8 +47,7 @@ func termsOf(o *Options) terms {
 	if o.ConflictStatus != 0 {
 		t.conflict = []int{o.ConflictStatus}
 	}
-	origin, wired := o.Origin.(*Origin)
-	wired = wired && origin.Addr() != ""
+	wired := o.Origin.Addr() != ""
 	t.has = map[need]bool{
 		always:         true,
 		needsRequired:  o.RequireKey,
@@ -65,15 +63,15 @@ func termsOf(o *Options) terms {
 	return t
 }
 
-// notStripe are the cases of the draft and of practice that Stripe's documents say
-// otherwise about, or nothing.
+// notStripe are cases of the draft and of practice that Stripe does not document, or documents
+// otherwise.
 var notStripe = []string{
 	"key-parameters", "key-escapes", "malformed-unbalanced", "malformed-list", "malformed-lines", "malformed-trailing",
 	"malformed-escape", "malformed-control", "malformed-non-ascii", "malformed-bare-space", "malformed-problem",
 	"mismatch-method", "mismatch-problem", "running-problem", "running-retry-after", "running-mismatch", "patch",
 }
 
-// skips returns why a case is not run under these options; "" when it is.
+// skips returns why a case is skipped, or "".
 func (t *terms) skips(c *Case, o *Options) string {
 	switch {
 	case len(o.Only) > 0 && !slices.Contains(o.Only, c.ID):

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Outcome is what came of a case.
+// Outcome is the outcome of a case.
 type Outcome string
 
 // The outcomes of a case.
@@ -20,7 +20,7 @@ const (
 	Skipped Outcome = "skipped" // it was not run; that says nothing about the target
 )
 
-// Result is what came of one case.
+// Result is the result of one case.
 type Result struct {
 	Case    Case
 	Outcome Outcome
@@ -29,7 +29,7 @@ type Result struct {
 	Took    time.Duration
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Target  string
 	Profile Profile
@@ -38,8 +38,7 @@ type Report struct {
 	Results []Result // in the order of Cases
 }
 
-// Count returns how many cases of the levels had the outcome; of all levels when none is
-// given.
+// Count returns how many cases of the levels had the outcome. No level means all.
 func (r *Report) Count(outcome Outcome, levels ...Level) int {
 	n := 0
 	for i := range r.Results {
@@ -51,11 +50,10 @@ func (r *Report) Count(outcome Outcome, levels ...Level) int {
 	return n
 }
 
-// Conforms reports whether no case failed that must pass, and one passed.
+// Conforms reports whether no case failed that must pass, and at least one passed.
 func (r *Report) Conforms() bool { return r.Count(Failed, Must) == 0 && r.Count(Passed) > 0 }
 
-// Line returns the result as a line of text, and for a case that failed more lines with
-// what was seen.
+// Line returns the result as a line of text. A failed case has more lines, with what was seen.
 func (r *Result) Line() string {
 	mark := map[Outcome]string{Passed: "pass", Failed: "FAIL", Skipped: "skip"}[r.Outcome]
 	var b strings.Builder
@@ -96,7 +94,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// resultJSON is a result as programs read it.
+// resultJSON is a result for programs.
 type resultJSON struct {
 	ID      string   `json:"id"`
 	Title   string   `json:"title"`

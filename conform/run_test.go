@@ -18,58 +18,6 @@ import (
 	"github.com/dibs-go/dibs/memstore"
 )
 
-// TestRemote: an origin in another process is as good as one in this.
-func TestRemote(t *testing.T) {
-	t.Parallel()
-	origin := conform.NewOrigin()
-	channel := httptest.NewServer(origin.Handler())
-	t.Cleanup(channel.Close)
-	far, err := conform.Remote(channel.URL + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	passes(t, run(t, guard(t, nil, nil).Wrap(origin), far, conform.Options{
-		Profile: conform.Dibs,
-		Only:    []string{"replay", "running-once", "running-race", "kept-errors", "trailers", "stream", "client-gone", "origin-hangs-up"},
-	}))
-	for _, url := range []string{"", "localhost:1", "ftp://x", "http://"} {
-		if _, err := conform.Remote(url); err == nil {
-			t.Errorf("%q is taken for the URL of a control channel", url)
-		}
-	}
-}
-
-// TestRemoteFails: what goes wrong on the control channel is said, and nothing waits for
-// ever.
-func TestRemoteFails(t *testing.T) {
-	t.Parallel()
-	origin := conform.NewOrigin()
-	channel := httptest.NewServer(origin.Handler())
-	t.Cleanup(channel.Close)
-	far, err := conform.Remote(channel.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := far.Seen(t.Context(), "nobody", 1); err == nil || !strings.Contains(err.Error(), "knows no case") {
-		t.Errorf("a case that there is not: %v", err)
-	}
-	if err := far.Play(t.Context(), "x", conform.Script{}); err == nil {
-		t.Error("a script without answers is played")
-	}
-	if err := far.Play(t.Context(), "x", conform.Script{Answers: []conform.Answer{{}}}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if seen, err := far.Seen(ctx, "x", 1); err != nil || len(seen) != 0 {
-		t.Errorf("nothing was seen: %v %v", seen, err)
-	}
-	channel.Close()
-	if err := far.Open(t.Context(), "x", 0); err == nil {
-		t.Error("a channel that is closed takes a word")
-	}
-}
-
 // TestListen: an origin on an address of its own, behind a server that forwards to it.
 func TestListen(t *testing.T) {
 	t.Parallel()

@@ -140,14 +140,14 @@ var runningCases = []Case{
 	},
 }
 
-// held is the usual answer, which waits to be let go on.
-func held() Answer {
+// held is the usual answer after open.
+func held() originAnswer {
 	a := usual()
 	a.Hold = true
 	return a
 }
 
-// slow sends the usual request to an origin that waits, and returns when it is there.
+// slow sends the usual request to an origin that waits, and returns when it has arrived.
 func (t *trial) slow(changes ...change) <-chan *reply {
 	t.plays(held())
 	answered := t.sending(changes...)
@@ -155,8 +155,8 @@ func (t *trial) slow(changes ...change) <-chan *reply {
 	return answered
 }
 
-// meanwhile is send for what should be answered while another request is held, and says
-// so when it is not.
+// meanwhile sends a request that should be answered while another one runs. It notes if it is
+// not.
 func (t *trial) meanwhile(changes ...change) *reply {
 	answered := t.sending(changes...)
 	timer := time.NewTimer(t.patience())
@@ -173,19 +173,17 @@ func (t *trial) meanwhile(changes ...change) *reply {
 	}
 }
 
-// arrival is how long a request may take until it is with who is examined, if that does
-// not answer it.
+// arrival is how long a request may take until it reaches the target.
 const arrival = time.Second
 
-// arrived waits until all of those that were sent are answered, or have had the time to
-// arrive.
+// arrived waits until all requests are answered, or have had the time to arrive.
 func (t *trial) arrived(sent ...<-chan *reply) {
 	t.pauseUntil(min(arrival, t.patience()), func() bool {
 		return !slices.ContainsFunc(sent, func(c <-chan *reply) bool { return len(c) == 0 })
 	})
 }
 
-// among checks that every answer is first, or a refusal because it runs.
+// among checks that every answer is the first answer, or a refusal.
 func (t *trial) among(first *reply, answers ...<-chan *reply) {
 	t.isRun("the first one's answer", first, 1)
 	for _, c := range answers {

@@ -62,7 +62,7 @@ var scopeCases = []Case{
 	},
 }
 
-// principal gives a request the credentials of somebody.
+// principal gives a request the credentials of a principal.
 func (t *trial) principal(name string) change {
 	return with("Authorization", "Bearer "+name+"-"+t.key)
 }
@@ -183,7 +183,7 @@ var methodCases = []Case{
 		ID: "upgrade", Title: "An Upgrade to another protocol passes", Level: Extension,
 		Sources: []Source{rfc(9110, "7.8"), ours},
 		check: func(t *trial) {
-			t.plays(Answer{Upgrade: "conform"})
+			t.plays(originAnswer{Upgrade: "conform"})
 			l := t.dial()
 			t.must(l.send(t.request(withMethod(http.MethodGet), withBody(""), with("Connection", "Upgrade"), with("Upgrade", "conform"))))
 			if a := l.upgraded(); a.err != nil || a.status != http.StatusSwitchingProtocols || a.header.Get("Upgrade") != "conform" {
@@ -197,10 +197,10 @@ var methodCases = []Case{
 	},
 }
 
-// offer is what some clients send with every first request.
+// offer is the Upgrade to h2c that some clients send with their first request.
 var offer = []change{with("Connection", "Upgrade, HTTP2-Settings"), with("Upgrade", "h2c"), with("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")}
 
-// guarded checks that a method's retry is answered by the first one's answer.
+// guarded checks that the retry of a method is a replay.
 func (t *trial) guarded(method string) {
 	first := t.first(withMethod(method))
 	t.repeats("the retry's answer", t.again(withMethod(method)), first)

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// trial is one case under way.
+// trial is one case that runs.
 type trial struct {
 	ctx context.Context
 	kit *kit
 	id  string // of the case in this run
-	key string // nobody else has it
+	key string // unique
 
 	mu    sync.Mutex
 	wrong []string // what was seen and should not have been
@@ -26,20 +26,21 @@ type trial struct {
 }
 
 // trial begins a case: the origin answers every request with its number.
-func (k *kit) trial(ctx context.Context, id string) (*trial, error) {
+func (k *kit) trial(ctx context.Context, id string) *trial {
 	t := &trial{ctx: ctx, kit: k, id: k.name + "-" + id, key: "conform-" + strings.ToLower(rand.Text())}
-	return t, k.options.Origin.Play(ctx, t.id, Script{Answers: []Answer{usual()}})
+	k.options.Origin.play(t.id, []originAnswer{usual()})
+	return t
 }
 
-// usual is what the origin answers unless it is told otherwise.
-func usual() Answer {
-	return Answer{
-		Header: []Field{field("Content-Type", "text/plain; charset=utf-8")},
+// usual is the origin's answer unless the case sets another one.
+func usual() originAnswer {
+	return originAnswer{
+		Header: []fieldLine{field("Content-Type", "text/plain; charset=utf-8")},
 		Body:   []byte("run {run} of {key}\n"),
 	}
 }
 
-// stopped is what a case panics with that cannot go on.
+// stopped is the panic of a case that cannot go on.
 type stopped struct{}
 
 // run runs the check to its end.
@@ -53,7 +54,7 @@ func (t *trial) run(check func(*trial)) {
 	check(t)
 }
 
-// end lets go of everything.
+// end closes all connections, and forgets the case.
 func (t *trial) end() {
 	t.mu.Lock()
 	lines := t.lines
@@ -61,44 +62,39 @@ func (t *trial) end() {
 	for _, l := range lines {
 		_ = l.Close()
 	}
-	// Forgotten also when the case's time is over.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), time.Second)
-	defer cancel()
-	_ = t.kit.options.Origin.Forget(ctx, t.id)
+	t.kit.options.Origin.forget(t.id)
 }
 
-// wrongf says what was seen, and lets the case go on.
+// wrongf notes what was seen, and lets the case go on.
 func (t *trial) wrongf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
 }
 
-// stopf is wrongf for what nothing can follow.
+// stopf is wrongf, and ends the case.
 func (t *trial) stopf(format string, args ...any) {
 	t.wrongf(format, args...)
 	panic(stopped{})
 }
 
-// must ends the case when the kit itself failed.
+// must ends the case if the kit itself failed.
 func (t *trial) must(err error) {
 	if err != nil {
 		t.stopf("%v", err)
 	}
 }
 
-// plays says what the origin answers in this case.
-func (t *trial) plays(answers ...Answer) {
-	t.must(t.kit.options.Origin.Play(t.ctx, t.id, Script{Answers: answers}))
+// plays sets the answers of the origin in this case.
+func (t *trial) plays(answers ...originAnswer) {
+	t.kit.options.Origin.play(t.id, answers)
 }
 
-// seen returns what reached the origin, once that are n.
-func (t *trial) seen(n int) []Seen {
+// seen waits until n requests have reached the origin, and returns all.
+func (t *trial) seen(n int) []seenRequest {
 	ctx, cancel := context.WithTimeout(t.ctx, t.patience())
 	defer cancel()
-	seen, err := t.kit.options.Origin.Seen(ctx, t.id, n)
-	t.must(err)
-	return seen
+	return t.kit.options.Origin.find(t.id).await(ctx, n)
 }
 
 // patience is how long a case waits for what should happen soon.
@@ -111,14 +107,13 @@ func (t *trial) began(n int) {
 	}
 }
 
-// open lets a request at the origin go on; 0 is all of them.
-func (t *trial) open(run int) { t.must(t.kit.options.Origin.Open(t.ctx, t.id, run)) }
+// open lets a waiting request go on; 0 is all of them.
+func (t *trial) open(run int) { t.kit.options.Origin.find(t.id).open(run) }
 
-// quoted is the case's key as the draft has it.
+// quoted returns the case's key as the draft writes it.
 func (t *trial) quoted() string { return t.quote(t.key) }
 
-// quote makes a key the field's value: a quoted string, but for Stripe, to whom a quote is
-// a character as any other.
+// quote returns a key as the field's value: a quoted string, but with Stripe the key itself.
 func (t *trial) quote(key string) string {
 	if t.kit.terms.profile == Stripe {
 		return key
@@ -126,7 +121,7 @@ func (t *trial) quote(key string) string {
 	return `"` + key + `"`
 }
 
-// request returns the usual request with these changes: a POST with the case's key.
+// request returns the usual request, a POST with the case's key, with these changes.
 func (t *trial) request(changes ...change) *request {
 	r := &request{
 		method: http.MethodPost, target: t.kit.base + t.id + "/", version: "HTTP/1.1", host: t.kit.target.Host,
@@ -145,7 +140,7 @@ func (t *trial) request(changes ...change) *request {
 	return r
 }
 
-// dial opens a connection of its own, which ends with the case.
+// dial opens a connection that ends with the case.
 func (t *trial) dial() *line {
 	l, err := t.connect()
 	t.must(err)
@@ -163,8 +158,7 @@ func (t *trial) connect() (*line, error) {
 	return l, nil
 }
 
-// send sends the usual request with these changes on a connection of its own, and returns
-// what comes back.
+// send sends the usual request with these changes on a new connection, and returns the answer.
 func (t *trial) send(changes ...change) *reply { return t.exchange(t.request(changes...)) }
 
 func (t *trial) exchange(r *request) *reply {
@@ -174,7 +168,7 @@ func (t *trial) exchange(r *request) *reply {
 	}
 	defer l.Close()
 	if err := l.send(r); err != nil {
-		// An answer may be there all the same: to a body that nobody wanted to read.
+		// A target may answer without reading the body.
 		if a := l.reply(r.method); a.err == nil {
 			return a
 		}
@@ -183,15 +177,15 @@ func (t *trial) exchange(r *request) *reply {
 	return l.reply(r.method)
 }
 
-// again is send for whoever comes late: an implementation may take a moment to note that
-// the first one is done, and refuses meanwhile.
+// again is send for a retry. It repeats a refusal for a while, because a target may need a
+// moment to store the first answer.
 func (t *trial) again(changes ...change) *reply { return t.againFor(t.patience(), changes...) }
 
-// outcome is again after an attempt without an outcome: the refusal may be for good.
+// outcome is again after an attempt without an outcome, where the refusal may be final.
 func (t *trial) outcome() *reply { return t.againFor(min(t.patience(), settling)) }
 
-// settling is how long an implementation may take to note that an attempt is over, when it
-// is no fault that it refuses for longer.
+// settling is how long a target may take to note that an attempt is over, where a final refusal
+// is allowed.
 const settling = 2 * time.Second
 
 func (t *trial) againFor(d time.Duration, changes ...change) *reply {
@@ -208,11 +202,11 @@ func (t *trial) againFor(d time.Duration, changes ...change) *reply {
 // settlingPause is between two requests of againFor.
 const settlingPause = 20 * time.Millisecond
 
-// pause lets d go by.
+// pause waits for d.
 func (t *trial) pause(d time.Duration) { t.pauseUntil(d, func() bool { return false }) }
 
-// pauseUntil lets d go by, or less if something is so before. It counts looks: when the
-// machine stands still, that is no time that others have.
+// pauseUntil waits for d, or until a condition holds. It counts ticks, because a machine that
+// stands still gives the target no time.
 func (t *trial) pauseUntil(d time.Duration, so func() bool) {
 	const every = 5 * time.Millisecond
 	look := time.NewTicker(every)
@@ -237,8 +231,8 @@ func (t *trial) sending(changes ...change) <-chan *reply {
 	return answered
 }
 
-// together sends each request at the same moment, on a connection of its own, and returns
-// the answers in their order.
+// together sends the requests at the same moment, each on its own connection, and returns the
+// answers in their order.
 func (t *trial) together(requests ...*request) []*reply {
 	answers := make([]*reply, len(requests))
 	var group sync.WaitGroup
@@ -263,7 +257,7 @@ func (t *trial) together(requests ...*request) []*reply {
 	return answers
 }
 
-// isRun checks that an answer is the origin's, of the run of that number.
+// isRun checks that an answer is the origin's, of that run.
 func (t *trial) isRun(what string, a *reply, run int) {
 	if a.err != nil || a.run() != run {
 		t.wrongf("%s is not that of run %d, but %v", what, run, a)

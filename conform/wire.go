@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// request is one request as it goes over the wire: nothing is added to it, checked or
-// put into another order.
+// request is one request, byte for byte.
 type request struct {
 	method  string
 	target  string
@@ -69,10 +68,10 @@ func replacing(name, value string) change {
 	}
 }
 
-// withKey sets the key to what the field's value is to be, byte for byte.
+// withKey sets the key to this value of the field, byte for byte.
 func withKey(value string) change { return replacing("Idempotency-Key", value) }
 
-// withChunks frames the body by chunks of a few sizes, with a trailer, if there is any.
+// withChunks sends the body in chunks of several sizes, with a trailer if there is one.
 func withChunks(trailer ...string) change {
 	return func(r *request) {
 		r.chunked, r.trailer = true, trailer
@@ -102,7 +101,8 @@ func (r *request) head() []byte {
 	return b.Bytes()
 }
 
-// content returns what follows the head.
+// content is the body of an answer. There is nothing to close, because it is a part of the
+// connection.
 func (r *request) content() []byte {
 	if !r.chunked {
 		return r.body
@@ -123,7 +123,7 @@ func (r *request) content() []byte {
 
 func (r *request) bytes() []byte { return append(r.head(), r.content()...) }
 
-// reply is what came back.
+// reply is the answer to a request.
 type reply struct {
 	status  int
 	header  http.Header
@@ -136,7 +136,7 @@ type reply struct {
 	err     error // there is no answer, or it broke off; status is 0 when there is none
 }
 
-// String says what came back, in a few words.
+// String describes the answer in a few words.
 func (r *reply) String() string {
 	switch {
 	case r.err != nil && r.status == 0:
@@ -151,7 +151,7 @@ func (r *reply) String() string {
 	return text + ": " + excerpt(r.body)
 }
 
-// plain says what went wrong without naming addresses, which differ from run to run.
+// plain describes an error without addresses, because these differ from run to run.
 func plain(err error) string {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return "nothing more came in time"
@@ -182,7 +182,7 @@ type line struct {
 	deadline time.Time // zero: none
 }
 
-// dial connects to the target; the connection ends with ctx at the latest.
+// dial connects to the target. The connection ends with ctx at the latest.
 func dial(ctx context.Context, u *url.URL) (*line, error) {
 	addr := u.Host
 	if u.Port() == "" {
@@ -217,7 +217,7 @@ func (l *line) send(requests ...*request) error {
 	return err
 }
 
-// maxBody is how many bytes of an answer are read: more than any case asks for.
+// maxBody bounds the length of an answer. No case asks for more.
 const maxBody = 64 << 20
 
 // reply reads the final answer to a request, and the informational ones before it.
@@ -259,8 +259,7 @@ func (l *line) headOf(method string, a *reply) (content, error) {
 	}
 }
 
-// await waits for the first byte of something, and puts it back. It reports whether there
-// was one in time.
+// await waits for the first byte of an answer, and reports whether it came in time.
 func (l *line) await(d time.Duration) bool {
 	_ = l.SetReadDeadline(time.Now().Add(d))
 	defer func() { _ = l.SetReadDeadline(l.deadline) }()
@@ -268,8 +267,8 @@ func (l *line) await(d time.Duration) bool {
 	return err == nil
 }
 
-// run returns the number of the run whose answer it is, within its case; 0 when it is not
-// the origin's. Implementations that keep no fields keep the body, which says it too.
+// run returns the number of the run whose answer it is, or 0 if it is not the origin's. The body
+// has it too, because some targets do not store fields.
 func (r *reply) run() int {
 	text := r.header.Get(runField)
 	if rest, ok := strings.CutPrefix(string(r.body), "run "); ok && text == "" {
@@ -282,7 +281,7 @@ func (r *reply) run() int {
 	return n
 }
 
-// key returns the key for which the origin made the usual answer.
+// key returns the key for which the origin made the answer.
 func (r *reply) key() string {
 	_, key, _ := strings.Cut(strings.TrimSuffix(string(r.body), "\n"), " of ")
 	return key
@@ -293,7 +292,7 @@ func (r *reply) values(name string) []string {
 	return r.header[textproto.CanonicalMIMEHeaderKey(name)]
 }
 
-// upgraded reads an answer after which the connection may be something else.
+// upgraded reads an answer after which the connection may have another protocol.
 func (l *line) upgraded() *reply {
 	a := new(reply)
 	if _, err := l.headOf(http.MethodGet, a); err != nil {
@@ -302,7 +301,7 @@ func (l *line) upgraded() *reply {
 	return a
 }
 
-// echo sends a text and returns as many bytes as come back, up to its length.
+// echo sends a text, and returns what comes back, up to its length.
 func (l *line) echo(text string) string {
 	if _, err := io.WriteString(l, text); err != nil {
 		return ""

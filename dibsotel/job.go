@@ -8,7 +8,8 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Job is for jobs.Options.Observe. Jobs have no spans of their own: their leases do.
+// Job is for jobs.Options.Observe. Jobs have no spans of their own, because their leases
+// have.
 func (t *Telemetry) Job(ctx context.Context, e jobs.Event) {
 	t.jobOutcomes.Add(ctx, 1, of(outcome(string(e.Event))))
 	switch e.Event {

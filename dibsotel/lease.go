@@ -35,7 +35,7 @@ func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
 	}
 }
 
-// claim makes the span of a claim that is over.
+// claim makes the span of a finished claim.
 func (t *Telemetry) claim(ctx context.Context, e dibs.Event, what string) {
 	now, name := time.Now(), "dibs.claim"
 	if e.Queued {
@@ -44,7 +44,7 @@ func (t *Telemetry) claim(ctx context.Context, e dibs.Event, what string) {
 	t.span(ctx, name, now.Add(-e.Waited), now, e, what)
 }
 
-// lease makes the spans of a lease that is over.
+// lease makes the spans of a finished lease.
 func (t *Telemetry) lease(ctx context.Context, e dibs.Event) {
 	now := time.Now()
 	settling := now.Add(-e.Settled)
@@ -69,14 +69,14 @@ func (t *Telemetry) StoreCall(c dibs.StoreCall) {
 	}
 }
 
-// claim has the attributes of a claim.
+// claim is the attributes of a claim.
 type claim struct {
 	outcome string
 	queued  bool
 }
 
-// refusals are the reasons for which a claim is refused, and what they are called. The
-// first that matches counts; all others are "error".
+// refusals names the reasons of refused claims. The first match counts; other errors are
+// "error".
 var refusals = []struct {
 	err  error
 	name string
@@ -87,8 +87,8 @@ var refusals = []struct {
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "canceled"},
 }
 
-// outcomeOf names what became of a claim. A caller's context may end with a cause of its
-// own, so what the context says counts too.
+// outcomeOf names the outcome of a claim. It also looks at the context's error, because a
+// context may end with a cause of the caller.
 func outcomeOf(ctx context.Context, e dibs.Event) string {
 	if e.Kind == dibs.EventAcquired {
 		return string(e.Kind)
@@ -103,7 +103,7 @@ func outcomeOf(ctx context.Context, e dibs.Event) string {
 	return "error"
 }
 
-// The attributes of frequent measurements, made once.
+// Attributes of frequent measurements, made once.
 var (
 	claimed = map[claim]metric.MeasurementOption{}
 	ended   = map[dibs.EventKind]metric.MeasurementOption{}
@@ -128,17 +128,17 @@ func init() {
 	}
 }
 
-// span makes the span of something that is over.
+// span makes a span of the past.
 func (t *Telemetry) span(ctx context.Context, name string, from, to time.Time, e dibs.Event, what string) {
 	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(outcome(what)))
 	s.SetAttributes(identity(e.Key(), e.Fence, e.Attempt)...)
-	if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) && !errors.Is(e.Err, dibs.ErrDone) { // those are answers
+	if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) && !errors.Is(e.Err, dibs.ErrDone) { // these are answers
 		s.SetStatus(codes.Error, what)
 	}
 	s.End(trace.WithTimestamp(to))
 }
 
-// identity names what a span is about. A fence has 64 bits, and an attribute 63.
+// identity returns the key's attributes. An attribute has 63 bits for a fence of 64.
 func identity(key string, fence uint64, attempt int) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("dibs.key", key), attribute.Int64("dibs.fence", int64(fence)), attribute.Int("dibs.attempt", attempt),

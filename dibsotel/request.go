@@ -25,7 +25,7 @@ func (t *Telemetry) Request(ctx context.Context, e idempotency.Event) {
 }
 
 // Trace is for idempotency.Options.Trace: it returns the context's span as a traceparent,
-// or "" where there is none.
+// or "".
 func Trace(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
@@ -53,7 +53,7 @@ func requestOutcome(o idempotency.Outcome) metric.MeasurementOption {
 	return of(outcome(string(o)))
 }
 
-// trace makes the spans of a request's parts, one after the other as they were.
+// trace makes the spans of a request's parts, in their order.
 func (t *Telemetry) trace(ctx context.Context, e idempotency.Event) {
 	attributes := append(identity(e.Key(), e.Fence, e.Attempt), outcome(string(e.Outcome)))
 	from := e.Start
@@ -76,7 +76,7 @@ func (t *Telemetry) part(ctx context.Context, name string, from time.Time, took 
 	s.End(trace.WithTimestamp(from.Add(took)))
 }
 
-// links is the link to the run whose answer a replay is, if that was traced.
+// links returns a link to the run of a replayed answer, if that run was traced.
 func links(first string) []trace.SpanStartOption {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": first})
 	span := trace.SpanContextFromContext(ctx)

@@ -10,12 +10,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope names the instruments' and spans' origin.
+// scope is the name of the instrumentation scope.
 const scope = "github.com/dibs-go/dibs/dibsotel"
 
-// Options names the providers of a Telemetry. The zero value, and nil, mean the defaults.
+// Options configures a Telemetry. nil and the zero value mean the defaults.
 type Options struct {
-	// MeterProvider gets the metrics, TracerProvider the spans. Default: the global ones.
+	// MeterProvider gets the metrics and TracerProvider the spans. Default: the global
+	// ones.
 	MeterProvider  metric.MeterProvider
 	TracerProvider trace.TracerProvider
 }
@@ -31,10 +32,10 @@ type Telemetry struct {
 	active                                     metric.Int64UpDownCounter
 }
 
-// seconds are the bounds of durations: from a store on this host to a job.
+// seconds are the histogram bounds of durations, from a local store to a job.
 var seconds = metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
-// New makes the instruments. It returns the errors of the MeterProvider, joined.
+// New creates the instruments. It returns the errors of the MeterProvider, joined.
 func New(o *Options) (*Telemetry, error) {
 	if o == nil {
 		o = &Options{}
@@ -58,35 +59,35 @@ func New(o *Options) (*Telemetry, error) {
 		failed = errors.Join(failed, err)
 		return c
 	}
-	t.claims = duration("dibs.claim.duration", "From the first question for a key to its grant or refusal.")
-	t.undone = counter("dibs.claim.undone", "{claim}", "Claims undone because the caller went away or the answer was lost.")
+	t.claims = duration("dibs.claim.duration", "From a claim to its grant or refusal.")
+	t.undone = counter("dibs.claim.undone", "{claim}", "Claims undone because the caller's context ended or the answer was lost.")
 	t.leases = duration("dibs.lease.duration", "How long keys were held.")
 	t.calls = duration("dibs.store.call.duration", "How long calls of the store took.")
 	t.elements = counter("dibs.store.call.elements", "{element}", "Claims, renewals and settlements in the calls of the store.")
-	t.requests = duration("dibs.request.duration", "How long requests took from when their body was read.")
-	t.unstored = counter("dibs.request.unstored", "{answer}", "Answers that were sent before the store took them.")
-	t.jobOutcomes = counter("dibs.job.count", "{job}", "Jobs by what became of them.")
+	t.requests = duration("dibs.request.duration", "How long requests took after their body was read.")
+	t.unstored = counter("dibs.request.unstored", "{answer}", "Answers that were sent without being stored.")
+	t.jobOutcomes = counter("dibs.job.count", "{job}", "Jobs by their outcome.")
 	t.jobPhases = duration("dibs.job.duration", "How long jobs waited for their turn, and how long they ran.")
 	var err error
-	t.active, err = meter.Int64UpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
+	t.active, err = meter.Int64UpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases held now."))
 	if failed = errors.Join(failed, err); failed != nil {
 		return nil, failed
 	}
-	// Prometheus sees that a counter rises only if it has seen it before.
+	// Prometheus needs the counter's zero to see its first increment.
 	t.active.Add(context.Background(), 0)
 	t.undone.Add(context.Background(), 0)
 	t.unstored.Add(context.Background(), 0)
 	return t, nil
 }
 
-// of is a measurement's attributes.
+// of returns a measurement's attributes.
 func of(attributes ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
 func outcome(text string) attribute.KeyValue { return attribute.String("dibs.outcome", text) }
 
-// errorType names the kind of an error, as the convention for error.type has it.
+// errorType returns error.type of the semantic conventions.
 func errorType(err error) attribute.KeyValue {
 	text := "_OTHER"
 	switch {

@@ -6,30 +6,36 @@ import (
 	"github.com/dibs-go/dibs/internal/house"
 )
 
-// The map of the examples: where they run, who comes and who dies is written once, and
-// each imports what it is about.
+// The map of the examples: databases, concurrent callers and crashes are written once, and
+// each example imports only what it shows.
 func TestHouse(t *testing.T) {
 	const (
-		root     = house.Root
-		database = root + "/examples/internal/database"
-		crowd    = root + "/examples/internal/crowd"
-		mortal   = root + "/examples/internal/mortal"
+		root       = house.Root
+		database   = root + "/examples/internal/database"
+		concurrent = root + "/examples/internal/concurrent"
+		crash      = root + "/examples/internal/crash"
 	)
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{
+			root, root + "/examples/frameworks", root + "/idempotency", root + "/memstore", root + "/pgstore",
 			root + "/internal/failpoint", root + "/internal/house", root + "/internal/servertest",
+			"github.com/jackc/pgx/v5/...", "gorm.io/...",
 			"connectrpc.com/connect", "google.golang.org/grpc/...", "google.golang.org/protobuf/...",
 		}},
-		{Dir: "conversation", Imports: []string{database, crowd, root, root + "/jobs"}},
-		{Dir: "counter", Imports: []string{database, crowd, root + "/sqllock"}},
-		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},
-		{Dir: "lesson-session", Imports: []string{database, crowd, root}},
-		{Dir: "payments", Imports: []string{database, mortal, root, root + "/idempotency"}},
-		{Dir: "redelivery", Imports: []string{
-			database, crowd, mortal, root, root + "/jobs", "github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats.go/...",
+		{Dir: "conversation", Imports: []string{database, concurrent, root, root + "/jobs"}},
+		{Dir: "counter", Imports: []string{database, concurrent, root + "/sqllock"}},
+		{Dir: "frameworks", Imports: []string{
+			root + "/idempotency", root + "/pgstore", "github.com/jackc/pgx/v5",
+			"github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/labstack/echo/v4", "gorm.io/gorm",
 		}},
-		{Dir: "internal/crowd"},
-		{Dir: "internal/mortal"},
+		{Dir: "invoice-number", Imports: []string{database, concurrent, root + "/sqllock"}},
+		{Dir: "lesson-session", Imports: []string{database, concurrent, root}},
+		{Dir: "payments", Imports: []string{database, crash, root, root + "/idempotency"}},
+		{Dir: "redelivery", Imports: []string{
+			database, concurrent, crash, root, root + "/jobs", "github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats.go/...",
+		}},
+		{Dir: "internal/concurrent"},
+		{Dir: "internal/crash"},
 		{Dir: "internal/database", Imports: []string{
 			root, root + "/pgstore", root + "/sqlitestore", root + "/sqllock", "github.com/jackc/pgx/v5/...",
 		}},

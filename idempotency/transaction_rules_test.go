@@ -205,14 +205,14 @@ var transactionRules = []rule{
 		g.ran(1)
 	}},
 	{"A commit with an unknown outcome is looked up", func(t *testing.T) {
-		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unheard)
+		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unanswered)
 		first := g.send()
 		isFresh(t, first, http.StatusCreated)
 		committed(t, j, 1)
 		isReplay(t, g.send(), first)
 
 		synctest.Test(t, func(t *testing.T) {
-			g, j := newJournalRig(t, &idempotency.Options{StoreTimeout: 50 * time.Millisecond}, write(http.StatusCreated), journal.Unheard)
+			g, j := newJournalRig(t, &idempotency.Options{StoreTimeout: 50 * time.Millisecond}, write(http.StatusCreated), journal.Unanswered)
 			g.store.fail(func(_ context.Context, op string) error {
 				if op == "settle" {
 					return errDown
@@ -287,7 +287,7 @@ func TestTransactionStorm(t *testing.T) {
 		const keys, each = 20, 8
 		var ends []journal.Ending
 		for range dibs.MaxConflicts - 1 { // all of which may hit one key
-			ends = append(ends, journal.Conflicted, journal.Unheard, journal.Unheard)
+			ends = append(ends, journal.Conflicted, journal.Unanswered, journal.Unanswered)
 		}
 		g, j := newJournalRig(t, &idempotency.Options{Wait: 10 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
 			journal.Write(r.Context(), r.Header.Get("Idempotency-Key"))

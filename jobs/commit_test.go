@@ -25,7 +25,7 @@ func TestEndingsOfATransaction(t *testing.T) {
 		{end: journal.Committed}, {end: journal.Conflicted}, {end: journal.Refused},
 		{end: journal.CutOff}, {end: journal.Unbegun},
 		{end: journal.Committed, once: true}, {end: journal.Conflicted, once: true}, {end: journal.Refused, once: true},
-		{end: journal.Unheard, once: true}, {end: journal.CutOff, once: true}, {end: journal.Unbegun, once: true},
+		{end: journal.Unanswered, once: true}, {end: journal.CutOff, once: true}, {end: journal.Unbegun, once: true},
 	} {
 		simulateAs(t, fmt.Sprintf("%+v", c), func(t *testing.T, f *fixture) {
 			table := journal.New(f.store, c.end)
@@ -120,7 +120,7 @@ type failing struct{ err error }
 func (f failing) Reserve(context.Context, []dibs.Claim) error { return f.err }
 
 // TestShutdownGivesKeysUp ends the contexts of a pool's jobs, as a queue does that is
-// told to stop at once.
+// stopped at once.
 func TestShutdownGivesKeysUp(t *testing.T) {
 	for _, failed := range []jobs.Failed{jobs.KeepPlace, jobs.LetPass} {
 		simulateAs(t, failed, func(t *testing.T, f *fixture) {

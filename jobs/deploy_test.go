@@ -57,7 +57,7 @@ func TestPermitsThatDifferUseNoAttempt(t *testing.T) {
 	}
 }
 
-// Nobody holds the key: no job is skipped because of a backlog that was enqueued under
+// The key has no holder: no job is skipped because of a backlog that was enqueued under
 // another policy, nor of the place of a job that never comes.
 func TestPlacesHaveNobodySkipped(t *testing.T) {
 	for name, o := range map[string]jobs.Options{
@@ -66,7 +66,7 @@ func TestPlacesHaveNobodySkipped(t *testing.T) {
 	} {
 		for backlog := range 4 {
 			simulateAs(t, fmt.Sprint(name, backlog), func(t *testing.T, f *fixture) {
-				q, l := newQueue(), newLedger(t)
+				q, l := newQueue(), newRunLog(t)
 				before, after := f.mutex(nil), f.mutex(&o)
 				if backlog == 0 {
 					f.ticket(before, "k")

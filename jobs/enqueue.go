@@ -7,32 +7,31 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Ticket is the place of a job that is about to be enqueued.
+// Ticket is the reserved place of a job that will be enqueued.
 type Ticket struct {
-	// Text travels with the job: printable ASCII without spaces; "" where there is no
+	// Text travels with the job: printable ASCII without spaces. "": the job has no
 	// place.
 	Text string
-	// Parked says that Options.Ahead jobs of the key come before it, those that run
-	// included, so that a queue that can do so should not give it to a worker yet. Never
-	// with a Limit, which a worker has to watch.
+	// Parked says that Options.Ahead jobs of the key come before this one, including
+	// running ones. So a queue that can park jobs should not give it to a worker yet.
+	// Always false with a Limit, because a worker must watch that.
 	Parked bool
 }
 
-// Enqueue takes the place of a job that is about to be enqueued, and returns the
-// text of its Ticket. It is "" where there is nothing to take: for a key that is "", with
-// Unordered, and with the policies that have no order. A job that is to run at a later
-// time gets none: its place would be in the way until then.
+// Enqueue reserves the place of a job before it is enqueued, and returns the text of its
+// Ticket. The text is "" if the job needs no place: its key is "", Unordered is set, or
+// the policy has no order. Do not call it for a job with a later start, because its place
+// would block the key until then.
 //
-// If the job is not enqueued after all, Cancel gives the place back at once, and
-// otherwise it is in the way for Options.Hold at most. The errors are those
-// of dibs.Client.Reserve; the job should not be enqueued then, as its order would be
-// lost.
+// If the job is not enqueued after all, call Cancel; otherwise the place blocks the key
+// for at most Options.Hold. The errors are those of dibs.Client.Reserve. After an error
+// do not enqueue the job, because it would lose its order.
 func (m *Mutex) Enqueue(ctx context.Context, key string) (string, error) {
 	t, err := m.take(ctx, key)
 	return t.Text, err
 }
 
-// take is Enqueue.
+// take is Enqueue with the whole Ticket.
 func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
 	ahead := 0
 	text, err := m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
@@ -40,14 +39,14 @@ func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
 		ahead = s.Ahead
 		return p, err
 	})
-	// The store counts the places of the jobs that wait, and not of those that run.
+	// The store counts the places of waiting jobs, not of running ones.
 	parked := text != "" && m.options.Limit == 0 && ahead >= max(m.options.Ahead-m.options.Permits, 1)
 	return Ticket{Text: text, Parked: parked}, err
 }
 
-// EnqueueIn is Enqueue in the transaction in which the job is enqueued: the place is
-// there if and when that commits, and jobs run in the order in which their places were
-// taken, whenever the transactions commit.
+// EnqueueIn is Enqueue in the transaction that enqueues the job: the place exists when
+// that commits. Jobs run in the order in which their places were reserved, whichever
+// transaction commits first.
 func (m *Mutex) EnqueueIn(ctx context.Context, r dibs.Reserver, key string) (string, error) {
 	return m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
 		return m.client.ReserveIn(ctx, r, key, m.options.PlaceTTL, o)
@@ -72,11 +71,11 @@ func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Co
 	return t.String(), nil
 }
 
-// manyKeys is for how many keys at once EnqueueMany takes places.
+// manyKeys bounds the keys for which EnqueueMany reserves places at once.
 const manyKeys = 256
 
-// EnqueueMany is Enqueue for many jobs, in their order. If it returns an error, no
-// place was taken, or what was is given back.
+// EnqueueMany is Enqueue for many jobs, in their order. After an error it has given all
+// places back.
 func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]Ticket, error) {
 	tickets := make([]Ticket, len(keys))
 	same := map[string][]int{}
@@ -113,12 +112,11 @@ func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]Ticket, error
 	return nil, context.Cause(ctx)
 }
 
-// Cancel gives the places of jobs back that were not enqueued, or were taken out of
-// their queue. It does not end with ctx, takes 5 s at most, and needs no answer: a
-// place that is not given back is in the way for its Hold at most. An empty
-// ticket is none.
+// Cancel gives back the places of jobs that were not enqueued, or were removed from their
+// queue. It ignores the end of ctx, takes at most 5 s, and ignores errors: a place that
+// was not given back blocks the key for at most its Hold. Empty tickets are ignored.
 func (m *Mutex) Cancel(ctx context.Context, tickets ...string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, s := range tickets {

@@ -7,45 +7,45 @@ import (
 	"time"
 )
 
-// EventKind says what happened to a job.
+// EventKind names what happened to a job.
 type EventKind string
 
-// What can happen to a job in a worker. Each time ends in exactly one of those
-// after EventAcquired; but one that Once remembers has EventSucceeded after
-// EventRemembered when it had its key, a job that ran anyway may have EventRemembered, and
-// a wait that ended with its context has no event.
+// The events of a job in a worker. Each attempt ends with exactly one of the events after
+// EventAcquired, with three exceptions: after EventRemembered a job that had its key gets
+// EventSucceeded, too; a job that ran anyway may get EventRemembered; and a wait that ended
+// with its context gets no event.
 const (
 	EventAcquired   EventKind = "acquired"   // its turn has come, and it runs
 	EventSucceeded  EventKind = "succeeded"  // it ran to its end
 	EventFailed     EventKind = "failed"     // it ran and failed; Err says why
 	EventLost       EventKind = "lost"       // it lost its key while it ran
-	EventRequeued   EventKind = "requeued"   // it was given back to its queue, because its turn has not come
-	EventSkipped    EventKind = "skipped"    // another one of its key runs (Skip, Periodic)
-	EventReplaced   EventKind = "replaced"   // a newer one of its key is there (Replace)
+	EventRequeued   EventKind = "requeued"   // it went back to its queue, because its turn has not come
+	EventSkipped    EventKind = "skipped"    // another job of its key runs (Skip, Periodic)
+	EventReplaced   EventKind = "replaced"   // a newer job of its key has arrived (Replace)
 	EventRemembered EventKind = "remembered" // it was done before (Once, Periodic)
-	EventGaveUp     EventKind = "gave up"    // its Limit was over, and it was noted down
+	EventGaveUp     EventKind = "gave up"    // its Limit was over, and Options.GaveUp took it
 	EventRanAnyway  EventKind = "ran anyway" // its Limit was over, and it ran without the key
 	EventHeld       EventKind = "held"       // its Limit was over, and it failed with ErrHeld
-	EventRefused    EventKind = "refused"    // its key could not be asked for; Err says why
+	EventRefused    EventKind = "refused"    // its key could not be claimed; Err says why
 )
 
-// Event is what Options.Observe gets. It names the key by its digest, so that it can
-// be logged.
+// Event is the argument of Options.Observe. It names the key by its digest, so it may be
+// logged.
 type Event struct {
 	Event  EventKind
-	Kind   string // the job's
-	ID     string
+	Kind   string        // Job.Kind
+	ID     string        // Job.ID
 	Key    string        // the key's digest
-	Tries  int           // how often a worker had the job, as far as is known
-	Waited time.Duration // for its turn, as far as is known
-	Ran    time.Duration // how long it ran, when it did
-	// Abandoned is how many holders of the key in a row crashed or failed before
-	// this one: what they began may be half done.
+	Tries  int           // attempts of workers so far, if known
+	Waited time.Duration // for its turn, if known
+	Ran    time.Duration // 0 if it did not run
+	// Abandoned is how many holders of the key in a row crashed or failed before this
+	// job. Their work may be half done.
 	Abandoned int
 	Err       error
 }
 
-// Stats counts what happened to a Mutex's jobs in this process.
+// Stats counts the events of a Mutex in this process.
 type Stats struct {
 	Acquired, Succeeded, Failed, Lost uint64
 	Requeued, Skipped, Replaced       uint64
@@ -55,7 +55,6 @@ type Stats struct {
 	Waiting, Running int
 }
 
-// of returns the count of an event.
 func (s *Stats) of(kind EventKind) *uint64 {
 	return map[EventKind]*uint64{
 		EventAcquired: &s.Acquired, EventSucceeded: &s.Succeeded, EventFailed: &s.Failed, EventLost: &s.Lost,
@@ -72,15 +71,14 @@ func (m *Mutex) Stats() Stats {
 	return m.stats
 }
 
-// count changes the counts.
 func (m *Mutex) count(change func(*Stats)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.stats)
 }
 
-// tell counts, logs and reports what happened to a job.
-func (m *Mutex) tell(ctx context.Context, a *attempt, kind EventKind, err error) {
+// report counts and logs an event and calls Options.Observe.
+func (m *Mutex) report(ctx context.Context, a *attempt, kind EventKind, err error) {
 	m.count(func(s *Stats) { *s.of(kind)++ })
 	e := Event{
 		Event: kind, Kind: a.job.Kind, ID: a.job.ID, Key: a.place.Key.Digest(),
@@ -98,7 +96,7 @@ func (m *Mutex) tell(ctx context.Context, a *attempt, kind EventKind, err error)
 	}
 }
 
-// log says what happened where that is worth a line.
+// log writes important events at a higher level.
 func (e *Event) log(ctx context.Context, logger *slog.Logger) {
 	level := slog.LevelDebug
 	switch e.Event {

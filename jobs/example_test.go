@@ -31,7 +31,7 @@ func ExampleMutex() {
 	defer mutex.Close()
 
 	ctx := context.Background()
-	// Whoever enqueues takes the places. The tickets travel with the jobs.
+	// The places are reserved when the jobs are enqueued. The tickets travel with the jobs.
 	first, err := mutex.Enqueue(ctx, "conversation 7")
 	if err != nil {
 		log.Fatal(err)

@@ -9,69 +9,68 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Job is what a Mutex has to know of a job that a worker has.
+// Job describes a job to a Mutex.
 type Job struct {
-	// Kind and ID name the job: no two of one queue have both the same. ID is
-	// needed unless there is a Ticket, and for Options.Once.
+	// Kind and ID name the job uniquely within its queue. ID is needed without a Ticket,
+	// and for Options.Once.
 	Kind, ID string
-	// Key is what jobs exclude each other by. A job without one just runs.
+	// Key excludes other jobs of the same key. A job with the key "" runs at once.
 	Key string
-	// Ticket is what Enqueue gave, and travels with the job. Without one the job
-	// joins the others of its key when it reaches a worker for the first time.
+	// Ticket is the result of Enqueue. Without one, the job joins the key's queue when it
+	// first reaches a worker.
 	Ticket string
 
-	// Due is when the job was to run first, by the clock of the process that enqueued it;
-	// Options.Limit counts from then. Default: from when this process has it first.
+	// Due is when the job should first run, by the clock of the process that enqueued it.
+	// Options.Limit counts from it. Default: when this process first got the job.
 	Due time.Time
-	// Tries is how often a worker had the job, this time included, if the queue
-	// tells. Default: 1.
+	// Tries is how often workers got the job, including this time. Default: 1.
 	Tries int
 
-	// Final reports whether the job is not tried again after it ended with that
-	// error. Default: it is tried again.
+	// Final reports whether the job will not be tried again after this error. Default: it
+	// will be.
 	Final func(error) bool
-	// RetryIn returns when it is tried again after that error, as far as is known.
-	// Default: soon.
+	// RetryIn returns the time until the next try after this error, if known. Default:
+	// soon.
 	RetryIn func(error) time.Duration
 
-	// NoRequeue says that the job cannot come back without losing something: it waits
-	// in the worker.
+	// NoRequeue says that the queue cannot requeue the job, so the job waits in the
+	// worker.
 	NoRequeue bool
-	// Patience is how long it may wait in the worker before it comes back, also when
-	// it would be next: for queues that take a job which waits for one that is stuck.
-	// Default: without limit. Not with NoRequeue.
+	// Patience bounds the wait in the worker, also for the next job, because some queues
+	// take a long wait for a stuck job. Default: no limit. Not with NoRequeue.
 	Patience time.Duration
-	// Pool is the workers of which one has the job. It does not bound the policy Wait, nor
-	// jobs with NoRequeue.
+	// Pool is the pool of the worker that has the job. It limits neither the policy Wait
+	// nor jobs with NoRequeue.
 	Pool Pool
-	// Promoted says that the queue makes a parked job runnable when fewer than
-	// Options.Ahead jobs of its key come before it; see RequeueError.Parked. Default: the
-	// job comes back after a short time.
+	// Promoted says that the queue makes parked jobs runnable when fewer than
+	// Options.Ahead jobs of their key come before them; see RequeueError.Parked. Default:
+	// the job comes back after a short time.
 	Promoted bool
 }
 
-// RequeueError says that the job's turn has not come and that it is to be given to
-// a worker again after that time. It is not a failure.
+// RequeueError says that the job's turn has not come, and that the queue should give it
+// to a worker again. It is not a failure.
 type RequeueError struct {
+	// After is the time until the job should reach a worker again.
 	After time.Duration
-	// Ahead is how many jobs of the key come before it, at most.
+	// Ahead is an upper bound of the jobs of the key before this one.
 	Ahead int
-	// Parked says that the queue should make the job runnable earlier, as soon as fewer
-	// than Options.Ahead unfinished jobs of its key come before it: After is long.
+	// Parked says that After is long, and the queue should make the job runnable as soon
+	// as fewer than Options.Ahead unfinished jobs of its key come before it.
 	Parked bool
 }
 
 func (e *RequeueError) Error() string {
-	return fmt.Sprintf("jobs: it is not this job's turn; it comes back in %v", e.After.Round(time.Millisecond))
+	return fmt.Sprintf("jobs: it is not this job's turn; it is requeued for %v", e.After.Round(time.Millisecond))
 }
 
-// derived returns the place of a job without a ticket, the same in each process and
-// at each attempt.
+// derived returns the place of a job without a ticket. It is the same in every process
+// and at every attempt.
 func (j *Job) derived(key dibs.Key) dibs.Place {
 	h := sha256.New()
 	for _, s := range []string{"dibs job", key.Namespace, j.Key, j.Kind, j.ID} {
 		var n [4]byte
-		binary.BigEndian.PutUint32(n[:], uint32(len(s))) //nolint:gosec // the ID of a job has not 4 GB
+		binary.BigEndian.PutUint32(n[:], uint32(len(s))) //nolint:gosec // an ID is shorter than 4 GB
 		h.Write(n[:])
 		h.Write([]byte(s))
 	}
@@ -80,9 +79,10 @@ func (j *Job) derived(key dibs.Key) dibs.Place {
 	return p
 }
 
-// last and again are Final and RetryIn with their defaults.
+// last is Final, or its default.
 func (j *Job) last(err error) bool { return j.Final != nil && j.Final(err) }
 
+// again is RetryIn, or its default.
 func (j *Job) again(err error) time.Duration {
 	if j.RetryIn == nil {
 		return 0

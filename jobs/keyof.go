@@ -9,26 +9,24 @@ import (
 	"strings"
 )
 
-// KeyOf returns the key of a job by the tags of its arguments, a struct or a pointer
-// to one:
+// KeyOf returns a job's key from the tags of its arguments, a struct or a pointer to one:
 //
 //	type Message struct {
 //		Conversation int64 `dibs:"key,conversation"`
 //		Text         string
 //	}
 //
-// has the key "conversation 42". Without a name after the comma the key begins with
-// the field's own, "Conversation 42". Several tagged fields make one key, in their
-// order. Fields are strings, integers, booleans, or what marshals itself as text, and
-// pointers to those. The key is "", for a job that excludes nobody, when a pointer is
-// nil, and when no field is tagged.
+// gives the key "conversation 42". Without a name after the comma, the key has the
+// field's name, "Conversation 42". Several tagged fields form one key, in their order. A
+// field may be a string, integer, boolean or encoding.TextMarshaler, or a pointer to one.
+// If a pointer is nil or no field has a tag, the key is "", which excludes no job.
 func KeyOf(args any) (string, error) {
 	v := reflect.ValueOf(args)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
 	if v.Kind() != reflect.Struct {
-		return "", fmt.Errorf("jobs: the key of a %T: only a struct has tags; give a key function", args)
+		return "", fmt.Errorf("jobs: a %T has no tags for a key; use a struct, or set a key function", args)
 	}
 	var parts []string
 	for i := range v.NumField() {
@@ -40,9 +38,9 @@ func KeyOf(args any) (string, error) {
 		what, name, _ := strings.Cut(tag, ",")
 		switch {
 		case what != "key":
-			return "", fmt.Errorf("jobs: the tag dibs:%q of %T.%s is not known; it is dibs:\"key\" or dibs:\"key,NAME\"", tag, args, field.Name)
+			return "", fmt.Errorf("jobs: the tag dibs:%q of %T.%s is unknown; use dibs:\"key\" or dibs:\"key,NAME\"", tag, args, field.Name)
 		case !field.IsExported():
-			return "", fmt.Errorf("jobs: %T.%s is part of the key, so it must be exported", args, field.Name)
+			return "", fmt.Errorf("jobs: %T.%s is part of the key, so export it", args, field.Name)
 		case name == "":
 			name = field.Name
 		}
@@ -58,7 +56,7 @@ func KeyOf(args any) (string, error) {
 	return strings.Join(parts, " "), nil
 }
 
-// textOf writes one value; not ok if it is a nil pointer.
+// textOf formats one value. ok is false for a nil pointer.
 func textOf(v reflect.Value) (text string, ok bool, err error) {
 	for {
 		if v.Kind() == reflect.Pointer && v.IsNil() {
@@ -83,5 +81,5 @@ func textOf(v reflect.Value) (text string, ok bool, err error) {
 	case v.Kind() == reflect.Bool:
 		return strconv.FormatBool(v.Bool()), true, nil
 	}
-	return "", false, fmt.Errorf("a %s has no text; a string, an integer, a boolean or an encoding.TextMarshaler has", v.Type())
+	return "", false, fmt.Errorf("a %s has no text; use a string, an integer, a boolean or an encoding.TextMarshaler", v.Type())
 }

@@ -43,17 +43,17 @@ func TestKeyOf(t *testing.T) {
 		}
 	}
 	for want, args := range map[string]any{
-		"only a struct": 7,
+		"use a struct": 7,
 		"no text": struct {
 			F float64 `dibs:"key"`
 		}{},
-		"not known": struct {
+		"is unknown": struct {
 			F string `dibs:"kye"`
 		}{},
-		"exported": struct {
+		"export it": struct {
 			f string `dibs:"key"`
 		}{"x"},
-		"only a struct has tags": (*two)(nil),
+		"has no tags": (*two)(nil),
 	} {
 		if key, err := jobs.KeyOf(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%T has the key %q, %v; want an error with %q", args, key, err, want)

@@ -9,63 +9,62 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Mutex lets jobs of one key take turns. It is safe for concurrent use; a program
-// has one for each set of Options. All programs that enqueue or run the same jobs
-// give it the same Options, as far as keys and places are concerned.
+// Mutex serializes the jobs of each key. It is safe for concurrent use. A program has one
+// for each set of Options. All programs that enqueue or run the same jobs must use the
+// same Options for keys and places.
 type Mutex struct {
 	client  *dibs.Client
 	options Options
 
-	rooms rooms
-	mu    sync.Mutex
-	stats Stats // guarded by mu
+	waitingIn poolWaits
+	mu        sync.Mutex
+	stats     Stats // guarded by mu
 
-	life context.Context // ends with Close: no job waits any more
-	end  context.CancelFunc
+	closing context.Context // ends with Close
+	end     context.CancelFunc
 }
 
-// New returns a Mutex. The error names the option that is wrong.
+// New returns a Mutex. The error names the wrong option.
 func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	if c == nil {
-		return nil, errors.New("jobs: New was given no client")
+		return nil, errors.New("jobs: the client given to New is nil")
 	}
 	options, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	m := &Mutex{client: c, options: options}
-	m.life, m.end = context.WithCancel(context.Background())
+	m.closing, m.end = context.WithCancel(context.Background())
 	return m, nil
 }
 
-// Close ends waiting, for the end of the process: jobs that wait in a worker come back
-// at once, but not those with NoRequeue. What runs goes on. Call it before the queue's workers
-// are stopped, and close the client after that.
+// Close ends waiting: jobs that wait in a worker are requeued at once, except those with
+// NoRequeue. Running jobs go on. Call it before the queue's workers stop, and close the
+// client after that.
 func (m *Mutex) Close() { m.end() }
 
-// Options returns the Mutex's options with their defaults.
+// Options returns the options with their defaults filled in.
 func (m *Mutex) Options() Options { return m.options }
 
-func (m *Mutex) closed() bool { return m.life.Err() != nil }
+func (m *Mutex) closed() bool { return m.closing.Err() != nil }
 
-// Run runs fn for a job when its turn has come, and says what is to become of the
-// job: nil, it is done (it ran; or it was skipped, replaced, given up, or done before,
-// as the Options say); a *RequeueError, it is to be given to a worker again and has
-// not failed; anything else, it has failed. The context that fn gets ends when the key
-// is lost, with cause dibs.ErrLost, and carries what there is to know (see
-// FromContext).
+// Run runs fn for a job when its turn has come. It returns nil when the job is done: it
+// ran, or was skipped, replaced, given up, or done before. It returns a *RequeueError
+// when the queue should give the job to a worker again. Any other error means that the
+// job failed. fn's context ends with cause dibs.ErrLost when the key is lost; FromContext
+// returns the Run of the job.
 //
-// The key is given up when fn returns, panics or calls runtime.Goexit.
+// The key is released when fn returns, panics or calls runtime.Goexit.
 func (m *Mutex) Run(ctx context.Context, j Job, fn func(context.Context) error) error {
 	if j.Key == "" {
-		m.Cancel(ctx, j.Ticket) // it had a key when it was enqueued
+		m.Cancel(ctx, j.Ticket) // it may have had a key when it was enqueued
 		return fn(ctx)
 	}
 	a, err := m.attempt(ctx, j)
 	if err != nil {
 		return err
 	}
-	defer a.over()
+	defer a.done()
 	switch m.options.Policy {
 	case Skip:
 		return a.skip(ctx, fn)
@@ -76,26 +75,26 @@ func (m *Mutex) Run(ctx context.Context, j Job, fn func(context.Context) error) 
 	}
 }
 
-// attempt is a job that a worker has.
+// attempt is one attempt of a worker at a job.
 type attempt struct {
 	mutex  *Mutex
 	job    Job
 	place  dibs.Place
-	number uint64 // of its enqueuing, with Replace; 0 when it is not known
+	number uint64 // of the enqueue, with Replace; 0: unknown
 
-	placed bool      // it has a place in the queue, or had one
-	since  time.Time // it waits since then
-	here   time.Time // the worker has it since then
+	placed bool      // it has or had a place in the queue
+	since  time.Time // start of the wait for its turn
+	here   time.Time // when this worker got it
 	tries  int
 	waited time.Duration
 	began  time.Time
 	lease  *dibs.Lease
 
-	waiting context.CancelCauseFunc // ends the wait, and the lease that it led to
+	waiting context.CancelCauseFunc // ends the wait and its lease
 }
 
-// over frees what the attempt's contexts have.
-func (a *attempt) over() {
+// done ends the attempt's contexts.
+func (a *attempt) done() {
 	if a.waiting != nil {
 		a.waiting(nil)
 	}
@@ -106,16 +105,16 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 	key := m.client.Key(j.Key)
 	a.place.Key = key
 	if !m.options.Policy.queues() {
-		m.Cancel(ctx, j.Ticket) // of another policy, under which it was enqueued
+		m.Cancel(ctx, j.Ticket) // it may have been enqueued with another policy
 		return a, nil
 	}
 	if j.Ticket != "" {
 		t, err := parseTicket(j.Ticket)
 		switch {
 		case err != nil:
-			m.options.Logger.WarnContext(ctx, "dibs: a job's ticket cannot be read; it joins those of its key at the end", "kind", j.Kind, "job", j.ID, "error", err)
+			m.options.Logger.WarnContext(ctx, "dibs: a job's ticket cannot be read, so the job joins the end of its key's queue", "kind", j.Kind, "job", j.ID, "error", err)
 		case t.place.Key != key:
-			m.options.Logger.WarnContext(ctx, "dibs: a job's key was another when it was enqueued; it joins those of its key at the end", "kind", j.Kind, "job", j.ID, "key", key.Digest())
+			m.options.Logger.WarnContext(ctx, "dibs: a job's key has changed since it was enqueued, so the job joins the end of its key's queue", "kind", j.Kind, "job", j.ID, "key", key.Digest())
 			a.giveUp(ctx, t.place)
 		default:
 			a.place, a.number, a.placed = t.place, t.number, true
@@ -123,7 +122,7 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 	}
 	if !a.placed {
 		if j.ID == "" {
-			return nil, errors.New("jobs: a job has neither a Ticket nor an ID; it needs one of them to have a place")
+			return nil, errors.New("jobs: a job has neither a Ticket nor an ID; set one, because its place needs it")
 		}
 		a.place = j.derived(key)
 	}
@@ -133,7 +132,7 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 	return a, nil
 }
 
-// acquire returns the options with which the attempt takes the key.
+// acquire returns the options of the attempt's claim.
 func (a *attempt) acquire() *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
@@ -142,24 +141,23 @@ func (a *attempt) acquire() *dibs.AcquireOptions {
 	}
 }
 
-// refused reports that the job comes back, or why its key could not be had, unless the
-// caller has gone away.
+// refused reports a requeue, or a failed claim unless the caller's context has ended.
 func (a *attempt) refused(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*RequeueError](err); ok {
-		a.mutex.tell(ctx, a, EventRequeued, nil)
+		a.mutex.report(ctx, a, EventRequeued, nil)
 	} else if ctx.Err() == nil {
-		a.mutex.tell(ctx, a, EventRefused, err)
+		a.mutex.report(ctx, a, EventRefused, err)
 	}
 	return err
 }
 
-// settlePatience is how long an attempt that is over tries to give things back.
-const settlePatience = 5 * time.Second
+// settleLimit bounds the calls that give places and leases back.
+const settleLimit = 5 * time.Second
 
-// giveUp gives a place up, on a context that the job's end does not reach.
+// giveUp ends a place, even after the job's context has ended.
 func (a *attempt) giveUp(ctx context.Context, p dibs.Place) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
-	// A place that is not given up is in the way for its Hold at most.
+	// A place that is not given back blocks the key for at most its Hold.
 	_ = a.mutex.client.CancelPlace(ctx, p)
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// With Replace a record says which job of a key is the newest that has reached a
-// worker. It is written by the job, and not when it is enqueued: an enqueuing that is
-// rolled back must not be the end of the jobs before it.
+// With Replace, a record has the number of the newest job of a key that has reached a
+// worker. The job writes it, not the enqueue, because an enqueue that is rolled back must
+// not end the jobs before it.
 
-// newestKey is the name of the key whose record that is.
+// newestKey is the name of the key with that record.
 func newestKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "dibs newest job " + hex.EncodeToString(sum[:])
 }
 
-// number numbers an enqueuing, higher than all before it of the same key.
+// number returns the number of an enqueue, higher than all earlier numbers of the key.
 func (m *Mutex) number(ctx context.Context, key string) (uint64, error) {
 	lease, err := m.client.Acquire(ctx, newestKey(key), &dibs.AcquireOptions{TTL: m.options.TTL})
 	if err != nil {
 		return 0, err
 	}
 	n := lease.Fence()
-	_ = lease.Release() // what is not released here is in the background
+	_ = lease.Release() // after an error the client goes on in the background
 	return n, nil
 }
 
-// newest returns the number of the newest job that has reached a worker; 0 for none.
+// newest returns the number of the newest job that has reached a worker, or 0.
 func (a *attempt) newest(ctx context.Context) (uint64, error) {
 	r, ok, err := a.mutex.client.Record(ctx, newestKey(a.job.Key))
 	if err != nil || !ok {
@@ -44,8 +44,8 @@ func (a *attempt) newest(ctx context.Context) (uint64, error) {
 	return n, nil
 }
 
-// outdated reports whether a newer job has reached a worker. A job without a number
-// never is.
+// outdated reports whether a newer job has reached a worker. It is false for a job
+// without a number.
 func (a *attempt) outdated(ctx context.Context) (bool, error) {
 	if a.number == 0 {
 		return false, nil
@@ -54,8 +54,9 @@ func (a *attempt) outdated(ctx context.Context) (bool, error) {
 	return newest > a.number, err
 }
 
-// mark notes that the job has reached a worker, and reports whether a newer one has.
-func (a *attempt) mark(ctx context.Context) (newer bool, err error) {
+// markNewest records that the job has reached a worker, and reports whether a newer job
+// has.
+func (a *attempt) markNewest(ctx context.Context) (newer bool, err error) {
 	newest, err := a.newest(ctx)
 	if err != nil || a.number == 0 || newest >= a.number {
 		return a.number > 0 && newest > a.number, err
@@ -71,9 +72,9 @@ func (a *attempt) mark(ctx context.Context) (newer bool, err error) {
 	return newest > a.number, err
 }
 
-// replaced ends a job that a newer one has replaced.
+// replaced ends a job that a newer job has replaced.
 func (a *attempt) replaced(ctx context.Context) error {
 	a.giveUp(ctx, a.place)
-	a.mutex.tell(ctx, a, EventReplaced, nil)
+	a.mutex.report(ctx, a, EventReplaced, nil)
 	return nil
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// onceKey is the name of the key under which it is remembered that a job was done.
+// onceKey is the name of the key whose record says that the job was done.
 func (j *Job) onceKey() string {
 	sum := sha256.Sum256([]byte(j.Kind + "\x00" + j.ID))
 	return "dibs job " + hex.EncodeToString(sum[:])
 }
 
-// once runs fn, unless it is remembered that this job was done.
+// once runs fn, unless a record says that the job was done.
 func (a *attempt) once(ctx context.Context, fn func(context.Context) error) error {
 	m := a.mutex
-	ctx = a.inside(ctx)
+	ctx = a.jobContext(ctx)
 	if m.options.Once == 0 {
 		return fn(ctx)
 	}
 	if a.job.ID == "" {
-		return errors.New("jobs: Options.Once needs an ID to know the job again by, and it has none")
+		return errors.New("jobs: Options.Once needs Job.ID, but the job has none")
 	}
 	ran := false
 	work := func(ctx context.Context) (struct{}, error) {
@@ -37,21 +37,21 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 	} else {
 		_, err = dibs.Once(ctx, m.client, a.job.onceKey(), o, work)
 	}
-	var unkept *dibs.KeepError
+	var keepErr *dibs.KeepError
 	switch {
-	case errors.As(err, &unkept):
-		// It was done, and to do it again is the last that is wanted.
-		m.options.Logger.WarnContext(ctx, "dibs: a job was done, and it could not be remembered; a second delivery would do it again",
-			"kind", a.job.Kind, "job", a.job.ID, "error", unkept)
+	case errors.As(err, &keepErr):
+		// The job was done, so it must not be tried again.
+		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so a second delivery would run it again",
+			"kind", a.job.Kind, "job", a.job.ID, "error", keepErr)
 		return nil
 	case err == nil && !ran:
-		m.tell(ctx, a, EventRemembered, nil)
+		m.report(ctx, a, EventRemembered, nil)
 	}
 	return err
 }
 
-// skip runs fn unless another job holds the key. The place of another job makes it come back
-// later.
+// skip runs fn unless another job holds the key. If only places keep it from the key, the
+// job is requeued.
 func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) error {
 	o := a.acquire()
 	o.NoWait, o.Hold = true, 0
@@ -62,8 +62,8 @@ func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) erro
 			return a.run(lease, fn)
 		case !errors.Is(err, dibs.ErrHeld):
 			return a.refused(ctx, err)
-		case !unheld(err):
-			a.mutex.tell(ctx, a, EventSkipped, nil)
+		case !isFree(err):
+			a.mutex.report(ctx, a, EventSkipped, nil)
 			return nil
 		}
 		if err := a.later(ctx); err != nil {
@@ -72,8 +72,8 @@ func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) erro
 	}
 }
 
-// periodic runs fn unless another job holds the key, or it was done a period ago or less.
-// The place of another job makes it come back later.
+// periodic runs fn unless another job holds the key, or a job was done within the period.
+// If only places keep it from the key, the job is requeued.
 func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) error {
 	m := a.mutex
 	o := &dibs.OnceOptions{Retention: m.options.Period, NoWait: true, TTL: m.options.TTL, Label: a.acquire().Label}
@@ -83,33 +83,33 @@ func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) 
 			ran = true
 			a.lease, _ = dibs.FromContext(ctx)
 			defer a.begin(ctx)()
-			return struct{}{}, fn(a.inside(ctx))
+			return struct{}{}, fn(a.jobContext(ctx))
 		})
 		return err
 	}
 	err := once()
-	for ; !ran && errors.Is(err, dibs.ErrHeld) && unheld(err); err = once() {
+	for ; !ran && errors.Is(err, dibs.ErrHeld) && isFree(err); err = once() {
 		if err := a.later(ctx); err != nil {
 			return a.refused(ctx, err)
 		}
 	}
-	var unkept *dibs.KeepError
+	var keepErr *dibs.KeepError
 	switch {
-	case ran && errors.As(err, &unkept):
-		m.options.Logger.WarnContext(ctx, "dibs: a job was done, and it could not be remembered; the next one of its key does it again",
-			"kind", a.job.Kind, "job", a.job.ID, "key", a.place.Key.Digest(), "error", unkept)
-		m.tell(ctx, a, EventSucceeded, nil)
+	case ran && errors.As(err, &keepErr):
+		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so the next job of its key runs again",
+			"kind", a.job.Kind, "job", a.job.ID, "key", a.place.Key.Digest(), "error", keepErr)
+		m.report(ctx, a, EventSucceeded, nil)
 		return nil
 	case ran && err == nil:
-		m.tell(ctx, a, EventSucceeded, nil)
+		m.report(ctx, a, EventSucceeded, nil)
 	case ran && errors.Is(err, dibs.ErrLost):
-		m.tell(ctx, a, EventLost, err)
+		m.report(ctx, a, EventLost, err)
 	case ran:
-		m.tell(ctx, a, EventFailed, err)
+		m.report(ctx, a, EventFailed, err)
 	case err == nil:
-		m.tell(ctx, a, EventRemembered, nil)
+		m.report(ctx, a, EventRemembered, nil)
 	case errors.Is(err, dibs.ErrHeld):
-		m.tell(ctx, a, EventSkipped, nil)
+		m.report(ctx, a, EventSkipped, nil)
 		return nil
 	default:
 		return a.refused(ctx, err)

@@ -11,42 +11,40 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Policy is what a job does whose key is held.
+// Policy is what a job does when its key is held.
 type Policy uint8
 
-// What a job can do whose key is held, or which others come before.
+// The policies of a job whose key is held, or that has other jobs before it.
 const (
-	// Requeue waits in the worker if fewer than half of them do (see Pool), and comes
-	// back otherwise. The place stands meanwhile.
+	// Requeue waits in the worker if fewer than half of the pool's workers wait, and is
+	// requeued otherwise. The job keeps its place.
 	Requeue Policy = iota
-	// Wait waits in the worker, and comes back when that takes longer than
-	// Options.Wait.
+	// Wait waits in the worker for at most Options.Wait, and is requeued then.
 	Wait
-	// Skip is done: another job does the same at this moment.
+	// Skip ends the job as done, because another job does the same now.
 	Skip
-	// Replace comes back like Requeue, and is done without having run when by then
-	// a job of the same key that was enqueued later has reached a worker: the newest
-	// one runs.
+	// Replace is Requeue, but a job ends as done without running when a job that was
+	// enqueued later for the same key has reached a worker. So the newest job runs.
 	Replace
-	// Periodic is done when a job of the same key has run to its end in the last
-	// Options.Period, and otherwise like Skip.
+	// Periodic ends the job as done when a job of the same key succeeded within
+	// Options.Period. Otherwise it is Skip.
 	Periodic
 )
 
-// Failed is what becomes of the place of a job that failed and will be tried again.
+// Failed is what happens to the place of a job that failed and will be tried again.
 type Failed uint8
 
-// What a failed job can do with its place.
+// The values of Failed.
 const (
-	// KeepPlace makes the jobs of its key wait until it was tried again: the order
-	// is kept. With the policy Replace a newer one does not wait.
+	// KeepPlace blocks the key's other jobs until this one is tried again, so the order
+	// is kept. With the policy Replace a newer job does not wait.
 	KeepPlace Failed = iota
-	// LetPass lets them pass: the job joins at the end when it is tried again.
+	// LetPass lets other jobs pass: the job joins the end of the queue when it is tried
+	// again.
 	LetPass
 )
 
-// AfterLimit is what becomes of a job whose Limit is over. There is no default: it has to
-// be chosen.
+// AfterLimit is what happens to a job whose Limit is over. It has no default.
 type AfterLimit uint8
 
 const (
@@ -54,7 +52,7 @@ const (
 	Fail AfterLimit = iota + 1
 	// RunAnyway runs the job without its key.
 	RunAnyway
-	// GiveUp hands the job to Options.GaveUp, which has to note it down; the job is done.
+	// GiveUp passes the job to Options.GaveUp, which must store it. The job ends as done.
 	GiveUp
 )
 
@@ -67,79 +65,74 @@ const (
 	DefaultPlaceTTL = 7 * 24 * time.Hour
 )
 
-// Options say how the jobs of one kind, or of several that share keys, take turns.
-// The zero value, and nil, mean the defaults.
+// Options configures a Mutex, for the jobs of one kind or of several kinds that share
+// keys. nil and the zero value mean the defaults.
 type Options struct {
-	// Policy says what a job does whose key is held. Default: Requeue.
+	// Policy is what a job does when its key is held. Default: Requeue.
 	Policy Policy
 	// Permits is how many jobs of a key may run at once. Default: 1.
 	Permits int
-	// TTL is how long the key is kept from others when a worker has died. It has
-	// nothing to do with how long a job takes. Default: the client's.
+	// TTL is how long the key stays blocked after a worker has died. Jobs may run longer.
+	// Default: the client's.
 	TTL time.Duration
 
-	// Unordered takes places when jobs reach a worker, and not when they are
-	// enqueued: the jobs of a key run in about the order of the queue.
+	// Unordered reserves a job's place when it reaches a worker, not when it is enqueued.
+	// The jobs of a key then run in about the order of the queue. Default: false.
 	Unordered bool
-	// Hold is how long a key may lie idle because of places whose jobs no worker has had,
-	// counted from when another job could have had it: the places of jobs whose enqueuing
-	// was rolled back, or that were cancelled. However many there are, they cost one
-	// Hold. Default: 10 s.
+	// Hold is how long a key may lie idle because of places whose jobs never reached a
+	// worker, counted from when another job could have run. Such jobs were cancelled, or
+	// their enqueue was rolled back. All of them together cost one Hold. Default: 10 s.
 	//
-	// A worker that is killed in the moment between taking a job from its queue and
-	// asking for the job's turn, or a second or so later when the job is next for its
-	// key, leaves such a place too. Where the order must survive also that, give Hold
-	// the time of Recovery.
+	// A worker that is killed just after it took a job from the queue, or about a second
+	// before the job's turn, leaves such a place, too. If that must not change the order,
+	// set Hold to Recovery.
 	Hold time.Duration
-	// Recovery is Hold for a job that was in a worker before: how long the others of
-	// its key wait for one whose worker has died, beyond TTL, or that is late to come
-	// back. It should be longer than the queue takes to give a dead worker's job to
-	// another. What a failed job waits until it is tried again is added. Default:
-	// 2 min.
+	// Recovery is Hold for a job that was in a worker before: how long other jobs of its
+	// key wait, beyond TTL, for a job whose worker died or that is late. Set it above the
+	// time that the queue needs to give a dead worker's job to another worker. The time
+	// until a failed job's next try is added. Default: 2 min.
 	Recovery time.Duration
-	// PlaceTTL is how long a place lasts in all, if no other job wants the key.
-	// Default: 7 days.
+	// PlaceTTL is how long a place lasts if no other job wants the key. Default: 7 days.
 	PlaceTTL time.Duration
-	// Failed says what becomes of the place of a job that failed and will be tried
-	// again. Default: KeepPlace.
+	// Failed is what happens to the place of a job that failed and will be tried again.
+	// Default: KeepPlace.
 	Failed Failed
 
-	// Ahead is how many unfinished jobs of a key are runnable in their queue: one runs, and
-	// the others wait in workers for their turn. All other jobs of the key are parked, if
-	// the queue can do that. At least Permits. Default: 8, and as many more as Permits is
-	// above 1.
+	// Ahead is how many unfinished jobs of a key are runnable in their queue: running
+	// ones and ones that wait in workers. The other jobs of the key are parked if the
+	// queue supports that. At least Permits. Default: 7 + Permits.
 	Ahead int
 
-	// Wait is how long a job with the policy Wait waits in a worker before it comes
-	// back all the same. Default: 10 s.
+	// Wait is how long a job with the policy Wait waits in a worker before it is
+	// requeued. Default: 10 s.
 	Wait time.Duration
 
-	// Limit is how long a job waits for its turn in all, counted from when it was
-	// due; see Job.Due. Default: without limit.
+	// Limit bounds the whole wait for the job's turn, counted from Job.Due. Default: no
+	// limit.
 	Limit time.Duration
-	// AfterLimit is what happens to a job whose Limit is over. It must be chosen if
-	// there is one.
+	// AfterLimit is what happens to a job whose Limit is over. Required with a Limit.
 	AfterLimit AfterLimit
-	// GaveUp notes a job down that was given up: in a dead-letter table, a queue, a
-	// file. If it returns an error the attempt fails with that, and the job comes
-	// again. Required with GiveUp.
+	// GaveUp stores a job that was given up, for example in a dead-letter table. If it
+	// returns an error, the attempt fails with it and the job is tried again. Required
+	// with GiveUp.
 	GaveUp func(ctx context.Context, j Job, waited time.Duration) error
 
-	// Period is how long Periodic remembers that the key was done.
+	// Period is how long Periodic remembers that the key was done. Required with
+	// Periodic.
 	Period time.Duration
 
-	// Once is how long it is remembered that a job has run to its end, by its Kind
-	// and ID, so that a second delivery does nothing. Default: it is not.
+	// Once is how long it is remembered that a job was done, by its Kind and ID, so that
+	// a second delivery does nothing. Default: it is not remembered.
 	Once time.Duration
-	// Transactor, if not nil, makes jobs run in a transaction that is committed
-	// together with what Once remembers: exactly once. See dibs.Transactor.
+	// Transactor, if not nil, runs jobs in a transaction that commits together with the
+	// record of Once: exactly once. See dibs.Transactor.
 	Transactor dibs.Transactor
 
-	// Logger gets a line for jobs that waited, were requeued, skipped, given up or lost
-	// their key. Keys are named by their digests. Default: slog.Default.
+	// Logger gets a line for jobs that waited, were requeued, skipped or given up, or
+	// lost their key. Keys are logged by their digests. Default: slog.Default.
 	Logger *slog.Logger
-	// Observe is called with what happens to jobs, on the goroutine on which it
-	// happens: it must not block. Default: it is not called.
+	// Observe is called with each event, on the job's goroutine; it must not block.
+	// Default: none.
 	Observe func(context.Context, Event)
 }
 
@@ -176,7 +169,7 @@ func (o *Options) withDefaults() (Options, error) {
 	case r.Permits < 1 || r.Permits > dibs.MaxPermits:
 		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, dibs.MaxPermits)
 	case r.Ahead < r.Permits:
-		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least Permits, %d, because so many run at once", r.Ahead, r.Permits)
+		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least Permits, %d, because that many jobs run at once", r.Ahead, r.Permits)
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
 	case r.PlaceTTL < r.Hold || r.PlaceTTL < r.Recovery:
@@ -184,20 +177,20 @@ func (o *Options) withDefaults() (Options, error) {
 	case (r.Limit > 0) != (r.AfterLimit != 0) || r.AfterLimit > GiveUp:
 		return r, errors.New("jobs: Options.Limit needs AfterLimit, one of Fail, RunAnyway and GiveUp, and AfterLimit needs a Limit")
 	case (r.AfterLimit == GiveUp) != (r.GaveUp != nil):
-		return r, errors.New("jobs: Options.GaveUp and AfterLimit: GiveUp need one another")
+		return r, errors.New("jobs: Options.GaveUp and AfterLimit: GiveUp need each other")
 	case (r.Policy == Periodic) != (r.Period > 0):
-		return r, errors.New("jobs: Options.Period and Policy: Periodic need one another")
+		return r, errors.New("jobs: Options.Period and Policy: Periodic need each other")
 	case (r.Policy == Periodic || r.Policy == Replace) && r.Permits > 1:
 		return r, errors.New("jobs: Options.Permits must be 1 with the policies Periodic and Replace")
 	case r.Policy == Replace && r.Unordered:
-		return r, errors.New("jobs: Options.Unordered cannot be with Policy: Replace, for which it matters which job is the newest")
+		return r, errors.New("jobs: Options.Unordered does not work with Policy: Replace, which must know the newest job")
 	case r.Policy == Periodic && (r.Once > 0 || r.Transactor != nil):
-		return r, errors.New("jobs: Options.Once and Transactor cannot be with Policy: Periodic, which remembers by itself")
+		return r, errors.New("jobs: Options.Once and Transactor do not work with Policy: Periodic, which keeps its own record")
 	case r.Transactor != nil && r.Once == 0:
-		return r, errors.New("jobs: Options.Transactor needs Once: how long to remember what was committed")
+		return r, errors.New("jobs: Options.Transactor needs Options.Once, the retention of its record")
 	}
 	return r, nil
 }
 
-// queues reports whether jobs have places in their key's queue.
+// queues reports whether jobs of the policy have places in the queue.
 func (p Policy) queues() bool { return p == Requeue || p == Wait || p == Replace }

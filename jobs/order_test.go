@@ -26,7 +26,7 @@ func TestOrderIsKept(t *testing.T) {
 	} {
 		simulateAs(t, fmt.Sprintf("policy %d, %d ahead", o.Policy, o.Ahead), func(t *testing.T, f *fixture) {
 			const keys, each = 10, 25
-			q, l := newQueue(), newLedger(t)
+			q, l := newQueue(), newRunLog(t)
 			want := q.mixed(t, f.mutex(&o), keys, each)
 			var failing sync.Map
 			for range 4 {
@@ -54,7 +54,7 @@ func TestOrderIsKept(t *testing.T) {
 func TestHotKey(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		const many, ahead = 1000, 8
-		q, l := newQueue(), newLedger(t)
+		q, l := newQueue(), newRunLog(t)
 		m := f.mutex(nil)
 		for i := range many {
 			q.enqueue(t, m, "hot", fmt.Sprint("hot/", i))
@@ -94,7 +94,7 @@ func TestHotKey(t *testing.T) {
 func TestPlaceOfAJobThatNeverComes(t *testing.T) {
 	for cancelled, want := range map[bool]time.Duration{false: 3 * time.Second, true: 0} {
 		simulateAs(t, cancelled, func(t *testing.T, f *fixture) {
-			q, l := newQueue(), newLedger(t)
+			q, l := newQueue(), newRunLog(t)
 			m := f.mutex(&jobs.Options{Hold: 3 * time.Second})
 			tickets, err := m.EnqueueMany(t.Context(), []string{"k", "j", ""}) // and is rolled back
 			if err != nil || tickets[2].Text != "" {
@@ -129,7 +129,7 @@ func TestFailedJob(t *testing.T) {
 		{jobs.KeepPlace, 1, []string{"k/1"}},
 	} {
 		simulateAs(t, fmt.Sprintf("%+v", c), func(t *testing.T, f *fixture) {
-			q, l := newQueue(), newLedger(t)
+			q, l := newQueue(), newRunLog(t)
 			m := f.mutex(&jobs.Options{Failed: c.failed})
 			q.enqueue(t, m, "k", "k/0").attempts = c.attempts
 			q.enqueue(t, m, "k", "k/1")
@@ -205,12 +205,12 @@ func TestPanicGivesTheKeyUp(t *testing.T) {
 func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 	for _, comesBack := range []bool{true, false} {
 		simulateAs(t, comesBack, func(t *testing.T, f *fixture) {
-			q, l := newQueue(), newLedger(t)
+			q, l := newQueue(), newRunLog(t)
 			m := f.mutex(&jobs.Options{Recovery: time.Minute})
 			ticket := f.ticket(m, "k")
 			// A worker that crashes: its lease is taken and never heard of again.
 			o := &dibs.AcquireOptions{Hold: time.Minute, TTL: time.Second}
-			_, err := f.clientOf(&deafStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
+			_, err := f.clientOf(&silentStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
 			must(t, err)
 			q.enqueue(t, m, "k", "k/1")
 			start := time.Now()
@@ -234,13 +234,13 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 	}
 }
 
-// deafStore neither renews nor settles.
-type deafStore struct{ dibs.Store }
+// silentStore neither renews nor settles.
+type silentStore struct{ dibs.Store }
 
-var errDeaf = errors.New("the process is gone")
+var errEnded = errors.New("the process has ended")
 
-func (deafStore) Renew(context.Context, []dibs.Renewal, []error) error     { return errDeaf }
-func (deafStore) Settle(context.Context, []dibs.Settlement, []error) error { return errDeaf }
+func (silentStore) Renew(context.Context, []dibs.Renewal, []error) error     { return errEnded }
+func (silentStore) Settle(context.Context, []dibs.Settlement, []error) error { return errEnded }
 
 func placeOf(t *testing.T, ticket string) dibs.Place {
 	t.Helper()
@@ -251,7 +251,7 @@ func placeOf(t *testing.T, ticket string) dibs.Place {
 
 func TestCloseSendsWaitingJobsBack(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newLedger(t)
+		q, l := newQueue(), newRunLog(t)
 		leaving, staying := f.mutex(nil), f.mutex(nil)
 		q.backlog(t, staying, 10)
 		work := l.work(time.Second)

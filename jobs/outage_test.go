@@ -55,7 +55,7 @@ func TestFailedWhileTheStoreIsAway(t *testing.T) {
 // it has the last one then, and not again and again.
 func TestPlaceThatRanOutInTheWait(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newLedger(t)
+		q, l := newQueue(), newRunLog(t)
 		m := f.mutex(nil)
 		lease := f.held("k")
 		ticket := f.ticket(m, "k")
@@ -117,7 +117,7 @@ func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 	for name, work := range map[string]func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error{
 		"unheard commit": func(_ *testing.T, f *fixture, _ jobs.Job) func(context.Context) error {
-			table := journal.New(f.store, journal.Unheard)
+			table := journal.New(f.store, journal.Unanswered)
 			return func(ctx context.Context) error {
 				return jobs.Commit(ctx, table, nothing)
 			}
@@ -148,10 +148,10 @@ func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 // wait until it is tried again.
 func TestLostKeyKeepsThePlace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		deaf := f.mutexOf(&deafStore{f.store}, &jobs.Options{Recovery: time.Minute})
+		silent := f.mutexOf(&silentStore{f.store}, &jobs.Options{Recovery: time.Minute})
 		m := f.mutex(&jobs.Options{Recovery: time.Minute})
 		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), RetryIn: func(error) time.Duration { return 5 * time.Minute }}
-		err := deaf.Run(t.Context(), j, func(ctx context.Context) error {
+		err := silent.Run(t.Context(), j, func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Second)
 			return context.Cause(ctx)

@@ -17,7 +17,7 @@ import (
 
 func TestSkip(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newLedger(t)
+		q, l := newQueue(), newRunLog(t)
 		m := f.mutex(&jobs.Options{Policy: jobs.Skip})
 		for i := range 5 {
 			if e := q.enqueue(t, m, "k", fmt.Sprint("k/", i)); e.job.Ticket != "" {
@@ -34,7 +34,7 @@ func TestSkip(t *testing.T) {
 
 func TestReplace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newLedger(t)
+		q, l := newQueue(), newRunLog(t)
 		m := f.mutex(&jobs.Options{Policy: jobs.Replace})
 		f.workers(q, m, 6, l.work(time.Second))
 		for i := range 5 {
@@ -183,7 +183,7 @@ func TestOnce(t *testing.T) {
 func TestPermits(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		simulateAs(t, n, func(t *testing.T, f *fixture) {
-			q, l := newQueue(), newLedger(t)
+			q, l := newQueue(), newRunLog(t)
 			l.most = n
 			m := f.mutex(&jobs.Options{Permits: n, TTL: time.Second})
 			q.backlog(t, m, 10*n)
@@ -199,7 +199,7 @@ func TestPermits(t *testing.T) {
 
 func TestJobsWithoutTickets(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newLedger(t)
+		q, l := newQueue(), newRunLog(t)
 		m := f.mutex(&jobs.Options{Unordered: true})
 		for i := range 50 {
 			if e := q.enqueue(t, m, "k", fmt.Sprint("k/", i)); e.job.Ticket != "" {
@@ -229,7 +229,7 @@ func TestTicketsThatDoNotFit(t *testing.T) {
 			if err != nil || !ran {
 				t.Errorf("a job with the ticket %.20q: ran %v, %v", ticket, ran, err)
 			}
-			if !strings.Contains(log.String(), "ticket") && !strings.Contains(log.String(), "key was another") {
+			if !strings.Contains(log.String(), "ticket") && !strings.Contains(log.String(), "key has changed") {
 				t.Errorf("nothing was said of the ticket %.20q: %s", ticket, &log)
 			}
 		}

@@ -28,7 +28,7 @@ type queue struct {
 	stopped bool
 	forgets bool // it does not promote when a job begins at times, as after a crash
 
-	pool jobs.Pool // as its jobs are told
+	pool jobs.Pool // of its jobs
 
 	has, most map[string]int // how many workers have a job of a key, and had at most
 }
@@ -141,8 +141,8 @@ func (q *queue) sweep() {
 	}
 }
 
-// stir lets all workers look whether they are to go on.
-func (q *queue) stir() {
+// recheck lets all workers check whether they should go on.
+func (q *queue) recheck() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.change()
@@ -316,7 +316,7 @@ func (f *fixture) ticket(m *jobs.Mutex, key string) string {
 	return ticket
 }
 
-// held returns a lease on the key, as somebody else's job has it.
+// held returns a lease on the key, as another job has it.
 func (f *fixture) held(key string) *dibs.Lease {
 	f.t.Helper()
 	lease, err := f.client().Acquire(f.t.Context(), key, nil)
@@ -359,57 +359,4 @@ func (f *fixture) empty() {
 			f.t.Errorf("left behind: %+v", e)
 		}
 	}
-}
-
-// ledger notes what runs, by key, and fails the test when two of one do at once.
-type ledger struct {
-	t       *testing.T
-	mu      sync.Mutex
-	running map[string]int
-	most    int
-	ran     map[string][]string
-	at      map[string]time.Time // of an ID's last end
-}
-
-func newLedger(t *testing.T) *ledger {
-	return &ledger{t: t, most: 1, running: map[string]int{}, ran: map[string][]string{}, at: map[string]time.Time{}}
-}
-
-// run is what the job with that ID of the key does.
-func (l *ledger) run(key, id string, d time.Duration) {
-	l.mu.Lock()
-	l.running[key]++
-	if l.running[key] > l.most {
-		l.t.Errorf("%d jobs of %s at once", l.running[key], key)
-	}
-	l.mu.Unlock()
-	time.Sleep(d)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.running[key]--
-	l.ran[key] = append(l.ran[key], id)
-	l.at[id] = time.Now()
-}
-
-// work is what workers do whose jobs take d.
-func (l *ledger) work(d time.Duration) func(context.Context, string) error {
-	return func(_ context.Context, id string) error { l.run(keyOf(id), id, d); return nil }
-}
-
-// inOrder fails the test unless the key's jobs were these, in this order.
-func (l *ledger) inOrder(key string, want ...string) {
-	l.t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !slices.Equal(l.ran[key], want) {
-		l.t.Errorf("of %s ran %v, want %v", key, l.ran[key], want)
-	}
-}
-
-func ids(prefix string, n int) []string {
-	var list []string
-	for i := range n {
-		list = append(list, fmt.Sprint(prefix, i))
-	}
-	return list
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// farStore is a store at the other end of a network: it takes its time, tells nobody of
+// farStore is a store at the other end of a network: it takes its time, gives no wake-ups of
 // anything, loses a call or its answer now and then, and is away for two seconds in
 // seven.
 type farStore struct{ dibs.Store }
@@ -63,7 +63,7 @@ func TestStorm(t *testing.T) {
 
 func storm(t *testing.T, f *fixture, o jobs.Options) {
 	const keys, each, workers, pause = 8, 25, 6, 15 * time.Second
-	q, l := newQueue(), newLedger(t)
+	q, l := newQueue(), newRunLog(t)
 	q.forgets, q.pool.Workers = true, workers
 	f.wg.Go(q.sweep)
 	enqueuer := f.mutex(nil)
@@ -108,7 +108,7 @@ func storm(t *testing.T, f *fixture, o jobs.Options) {
 				}
 				<-process.Done()
 				m.Close()
-				q.stir()
+				q.recheck()
 				pool.Wait()
 				stop()
 				if s := m.Stats(); s.Waiting != 0 || s.Running != 0 {

@@ -8,18 +8,18 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// ticket is what travels with a job: its place, and the number of its enqueuing
-// where it matters which is the newest.
+// ticket is the parsed text of a Ticket: a place, and with Replace the number of the
+// enqueue.
 type ticket struct {
 	place  dibs.Place
 	number uint64
 }
 
-// String writes the ticket in printable ASCII without spaces.
+// String formats the ticket in printable ASCII without spaces.
 func (t ticket) String() string {
 	text, err := t.place.MarshalText()
 	if err != nil {
-		panic(err) // there is no place that cannot be written
+		panic(err) // every place has a text
 	}
 	if t.number == 0 {
 		return string(text)
@@ -27,13 +27,13 @@ func (t ticket) String() string {
 	return string(text) + "~" + strconv.FormatUint(t.number, 36)
 }
 
-// parseTicket reads what String wrote.
+// parseTicket parses the result of String.
 func parseTicket(s string) (t ticket, err error) {
 	text, number, ok := strings.Cut(s, "~")
 	if ok {
 		t.number, err = strconv.ParseUint(number, 36, 64)
 		if err != nil || t.number == 0 || strconv.FormatUint(t.number, 36) != number {
-			return ticket{}, errors.New("jobs: not a ticket: its number cannot be read")
+			return ticket{}, errors.New("jobs: not a ticket: its number is invalid")
 		}
 	}
 	if err := t.place.UnmarshalText([]byte(text)); err != nil {

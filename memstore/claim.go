@@ -2,32 +2,31 @@ package memstore
 
 import (
 	"strings"
-	"time"
 
 	"github.com/dibs-go/dibs"
 )
 
 // claim answers one valid claim.
-func (sh *shard) claim(hash uint64, c *dibs.Claim, a *dibs.Answer, now instant, t time.Time) {
-	e := sh.find(hash, c.Key)
+func (sh *shard) claim(c *dibs.Claim, a *dibs.Answer, now instant) {
+	e := sh.entries[c.Key]
 	if e == nil {
 		if c.Mode == dibs.Look {
 			a.State = dibs.Free
 			return
 		}
-		if e = sh.add(hash, c.Key); e == nil {
+		if e = sh.add(c.Key); e == nil {
 			a.Err = errTooManyKeys
 			return
 		}
 	} else {
 		sh.advance(e, now)
 	}
-	sh.ask(e, c, a, now, t)
+	sh.ask(e, c, a, now)
 	sh.finish(e, now)
 }
 
-// ask answers a claim for a key up to now.
-func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t time.Time) {
+// ask answers a claim for the key of an entry.
+func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant) {
 	if l := e.holder(c.Token); l != nil {
 		switch c.Mode {
 		case dibs.Look:
@@ -41,10 +40,10 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 	}
 	var front, own, p *place
 	if e.queue != nil {
-		front, _ = sh.front(e.queue, now)
-		own = sh.place(e.queue, c.Token, now)
+		front, _ = e.queue.front(now)
+		own = e.queue.place(c.Token, now)
 		if p = own; p == nil && !c.From.IsZero() {
-			if p = sh.place(e.queue, c.From, now); p != nil && !(p.reserved && p.token == c.From) {
+			if p = e.queue.place(c.From, now); p != nil && !(p.reserved && p.token == c.From) {
 				p = nil
 			}
 		}
@@ -52,14 +51,14 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 	a.Queued = p != nil
 	if e.answers(c, a, now) {
 		if own != nil && c.Mode != dibs.Look && a.State != dibs.Unknown {
-			sh.giveUp(e.queue, own, c.Token)
+			e.queue.giveUpToken(own, c.Token)
 			sh.serve(e, now)
 		}
 		return
 	}
 	if c.Mode == dibs.Reserve {
 		if p = sh.reserve(e, own, c, a, now); p != nil {
-			e.keptFrom(p, front, a, now)
+			e.heldBy(p, front, a, now)
 		}
 		return
 	}
@@ -69,7 +68,7 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 		a.State = dibs.Free
 		return
 	case turn && room:
-		sh.grant(e, own, p, c, now, t)
+		sh.grant(e, own, p, c, now)
 		granted(a, e.leases)
 		sh.serve(e, now)
 		return
@@ -87,10 +86,11 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 			return
 		}
 	}
-	e.keptFrom(p, front, a, now)
+	e.heldBy(p, front, a, now)
 }
 
-// answers answers a claim that is not for want of its turn, and reports whether it did.
+// answers gives the answers that do not depend on the claim's turn, and reports whether it
+// gave one.
 func (e *entry) answers(c *dibs.Claim, a *dibs.Answer, now instant) bool {
 	accepted := e.record.accepts(c.MaxAge, now)
 	switch {
@@ -104,7 +104,7 @@ func (e *entry) answers(c *dibs.Claim, a *dibs.Answer, now instant) bool {
 			Left: now.until(e.record.until),
 		}
 	case e.unknown():
-		a.State, a.ID = dibs.Unknown, e.lost.token.ID()
+		a.State, a.ID = dibs.Unknown, e.abandoned.token.ID()
 	default:
 		return false
 	}
@@ -112,19 +112,18 @@ func (e *entry) answers(c *dibs.Claim, a *dibs.Answer, now instant) bool {
 	return true
 }
 
-// place returns the token's place, or nil if it has none that is not over.
-func (sh *shard) place(q *queue, t dibs.Token, now instant) *place {
+// place returns the token's live place, or nil.
+func (q *queue) place(t dibs.Token, now instant) *place {
 	p := q.find(t)
 	if p != nil {
-		if _, gone := sh.expire(q, p, now); gone || !p.has(t) {
+		if _, gone := q.expire(p, now); gone || !p.has(t) {
 			return nil
 		}
 	}
 	return p
 }
 
-// reserve takes a reserved place, or asks for it again. It returns nil, and answers,
-// when there is no room.
+// reserve takes a reserved place, or prolongs it. Without room it answers so and returns nil.
 func (sh *shard) reserve(e *entry, own *place, c *dibs.Claim, a *dibs.Answer, now instant) *place {
 	p := own
 	if p == nil {
@@ -141,8 +140,8 @@ func (sh *shard) reserve(e *entry, own *place, c *dibs.Claim, a *dibs.Answer, no
 	return p
 }
 
-// wait has a token wait at its place, at the one that it claims from, or at the end.
-// It returns nil, and answers, when there is no room.
+// wait makes a token wait at its place, at the place p that it claims from, or at the end.
+// Without room it answers so and returns nil.
 func (sh *shard) wait(e *entry, own, p *place, c *dibs.Claim, a *dibs.Answer, now instant) *place {
 	var w *attempt
 	if own != nil {
@@ -155,7 +154,7 @@ func (sh *shard) wait(e *entry, own, p *place, c *dibs.Claim, a *dibs.Answer, no
 			}
 			p = e.queue.add()
 		}
-		w = sh.newAttempt()
+		w = sh.unusedAttempts.get()
 		w.token = c.Token
 		e.queue.join(p, w)
 	}
@@ -165,12 +164,11 @@ func (sh *shard) wait(e *entry, own, p *place, c *dibs.Claim, a *dibs.Answer, no
 	return p
 }
 
-// crowded reports whether there is no room for one more place, and answers so. Those that
-// wait from a reserved place need none.
+// crowded reports whether there is no room for one more place, and answers so.
 func (sh *shard) crowded(e *entry, a *dibs.Answer, now instant) bool {
 	q, most := sh.queueOf(e), sh.store.options.MaxWaiters
 	if q.count >= most {
-		sh.expireAll(q, now, most)
+		q.expireAll(now, most)
 	}
 	if q.count >= most {
 		*a = dibs.Answer{Err: errQueueFull}
@@ -179,33 +177,32 @@ func (sh *shard) crowded(e *entry, a *dibs.Answer, now instant) bool {
 	return false
 }
 
-// giveUp ends the waiting of a token, or its reservation, at its place.
-func (sh *shard) giveUp(q *queue, p *place, t dibs.Token) {
+// giveUp ends the token's wait or its reservation at its place.
+func (q *queue) giveUpToken(p *place, t dibs.Token) {
 	if w := p.waiter(t); w != nil {
 		q.leave(w)
-		sh.drop(w)
 		return
 	}
 	q.giveUp(p)
 }
 
-// grant grants the key to a claim, at the place p if that is not nil. own is the place
-// where its own token waits.
-func (sh *shard) grant(e *entry, own, p *place, c *dibs.Claim, now instant, t time.Time) {
+// grant grants the key to a claim, at the place p if it is not nil. own is the place at which
+// the claim's own token waits.
+func (sh *shard) grant(e *entry, own, p *place, c *dibs.Claim, now instant) {
 	var l *attempt
 	if own != nil {
 		l = own.waiter(c.Token)
 	}
 	if l == nil {
-		l = sh.newAttempt()
+		l = sh.unusedAttempts.get()
 	} else if gone := e.queue.leave(l); gone {
 		p = nil
 	}
 	l.adopt(c)
-	l.fence = sh.store.nextFence(t)
+	l.fence = sh.store.nextFence(now)
 	l.number, l.inherited = 1, nil
-	if e.lost != nil {
-		l.number, l.inherited = e.lost.number+1, e.lost.progress
+	if e.abandoned != nil {
+		l.number, l.inherited = e.abandoned.number+1, e.abandoned.progress
 	}
 	l.since, l.until = now, now.after(c.TTL)
 	if l.place = p; p != nil {
@@ -220,7 +217,7 @@ func (sh *shard) grant(e *entry, own, p *place, c *dibs.Claim, now instant, t ti
 	e.addLease(l)
 }
 
-// adopt takes over from a claim what an attempt is known by.
+// adopt copies what an attempt needs of a claim.
 func (w *attempt) adopt(c *dibs.Claim) {
 	w.token = c.Token
 	w.fingerprint = c.Fingerprint
@@ -230,7 +227,7 @@ func (w *attempt) adopt(c *dibs.Claim) {
 	w.owner = owner(c)
 }
 
-// owner returns the claim's owner, as every store keeps it.
+// owner returns the claim's owner, cut to the length that stores keep.
 func owner(c *dibs.Claim) dibs.Owner {
 	if len(c.Owner.Host)+len(c.Owner.Label) > dibs.MaxOwner {
 		return dibs.ParseOwner(strings.Clone(c.Owner.String()))
@@ -238,14 +235,14 @@ func owner(c *dibs.Claim) dibs.Owner {
 	return c.Owner
 }
 
-// granted answers a holder.
+// granted answers the holder of a lease.
 func granted(a *dibs.Answer, l *attempt) {
 	a.State, a.Queued = dibs.Granted, false
 	a.Fence, a.Attempt, a.Progress = l.fence, l.number, l.inherited
 }
 
-// keptFrom answers a token that is kept from the key; p is its place, if it has one.
-func (e *entry) keptFrom(p, front *place, a *dibs.Answer, now instant) {
+// heldBy answers a token that cannot have the key. p is its place, or nil.
+func (e *entry) heldBy(p, front *place, a *dibs.Answer, now instant) {
 	a.State, a.Queued = dibs.Held, p != nil
 	a.Left = e.left(now)
 	if front.before(p) {

@@ -1,13 +1,12 @@
-// Package memstore is the dibs.Store that lives in one process: the right one
-// for tests and for services of one process, and the reference for what the
-// contract means.
+// Package memstore is the dibs.Store in the memory of one process. It is for tests and for
+// services of one process, and it is the reference for the contract.
 //
-// It keeps the keys in a sharded table, each with its leases, its places in the
-// order of their numbers, and its record. Nothing outlives the process, and nothing is
-// ever dropped to make room: a store that has reached a limit says dibs.ErrFull, because
-// forgetting a record would run something twice.
+// It keeps the keys in sharded maps. Each key has its leases, its places in the order of
+// their numbers, and its record. Nothing outlives the process. A store that has reached a
+// limit returns dibs.ErrFull and never drops a record to make room, because work would run
+// twice then.
 //
-// # The life of a key
+// # The states of a key
 //
 //	      Claim            Settle Release, ForceRelease
 //	free ──────▶ held ──────────────────────────▶ free
@@ -15,23 +14,23 @@
 //	              ├─▶ done: Settle Keep. The record answers the claims that accept
 //	              │   it, until its retention ends.
 //	              │
-//	              └─▶ abandoned: the lease ran out, or Settle Abandon. The next
-//	                  holder is told (attempt, progress). With AtMostOnce it is
-//	                  unknown instead, and nobody is granted until ForceRelease, Forget
+//	              └─▶ abandoned: the lease expired, or Settle Abandon. The next
+//	                  holder gets attempt and progress. With AtMostOnce the key is
+//	                  unknown instead: it is not granted until ForceRelease, Forget
 //	                  or Resolve.
 //
-// A record does not hinder a lock: "done" is an answer to those that accept it,
-// and stands next to any of the other states. A key that is free and has no
-// record takes no memory.
+// A record does not hinder a lock: it answers only the claims that accept it, so a key can
+// be done and in one of the other states at once. A free key without a record takes no
+// memory.
 //
-// When a key can be had, the waiter in front is woken, and asks. Until it does, or until
-// its Stay is over, the key is nobody's. No grant is told, because to ask takes less
-// than a microsecond.
+// When a key becomes free, the store wakes the waiter in front, which asks. Until it asks or
+// its Stay is over, the key has no holder. The store pushes no grants, because to ask takes
+// less than a microsecond.
 //
 // # Time
 //
-// What has run out is dead from that instant on, whether or not anybody has
-// noticed: every look at a key starts with advance, which lets its time pass.
-// A key that somebody waits for has a timer at the next moment that matters to
-// the one in front. What nobody asks about is found by a sweep (see sweep.go).
+// What has expired has ended at that instant, also if no call has noticed it: every step on
+// a key begins with advance, which notices it. A key with waiters has a timer for the next
+// instant that matters to the waiter in front. A sweep a minute finds all else (see
+// sweep.go).
 package memstore

@@ -6,29 +6,26 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// entry is what a shard knows of one key. It is small, because most entries
-// have nothing but a record, or a holder; the rest is behind pointers.
+// entry is what a shard knows about one key. It is small, because most entries have only a
+// record or a holder.
 type entry struct {
-	next *entry // in the same bucket of the table
-	hash uint64
-	name []byte // the namespace and the name, one after the other
+	key dibs.Key
 
 	leases  *attempt // linked
 	byToken map[dibs.Token]*attempt
-	soonest instant // no lease runs out before
+	soonest instant // no lease expires before
 
-	lost   *attempt // the last lease that was abandoned; its number counts them
-	record *record
-	queue  *queue
+	abandoned *attempt // the last abandoned lease; its number counts the abandoned leases in a row
+	record    *record
+	queue     *queue
 
 	permits int32 // of all leases
 	weight  int32 // of all leases together
 	held    int32 // how many leases there are
-	ns      uint8 // how much of name is the namespace
 }
 
-// attempt is one token's way: waiting, holding, abandoned. It is the same struct
-// all the way, so that a grant moves a pointer.
+// attempt is a waiter, then a holder, then an abandoned lease. It is one struct, so that a
+// grant moves only a pointer.
 type attempt struct {
 	prev, next *attempt // among the leases of its key, or the waiters at its place
 
@@ -38,54 +35,42 @@ type attempt struct {
 	atMostOnce  bool
 	woken       bool // since it asked last
 
-	until           instant // when its Stay or the lease is over, or was
+	until           instant // when its Stay or its lease expires, or expired
 	permits, weight int32
 	maxAge          time.Duration
-	place           *place // waiting: its number. A lease: the reserved place that it was granted at
+	place           *place // a waiter's place; the reserved place at which a lease was granted
 
 	// From the grant on.
 	fence     uint64
 	number    int // 1 + how many were abandoned in a row before it
 	since     instant
 	progress  []byte // saved by this holder; never written to
-	inherited []byte // what it was told of those before it
+	inherited []byte // saved by the abandoned holders before it
 }
 
 // record is what a finished holder left behind.
 type record struct {
 	token       dibs.Token
 	fingerprint dibs.Fingerprint
-	data        []byte // never written to: answers share it
+	data        []byte // never written to, because answers share it
 	written     instant
 	until       instant
 }
 
-// is reports whether the entry is that key's.
-func (e *entry) is(k dibs.Key) bool {
-	return len(e.name) == len(k.Namespace)+len(k.Name) && int(e.ns) == len(k.Namespace) &&
-		string(e.name[:e.ns]) == k.Namespace && string(e.name[e.ns:]) == k.Name
-}
-
-func (e *entry) key() dibs.Key {
-	return dibs.Key{Namespace: string(e.name[:e.ns]), Name: string(e.name[e.ns:])}
-}
-
-// idle reports whether there is nothing to know of the key.
+// idle reports whether the entry has nothing.
 func (e *entry) idle() bool {
-	return e.held == 0 && e.queue == nil && e.record == nil && e.lost == nil
+	return e.held == 0 && e.queue == nil && e.record == nil && e.abandoned == nil
 }
 
-// unknown reports whether the last attempt ended without an outcome although
-// it must not be made again.
-func (e *entry) unknown() bool { return e.lost != nil && e.lost.atMostOnce }
+// unknown reports whether the last attempt was abandoned and must not be made again.
+func (e *entry) unknown() bool { return e.abandoned != nil && e.abandoned.atMostOnce }
 
-// hasRoom reports whether the leases leave room for a claim with that many permits
-// and that weight.
+// hasRoom reports whether the leases leave room for a claim with these permits and weight.
 func (e *entry) hasRoom(permits, weight int32) bool {
 	return e.held == 0 || e.permits == permits && e.weight+weight <= permits
 }
 
-// manyHolders is from how many on they are found by a map.
+// manyHolders is how many holders are found without a map.
 const manyHolders = 16
 
 // holder returns the token's lease, or nil.
@@ -123,7 +108,7 @@ func (e *entry) addLease(a *attempt) {
 	}
 }
 
-// removeLease takes an attempt out of the leases. Its place is nobody's then.
+// removeLease takes an attempt out of the leases and away from its place.
 func (e *entry) removeLease(a *attempt) {
 	if a.prev != nil {
 		a.prev.next = a.next
@@ -157,8 +142,8 @@ func (e *entry) prolong(a *attempt, until instant) {
 	}
 }
 
-// differs reports whether the claim asks something else than the holders, or those
-// who abandoned the key last.
+// differs reports whether the claim's fingerprint differs from that of a holder or of the
+// last abandoned lease.
 func (e *entry) differs(c *dibs.Claim) bool {
 	if c.Fingerprint.IsZero() {
 		return false
@@ -168,15 +153,15 @@ func (e *entry) differs(c *dibs.Claim) bool {
 			return true
 		}
 	}
-	return e.lost != nil && e.lost.fingerprint.Differs(c.Fingerprint)
+	return e.abandoned != nil && e.abandoned.fingerprint.Differs(c.Fingerprint)
 }
 
-// accepts reports whether a claim with that MaxAge is answered by the record.
+// accepts reports whether the record answers a claim with that MaxAge.
 func (r *record) accepts(maxAge time.Duration, now instant) bool {
 	return r != nil && maxAge > 0 && r.written.until(now) <= maxAge
 }
 
-// left returns the time until the first lease ends, 0 without one.
+// left returns the time until the first lease expires, 0 without a lease.
 func (e *entry) left(now instant) time.Duration {
 	if e.held == 0 {
 		return 0

@@ -219,10 +219,3 @@ func TestClose(t *testing.T) {
 		}
 	}
 }
-
-func TestSteadyStateAllocatesNothing(t *testing.T) {
-	o := newOne(open(t, nil), "k")
-	if n := testing.AllocsPerRun(1000, func() { o.cycle(t) }); n != 0 {
-		t.Errorf("claim and settle: %v allocations", n)
-	}
-}

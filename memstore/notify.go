@@ -2,18 +2,16 @@ package memstore
 
 import "github.com/dibs-go/dibs"
 
-// Notify implements dibs.Notifier. The store tells no grants, because asking for one takes
-// less than a microsecond. wake is called on whatever goroutine freed a key, with no lock
-// held; it may use the store.
+// Notify implements dibs.Notifier. The store pushes no grants. It calls wake on the goroutine
+// that freed a key, without a lock, so wake may use the store.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	return s.listeners.Notify(wake)
 }
 
-// wake notes that a token should ask again; unlock tells it.
+// wake notes that a token should ask again. unlock wakes it.
 func (sh *shard) wake(t dibs.Token) { sh.woken = append(sh.woken, t) }
 
-// unlock ends a step, and wakes those that it concerns, except the one who
-// takes it.
+// unlock ends a step and wakes the tokens that should ask, except self, the caller's own.
 func (sh *shard) unlock(self dibs.Token) {
 	if len(sh.woken) == 0 {
 		sh.mu.Unlock()
@@ -23,7 +21,7 @@ func (sh *shard) unlock(self dibs.Token) {
 }
 
 func (sh *shard) unlockAndWake(self dibs.Token) {
-	// A hand-over wakes one, and that one is copied without an allocation.
+	// Most steps wake one, which is copied without an allocation.
 	var few [8]dibs.Token
 	woken := few[:0]
 	if len(sh.woken) <= len(few) {
@@ -35,7 +33,7 @@ func (sh *shard) unlockAndWake(self dibs.Token) {
 	sh.mu.Unlock()
 	for _, t := range woken {
 		if t != self {
-			sh.store.listeners.Tell(t, dibs.Answer{})
+			sh.store.listeners.Wake(t, dibs.Answer{})
 		}
 	}
 }

@@ -5,23 +5,22 @@ import (
 	"fmt"
 )
 
-// Options bound a Store. The zero value, and nil, mean the defaults.
+// Options bound a Store. The zero value and nil mean the defaults.
 type Options struct {
-	// MaxKeys is how many keys can be held, waited for, done or abandoned at
-	// the same time. Default: 1,000,000.
+	// MaxKeys is how many keys can be in the store at the same time: held, waited for, done
+	// or abandoned. Default: 1,000,000.
 	MaxKeys int
 
-	// MaxBytes bounds the data of all records and the progress that leases
-	// carry, together, in bytes. Default: 256 MiB.
+	// MaxBytes bounds the data of all records and the progress of all leases together, in
+	// bytes. Default: 256 MiB.
 	MaxBytes int64
 
-	// MaxWaiters is how many places the queue of one key can have. Those that wait from
-	// a reserved place have that one. Default: 100,000.
+	// MaxWaiters is how many places the queue of one key can have. A waiter at a reserved
+	// place needs no other. Default: 100,000.
 	MaxWaiters int
 }
 
-// withDefaults returns the options with the zero fields filled in, and an
-// error that names the field that is wrong.
+// withDefaults fills the zero fields in. Its error names the field that is wrong.
 func (o *Options) withDefaults() (Options, error) {
 	if o == nil {
 		o = &Options{}

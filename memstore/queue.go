@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"iter"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -10,44 +11,44 @@ import (
 // while there are places.
 type queue struct {
 	shard *shard
-	entry *entry // nil while the queue is free
+	entry *entry // nil when the queue has ended
 
-	places  []*place              // nil where one is gone
-	head    int                   // of the first place; never nil while there is one
+	places  []*place              // nil where a place has ended
+	head    int                   // the index of the first place
 	count   int                   // of the places
 	byToken map[dibs.Token]*place // by the tokens of reserved places and of waiters; nil while the queue is short
 	soonest instant               // no reserved place and no waiter's Stay ends before
-	free    instant               // since when the key is free and kept for a reserved place; never when it is not
+	free    instant               // since when the key is free but for a reserved place; otherwise never
 
 	timer *time.Timer
 	armed instant // when the timer fires; never when it is stopped
 }
 
-// place is a number in the queue: a reserved place, those who wait there, or both.
+// place is a number in the queue: a reserved place, the waiters with its number, or both.
 type place struct {
-	position int      // in places: the number is not kept
-	waiters  *attempt // linked, in the order in which they came
-	lease    *attempt // the lease that was granted here: the place is in nobody's way
+	position int      // in places, which are in the order of their numbers
+	waiters  *attempt // linked, in the order in which they arrived
+	lease    *attempt // the lease that was granted here; while there is one, the place is not in the way
 
 	// While it is reserved.
 	reserved bool
 	token    dibs.Token
 	owner    dibs.Owner
 	until    instant
-	hold     time.Duration // how long it may keep others from a free key; 0: all the time
+	hold     time.Duration // how long it may keep others from a free key; 0: no limit
 	asked    instant       // when it was asked for last
 }
 
-// shortQueue is up to how many places are looked through one by one.
+// shortQueue is how many places are searched one by one.
 const shortQueue = 16
 
-// before reports whether the place in front, if there is one, keeps a token with the
-// place b, or with none, from its turn.
+// before reports whether p, the place in front or nil, comes before b, a token's place or
+// nil.
 func (p *place) before(b *place) bool {
 	return p != nil && (b == nil || p.position < b.position)
 }
 
-// has reports whether the token is that of the reserved place or of a waiter there.
+// has reports whether the token is that of the reserved place or of one of its waiters.
 func (p *place) has(t dibs.Token) bool { return p.reserved && p.token == t || p.waiter(t) != nil }
 
 // waiter returns the token's waiter at the place, or nil.
@@ -82,13 +83,9 @@ func (q *queue) reserve(p *place, t dibs.Token) {
 // add adds a place at the end.
 func (q *queue) add() *place {
 	if len(q.places) == cap(q.places) {
-		q.pack() // rather than grow for places that nobody has
+		q.pack() // so that ended places do not make it grow
 	}
-	p := q.shard.places.get()
-	if p == nil {
-		p = new(place)
-	}
-	p.position = len(q.places)
+	p := &place{position: len(q.places)}
 	q.places = append(q.places, p)
 	q.count++
 	return p
@@ -106,7 +103,7 @@ func (q *queue) join(p *place, a *attempt) {
 	q.index(a.token, p)
 }
 
-// leave takes a waiter away from its place, and reports whether the place is gone, too.
+// leave takes a waiter away from its place, and reports whether the place has ended.
 func (q *queue) leave(a *attempt) bool {
 	p := a.place
 	if a.prev != nil {
@@ -122,29 +119,25 @@ func (q *queue) leave(a *attempt) bool {
 	return q.tidy(p)
 }
 
-// giveUp ends a reservation, and reports whether the place is gone, too.
+// giveUp ends a reservation, and reports whether the place has ended.
 func (q *queue) giveUp(p *place) bool {
 	p.reserved = false
 	delete(q.byToken, p.token)
 	return q.tidy(p)
 }
 
-// tidy removes a place that nobody has any more, and reports whether it did. One that a
-// lease was granted at stands as long as that.
+// tidy removes a place that is not used any more, and reports whether it did.
 func (q *queue) tidy(p *place) bool {
 	if p.reserved || p.waiters != nil || p.lease != nil {
 		return false
 	}
 	q.places[p.position] = nil
 	q.count--
-	*p = place{}
-	q.shard.places.put(p)
 	return true
 }
 
-// settle restores, at the end of a step, that the head is a place and that the gaps are
-// not too many.
-func (q *queue) settle() {
+// trim makes head the first place again, and closes the gaps if there are many.
+func (q *queue) trim() {
 	for q.places[q.head] == nil {
 		q.head++
 	}
@@ -153,8 +146,8 @@ func (q *queue) settle() {
 	}
 }
 
-// pack closes the gaps. It takes time in proportion to the queue, and is due
-// only after as many have left.
+// pack closes the gaps if they are half of the queue. So its cost is spread over the places
+// that have ended.
 func (q *queue) pack() {
 	if len(q.places)-q.count < len(q.places)/2 {
 		return
@@ -174,7 +167,7 @@ func (q *queue) pack() {
 	}
 }
 
-// index lets a place be found by a token, once the queue is long.
+// index makes a place findable by a token, if the queue is long.
 func (q *queue) index(t dibs.Token, p *place) {
 	switch {
 	case q.byToken != nil:
@@ -198,14 +191,14 @@ func (q *queue) index(t dibs.Token, p *place) {
 // lasts notes when a reserved place or a waiter's Stay ends.
 func (q *queue) lasts(until instant) { q.soonest = min(q.soonest, until) }
 
-// front returns the place in front, and the waiter that is next there; none where the
-// place is reserved and nobody waits at it. What is over is removed on the way.
-func (sh *shard) front(q *queue, now instant) (*place, *attempt) {
+// front returns the place in front and its first waiter, which is nil if the place is only
+// reserved. It removes expired places on the way.
+func (q *queue) front(now instant) (*place, *attempt) {
 	for _, p := range q.places[q.head:] {
 		if p == nil || p.lease != nil {
 			continue
 		}
-		if _, gone := sh.expire(q, p, now); gone {
+		if _, gone := q.expire(p, now); gone {
 			continue
 		}
 		if p.waiters != nil {
@@ -219,9 +212,9 @@ func (sh *shard) front(q *queue, now instant) (*place, *attempt) {
 	return nil, nil
 }
 
-// expire removes from a place what is over. n is how much that was, gone that the place
-// went with it.
-func (sh *shard) expire(q *queue, p *place, now instant) (n int, gone bool) {
+// expire removes what has expired at a place. n is how much that was. gone says that the
+// place has ended with it.
+func (q *queue) expire(p *place, now instant) (n int, gone bool) {
 	if p.reserved && p.until <= now {
 		n, gone = n+1, q.giveUp(p)
 	}
@@ -229,14 +222,13 @@ func (sh *shard) expire(q *queue, p *place, now instant) (n int, gone bool) {
 		next := a.next
 		if a.until <= now {
 			n, gone = n+1, q.leave(a)
-			sh.drop(a)
 		}
 		a = next
 	}
 	return n, gone
 }
 
-// holdEnd returns when a reserved place that nobody waits at stops being in the way.
+// holdEnd returns when a reserved place without waiters stops being in the way.
 func (p *place) holdEnd(q *queue) instant {
 	if p.hold == 0 || q.free == never {
 		return p.until
@@ -244,9 +236,8 @@ func (p *place) holdEnd(q *queue) instant {
 	return min(p.until, max(q.free, p.asked).after(p.hold))
 }
 
-// expireAll removes up to limit of what is over, wherever it is, and returns how much
-// that was. It looks at all places only when something can be over.
-func (sh *shard) expireAll(q *queue, now instant, limit int) int {
+// expireAll removes up to limit expired reservations and waiters, and returns how many.
+func (q *queue) expireAll(now instant, limit int) int {
 	if q.soonest > now {
 		return 0
 	}
@@ -257,7 +248,7 @@ func (sh *shard) expireAll(q *queue, now instant, limit int) int {
 			continue
 		}
 		if n < limit {
-			m, gone := sh.expire(q, p, now)
+			m, gone := q.expire(p, now)
 			if n += m; gone {
 				continue
 			}
@@ -276,7 +267,7 @@ func (sh *shard) expireAll(q *queue, now instant, limit int) int {
 // looked is how many places ahead counts one by one.
 const looked = 64
 
-// ahead returns how many places at most are in front of one; of all if it is nil.
+// ahead returns how many places at most come before p, or how many there are if p is nil.
 func (q *queue) ahead(p *place) int {
 	position := len(q.places)
 	if p != nil {
@@ -294,7 +285,26 @@ func (q *queue) ahead(p *place) int {
 	return n
 }
 
-// living returns the places that are not over, in order.
+// waiters yields all waiters, in order.
+func (q *queue) waiters() iter.Seq[*attempt] {
+	return func(yield func(*attempt) bool) {
+		if q == nil {
+			return
+		}
+		for _, p := range q.places[q.head:] {
+			if p == nil {
+				continue
+			}
+			for w := p.waiters; w != nil; w = w.next {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// living returns the live places, in order.
 func (q *queue) living(now instant) []dibs.PlaceInfo {
 	var all []dibs.PlaceInfo
 	for _, p := range q.places[q.head:] {
@@ -313,8 +323,8 @@ func (q *queue) living(now instant) []dibs.PlaceInfo {
 	return all
 }
 
-// arm makes the timer fire at t at the latest. It may fire earlier, look, and
-// be armed again: setting it back with each hand-over would cost more.
+// arm makes the timer fire at t or earlier. It is not set back when it could fire later,
+// because that would cost more than to fire in vain.
 func (q *queue) arm(t, now instant) {
 	if t >= q.armed || q.shard.store.closed.Load() {
 		return
@@ -327,7 +337,7 @@ func (q *queue) arm(t, now instant) {
 	}
 }
 
-// fire lets time pass for the key.
+// fire notices what has expired.
 func (q *queue) fire() {
 	sh := q.shard
 	sh.mu.Lock()

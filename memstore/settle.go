@@ -8,18 +8,7 @@ import (
 )
 
 // renew answers one valid renewal.
-func (sh *shard) renew(hash uint64, r *dibs.Renewal, now instant) error {
-	e := sh.find(hash, r.Key)
-	if e == nil {
-		return dibs.ErrLost
-	}
-	sh.advance(e, now)
-	err := sh.prolong(e, r, now)
-	sh.finish(e, now)
-	return err
-}
-
-func (sh *shard) prolong(e *entry, r *dibs.Renewal, now instant) error {
+func (sh *shard) renew(e *entry, r *dibs.Renewal, now instant) error {
 	l := e.holder(r.Token)
 	if l == nil {
 		return dibs.ErrLost
@@ -28,25 +17,18 @@ func (sh *shard) prolong(e *entry, r *dibs.Renewal, now instant) error {
 		if !sh.store.take(len(r.Progress) - len(l.progress)) {
 			return errNoBytes
 		}
-		// Never into the old one's memory: an answer may share it.
-		l.progress = append(make([]byte, 0, len(r.Progress)), r.Progress...)
+		l.progress = bytes.Clone(r.Progress) // in new memory, because an answer may share the old
 	}
 	e.prolong(l, now.after(r.TTL))
 	return nil
 }
 
 // settle answers one valid settlement.
-func (sh *shard) settle(hash uint64, x *dibs.Settlement, now instant) error {
-	e := sh.find(hash, x.Key)
-	if e == nil {
-		return dibs.ErrLost
-	}
-	sh.advance(e, now)
+func (sh *shard) settle(e *entry, x *dibs.Settlement, now instant) error {
 	err := sh.end(e, x, now)
 	if err == nil {
 		sh.serve(e, now)
 	}
-	sh.finish(e, now)
 	return err
 }
 
@@ -55,15 +37,15 @@ func (sh *shard) end(e *entry, x *dibs.Settlement, now instant) error {
 		return sh.endLease(e, l, x, now)
 	}
 	if x.Outcome == dibs.Keep {
-		// This is a settlement sent twice, or one that comes too late.
+		// A settlement that was sent twice, or one that came too late.
 		if e.record != nil && e.record.token == x.Token {
 			return nil
 		}
 		return dibs.ErrLost
 	}
 	if e.queue != nil {
-		if p := sh.place(e.queue, x.Token, now); p != nil {
-			sh.giveUp(e.queue, p, x.Token)
+		if p := e.queue.place(x.Token, now); p != nil {
+			e.queue.giveUpToken(p, x.Token)
 			return nil
 		}
 	}
@@ -94,7 +76,7 @@ func (sh *shard) endLease(e *entry, l *attempt, x *dibs.Settlement, now instant)
 	return nil
 }
 
-// release ends a lease cleanly, and with it the place that it was granted at.
+// release ends a lease cleanly, together with the place at which it was granted.
 func (sh *shard) release(e *entry, l *attempt) {
 	e.removeLease(l)
 	if p := l.place; p != nil {
@@ -106,7 +88,6 @@ func (sh *shard) release(e *entry, l *attempt) {
 			w := p.waiters
 			sh.wake(w.token)
 			gone = e.queue.leave(w)
-			sh.drop(w)
 		}
 		if !gone {
 			e.queue.tidy(p)
@@ -115,7 +96,7 @@ func (sh *shard) release(e *entry, l *attempt) {
 	sh.drop(l)
 }
 
-// leavePlace leaves the place at which a lease was granted that has ended in another way.
+// leavePlace frees the place at which a lease was granted that did not end cleanly.
 func (sh *shard) leavePlace(e *entry, l *attempt) {
 	if l.place != nil {
 		e.queue.tidy(l.place)
@@ -123,8 +104,8 @@ func (sh *shard) leavePlace(e *entry, l *attempt) {
 	}
 }
 
-// keep writes the key's record and sends those whom it answers to read it. It
-// reports false, and does nothing, when there is no room for it.
+// keep writes the key's record and wakes the waiters that it may answer. Without room it
+// does nothing and returns false.
 func (sh *shard) keep(e *entry, t dibs.Token, f dibs.Fingerprint, data []byte, retention time.Duration, now instant) bool {
 	size := len(data)
 	if e.record != nil {
@@ -133,25 +114,11 @@ func (sh *shard) keep(e *entry, t dibs.Token, f dibs.Fingerprint, data []byte, r
 	if !sh.store.take(size) {
 		return false
 	}
-	r := e.record
-	if r == nil {
-		if r = sh.records.get(); r == nil {
-			r = new(record)
-		}
-		e.record = r
-	}
-	*r = record{token: t, fingerprint: f, data: bytes.Clone(data), written: now, until: now.after(retention)}
-	if q := e.queue; q != nil {
-		for _, p := range q.places[q.head:] {
-			if p == nil {
-				continue
-			}
-			for w := p.waiters; w != nil; w = w.next {
-				if w.maxAge > 0 {
-					w.woken = true
-					sh.wake(w.token)
-				}
-			}
+	e.record = &record{token: t, fingerprint: f, data: bytes.Clone(data), written: now, until: now.after(retention)}
+	for w := range e.queue.waiters() {
+		if w.maxAge > 0 {
+			w.woken = true
+			sh.wake(w.token)
 		}
 	}
 	return true

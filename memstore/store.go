@@ -12,25 +12,23 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// shardCount is a power of two, large enough that two callers rarely meet in
-// one shard and that a shard's table is small.
+// shardCount is a power of two, large enough that two callers rarely use one shard at once.
 const shardCount = 64
 
-// Store is a dibs.Store in memory. It is made by New and safe for concurrent
-// use.
+// Store is a dibs.Store in memory. New makes it. It is safe for concurrent use.
 type Store struct {
 	options Options
-	started time.Time // what instants are counted from
+	started time.Time // instants count from it
 	seed    maphash.Seed
 
 	closed atomic.Bool
-	fence  atomic.Uint64 // the last one granted
+	fence  atomic.Uint64 // the last one
 	keys   atomic.Int64
 	bytes  atomic.Int64 // of records and progress
 
 	listeners backend.Listeners
 	sweeper   sweeper
-	reclaimed atomic.Uint32 // the shard where reclaim goes on
+	reclaimed atomic.Uint32 // the shard with which the next reclaim begins
 
 	shards [shardCount]shard
 }
@@ -43,25 +41,23 @@ var (
 	_ dibs.Batcher   = (*Store)(nil)
 )
 
-// New returns an empty store. Nil options mean the defaults; the error names
-// the field that is out of range. Close ends the store's timers; a store that
-// nobody uses any more needs no Close to be collected.
+// New returns an empty store. Nil options mean the defaults. The error names the field that
+// is out of range. Close ends the store's timers. A store that is not used any more is also
+// collected without Close.
 func New(o *Options) (*Store, error) {
 	options, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{options: options, started: time.Now(), seed: maphash.MakeSeed()}
-	s.sweeper.at.Store(int64(never))
 	for i := range s.shards {
-		s.shards[i].store = s
-		s.shards[i].init()
+		s.shards[i].store, s.shards[i].entries, s.shards[i].soonest = s, map[dibs.Key]*entry{}, never
 	}
 	return s, nil
 }
 
-// Close forgets everything and ends the store's timers. Calls made later fail
-// with an error that is dibs.ErrClosed. It always returns nil.
+// Close deletes everything and ends the store's timers. Later calls return an error that is
+// dibs.ErrClosed. Close always returns nil.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.sweeper.stop()
@@ -73,88 +69,86 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Claim implements dibs.Store. An answer's Err is dibs.ErrFull when a new key
-// or a new place would be beyond a limit.
+// Claim implements dibs.Store. An answer's Err is dibs.ErrFull when a new key or a new place
+// would be beyond a limit.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	t := time.Now()
-	now := instant(t.Sub(s.started))
 	for i := range claims {
 		c, a := &claims[i], &answers[i]
-		if a.Err = c.Validate(); a.Err != nil {
-			continue
-		}
-		hash := s.hash(c.Key)
-		sh := s.shard(hash)
-		sh.mu.Lock()
-		sh.claim(hash, c, a, now, t)
-		sh.unlock(c.Token)
-		for a.Err == errTooManyKeys && s.reclaim(now) {
-			*a = dibs.Answer{}
-			sh.mu.Lock()
-			sh.claim(hash, c, a, now, t)
-			sh.unlock(c.Token)
+		if a.Err = c.Validate(); a.Err == nil {
+			a.Err = s.on(c.Key, c.Token, func(sh *shard, now instant) error {
+				*a = dibs.Answer{}
+				sh.claim(c, a, now)
+				return a.Err
+			})
 		}
 	}
 	return nil
 }
 
-// Renew implements dibs.Store. An element's error is dibs.ErrFull when its
-// progress would be beyond MaxBytes; the lease is then as it was.
+// Renew implements dibs.Store. An element's error is dibs.ErrFull when its progress would be
+// beyond MaxBytes; the lease is then as it was.
 func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	now := s.now()
 	for i := range renewals {
 		r := &renewals[i]
-		if errs[i] = r.Validate(); errs[i] != nil {
-			continue
-		}
-		hash := s.hash(r.Key)
-		sh := s.shard(hash)
-		sh.mu.Lock()
-		errs[i] = sh.renew(hash, r, now)
-		sh.unlock(r.Token)
-		for errs[i] == errNoBytes && s.reclaim(now) {
-			sh.mu.Lock()
-			errs[i] = sh.renew(hash, r, now)
-			sh.unlock(r.Token)
+		if errs[i] = r.Validate(); errs[i] == nil {
+			errs[i] = s.step(r.Key, r.Token, func(sh *shard, e *entry, now instant) error { return sh.renew(e, r, now) })
 		}
 	}
 	return nil
 }
 
-// Settle implements dibs.Store. An element's error is dibs.ErrFull when its
-// record would be beyond MaxBytes; the token then holds the key as before.
+// Settle implements dibs.Store. An element's error is dibs.ErrFull when its record would be
+// beyond MaxBytes; the token then holds the key as before.
 func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	now := s.now()
 	for i := range settlements {
 		x := &settlements[i]
-		if errs[i] = x.Validate(); errs[i] != nil {
-			continue
-		}
-		hash := s.hash(x.Key)
-		sh := s.shard(hash)
-		sh.mu.Lock()
-		errs[i] = sh.settle(hash, x, now)
-		sh.unlock(x.Token)
-		for errs[i] == errNoBytes && s.reclaim(now) {
-			sh.mu.Lock()
-			errs[i] = sh.settle(hash, x, now)
-			sh.unlock(x.Token)
+		if errs[i] = x.Validate(); errs[i] == nil {
+			errs[i] = s.step(x.Key, x.Token, func(sh *shard, e *entry, now instant) error { return sh.settle(e, x, now) })
 		}
 	}
 	return nil
 }
 
-// Batching implements dibs.Batcher: each call is made at once, on the caller's
-// goroutine, because an answer takes less time than waiting for company.
+// on runs do under the lock of the key's shard, and again while do lacks room that reclaim
+// can make. self is the caller's token, which needs no wake-up.
+func (s *Store) on(key dibs.Key, self dibs.Token, do func(sh *shard, now instant) error) error {
+	sh := s.shard(key)
+	for {
+		now := s.now()
+		sh.mu.Lock()
+		err := do(sh, now)
+		sh.unlock(self)
+		if err != errTooManyKeys && err != errNoBytes || !s.reclaim(now) {
+			return err
+		}
+	}
+}
+
+// step runs do on the entry of a key. It returns dibs.ErrLost if there is none.
+func (s *Store) step(key dibs.Key, self dibs.Token, do func(sh *shard, e *entry, now instant) error) error {
+	return s.on(key, self, func(sh *shard, now instant) error {
+		e := sh.entries[key]
+		if e == nil {
+			return dibs.ErrLost
+		}
+		sh.advance(e, now)
+		err := do(sh, e, now)
+		sh.finish(e, now)
+		return err
+	})
+}
+
+// Batching implements dibs.Batcher: each call is made at once on the caller's goroutine,
+// because it takes less time than to form a batch.
 func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true, Immediate: true} }
 
 // usable returns why the store cannot be used.
@@ -167,14 +161,13 @@ func (s *Store) usable(ctx context.Context) error {
 
 var errClosed = fmt.Errorf("memstore: %w", dibs.ErrClosed)
 
-// instant is a moment on the process's monotonic clock, as the time since the
-// store was made.
+// instant is a moment on the process's monotonic clock: the time since New.
 type instant int64
 
-// never is the instant that does not come.
+// never is the last instant.
 const never instant = 1<<63 - 1
 
-// after returns the instant d later, or never where that is beyond it.
+// after returns the instant d later, at most never.
 func (t instant) after(d time.Duration) instant {
 	if d := instant(d); d < never-t {
 		return t + d
@@ -187,10 +180,10 @@ func (t instant) until(later instant) time.Duration { return time.Duration(later
 
 func (s *Store) now() instant { return instant(time.Since(s.started)) }
 
-// nextFence returns the fence of a new grant: the wall clock in µs, which lets
-// fences rise across restarts, unless that would not rise.
-func (s *Store) nextFence(t time.Time) uint64 {
-	clock := uint64(max(t.UnixMicro(), 1))
+// nextFence returns the fence of a new grant: the clock in µs, which makes fences rise
+// across restarts, or one more than the last fence.
+func (s *Store) nextFence(now instant) uint64 {
+	clock := uint64(max(s.started.UnixMicro()+int64(now)/1000, 1))
 	for {
 		last := s.fence.Load()
 		next := max(last+1, clock)
@@ -200,8 +193,8 @@ func (s *Store) nextFence(t time.Time) uint64 {
 	}
 }
 
-// take takes n bytes off what MaxBytes leaves, and reports whether it could.
-// A negative n gives them back.
+// take takes n bytes of MaxBytes and reports whether there were so many. A negative n gives
+// bytes back.
 func (s *Store) take(n int) bool {
 	if s.bytes.Add(int64(n)) > s.options.MaxBytes && n > 0 {
 		s.bytes.Add(int64(-n))
@@ -210,14 +203,11 @@ func (s *Store) take(n int) bool {
 	return true
 }
 
-// hash returns where a key is kept: the shard by the lowest bits, the place in
-// its table by the highest.
-func (s *Store) hash(k dibs.Key) uint64 {
+// shard returns the shard of a key.
+func (s *Store) shard(k dibs.Key) *shard {
 	h := maphash.String(s.seed, k.Name)
 	if k.Namespace != "" {
 		h ^= bits.RotateLeft64(maphash.String(s.seed, k.Namespace), 29)
 	}
-	return h
+	return &s.shards[h%shardCount]
 }
-
-func (s *Store) shard(hash uint64) *shard { return &s.shards[hash%shardCount] }

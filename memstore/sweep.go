@@ -10,61 +10,48 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// sweeper is the store's timer for what nobody asks about. It is set while
-// there is anything that can run out, to fire within five minutes and not more
-// often than every five seconds; when it finds nothing left, it is not set again.
+// sweepEvery is how often the store removes what has expired at keys that no call asks for.
+const sweepEvery = time.Minute
+
+// sweeper is the store's timer. It is set while the store has anything that can expire.
 type sweeper struct {
-	mu     sync.Mutex
-	timer  *time.Timer
-	at     atomic.Int64 // the instant when it fires; never when it is not set
-	closed bool
+	mu    sync.Mutex
+	timer *time.Timer
+	set   atomic.Bool
 }
 
-const (
-	sweepOften = 5 * time.Second
-	sweepRare  = 5 * time.Minute
-)
-
-func (w *sweeper) stop() {
+func (w *sweeper) start(s *Store) {
+	if w.set.Swap(true) {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
+	if w.timer == nil {
+		w.timer = time.AfterFunc(sweepEvery, s.sweep)
+	} else {
+		w.timer.Reset(sweepEvery)
+	}
+}
+
+// stop ends the timer for ever.
+func (w *sweeper) stop() {
+	w.set.Store(true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// set makes the timer fire soon after due.
-func (w *sweeper) set(s *Store, due, now instant) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at := min(max(due, now).after(sweepOften), now.after(sweepRare))
-	switch {
-	case w.closed || int64(at) >= w.at.Load():
-		return
-	case w.timer == nil:
-		w.timer = time.AfterFunc(now.until(at), s.sweep)
-	default:
-		w.timer.Reset(now.until(at))
-	}
-	w.at.Store(int64(at))
-}
-
-// schedule sees to it that somebody looks at the shard when something in the entry
-// has run out.
-func (sh *shard) schedule(e *entry, now instant) {
-	due := e.firstEnd()
-	if due >= sh.soonest {
-		return
-	}
-	sh.soonest = due
-	if w := &sh.store.sweeper; w.at.Load() > int64(due.after(sweepOften)) {
-		w.set(sh.store, due, now)
+// schedule makes the sweeper find what expires in the entry.
+func (sh *shard) schedule(e *entry) {
+	sh.soonest = min(sh.soonest, e.firstEnd())
+	if w := &sh.store.sweeper; sh.soonest != never && !w.set.Load() {
+		w.start(sh.store)
 	}
 }
 
-// firstEnd returns a moment before which nothing in the entry runs out; 0 for one that
-// can be removed.
+// firstEnd returns an instant before which nothing in the entry expires; 0 if it is idle.
 func (e *entry) firstEnd() instant {
 	if e.idle() {
 		return 0
@@ -76,7 +63,7 @@ func (e *entry) firstEnd() instant {
 	if e.record != nil {
 		first = min(first, e.record.until)
 	}
-	if e.lost != nil {
+	if e.abandoned != nil {
 		first = min(first, e.forgotten())
 	}
 	if e.queue != nil {
@@ -85,36 +72,34 @@ func (e *entry) firstEnd() instant {
 	return first
 }
 
-// forgotten returns when the abandoned attempt is forgotten.
+// forgotten returns when the abandoned lease is forgotten.
 func (e *entry) forgotten() instant {
-	if e.lost.atMostOnce {
+	if e.abandoned.atMostOnce {
 		return never
 	}
-	return e.lost.until.after(dibs.AbandonedRetention)
+	return e.abandoned.until.after(dibs.AbandonedRetention)
 }
 
-// sweep removes what has run out.
+// sweep removes what has expired.
 func (s *Store) sweep() {
-	s.sweeper.at.Store(int64(never))
 	if s.closed.Load() {
 		return
 	}
-	now, next := s.now(), never
+	s.sweeper.set.Store(false)
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.sweep(now, math.MaxInt)
+		sh.sweep(s.now(), math.MaxInt)
 		sh.mu.Lock()
-		next = min(next, sh.soonest)
+		again := sh.soonest != never
 		sh.mu.Unlock()
-	}
-	if next != never {
-		s.sweeper.set(s, next, now)
+		if again {
+			s.sweeper.start(s)
+		}
 	}
 }
 
-// reclaim removes something that has run out, to make room, and reports
-// whether there was anything. What it costs when there is not is one lock and
-// one comparison for each shard.
+// reclaim removes something that has expired, to make room, and reports whether there was
+// anything.
 func (s *Store) reclaim(now instant) bool {
 	first := s.reclaimed.Add(1)
 	for i := range uint32(shardCount) {
@@ -140,8 +125,8 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	return total, nil
 }
 
-// sweep removes up to limit records, places and abandoned attempts that have run out,
-// and returns how many. It looks at the entries only when one can have.
+// sweep removes up to limit expired records, places and abandoned leases, and returns how
+// many.
 func (sh *shard) sweep(now instant, limit int) (removed int) {
 	sh.mu.Lock()
 	defer sh.unlock(dibs.Token{})
@@ -150,13 +135,11 @@ func (sh *shard) sweep(now instant, limit int) (removed int) {
 	}
 	var due []*entry
 	soonest := never
-	for _, e := range sh.buckets {
-		for ; e != nil; e = e.next {
-			if first := e.firstEnd(); first <= now {
-				due = append(due, e)
-			} else {
-				soonest = min(soonest, first)
-			}
+	for _, e := range sh.entries {
+		if first := e.firstEnd(); first <= now {
+			due = append(due, e)
+		} else {
+			soonest = min(soonest, first)
 		}
 	}
 	sh.soonest = soonest
@@ -170,21 +153,21 @@ func (sh *shard) sweep(now instant, limit int) (removed int) {
 	return removed
 }
 
-// prune abandons the leases that have run out, removes up to limit of what else has, and
+// prune abandons the expired leases, removes up to limit other things that have expired, and
 // returns how many.
 func (sh *shard) prune(e *entry, now instant, limit int) int {
 	n := 0
 	if e.held > 0 && e.soonest <= now {
-		sh.runOut(e, now)
+		sh.expireLeases(e, now)
 	}
 	if e.queue != nil {
-		n = sh.expireAll(e.queue, now, limit)
+		n = e.queue.expireAll(now, limit)
 	}
 	if e.record != nil && e.record.until <= now && n < limit {
 		sh.dropRecord(e)
 		n++
 	}
-	if e.lost != nil && e.forgotten() <= now && n < limit {
+	if e.abandoned != nil && e.forgotten() <= now && n < limit {
 		sh.clean(e)
 		n++
 	}

@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,20 +29,19 @@ func fill(t *testing.T, s *Store, n int, retention func(i int) time.Duration) {
 	}
 }
 
-// empty fails the test unless the store is as large as a new one and its timer
-// is not set.
+// empty fails the test unless the store is empty and its timer is not set.
 func empty(t *testing.T, s *Store) {
 	t.Helper()
 	if k, b := s.keys.Load(), s.bytes.Load(); k != 0 || b != 0 {
 		t.Errorf("%d keys and %d bytes are left", k, b)
 	}
-	if at := s.sweeper.at.Load(); at != math.MaxInt64 {
-		t.Errorf("the sweep is set for %v", time.Duration(at))
+	if s.sweeper.set.Load() {
+		t.Error("the timer is set")
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		if sh.count != 0 || sh.soonest != never || len(sh.buckets) != minBuckets {
-			t.Fatalf("shard %d: %d entries, something ends at %v, %d buckets", i, sh.count, sh.soonest, len(sh.buckets))
+		if len(sh.entries) != 0 || sh.soonest != never {
+			t.Fatalf("shard %d: %d entries, something ends at %v", i, len(sh.entries), sh.soonest)
 		}
 	}
 }
@@ -57,7 +55,7 @@ func TestSweepLeavesNothing(t *testing.T) {
 		fill(t, s, 20_000, func(i int) time.Duration {
 			return time.Duration(i%7) * time.Duration(i) * 5 * time.Millisecond
 		})
-		time.Sleep(700*time.Second + 2*sweepRare)
+		time.Sleep(700*time.Second + 2*sweepEvery)
 		synctest.Wait()
 		empty(t, s)
 	})
@@ -69,7 +67,7 @@ func TestPruneCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.sweeper.stop() // this test is about what is removed on request
+		s.sweeper.stop() // because the test counts what Prune removes
 		fill(t, s, 1000, func(int) time.Duration { return time.Second })
 		time.Sleep(time.Second)
 		for _, step := range []struct{ limit, want int }{{1, 1}, {300, 300}, {0, 699}, {0, 0}} {
@@ -80,8 +78,8 @@ func TestPruneCounts(t *testing.T) {
 	})
 }
 
-// A list goes on where it was although the tables grow and shrink meanwhile.
-func TestListWhileTablesChange(t *testing.T) {
+// TestListWhileKeysEnd: List lists each live key once, although others end meanwhile.
+func TestListWhileKeysEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(nil)
 		if err != nil {
@@ -94,7 +92,7 @@ func TestListWhileTablesChange(t *testing.T) {
 			}
 			return time.Second
 		})
-		time.Sleep(time.Second) // nine of ten are dead, and removed below
+		time.Sleep(time.Second) // nine of ten have expired, and are removed below
 		seen := map[dibs.Key]int{}
 		for e, err := range s.List(t.Context(), dibs.Query{}) {
 			if err != nil {

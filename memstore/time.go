@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// advance lets time pass for a key, up to now: what is over is dead, and the next
-// waiter is woken. Every look at a key starts with it.
+// advance notices what has expired at a key, and wakes the next waiter. Every step on a key
+// begins with it.
 func (sh *shard) advance(e *entry, now instant) {
 	if e.held > 0 && e.soonest <= now {
-		sh.runOut(e, now)
+		sh.expireLeases(e, now)
 	}
 	if r := e.record; r != nil && r.until <= now {
 		sh.dropRecord(e)
 	}
-	if e.lost != nil && e.forgotten() <= now {
+	if e.abandoned != nil && e.forgotten() <= now {
 		sh.clean(e)
 	}
 }
 
-// finish is how every step on a key ends: an idle one is forgotten, and for
-// any other it is seen to that somebody looks at it again in time.
+// finish ends every step on a key. It removes an idle entry, and sets the timers for all
+// others.
 func (sh *shard) finish(e *entry, now instant) {
 	if q := e.queue; q != nil && q.count > 0 && !e.unknown() {
 		q.arm(sh.change(e, now), now)
@@ -29,23 +29,23 @@ func (sh *shard) finish(e *entry, now instant) {
 		if q.count == 0 {
 			sh.dropQueue(e)
 		} else {
-			q.settle()
+			q.trim()
 		}
 	}
 	if e.idle() {
 		sh.remove(e)
 		return
 	}
-	sh.schedule(e, now)
+	sh.schedule(e)
 }
 
-// change returns when something happens by itself that waiters want to know.
+// change returns when something expires that can make it a waiter's turn.
 func (sh *shard) change(e *entry, now instant) instant {
 	next := never
 	if e.held > 0 {
 		next = e.soonest
 	}
-	p, w := sh.front(e.queue, now)
+	p, w := e.queue.front(now)
 	switch {
 	case w != nil:
 		next = min(next, w.until)
@@ -55,8 +55,8 @@ func (sh *shard) change(e *entry, now instant) instant {
 	return next
 }
 
-// runOut abandons the leases that have run out, in the order in which they did.
-func (sh *shard) runOut(e *entry, now instant) {
+// expireLeases abandons the leases that have expired, in the order in which they did.
+func (sh *shard) expireLeases(e *entry, now instant) {
 	soonest := never
 	var few [4]*attempt
 	over := few[:0]
@@ -77,58 +77,43 @@ func (sh *shard) runOut(e *entry, now instant) {
 	sh.serve(e, now)
 }
 
-// abandon ends a lease, then, as if its holder had crashed. The last one that was
-// abandoned has the count of all, and the progress that was saved last.
+// abandon ends a lease, at that instant, as if its holder had crashed. The last abandoned
+// lease has the count of them and the progress that was saved last.
 func (sh *shard) abandon(e *entry, l *attempt, then instant) {
 	e.removeLease(l)
 	sh.leavePlace(e, l)
 	l.until, l.number, l.inherited = then, 1, nil
-	if last := e.lost; last != nil {
+	if last := e.abandoned; last != nil {
 		l.number = last.number + 1
 		if l.progress == nil {
 			l.progress, last.progress = last.progress, nil
 		}
 		sh.drop(last)
 	}
-	e.lost = l
-	if e.queue != nil && e.unknown() {
-		for _, p := range e.queue.places[e.queue.head:] {
-			if p == nil {
-				continue
-			}
-			for w := p.waiters; w != nil; w = w.next {
-				sh.wake(w.token)
-			}
+	e.abandoned = l
+	if e.unknown() {
+		for w := range e.queue.waiters() {
+			sh.wake(w.token)
 		}
 	}
 }
 
-// clean forgets what was abandoned: a lease ended cleanly, or it is long ago.
+// clean forgets the abandoned leases.
 func (sh *shard) clean(e *entry) {
-	if e.lost != nil {
-		sh.drop(e.lost)
-		e.lost = nil
+	if e.abandoned != nil {
+		sh.drop(e.abandoned)
+		e.abandoned = nil
 	}
 }
 
-// serve wakes the waiter in front if the key can be its. It is called whenever that
-// may have become so, and when that waiter was granted, because there may be more
-// permits.
+// serve wakes the waiter in front if it can have the key. It is called whenever something was
+// freed, and after a grant, because there may be more permits.
 func (sh *shard) serve(e *entry, now instant) {
 	if e.queue == nil || e.unknown() {
 		return
 	}
-	if _, w := sh.front(e.queue, now); w != nil && !w.woken && e.hasRoom(w.permits, w.weight) {
+	if _, w := e.queue.front(now); w != nil && !w.woken && e.hasRoom(w.permits, w.weight) {
 		w.woken = true
 		sh.wake(w.token)
 	}
-}
-
-// drop is the end of an attempt that is in no list any more.
-func (sh *shard) drop(a *attempt) {
-	if n := len(a.progress); n > 0 {
-		sh.store.take(-n)
-	}
-	*a = attempt{}
-	sh.attempts.put(a)
 }

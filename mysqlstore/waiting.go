@@ -99,7 +99,7 @@ func (w *waiting) told(turns []engine.Turn) {
 	}
 	w.mu.Unlock()
 	for _, t := range here {
-		w.listeners.Tell(t.Token, t.Answer)
+		w.listeners.Wake(t.Token, t.Answer)
 	}
 }
 

@@ -92,33 +92,36 @@ func (s *Store) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	return use(ctx, pool, func(pg *pgconn.PgConn) error { return s.send(ctx, pg, true, q) })
 }
 
-// send has the server carry out some statements, in one round trip, up to the first that
+// send has the server carry out some statements in one round trip, up to the first that
 // fails. commits says that they may be committed with that.
 func (s *Store) send(ctx context.Context, pg *pgconn.PgConn, commits bool, all ...query) error {
-	said, err := s.exchange(ctx, pg, all)
-	if err == nil {
-		return nil
+	batch, err := s.prepare(ctx, pg, all)
+	begun, said := err == nil, false
+	if begun {
+		said, err = exchange(ctx, pg, batch, all)
 	}
-	lost := pgconn.SafeToRetry(err) || ended(err)
 	switch code(err) {
 	case "40001", "40P01": // a serialization failure, a deadlock
 		return undone{err}
-	case "26000", "42P05": // forgotten, or prepared by somebody else: it is another server connection than before
+	case "26000", "42P05": // the statement is unknown, or another client prepared it: behind this connection is another server connection than before
 		s.unprepared.Store(true)
 		return undone{err}
 	}
-	// Once the server has said what columns there are, it may be done with it, and losing
-	// the connection says nothing.
-	if lost && !said || (lost || code(err) == "") && !commits {
+	// A statement that was sent may be done, whatever the error says of the connection. It is
+	// not if a server that stops has answered nothing else.
+	if err != nil && ((!begun || !commits) && (code(err) == "" || ended(err)) || ended(err) && !said) {
 		return undone{err}
 	}
 	return err
 }
 
-// exchange does so. said says that the server has begun to answer.
-func (s *Store) exchange(ctx context.Context, pg *pgconn.PgConn, all []query) (said bool, err error) {
-	var batch pgconn.Batch
-	binary := []int16{1}
+// prepare prepares the statements that this connection does not know, and returns a batch
+// of them all. No statement of the batch was sent if it fails.
+func (s *Store) prepare(ctx context.Context, pg *pgconn.PgConn, all []query) (*pgconn.Batch, error) {
+	batch, binary := &pgconn.Batch{}, []int16{1}
+	if pg.IsClosed() {
+		return nil, errors.New("the connection is closed")
+	}
 	for _, q := range all {
 		// Behind a pooler each transaction may be on another connection to the server, so
 		// nothing is prepared there.
@@ -128,17 +131,23 @@ func (s *Store) exchange(ctx context.Context, pg *pgconn.PgConn, all []query) (s
 		}
 		if known := pg.CustomData(); known[q.name] == nil {
 			if _, err := pg.Prepare(ctx, q.name, q.sql, nil); err != nil {
-				return false, err
+				return nil, err
 			}
 			known[q.name] = true
 		}
 		batch.ExecPrepared(q.name, q.params, binary, binary)
 	}
-	results := pg.ExecBatch(ctx, &batch)
+	return batch, nil
+}
+
+// exchange sends a batch and reads what the server answers. said says that the server has
+// begun to answer.
+func exchange(ctx context.Context, pg *pgconn.PgConn, batch *pgconn.Batch, all []query) (said bool, err error) {
+	results := pg.ExecBatch(ctx, batch)
 	var wrong error
 	for n := 0; results.NextResult(); n++ {
+		said = true
 		result := results.ResultReader()
-		said = said || len(result.FieldDescriptions()) > 0
 		for result.NextRow() {
 			r := reading{columns: result.Values()}
 			if n < len(all) && all[n].row != nil {

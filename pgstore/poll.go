@@ -76,7 +76,7 @@ func (w *waiting) look() (found, busy bool) {
 		w.mu.Lock()
 		delete(w.polled, t.Token) // until it has asked again
 		w.mu.Unlock()
-		w.listeners.Tell(t.Token, t.Answer)
+		w.listeners.Wake(t.Token, t.Answer)
 	}
 	return len(due) > 0, true
 }

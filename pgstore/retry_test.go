@@ -10,36 +10,48 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// TestEndedByTheServer: a call that met a server about to stop is made again. One that was
-// done when the server said so is not, though it had no rows.
-func TestEndedByTheServer(t *testing.T) {
-	var calls atomic.Int32
+// TestCallsThatMayBeDone: a call that a stopping server refused is made again. A call that
+// the server may have carried out is not, because a second settlement would find the lease
+// lost that the first one ended.
+func TestCallsThatMayBeDone(t *testing.T) {
 	shutdown := &pgproto3.ErrorResponse{Severity: "FATAL", Code: "57P01", Message: "terminating connection due to administrator command"}
-	addr := fakeServer(t, func(b *pgproto3.Backend) {
-		if calls.Add(1) > 1 {
-			b.Send(&pgproto3.ParseComplete{})
-			b.Send(&pgproto3.BindComplete{})
-			b.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("i"), DataTypeOID: 23, DataTypeSize: 4, Format: 1}}})
-			b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 0")})
-		}
-		b.Send(shutdown)
-	})
-	config, err := pgxpool.ParseConfig("postgres://app@" + addr + "/app?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), sized(own(config), 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	s := &Store{}
-	s.unprepared.Store(true)
-	err = try(t.Context(), func() error {
-		return s.ask(t.Context(), pool, query{statement: &statement{sql: "SELECT i FROM settle()"}})
-	})
-	if n := calls.Load(); n != 2 || !errors.Is(err, ErrUnreachable) {
-		t.Errorf("%d calls, %v; want 2, the first of which was not done", n, err)
+	parsed := []pgproto3.BackendMessage{&pgproto3.ParseComplete{}, &pgproto3.BindComplete{}}
+	columns := &pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("i"), DataTypeOID: 23, DataTypeSize: 4, Format: 1}}}
+	for name, c := range map[string]struct {
+		answers [][]pgproto3.BackendMessage // of each call; the last one is that of all others
+		calls   int32
+	}{
+		"refused, then rows":  {[][]pgproto3.BackendMessage{{shutdown}, append(parsed, columns, &pgproto3.CommandComplete{CommandTag: []byte("SELECT 0")}, shutdown)}, 2},
+		"committed, no rows":  {[][]pgproto3.BackendMessage{append(parsed, &pgproto3.NoData{}, &pgproto3.CommandComplete{CommandTag: []byte("COMMIT")}, shutdown)}, 1},
+		"cut without a word":  {[][]pgproto3.BackendMessage{nil}, 1},
+		"cut before the rows": {[][]pgproto3.BackendMessage{parsed}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int32
+			addr := fakeServer(t, func(b *pgproto3.Backend) {
+				n := int(calls.Add(1))
+				for _, m := range c.answers[min(n, len(c.answers))-1] {
+					b.Send(m)
+				}
+			})
+			config, err := pgxpool.ParseConfig("postgres://app@" + addr + "/app?sslmode=disable")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool, err := pgxpool.NewWithConfig(t.Context(), sized(own(config), 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			s := &Store{}
+			s.unprepared.Store(true)
+			err = try(t.Context(), func() error {
+				return s.ask(t.Context(), pool, query{statement: &statement{sql: "SELECT i FROM settle()"}})
+			})
+			if n := calls.Load(); n != c.calls || !errors.Is(err, ErrUnreachable) {
+				t.Errorf("%d calls, %v; want %d", n, err, c.calls)
+			}
+		})
 	}
 }
 

@@ -138,7 +138,7 @@ func (w *waiting) opened() {
 // wake has tokens ask again.
 func (w *waiting) wake(tokens ...dibs.Token) {
 	for _, t := range tokens {
-		w.listeners.Tell(t, dibs.Answer{})
+		w.listeners.Wake(t, dibs.Answer{})
 	}
 }
 
@@ -161,7 +161,7 @@ func (w *waiting) hear(message string) {
 			}
 			a = dibs.Answer{State: dibs.Granted, Fence: f, Attempt: n}
 		}
-		w.listeners.Tell(t, a)
+		w.listeners.Wake(t, a)
 	}
 }
 

@@ -8,8 +8,6 @@ require (
 	github.com/dibs-go/dibs/internal/stores v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
-	github.com/dibs-go/dibs/redisstore v0.0.0
-	github.com/dibs-go/dibs/sqlitestore v0.0.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/rueidis v1.0.79
@@ -19,6 +17,8 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/dibs-go/dibs/redisstore v0.0.0 // indirect
+	github.com/dibs-go/dibs/sqlitestore v0.0.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect

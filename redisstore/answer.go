@@ -10,16 +10,16 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// reading goes through what a script answered to one element; see lua/state.lua. The
-// first error stays.
-type reading struct {
+// reply reads a script's answer to one element; see lua/state.lua. It keeps the first
+// error.
+type reply struct {
 	what   byte
 	rest   []byte
 	err    error
-	number [8]byte // rest of an answer that is a number
+	number [8]byte // the rest of an answer that is a number
 }
 
-func (r *reading) read(m *rueidis.RedisMessage) {
+func (r *reply) read(m *rueidis.RedisMessage) {
 	if m.IsInt64() {
 		n, _ := m.AsInt64()
 		binary.BigEndian.PutUint64(r.number[:], uint64(n))
@@ -28,13 +28,13 @@ func (r *reading) read(m *rueidis.RedisMessage) {
 	}
 	b, err := m.AsBytes()
 	if err != nil || len(b) == 0 {
-		*r = reading{err: errors.Join(errors.New("redisstore: the script's answer is none"), err)}
+		*r = reply{err: errors.Join(errors.New("redisstore: the script's answer cannot be read"), err)}
 		return
 	}
 	r.what, r.rest, r.err = b[0], b[1:], nil
 }
 
-func (r *reading) take(n int) []byte {
+func (r *reply) take(n int) []byte {
 	if r.err != nil || n < 0 || n > len(r.rest) {
 		if r.err == nil {
 			r.err = errors.New("redisstore: the script's answer is too short")
@@ -46,7 +46,7 @@ func (r *reading) take(n int) []byte {
 	return b
 }
 
-func (r *reading) int() int64 {
+func (r *reply) int() int64 {
 	b := r.take(8)
 	if b == nil {
 		return 0
@@ -54,11 +54,11 @@ func (r *reading) int() int64 {
 	return int64(binary.BigEndian.Uint64(b))
 }
 
-func (r *reading) bytes() []byte { return r.take(int(r.int())) }
+func (r *reply) bytes() []byte { return r.take(int(r.int())) }
 
-func (r *reading) duration() time.Duration { return time.Duration(r.int()) * time.Microsecond }
+func (r *reply) duration() time.Duration { return time.Duration(r.int()) * time.Microsecond }
 
-func (r *reading) token() (t dibs.Token) {
+func (r *reply) token() (t dibs.Token) {
 	copy(t[:], r.bytes())
 	return t
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// One claim and settlement of a key of one's own, by so many at once.
+// Claim and settlement of an own key each, by several goroutines at once.
 func BenchmarkAcquireRelease(b *testing.B) {
 	for _, goroutines := range []int{1, 64, 512} {
 		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {

@@ -30,22 +30,22 @@ const (
 )
 
 const (
-	// clockTolerance is how far clocks may be apart, or step, without a word.
+	// clockTolerance is the difference or step of clocks that Check ignores.
 	clockTolerance = 500 * time.Millisecond
-	// looksAtMost is how many times Check goes on with SCAN on each server.
-	looksAtMost = 20
-	// nearlyFull is the part of the memory above which there is advice.
+	// maxScans bounds the SCAN calls of Check on each server.
+	maxScans = 20
+	// nearlyFull is the share of maxmemory from which Check warns.
 	nearlyFull = 0.9
 )
 
 var _ dibs.Checker = (*Store)(nil)
 
-// Check implements dibs.Checker. It asks all servers that the client knows (with
-// Sentinel, the master) by INFO, CONFIG GET, TIME and a short SCAN, and says what
-// it may not ask. It takes a few round trips.
+// Check implements dibs.Checker. It asks every server that the client knows (with
+// Sentinel, the master) with INFO, CONFIG GET, TIME and a short SCAN, and reports what it
+// may not ask. It takes a few round trips.
 //
-// The names of what it finds: version, eviction, memory, persistence,
-// replication, partition, clock, wake-ups, prefix.
+// The names of its findings: version, eviction, memory, persistence, replication,
+// partition, clock, wake-ups, prefix.
 func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -75,10 +75,10 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	return c.findings(), ctx.Err()
 }
 
-// checkup gathers findings. What several servers have in common is one.
+// checkup collects findings. A finding of several servers is one finding.
 type checkup struct {
 	servers int
-	at      string // the server that is looked at, "" for all
+	at      string // the server that is checked now, "" for all
 	where   map[dibs.Finding][]string
 }
 
@@ -87,7 +87,7 @@ func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
 	c.where[f] = append(c.where[f], c.at)
 }
 
-// findings returns what was found, the worst first.
+// findings returns the findings, the worst first.
 func (c *checkup) findings() []dibs.Finding {
 	all := make([]dibs.Finding, 0, len(c.where))
 	for _, f := range slices.SortedFunc(maps.Keys(c.where), func(a, b dibs.Finding) int {
@@ -112,67 +112,67 @@ func (s *Store) checkVersion(c *checkup, v *server) {
 	}
 	if got, ok := parseVersion(v.hello["version"]); ok && got.less(least) {
 		c.find(findVersion, dibs.SeverityDangerous,
-			fmt.Sprintf("The server's version is %s, and nobody has tried the scripts on it.", v.hello["version"]),
+			fmt.Sprintf("The server's version is %s; the scripts are not tested with it.", v.hello["version"]),
 			fmt.Sprintf("Run Redis %v or newer, or Valkey.", least))
 	}
 	if v.hello["mode"] == "cluster" && !s.names.cluster {
 		c.find(findVersion, dibs.SeverityDangerous,
-			"The server is a node of a Cluster and the client does not know: calls fail for most keys.",
-			"Use a client for Clusters, redis+cluster:// as a URL.")
+			"The server is a node of a Cluster, but the client is not a Cluster client: calls fail for most keys.",
+			"Use a Cluster client: redis+cluster:// in the URL.")
 	}
 }
 
 func (c *checkup) checkEviction(v *server) {
 	limit, limitKnown := v.number("maxmemory", "maxmemory")
-	policy, known := v.says("maxmemory-policy", "maxmemory_policy")
+	policy, known := v.setting("maxmemory-policy", "maxmemory_policy")
 	switch {
 	case !known:
-		c.find(findEviction, dibs.SeverityUnchecked, "Whether the server evicts keys is not known.",
-			"Look at maxmemory-policy, which has to be noeviction, or permit INFO.")
+		c.find(findEviction, dibs.SeverityUnchecked, "It is unknown whether the server evicts keys.",
+			"Check that maxmemory-policy is noeviction, or allow INFO.")
 	case policy == "noeviction":
 	case limitKnown && limit == 0:
 		c.find(findEviction, dibs.SeverityAdvice,
-			fmt.Sprintf("maxmemory-policy is %s; there is no maxmemory, so nothing is evicted yet.", policy),
-			"Set maxmemory-policy to noeviction before somebody sets a maxmemory.")
+			fmt.Sprintf("maxmemory-policy is %s. Nothing is evicted yet, because maxmemory is not set.", policy),
+			"Set maxmemory-policy to noeviction before you set maxmemory.")
 	default:
 		c.find(findEviction, dibs.SeverityDangerous,
-			fmt.Sprintf("maxmemory-policy is %s: when its memory is full, the server forgets leases and records, and what they guard runs twice.", policy),
-			"Set maxmemory-policy to noeviction, and keep what may be evicted on another server.")
+			fmt.Sprintf("maxmemory-policy is %s: when the memory is full, the server drops leases and records, and the work they guard runs twice.", policy),
+			"Set maxmemory-policy to noeviction, and use another server for caches.")
 	}
 	if used, ok := v.number("", "used_memory"); ok && limit > 0 && policy == "noeviction" && float64(used) > nearlyFull*float64(limit) {
 		c.find(findMemory, dibs.SeverityAdvice,
-			fmt.Sprintf("%d %% of maxmemory are in use; when it is full, claims are refused.", 100*used/limit),
-			"Give the server more memory, or keep records for a shorter time.")
+			fmt.Sprintf("%d %% of maxmemory are in use. When it is full, claims are refused.", 100*used/limit),
+			"Give the server more memory, or shorten the retention of records.")
 	}
 }
 
 func (c *checkup) checkPersistence(v *server) {
-	log, logKnown := v.says("appendonly", "")
+	log, logKnown := v.setting("appendonly", "")
 	if !logKnown {
 		var enabled string
 		enabled, logKnown = v.info["aof_enabled"]
 		log = map[string]string{"1": "yes", "0": "no"}[enabled]
 	}
-	save, saveKnown := v.says("save", "")
-	sync, _ := v.says("appendfsync", "")
-	const cure = "Set appendonly to yes, and appendfsync to always where not even a second may be lost."
+	save, saveKnown := v.setting("save", "")
+	sync, _ := v.setting("appendfsync", "")
+	const cure = "Set appendonly to yes, and appendfsync to always if the last second must not be lost."
 	switch {
 	case !logKnown:
-		c.find(findPersistence, dibs.SeverityUnchecked, "Whether the server keeps its data over a restart is not known.",
-			"Look at appendonly, which should be yes, or permit INFO.")
+		c.find(findPersistence, dibs.SeverityUnchecked, "It is unknown whether the server keeps its data over a restart.",
+			"Check that appendonly is yes, or allow INFO.")
 	case log == "yes" && sync == "no":
-		c.find(findPersistence, dibs.SeverityAdvice, "appendfsync is no: when the machine fails, the leases and records of the last half a minute or so are forgotten.", cure)
+		c.find(findPersistence, dibs.SeverityAdvice, "appendfsync is no: when the machine fails, the leases and records of about the last 30 seconds are lost.", cure)
 	case log == "yes":
 	case !saveKnown:
-		c.find(findPersistence, dibs.SeverityAdvice, "appendonly is no: after a crash leases and records are forgotten, at best only the latest.", cure)
+		c.find(findPersistence, dibs.SeverityAdvice, "appendonly is no: a crash loses leases and records, at best only the latest.", cure)
 	case save == "":
-		c.find(findPersistence, dibs.SeverityDangerous, "The server keeps nothing on disk: when it is restarted it forgets every lease and record, and what they guard runs twice.", cure)
+		c.find(findPersistence, dibs.SeverityDangerous, "The server keeps nothing on disk: a restart loses every lease and record, and the work they guard runs twice.", cure)
 	default:
-		c.find(findPersistence, dibs.SeverityAdvice, "The server writes to disk now and then only: after a crash it forgets the leases and records since the last time.", cure)
+		c.find(findPersistence, dibs.SeverityAdvice, "The server saves its data from time to time only: a crash loses the leases and records since the last save.", cure)
 	}
 	for field, what := range map[string]string{"rdb_last_bgsave_status": "save its data", "aof_last_write_status": "write its log"} {
 		if v.info[field] == "err" {
-			c.find(findPersistence, dibs.SeverityDangerous, "The server could not "+what+" the last time.", "Look into its log; its disk may be full.")
+			c.find(findPersistence, dibs.SeverityDangerous, "The server's last attempt to "+what+" failed.", "Read the server's log; its disk may be full.")
 		}
 	}
 }
@@ -184,41 +184,41 @@ func (s *Store) checkReplication(c *checkup, v *server) {
 	switch {
 	case known && want > has:
 		c.find(findReplication, dibs.SeverityDangerous,
-			fmt.Sprintf("%d replicas have to acknowledge each grant, and there are %d: all claims are refused.", want, has),
-			"Start more replicas, or ask for fewer (Options.Replicas, ?replicas=).")
+			fmt.Sprintf("%d replicas must acknowledge each grant, but there are %d: all claims are refused.", want, has),
+			"Start more replicas, or require fewer (Options.Replicas, ?replicas=).")
 	case want > 0:
 	case has > 0 || required > 0 || s.client.Mode() == rueidis.ClientModeSentinel:
 		c.find(findReplication, dibs.SeverityAdvice,
-			"There are replicas, and nobody waits for them: when the master fails, a grant or a record of its last moment may be lost, and its key granted again.",
-			"Have what you guard check the fence, or wait for replicas (Options.Replicas, ?replicas=1).")
+			"There are replicas, but grants do not wait for them: when the master fails, its last grants and records may be lost, and their keys granted again.",
+			"Check the fence in the system that you protect, or wait for replicas (Options.Replicas, ?replicas=1).")
 	case !known:
-		c.find(findReplication, dibs.SeverityUnchecked, "Whether the server has replicas is not known.",
-			"If it has, have what you guard check the fence; or permit INFO.")
+		c.find(findReplication, dibs.SeverityUnchecked, "It is unknown whether the server has replicas.",
+			"If it has, check the fence in the system that you protect; or allow INFO.")
 	}
 }
 
 func (c *checkup) checkPartition(v *server) {
 	if value, ok := v.config["cluster-allow-reads-when-down"]; ok && value == "yes" && v.hello["mode"] == "cluster" {
 		c.find(findPartition, dibs.SeverityAdvice,
-			"cluster-allow-reads-when-down is yes: a node that is cut off goes on answering from what it knew, so that a key looks free, or done, which is not.",
+			"cluster-allow-reads-when-down is yes: a node that is cut off answers with old data, so a key may look free or done when it is not.",
 			"Set cluster-allow-reads-when-down to no.")
 	}
 }
 
-// clocks remembers what the servers' clocks showed.
+// clocks keeps the last reading of each server's clock.
 type clocks struct {
 	mu   sync.Mutex
-	last map[string]sighting
+	last map[string]clockReading
 }
 
-// checkSteps compares a server's clock with the last look at it: both it and the
-// time here have to have gone on alike.
+// checkSteps compares the time that has passed on the server with the time that has
+// passed here since the last reading.
 func (k *clocks) checkSteps(c *checkup, v *server) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	last, ok := k.last[v.addr]
 	if k.last == nil {
-		k.last = map[string]sighting{}
+		k.last = map[string]clockReading{}
 	}
 	k.last[v.addr] = v.clock
 	if !ok {
@@ -226,15 +226,15 @@ func (k *clocks) checkSteps(c *checkup, v *server) {
 	}
 	here := v.clock.at.Sub(last.at)
 	step := v.clock.shows.Sub(last.shows) - here
-	// Clocks that nobody sets run apart by less than a thousandth.
-	if step.Abs() > clockTolerance+last.vague+v.clock.vague+here/1000 {
-		word := "ahead: leases and records ended that much too early"
+	// Clocks that are not set drift by less than 1/1000.
+	if step.Abs() > clockTolerance+last.uncertainty+v.clock.uncertainty+here/1000 {
+		word := "forward: leases and records ended too early by that time"
 		if step < 0 {
-			word = "back: leases and records end that much too late"
+			word = "back: leases and records end too late by that time"
 		}
 		c.find(findClock, dibs.SeverityDangerous,
-			fmt.Sprintf("In the last %v the server's clock was set %v %s; or this host was suspended.", here.Round(time.Second), step.Abs().Round(100*time.Millisecond), word),
-			"Have the clock slewed, not stepped (chronyd, or ntpd -x).")
+			fmt.Sprintf("In the last %v the server's clock was set %v %s. Or this host was suspended.", here.Round(time.Second), step.Abs().Round(100*time.Millisecond), word),
+			"Slew the clock instead of setting it (chronyd, or ntpd -x).")
 	}
 }
 
@@ -245,27 +245,27 @@ func checkApart(c *checkup, servers []*server) {
 	for i, v := range servers {
 		for _, w := range servers[:i] {
 			d := v.clock.shows.Sub(w.clock.shows) - v.clock.at.Sub(w.clock.at)
-			if d = d.Abs() - v.clock.vague - w.clock.vague; d > apart {
+			if d = d.Abs() - v.clock.uncertainty - w.clock.uncertainty; d > apart {
 				apart, a, b = d, w, v
 			}
 		}
 	}
 	if apart > clockTolerance {
 		c.find(findClock, dibs.SeverityDangerous,
-			fmt.Sprintf("The clocks of %s and %s are %v apart: when one takes the other's place, leases end that much too early or too late.", a.addr, b.addr, apart.Round(time.Millisecond)),
-			"Keep all servers' clocks by NTP.")
+			fmt.Sprintf("The clocks of %s and %s differ by %v: when one server replaces the other, leases end too early or too late by that time.", a.addr, b.addr, apart.Round(time.Millisecond)),
+			"Synchronize all servers' clocks with NTP.")
 	}
 }
 
-// checkNames looks at some of the names that begin as ours: whether they are,
-// and whether the fences among them are ahead of the clock.
+// checkNames looks at a sample of the names under the prefix: for names of other
+// programs, and for fences ahead of the clock.
 func (s *Store) checkNames(ctx context.Context, c *checkup, servers []*server) error {
 	foreign := 0
 	for _, v := range servers {
 		if !v.master() {
 			continue
 		}
-		for cursor, n := uint64(0), 0; n < looksAtMost; n++ {
+		for cursor, n := uint64(0), 0; n < maxScans; n++ {
 			scan, err := v.client.Do(ctx, v.client.B().Scan().Cursor(cursor).Match(s.options.Prefix+":*").Count(512).Build()).AsScanEntry()
 			if err != nil {
 				return explain(err)
@@ -289,14 +289,14 @@ func (s *Store) checkNames(ctx context.Context, c *checkup, servers []*server) e
 	}
 	if foreign > 0 {
 		c.find(findPrefix, dibs.SeverityAdvice,
-			fmt.Sprintf("%d names begin with %s: and are not ours: another program has the same prefix, and may overwrite what is.", foreign, s.options.Prefix),
+			fmt.Sprintf("%d names that begin with %s: are not from dibs: another program uses the same prefix, and may overwrite leases.", foreign, s.options.Prefix),
 			"Choose another Options.Prefix (?prefix=).")
 	}
 	return nil
 }
 
-// checkFence compares a fence with the clock, ahead of which it is only when that
-// was set back: nobody grants a million times a second.
+// checkFence compares a fence with the clock. A fence is ahead only if the clock was set
+// back, because no client is granted a million leases a second.
 func (c *checkup) checkFence(ctx context.Context, v *server, name string) error {
 	fence, err := v.client.Do(ctx, v.client.B().Get().Key(name).Build()).AsInt64()
 	switch {
@@ -308,36 +308,36 @@ func (c *checkup) checkFence(ctx context.Context, v *server, name string) error 
 	now := v.clock.shows.Add(time.Since(v.clock.at))
 	if ahead := time.UnixMicro(fence).Sub(now); ahead > clockTolerance {
 		c.find(findClock, dibs.SeverityDangerous,
-			fmt.Sprintf("The highest fence is %v ahead of the server's clock, which was set back: leases from before end that much too late, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
-			"Put the clock right, and have it slewed, not stepped (chronyd, or ntpd -x).")
+			fmt.Sprintf("The highest fence is %v ahead of the server's clock, so the clock was set back: earlier leases end too late by that time, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
+			"Correct the clock, and slew it instead of setting it (chronyd, or ntpd -x).")
 	}
 	return nil
 }
 
-// checkWakeUps finds out whether this process can be told that its turn has come.
+// checkWakeUps checks that this process may subscribe.
 func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var heard atomic.Bool
+	var subscribed atomic.Bool
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) {
-		heard.Store(true)
+		subscribed.Store(true)
 		cancel()
 	})
 	channel := s.names.channel("{000}:", "check")
 	var err error
 	if s.names.cluster {
 		err = s.client.Receive(ctx, s.client.B().Ssubscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
-		_ = s.client.Do(whole, s.client.B().Sunsubscribe().Channel(channel).Build()).Error() // others use the connection too
+		_ = s.client.Do(whole, s.client.B().Sunsubscribe().Channel(channel).Build()).Error() // other subscribers share the connection
 	} else {
 		_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
 			err = own.Receive(ctx, own.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
 			return nil
 		})
 	}
-	if !heard.Load() {
+	if !subscribed.Load() {
 		c.find(findWakeUps, dibs.SeverityAdvice,
-			fmt.Sprintf("The server does not let us subscribe: waiters find out that their turn has come only by asking, up to a second later (%v).", err),
-			"Give the user the right to subscribe to channels "+s.options.Prefix+":*, see the README of redisstore.")
+			fmt.Sprintf("The server does not allow subscriptions: waiters poll, and are served up to a second later (%v).", err),
+			"Allow the user to subscribe to channels "+s.options.Prefix+":*, see the README of redisstore.")
 	}
 }

@@ -28,7 +28,7 @@ func TestCheck(t *testing.T) {
 		{"snapshots", func(t *testing.T) string {
 			return servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.RDB}).URL()
 		}, []found{
-			{"persistence", advice, "now and then only"},
+			{"persistence", advice, "from time to time only"},
 		}},
 		{"log without sync", func(t *testing.T) string {
 			o := sound
@@ -54,7 +54,7 @@ func TestCheck(t *testing.T) {
 		}, []found{{"memory", advice, "% of maxmemory"}}},
 		{"replicas that are none", func(t *testing.T) string {
 			return servertest.Redis(t, &sound).URL() + "?replicas=2"
-		}, []found{{"replication", dangerous, "2 replicas have to acknowledge each grant, and there are 0"}}},
+		}, []found{{"replication", dangerous, "2 replicas must acknowledge each grant, but there are 0"}}},
 		{"clock set back", func(t *testing.T) string {
 			s := servertest.Redis(t, &sound)
 			s.Must("SET", "dibs:fence", time.Now().Add(time.Hour+30*time.Second).UnixMicro())
@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 			s.Must("SET", "dibs:{000}:x y:t", "x")
 			s.Must("SET", "dibsy", "x") // not the prefix
 			return s.URL()
-		}, []found{{"prefix", advice, "2 names begin with dibs:"}}},
+		}, []found{{"prefix", advice, "2 names that begin with dibs:"}}},
 		{"no right to subscribe", func(t *testing.T) string {
 			o := sound
 			o.Users = []string{"app on >secret ~dibs:* &dibs:* +@all -subscribe"}
@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 			o.Users = []string{"app on >secret ~dibs:* &dibs:* +@all -info -config"}
 			return strings.Replace(servertest.Redis(t, &o).URL(), "://", "://app:secret@", 1)
 		}, []found{
-			{"eviction", unchecked, "not known"}, {"persistence", unchecked, "not known"}, {"replication", unchecked, "not known"},
+			{"eviction", unchecked, "is unknown"}, {"persistence", unchecked, "is unknown"}, {"replication", unchecked, "is unknown"},
 		}},
 		// As managed servers are.
 		{"no configuration", func(t *testing.T) string {
@@ -138,8 +138,8 @@ func TestCheckClocks(t *testing.T) {
 	now := time.Now()
 	look := func(since, step time.Duration) string {
 		c, k := &checkup{where: map[dibs.Finding][]string{}}, &clocks{}
-		k.checkSteps(c, &server{addr: "a", clock: sighting{at: now, shows: now}})
-		k.checkSteps(c, &server{addr: "a", clock: sighting{at: now.Add(since), shows: now.Add(since + step)}})
+		k.checkSteps(c, &server{addr: "a", clock: clockReading{at: now, shows: now}})
+		k.checkSteps(c, &server{addr: "a", clock: clockReading{at: now.Add(since), shows: now.Add(since + step)}})
 		return list(c.findings())
 	}
 	tests := []struct {
@@ -149,7 +149,7 @@ func TestCheckClocks(t *testing.T) {
 		{time.Minute, 0, ""},
 		{time.Minute, 100 * time.Millisecond, ""},
 		{24 * time.Hour, 20 * time.Second, ""}, // as oscillators do
-		{time.Minute, time.Hour, "clock, dangerous: In the last 1m0s the server's clock was set 1h0m0s ahead"},
+		{time.Minute, time.Hour, "clock, dangerous: In the last 1m0s the server's clock was set 1h0m0s forward"},
 		{time.Minute, -2 * time.Second, "2s back"},
 		{24 * time.Hour, -time.Hour, "1h0m0s back"},
 	}
@@ -159,16 +159,16 @@ func TestCheckClocks(t *testing.T) {
 			t.Errorf("after %v, set by %v: found\n%s, want %q", test.since, test.step, got, test.want)
 		}
 	}
-	a := &server{addr: "a", clock: sighting{at: now, shows: now}}
-	b := &server{addr: "b", clock: sighting{at: now.Add(time.Second), shows: now.Add(time.Second + 100*time.Millisecond)}}
-	d := &server{addr: "d", clock: sighting{at: now, shows: now.Add(-3 * time.Second), vague: time.Millisecond}}
+	a := &server{addr: "a", clock: clockReading{at: now, shows: now}}
+	b := &server{addr: "b", clock: clockReading{at: now.Add(time.Second), shows: now.Add(time.Second + 100*time.Millisecond)}}
+	d := &server{addr: "d", clock: clockReading{at: now, shows: now.Add(-3 * time.Second), uncertainty: time.Millisecond}}
 	for _, test := range []struct {
 		servers []*server
 		want    string
 	}{
 		{[]*server{a}, ""},
 		{[]*server{a, b}, ""},
-		{[]*server{a, d, b}, "The clocks of d and b are 3.099s apart"},
+		{[]*server{a, d, b}, "The clocks of d and b differ by 3.099s"},
 	} {
 		c := &checkup{where: map[dibs.Finding][]string{}}
 		checkApart(c, test.servers)
@@ -198,7 +198,7 @@ func TestCheckRemembersClocks(t *testing.T) {
 	}
 }
 
-// TestCheckVersion: a server that is too old is told from one that is not.
+// TestCheckVersion: a server that is too old is found.
 func TestCheckVersion(t *testing.T) {
 	for version, want := range map[string]bool{"6.0.16": true, "6.2.0": false, "7.4.1": false, "10.0.0": false, "8.1.0-rc1": false, "": false} {
 		c := &checkup{where: map[dibs.Finding][]string{}}

@@ -20,8 +20,8 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	if err := s.run(ctx, all); err != nil {
 		return err
 	}
-	s.refuseBehind(ctx, all, claims, answers)
-	s.hearOf(all, claims, answers)
+	s.refuseUnreplicated(ctx, all, claims, answers)
+	s.subscribe(all, claims, answers)
 	return nil
 }
 
@@ -34,23 +34,23 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 			answers[i] = dibs.Answer{Err: claims[i].Validate()}
 			return claims[i].Key, answers[i].Err == nil
 		},
-		answer: func(i int, r *reading) { readAnswer(&answers[i], r) },
-		fail:   func(i int, err error) { answers[i].Err = err },
-		lasts:  func(_ int, what byte) bool { return what == granted },
+		answer:     func(i int, r *reply) { readAnswer(&answers[i], r) },
+		fail:       func(i int, err error) { answers[i].Err = err },
+		replicated: func(_ int, what byte) bool { return what == granted },
 	})
-	turn := s.options.turn
+	pushedTTL := s.options.pushedTTL
 	if s.options.Replicas > 0 {
-		turn = 0 // the grant has to wait for them
+		pushedTTL = 0 // a grant must wait for the replicas
 	}
 	var owner dibs.Owner
-	var text string // of the owner, whom claims mostly have in common
+	var text string // the owner's, which consecutive claims usually share
 	for _, b := range all {
 		b.args[1] = s.subscriber.channel(b.group)
 		for _, i := range b.indexes {
 			if text == "" || claims[i].Owner != owner {
 				owner, text = claims[i].Owner, claims[i].Owner.String()
 			}
-			b.args = appendClaim(b.args, &claims[i], text, turn)
+			b.args = appendClaim(b.args, &claims[i], text, pushedTTL)
 			if s.names.cluster && claims[i].MaxAge > 0 {
 				b.keys = append(b.keys, s.names.record(claims[i].Key))
 			}
@@ -59,9 +59,9 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 	return all
 }
 
-// hearOf sees to it that those who wait, and whom the server could not tell, are
-// listened for from now on.
-func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
+// subscribe makes sure that this process listens for the waiters that have just joined a
+// queue.
+func (s *Store) subscribe(all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	for _, b := range all {
 		var waiting []dibs.Token
 		for _, i := range b.indexes {
@@ -71,16 +71,16 @@ func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer)
 		}
 		switch channel := b.args[1]; {
 		case len(waiting) == 0 || channel == "":
-		case channel == soon:
+		case channel == pending:
 			s.subscriber.listen(b.group, waiting)
 		default:
-			s.subscriber.waited(b.group)
+			s.subscriber.noteWait(b.group)
 		}
 	}
 }
 
-// The flags of a claim; how long it is with its owner's length, without its own, and how
-// long what comes after the owner is at most. See lua/state.lua.
+// The flags of a claim; its length up to the owner, without the length field; and the
+// most bytes after the owner. See lua/state.lua.
 const (
 	simple     = 1
 	answerable = 2
@@ -88,9 +88,9 @@ const (
 	tailLen    = 80
 )
 
-// appendClaim appends the argument of a claim, whose lease lasts for turn if it is granted
-// in its absence.
-func appendClaim(args []string, c *dibs.Claim, owner string, turn time.Duration) []string {
+// appendClaim appends the argument of a claim. pushedTTL is the TTL of a pushed grant; 0:
+// the claim must not be granted that way.
+func appendClaim(args []string, c *dibs.Claim, owner string, pushedTTL time.Duration) []string {
 	var flags, atMostOnce byte
 	if c.Mode <= dibs.Queue && c.From.IsZero() {
 		flags = simple
@@ -98,8 +98,8 @@ func appendClaim(args []string, c *dibs.Claim, owner string, turn time.Duration)
 			flags |= answerable
 		}
 	}
-	if turn = min(turn, c.TTL); c.AtMostOnce {
-		atMostOnce, turn = 1, 0
+	if pushedTTL = min(pushedTTL, c.TTL); c.AtMostOnce {
+		atMostOnce, pushedTTL = 1, 0
 	}
 	order := binary.BigEndian
 	b := append(make([]byte, 4, 4+claimLen+dibs.MaxOwner+tailLen), flags, atMostOnce)
@@ -107,7 +107,7 @@ func appendClaim(args []string, c *dibs.Claim, owner string, turn time.Duration)
 	b = order.AppendUint32(append(b, byte(c.Mode)), uint32(c.Permits))
 	b = order.AppendUint32(b, uint32(c.Weight))
 	b = append(append(b, byte(len(owner))), owner...)
-	tail := order.AppendUint64(make([]byte, 0, tailLen), micros(turn))
+	tail := order.AppendUint64(make([]byte, 0, tailLen), micros(pushedTTL))
 	tail = append(order.AppendUint64(tail, micros(c.Stay)), c.Fingerprint[:]...)
 	tail = order.AppendUint64(tail, micros(c.MaxAge))
 	tail = append(order.AppendUint64(tail, micros(c.Hold)), c.From[:]...)
@@ -116,7 +116,7 @@ func appendClaim(args []string, c *dibs.Claim, owner string, turn time.Duration)
 	return append(args, string(b))
 }
 
-// The states as lua/claim.lua answers them.
+// The states in answers of lua/claim.lua.
 const (
 	failed = iota
 	granted
@@ -127,8 +127,7 @@ const (
 	unknown
 )
 
-// readAnswer reads one claim's answer.
-func readAnswer(a *dibs.Answer, r *reading) {
+func readAnswer(a *dibs.Answer, r *reply) {
 	switch r.what {
 	case granted:
 		a.State = dibs.Granted
@@ -152,6 +151,6 @@ func readAnswer(a *dibs.Answer, r *reading) {
 	case unknown:
 		a.State, a.ID = dibs.Unknown, r.token().ID()
 	default:
-		r.err = fmt.Errorf("redisstore: the script answered with state %d", r.what)
+		r.err = fmt.Errorf("redisstore: the script's answer has the unknown state %d", r.what)
 	}
 }

@@ -1,8 +1,11 @@
 package redisstore
 
 import (
+	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -39,5 +42,28 @@ func TestZerosAtTheEnd(t *testing.T) {
 				t.Errorf("%x with a record: %+v, %v; want state %v", print, a, err, want)
 			}
 		}
+	}
+}
+
+// A claim that names a reserved place, but is granted at its own waiter's place, leaves the
+// reserved place's Hold alone.
+func TestHoldIsSetAtTheGrantedNumber(t *testing.T) {
+	t.Parallel()
+	s := open(t, ownURL(), nil)
+	holder, waiter := lock("k"), lock("k", queued)
+	job := lock("k", reserved, func(c *dibs.Claim) { c.Hold = time.Hour })
+	mustGrant(t, s, holder)
+	mustWait(t, s, waiter)
+	mustWait(t, s, job)
+	mustSettle(t, s, holder, dibs.Release)
+	waiter.From, waiter.Hold = job.Token, time.Minute
+	mustGrant(t, s, waiter)
+	w := strings.TrimSuffix(s.names.state(job.Key), "s") + "w"
+	place, err := s.client.Do(t.Context(), s.client.B().Hget().Key(w).Field(string(job.Token[:])).Build()).AsBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hold := time.Duration(binary.BigEndian.Uint64(place[16:])) * time.Microsecond; hold != time.Hour {
+		t.Errorf("the reserved place's Hold is %v", hold)
 	}
 }

@@ -35,7 +35,7 @@ func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptio
 		if restarts(t) {
 			server = servertest.Redis(t, &own)
 		}
-		o := &Options{Prefix: ownPrefix(), turn: turn}
+		o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
 		wiped := func() { wipe(t, server, o.Prefix) }
 		t.Cleanup(wiped) // what is left slows others' lists
 		return &storetest.Backend{

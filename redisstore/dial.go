@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// dialLimit bounds the making of a connection, up to the first word of the server. Where
-	// others can replace that, stallLimit does: who connects does not hear of its successor.
+	// dialLimit bounds the time to connect, up to the server's first answer. If another
+	// server can replace this one, stallLimit bounds it, because a client that connects
+	// does not learn of the successor.
 	dialLimit = 3 * time.Second
-	// leaveLimit is how long servers have to let go of a store that is closed.
+	// leaveLimit is the time from Close until open connections are cut.
 	leaveLimit = time.Second
 )
 
-// dialer makes the connections of a client that Open made. It knocks before it
-// hands one over: who is not Redis, or says nothing, is told apart from a server
-// that is down.
+// dialer makes the connections of a client that Open made. It pings each connection
+// first, so that a server that is not Redis, or hangs, gets another error than one that
+// is down.
 type dialer struct {
 	network string
-	limit   time.Duration   // of a connection's making
-	life    context.Context // ends with the store, and so do attempts under way
+	limit   time.Duration   // on the time to connect
+	closing context.Context // ends when the store closes
 	end     context.CancelFunc
 
 	mu    sync.Mutex
 	conns map[*openConn]struct{}
 }
 
-// openConn is a connection that is open.
 type openConn struct {
 	net.Conn
 	d *dialer
@@ -52,22 +52,22 @@ func (c *openConn) Close() error {
 	return c.Conn.Close()
 }
 
-// newDialer returns a dialer of servers that may owe an answer for stall.
+// newDialer returns a dialer of servers that may take at most stall for an answer.
 func newDialer(network string, stall time.Duration) *dialer {
 	d := &dialer{network: network, limit: min(dialLimit, stall), conns: make(map[*openConn]struct{})}
-	d.life, d.end = context.WithCancel(context.Background())
+	d.closing, d.end = context.WithCancel(context.Background())
 	return d
 }
 
-// leave ends what is being dialled, and a moment later what does not let go, or what
-// the client has lost sight of, as it may in a failover.
+// leave ends attempts to connect at once, and after leaveLimit the connections that are
+// still open. The client may have lost some of those in a failover.
 func (d *dialer) leave() {
 	d.end()
 	time.AfterFunc(leaveLimit, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for c := range d.conns {
-			_ = c.Conn.Close() // whoever has it closes it once more
+			_ = c.Conn.Close() // the client may close it again
 		}
 	})
 }
@@ -76,7 +76,7 @@ func (d *dialer) leave() {
 func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
-	defer context.AfterFunc(d.life, cancel)()
+	defer context.AfterFunc(d.closing, cancel)()
 	conn, err := netDialer.DialContext(ctx, d.network, addr)
 	if err != nil {
 		return nil, &backend.Fault{Is: ErrUnreachable, Text: err.Error()}
@@ -86,7 +86,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 			return nil, err
 		}
 	}
-	if err := knock(ctx, d.limit, conn, addr, config != nil); err != nil {
+	if err := ping(ctx, d.limit, conn, addr, config != nil); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 	return c, nil
 }
 
-// handshake makes a connection one over TLS, or closes it.
+// handshake begins TLS on a connection, or closes it.
 func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr string, config *tls.Config) (net.Conn, error) {
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
@@ -114,63 +114,63 @@ func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr str
 	}
 	conn.Close()
 	if ctx.Err() != nil {
-		return nil, &backend.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or does not speak TLS: write redis for rediss"}
+		return nil, &backend.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or does not speak TLS: write redis instead of rediss"}
 	}
 	cure := "is it the right address?"
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		cure = "it does not speak TLS: write redis for rediss"
+		cure = "it does not speak TLS: write redis instead of rediss"
 	} else if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		cure = "name whom to trust with ?ca=FILE, and the name in the certificate with ?server-name="
+		cure = "set the certificate authority with ?ca=FILE, and the name in the certificate with ?server-name="
 	}
 	return nil, &backend.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error(), Cure: cure}
 }
 
-// refusals are first words that no other will follow.
+// refusals are first answers after which the server closes the connection.
 var refusals = [][]byte{[]byte("-DENIED"), []byte("-ERR max number of clients")}
 
-// knock sees to it that who answers is a Redis.
-func knock(ctx context.Context, limit time.Duration, conn net.Conn, addr string, secure bool) error {
+// ping checks that the server is a Redis.
+func ping(ctx context.Context, limit time.Duration, conn net.Conn, addr string, secure bool) error {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return &backend.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error()}
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	answer, err := exchange(conn, "*1\r\n$4\r\nPING\r\n")
-	said := string(bytes.TrimSpace(answer))
-	if len(said) > 80 {
-		said = said[:80] + "…"
+	message := string(bytes.TrimSpace(answer))
+	if len(message) > 80 {
+		message = message[:80] + "…"
 	}
 	switch {
 	case err == nil && bytes.Equal(answer, []byte("+PONG\r\n")):
 	case err == nil && answer[0] == '-':
 		for _, r := range refusals {
 			if bytes.HasPrefix(answer, r) {
-				return &backend.Fault{Is: ErrUnauthorized, Text: said[1:], Cure: "the server takes no connection of ours"}
+				return &backend.Fault{Is: ErrUnauthorized, Text: message[1:], Cure: "the server refuses connections from this host"}
 			}
 		}
-		// It wants a password, or loads its data: the client finds out.
+		// It wants a password, or loads its data: the client sees that itself.
 	case len(answer) > 0:
 		cure := "is it the right address?"
 		if answer[0] == 0x15 { // an alert
-			cure = "it seems to speak TLS: write rediss for redis"
+			cure = "it seems to speak TLS: write rediss instead of redis"
 		}
-		return &backend.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("%s is not a Redis, it says %q", addr, said), Cure: cure}
+		return &backend.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("%s is not a Redis; it answers %q", addr, message), Cure: cure}
 	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
 		return &backend.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or is not a Redis"}
 	case secure:
 		return &backend.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may want a certificate: ?cert=FILE&key=FILE"}
 	default:
-		return &backend.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may speak TLS (write rediss for redis), or refuse this host"}
+		return &backend.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may speak TLS (write rediss instead of redis), or refuse this host"}
 	}
 	return conn.SetDeadline(time.Time{})
 }
 
 func silent(addr string, limit time.Duration) string {
-	return fmt.Sprintf("%s takes connections, but said nothing for %v", addr, limit)
+	return fmt.Sprintf("%s accepts connections, but has not answered for %v", addr, limit)
 }
 
-// exchange sends a request and returns the first line of the answer, or its beginning,
-// which has at least one byte if there is no error.
+// exchange sends a request and returns the first line of the answer, or its beginning.
+// Without an error, that is at least one byte.
 func exchange(conn net.Conn, request string) ([]byte, error) {
 	if _, err := io.WriteString(conn, request); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func exchange(conn net.Conn, request string) ([]byte, error) {
 	return answer, err
 }
 
-// security returns the TLS settings of an address, nil without TLS.
+// security returns the TLS settings of an address, or nil without TLS.
 func (a *Address) security() (*tls.Config, error) {
 	if !a.tls {
 		return nil, nil

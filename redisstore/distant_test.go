@@ -154,8 +154,8 @@ func TestSubscribedAtReplica(t *testing.T) {
 	mustGrant(t, s, waiter)
 }
 
-// TestCheckWithoutAnswer: a server that stands still answers nobody, also not who is
-// counted as listening; that does not cost those their connection who claim meanwhile.
+// TestCheckWithoutAnswer: a server that stands still does not answer the check of a
+// subscription, and that does not close the connection of concurrent claims.
 func TestCheckWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, nil)
@@ -166,7 +166,7 @@ func TestCheckWithoutAnswer(t *testing.T) {
 	mustBeConnected(t, server, s, waiter)
 	w.Hang()
 	granted := make(chan error)
-	time.AfterFunc(listenCheck*3/2, func() { // when it is asked again who is counted
+	time.AfterFunc(listenCheck*3/2, func() { // at the next check
 		_, err := claim(t, s, lock("free"))
 		granted <- err
 	})
@@ -191,7 +191,7 @@ func TestReadsFromReplicas(t *testing.T) {
 	holder, waiter := lock("k"), lock("k", queued)
 	mustGrant(t, s, holder)
 	mustListen(t, s, waiter)
-	eventually(t, "it asks more than once who is counted", func() bool {
+	eventually(t, "it checks more than once", func() bool {
 		mustWait(t, s, waiter)
 		return commandsOf(master)["pubsub|numsub"] >= 3
 	})
@@ -203,9 +203,9 @@ func TestReadsFromReplicas(t *testing.T) {
 // listenElsewhere has a store believe that it is listened for.
 func listenElsewhere(s *Store, k dibs.Key) *channel {
 	group := s.names.group(k)
-	_, leave := context.WithCancel(s.subscriber.life)
+	_, leave := context.WithCancel(s.subscriber.closing)
 	c := &channel{name: s.names.channel(group, s.subscriber.process), leave: leave}
-	c.waits.Store(int64(time.Since(s.subscriber.epoch)))
+	c.lastWait.Store(int64(time.Since(s.subscriber.epoch)))
 	c.open.Store(true)
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()

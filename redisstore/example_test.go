@@ -67,7 +67,7 @@ func ExampleNew() {
 	// Output: billing
 }
 
-// What is at an address that is not as it should be is told from a slip in it.
+// A wrong server has another error than a wrong URL.
 func ExampleOpen_errors() {
 	for _, url := range []string{"redis://host:port", "redis://127.0.0.1:1"} {
 		_, err := redisstore.Open(context.Background(), url, nil)
@@ -75,12 +75,12 @@ func ExampleOpen_errors() {
 		case errors.Is(err, redisstore.ErrURL):
 			fmt.Println(err)
 		case errors.Is(err, redisstore.ErrUnreachable):
-			fmt.Println("nobody answers")
+			fmt.Println("no answer")
 		}
 	}
 	// Output:
 	// redisstore: not the URL of a Redis: a port must be a number from 1 to 65535: redis://[USER:PASSWORD@]HOST[:PORT][/DB]
-	// nobody answers
+	// no answer
 }
 
 // Before something is lost, the set-up of the server can be looked at.

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// server is what one server says of itself. What it may not say is missing.
+// server is what one server tells about itself. What the user may not ask is missing.
 type server struct {
 	addr   string
 	client rueidis.Client
@@ -21,25 +21,24 @@ type server struct {
 	hello  map[string]string // HELLO
 	info   map[string]string // INFO
 	config map[string]string // CONFIG GET of the parameters
-	clock  sighting
+	clock  clockReading
 }
 
-// sighting is what a clock showed.
-type sighting struct {
-	at    time.Time     // here, with the monotonic clock
-	shows time.Time     // there
-	vague time.Duration // how far off it may be, because asking takes time
+// clockReading is one reading of a server's clock.
+type clockReading struct {
+	at          time.Time     // this host's time, with its monotonic clock
+	shows       time.Time     // the server's time
+	uncertainty time.Duration // half of the round trip
 }
 
-// parameters of the configuration that matter. A server that does not have one
-// says nothing of it.
+// configured are the parameters of the configuration that Check reads. A server without
+// one of them does not return it.
 var configured = []string{
 	"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save",
 	"min-replicas-to-write", "cluster-allow-reads-when-down",
 }
 
-// servers asks all servers about themselves, side by side. The error is that of
-// a server that does not answer at all.
+// servers asks all servers in parallel. It returns an error if one does not answer.
 func (s *Store) servers(ctx context.Context) ([]*server, error) {
 	nodes := s.client.Nodes()
 	all := make([]*server, len(nodes))
@@ -61,7 +60,7 @@ func (v *server) ask(ctx context.Context) error {
 		return explain(err)
 	}
 	took := time.Since(start)
-	v.clock = sighting{at: start.Add(took / 2), shows: time.UnixMicro(clock[0]*1e6 + clock[1]), vague: took / 2}
+	v.clock = clockReading{at: start.Add(took / 2), shows: time.UnixMicro(clock[0]*1e6 + clock[1]), uncertainty: took / 2}
 
 	v.hello, v.info, v.config = map[string]string{}, map[string]string{}, map[string]string{}
 	hello, err := v.client.Do(ctx, b().Arbitrary("HELLO").Build()).AsMap()
@@ -73,7 +72,7 @@ func (v *server) ask(ctx context.Context) error {
 			v.hello[name] = text
 		}
 	}
-	// What a user may not ask, or a managed server does not tell, stays unknown.
+	// The user may lack the rights for these, or a managed server may not have them.
 	if info, err := v.client.Do(ctx, b().Info().Build()).ToString(); err == nil {
 		for line := range strings.Lines(info) {
 			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -90,18 +89,18 @@ func (v *server) ask(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// says returns the first that is known: a parameter of the configuration, or
-// what INFO calls it.
-func (v *server) says(parameter, info string) (value string, known bool) {
+// setting returns a parameter of the configuration, or the INFO field of the same
+// meaning.
+func (v *server) setting(parameter, info string) (value string, known bool) {
 	if value, known = v.config[parameter]; !known && info != "" {
 		value, known = v.info[info]
 	}
 	return value, known
 }
 
-// number is says for numbers.
+// number is setting for numbers.
 func (v *server) number(parameter, info string) (n int64, known bool) {
-	text, known := v.says(parameter, info)
+	text, known := v.setting(parameter, info)
 	if !known {
 		return 0, false
 	}
@@ -109,5 +108,5 @@ func (v *server) number(parameter, info string) (n int64, known bool) {
 	return n, err == nil
 }
 
-// master reports whether the server takes writes, as far as it says.
+// master reports whether the server is not a replica.
 func (v *server) master() bool { return v.hello["role"] != "replica" && v.hello["role"] != "slave" }

@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "Replica",
-			// Of a master that nobody reaches: it still has what it knew.
+			// A master that is cut off still has its data.
 			happen: func(_ *testing.T, s *servertest.RedisServer) { s.Must("REPLICAOF", "127.0.0.1", 1) },
 			over:   func(s *servertest.RedisServer) { s.Must("REPLICAOF", "NO", "ONE") },
 			is:     ErrReadOnly,
@@ -195,7 +195,7 @@ func failToSave(t *testing.T, s *servertest.RedisServer) {
 }
 
 // TestOutOfMemory: nothing new begins, and what was begun comes to its end, with
-// its record and with those who wait.
+// its record and with the waiters.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, nil)
@@ -238,8 +238,8 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestForeignValues: a value of another program under one of our names is told
-// for what it is, to those who ask for its key and to nobody else. Nothing is
+// TestForeignValues: a value of another program under one of our names is an error of
+// claims for its key, and of no others. Nothing is
 // granted, and it is not touched where it matters.
 func TestForeignValues(t *testing.T) {
 	t.Parallel()
@@ -259,7 +259,7 @@ func TestForeignValues(t *testing.T) {
 					"state": newName(s, k, 's'), "record": newName(s, k, 'r'), "queue": newName(s, k, 'q'),
 					"places": newName(s, k, 'w'), "fence": s.names.fence(""),
 				}[kind]
-				holds := kind == "queue" || kind == "places" // these are looked at when somebody waits
+				holds := kind == "queue" || kind == "places" // these are read when a claim waits
 				first := lock("k", answered)
 				if holds {
 					mustGrant(t, s, first)
@@ -309,12 +309,12 @@ func TestForeignValues(t *testing.T) {
 func TestForeignRecordEndsNoTurn(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), nil)
-	defer s.Notify(func(dibs.Token, dibs.Answer) {})() // so that a grant is told, and counts at once
+	defer s.Notify(func(dibs.Token, dibs.Answer) {})() // so that grants are pushed, and count at once
 	first, second, third := lock("k"), lock("k", queued), lock("k", queued)
 	mustGrant(t, s, first)
 	mustListen(t, s, second)
 	mustListen(t, s, third)
-	mustSettle(t, s, first, dibs.Release) // the second's lease lasts one turn: it never asks
+	mustSettle(t, s, first, dibs.Release) // the second's lease lasts for one PushedTTL: it never asks
 	sharedRedis().Must("SET", newName(s, first.Key, 'r'), "theirs")
 	// One run of a script, in which no time passes. When the turn is over, its first
 	// claim grants the key to the third, and fails.

@@ -80,7 +80,7 @@ func TestCheckGroups(t *testing.T) {
 			o.ReplicaOf = master
 			servertest.Redis(t, &o).AwaitReplica()
 			return master.URL()
-		}, []found{{"replication", advice, "nobody waits for them"}}},
+		}, []found{{"replication", advice, "do not wait for them"}}},
 		{"replica that is waited for", func(t *testing.T) string {
 			master := servertest.Redis(t, &sound)
 			o := sound
@@ -96,9 +96,9 @@ func TestCheckGroups(t *testing.T) {
 			o.ReplicaOf = s
 			servertest.Redis(t, &o).AwaitReplica()
 			return s.URL()
-		}, []found{{"replication", advice, "nobody waits"}}},
+		}, []found{{"replication", advice, "do not wait"}}},
 		{"sentinels", func(t *testing.T) string { return sharedSentinels().URL() }, []found{
-			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "nobody waits"},
+			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "do not wait"},
 		}},
 		{"cluster", func(t *testing.T) string {
 			o := sound
@@ -112,7 +112,7 @@ func TestCheckGroups(t *testing.T) {
 			{"clock", dangerous, "ahead"}, {"eviction", dangerous, "allkeys-random"}, {"partition", advice, "cluster-allow-reads-when-down is yes"},
 		}},
 		{"replicas of a cluster", func(t *testing.T) string { return sharedCluster().URL() + "?prefix=" + ownPrefix() }, []found{
-			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "nobody waits"},
+			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "do not wait"},
 		}},
 	})
 }

@@ -59,7 +59,7 @@ func TestDialLimit(t *testing.T) {
 	wire.Hang()
 	d := newDialer("tcp", 50*time.Millisecond)
 	defer d.leave()
-	if _, err := d.dial(t.Context(), wire.Addr(), &net.Dialer{}, nil); err == nil || !strings.Contains(err.Error(), "said nothing for 50ms") {
+	if _, err := d.dial(t.Context(), wire.Addr(), &net.Dialer{}, nil); err == nil || !strings.Contains(err.Error(), "has not answered for 50ms") {
 		t.Errorf("it ended with %v", err)
 	}
 }

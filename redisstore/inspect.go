@@ -14,11 +14,11 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// scanned is how many names SCAN looks at in one go.
+// scanned is the COUNT of each SCAN.
 const scanned = "512"
 
-// List implements dibs.Inspector, with SCAN: a key that is there from the beginning
-// to the end is listed once, and others work on meanwhile.
+// List implements dibs.Inspector with SCAN. A key that exists during the whole listing is
+// listed once. Other clients are not blocked.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
 	return func(yield func(dibs.Entry, error) bool) {
 		if err := s.usable(ctx); err != nil {
@@ -29,7 +29,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			s.list(ctx, &q, []dibs.Key{{Namespace: *q.Namespace, Name: q.Name}}, yield)
 			return
 		}
-		// SCAN may tell a name twice, and a key has one for its state and one
+		// SCAN may return a name twice, and a key has a name for its state and one
 		// for its record.
 		seen := make(map[dibs.Key]struct{})
 		for _, node := range s.masters(ctx) {
@@ -51,7 +51,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 	}
 }
 
-// unseen returns the keys of those names that the query asks for and that were not seen.
+// unseen returns the keys of names that match the query and are new.
 func (s *Store) unseen(q *dibs.Query, names []string, seen map[dibs.Key]struct{}) []dibs.Key {
 	var keys []dibs.Key
 	for _, name := range names {
@@ -64,7 +64,7 @@ func (s *Store) unseen(q *dibs.Query, names []string, seen map[dibs.Key]struct{}
 	return keys
 }
 
-// masters returns a client for each server that has keys of its own.
+// masters returns a client for each server that owns keys.
 func (s *Store) masters(ctx context.Context) []rueidis.Client {
 	if !s.names.cluster {
 		return []rueidis.Client{s.client}
@@ -82,7 +82,7 @@ func (s *Store) masters(ctx context.Context) []rueidis.Client {
 	return all
 }
 
-// list inspects keys and yields what the query asks for.
+// list inspects keys and yields those that match the query.
 func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield func(dibs.Entry, error) bool) bool {
 	entries, err := s.inspect(ctx, q, keys...)
 	if err != nil {
@@ -97,14 +97,13 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 	return true
 }
 
-// entry is what lua/inspect.lua tells of a key. Without anything to tell the Condition
-// is "".
+// entry is the answer of lua/inspect.lua for a key. Its Condition is "" if nothing is
+// known of the key.
 type entry struct {
 	dibs.Entry
 	tokens map[string]dibs.Token // of the attempts, by ID
 }
 
-// inspect describes keys.
 func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([]entry, error) {
 	entries := make([]entry, len(keys))
 	var failed error
@@ -113,17 +112,17 @@ func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([
 		script: inspectScript,
 		head:   []string{wanted[q.Data], wanted[q.Places]},
 		key:    func(i int) (dibs.Key, bool) { return keys[i], true },
-		answer: func(i int, r *reading) { entries[i].read(keys[i], q, r) },
+		answer: func(i int, r *reply) { entries[i].read(keys[i], q, r) },
 		fail:   func(_ int, err error) { failed = err },
 	})
 	for _, b := range all {
-		b.keys = b.keys[1:] // it needs no fence
+		b.keys = b.keys[1:] // without the fence
 	}
 	err := s.run(ctx, all)
 	return entries, cmp.Or(err, failed)
 }
 
-func (e *entry) read(k dibs.Key, q *dibs.Query, r *reading) {
+func (e *entry) read(k dibs.Key, q *dibs.Query, r *reply) {
 	e.Key, e.Permits, e.Waiters = k, int(r.int()), int(r.int())
 	e.tokens = make(map[string]dibs.Token)
 	var is [3]bool // held, abandoned, unknown
@@ -156,7 +155,7 @@ func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int,
 	if err != nil || !ok {
 		return 0, err
 	}
-	return s.force(ctx, evictScript, key, token)
+	return s.force(ctx, forceReleaseScript, key, token)
 }
 
 // Forget implements dibs.Inspector.
@@ -168,8 +167,8 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
 	return n > 0, err
 }
 
-// Resolve implements dibs.Inspector. It returns an error that is dibs.ErrFull
-// when the record is larger than Options.MaxRecord.
+// Resolve implements dibs.Inspector. It returns dibs.ErrTooLarge when the record is
+// larger than Options.MaxRecord.
 func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
 	if retention < dibs.MinDuration {
 		return false, fmt.Errorf("redisstore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
@@ -185,26 +184,26 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	return n > 0, err
 }
 
-// force runs a script that forces one key. It returns the number that it is answered by.
+// force runs a script on one key. It returns the script's number.
 func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...string) (n int, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
 	var failed error
 	all := s.batches(1, verb{
-		script: sc,
-		head:   append([]string{s.names.sharded()}, args...),
-		key:    func(int) (dibs.Key, bool) { return key, true },
-		answer: func(_ int, r *reading) { n = int(r.int()) },
-		fail:   func(_ int, err error) { failed = err },
-		lasts:  func(int, byte) bool { return sc == resolveScript },
+		script:     sc,
+		head:       append([]string{s.names.sharded()}, args...),
+		key:        func(int) (dibs.Key, bool) { return key, true },
+		answer:     func(_ int, r *reply) { n = int(r.int()) },
+		fail:       func(_ int, err error) { failed = err },
+		replicated: func(int, byte) bool { return sc == resolveScript },
 	})
 	err = s.run(ctx, all)
 	return n, cmp.Or(err, failed)
 }
 
-// tokenOf returns the token of the attempt that the ID names, as the scripts
-// want it: "" for any. It reports false when there is none.
+// tokenOf returns the token of the attempt with the ID, or "" for any attempt. It returns
+// false when there is no such attempt.
 func (s *Store) tokenOf(ctx context.Context, key dibs.Key, id string) (string, bool, error) {
 	if err := s.usable(ctx); err != nil {
 		return "", false, err

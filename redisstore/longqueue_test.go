@@ -53,7 +53,7 @@ type longQueue struct {
 	places []dibs.Claim
 }
 
-// reserve has so many places reserved, each with those edits.
+// reserve reserves n places, each with those edits.
 func reserve(t testing.TB, s *Store, n int, edits ...func(*dibs.Claim)) *longQueue {
 	t.Helper()
 	q := &longQueue{t: t, s: s}
@@ -105,7 +105,7 @@ func TestLongQueue(t *testing.T) {
 				op.do(q)
 				took := since(before, commandsOf(server))
 				for _, listens := range []string{"subscribe", "pubsub|numsub"} {
-					delete(took, listens) // which is begun, and looked after, when somebody has waited
+					delete(took, listens) // it begins when a claim has waited
 				}
 				calls = append(calls, took)
 			}
@@ -177,7 +177,7 @@ func since(before, now map[string]int) map[string]int {
 	return more
 }
 
-// BenchmarkLongQueue measures what a server takes for a key with so many places.
+// BenchmarkLongQueue measures the server's time for a key with many places.
 func BenchmarkLongQueue(b *testing.B) {
 	server := servertest.Redis(b, nil)
 	s := open(b, server.URL(), nil)

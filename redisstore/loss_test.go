@@ -38,7 +38,7 @@ func TestLostData(t *testing.T) {
 }
 
 // loseUnderLoad has some hold keys and some wait for them when the server loses its data.
-// The holders are told that their leases are lost, all waiters are served, and the fences
+// The holders learn that their leases are lost, all waiters are served, and the fences
 // go on above those that were lost.
 func loseUnderLoad(t *testing.T, l losing) {
 	const keys, waiters = 5, 4
@@ -68,7 +68,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 					mu.Lock()
 					fences[i] = append(fences[i], lease.Fence())
 					mu.Unlock()
-					// A connection to the server that is gone may be met late.
+					// A dead connection may be noticed late.
 					if err := lease.Release(); err != nil && !errors.Is(err, dibs.ErrStore) {
 						t.Errorf("its release: %v", err)
 					}
@@ -95,7 +95,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 			"a release": func() (answer, err error) { return settle(t, holder, c, dibs.Release) },
 		} {
 			var answer error
-			eventually(t, what+" is answered", func() (answered bool) { // each connection may be one to the server that is gone
+			eventually(t, what+" is answered", func() (answered bool) { // each connection may be dead
 				var err error
 				answer, err = ask()
 				return err == nil

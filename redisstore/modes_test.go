@@ -32,7 +32,7 @@ func TestConformanceOfModes(t *testing.T) {
 }
 
 // onSentinels returns a backend on the sentinels that all share. A restart is a
-// failover, and those who want one have sentinels of their own.
+// failover; tests of failovers have their own sentinels.
 func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	own := restarts(t)
 	var sentinels *servertest.Sentinels
@@ -41,7 +41,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	} else {
 		sentinels = sharedSentinels()
 	}
-	o := &Options{Prefix: ownPrefix(), turn: turn}
+	o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
 	wiped := func() { wipe(t, sentinels.Master(), o.Prefix) }
 	if !own {
 		t.Cleanup(wiped) // what is left slows others' lists
@@ -62,7 +62,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	}
 }
 
-// onCluster returns a backend on the cluster that all share. Those who restart
+// onCluster returns a backend on the cluster that all share. Tests that restart
 // theirs have their own.
 func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 	own := restarts(t)
@@ -74,7 +74,7 @@ func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 	} else {
 		cluster = sharedCluster()
 	}
-	o := &Options{Prefix: ownPrefix(), turn: turn}
+	o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
 	wiped := func() {
 		for _, node := range cluster.Nodes() {
 			if node.Info("role") == "master" {

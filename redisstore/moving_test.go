@@ -13,8 +13,8 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestSlotIsMoved: while a slot goes from one server of a cluster to another, who
-// asks for a key that is half there is told that nothing is known. Nothing is
+// TestSlotIsMoved: while a slot moves from one server of a cluster to another, a claim
+// for a key that is half there has an unknown outcome. Nothing is
 // granted twice, and afterwards all is as it was.
 func TestSlotIsMoved(t *testing.T) {
 	t.Parallel()
@@ -58,7 +58,7 @@ func TestSlotIsMoved(t *testing.T) {
 }
 
 // TestRecordIsMoved: a key's state has gone to another server, and its record not
-// yet. Nobody is granted what the record answers.
+// yet. No claim is granted that the record answers.
 func TestRecordIsMoved(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.RedisCluster(t, nil)

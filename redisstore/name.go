@@ -11,11 +11,10 @@ import (
 //
 //	PREFIX:{BUCKET}:NAMESPACE NAME:KIND
 //
-// A namespace has no spaces, and the kind is one letter (see lua/state.lua), so
-// that no two keys share a name, whatever bytes they have. The bucket, three
-// hexadecimal digits of the key's hash, is what Redis Cluster hashes: all that
-// belongs to a key is in one slot, and so is the fence that it shares with the
-// other keys of its bucket.
+// A namespace has no spaces, and the kind is one letter (see lua/state.lua), so no two
+// keys share a name. The bucket is three hexadecimal digits of the key's hash. Redis
+// Cluster hashes the bucket, so everything of a key is in one slot, together with the
+// fence that the keys of the bucket share.
 type namer struct {
 	prefix  string
 	cluster bool
@@ -23,14 +22,13 @@ type namer struct {
 
 const hexDigits = "0123456789abcdef"
 
-// bucket returns the key's bucket.
 func bucket(k dibs.Key) [3]byte {
 	h := fnv.New32a()
 	h.Write([]byte(k.Namespace))
 	h.Write([]byte{' '})
 	h.Write([]byte(k.Name))
 	sum := h.Sum32()
-	sum ^= sum >> 12 // the lowest bits of FNV are its worst
+	sum ^= sum >> 12 // the low bits of FNV are weak
 	return [3]byte{hexDigits[sum>>8&15], hexDigits[sum>>4&15], hexDigits[sum&15]}
 }
 
@@ -55,8 +53,8 @@ func (n *namer) record(k dibs.Key) string {
 	return strings.TrimSuffix(n.state(k), "s") + "r"
 }
 
-// group is what keys have in common that can be asked for in one script: all,
-// or on Redis Cluster those of one bucket.
+// group names the keys that one script may use: all keys, or on Redis Cluster the keys of
+// one bucket.
 func (n *namer) group(k dibs.Key) string {
 	if !n.cluster {
 		return ""
@@ -65,10 +63,10 @@ func (n *namer) group(k dibs.Key) string {
 	return "{" + string(b[:]) + "}:"
 }
 
-// fence returns the name of the highest fence given in a group.
+// fence returns the name of a group's highest fence.
 func (n *namer) fence(group string) string { return n.prefix + ":" + group + "fence" }
 
-// channel returns the name of the channel on which a process hears of a group.
+// channel returns the name of the channel of a group and a process.
 func (n *namer) channel(group, process string) string {
 	return n.prefix + ":" + group + "wake:" + process
 }
@@ -84,7 +82,7 @@ func (n *namer) pattern(kind byte, namespace *string) string {
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// parse returns the key that a name is of.
+// parse returns the key of a name.
 func (n *namer) parse(name string) (dibs.Key, bool) {
 	rest, ok := strings.CutPrefix(name, n.prefix+":{")
 	if !ok || len(rest) < len("000}: x:s") || rest[3:5] != "}:" {
@@ -95,7 +93,7 @@ func (n *namer) parse(name string) (dibs.Key, bool) {
 	return k, ok && k.Validate() == nil
 }
 
-// sharded tells the scripts how to publish.
+// sharded tells the scripts which PUBLISH to use.
 func (n *namer) sharded() string {
 	if n.cluster {
 		return "1"
@@ -103,7 +101,7 @@ func (n *namer) sharded() string {
 	return "0"
 }
 
-// isFence reports whether a name is a fence's.
+// isFence reports whether the name is that of a fence.
 func (n *namer) isFence(name string) bool {
 	group, ours := strings.CutPrefix(name, n.prefix+":")
 	group, fence := strings.CutSuffix(group, "fence")
@@ -113,9 +111,9 @@ func (n *namer) isFence(name string) bool {
 	return ours && fence && group == ""
 }
 
-// isOurs reports whether a name is one of those that this package gives.
+// isOurs reports whether the store makes such names.
 func (n *namer) isOurs(name string) bool {
-	if n.isFence(name) || strings.HasPrefix(name, n.prefix+":cell:") {
+	if n.isFence(name) {
 		return true
 	}
 	at := len(name) - 2

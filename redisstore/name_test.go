@@ -77,7 +77,7 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// TestNameOfOthers: names that others have are nobody's key.
+// TestNameOfOthers: names of other programs are not keys.
 func TestNameOfOthers(t *testing.T) {
 	n := &namer{prefix: "dibs"}
 	for _, name := range []string{

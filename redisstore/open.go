@@ -17,32 +17,30 @@ import (
 const (
 	// openLimit bounds Open.
 	openLimit = 8 * time.Second
-	// callLimit is how long a server may owe an answer before its connection is given
-	// up, and stallLimit the same where another server can take its place: only then do
-	// those that wait for it turn to its successor. Whoever says nothing is asked every
-	// pingGap.
+	// callLimit is the longest wait for an answer; then the connection is closed.
+	// stallLimit replaces it where another server can take over, because calls move to
+	// the successor only then. A silent connection is probed every pingGap.
 	callLimit  = 4 * time.Second
 	stallLimit = 2 * time.Second
 	pingGap    = 500 * time.Millisecond
-	// topologyGap is how often sentinels and clusters are asked who is who,
-	// beside what they tell by themselves.
+	// topologyGap is how often sentinels and clusters are asked for their topology.
 	topologyGap = 2 * time.Second
 )
 
-// The oldest servers that will do.
+// The oldest supported servers.
 var (
 	oldest        = version{6, 2}
-	oldestCluster = version{7, 0} // it publishes in the key's slot
+	oldestCluster = version{7, 0} // the first with sharded publish
 )
 
-// Open connects to the Redis that the URL names (see Parse) and returns a Store
-// on it. Options may be nil; what the URL says goes into them. It asks the
-// server a first question, and takes 8 s at most.
+// Open connects to the Redis that the URL names (see Parse) and returns a Store on it.
+// Options may be nil; the URL's parameters are added to them. It sends a first command,
+// and takes at most 8 s.
 //
-// It returns an ErrURL, or an error that says what is wrong and what to do:
-// ErrUnreachable when nobody answers, ErrUnsupported when who answers is not a
-// Redis of the right kind and age, ErrUnauthorized when it refuses the user,
-// ErrReadOnly when it is a replica, and others that calls return.
+// It returns ErrURL, ErrUnreachable when no server answers, ErrUnsupported when the
+// server is not a Redis of the right kind and version, ErrUnauthorized when it refuses
+// the user, ErrReadOnly when it is a replica, or another error of calls. Each says what
+// to do.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	a, err := Parse(rawURL)
 	if err != nil {
@@ -61,8 +59,8 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	// WAIT may take its time.
-	patience := time.Duration(min(settings.Replicas, 1)) * settings.ReplicaWait
+	// WAIT takes up to ReplicaWait.
+	replicaWait := time.Duration(min(settings.Replicas, 1)) * settings.ReplicaWait
 	network, stall := "tcp", callLimit
 	switch a.kind {
 	case socket:
@@ -72,7 +70,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	}
 	d := newDialer(network, stall)
 	option := a.clientOption()
-	option.ConnWriteTimeout = stall + patience
+	option.ConnWriteTimeout = stall + replicaWait
 	option.DialCtxFn = d.dial
 	option.TLSConfig, option.Sentinel.TLSConfig = security, security
 	client, err := connect(ctx, option, d)
@@ -86,7 +84,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s.own = d
-	if err := s.meet(ctx, a); err != nil {
+	if err := s.verify(ctx, a); err != nil {
 		s.Close()
 		return nil, a.explain(err)
 	}
@@ -121,8 +119,8 @@ func (a *Address) clientOption() rueidis.ClientOption {
 	return o
 }
 
-// connect makes a client, or ends the dialer. Making one takes no context: when it ends
-// first, so do the connections that are made.
+// connect makes a client. NewClient takes no context, so the dialer's connections are
+// closed when the context ends.
 func connect(ctx context.Context, option rueidis.ClientOption, d *dialer) (rueidis.Client, error) {
 	stop := context.AfterFunc(ctx, d.leave)
 	client, err := rueidis.NewClient(option)
@@ -139,7 +137,7 @@ func connect(ctx context.Context, option rueidis.ClientOption, d *dialer) (rueid
 	return nil, err
 }
 
-// ended says that there was no answer in time, or what else ended the context.
+// ended is the error of a context that ended.
 func ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -147,22 +145,21 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: no answer in time", ErrUnreachable)
 }
 
-// meet finds out whether the server is one that the store can be on, and asks it
-// a first question.
-func (s *Store) meet(ctx context.Context, a *Address) error {
+// verify checks that the store can use the server, with a first claim.
+func (s *Store) verify(ctx context.Context, a *Address) error {
 	hello, err := s.client.Do(ctx, s.client.B().Arbitrary("HELLO").Build()).AsMap()
 	if err != nil {
 		return err
 	}
-	word := func(name string) string {
+	field := func(name string) string {
 		m := hello[name]
 		text, _ := m.ToString()
 		return text
 	}
-	if err := a.suits(word("mode"), word("version")); err != nil {
+	if err := a.checkServer(field("mode"), field("version")); err != nil {
 		return err
 	}
-	if role := word("role"); a.kind != cluster && role != "" && role != "master" {
+	if role := field("role"); a.kind != cluster && role != "" && role != "master" {
 		return &backend.Fault{Is: ErrReadOnly, Text: "it is a " + role, Cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
 	}
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
@@ -173,50 +170,49 @@ func (s *Store) meet(ctx context.Context, a *Address) error {
 	return answers[0].Err
 }
 
-// suits returns an error if a server in that mode and of that version is not
-// what the address says, or not enough.
-func (a *Address) suits(mode, v string) error {
-	wrong := func(said, cure string) error { return &backend.Fault{Is: ErrUnsupported, Text: said, Cure: cure} }
+// checkServer returns an error if the server's mode or version does not fit the address.
+func (a *Address) checkServer(mode, v string) error {
+	wrong := func(message, cure string) error { return &backend.Fault{Is: ErrUnsupported, Text: message, Cure: cure} }
 	switch {
 	case mode == "cluster" && a.kind != cluster:
 		return wrong("it is a node of a Redis Cluster", "write redis+cluster://HOST:PORT,HOST:PORT")
 	case mode == "sentinel":
 		return wrong("it is a sentinel", "write redis+sentinel://HOST:PORT/MASTER")
 	case mode != "cluster" && a.kind == cluster:
-		return wrong("it is no node of a Redis Cluster", "write redis://HOST:PORT")
+		return wrong("it is not a node of a Redis Cluster", "write redis://HOST:PORT")
 	}
 	least := oldest
 	if a.kind == cluster {
 		least = oldestCluster
 	}
 	if got, ok := parseVersion(v); ok && got.less(least) {
-		return wrong("its version is "+v, "it has to be "+least.String()+" or newer")
+		return wrong("its version is "+v, "use "+least.String()+" or newer")
 	}
 	return nil
 }
 
 // explain gives an error of Open its meaning.
 func (a *Address) explain(err error) error {
-	said := err.Error()
+	message := err.Error()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: no answer in time", ErrUnreachable)
-	case strings.Contains(said, "unknown command") && strings.Contains(strings.ToUpper(said), "HELLO"):
-		return &backend.Fault{Is: ErrUnsupported, Text: said, Cure: "it has to be Redis " + oldest.String() + " or newer"}
-	case a.kind == sentinels && strings.Contains(strings.ToUpper(said), "UNKNOWN COMMAND") && strings.Contains(strings.ToUpper(said), "SENTINEL"):
-		return &backend.Fault{Is: ErrUnsupported, Text: said, Cure: "it is no sentinel: write redis://HOST:PORT"}
-	case a.kind == sentinels && (rueidis.IsRedisNil(err) || strings.Contains(said, "No such master")):
+	case strings.Contains(message, "unknown command") && strings.Contains(strings.ToUpper(message), "HELLO"):
+		return &backend.Fault{Is: ErrUnsupported, Text: message, Cure: "use Redis " + oldest.String() + " or newer"}
+	case a.kind == sentinels && strings.Contains(strings.ToUpper(message), "UNKNOWN COMMAND") && strings.Contains(strings.ToUpper(message), "SENTINEL"):
+		return &backend.Fault{Is: ErrUnsupported, Text: message, Cure: "it is not a sentinel: write redis://HOST:PORT"}
+	case a.kind == sentinels && (rueidis.IsRedisNil(err) || strings.Contains(message, "No such master")):
 		return &backend.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("the sentinels know no master %q", a.master), Cure: "write redis+sentinel://HOST:PORT/MASTER"}
-	case a.kind == cluster && strings.Contains(said, "cluster support disabled"):
-		return &backend.Fault{Is: ErrUnsupported, Text: "it is no node of a Redis Cluster", Cure: "write redis://HOST:PORT"}
-	case strings.Contains(said, "SELECT is not allowed in cluster mode"):
+	case a.kind == cluster && strings.Contains(message, "cluster support disabled"):
+		return &backend.Fault{Is: ErrUnsupported, Text: "it is not a node of a Redis Cluster", Cure: "write redis://HOST:PORT"}
+	case strings.Contains(message, "SELECT is not allowed in cluster mode"):
 		return &backend.Fault{Is: ErrUnsupported, Text: "it is a node of a Redis Cluster", Cure: "write redis+cluster://HOST:PORT,HOST:PORT"}
 	}
 	if _, ok := rueidis.IsRedisErr(err); ok {
 		err = explain(err)
 	}
 	if a.kind == sentinels && errors.Is(err, ErrUnauthorized) {
-		return fmt.Errorf("%w; what the sentinels want is ?sentinel-user= and sentinel-password=", err)
+		return fmt.Errorf("%w; credentials for the sentinels are ?sentinel-user= and sentinel-password=", err)
 	}
 	if errors.Is(err, rueidis.ErrClosing) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -224,7 +220,7 @@ func (a *Address) explain(err error) error {
 	return err
 }
 
-// version is a server's, as far as it matters.
+// version is a server's version, without the patch level.
 type version struct{ major, minor int }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
@@ -233,7 +229,6 @@ func (v version) less(w version) bool {
 	return v.major < w.major || v.major == w.major && v.minor < w.minor
 }
 
-// parseVersion reads "7.0.15"; false for what is none.
 func parseVersion(s string) (v version, ok bool) {
 	_, err := fmt.Sscanf(s, "%d.%d", &v.major, &v.minor)
 	return v, err == nil

@@ -9,35 +9,33 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Options are the settings of a Store. The zero value, and nil, mean defaults.
+// Options configures a Store. nil and the zero value mean the defaults.
 type Options struct {
-	// Prefix begins the name of every key on the server, so that two
-	// applications, or two databases of dibs, share one: 1 to 64 letters,
-	// digits, '.', '_', '-' and ':'. Default: "dibs".
+	// Prefix begins the name of every key on the server, so that several applications can
+	// share a server: 1 to 64 letters, digits, '.', '_', '-' and ':'. Default: "dibs".
 	Prefix string
 
-	// MaxWaiters is how many places the queue of one key may have; beyond that
-	// a claim is answered dibs.ErrFull. Default: 100,000.
+	// MaxWaiters bounds the places in the queue of one key. More claims get dibs.ErrFull.
+	// Default: 100,000.
 	MaxWaiters int
 
-	// MaxRecord is the largest record, in bytes; beyond that a settlement is
-	// answered dibs.ErrFull. Default: 64 MiB.
+	// MaxRecord bounds a record, in bytes. A larger one gets dibs.ErrTooLarge. Default:
+	// 64 MiB.
 	MaxRecord int
 
-	// Replicas is how many replicas have to acknowledge a grant, a renewal and a
-	// record before it counts (WAIT). A grant that they do not acknowledge is
-	// undone and refused with ErrNotReplicated; a renewal or a record is answered
-	// ErrNotReplicated and may be sent again. So a holder that is cut off with its
-	// master loses the lease before a replica that takes over can give it away. It
-	// makes the loss of a grant at a failover unlikely, not impossible, and costs a
-	// connection of its own and a round trip to the replicas. Default: 0, none.
+	// Replicas is how many replicas must acknowledge a grant, a renewal and a record
+	// (WAIT). A grant without enough acknowledgements is undone and refused with
+	// ErrNotReplicated. A renewal or a record gets ErrNotReplicated and may be sent
+	// again. So a holder that is cut off together with its master loses the lease before
+	// a promoted replica can grant it again. The loss of a grant in a failover becomes
+	// unlikely, not impossible. It costs one more connection, and a round trip to the
+	// replicas. Default: 0.
 	Replicas int
-	// ReplicaWait is how long they have for it. Default: 1 s.
+	// ReplicaWait is how long the replicas may take. Default: 1 s.
 	ReplicaWait time.Duration
 
-	// turn is how long a lease lasts that is granted in the waiter's absence; dibs.PushedTTL
-	// when 0. Only tests set it.
-	turn time.Duration
+	// pushedTTL is the TTL of pushed grants; dibs.PushedTTL when 0. Only tests set it.
+	pushedTTL time.Duration
 }
 
 func (o *Options) withDefaults() (Options, error) {
@@ -49,7 +47,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.MaxWaiters = cmp.Or(r.MaxWaiters, 100_000)
 	r.MaxRecord = cmp.Or(r.MaxRecord, 64<<20)
 	r.ReplicaWait = cmp.Or(r.ReplicaWait, time.Second)
-	r.turn = cmp.Or(r.turn, dibs.PushedTTL)
+	r.pushedTTL = cmp.Or(r.pushedTTL, dibs.PushedTTL)
 	switch {
 	case !validPrefix(r.Prefix):
 		return r, fmt.Errorf("redisstore: Options.Prefix is %q; it must be 1 to 64 letters, digits, '.', '_', '-' and ':'", r.Prefix)

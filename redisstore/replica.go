@@ -11,22 +11,22 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// sendAndWait sends batches to one server and waits until enough replicas have what lasts
-// of what they wrote. WAIT is about its own connection, so both go over one that is nobody
-// else's meanwhile.
+// sendAndWait sends batches to one server and waits until enough replicas have the writes
+// that must be replicated. WAIT covers the writes of its own connection, so both use a
+// dedicated one.
 func (s *Store) sendAndWait(ctx context.Context, all []*batch) (results []rueidis.RedisResult) {
 	_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
 		results = pipeline(ctx, own, all)
-		var lasting []*batch
+		var written []*batch
 		for i, b := range all {
-			if b.anyLasts(&results[i]) {
-				lasting = append(lasting, b)
+			if b.anyReplicated(&results[i]) {
+				written = append(written, b)
 			}
 		}
-		if len(lasting) > 0 {
-			behind := s.await(ctx, own)
-			for _, b := range lasting {
-				b.behind = behind
+		if len(written) > 0 {
+			err := s.await(ctx, own)
+			for _, b := range written {
+				b.unreplicated = err
 			}
 		}
 		return nil
@@ -34,47 +34,47 @@ func (s *Store) sendAndWait(ctx context.Context, all []*batch) (results []rueidi
 	return results
 }
 
-// anyLasts reports whether one of a batch's answers counts only when replicas
-// have what it says.
-func (b *batch) anyLasts(result *rueidis.RedisResult) bool {
+// anyReplicated reports whether one of the batch's answers counts only after enough
+// replicas have it.
+func (b *batch) anyReplicated(result *rueidis.RedisResult) bool {
 	answers, err := result.ToArray()
-	if err != nil || b.lasts == nil || len(answers) != len(b.indexes) {
+	if err != nil || b.replicated == nil || len(answers) != len(b.indexes) {
 		return false
 	}
-	var r reading
+	var r reply
 	for j, i := range b.indexes {
-		if r.read(&answers[j]); b.lasts(i, r.what) {
+		if r.read(&answers[j]); b.replicated(i, r.what) {
 			return true
 		}
 	}
 	return false
 }
 
-// await waits until enough replicas have what was written over the connection.
+// await waits until enough replicas have the writes of the connection.
 func (s *Store) await(ctx context.Context, own rueidis.DedicatedClient) error {
-	patience := s.options.ReplicaWait
+	wait := s.options.ReplicaWait
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = max(min(patience, time.Until(deadline)*9/10), time.Millisecond)
+		wait = max(min(wait, time.Until(deadline)*9/10), time.Millisecond)
 	}
 	n, err := own.Do(ctx, own.B().Arbitrary("WAIT", strconv.Itoa(s.options.Replicas),
-		strconv.FormatInt(patience.Milliseconds(), 10)).Build()).AsInt64()
+		strconv.FormatInt(wait.Milliseconds(), 10)).Build()).AsInt64()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrNotReplicated, explain(err))
 	case n < int64(s.options.Replicas):
-		return fmt.Errorf("%w within %v: %d of the %d that have to (Options.Replicas)",
-			ErrNotReplicated, patience.Round(time.Millisecond), n, s.options.Replicas)
+		return fmt.Errorf("%w within %v: %d of %d required (Options.Replicas)",
+			ErrNotReplicated, wait.Round(time.Millisecond), n, s.options.Replicas)
 	}
 	return nil
 }
 
-// refuseBehind undoes the grants that not enough replicas have. The undoing may be
-// lost with them; then they run out.
-func (s *Store) refuseBehind(ctx context.Context, all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
+// refuseUnreplicated undoes the grants that not enough replicas have. If the undo is lost
+// with the master, the leases run out.
+func (s *Store) refuseUnreplicated(ctx context.Context, all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	var undos []dibs.Settlement
 	for _, b := range all {
 		for _, i := range b.indexes {
-			if b.behind != nil && answers[i].Err == b.behind {
+			if b.unreplicated != nil && answers[i].Err == b.unreplicated {
 				undos = append(undos, dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Undo})
 			}
 		}

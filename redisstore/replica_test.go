@@ -78,7 +78,7 @@ func TestReplicas(t *testing.T) {
 			})
 			free("after the refusal")
 
-			// What grants nothing waits for nobody.
+			// A call that grants nothing waits for no replica.
 			replica.Continue()
 			held := lock("k", answered)
 			eventually(t, "it is granted again", func() bool {
@@ -164,7 +164,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	prefix := ownPrefix()
 	for name, test := range map[string]struct {
 		options *Options
-		told    bool
+		pushed  bool
 	}{
 		"none has to":      {&Options{Prefix: prefix}, true},
 		"replicas have to": {&Options{Prefix: prefix, Replicas: 1, ReplicaWait: time.Minute}, false},
@@ -172,7 +172,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, master.URL(), test.options)
 			w := newWords(t, s)
-			told := 0
+			pushed := 0
 			for range 20 {
 				holder, waiter := lock("k"), lock("k", queued)
 				mustGrant(t, s, holder)
@@ -181,13 +181,13 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 				}
 				mustSettle(t, s, holder, dibs.Release)
 				if w.next(waiter.Token).State == dibs.Granted {
-					told++
+					pushed++
 				}
 				mustGrant(t, s, waiter)
 				mustSettle(t, s, waiter, dibs.Release)
 			}
-			if told > 0 != test.told {
-				t.Errorf("%d grants were told", told)
+			if pushed > 0 != test.pushed {
+				t.Errorf("%d grants were pushed", pushed)
 			}
 		})
 	}

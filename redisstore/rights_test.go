@@ -14,7 +14,7 @@ import (
 
 // exerciseAll does with a store whatever can be done, in all ways that matter to
 // the server, and returns the first error. It does not look at the answers. It waits
-// this long for what it should be told.
+// this long for wake-ups.
 func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	var steps []error
 	one := func(c dibs.Claim) dibs.Answer {
@@ -43,8 +43,8 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	run := dibs.NewToken().ID() // keys of its own
 
 	// A lock that is waited for, twice, so that the second is woken.
-	told := make(chan dibs.Token, 16)
-	defer s.Notify(func(t dibs.Token, _ dibs.Answer) { told <- t })()
+	pushed := make(chan dibs.Token, 16)
+	defer s.Notify(func(t dibs.Token, _ dibs.Answer) { pushed <- t })()
 	a, b, c := lock(run), lock(run, queued), lock(run, queued)
 	one(a)
 	one(b)
@@ -54,7 +54,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 		return err
 	}
 	select {
-	case <-told:
+	case <-pushed:
 	case <-time.After(patience):
 		return errNotWoken
 	}
@@ -90,7 +90,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 		return err
 	}
 
-	// One who waits and has gone.
+	// A waiter whose process has ended.
 	i := lock(run + "i")
 	gone, err := New(s.client, &Options{Prefix: s.options.Prefix})
 	if err != nil {
@@ -100,7 +100,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	defer gone.Notify(func(dibs.Token, dibs.Answer) {})()
 	one(i)
 	j, group := lock(run+"i", queued), gone.names.group(i.Key)
-	for start := time.Now(); gone.subscriber.channel(group) == soon; { // until it is listened for
+	for start := time.Now(); gone.subscriber.channel(group) == pending; { // until it is subscribed
 		if time.Since(start) > patience {
 			return errNotWoken
 		}
@@ -117,7 +117,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	if s.names.cluster {
 		publish = "SPUBLISH"
 	}
-	for start := time.Now(); ; { // until nobody listens
+	for start := time.Now(); ; { // until the subscription has ended
 		if time.Since(start) > patience {
 			return errStillHeard
 		}
@@ -159,8 +159,8 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 
 // What it is like without the rights to subscribe and to end that.
 var (
-	errNotWoken   = errors.New("nobody was woken")
-	errStillHeard = errors.New("who has gone is still listened for")
+	errNotWoken   = errors.New("no waiter was woken")
+	errStillHeard = errors.New("an ended process is still subscribed")
 )
 
 // TestLeastRights: the rights that the README names are enough, and none of them can be

@@ -16,26 +16,25 @@ var sources embed.FS
 
 // The scripts, one for each verb.
 var (
-	claimScript   = newScript("claim")
-	renewScript   = newScript("renew")
-	settleScript  = newScript("settle")
-	inspectScript = newScript("inspect")
-	evictScript   = newScript("evict")
-	forgetScript  = newScript("forget")
-	resolveScript = newScript("resolve")
+	claimScript        = newScript("claim")
+	renewScript        = newScript("renew")
+	settleScript       = newScript("settle")
+	inspectScript      = newScript("inspect")
+	forceReleaseScript = newScript("forcerelease")
+	forgetScript       = newScript("forget")
+	resolveScript      = newScript("resolve")
 )
 
-// script is a Lua script by its text and by the digest under which the server
-// keeps it.
+// script is a Lua script: its text, and the digest by which the server finds it.
 type script struct {
 	text, sha string
 }
 
-// keyMark is where a verb wants what can happen to a key, behind its short way.
-const keyMark = "--@key.lua"
-
 func newScript(verb string) *script {
-	text := source("state") + strings.Replace(source(verb), keyMark, source("key"), 1)
+	text := source("state") + source(verb)
+	for _, part := range []string{"key", "queue"} { // after a script's fast path
+		text = strings.Replace(text, "--@"+part+".lua", source(part), 1)
+	}
 	sum := sha1.Sum([]byte(text))
 	return &script{text: text, sha: hex.EncodeToString(sum[:])}
 }
@@ -48,23 +47,24 @@ func source(name string) string {
 	return string(b)
 }
 
-// leastBulk is the least that a server can be set up to refuse to read (proto-max-bulk-len).
+// leastBulk is the smallest limit for an argument that a server can have
+// (proto-max-bulk-len).
 const leastBulk = 1 << 20
 
 func (b *batch) command(client rueidis.CoreClient, how, script string) rueidis.Completed {
 	command := client.B().Arbitrary(how, script, strconv.Itoa(len(b.keys))).Keys(b.keys...).Args(b.args...).Build()
 	for _, arg := range b.args {
 		if len(arg) > leastBulk {
-			// The server may answer it before it has been written: its memory must not
-			// be used for another command then.
+			// The server may refuse it before it is written completely, so the client
+			// must not reuse its memory.
 			return command.Pin()
 		}
 	}
 	return command
 }
 
-// pipeline runs the batches' scripts in one go. Where the server does not know a script it
-// is sent whole: nothing was done then.
+// pipeline runs the batches' scripts in one pipeline. A server that does not know a
+// script has done nothing, and gets its text.
 func pipeline(ctx context.Context, client rueidis.CoreClient, all []*batch) []rueidis.RedisResult {
 	commands := make(rueidis.Commands, len(all))
 	for i, b := range all {

@@ -103,7 +103,7 @@ func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 	return s
 }
 
-// subscribed reports whether a server counts a store among those who listen for a key.
+// subscribed reports whether a server counts a store as a listener for a key.
 func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
 	ask := "NUMSUB"
 	if s.names.cluster {
@@ -190,7 +190,7 @@ func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
 	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	mustWait(t, s, c)
-	eventually(t, "the process is listened for", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != soon })
+	eventually(t, "the process is listened for", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != pending })
 	return mustWait(t, s, c)
 }
 

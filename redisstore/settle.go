@@ -32,17 +32,17 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 			}
 			return append(args, string(r.Token[:]), strconv.FormatUint(micros(r.TTL), 10), saves, string(r.Progress))
 		},
-		answer: func(i int, r *reading) { errs[i] = outcome(r) },
-		fail:   func(i int, err error) { errs[i] = err },
-		lasts:  func(_ int, what byte) bool { return what == isDone },
+		answer:     func(i int, r *reply) { errs[i] = outcome(r) },
+		fail:       func(i int, err error) { errs[i] = err },
+		replicated: func(_ int, what byte) bool { return what == isDone },
 	})
-	return apart(all, errs, s.run(ctx, all))
+	return failBatches(all, errs, s.run(ctx, all))
 }
 
-// apart has those renewals fail whose batch did, and no others: a server of a
-// cluster that does not answer must cost nobody a lease on another. That some of
-// them may have been renewed does no harm.
-func apart(all []*batch, errs []error, err error) error {
+// failBatches lets only the renewals of failed batches fail, because a server of a
+// cluster that does not answer must not cost leases on other servers. Some renewals of a
+// failed batch may have been made, which does no harm.
+func failBatches(all []*batch, errs []error, err error) error {
 	if err == nil || !slices.ContainsFunc(all, func(b *batch) bool { return b.failed == nil }) {
 		return err
 	}
@@ -70,22 +70,22 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 			}
 			return x.Key, errs[i] == nil
 		},
-		answer: func(i int, r *reading) { errs[i] = outcome(r) },
+		answer: func(i int, r *reply) { errs[i] = outcome(r) },
 		fail:   func(i int, err error) { errs[i] = err },
-		// A record that is sent again is found, and waited for once more.
-		lasts: func(i int, what byte) bool { return settlements[i].Outcome == dibs.Keep && what == isDone },
-		args:  func(args []string, i int) []string { return appendSettlement(args, &settlements[i]) },
+		// A record that is sent again waits for the replicas again.
+		replicated: func(i int, what byte) bool { return settlements[i].Outcome == dibs.Keep && what == isDone },
+		args:       func(args []string, i int) []string { return appendSettlement(args, &settlements[i]) },
 	})
 	err := s.run(ctx, all)
 	if errors.Is(err, dibs.ErrTooLarge) {
-		err = s.settleApart(ctx, all, settlements, errs)
+		err = s.settleSingly(ctx, all, settlements, errs)
 	}
 	return err
 }
 
-// settleApart settles the elements of a call one by one if the server refused to read the
-// call, because one of its records is too large. Nothing was done for the others.
-func (s *Store) settleApart(ctx context.Context, all []*batch, settlements []dibs.Settlement, errs []error) error {
+// settleSingly settles elements one by one after the server refused the whole call
+// because of one too large record. Nothing was done then.
+func (s *Store) settleSingly(ctx context.Context, all []*batch, settlements []dibs.Settlement, errs []error) error {
 	var failed error
 	for _, b := range all {
 		switch {
@@ -102,7 +102,7 @@ func (s *Store) settleApart(ctx context.Context, all []*batch, settlements []dib
 	return failed
 }
 
-// appendSettlement appends the arguments of one settlement; see lua/settle.lua.
+// appendSettlement appends the argument of one settlement; see lua/settle.lua.
 func appendSettlement(args []string, x *dibs.Settlement) []string {
 	var retention [8]byte
 	binary.BigEndian.PutUint64(retention[:], micros(x.Retention))
@@ -115,7 +115,6 @@ func appendSettlement(args []string, x *dibs.Settlement) []string {
 	return append(args, b.String())
 }
 
-// fits returns an error when a record of n bytes is too large.
 func (s *Store) fits(n int) error {
 	if n > s.options.MaxRecord {
 		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, s.options.MaxRecord)
@@ -123,20 +122,20 @@ func (s *Store) fits(n int) error {
 	return nil
 }
 
-// What became of a renewal or a settlement, as the scripts answer it.
+// The scripts' answers to a renewal or a settlement.
 const (
 	isDone = 1
 	isLost = 2
 )
 
-// outcome is what became of a renewal or a settlement.
-func outcome(r *reading) error {
+// outcome reads the answer to a renewal or a settlement.
+func outcome(r *reply) error {
 	switch r.what {
 	case isDone:
 		return nil
 	case isLost:
 		return dibs.ErrLost
 	}
-	r.err = fmt.Errorf("redisstore: the script answered %d", r.what)
+	r.err = fmt.Errorf("redisstore: the script's answer is the unknown number %d", r.what)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestRecordThatIsNeverTaken: what is too large is told from what may be taken later.
+// TestRecordThatIsNeverTaken: a too large record has another error than one that may be stored later.
 func TestRecordThatIsNeverTaken(t *testing.T) {
 	s := &Store{}
 	s.options.MaxRecord = 10

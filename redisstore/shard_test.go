@@ -13,8 +13,7 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestShardHangs: a master of a cluster that says nothing costs those who ask it,
-// and nobody else: leases on other masters are renewed, and claims there granted.
+// TestShardHangs: a master of a cluster that does not answer affects only calls to it: leases on other masters are renewed, and claims there granted.
 func TestShardHangs(t *testing.T) {
 	cluster := servertest.RedisCluster(t, &servertest.ClusterOptions{NodeTimeout: time.Minute})
 	s := open(t, cluster.URL(), nil)

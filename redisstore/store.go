@@ -13,24 +13,23 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Store is a dibs.Store on a Redis server, a Sentinel group or a Cluster. It is
-// safe for concurrent use.
+// Store is a dibs.Store on a Redis server, a Sentinel group or a Cluster. It is safe for
+// concurrent use.
 type Store struct {
 	client     rueidis.Client
 	options    Options
 	names      namer
 	subscriber *subscriber
-	clocks     clocks  // that Check saw
-	own        *dialer // of a client that Open made
+	clocks     clocks  // the readings of Check
+	own        *dialer // nil unless Open made the client
 	closed     atomic.Bool
 }
 
-// New returns a Store that uses the client, which the caller closes after the
-// Store. It asks nothing of the server. The error names the option that is
-// wrong.
+// New returns a Store that uses the client. The caller closes the client after the Store.
+// New does not ask the server. The error names the wrong option.
 func New(client rueidis.Client, o *Options) (*Store, error) {
 	if client == nil {
-		return nil, errors.New("redisstore: New was given no client")
+		return nil, errors.New("redisstore: the client given to New is nil")
 	}
 	options, err := o.withDefaults()
 	if err != nil {
@@ -42,8 +41,8 @@ func New(client rueidis.Client, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// Close stops listening, and closes the client if Open made it. Calls after it
-// return an error.
+// Close ends the subscriptions, and closes the client if Open made it. Later calls return
+// ErrClosed.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -58,11 +57,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Client returns the client that the store uses, for commands of your own. It is
-// closed with the store if Open made it.
+// Client returns the store's client, for the application's own commands. Close closes it
+// if Open made it.
 func (s *Store) Client() rueidis.Client { return s.client }
 
-// Prefix returns how the names of the store's keys begin, see Options.Prefix.
+// Prefix returns Options.Prefix.
 func (s *Store) Prefix() string { return s.options.Prefix }
 
 // ErrClosed is returned by calls on a closed store.
@@ -75,9 +74,9 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Batching implements dibs.Batcher. On a cluster every call goes by itself: a
-// batch would be as slow as the slowest of its servers, and fail with any of
-// them, and its elements are mostly in runs of their own anyway.
+// Batching implements dibs.Batcher. On a Cluster every call goes alone, because a batch
+// would be as slow as the slowest server, would fail with any of them, and its keys are
+// rarely in one slot.
 func (s *Store) Batching() dibs.Batching {
 	if s.names.cluster {
 		return dibs.Batching{Direct: true}
@@ -85,35 +84,35 @@ func (s *Store) Batching() dibs.Batching {
 	return dibs.Batching{Size: 256, Parallel: 1}
 }
 
-// most is how many elements one run of a script has: others wait while it runs.
-const most = 64
+// maxBatch bounds the elements of one script, because other clients wait while it runs.
+const maxBatch = 64
 
-// batch is elements that go into one run of a script.
+// batch is the elements of one script call.
 type batch struct {
 	*verb
-	group   string
-	indexes []int // of the elements in the caller's slice
-	keys    []string
-	args    []string
-	behind  error // why it does not count, for want of replicas
-	failed  error // of its call
+	group        string
+	indexes      []int // in the caller's slice
+	keys         []string
+	args         []string
+	unreplicated error // why its writes do not count
+	failed       error // the error of the call
 }
 
-// A verb says how elements are sent and how their answers are taken.
+// A verb says how elements are sent and how their answers are read.
 type verb struct {
 	script *script
-	head   []string                     // the arguments before those of the elements
-	key    func(i int) (dibs.Key, bool) // false when the element has its answer
-	answer func(i int, r *reading)      // takes an element's answer
-	fail   func(i int, err error)       // takes why an element failed alone
-	// args appends the arguments of an element. Nil for none.
+	head   []string                     // arguments before the elements'
+	key    func(i int) (dibs.Key, bool) // false: the element already has its answer
+	answer func(i int, r *reply)        // reads an element's answer
+	fail   func(i int, err error)       // takes the error of one element
+	// args appends the arguments of an element. May be nil.
 	args func(args []string, i int) []string
-	// lasts reports whether an answer counts only when replicas have what it says,
-	// if the options want that. Nil for none that does.
-	lasts func(i int, what byte) bool
+	// replicated reports whether an answer counts only after enough replicas have it. May
+	// be nil.
+	replicated func(i int, what byte) bool
 }
 
-// batches sorts n elements into batches by the group of their key.
+// batches makes batches of n elements, by the group of their key.
 func (s *Store) batches(n int, v verb) []*batch {
 	var all []*batch
 	open := make(map[string]*batch, 1) // by group
@@ -127,11 +126,11 @@ func (s *Store) batches(n int, v verb) []*batch {
 		if b == nil || b.group != group {
 			b = open[group]
 		}
-		if b == nil || len(b.indexes) == most {
+		if b == nil || len(b.indexes) == maxBatch {
 			b = &batch{verb: &v, group: group}
-			b.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
-			b.args = append(make([]string, 0, min(n, most)+len(v.head)), v.head...)
-			b.indexes = make([]int, 0, min(n, most))
+			b.keys = append(make([]string, 0, min(n, maxBatch)+1), s.names.fence(group))
+			b.args = append(make([]string, 0, min(n, maxBatch)+len(v.head)), v.head...)
+			b.indexes = make([]int, 0, min(n, maxBatch))
 			all, open[group] = append(all, b), b
 		}
 		b.indexes = append(b.indexes, i)
@@ -143,8 +142,8 @@ func (s *Store) batches(n int, v verb) []*batch {
 	return all
 }
 
-// run sends all batches at once and takes the elements' answers. The error is one
-// of the call: nothing is known then.
+// run sends all batches at once and reads the answers. An error is one of the call: its
+// outcome is unknown.
 func (s *Store) run(ctx context.Context, all []*batch) error {
 	if len(all) == 0 {
 		return nil
@@ -157,17 +156,16 @@ func (s *Store) run(ctx context.Context, all []*batch) error {
 	return failed
 }
 
-// take gives the elements of a batch their answers.
 func (b *batch) take(result *rueidis.RedisResult) {
 	answers, err := result.ToArray()
 	if err == nil && len(answers) != len(b.indexes) {
-		err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(b.indexes))
+		err = fmt.Errorf("redisstore: %d answers to %d elements", len(answers), len(b.indexes))
 	}
 	if err != nil {
 		b.failed = explain(err)
 		return
 	}
-	r := new(reading)
+	r := new(reply)
 	for j, i := range b.indexes {
 		switch r.read(&answers[j]); {
 		case r.err != nil:
@@ -178,8 +176,8 @@ func (b *batch) take(result *rueidis.RedisResult) {
 				b.fail(i, alone)
 			}
 			b.failed = errors.Join(b.failed, err)
-		case b.behind != nil && b.lasts(i, r.what):
-			b.fail(i, b.behind)
+		case b.unreplicated != nil && b.replicated(i, r.what):
+			b.fail(i, b.unreplicated)
 		default:
 			b.answer(i, r)
 			b.failed = errors.Join(b.failed, r.err)
@@ -187,8 +185,8 @@ func (b *batch) take(result *rueidis.RedisResult) {
 	}
 }
 
-// results sends the batches. On a cluster each goes by itself, so that none waits for
-// another's server; the client makes one write of what goes to the same one.
+// results sends the batches. On a cluster each goes alone, so that none waits for another
+// server. The client writes those for one server at once.
 func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
 	if !s.names.cluster || len(all) == 1 {
 		return s.send(ctx, all)
@@ -209,10 +207,10 @@ func (s *Store) send(ctx context.Context, all []*batch) []rueidis.RedisResult {
 	return pipeline(ctx, s.client, all)
 }
 
-// century is the longest time that is told the server, which counts in float64.
+// century bounds the durations sent to the server, because Lua counts in float64.
 const century = 100 * 365 * 24 * time.Hour
 
-// micros turns a duration into the server's unit, at least 1 if it is anything.
+// micros converts a duration to µs, rounded up.
 func micros(d time.Duration) uint64 {
 	return uint64((min(d, century) + time.Microsecond - 1) / time.Microsecond)
 }

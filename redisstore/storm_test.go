@@ -102,7 +102,7 @@ func TestCancelStorm(t *testing.T) {
 				}
 				return all
 			}
-			eventually(t, "only the held keys are left, and nobody waits", func() bool {
+			eventually(t, "only the held keys are left, without waiters", func() bool {
 				names := 0
 				for e, err := range s.List(t.Context(), dibs.Query{}) {
 					if err != nil {

@@ -15,19 +15,18 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// subscriber hears what the scripts publish for this process. Nobody is listened for
-// until somebody waits: then one connection subscribes to the process's own
-// channel, or on a cluster to one channel for each group of keys that somebody
-// waits for.
+// subscriber receives what the scripts publish for this process. It subscribes when the
+// first waiter joins a queue, on one connection: to the channel of the process, or on a
+// cluster to one channel for each group of keys with waiters.
 type subscriber struct {
 	client  rueidis.Client
 	names   namer
-	process string    // names this process's channels
-	epoch   time.Time // where times are counted from
+	process string    // in the names of this process's channels
+	epoch   time.Time // the start of lastWait
 
-	life  context.Context
-	end   context.CancelFunc
-	tasks sync.WaitGroup
+	closing context.Context
+	end     context.CancelFunc
+	tasks   sync.WaitGroup
 
 	listeners backend.Listeners
 
@@ -37,51 +36,51 @@ type subscriber struct {
 
 // channel is a subscription.
 type channel struct {
-	group string
-	name  string
-	open  atomic.Bool  // the server has confirmed it
-	waits atomic.Int64 // when somebody last waited, since the epoch
-	leave context.CancelFunc
-	deaf  []dibs.Token // who waits for it to open; under the subscriber's lock
+	group       string
+	name        string
+	open        atomic.Bool  // confirmed by the server
+	lastWait    atomic.Int64 // time of the last wait, since the epoch
+	leave       context.CancelFunc
+	unconfirmed []dibs.Token // waiters to notify when it opens; under the subscriber's lock
 }
 
 const (
-	// maxDeaf is how many are told that they are listened for.
-	maxDeaf = 4096
-	// listenIdle is how long a cluster's channel is kept after somebody waited.
+	// maxUnconfirmed bounds the waiters that ask again when the subscription is open.
+	maxUnconfirmed = 4096
+	// listenIdle is how long a cluster's channel is kept after the last wait.
 	listenIdle = time.Minute
-	// listenCheck is how often a subscription is checked, while somebody waits, which
-	// is seen at least every two seconds.
+	// A subscription is checked every listenCheck until listenWaits after the last
+	// wait. A waiter asks at least every two seconds.
 	listenCheck = time.Second
 	listenWaits = 5 * time.Second
-	// How soon a lost subscription is tried again.
+	// The backoff after a lost subscription.
 	listenBackoffMin = 10 * time.Millisecond
 	listenBackoffMax = time.Second
 )
 
 func newSubscriber(client rueidis.Client, names namer) *subscriber {
 	var id [8]byte
-	_, _ = rand.Read(id[:]) // it never fails; see its documentation
+	_, _ = rand.Read(id[:]) // it never fails
 	e := &subscriber{
 		client: client, names: names, process: hex.EncodeToString(id[:]), epoch: time.Now(),
 		channels: make(map[string]*channel),
 	}
-	e.life, e.end = context.WithCancel(context.Background())
+	e.closing, e.end = context.WithCancel(context.Background())
 	return e
 }
 
 func (e *subscriber) close() {
-	e.mu.Lock() // whoever listens now is waited for, and nobody after
+	e.mu.Lock() // no listen may begin after this
 	e.end()
 	e.mu.Unlock()
 	e.tasks.Wait()
 }
 
-// soon stands for the name of a channel that is not open yet.
-const soon = "?"
+// pending is the name of a channel that is not open yet.
+const pending = "?"
 
-// channel returns the name of the channel on which this process hears of a group, soon
-// if that is not open yet, and "" when nobody listens.
+// channel returns the channel for a group: pending if it is not open yet, and "" when
+// this process does not listen.
 func (e *subscriber) channel(group string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,69 +88,69 @@ func (e *subscriber) channel(group string) string {
 	case !e.listeners.Any():
 		return ""
 	case c == nil || !c.open.Load():
-		return soon
+		return pending
 	default:
 		return c.name
 	}
 }
 
-// waited notes that somebody waits for a key of a group.
-func (e *subscriber) waited(group string) {
+// noteWait records a wait for a key of the group.
+func (e *subscriber) noteWait(group string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.channels[group]; c != nil {
-		c.waits.Store(int64(time.Since(e.epoch)))
+		c.lastWait.Store(int64(time.Since(e.epoch)))
 	}
 }
 
-// listen sees to it that a group is listened for, and has those tokens ask again
-// as soon as it is: their places do not know yet where to reach them.
-func (e *subscriber) listen(group string, deaf []dibs.Token) {
+// listen subscribes to a group. When the subscription is open, the unconfirmed waiters
+// ask again, because their places do not have the channel's name yet.
+func (e *subscriber) listen(group string, unconfirmed []dibs.Token) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life.Err() != nil || !e.listeners.Any() {
+	if e.closing.Err() != nil || !e.listeners.Any() {
 		return
 	}
 	c := e.channels[group]
 	if c == nil {
 		c = &channel{group: group, name: e.names.channel(group, e.process)}
-		var life context.Context
-		life, c.leave = context.WithCancel(e.life)
+		var ctx context.Context
+		ctx, c.leave = context.WithCancel(e.closing)
 		e.channels[group] = c
-		defer e.tasks.Go(func() { e.attend(life, c) })
+		defer e.tasks.Go(func() { e.attend(ctx, c) })
 	}
-	c.waits.Store(int64(time.Since(e.epoch)))
-	if room := maxDeaf - len(c.deaf); len(deaf) > room {
-		deaf = deaf[:room] // hints: the others ask soon anyway
+	c.lastWait.Store(int64(time.Since(e.epoch)))
+	if room := maxUnconfirmed - len(c.unconfirmed); len(unconfirmed) > room {
+		unconfirmed = unconfirmed[:room] // the others ask again later
 	}
-	c.deaf = append(c.deaf, deaf...)
+	c.unconfirmed = append(c.unconfirmed, unconfirmed...)
 	if c.open.Load() {
 		e.tasks.Go(func() { e.opened(c) })
 	}
 }
 
-// opened tells those who wait that they are listened for.
+// opened lets the unconfirmed waiters ask again.
 func (e *subscriber) opened(c *channel) {
 	e.mu.Lock()
-	deaf := c.deaf
-	c.deaf = nil
+	unconfirmed := c.unconfirmed
+	c.unconfirmed = nil
 	e.mu.Unlock()
-	for _, t := range deaf {
-		e.listeners.Tell(t, dibs.Answer{})
+	for _, t := range unconfirmed {
+		e.listeners.Wake(t, dibs.Answer{})
 	}
 }
 
-// idle returns for how long nobody has waited for a key of a channel's group.
+// idle returns the time since the last wait for a key of the group.
 func (e *subscriber) idle(c *channel) time.Duration {
-	return time.Since(e.epoch) - time.Duration(c.waits.Load())
+	return time.Since(e.epoch) - time.Duration(c.lastWait.Load())
 }
 
-// attend keeps a channel subscribed until its life ends, or on a cluster until nobody has
-// waited for a while.
-func (e *subscriber) attend(life context.Context, c *channel) {
+// attend keeps a channel subscribed until the context ends, or on a cluster until the
+// channel is idle.
+func (e *subscriber) attend(ctx context.Context, c *channel) {
 	defer c.leave()
 	backoff := listenBackoffMin
-	for life.Err() == nil {
+	for ctx.Err() == nil {
 		if e.names.cluster && e.idle(c) > listenIdle {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -161,7 +160,7 @@ func (e *subscriber) attend(life context.Context, c *channel) {
 			return
 		}
 		start := time.Now()
-		e.subscribe(life, c)
+		e.subscribe(ctx, c)
 		c.open.Store(false)
 		if time.Since(start) > listenBackoffMax {
 			backoff = listenBackoffMin
@@ -169,20 +168,20 @@ func (e *subscriber) attend(life context.Context, c *channel) {
 		pause := time.NewTimer(backoff)
 		select {
 		case <-pause.C:
-		case <-life.Done():
+		case <-ctx.Done():
 		}
 		pause.Stop()
 		backoff = min(2*backoff, listenBackoffMax)
 	}
 }
 
-// subscribe hears what is said on a channel until the connection is lost, or leads
-// to one that is no master any more.
-func (e *subscriber) subscribe(life context.Context, c *channel) {
-	life, end := context.WithCancel(life)
+// subscribe receives messages until the connection is lost, or leads to a server that is
+// no longer a master.
+func (e *subscriber) subscribe(ctx context.Context, c *channel) {
+	ctx, end := context.WithCancel(ctx)
 	defer end()
 	confirmed := make(chan struct{}, 1)
-	ctx := rueidis.WithOnSubscriptionHook(life, func(s rueidis.PubSubSubscription) {
+	hooked := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
 		if s.Kind != "subscribe" && s.Kind != "ssubscribe" {
 			c.open.Store(false)
 			return
@@ -195,36 +194,35 @@ func (e *subscriber) subscribe(life context.Context, c *channel) {
 		}
 	})
 	e.tasks.Go(func() {
-		e.check(life, c, confirmed)
+		e.check(ctx, c, confirmed)
 		end()
 	})
 	if e.names.cluster {
-		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
+		_ = e.client.Receive(hooked, e.client.B().Ssubscribe().Channel(c.name).Build(), e.receive)
 		c.open.Store(false)
-		if life.Err() != nil {
+		if ctx.Err() != nil {
 			e.unsubscribe(c)
 		}
 		return
 	}
-	// On a connection of its own, so that what is heard waits behind no answer; and anew
-	// each time, as it may be its fault that it came to an end.
+	// On a new connection each time: messages do not wait behind answers there, and the
+	// last connection may have been broken.
 	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
 		defer own.Close()
 		defer c.open.Store(false)
-		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
+		return own.Receive(hooked, own.B().Subscribe().Channel(c.name).Build(), e.receive)
 	})
 }
 
-// check returns when a subscription does not count, or its life is over. A connection
-// that was made during a failover may lead to the old master, which lives on as a
-// replica: what is published is heard there too, but the new master counts nobody, and
-// passes over all who wait in this process.
-func (e *subscriber) check(life context.Context, c *channel, confirmed <-chan struct{}) {
+// check returns when the subscription is useless. A connection made during a failover may
+// lead to the old master, which is a replica now. Messages arrive there, too, but the new
+// master counts no listener and passes over all waiters of this process.
+func (e *subscriber) check(ctx context.Context, c *channel, confirmed <-chan struct{}) {
 	ticker := time.NewTicker(listenCheck)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-life.Done():
+		case <-ctx.Done():
 			return
 		case <-confirmed:
 		case <-ticker.C:
@@ -235,21 +233,19 @@ func (e *subscriber) check(life context.Context, c *channel, confirmed <-chan st
 				continue
 			}
 		}
-		if e.numsub(c) == 0 && life.Err() == nil {
+		if e.numsub(c) == 0 && ctx.Err() == nil {
 			return
 		}
 	}
 }
 
-// numsub returns how many listen on a channel, as its master says; -1 when it does not.
-// The call has no deadline: claims may use the same connection, and a client closes that
-// at a call's deadline.
+// numsub returns the master's count of listeners of the channel, or -1. The call has no
+// deadline, because a client closes the shared connection at a deadline.
 func (e *subscriber) numsub(c *channel) int64 {
-	ctx, cancel := context.WithCancel(e.life)
+	ctx, cancel := context.WithCancel(e.closing)
 	defer cancel()
 	defer time.AfterFunc(callLimit, cancel).Stop()
-	// Not by B().PubsubNumsub(): what that makes is sent to a replica by clients that
-	// read from those.
+	// B().PubsubNumsub() would go to a replica if the client reads from replicas.
 	ask := e.client.B().Arbitrary("PUBSUB", "NUMSUB").Args(c.name).Build()
 	if e.names.cluster {
 		ask = e.client.B().PubsubShardnumsub().Channel(c.name).Build()
@@ -261,17 +257,18 @@ func (e *subscriber) numsub(c *channel) int64 {
 	return n[c.name]
 }
 
-// unsubscribe ends what the end of listening does not end on a connection that
-// others use too. Who waits in vain must not be taken for one that hears.
+// unsubscribe ends the subscription on the server, because the connection is shared and
+// stays open.
 func (e *subscriber) unsubscribe(c *channel) {
 	ctx, cancel := context.WithTimeout(context.Background(), listenBackoffMax)
 	defer cancel()
 	_ = e.client.Do(ctx, e.client.B().Sunsubscribe().Channel(c.name).Build()).Error()
 }
 
-// hear takes what a script published: a token that should ask again, or one with its
-// grant's fence. No grant after an abandoned lease is told, so it is the first attempt.
-func (e *subscriber) hear(m rueidis.PubSubMessage) {
+// receive reads a published message: a token that should ask again, or a token and the
+// fence of its pushed grant. Grants after an abandoned lease are never pushed, so this is
+// the first attempt.
+func (e *subscriber) receive(m rueidis.PubSubMessage) {
 	const tokenLen = len(dibs.Token{})
 	var t dibs.Token
 	var a dibs.Answer
@@ -281,17 +278,17 @@ func (e *subscriber) hear(m rueidis.PubSubMessage) {
 	if rest := []byte(m.Message[tokenLen:]); len(rest) == 8 {
 		a = dibs.Answer{State: dibs.Granted, Fence: binary.BigEndian.Uint64(rest), Attempt: 1}
 	}
-	e.listeners.Tell(t, a)
+	e.listeners.Wake(t, a)
 }
 
-// Notify implements dibs.Notifier. When the last one stops, nobody is listened for.
+// Notify implements dibs.Notifier. Subscriptions end with the last listener.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	e := s.subscriber
-	gone := e.listeners.Notify(wake)
+	unregister := e.listeners.Notify(wake)
 	return sync.OnceFunc(func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if gone(); e.listeners.Any() {
+		if unregister(); e.listeners.Any() {
 			return
 		}
 		for group, c := range e.channels {

@@ -14,11 +14,10 @@ import (
 	"time"
 )
 
-// ErrURL says that a URL does not say where a Redis is. The error's text says what is
-// wrong and how to write it; nothing in it can be a password.
+// ErrURL: the text is not a URL of a Redis. The error says what is wrong and how to write
+// it, and never contains a password.
 var ErrURL = errors.New("redisstore: not the URL of a Redis")
 
-// kind is what an address leads to.
 type kind int
 
 const (
@@ -28,12 +27,12 @@ const (
 	cluster
 )
 
-// scheme is how URLs begin.
+// scheme is the beginning of a URL.
 type scheme struct {
 	name string
 	kind kind
 	tls  bool
-	form string // how the whole looks
+	form string // the form of the whole URL
 }
 
 var schemes = []scheme{
@@ -46,14 +45,14 @@ var schemes = []scheme{
 	{"rediss+cluster", cluster, true, "rediss+cluster://[USER:PASSWORD@]HOST[:PORT],…"},
 }
 
-// Address says where a Redis is, and how to reach it and to use it; see Parse.
+// Address is a parsed URL; see Parse.
 type Address struct {
 	scheme string
 	kind   kind
 	tls    bool
-	hosts  []string // host and port of each; a socket's path
-	path   string   // what is printed behind them
-	master string   // what the sentinels call it
+	hosts  []string // HOST:PORT of each, or a socket's path
+	path   string   // printed after the hosts
+	master string   // the sentinels' name of the master
 	db     int
 
 	user, password                 string
@@ -66,10 +65,10 @@ type Address struct {
 	replicas    int
 	replicaWait time.Duration
 
-	shown url.Values // the parameters that may be printed
+	shown url.Values // parameters that may be printed
 }
 
-// parameters are what may stand behind the '?', and where they go.
+// parameters are the names after '?' and their fields.
 var parameters = []struct {
 	name   string
 	fits   func(*Address) bool
@@ -89,7 +88,6 @@ var parameters = []struct {
 	{"sentinel-password", throughSentinels, true, func(a *Address) any { return &a.sentinelPassword }},
 }
 
-// set reads a parameter's value.
 func set(to any, v string) (err error) {
 	switch to := to.(type) {
 	case *string:
@@ -128,20 +126,20 @@ func number(s string) (int, error) {
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT],…
 //	redis+unix://[USER:PASSWORD@]/PATH
 //
-// or the first three with rediss for redis, which means TLS. The port is 6379 if
-// none is given, that of sentinels 26379. User and password are percent-encoded
-// where they have a '?', '%' or ':'. Behind a '?' may follow, joined by '&':
+// With rediss instead of redis, the first three use TLS. The default port is 6379, for
+// sentinels 26379. Percent-encode '?', '%' and ':' in user and password. Parameters
+// follow a '?', joined by '&':
 //
 //	prefix=TEXT                  Options.Prefix
 //	replicas=N, replica-wait=D   Options.Replicas, Options.ReplicaWait
-//	ca=FILE                      TLS: whom to trust, PEM; the system's otherwise
-//	cert=FILE, key=FILE          TLS: who we are, PEM
+//	ca=FILE                      TLS: certificate authority, PEM; default: the system's
+//	cert=FILE, key=FILE          TLS: client certificate, PEM
 //	server-name=NAME             TLS: the name in the server's certificate
-//	skip-verify=true             TLS: trust anybody, for tests
+//	skip-verify=true             TLS: do not verify the server, for tests
 //	sentinel-user=NAME, sentinel-password=TEXT
-//	db=N                         the database behind a Unix socket
+//	db=N                         the database, with a Unix socket
 //
-// It asks nobody and reads no file. The error is an ErrURL.
+// It connects to no server and reads no file. The error is an ErrURL.
 func Parse(rawURL string) (*Address, error) {
 	a, err := parse(rawURL)
 	if err != nil {
@@ -160,9 +158,9 @@ func parse(rawURL string) (*Address, error) {
 	a := &Address{scheme: s.name, kind: s.kind, tls: s.tls, shown: url.Values{}}
 	rest, query, _ := strings.Cut(rest, "?")
 	if strings.Contains(query, "@") {
-		return nil, errors.New("a '?' in a password is written %3F, and an '@' behind a '?' %40")
+		return nil, errors.New("write '?' in a password as %3F, and '@' after a '?' as %40")
 	}
-	// The last '@', so that one in a password does no harm.
+	// The last '@', because a password may contain one.
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
 		if err := a.setUser(rest[:i]); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, s.form)
@@ -185,7 +183,7 @@ func parse(rawURL string) (*Address, error) {
 	return a, nil
 }
 
-// Schemes returns how URLs that Parse understands begin: "redis", "rediss", …
+// Schemes returns the schemes that Parse knows: "redis", "rediss", …
 func Schemes() []string {
 	names := make([]string, len(schemes))
 	for i, s := range schemes {
@@ -194,7 +192,7 @@ func Schemes() []string {
 	return names
 }
 
-// String returns the URL without user, passwords and what else is secret.
+// String returns the URL without user, passwords and other secrets.
 func (a *Address) String() string {
 	s := a.scheme + "://"
 	if a.kind != socket {
@@ -210,20 +208,20 @@ func (a *Address) String() string {
 func (a *Address) setUser(s string) error {
 	user, password, ok := strings.Cut(s, ":")
 	if !ok {
-		// Some programs take it for a password, and others for a user.
-		return errors.New("what stands before the '@' must be USER:PASSWORD or :PASSWORD")
+		// Some programs read it as a password, others as a user.
+		return errors.New("the part before '@' must be USER:PASSWORD or :PASSWORD")
 	}
 	var err1, err2 error
 	a.user, err1 = url.PathUnescape(user)
 	a.password, err2 = url.PathUnescape(password)
 	if err1 != nil || err2 != nil {
-		return errors.New("a '%' in a user or password is written %25")
+		return errors.New("write '%' in a user or password as %25")
 	}
 	return nil
 }
 
-// setHosts reads what stands between user and path. Its errors repeat none of
-// it: with a slip of the keyboard it is a password.
+// setHosts reads the hosts. Its errors contain no input, because a mistyped URL may have
+// a password there.
 func (a *Address) setHosts(s string) error {
 	switch {
 	case a.kind == socket && s != "":
@@ -239,17 +237,16 @@ func (a *Address) setHosts(s string) error {
 			return err
 		}
 		if slices.Contains(a.hosts, addr) {
-			return errors.New("a host is there twice")
+			return errors.New("a host appears twice")
 		}
 		a.hosts = append(a.hosts, addr)
 	}
 	if a.kind == single && len(a.hosts) > 1 {
-		return errors.New("several hosts are a Cluster's or sentinels'")
+		return errors.New("only a Cluster or sentinels have several hosts")
 	}
 	return nil
 }
 
-// hostPort returns a host with its port.
 func (a *Address) hostPort(s string) (string, error) {
 	port := "6379"
 	if a.kind == sentinels {
@@ -276,13 +273,13 @@ func (a *Address) hostPort(s string) (string, error) {
 
 var hostNames = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
-// setPath reads what stands behind the first '/' after the hosts.
+// setPath reads the part after the hosts.
 func (a *Address) setPath(s string) (err error) {
 	switch a.kind {
 	case socket:
 		path, err := url.PathUnescape(a.path)
 		if err != nil || s == "" {
-			return errors.New("the path of the socket is missing, or has a '%' that is not written %25")
+			return errors.New("the path of the socket is missing, or has a '%' that is not written as %25")
 		}
 		a.hosts = []string{path}
 		return nil
@@ -294,7 +291,7 @@ func (a *Address) setPath(s string) (err error) {
 	case sentinels:
 		master, db, _ := strings.Cut(s, "/")
 		if a.master, err = url.PathUnescape(master); err != nil || master == "" {
-			return errors.New("the name that the sentinels have for the master is missing")
+			return errors.New("the sentinels' name of the master is missing")
 		}
 		s = db
 	}
@@ -310,7 +307,7 @@ func (a *Address) setPath(s string) (err error) {
 func (a *Address) setParameters(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return errors.New("what stands behind the '?' must be NAME=VALUE, joined by '&'")
+		return errors.New("the part after '?' must be NAME=VALUE, joined by '&'")
 	}
 	var known []string
 	for _, p := range parameters {
@@ -324,7 +321,7 @@ func (a *Address) setParameters(query string) error {
 			continue
 		}
 		if len(given) > 1 || given[0] == "" {
-			return fmt.Errorf("%s must be there once, and have a value", p.name)
+			return fmt.Errorf("%s must appear once, with a value", p.name)
 		}
 		if err := set(p.to(a), given[0]); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -334,7 +331,7 @@ func (a *Address) setParameters(query string) error {
 		}
 	}
 	for name := range values {
-		return fmt.Errorf("%q is unknown behind the '?' of %s://; known are %s", name, a.scheme, strings.Join(known, ", "))
+		return fmt.Errorf("%q is not a parameter of %s://; the parameters are %s", name, a.scheme, strings.Join(known, ", "))
 	}
 	if a.prefix != "" && !validPrefix(a.prefix) {
 		return errors.New("prefix: it must be 1 to 64 letters, digits, '.', '_', '-' and ':'")
@@ -345,7 +342,7 @@ func (a *Address) setParameters(query string) error {
 	return nil
 }
 
-// amend returns the options with what the URL says of them.
+// amend adds the URL's parameters to the options.
 func (a *Address) amend(o *Options) (*Options, error) {
 	var r Options
 	if o != nil {
@@ -358,15 +355,15 @@ func (a *Address) amend(o *Options) (*Options, error) {
 	)
 }
 
-// amend sets an option to what the URL says. Two that differ are nobody's will.
-func amend[T comparable](option *T, said T, name, field string) error {
+// amend sets an option from the URL. An option with two values is an error.
+func amend[T comparable](option *T, value T, name, field string) error {
 	var zero T
 	switch {
-	case said == zero || said == *option:
+	case value == zero || value == *option:
 		return nil
 	case *option != zero:
-		return fmt.Errorf("%w: its %s is %v, and %s is %v", ErrURL, name, said, field, *option)
+		return fmt.Errorf("%w: its %s is %v, and %s is %v", ErrURL, name, value, field, *option)
 	}
-	*option = said
+	*option = value
 	return nil
 }

@@ -66,7 +66,7 @@ func TestScriptsForgotten(t *testing.T) {
 		t.Errorf("resolving: %v, %v", resolved, err)
 	}
 	// Several runs of a script in one round trip.
-	many, answers := make([]dibs.Claim, 3*most), make([]dibs.Answer, 3*most)
+	many, answers := make([]dibs.Claim, 3*maxBatch), make([]dibs.Answer, 3*maxBatch)
 	for i := range many {
 		many[i] = lock(fmt.Sprint("many ", i))
 	}
@@ -198,7 +198,7 @@ func TestDeadWaiters(t *testing.T) {
 	mustSettle(t, s, alive, dibs.Release)
 }
 
-// heardOf returns how many of those who wait for a key have a channel.
+// heardOf returns how many waiters of a key have a channel.
 func heardOf(s *Store, k dibs.Key) int {
 	n := 0
 	places, _ := sharedRedis().Must("HVALS", newName(s, k, 'w')).([]any)
@@ -211,7 +211,7 @@ func heardOf(s *Store, k dibs.Key) int {
 }
 
 // TestFrozenWaiter: a waiter stops as it is granted the key. It loses its turn
-// and nobody else more than that; when it goes on it knows.
+// and no other waiter more than that; when it goes on it knows.
 func TestFrozenWaiter(t *testing.T) {
 	t.Parallel()
 	url := ownURL()
@@ -275,7 +275,7 @@ func TestFrozenWaiter(t *testing.T) {
 		t.Errorf("the child has fence %d, and the one before it %d", fence, next.lease.Fence())
 	}
 	if attempt != 1 {
-		t.Errorf("the child is told of %d abandoned leases; the one before it was settled", attempt-1)
+		t.Errorf("the child sees %d abandoned leases; the one before it was settled", attempt-1)
 	}
 	frozen.end()
 }
@@ -311,7 +311,7 @@ func TestLostReplies(t *testing.T) {
 			servedSoon(t, held, waiting)
 			w.Mend()
 			select {
-			case <-lost: // it asked; otherwise the grant was told
+			case <-lost: // it asked; otherwise the grant was pushed
 			default:
 			}
 		},

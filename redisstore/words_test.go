@@ -28,7 +28,7 @@ func TestNoReplica(t *testing.T) {
 	}
 }
 
-// words are what the waiters of a store are told, by token.
+// words are the wake-ups of a store's waiters, by token.
 type words struct {
 	t     *testing.T
 	heard chan word
@@ -60,13 +60,13 @@ func (w *words) next(token dibs.Token) dibs.Answer {
 		case heard := <-w.heard:
 			w.early[heard.token] = heard.answer
 		case <-late.C:
-			w.t.Fatal("a waiter was told nothing")
+			w.t.Fatal("a waiter got no wake-up")
 		}
 	}
 }
 
 // TestAboutToListen: a waiter whose process is about to subscribe has its turn before one
-// behind it that could be told of a grant.
+// behind it that could get a pushed grant.
 func TestAboutToListen(t *testing.T) {
 	t.Parallel()
 	url := ownURL()
@@ -74,7 +74,7 @@ func TestAboutToListen(t *testing.T) {
 	newWords(t, s)
 	holder, first, second := lock("k"), lock("k", queued), lock("k", queued)
 	mustGrant(t, s, holder)
-	mustWait(t, s, first) // nobody has waited before
+	mustWait(t, s, first) // the first waiter
 	mustListen(t, other, second)
 	mustSettle(t, s, holder, dibs.Release)
 	mustWait(t, other, second)

@@ -17,28 +17,27 @@ import (
 //go:embed sql/lock.sql
 var lockSQL string
 
-// ErrOver says of a job whose transaction was to be committed that River has it as over, or gives
-// it to another worker: it was rescued, cancelled or deleted meanwhile. The transaction was rolled
-// back.
-var ErrOver = errors.New("riverjobs: River takes the job for one that does not run any more; what it did was rolled back")
+// ErrOver says that River no longer counts the job as running, or has given it to another
+// worker: it was rescued, cancelled or deleted. The transaction was rolled back.
+var ErrOver = errors.New("riverjobs: River no longer counts the job as running, so its transaction was rolled back")
 
-// errDone: another delivery of the job has committed.
+// errDone: another delivery of the job has completed it.
 var errDone = errors.New("riverjobs: the job was completed by another delivery")
 
-// Commit runs fn in a transaction, and commits what it did together with River's note that the job
-// is completed: exactly once, whatever crashes, and however often River delivers the job. With
-// Options.Transactor the end of the job's key is committed too, so that all is rolled back when the
-// key was lost meanwhile. Without Commit, River notes a job as completed up to 250 ms after it has
-// returned, and a crash in between runs it again, behind those that came after it.
+// Commit runs fn in a transaction, and commits it together with River's completion of the
+// job: exactly once, whatever crashes, and however often River delivers the job. With
+// Options.Transactor it also ends the job's key in that transaction, so everything is
+// rolled back if the key was lost. Without Commit, River completes a job up to 250 ms
+// after it returned. A crash in that time runs it again, after the jobs that came next.
 //
-// It is called in a worker, as the last thing: with Options.Transactor the context has ended after
-// it, as the job's key has, and fn may be called again when the transaction fell victim to a
-// conflict. It returns what fn returned, ErrOver, or why it could not be committed; nil also when
-// another delivery of the job has completed it before.
+// Call it last in a worker. With Options.Transactor the context has ended after it,
+// because the key has, and fn may run again after a conflict. It returns fn's error,
+// ErrOver, or the error of the commit; and nil when another delivery has completed the
+// job.
 func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx context.Context, tx pgx.Tx) error) error {
 	m, ok := ctx.Value(mutexKey{}).(*Mutex)
 	if !ok {
-		return errors.New("riverjobs: Commit is for workers of a client for whose Config a Mutex was made")
+		return errors.New("riverjobs: Commit was called outside a worker of a client with a Mutex; see Configure")
 	}
 	inner := func(ctx context.Context, tx pgx.Tx) error {
 		if err := fn(ctx, tx); err != nil {
@@ -51,7 +50,7 @@ func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx
 		err = jobs.Commit(ctx, m.options.Transactor, func(ctx context.Context) error {
 			tx, ok := m.options.Tx(ctx)
 			if !ok {
-				return errors.New("riverjobs: Options.Tx does not find the transactions that Options.Transactor makes: give pgstore.Tx and pgstore's Store.Transactions")
+				return errors.New("riverjobs: Options.Tx does not find the transactions of Options.Transactor: use pgstore.Tx and pgstore's Store.Transactions")
 			}
 			return inner(ctx, tx)
 		})
@@ -64,8 +63,8 @@ func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx
 	return err
 }
 
-// complete notes in the transaction that the job is completed, if it is still to be done: River's
-// own function does not say that it was not.
+// complete completes the job in the transaction, if it is running. It checks that first,
+// because River's function does not.
 func complete[A river.JobArgs](ctx context.Context, schema string, tx pgx.Tx, job *river.Job[A]) error {
 	state := "deleted"
 	if err := tx.QueryRow(ctx, in(schema, lockSQL), job.ID).Scan(&state); err != nil && !errors.Is(err, pgx.ErrNoRows) {

@@ -1,17 +1,17 @@
-// Package riverjobs lets River jobs of one key take turns: they run one after the other, in the
-// order in which they were inserted, in however many processes. The jobs of other keys are not
-// held up by them.
+// Package riverjobs is a mutex for River jobs. Jobs of one key run one after the other, in the
+// order in which they were inserted, in any number of processes. Jobs of other keys are not
+// delayed.
 //
-// Of a key's unfinished jobs the first Options.Jobs.Ahead are runnable. All others are parked in
-// River's table, so that no worker has them:
+// The first Options.Jobs.Ahead unfinished jobs of a key are runnable. The others are parked in
+// River's table, so that no worker gets them:
 //
 //	insert ─┬─▶ available ──▶ running: waits for its turn, then works
-//	        │       ▲                    │ no room to wait: a snooze, which is no attempt
+//	        │       ▲                    │ cannot wait: a snooze, which uses no attempt
 //	        └─▶ pending   scheduled ◀────┘
 //	             (parked)  (parked again)
 //
-// One idempotent statement makes the next jobs available. The process in which a job of the key
-// was over runs it, and a sweep each second for what crashes have left. The order comes from the
-// places that are taken when jobs are inserted, and exclusion from the lease of the key: package
-// jobs says what that means.
+// One idempotent statement makes the next jobs available. The process that finished a job of the
+// key runs it, and so does a sweep each second, for jobs that a crash has left. The order comes from
+// places that are reserved when jobs are inserted, and exclusion from the lease of the key; see
+// package jobs.
 package riverjobs

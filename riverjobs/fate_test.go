@@ -113,7 +113,7 @@ func TestFates(t *testing.T) {
 type fates struct {
 	*host
 	ctx context.Context
-	ids map[int]int64 // by number, of jobs that are to be completed in the end
+	ids map[int]int64 // by number, of jobs that must be completed in the end
 }
 
 // insert inserts jobs. All but the first are parked.

@@ -15,28 +15,28 @@ import (
 
 type txKey struct{}
 
-// In returns a context in which jobs that are inserted in the transaction take their places in it
-// too, with Options.Reserver: both are there when it commits, and neither is when it is rolled
-// back. It is for the Tx methods of River's client that have no function here.
+// In returns a context in which inserted jobs reserve their places in the transaction,
+// with Options.Reserver: job and place exist if it commits, and neither if it rolls back.
+// Use it for Tx methods of River's client that have no function in this package.
 func In(ctx context.Context, tx pgx.Tx) context.Context { return context.WithValue(ctx, txKey{}, tx) }
 
-// InsertTx is the client's InsertTx in the context that In returns.
+// InsertTx is the client's InsertTx in the context of In.
 func InsertTx(ctx context.Context, c *river.Client[pgx.Tx], tx pgx.Tx, args river.JobArgs, o *river.InsertOpts) (*rivertype.JobInsertResult, error) {
 	return c.InsertTx(In(ctx, tx), tx, args, o)
 }
 
-// InsertManyTx is the client's InsertManyTx in the context that In returns.
+// InsertManyTx is the client's InsertManyTx in the context of In.
 func InsertManyTx(ctx context.Context, c *river.Client[pgx.Tx], tx pgx.Tx, params []river.InsertManyParams) ([]*rivertype.JobInsertResult, error) {
 	return c.InsertManyTx(In(ctx, tx), tx, params)
 }
 
-// InsertMany implements rivertype.JobInsertMiddleware: it takes a place for each job that is to run
-// as soon as it can, parks all but the first ones of a key, and gives the place back if the job is
-// not inserted, or is a duplicate. The errors are those of jobs.Mutex.Enqueue; nothing is inserted
-// then.
+// InsertMany implements rivertype.JobInsertMiddleware. It reserves a place for each job
+// that should run at once, parks all but the first jobs of a key, and gives back the
+// places of jobs that were not inserted or are duplicates. The errors are those of
+// jobs.Mutex.Enqueue; then no job is inserted.
 func (m *Mutex) InsertMany(ctx context.Context, params []*rivertype.JobInsertParams, doInner func(context.Context) ([]*rivertype.JobInsertResult, error)) (results []*rivertype.JobInsertResult, err error) {
 	var mine []*rivertype.JobInsertParams
-	var keys, places []string // a job for later gets no place, which would be in the way until then
+	var keys, places []string // a scheduled job gets no place, because that would block its key
 	for _, p := range params {
 		find, ok := m.find(p.Kind)
 		if !ok {
@@ -91,7 +91,8 @@ func (m *Mutex) InsertMany(ctx context.Context, params []*rivertype.JobInsertPar
 	return results, nil
 }
 
-// enqueueIn returns tickets for places that the claims are to take later: all of them parked.
+// enqueueIn returns tickets for places that reserveIn will reserve. All jobs start
+// parked.
 func (m *Mutex) enqueueIn(ctx context.Context, claims []collector, places []string) (tickets []jobs.Ticket, err error) {
 	tickets = make([]jobs.Ticket, len(places))
 	for i, key := range places {
@@ -103,8 +104,8 @@ func (m *Mutex) enqueueIn(ctx context.Context, claims []collector, places []stri
 	return tickets, nil
 }
 
-// reserveIn takes the places of jobs in the transaction that has inserted them, and makes the first
-// ones runnable. It comes last because it locks the keys until the transaction ends.
+// reserveIn reserves the places in the transaction of the insert, and makes the first
+// jobs runnable. It comes last, because it locks the keys until the transaction ends.
 func (m *Mutex) reserveIn(ctx context.Context, tx pgx.Tx, claims []collector, places []string, tickets []jobs.Ticket, skipped []string, results []*rivertype.JobInsertResult) error {
 	var all collector
 	var keys, placed []string
@@ -142,7 +143,7 @@ func texts(tickets []jobs.Ticket) (all []string) {
 	return all
 }
 
-// skippedOf returns the tickets that are in no job, because there was one like it already.
+// skippedOf returns the tickets of jobs that were skipped as duplicates.
 func skippedOf(results []*rivertype.JobInsertResult, tickets []jobs.Ticket) []string {
 	there := map[string]bool{"": true}
 	skipped := false // InsertManyFast has no results, and inserts all or none
@@ -158,7 +159,7 @@ func skippedOf(results []*rivertype.JobInsertResult, tickets []jobs.Ticket) []st
 	return slices.DeleteFunc(texts(tickets), func(t string) bool { return there[t] })
 }
 
-// collector remembers what is to be reserved, so that all of it is one statement.
+// collector collects reservations, so that they become one statement.
 type collector []dibs.Claim
 
 // Reserve implements dibs.Reserver.

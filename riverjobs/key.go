@@ -12,29 +12,28 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// keyFunc returns the key of a job by its arguments, or by those as they are stored when the
-// worker's side has nothing else.
+// keyFunc returns a job's key from its arguments, or from their JSON if args is nil.
 type keyFunc func(args rivertype.JobArgs, encoded []byte) (string, error)
 
-// Key tells m to let the jobs with the arguments A take turns by the key that the function returns;
-// a job whose key is "" just runs. Jobs of several kinds exclude each other where their functions
-// return the same: begin keys with what they name, such as "conversation 42". The function has to
-// return the same for the arguments that River has stored as JSON.
+// Key makes jobs with the arguments A exclude each other by the key that the function
+// returns. A job whose key is "" runs at once. Jobs of several kinds exclude each other
+// if their keys are equal, so begin keys with the kind of thing, such as "conversation
+// 42". The function must return the same key for arguments that were stored as JSON.
 //
-// Call it before the River client is made. It panics when m has the kind already, as
+// Call it before the River client is made. It panics if m already has the kind, as
 // river.AddWorker does.
 func Key[A river.JobArgs](m *Mutex, key func(A) string) {
 	register[A](m, func(args A) (string, error) { return key(args), nil })
 }
 
-// Tagged is Key for arguments that say by tags what their key is, see jobs.KeyOf:
+// Tagged is Key for arguments whose tags describe the key, see jobs.KeyOf:
 //
 //	type Message struct {
 //		Conversation int64 `json:"conversation" dibs:"key,conversation"`
 //		Text         string `json:"text"`
 //	}
 //
-// It panics also when there is no tag, or a wrong one.
+// It also panics if there is no tag, or a wrong one.
 func Tagged[A river.JobArgs](m *Mutex) {
 	var zero A
 	if _, err := jobs.KeyOf(&zero); err != nil {
@@ -44,7 +43,7 @@ func Tagged[A river.JobArgs](m *Mutex) {
 		_, tagged := f.Tag.Lookup("dibs")
 		return tagged
 	}) {
-		panic(fmt.Sprintf("riverjobs: Tagged: no field of %T has a tag dibs:\"key\": tag those that make its key, or use Key", zero))
+		panic(fmt.Sprintf("riverjobs: Tagged: no field of %T has a tag dibs:\"key\"; tag the fields of its key, or use Key", zero))
 	}
 	register[A](m, func(args A) (string, error) { return jobs.KeyOf(&args) })
 }
@@ -68,7 +67,7 @@ func register[A river.JobArgs](m *Mutex, key func(A) (string, error)) {
 	defer m.mu.Unlock()
 	for _, kind := range kinds {
 		if _, dup := m.keys[kind]; dup {
-			panic(fmt.Sprintf("riverjobs: the Mutex has the kind %q already", kind))
+			panic(fmt.Sprintf("riverjobs: the Mutex already has the kind %q", kind))
 		}
 		m.keys[kind] = f
 	}

@@ -49,7 +49,7 @@ func TestKey(t *testing.T) {
 		t.Error("arguments that cannot be read have a key")
 	}
 	for want, call := range map[string]func(*Mutex){
-		"has the kind \"job\" already":         Tagged[job],
+		"already has the kind \"job\"":         Tagged[job],
 		"no field of riverjobs.bare has a tag": Tagged[bare],
 		"cannot be part of a key":              Tagged[wrong],
 	} {
@@ -74,7 +74,7 @@ func TestConfigure(t *testing.T) {
 	}{
 		{Options{Patience: -1}, "Options.Patience"},
 		{Options{Transactor: stopping{}}, "Options.Transactor and Tx"},
-		{Options{Transactor: stopping{}, Tx: stoppingTx, Jobs: jobs.Options{Once: time.Hour}}, "Options.Transactor cannot be with Jobs.Once"},
+		{Options{Transactor: stopping{}, Tx: stoppingTx, Jobs: jobs.Options{Once: time.Hour}}, "Options.Transactor does not work with Jobs.Once"},
 		{Options{Jobs: jobs.Options{Permits: -1}}, "Options.Permits"},
 	} {
 		if _, err := Configure(&river.Config{}, h.dibs, h.pool, &o.o); err == nil || !strings.Contains(err.Error(), o.want) {

@@ -62,7 +62,7 @@ func TestHotKey(t *testing.T) {
 			var l journal
 			var p presence
 			gate := make(chan struct{})
-			o := hostOptions{url: NewDatabase(), outer: &p, told: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
+			o := hostOptions{url: NewDatabase(), outer: &p, promotes: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
 			o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
 				if j.Args.Of == "hot" {
 					return l.gated(gate)(ctx, h, j)

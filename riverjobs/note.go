@@ -6,39 +6,39 @@ import (
 	"time"
 )
 
-// Names in a job's metadata. River merges the uppermost ones when it stores how a job ended.
+// Names in a job's metadata. River merges top-level names when it stores a job's result.
 const (
 	noteKey   = "dibs"
 	parkedKey = "dibs_parked"
 )
 
-// note is what travels with a job.
+// note is the part of a job's metadata that belongs to this package.
 type note struct {
 	Key string `json:"key,omitempty"`
-	// Ticket is that of jobs.Mutex.Enqueue, if a place was taken.
+	// Ticket is the text of jobs.Mutex.Enqueue, if a place was reserved.
 	Ticket string `json:"ticket,omitempty"`
-	// Due is when the attempt Try was due, where there is a limit to waiting: River has only when
-	// the job comes back.
+	// Due is when the attempt Try was due, if there is a Limit, because a snooze
+	// overwrites River's own time.
 	Due time.Time `json:"due,omitzero"`
 	Try int       `json:"try,omitempty"`
 }
 
-// metadata is what is read of a job's.
+// metadata is the part of a job's metadata that this package reads.
 type metadata struct {
 	Dibs note `json:"dibs"`
-	// Parked says that the job was parked after a worker had it, and has not run since.
+	// Parked says that a worker parked the job, and it has not run since.
 	Parked bool `json:"dibs_parked"`
-	// Snoozes is how often the job was snoozed before; River counts.
+	// Snoozes is River's count of snoozes.
 	Snoozes int `json:"snoozes"`
 }
 
 func readMetadata(text []byte) (m metadata) {
-	_ = json.Unmarshal(text, &m) // what is of another type is not ours, and stays zero
+	_ = json.Unmarshal(text, &m) // values of other types are foreign and stay zero
 	return m
 }
 
-// writeNote returns the metadata with the note, instead of any that a copy of another job's
-// metadata may have.
+// writeNote returns the metadata with this note. It replaces a note copied from another
+// job.
 func writeNote(text []byte, n note) ([]byte, error) {
 	all := map[string]any{}
 	if len(text) > 0 {

@@ -19,13 +19,13 @@ var keysSQL string
 
 const (
 	defaultSweep   = time.Second
-	sweepShare     = 10 // the sweep runs for at most a tenth of the time
+	sweepShare     = 10 // the sweep may use a tenth of the time
 	statementLimit = 5 * time.Second
-	statementKeys  = 500 // that one statement promotes for
-	complainEvery  = time.Minute
+	statementKeys  = 500 // keys in one statement
+	logEvery       = time.Minute
 )
 
-// in returns a statement for River's table in that schema.
+// in fills the schema into a statement.
 func in(schema, statement string) string {
 	if schema != "" {
 		schema = pgx.Identifier{schema}.Sanitize() + "."
@@ -38,7 +38,7 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// query returns the one column of a statement's rows.
+// query returns the first column of a statement's rows.
 func query[T any](ctx context.Context, m *Mutex, by querier, statement string, args ...any) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
@@ -46,19 +46,20 @@ func query[T any](ctx context.Context, m *Mutex, by querier, statement string, a
 	return pgx.CollectRows(rows, pgx.RowTo[T])
 }
 
-// promote makes the next jobs of keys runnable, whose jobs up to the IDs after do not count. With
-// tickets it touches only their jobs. It returns the IDs of the jobs that it made runnable.
+// promote makes the next jobs of the keys runnable. It ignores each key's jobs up to the
+// ID in after. With tickets, it changes only their jobs. It returns the IDs of the jobs
+// that it made runnable.
 func (m *Mutex) promote(ctx context.Context, by querier, keys []string, after []int64, tickets []string) ([]int64, error) {
 	o := &m.options.Jobs
 	return query[int64](ctx, m, by, promoteSQL, keys, after, o.Ahead, o.Permits, m.keeps, tickets, m.schema)
 }
 
-// promoteAll promotes for keys, with the IDs after which jobs count.
-func (m *Mutex) promoteAll(ctx context.Context, over map[string]int64) error {
-	for keys := range slices.Chunk(slices.Collect(maps.Keys(over)), statementKeys) {
+// promoteAll promotes keys, in several statements.
+func (m *Mutex) promoteAll(ctx context.Context, finished map[string]int64) error {
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(finished)), statementKeys) {
 		after := make([]int64, len(keys))
 		for i, key := range keys {
-			after[i] = over[key]
+			after[i] = finished[key]
 		}
 		if _, err := m.promote(ctx, m.pool, keys, after, nil); err != nil {
 			return err
@@ -67,7 +68,7 @@ func (m *Mutex) promoteAll(ctx context.Context, over map[string]int64) error {
 	return nil
 }
 
-// sweep promotes for all keys that have parked jobs of the Mutex's kinds.
+// sweep promotes all keys that have parked jobs.
 func (m *Mutex) sweep(ctx context.Context) error {
 	m.mu.Lock()
 	kinds := slices.Collect(maps.Keys(m.keys))
@@ -76,18 +77,18 @@ func (m *Mutex) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	over := make(map[string]int64, len(keys))
+	finished := make(map[string]int64, len(keys))
 	for _, key := range keys {
-		over[key] = 0
+		finished[key] = 0
 	}
-	return m.promoteAll(ctx, over)
+	return m.promoteAll(ctx, finished)
 }
 
-// promoteSoon promotes in the background for a key whose jobs up to that ID are over, or do not count. If the
-// process ends before that, the sweep of another one does it.
+// promoteSoon promotes a key in the background. Its jobs up to the ID are finished. If
+// the process ends first, the sweep of another process does it.
 func (m *Mutex) promoteSoon(key string, after int64) {
 	m.mu.Lock()
-	m.over[key] = max(m.over[key], after)
+	m.finished[key] = max(m.finished[key], after)
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
@@ -95,11 +96,11 @@ func (m *Mutex) promoteSoon(key string, after int64) {
 	}
 }
 
-// run promotes until ctx ends. What is over while a statement runs is in the next one.
+// run promotes until ctx ends. Jobs that finish during a statement are in the next one.
 func (m *Mutex) run(ctx context.Context, sweepEvery time.Duration) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
-	var complained time.Time
+	var logged time.Time
 	for {
 		var err error
 		select {
@@ -107,18 +108,18 @@ func (m *Mutex) run(ctx context.Context, sweepEvery time.Duration) {
 			return
 		case <-m.wake:
 			m.mu.Lock()
-			over := m.over
-			m.over = map[string]int64{}
+			finished := m.finished
+			m.finished = map[string]int64{}
 			m.mu.Unlock()
-			err = m.promoteAll(ctx, over)
+			err = m.promoteAll(ctx, finished)
 		case <-timer.C:
 			began := time.Now()
 			err = m.sweep(ctx)
 			timer.Reset(max(sweepEvery, sweepShare*time.Since(began)))
 		}
-		if err != nil && ctx.Err() == nil && time.Since(complained) > complainEvery {
-			complained = time.Now()
-			m.options.Jobs.Logger.WarnContext(ctx, "dibs: parked jobs cannot be made runnable; trying again each second", "error", err)
+		if err != nil && ctx.Err() == nil && time.Since(logged) > logEvery {
+			logged = time.Now()
+			m.options.Jobs.Logger.WarnContext(ctx, "dibs: parked jobs could not be made runnable; trying again every second", "error", err)
 		}
 	}
 }

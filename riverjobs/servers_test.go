@@ -138,7 +138,7 @@ type host struct {
 	closed atomic.Bool
 }
 
-// hostOptions say how a host is to be; the zero value has a pgstore in River's
+// hostOptions describe a host; the zero value has a pgstore in River's
 // database, the defaults, and one queue of ten workers.
 type hostOptions struct {
 	url      string     // of its database; one of its own by default
@@ -155,7 +155,7 @@ type hostOptions struct {
 	inner    rivertype.Middleware // behind it, if not nil
 	idle     bool                 // it works no jobs
 	unswept  bool                 // its mutex does nothing in the background
-	told     bool                 // its mutex promotes when a job is over, and does not sweep
+	promotes bool                 // its mutex promotes after a job, and does not sweep
 	untagged bool                 // no kind is known
 	seed     uint64
 }
@@ -222,11 +222,11 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if h.mutex, err = Configure(c, h.dibs, h.pool, &o.mutex); err != nil {
 		return nil, err
 	}
-	if o.unswept || o.told {
+	if o.unswept || o.promotes {
 		h.mutex.end()
 		<-h.mutex.ended
 	}
-	if o.told {
+	if o.promotes {
 		go h.mutex.run(t.Context(), time.Hour)
 	}
 	if o.outer != nil {

@@ -15,18 +15,19 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// storeAway is about how long a job stays away whose key could not be asked for.
-const storeAway = time.Second
+// storeRetry is about the time until a job is tried again whose key could not be claimed
+// because of the store.
+const storeRetry = time.Second
 
 type mutexKey struct{}
 
-// Work implements rivertype.WorkerMiddleware: it works the job when its turn has come, and snoozes
-// it if there is no room to wait. The job's timeout counts from when it runs. When the job is over,
-// the next jobs of its key are made runnable in the background. What it may return but for what the
-// worker returns is said by jobs.Mutex.Run.
+// Work implements rivertype.WorkerMiddleware. It works the job when its turn has come,
+// and snoozes it if it cannot wait. The job's timeout counts from when it runs. After the
+// job, the next jobs of its key become runnable in the background. Besides the worker's
+// errors it returns those of jobs.Mutex.Run.
 func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(context.Context) error) error {
 	find, mine := m.find(row.Kind)
-	if mine || ctx.Value(mutexKey{}) == nil { // Commit needs one, and another one may have the job
+	if mine || ctx.Value(mutexKey{}) == nil { // for Commit; another Mutex may have the kind
 		ctx = context.WithValue(ctx, mutexKey{}, m)
 	}
 	if !mine {
@@ -41,9 +42,9 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 		}
 	}
 	back := false
-	err = errors.New("riverjobs: the job panicked, or ended its goroutine") // if the worker does not return
+	err = errors.New("riverjobs: the job panicked, or called runtime.Goexit") // if the worker does not return
 	defer func() {
-		// A ticket may be from a version with another policy, which has parked other jobs.
+		// A ticket may be from a version with another policy, which parked other jobs.
 		if !back && d.note.Key != "" && (m.queues || d.note.Ticket != "") {
 			m.promoteSoon(d.note.Key, d.after(err))
 		}
@@ -52,7 +53,7 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 	err = m.jobs.Run(ctx, d.job(), func(ctx context.Context) error {
 		ran = true
 		if d.metadata.Parked {
-			d.set(parkedKey, false) // it may snooze itself
+			d.set(parkedKey, false) // the worker may snooze the job itself
 		}
 		return doInner(ctx)
 	})
@@ -60,22 +61,22 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 		err, back = d.waited(err)
 	}
 	if err != nil && !back && m.options.Jobs.Policy != jobs.Replace && (d.last(err) || ran && !m.keeps) {
-		d.set(noteKey, note{Key: d.note.Key}) // it gave its place up: if it runs again, its ID does not say where
+		d.set(noteKey, note{Key: d.note.Key}) // its place ended, so a later run needs a new one
 	}
 	return err
 }
 
-// delivery is a job that River has given to a worker.
+// delivery is a job that River gave to a worker.
 type delivery struct {
 	mutex    *Mutex
 	ctx      context.Context // River's, with the Mutex
 	row      *rivertype.JobRow
 	metadata metadata
-	note     note // as it is to be
+	note     note // the new one
 }
 
-// after returns the ID up to which the key's jobs do not count, when the job has ended with that
-// error.
+// after returns the ID up to which the key's jobs are finished, when the job ended with
+// that error.
 func (d *delivery) after(err error) int64 {
 	if err != nil && d.mutex.keeps && !d.last(err) {
 		return d.row.ID - 1
@@ -83,7 +84,7 @@ func (d *delivery) after(err error) int64 {
 	return d.row.ID
 }
 
-// waited returns what is to become of a job that did not run, and whether it comes back.
+// waited returns the result of a job that did not run, and whether it comes back.
 func (d *delivery) waited(err error) (result error, back bool) {
 	if c, ok := errors.AsType[*jobs.RequeueError](err); ok {
 		if c.Parked || d.metadata.Parked {
@@ -101,21 +102,21 @@ func (d *delivery) waited(err error) (result error, back bool) {
 	case d.cancelled():
 		return err, false
 	case d.ctx.Err() != nil:
-		return river.JobSnooze(0), true // River's client ends; a snooze gives the attempt back
+		return river.JobSnooze(0), true // River's client stops; a snooze uses no attempt
 	case errors.Is(err, dibs.ErrStore), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrClosed):
-		// It did not fail: it could not be asked whether its turn has come. The place stands.
-		return river.JobSnooze(storeAway/2 + rand.N(storeAway)), true
+		// The job has not failed, and keeps its place.
+		return river.JobSnooze(storeRetry/2 + rand.N(storeRetry)), true
 	}
 	return err, false
 }
 
-// set sets something in the metadata when River stores how the job ended.
+// set sets a name in the metadata; River stores it with the job's result.
 func (d *delivery) set(name string, value any) {
-	_ = river.MetadataSet(d.ctx, name, value) // it fails outside of a worker only
+	_ = river.MetadataSet(d.ctx, name, value) // it fails only outside a worker
 }
 
-// job says what there is to know of the job. Its ID names it also among those of a table that was
-// emptied and begins its numbers anew.
+// job describes the job. Its ID contains the time of creation, because a truncated table
+// begins its numbers anew.
 func (d *delivery) job() jobs.Job {
 	row := d.row
 	j := jobs.Job{
@@ -135,14 +136,14 @@ func (d *delivery) cancelled() bool {
 	return errors.Is(context.Cause(d.ctx), rivertype.ErrJobCancelledRemotely)
 }
 
-// stopped reports whether the job was cut off by the end of River's client, so that it comes again
-// as if it had not been tried.
+// stopped reports whether the end of River's client stopped the job, so that it comes
+// again without having used an attempt.
 func (d *delivery) stopped(err error) bool {
 	cause := context.Cause(d.ctx)
 	return cause != nil && !d.cancelled() && (errors.Is(err, context.Canceled) || errors.Is(err, cause))
 }
 
-// last reports whether River does not try the job again after that error.
+// last reports whether River will not try the job again after that error.
 func (d *delivery) last(err error) bool {
 	if _, ok := errors.AsType[*rivertype.JobSnoozeError](err); ok {
 		return false
@@ -153,7 +154,7 @@ func (d *delivery) last(err error) bool {
 	return !d.stopped(err) && d.row.Attempt >= d.row.MaxAttempts
 }
 
-// again returns when River tries the job again after that error.
+// again returns the time until River tries the job again after that error.
 func (d *delivery) again(err error) time.Duration {
 	if snooze, ok := errors.AsType[*rivertype.JobSnoozeError](err); ok {
 		return snooze.Duration

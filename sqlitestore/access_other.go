@@ -2,5 +2,4 @@
 
 package sqlitestore
 
-// writable leaves it to SQLite to find out.
 func writable(string) error { return nil }

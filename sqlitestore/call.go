@@ -13,13 +13,12 @@ import (
 //
 //	queued ──▶ applying ──▶ committing ──▶ finished
 //	              ▲             │
-//	              └─────────────┘ alone, when a transaction that it shared failed
+//	              └─────────────┘ alone, when a shared transaction failed
 //
-// The caller's slices are read while the call is applying, and at no other time;
-// the answers are the call's own. So a caller whose context ends can leave in
-// all phases but that short one.
+// The caller's slices are read only while the call is applying; the answers are the
+// call's own. So a caller whose context ends can leave in all other phases.
 type call struct {
-	// One of the four is set.
+	// One of these four is set.
 	claims      []dibs.Claim
 	renewals    []dibs.Renewal
 	settlements []dibs.Settlement
@@ -30,11 +29,11 @@ type call struct {
 	err     error
 
 	since time.Time
-	done  chan struct{} // holds one element when the call is finished
+	done  chan struct{} // gets an element when the call is finished
 
 	// Guarded by Store.mu.
 	phase phase
-	left  bool // nobody waits for the call
+	left  bool // the caller has left
 }
 
 type phase uint8
@@ -46,7 +45,7 @@ const (
 	finished
 )
 
-// elements is how much there is to do in the call.
+// elements is the number of elements in the call.
 func (c *call) elements() int {
 	n := len(c.claims) + len(c.renewals) + len(c.settlements)
 	if c.work != nil {
@@ -55,7 +54,7 @@ func (c *call) elements() int {
 	return n
 }
 
-// bytes is about how much the call writes.
+// bytes is about how many bytes the call writes.
 func (c *call) bytes() int {
 	n := 0
 	for i := range c.settlements {
@@ -67,8 +66,8 @@ func (c *call) bytes() int {
 	return n
 }
 
-// enqueue gives the call to the writing goroutine. It reports false when the
-// store is closed.
+// enqueue gives the call to the writing goroutine. It returns false when the store is
+// closed.
 func (s *Store) enqueue(c *call) bool {
 	s.mu.Lock()
 	if s.closed {
@@ -81,7 +80,7 @@ func (s *Store) enqueue(c *call) bool {
 	return true
 }
 
-// kick tells the writing goroutine that there is something to do.
+// kick wakes the writing goroutine.
 func (s *Store) kick() {
 	select {
 	case s.calls <- struct{}{}:
@@ -89,12 +88,12 @@ func (s *Store) kick() {
 	}
 }
 
-// leave is what a caller does when its context has ended: it takes a call that
-// has not begun out of the queue, and turns its back on one that has. Nil means
-// that the call is finished nevertheless.
+// leave is called when the caller's context has ended. It removes a call that has not
+// begun from the queue. A call that has begun goes on without its caller. nil means that
+// the call is finished.
 func (s *Store) leave(ctx context.Context, c *call) error {
 	s.mu.Lock()
-	for c.phase == applying { // perhaps again, alone
+	for c.phase == applying { // it may be applied a second time
 		if s.applied == nil {
 			s.applied = make(chan struct{})
 		}

@@ -27,57 +27,56 @@ const (
 )
 
 const (
-	// soundWithin is how long Check reads the file to see whether it is sound.
-	soundWithin = 5 * time.Second
-	// littleSpace is the free space below which there is advice: the log alone
-	// grows to 16 MiB, and for a moment beyond.
+	// checkLimit bounds the search for damage.
+	checkLimit = 5 * time.Second
+	// littleSpace is the free space below which Check warns. The log alone grows to
+	// 16 MiB, and briefly beyond.
 	littleSpace = 128 << 20
-	// largeLog is the size of the log above which somebody keeps it from being
-	// moved into the file.
+	// largeLog is the size of a log that a reader keeps from being checkpointed.
 	largeLog = 128 << 20
-	// muchFree is how much of a file may be free pages without a word.
+	// muchFree is the size of free pages above which Check warns.
 	muchFree = 64 << 20
-	// clockTolerance is how far the fences may be ahead of the clock.
+	// clockTolerance is how far fences may be ahead of the clock.
 	clockTolerance = 500 * time.Millisecond
 )
 
 var _ dibs.Checker = (*Store)(nil)
 
-// Check implements dibs.Checker. It reads the whole file to see whether it is
-// sound, for 5 s at most, and is in nobody's way meanwhile.
+// Check implements dibs.Checker. It reads the whole file for damage, for at most 5 s, and
+// blocks no call meanwhile.
 //
-// The names of what it finds: filesystem, read-only, damage, durability, space,
-// bloat, log, clock.
+// The names of its findings: filesystem, read-only, damage, durability, space, bloat,
+// log, clock.
 func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
-	f, err := s.facts(ctx, soundWithin)
+	f, err := s.facts(ctx, checkLimit)
 	if err != nil {
 		return nil, err
 	}
 	return f.findings(), nil
 }
 
-// facts is what Check looks at.
+// facts are the measurements of Check.
 type facts struct {
 	filesystem  filesystem
 	writable    error
-	damage      string // "": none was found
-	incomplete  bool   // damage was looked for, but not everywhere
+	damage      string // "": none found
+	incomplete  bool   // not all of the file was read
 	journal     string
 	synchronous int64
-	size, free  int64 // of the file, and the free pages in it; bytes
+	size, free  int64 // the file, and its free pages; bytes
 	log         int64 // bytes
 	fence       int64
 	wall        int64
-	clockSource string // "" where the system does not tell
-	ownTime     bool   // the process has a time since boot of its own
-	shared      bool   // the file is the application's
+	clockSource string // "": unknown
+	ownTime     bool   // the process has its own time since boot
+	shared      bool   // Options.Shared
 }
 
-// filesystem is what a file is on.
+// filesystem describes the filesystem of a file.
 type filesystem struct {
-	name  string // "" where the system does not tell
+	name  string // "": unknown
 	trait trait
-	free  int64 // bytes that this user may still write
+	free  int64 // bytes that this user may write
 }
 
 // trait is what matters about a filesystem.
@@ -85,21 +84,21 @@ type trait uint8
 
 const (
 	local     trait = iota
-	network         // other hosts may have it too
-	fleeting        // it ends with the host's boot
-	container       // it ends with the container
-	relayed         // some program stands between
+	network         // shared with other hosts
+	inMemory        // lost when the host reboots
+	container       // lost with the container
+	userspace       // served by a program
 )
 
-func (s *Store) facts(ctx context.Context, patience time.Duration) (*facts, error) {
+func (s *Store) facts(ctx context.Context, limit time.Duration) (*facts, error) {
 	f := &facts{writable: writable(s.full), wall: s.clock.wall(), shared: s.opt.Shared}
 	f.clockSource, f.ownTime = clockFacts()
 	f.filesystem = filesystemOf(s.full)
 	if info, err := os.Stat(s.full + "-wal"); err == nil {
 		f.log = info.Size()
 	}
-	// On the connection that is at work, which also finds out whether that can
-	// lock the file, and whether the file is still where it was.
+	// On the writing connection, which also checks that it can lock the file, and that
+	// the file was not moved.
 	if err := s.work(ctx, func(tx *transaction) {
 		f.fence = tx.fence
 		f.synchronous, tx.err = s.conn.Query("PRAGMA synchronous")
@@ -114,17 +113,17 @@ func (s *Store) facts(ctx context.Context, patience time.Duration) (*facts, erro
 	if err := f.read(conn); err != nil {
 		return nil, fault(s.path, err)
 	}
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for _, sql := range s.checks() {
-		if err := f.look(limited, conn, sql); err != nil {
+		if err := f.checkDamage(limited, conn, sql); err != nil {
 			return nil, fault(s.path, err)
 		}
 	}
 	return f, ctx.Err()
 }
 
-// read looks into the file.
+// read reads the settings of the file.
 func (f *facts) read(conn *lite.Conn) (err error) {
 	var pageSize int64
 	for _, q := range []struct {
@@ -141,13 +140,13 @@ func (f *facts) read(conn *lite.Conn) (err error) {
 	return err
 }
 
-// look looks for damage with one of the statements that say "ok".
-func (f *facts) look(ctx context.Context, conn *lite.Conn, sql string) error {
-	if ctx.Err() != nil { // a small file would be read before anybody interrupts
+// checkDamage looks for damage with a statement that returns "ok" for a sound file.
+func (f *facts) checkDamage(ctx context.Context, conn *lite.Conn, sql string) error {
+	if ctx.Err() != nil { // a small file would be read before the interrupt
 		f.incomplete = true
 		return nil
 	}
-	said, err := conn.QueryTextUntil(ctx.Done(), sql)
+	answer, err := conn.QueryTextUntil(ctx.Done(), sql)
 	switch {
 	case isCode(err, lite.Interrupted):
 		f.incomplete = true
@@ -155,20 +154,20 @@ func (f *facts) look(ctx context.Context, conn *lite.Conn, sql string) error {
 		f.damage = err.Error()
 	case err != nil:
 		return err
-	case said != "ok":
-		f.damage = said
+	case answer != "ok":
+		f.damage = answer
 	}
 	return nil
 }
 
-// checkup gathers findings.
+// checkup collects findings.
 type checkup []dibs.Finding
 
 func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
 	*c = append(*c, dibs.Finding{Name: name, Severity: severity, What: what, Cure: cure})
 }
 
-// findings says what is wrong, the worst first.
+// findings returns the findings, the worst first.
 func (f *facts) findings() []dibs.Finding {
 	c := checkup{}
 	f.checkFile(&c)
@@ -188,32 +187,32 @@ func (f *facts) checkFile(c *checkup) {
 	}
 	if f.incomplete {
 		c.find(findDamage, dibs.SeverityUnchecked,
-			fmt.Sprintf("The file has %s; reading all of it, to see whether it is sound, takes too long.", bytesText(f.size)),
-			"When it is quiet, run PRAGMA quick_check in a sqlite3 shell.")
+			fmt.Sprintf("The file has %s; it takes too long to read all of it for damage.", bytesText(f.size)),
+			"When the load is low, run PRAGMA quick_check in a sqlite3 shell.")
 	}
 	if errors.Is(f.writable, ErrReadOnly) {
 		c.find(findReadOnly, dibs.SeverityDangerous,
-			"This user may no longer write the file: programs that have it open go on, and none can open it again.", sentence(cures[ErrReadOnly]))
+			"This user may no longer write the file: programs that have it open continue, but no program can open it again.", sentence(cures[ErrReadOnly]))
 	}
 	if f.journal != "wal" {
 		c.find(findDurability, dibs.SeverityDangerous,
-			fmt.Sprintf("The journal mode is %s: somebody changed it, and readers and writers are in each other's way.", f.journal),
-			"Restart the programs that use the file; they set it to wal.")
+			fmt.Sprintf("The journal mode was changed to %s: readers and writers block each other.", f.journal),
+			"Restart the programs that use the file; they set the mode to wal.")
 	}
 	if full := int64(2); f.synchronous < full {
 		c.find(findDurability, dibs.SeverityDangerous,
-			"What is granted and kept is not written through to the disk: it is lost when the machine fails.",
-			"Restart this program, and have nothing set PRAGMA synchronous.")
+			"Grants and records are not synchronized to the disk: they are lost when the machine fails.",
+			"Restart this program, and remove what sets PRAGMA synchronous.")
 	}
 	if !f.shared && f.free > muchFree && f.free > f.size/2 {
 		c.find(findBloat, dibs.SeverityAdvice,
 			fmt.Sprintf("%s of the file's %s are free.", bytesText(f.free), bytesText(f.size)),
-			"Run dibs prune, or call Prune: it gives the space back.")
+			"Run dibs prune, or call Prune, to give the space back.")
 	}
 	if f.log > largeLog {
 		c.find(findLog, dibs.SeverityAdvice,
-			fmt.Sprintf("The log beside the file has %s: somebody reads the file and does not stop, so the log cannot be moved into it.", bytesText(f.log)),
-			"Look for a program that has a transaction open on the file: a shell, a backup.")
+			fmt.Sprintf("The file's log has %s: an endless read transaction keeps SQLite from moving the log into the file.", bytesText(f.log)),
+			"Find the program that has a transaction open on the file, such as a shell or a backup.")
 	}
 }
 
@@ -223,47 +222,47 @@ func (c *checkup) checkFilesystem(fs filesystem) {
 	case local:
 	case network:
 		c.find(findFilesystem, dibs.SeverityDangerous,
-			fmt.Sprintf("The file is on %s, a network's filesystem: its locks and its shared memory do not hold between hosts, and a key may be held twice.", fs.name), move)
-	case fleeting:
+			fmt.Sprintf("The file is on %s, a network filesystem: its locks and shared memory do not work between hosts, and a key may be held twice.", fs.name), move)
+	case inMemory:
 		c.find(findFilesystem, dibs.SeverityDangerous,
-			fmt.Sprintf("The file is on %s, in memory: records are gone when the host is restarted, and what they answer runs again.", fs.name), move)
+			fmt.Sprintf("The file is on %s, in memory: a restart of the host loses all records, and their work runs again.", fs.name), move)
 	case container:
 		c.find(findFilesystem, dibs.SeverityAdvice,
-			fmt.Sprintf("The file is on %s: in a container it is in a layer that ends with it, and that no other one shares.", fs.name),
+			fmt.Sprintf("The file is on %s: in a container it is lost with the container, and other containers do not share it.", fs.name),
 			"In a container, put the file on a volume of the host's disk.")
-	case relayed:
+	case userspace:
 		c.find(findFilesystem, dibs.SeverityAdvice,
-			fmt.Sprintf("The file is on %s, which some program serves: whether its locks hold depends on that.", fs.name), move)
+			fmt.Sprintf("The file is on %s, which a program serves: whether locks work depends on that program.", fs.name), move)
 	}
 	switch {
 	case fs.name == "":
-		c.find(findFilesystem, dibs.SeverityUnchecked, "This system does not tell what filesystem the file is on.",
-			"See to it that it is a local disk with space left.")
+		c.find(findFilesystem, dibs.SeverityUnchecked, "This system does not tell the filesystem of the file.",
+			"Make sure that it is a local disk with free space.")
 	case fs.free < littleSpace:
 		c.find(findSpace, dibs.SeverityAdvice,
-			fmt.Sprintf("The filesystem has %s left; when it is full, claims are refused.", bytesText(fs.free)), "Free some space.")
+			fmt.Sprintf("The filesystem has %s left. When it is full, claims are refused.", bytesText(fs.free)), "Free some space.")
 	}
 }
 
 func (f *facts) checkTime(c *checkup) {
 	if f.ownTime {
 		c.find(findClock, dibs.SeverityDangerous,
-			"This process is in a time namespace: its time since boot is not that of the host's other processes, and leases end early or late among them.",
+			"This process is in a time namespace: its time since boot differs from that of other processes, so leases end too early or too late.",
 			"Run all programs that use the file in the same time namespace.")
 	}
 	if strings.Contains(f.clockSource, "jiffies") {
 		c.find(findClock, dibs.SeverityAdvice,
 			fmt.Sprintf("The kernel's clock source is %s, which runs in steps of milliseconds and may drift.", f.clockSource),
-			"Find out why the kernel gave up the better ones: dmesg | grep clocksource.")
+			"Find out why the kernel rejected better ones: dmesg | grep clocksource.")
 	}
 	if ahead := duration(f.fence - f.wall); ahead > clockTolerance {
 		c.find(findClock, dibs.SeverityAdvice,
-			fmt.Sprintf("The highest fence is %v ahead of the host's clock, which was set back: fences would fall if the file were lost now.", ahead.Round(time.Second)),
-			"Put the clock right, or do not begin with an empty file until it has caught up.")
+			fmt.Sprintf("The highest fence is %v ahead of the host's clock, so the clock was set back: fences would fall if the file were lost now.", ahead.Round(time.Second)),
+			"Correct the clock, and do not start with an empty file before the clock has caught up.")
 	}
 }
 
-// sentence makes a finding's cure of an error's.
+// sentence turns an error's cure into a finding's.
 func sentence(cure string) string { return strings.ToUpper(cure[:1]) + cure[1:] + "." }
 
 func bytesText(n int64) string {

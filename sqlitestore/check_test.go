@@ -38,16 +38,16 @@ func TestFindings(t *testing.T) {
 		"too large":      {func(f *facts) { f.incomplete = true }, "damage", dibs.SeverityUnchecked, "1024 MiB"},
 		"read-only":      {func(f *facts) { f.writable = ErrReadOnly }, "read-only", dibs.SeverityDangerous, "may no longer write"},
 		"journal":        {func(f *facts) { f.journal = "delete" }, "durability", dibs.SeverityDangerous, "delete"},
-		"synchronous":    {func(f *facts) { f.synchronous = 1 }, "durability", dibs.SeverityDangerous, "not written through"},
+		"synchronous":    {func(f *facts) { f.synchronous = 1 }, "durability", dibs.SeverityDangerous, "not synchronized"},
 		"bloat":          {func(f *facts) { f.free = 600 << 20 }, "bloat", dibs.SeverityAdvice, "600 MiB of the file's 1024 MiB"},
 		"a small file":   {change: func(f *facts) { f.size, f.free = 8<<20, 7<<20 }},
 		"half is in use": {change: func(f *facts) { f.free = 500 << 20 }},
 		"log":            {func(f *facts) { f.log = 1 << 30 }, "log", dibs.SeverityAdvice, "1024 MiB"},
 		"network":        {func(f *facts) { f.filesystem.name, f.filesystem.trait = "NFS", network }, "filesystem", dibs.SeverityDangerous, "NFS"},
-		"memory":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "tmpfs", fleeting }, "filesystem", dibs.SeverityDangerous, "tmpfs"},
+		"memory":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "tmpfs", inMemory }, "filesystem", dibs.SeverityDangerous, "tmpfs"},
 		"container":      {func(f *facts) { f.filesystem.name, f.filesystem.trait = "overlayfs", container }, "filesystem", dibs.SeverityAdvice, "overlayfs"},
-		"served":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "FUSE", relayed }, "filesystem", dibs.SeverityAdvice, "FUSE"},
-		"who knows":      {func(f *facts) { f.filesystem = filesystem{} }, "filesystem", dibs.SeverityUnchecked, "does not tell"},
+		"served":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "FUSE", userspace }, "filesystem", dibs.SeverityAdvice, "FUSE"},
+		"unknown":        {func(f *facts) { f.filesystem = filesystem{} }, "filesystem", dibs.SeverityUnchecked, "does not tell"},
 		"nearly full":    {func(f *facts) { f.filesystem.free = 1 << 20 }, "space", dibs.SeverityAdvice, "1 MiB left"},
 		"clock source":   {func(f *facts) { f.clockSource = "refined-jiffies" }, "clock", dibs.SeverityAdvice, "refined-jiffies"},
 		"time namespace": {func(f *facts) { f.ownTime = true }, "clock", dibs.SeverityDangerous, "time namespace"},
@@ -102,7 +102,7 @@ func checkNames(t *testing.T, s *Store) []string {
 }
 
 // TestCheck: of a store that is well nothing is said, and nothing is changed; a
-// clock that was set back and a mode that somebody changed are found in the file.
+// clock that was set back and a changed mode are found in the file.
 func TestCheck(t *testing.T) {
 	t.Parallel() // it waits until the store looks where its file is
 	path := filepath.Join(t.TempDir(), "dibs.db")
@@ -137,7 +137,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckDamage: a file that is damaged where nobody reads is found, and one that
+// TestCheckDamage: damage where no call reads is found, and one that
 // is too large to be read in time is not said to be well.
 func TestCheckDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")
@@ -167,11 +167,11 @@ func TestCheckDamage(t *testing.T) {
 	var f facts
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.look(over, conn, check); err != nil || !f.incomplete || f.damage != "" {
+	if err := f.checkDamage(over, conn, check); err != nil || !f.incomplete || f.damage != "" {
 		t.Errorf("a check without time: %+v, %v", f, err)
 	}
 	f = facts{}
-	if err := errors.Join(f.read(conn), f.look(t.Context(), conn, check)); err != nil || f.incomplete || f.damage != "" || f.size < 800_000 || f.journal != "wal" {
+	if err := errors.Join(f.read(conn), f.checkDamage(t.Context(), conn, check)); err != nil || f.incomplete || f.damage != "" || f.size < 800_000 || f.journal != "wal" {
 		t.Errorf("a check: %+v, %v", f, err)
 	}
 	if err := conn.Close(); err != nil {
@@ -202,7 +202,7 @@ func TestCheckDamage(t *testing.T) {
 	}
 	defer conn.Close()
 	f = facts{}
-	if err := errors.Join(f.read(conn), f.look(t.Context(), conn, check)); err != nil || f.damage == "" {
+	if err := errors.Join(f.read(conn), f.checkDamage(t.Context(), conn, check)); err != nil || f.damage == "" {
 		t.Errorf("a check of what is damaged: %+v, %v", f, err)
 	}
 }

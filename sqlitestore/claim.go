@@ -14,7 +14,7 @@ func (tx *transaction) claim(c *dibs.Claim, a *dibs.Answer) {
 	}
 	tx.use(c.Key, c.Token)
 	if (c.Mode == dibs.Try || c.Mode == dibs.Queue) && !tx.get("inUse", nil, tx.k, c.MaxAge > 0) {
-		// The short way to a key that is in nobody's way: one more statement.
+		// The fast path of an unused key: one more statement.
 		tx.insertLease(tx.leaseFor(c), a)
 		return
 	}
@@ -23,7 +23,7 @@ func (tx *transaction) claim(c *dibs.Claim, a *dibs.Answer) {
 	tx.serve(ks)
 }
 
-// leaseFor returns the lease of a claim that is granted, as if it were the first one.
+// leaseFor returns the lease of a claim, as its first attempt.
 func (tx *transaction) leaseFor(c *dibs.Claim) *lease {
 	return &lease{
 		token: c.Token, until: tx.now + micros(c.TTL), fence: tx.nextFence(), since: tx.now, attempt: 1,
@@ -32,14 +32,13 @@ func (tx *transaction) leaseFor(c *dibs.Claim) *lease {
 	}
 }
 
-// insertLease grants a lease.
 func (tx *transaction) insertLease(l *lease, a *dibs.Answer) {
 	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), int(l.attempt)
 	tx.change("insertLease", tx.k, l.token[:], l.until, l.fence, l.since, l.attempt,
 		l.permits, l.weight, l.number, l.once, bytesOf(&l.fingerprint), l.owner)
 }
 
-// ask answers a claim for a key up to now.
+// ask answers a claim, after load.
 func (tx *transaction) ask(ks *keyState, c *dibs.Claim, a *dibs.Answer) {
 	if l := ks.holder(c.Token); l != nil {
 		tx.again(l, c, a)
@@ -72,17 +71,17 @@ func (tx *transaction) ask(ks *keyState, c *dibs.Claim, a *dibs.Answer) {
 	case turn:
 		tx.grant(ks, own, p, c, a)
 		return
-	case c.Mode != dibs.Look && ks.isKept() && ks.free == 0 && !taken:
+	case c.Mode != dibs.Look && ks.isReserved() && ks.free == 0 && !taken:
 		tx.setFree(ks, max(1, tx.now))
 	}
 	if c.Mode == dibs.Queue {
 		tx.join(ks, p, c, a)
 	} else {
-		tx.kept(ks, p.number, a)
+		tx.held(ks, p.number, a)
 	}
 }
 
-// again answers a token that holds the key already: its lease starts anew.
+// again answers a token that already holds the key, and renews its lease.
 func (tx *transaction) again(l *lease, c *dibs.Claim, a *dibs.Answer) {
 	if c.Mode == dibs.Look {
 		a.State = dibs.Free
@@ -92,18 +91,18 @@ func (tx *transaction) again(l *lease, c *dibs.Claim, a *dibs.Answer) {
 		tx.change("renewLease", tx.k, l.token[:], tx.now+micros(c.TTL), tx.now)
 	}
 	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), int(l.attempt)
-	tx.readTold(l, a)
+	tx.readInherited(l, a)
 }
 
-// readTold answers with what was saved by those before, if there were any.
-func (tx *transaction) readTold(l *lease, a *dibs.Answer) {
+// readInherited answers with the progress of earlier attempts.
+func (tx *transaction) readInherited(l *lease, a *dibs.Answer) {
 	if l.attempt > 1 {
-		tx.get("told", func(row *lite.Stmt) { a.Progress = row.Copy(0) }, tx.k, l.token[:])
+		tx.get("inherited", func(row *lite.Stmt) { a.Progress = row.Copy(0) }, tx.k, l.token[:])
 	}
 }
 
-// answer finds the answers that need neither a lease nor a place, and reports whether
-// there was one: the fingerprint differs, a record answers, or the outcome is unknown.
+// answer gives answers that need neither a lease nor a place: another fingerprint, a
+// record, an unknown outcome. It reports whether it gave one.
 func (tx *transaction) answer(ks *keyState, c *dibs.Claim, a *dibs.Answer) bool {
 	if ks.differs(c.Fingerprint) {
 		a.State = dibs.Mismatch
@@ -113,12 +112,12 @@ func (tx *transaction) answer(ks *keyState, c *dibs.Claim, a *dibs.Answer) bool 
 		tx.get("record", func(row *lite.Stmt) { tx.replay(row, c, a) }, tx.k)
 	}
 	if a.State == 0 && ks.unknown() {
-		a.State, a.ID = dibs.Unknown, ks.gone.token.ID()
+		a.State, a.ID = dibs.Unknown, ks.abandoned.token.ID()
 	}
 	return a.State != 0
 }
 
-// replay answers from the record, if it does.
+// replay answers from the record, if the claim accepts it.
 func (tx *transaction) replay(row *lite.Stmt, c *dibs.Claim, a *dibs.Answer) {
 	until, age := row.Int(0)>>recordShift, max(0, tx.now-row.Int(2))
 	if until <= tx.now || age > micros(c.MaxAge) {
@@ -134,8 +133,8 @@ func (tx *transaction) replay(row *lite.Stmt, c *dibs.Claim, a *dibs.Answer) {
 	a.Record = dibs.Record{Data: row.Copy(4), Age: duration(age), Left: duration(until - tx.now)}
 }
 
-// grant grants the key to a claim, at the place p if there is one. own is the place where
-// its own token waits.
+// grant grants the key to a claim, at the place p if there is one. own is the place of
+// the claim's token.
 func (tx *transaction) grant(ks *keyState, own, p place, c *dibs.Claim, a *dibs.Answer) {
 	l := tx.leaseFor(c)
 	l.attempt += ks.count
@@ -155,19 +154,19 @@ func (tx *transaction) grant(ks *keyState, own, p place, c *dibs.Claim, a *dibs.
 	}
 	tx.insertLease(l, a)
 	if l.attempt > 1 {
-		tx.change("tellProgress", tx.k, l.token[:])
+		tx.change("inheritProgress", tx.k, l.token[:])
 	}
-	tx.readTold(l, a)
+	tx.readInherited(l, a)
 	ks.leases = append(ks.leases, *l)
-	ks.freed = true // there may be more permits
+	ks.freed = true // permits may be left
 }
 
-// join takes a place, at the one that the claim is from or at the end, or writes the
-// claim into the one that its token has.
+// join makes a place at p or at the end of the queue, or updates the place of the claim's
+// token.
 func (tx *transaction) join(ks *keyState, p place, c *dibs.Claim, a *dibs.Answer) {
 	if p.number == 0 {
 		if p.number = tx.nextNumber(ks); tx.isFull(ks, p.number) {
-			a.Err = fmt.Errorf("%w: %d wait for the key already", dibs.ErrFull, tx.s.opt.MaxWaiters)
+			a.Err = fmt.Errorf("%w: the key's queue has %d places already", dibs.ErrFull, tx.s.opt.MaxWaiters)
 			return
 		}
 	}
@@ -176,11 +175,11 @@ func (tx *transaction) join(ks *keyState, p place, c *dibs.Claim, a *dibs.Answer
 	if c.Mode == dibs.Queue {
 		tx.joins = append(tx.joins, waiter{c.Token, c.Stay})
 	}
-	tx.kept(ks, p.number, a)
+	tx.held(ks, p.number, a)
 }
 
-// kept answers a token that is kept from the key; number is that of its place, or 0.
-func (tx *transaction) kept(ks *keyState, number int64, a *dibs.Answer) {
+// held answers a token that does not get the key. number is that of its place, or 0.
+func (tx *transaction) held(ks *keyState, number int64, a *dibs.Answer) {
 	a.State, a.Queued, a.Left = dibs.Held, number != 0, duration(tx.left(ks))
 	if ks.front == 0 {
 		return

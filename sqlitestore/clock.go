@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// clock is where a store gets its time from.
+// clock is the source of a store's time.
 type clock struct {
-	// boot names this boot of this host: what monotonic counts from.
+	// boot identifies this boot of this host, from which monotonic counts.
 	boot func() (string, error)
-	// monotonic is the time since boot in microseconds, the same for all
-	// processes of the host. It includes the time that the host was suspended.
+	// monotonic is the time since boot in µs, including suspension. It is the same in all
+	// processes of the host.
 	monotonic func() int64
-	// wall is the wall clock in microseconds. Only fences come from it.
+	// wall is the wall clock in µs. Only fences use it.
 	wall func() int64
 }
 
-// hostClock is the clock of this host.
 var hostClock = clock{
 	boot:      bootID,
 	monotonic: sinceBoot,
 	wall:      func() int64 { return time.Now().UnixMicro() },
 }
 
-// longest is the longest time that a lease, place or record lasts: a hundred
-// years. More is taken for that, so that no sum overflows.
+// longest is the longest lease, place or record: a hundred years. Longer ones are cut, so
+// that no sum overflows.
 const longest = 100 * 365 * 24 * int64(time.Hour/time.Microsecond)
 
-// micros returns d in microseconds, rounded up, because nothing ends early.
+// micros returns d in µs, rounded up, because nothing may end early.
 func micros(d time.Duration) int64 {
 	if d > math.MaxInt64-time.Microsecond {
 		return longest
@@ -35,5 +34,4 @@ func micros(d time.Duration) int64 {
 	return min(int64((d+time.Microsecond-1)/time.Microsecond), longest)
 }
 
-// duration returns a number of microseconds as a Duration.
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -16,7 +16,7 @@ func bootID() (string, error) {
 
 func sinceBoot() int64 {
 	var t unix.Timespec
-	// On this system the monotonic clock goes on while the host sleeps.
+	// On macOS this clock includes suspension.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
 	return t.Nano() / 1000
 }

@@ -18,7 +18,7 @@ func bootID() (string, error) {
 
 func sinceBoot() int64 {
 	var t unix.Timespec
-	// It cannot fail: every kernel that Go runs on has this clock.
+	// Every kernel that Go supports has this clock.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
 	return t.Nano() / 1000
 }

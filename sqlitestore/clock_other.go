@@ -4,10 +4,9 @@ package sqlitestore
 
 import "time"
 
-// On other systems there is no clock since boot that all processes can read
-// without more than the standard library, so store time follows the wall clock;
-// it still never goes backwards, because no transaction goes back behind the
-// last one's.
+// Other systems have no clock since boot that all processes can read with the standard
+// library, so store time follows the wall clock. It never goes backwards, because each
+// transaction starts at least at the time of the last one.
 
 func bootID() (string, error) { return "wall clock", nil }
 

@@ -21,7 +21,7 @@ func conform(t *testing.T, o Options, as func(testing.TB, *Store) dibs.Store) {
 	storetest.Run(t, &storetest.Harness{
 		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
 			o := o
-			o.PruneEvery = -1 // nobody else is at the connection yet when it is set up below
+			o.PruneEvery = -1 // pruning would use the connection during the set-up below
 			file := filepath.Join(t.TempDir(), "dibs.db")
 			var opened []*Store
 			openWith := func(c clock) dibs.Store {

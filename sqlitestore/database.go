@@ -10,15 +10,15 @@ import (
 	modernc "modernc.org/sqlite"
 )
 
-// OpenDB opens the store's file for the application: a sql.DB whose commits are as
-// durable as the store's, whose transactions lock the file when they begin, so that
-// none fails when it comes to write after it has read, and whose statements wait for
-// a lock as long as the store's calls (Options.LockWait). Further pragmas for each of
-// its connections are given as in "foreign_keys(1)". It is the caller's to close.
+// OpenDB opens the store's file for the application. Its commits are as durable as the
+// store's. Its transactions lock the file when they begin, so none fails when it writes
+// after it has read. Its statements wait for locks as long as the store's calls
+// (Options.LockWait). Pass further pragmas for each connection as in "foreign_keys(1)".
+// The caller closes the sql.DB.
 func (s *Store) OpenDB(pragmas ...string) (*sql.DB, error) {
 	path := filepath.ToSlash(s.full)
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // a drive's letter
+		path = "/" + path // a drive letter
 	}
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", s.opt.LockWait.Milliseconds()),

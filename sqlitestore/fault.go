@@ -11,14 +11,14 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// What can be wrong with a file. Errors name the file and the cure.
+// Faults of a file. The error's text names the file and what to do.
 var (
-	// ErrLocked: another program had the file locked for longer than
-	// Options.LockWait. Nothing was done.
+	// ErrLocked: another program had the file locked for longer than Options.LockWait.
+	// Nothing was done.
 	ErrLocked = errors.New("it is locked by another program")
-	// ErrForeign: the file is not a store of dibs. It is left as it is.
+	// ErrForeign: the file is not a store of dibs. It was not changed.
 	ErrForeign = errors.New("it is not a store of dibs")
-	// ErrShared: others use the file with another Options.Shared.
+	// ErrShared: other programs use the file with another Options.Shared.
 	ErrShared = errors.New("its tables were made with another Options.Shared")
 	// ErrNewer: a newer program made the file.
 	ErrNewer = errors.New("a newer version of dibs made it")
@@ -26,28 +26,29 @@ var (
 	ErrDamaged = errors.New("it is damaged")
 	// ErrReadOnly: the file, its folder or its filesystem cannot be written.
 	ErrReadOnly = errors.New("it cannot be written")
-	// ErrDiskFull: there is no space left for the file. Nothing was done, and
-	// the store works again when there is.
+	// ErrDiskFull: the disk is full. Nothing was done. The store works again when there
+	// is space.
 	ErrDiskFull = errors.New("the disk is full")
 	// ErrMoved: the file was deleted, moved or replaced while it was open.
 	ErrMoved = errors.New("it was deleted, moved or replaced while in use")
-	// ErrOtherHost: another host, or another boot of this one, opened the file
-	// while it was in use.
+	// ErrOtherHost: another host, or another boot of this host, opened the file while it
+	// was in use.
 	ErrOtherHost = errors.New("another host uses it")
-	// ErrOtherDB: the sql.DB that Transactions was given is not one of the store's
-	// file, or of another driver than modernc.org/sqlite. Nothing was done.
-	ErrOtherDB = errors.New("the sql.DB for its transactions is of another file or driver")
-	// ErrTransactionEnded: a run ended its transaction by itself. It was rolled back.
-	ErrTransactionEnded = errors.New("the run ended its transaction by itself, and it was rolled back")
+	// ErrOtherDB: the sql.DB given to Transactions is not on the store's file, or uses
+	// another driver than modernc.org/sqlite. Nothing was done.
+	ErrOtherDB = errors.New("the sql.DB for its transactions has another file or driver")
+	// ErrTransactionEnded: a function ended its transaction itself. The transaction was
+	// rolled back.
+	ErrTransactionEnded = errors.New("the function ended its transaction, and it was rolled back")
 	// ErrClosed: the Store was closed.
 	ErrClosed = errors.New("the store is closed")
 )
 
 // cures says what to do about each fault.
 var cures = map[error]string{
-	ErrLocked:    "end the program that keeps it locked (a shell with an open transaction, a backup) and try again",
-	ErrForeign:   "name another file, or move this one away",
-	ErrShared:    "set Options.Shared in all programs that use it, or in none",
+	ErrLocked:    "end the program that has it locked (a shell with an open transaction, a backup) and try again",
+	ErrForeign:   "use another file, or move this one away",
+	ErrShared:    "use the same Options.Shared in all programs",
 	ErrNewer:     "use that version, or another file",
 	ErrDamaged:   "stop all programs that use it, then restore it with its -wal file from a backup, or move it away to start empty",
 	ErrReadOnly:  "make the file, its folder and its filesystem writable for this user",
@@ -57,10 +58,10 @@ var cures = map[error]string{
 	ErrOtherHost: "a file serves one host; use a database server for several",
 }
 
-// FileError is what is wrong with a store's file.
+// FileError is a fault of a store's file.
 type FileError struct {
 	Path string
-	// Err is one of this package's errors, what the system said, or both.
+	// Err is one of this package's errors, the system's error, or both.
 	Err error
 }
 
@@ -77,7 +78,7 @@ func (e *FileError) Error() string {
 // Unwrap returns Err.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// fault names the file in err and says in our words what SQLite said in its.
+// fault adds the file's name to an error, and the package's error for SQLite's code.
 func fault(path string, err error) error {
 	if err == nil {
 		return nil
@@ -85,7 +86,7 @@ func fault(path string, err error) error {
 	if _, ok := errors.AsType[*FileError](err); ok {
 		return err
 	}
-	if e := said(err); e != nil {
+	if e := sqliteError(err); e != nil {
 		if kind := kindOf(e.Code, e.Errno); kind != nil {
 			err = fmt.Errorf("%w: %w", kind, err)
 		}
@@ -93,7 +94,7 @@ func fault(path string, err error) error {
 	return &FileError{Path: path, Err: err}
 }
 
-// kindOf returns the one of our errors that a code of SQLite's means, or nil.
+// kindOf returns the package's error for a code of SQLite, or nil.
 func kindOf(code lite.Code, errno syscall.Errno) error {
 	switch code {
 	case lite.IOErr:
@@ -114,9 +115,9 @@ func kindOf(code lite.Code, errno syscall.Errno) error {
 	return nil
 }
 
-// said returns what SQLite said, be it to the store or to the application's driver; nil
-// if it was not SQLite.
-func said(err error) *lite.Error {
+// sqliteError returns SQLite's error, from the store's or the application's driver, or
+// nil.
+func sqliteError(err error) *lite.Error {
 	if e, ok := errors.AsType[*lite.Error](err); ok {
 		return e
 	}
@@ -126,8 +127,8 @@ func said(err error) *lite.Error {
 	return nil
 }
 
-// isCode reports whether SQLite said one of the codes.
+// isCode reports whether err is one of SQLite's codes.
 func isCode(err error, codes ...lite.Code) bool {
-	e := said(err)
+	e := sqliteError(err)
 	return e != nil && slices.Contains(codes, e.Code)
 }

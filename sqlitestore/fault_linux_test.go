@@ -11,7 +11,7 @@ import (
 
 // A file that this user may not write, or in a folder or on a filesystem where
 // nothing may be written, is refused. Root may do everything, so as root the
-// attempt is made by a child that is nobody.
+// attempt is made by a child of the user nobody.
 func TestNotWritable(t *testing.T) {
 	folder, err := os.MkdirTemp("", "sqlitestore")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filesystems are those of which there is something to say, by their magic numbers.
+// filesystems are those that Check reports, by their magic numbers.
 var filesystems = map[uint32]filesystem{
 	unix.NFS_SUPER_MAGIC:       {name: "NFS", trait: network},
 	unix.SMB_SUPER_MAGIC:       {name: "SMB", trait: network},
@@ -24,13 +24,13 @@ var filesystems = map[uint32]filesystem{
 	0x0bd00bd0:                 {name: "Lustre", trait: network},
 	0x47504653:                 {name: "GPFS", trait: network},
 	0x19830326:                 {name: "BeeGFS", trait: network},
-	unix.TMPFS_MAGIC:           {name: "tmpfs", trait: fleeting},
-	unix.RAMFS_MAGIC:           {name: "ramfs", trait: fleeting},
+	unix.TMPFS_MAGIC:           {name: "tmpfs", trait: inMemory},
+	unix.RAMFS_MAGIC:           {name: "ramfs", trait: inMemory},
 	unix.OVERLAYFS_SUPER_MAGIC: {name: "overlayfs", trait: container},
-	unix.FUSE_SUPER_MAGIC:      {name: "FUSE", trait: relayed},
+	unix.FUSE_SUPER_MAGIC:      {name: "FUSE", trait: userspace},
 }
 
-// filesystemOf tells what the file is on.
+// filesystemOf describes the filesystem of a file.
 func filesystemOf(path string) filesystem {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -47,16 +47,16 @@ func filesystemOf(path string) filesystem {
 	return fs
 }
 
-// clockFacts names what the kernel's clock comes from, and reports whether this
-// process has a time since boot of its own.
+// clockFacts returns the kernel's clock source, and whether this process has its own time
+// since boot.
 func clockFacts() (source string, own bool) {
-	// What cannot be read is not there.
+	// A file that cannot be read does not exist on this kernel.
 	text, _ := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	offsets, _ := os.ReadFile("/proc/self/timens_offsets")
 	return strings.TrimSpace(string(text)), hasOffset(string(offsets))
 }
 
-// hasOffset reads the lines of timens_offsets, such as "boottime 864000 0".
+// hasOffset reads lines such as "boottime 864000 0".
 func hasOffset(lines string) bool {
 	for line := range strings.Lines(lines) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "boottime" && (f[1] != "0" || f[2] != "0") {

@@ -2,7 +2,7 @@ package sqlitestore
 
 import "testing"
 
-// TestHasOffset: a time namespace is told from the host's own time.
+// TestHasOffset: a time namespace differs from the host's own time.
 func TestHasOffset(t *testing.T) {
 	for text, want := range map[string]bool{
 		"": false,

@@ -2,8 +2,8 @@
 
 package sqlitestore
 
-// filesystemOf tells nothing: nobody has asked this system yet.
+// filesystemOf knows nothing on this system.
 func filesystemOf(string) filesystem { return filesystem{} }
 
-// clockFacts tells nothing.
+// clockFacts knows nothing on this system.
 func clockFacts() (source string, own bool) { return "", false }

@@ -12,11 +12,11 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// page is how many keys List reads in one look.
+// page is how many keys List reads in one transaction.
 const page = 64
 
-// List implements dibs.Inspector. It looks at some keys at a time, each time in a
-// transaction that it shares with the calls made meanwhile.
+// List implements dibs.Inspector. It reads a few keys at a time, in transactions that it
+// shares with calls.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
 	return func(yield func(dibs.Entry, error) bool) {
 		low, high, one := keyRange(&q)
@@ -45,7 +45,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 	}
 }
 
-// keyRange returns what the keys of a query are between, or the only one.
+// keyRange returns the bounds of a query's keys, or the only key.
 func keyRange(q *dibs.Query) (low, high, one []byte) {
 	switch {
 	case q.Namespace == nil:
@@ -54,11 +54,11 @@ func keyRange(q *dibs.Query) (low, high, one []byte) {
 		return nil, nil, backend.AppendKey(nil, dibs.Key{Namespace: *q.Namespace, Name: q.Name})
 	}
 	low = backend.AppendKey(nil, dibs.Key{Namespace: *q.Namespace})
-	// No key is longer, so this is above all that begin with it.
+	// No key is longer, so this is above all keys of the namespace.
 	return low, append(slices.Clone(low), slices.Repeat([]byte{255}, dibs.MaxKey+1)...), nil
 }
 
-// nextKeys returns some of the keys between two, in order.
+// nextKeys returns the first keys between two, in order.
 func (tx *transaction) nextKeys(name string, low, high []byte, most int) (keys [][]byte) {
 	for row := range tx.rows(name, low, high, int64(most)) {
 		keys = append(keys, row.Copy(0))
@@ -66,13 +66,12 @@ func (tx *transaction) nextKeys(name string, low, high []byte, most int) (keys [
 	return keys
 }
 
-// describeAll describes the keys of which there is something to tell that the query asks
-// for.
+// describeAll describes the keys that match the query.
 func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs.Entry) {
 	for _, k := range keys {
 		key, ok := backend.ParseKey(string(k))
 		if !ok {
-			tx.err = fmt.Errorf("%w: it has a key of %d bytes that is none", ErrDamaged, len(k))
+			tx.err = fmt.Errorf("%w: it has an invalid key of %d bytes", ErrDamaged, len(k))
 			return nil
 		}
 		if q.Name != "" && key.Name != q.Name {
@@ -86,17 +85,17 @@ func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs
 	return entries
 }
 
-// describe describes a key. The Condition is "" when there is nothing to tell.
+// describe describes a key. The Condition is "" if nothing is known of the key.
 func (tx *transaction) describe(key dibs.Key, q *dibs.Query) dibs.Entry {
 	e := dibs.Entry{Key: key}
 	tx.use(key, dibs.Token{})
-	ks := tx.settleDown()
+	ks := tx.advance()
 	for i := range ks.leases {
 		e.Permits = int(ks.leases[i].permits)
 		e.Attempts = append(e.Attempts, tx.describeLease(&ks.leases[i]))
 	}
 	if ks.count > 0 {
-		e.Attempts = append(e.Attempts, tx.describeLease(&ks.gone))
+		e.Attempts = append(e.Attempts, tx.describeLease(&ks.abandoned))
 	}
 	for row := range tx.rows("describePlaces", tx.k, tx.now) {
 		if e.Waiters++; q.Places {
@@ -143,7 +142,7 @@ func (tx *transaction) describeRecord(e *dibs.Entry, q *dibs.Query) {
 func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (n int, err error) {
 	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
 		n = 0
-		if ks.count > 0 && (id == "" || ks.gone.token.ID() == id) {
+		if ks.count > 0 && (id == "" || ks.abandoned.token.ID() == id) {
 			n++
 		}
 		for _, l := range slices.Clone(ks.leases) {
@@ -170,8 +169,8 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error
 	return found, err
 }
 
-// Resolve implements dibs.Inspector. Data larger than Options.MaxRecord is
-// answered dibs.ErrFull.
+// Resolve implements dibs.Inspector. It returns dibs.ErrTooLarge when data is larger than
+// Options.MaxRecord.
 func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (found bool, err error) {
 	if retention < dibs.MinDuration {
 		return false, fmt.Errorf("sqlitestore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
@@ -179,17 +178,17 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	if len(data) > s.opt.MaxRecord {
 		return false, tooLarge(len(data), s.opt.MaxRecord)
 	}
-	data = slices.Clone(data) // a call whose context ends may leave it behind
+	data = slices.Clone(data) // the call may outlast the caller
 	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
-		if found = ks.unknown() && (id == "" || ks.gone.token.ID() == id); found {
-			tx.keep(ks.gone.token, &ks.gone.fingerprint, data, micros(retention))
+		if found = ks.unknown() && (id == "" || ks.abandoned.token.ID() == id); found {
+			tx.keep(ks.abandoned.token, &ks.abandoned.fingerprint, data, micros(retention))
 			tx.forget(ks)
 		}
 	})
 	return found, err
 }
 
-// force changes a key's state by hand, and then serves who is next.
+// force changes a key's state and serves the next waiter.
 func (s *Store) force(ctx context.Context, key dibs.Key, change func(*transaction, *keyState)) error {
 	if err := key.Validate(); err != nil {
 		return err
@@ -198,7 +197,7 @@ func (s *Store) force(ctx context.Context, key dibs.Key, change func(*transactio
 		tx.use(key, dibs.Token{})
 		ks := tx.load()
 		change(tx, ks)
-		ks.freed = true // perhaps
+		ks.freed = true
 		tx.serve(ks)
 	})
 }

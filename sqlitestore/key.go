@@ -8,10 +8,10 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// remembered is how long an abandoned lease is remembered, in microseconds.
+// remembered is how long an abandoned lease is kept, in µs.
 const remembered = int64(dibs.AbandonedRetention / 1000)
 
-// lease is a row of the table lease, but for what was saved.
+// lease is a row of the table lease, without progress.
 type lease struct {
 	token           dibs.Token
 	until           int64
@@ -19,34 +19,34 @@ type lease struct {
 	since           int64
 	attempt         int64
 	permits, weight int64
-	number          int64 // of the reserved place that it was granted at; 0: none
+	number          int64 // of the reserved place at which it was granted; 0: none
 	once            bool
 	fingerprint     dibs.Fingerprint
 	owner           string
 }
 
-// keyState is what the file knows of one key, up to now, but for its record.
+// keyState is the state of one key, without its record.
 type keyState struct {
 	leases []lease
 
-	known bool  // the table memory has a row
-	free  int64 // since when the key is free and kept for a reserved place; 0: it is not
-	count int64 // how many leases in a row were abandoned
-	gone  lease // the last one
+	known     bool  // the table memory has a row for the key
+	free      int64 // since when a reserved place has blocked a claim; 0: it does not
+	count     int64 // leases abandoned in a row
+	abandoned lease // the last of these
 
 	queue
-	freed     bool // something has changed that the next waiter may have waited for
-	forgotten bool // what was abandoned has just been forgotten
+	freed     bool // the next waiter may have its turn now
+	forgotten bool // the abandoned row was just deleted
 }
 
-// load reads the key's state, and writes down what has happened by itself: leases ran
-// out, places are over, what was abandoned long ago is forgotten.
+// load reads the key's state and records what has ended since: leases, places, and
+// abandoned rows.
 func (tx *transaction) load() *keyState {
 	ks := &tx.state
-	*ks = keyState{leases: ks.leases[:0], queue: queue{numbers: ks.numbers[:0], waiters: ks.waiters[:0], dead: ks.dead[:0]}}
+	*ks = keyState{leases: ks.leases[:0], queue: queue{numbers: ks.numbers[:0], waiters: ks.waiters[:0], ended: ks.ended[:0]}}
 	tx.readLeases(ks)
 	tx.readMemory(ks)
-	if ks.count > 0 && !ks.gone.once && ks.gone.until+remembered <= tx.now {
+	if ks.count > 0 && !ks.abandoned.once && ks.abandoned.until+remembered <= tx.now {
 		ks.forgotten = true
 		tx.forget(ks)
 	}
@@ -81,11 +81,11 @@ func (tx *transaction) readLeases(ks *keyState) {
 func (tx *transaction) readMemory(ks *keyState) {
 	ks.known = tx.get("memory", func(row *lite.Stmt) {
 		ks.free, ks.count = row.Int(0), row.Int(1)
-		ks.gone = lease{
+		ks.abandoned = lease{
 			until: row.Int(3), fence: row.Int(4), since: row.Int(5), attempt: ks.count, once: row.Bool(6), owner: string(row.Bytes(8)),
 		}
-		copy(ks.gone.token[:], row.Bytes(2))
-		copy(ks.gone.fingerprint[:], row.Bytes(7))
+		copy(ks.abandoned.token[:], row.Bytes(2))
+		copy(ks.abandoned.fingerprint[:], row.Bytes(7))
 	}, tx.k)
 }
 
@@ -93,21 +93,19 @@ func (tx *transaction) readMemory(ks *keyState) {
 func (tx *transaction) abandon(ks *keyState, l lease, at int64) {
 	tx.change("abandon", tx.k, l.token[:], at)
 	if l.once {
-		tx.wakeWaiters(0) // nobody's turn comes any more; they ask to be told so
+		tx.wakeWaiters(0) // waiters ask, and get the unknown outcome
 	}
 	tx.deleteLease(ks, l.token)
 	tx.readMemory(ks)
 }
 
-// deleteLease deletes a lease and nothing else.
 func (tx *transaction) deleteLease(ks *keyState, t dibs.Token) {
 	ks.freed = true
 	ks.leases = slices.DeleteFunc(ks.leases, func(l lease) bool { return l.token == t })
 	tx.change("deleteLease", tx.k, t[:])
 }
 
-// end ends a lease cleanly, and with it the place that it was granted at. Nothing counts
-// as abandoned any more.
+// end ends a lease cleanly, together with all places at its number and the abandoned row.
 func (tx *transaction) end(ks *keyState, l lease) {
 	tx.deleteLease(ks, l.token)
 	if l.number != 0 {
@@ -120,13 +118,13 @@ func (tx *transaction) end(ks *keyState, l lease) {
 	tx.forget(ks)
 }
 
-// forget deletes what was abandoned.
+// forget deletes the abandoned row.
 func (tx *transaction) forget(ks *keyState) {
-	ks.count, ks.gone = 0, lease{}
+	ks.count, ks.abandoned = 0, lease{}
 	tx.remember(ks, "forget")
 }
 
-// setFree sets since when the key is free and kept for a reserved place; 0: it is not.
+// setFree sets ks.free.
 func (tx *transaction) setFree(ks *keyState, since int64) {
 	if ks.free = since; since == 0 {
 		tx.remember(ks, "clearFree")
@@ -136,7 +134,7 @@ func (tx *transaction) setFree(ks *keyState, since int64) {
 	tx.change("setFree", tx.k, since)
 }
 
-// remember runs a statement that takes something out of the memory, if there is anything.
+// remember runs a statement that deletes a part of the key's row in memory.
 func (tx *transaction) remember(ks *keyState, name string) {
 	if ks.known {
 		tx.change(name, tx.k)
@@ -154,18 +152,18 @@ func (ks *keyState) holder(t dibs.Token) *lease {
 	return nil
 }
 
-// unknown reports whether nobody may be granted before somebody resolves the key.
-func (ks *keyState) unknown() bool { return ks.count > 0 && ks.gone.once }
+// unknown reports whether an operator must settle the key before the next grant.
+func (ks *keyState) unknown() bool { return ks.count > 0 && ks.abandoned.once }
 
-// differs reports whether the fingerprint is not that of those who hold the key or of
-// whoever abandoned it last.
+// differs reports whether the fingerprint differs from that of a holder or of the
+// abandoned row.
 func (ks *keyState) differs(f dibs.Fingerprint) bool {
 	return slices.ContainsFunc(ks.leases, func(l lease) bool { return l.fingerprint.Differs(f) }) ||
-		ks.count > 0 && ks.gone.fingerprint.Differs(f)
+		ks.count > 0 && ks.abandoned.fingerprint.Differs(f)
 }
 
-// hasRoom reports whether the leases leave room for a claim with that many permits and
-// that weight.
+// hasRoom reports whether the leases leave room for a claim with these permits and this
+// weight.
 func (ks *keyState) hasRoom(permits, weight int64) bool {
 	for i := range ks.leases {
 		weight += ks.leases[i].weight
@@ -176,7 +174,7 @@ func (ks *keyState) hasRoom(permits, weight int64) bool {
 	return weight <= permits
 }
 
-// left returns the time until the first lease ends, 0 without one.
+// left returns the time until the first lease ends, or 0 without leases.
 func (tx *transaction) left(ks *keyState) int64 {
 	if len(ks.leases) == 0 {
 		return 0
@@ -185,7 +183,7 @@ func (tx *transaction) left(ks *keyState) int64 {
 	return first.until - tx.now
 }
 
-// bytesOf returns what the file has of a fingerprint: nothing when there is none.
+// bytesOf returns a fingerprint as the file stores it: empty for none.
 func bytesOf(f *dibs.Fingerprint) []byte {
 	if f.IsZero() {
 		return nil

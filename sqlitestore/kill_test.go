@@ -3,19 +3,14 @@ package sqlitestore
 import (
 	"bytes"
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	modernc "modernc.org/sqlite"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
@@ -168,7 +163,7 @@ func childCalls(path string, _ io.Reader) error {
 	select {}
 }
 
-// queueHere has somebody wait for the key in this process. Whoever dies in a queue is in
+// queueHere makes a claim wait for the key in this process. A process that dies in a queue is in
 // the way until its place has run out.
 func queueHere(s *Store) error {
 	waiter := lock("k")
@@ -184,7 +179,7 @@ func queueHere(s *Store) error {
 }
 
 // TestKilledInACall kills a process around each step of its calls. What was committed
-// stands, what was not has not happened, and nobody is kept from the file by the dead.
+// stands, what was not has not happened, and dead processes block no other one.
 func TestKilledInACall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -257,158 +252,4 @@ func TestKilledWhileItMakesTheFile(t *testing.T) {
 		t.Error(err)
 	}
 	mustGrant(t, openTest(t, path, nil, hostClock), lock("k"))
-}
-
-// stoppable makes connections that can be stopped around each step of a transaction.
-type stoppable struct {
-	driver.Connector
-	after func() // is called after a commit
-}
-
-func (s stoppable) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := s.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return stoppableConn{conn.(moderncConn), s}, nil
-}
-
-type stoppableConn struct {
-	moderncConn
-	s stoppable
-}
-
-func (c stoppableConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	failpoint.Reach("before BEGIN")
-	tx, err := c.moderncConn.BeginTx(ctx, o)
-	failpoint.Reach("after BEGIN")
-	return stoppableTx{tx, c.s}, err
-}
-
-// RegisterCommitHook: SQLite calls the hook when it is about to write a commit.
-func (c stoppableConn) RegisterCommitHook(hook modernc.CommitHookFn) {
-	if hook == nil {
-		c.moderncConn.RegisterCommitHook(nil)
-		return
-	}
-	c.moderncConn.RegisterCommitHook(func() int32 {
-		failpoint.Reach("inside COMMIT")
-		return hook()
-	})
-}
-
-type stoppableTx struct {
-	driver.Tx
-	s stoppable
-}
-
-func (t stoppableTx) Commit() error {
-	failpoint.Reach("before COMMIT")
-	err := t.Tx.Commit()
-	failpoint.Reach("after COMMIT")
-	t.s.after()
-	return err
-}
-
-// childBook books once under a key, prints the answer, and can be stopped in between.
-func childBook(path string, _ io.Reader) error {
-	var follows atomic.Bool
-	clock := hostClock
-	clock.monotonic = func() int64 {
-		if follows.Load() {
-			failpoint.Reach("after the BEGIN of what follows")
-		}
-		return hostClock.monotonic()
-	}
-	s, err := open(path, &Options{Shared: true, LockWait: failpoint.Limit, PruneEvery: -1}, clock)
-	if err != nil {
-		return err
-	}
-	s.Notify(func(dibs.Token, dibs.Answer) { failpoint.Reach("while a waiter is woken") })
-	source, err := modernc.NewConnector("file:" + filepath.ToSlash(s.full) + "?_txlock=immediate&_pragma=synchronous(full)")
-	if err != nil {
-		return err
-	}
-	db := sql.OpenDB(stoppable{source, func() { follows.Store(true) }})
-	c, err := dibs.New(s, ledgerClient)
-	if err != nil {
-		return err
-	}
-	entry, err := dibs.OnceIn(context.Background(), c, s.Transactions(db), "k", &dibs.OnceOptions{TTL: killedTTL}, func(ctx context.Context) (string, error) {
-		failpoint.Reach("after the claim")
-		if err := queueHere(s); err != nil {
-			return "", err
-		}
-		tx, err := Begin(ctx)
-		if err != nil {
-			return "", err
-		}
-		entry, err := bookEntry(ctx, tx, "k")
-		failpoint.Reach("after the entry")
-		return entry, err
-	})
-	if err != nil {
-		return err
-	}
-	failpoint.Reach("before the answer")
-	fmt.Fprintln(os.Stdout, entry)
-	failpoint.Reach("after the answer")
-	select {}
-}
-
-// TestKilledInATransaction kills a process around each step of a transaction of the
-// application's that settles a key. The key ends with one row and one answer, the same
-// each time.
-func TestKilledInATransaction(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		point     string
-		inTheWay  bool
-		committed bool
-	}{
-		{point: "after the claim"},
-		{point: "before BEGIN", inTheWay: true},
-		{point: "after BEGIN", inTheWay: true},
-		{point: "after the entry", inTheWay: true},
-		{point: "before COMMIT", inTheWay: true},
-		{point: "inside COMMIT", inTheWay: true},
-		{point: "after COMMIT", inTheWay: true, committed: true},
-		{point: "after the BEGIN of what follows", inTheWay: true, committed: true},
-		{point: "while a waiter is woken", inTheWay: true, committed: true},
-		{point: "before the answer", committed: true},
-		{point: "after the answer", committed: true},
-	} {
-		t.Run(test.point, func(t *testing.T) {
-			t.Parallel()
-			clock := standingClock(t)
-			s, db, c := openLedger(t, testFile(t), clock.clock())
-			printed := killAt(t, s, "book", test.point, test.inTheWay)
-			rows := func() (n int, entry string) {
-				t.Helper()
-				err := db.QueryRowContext(t.Context(), "SELECT count(*), coalesce(max(entry), '') FROM ledger").Scan(&n, &entry)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return n, entry
-			}
-			n, entry := rows()
-			if test.committed != (n == 1) || n > 1 || printed != "" && printed != entry {
-				t.Errorf("the child printed %q, and the ledger has %d rows, %q", printed, n, entry)
-			}
-			if test.point == "after the answer" && printed == "" {
-				t.Error("the child has printed no answer")
-			}
-			if test.committed {
-				wantState(t, "the key", claimOne(t, s, asked("k")), dibs.Done)
-			} else {
-				wantUntilItsEnd(t, s, clock, killedTTL)
-			}
-			for range 3 {
-				answer, err := bookOnce(c, s.Transactions(db), "k", time.Minute)
-				if n, entry := rows(); err != nil || n != 1 || entry != answer || printed != "" && answer != printed {
-					t.Errorf("the answer is %q, %v; the child printed %q, and the ledger has %d rows, %q", answer, err, printed, n, entry)
-				}
-			}
-		})
-	}
 }

@@ -54,7 +54,7 @@ func (n *noting) settle(ctx context.Context, x *dibs.Settlement) error {
 		return err
 	}
 	defer tx.Rollback()
-	if _, err := tx.(*jointTransaction).open(); err != nil {
+	if _, err := tx.(*appTransaction).open(); err != nil {
 		return err
 	}
 	return tx.Commit(ctx, *x)

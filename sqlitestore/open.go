@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// applicationID marks a SQLite file as ours: "dibs".
+	// applicationID marks a file as a store: "dibs".
 	applicationID = 0x64696273
 	// schemaVersion is the version of schema.sql.
 	schemaVersion = 1
-	// checkedSize is up to which size a file is checked for damage when it is
-	// opened; a larger one would take too long, and damage is noticed in use.
+	// checkedSize is the largest file that Open checks for damage. Damage in a larger
+	// file is noticed in use.
 	checkedSize = 4 << 20
 )
 
-// Open opens the store in the file at path, making it if it is not there; its
-// folder must exist. Options may be nil. Any number of processes of one host
-// may have the same file open, and one process may have it open several times.
+// Open opens the store in the file at path. It creates the file, but not its folder.
+// Options may be nil. Any number of processes of one host may open a file, and a process
+// may open it several times.
 //
-// It returns a *FileError when the file cannot be used, and then leaves it as it
-// is: ErrForeign, ErrNewer, ErrDamaged, ErrReadOnly, ErrLocked, ErrDiskFull, or
-// what the system said.
+// When the file cannot be used, it is not changed, and Open returns a *FileError:
+// ErrForeign, ErrShared, ErrNewer, ErrDamaged, ErrReadOnly, ErrLocked, ErrDiskFull, or
+// the system's error.
 func Open(path string, o *Options) (*Store, error) { return open(path, o, hostClock) }
 
 func open(path string, o *Options, clock clock) (*Store, error) {
@@ -40,7 +40,7 @@ func open(path string, o *Options, clock clock) (*Store, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("sqlitestore: the path %q cannot name a file", path)
 	}
-	// SQLite gives relative names such as ":memory:" a meaning of their own.
+	// SQLite treats relative names such as ":memory:" specially.
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: %w", err)
@@ -52,7 +52,7 @@ func open(path string, o *Options, clock clock) (*Store, error) {
 	s.path = path
 	go s.write()
 	if opt.PruneEvery > 0 {
-		s.background.Go(s.prunes)
+		s.background.Go(s.pruneLoop)
 	}
 	return s, nil
 }
@@ -70,8 +70,7 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(path, opt, clock, boot, conn)
-	// First whether it is ours, so that nothing is made beside a file that is
-	// not.
+	// This comes first, so that no other file is created next to a foreign one.
 	err = s.untilFree(func() error {
 		_, err := s.identify()
 		return err
@@ -80,7 +79,7 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		err = ErrReadOnly
 	}
 	if err == nil {
-		err = s.turnstile.open(path)
+		err = s.writeQueue.open(path)
 	}
 	if err == nil {
 		err = s.setUpInTurn()
@@ -92,22 +91,22 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.st, err = s.tables.prepare(conn)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.turnstile.close(), conn.Close())
+		return nil, errors.Join(err, s.writeQueue.close(), conn.Close())
 	}
 	return s, nil
 }
 
-// openPatience is how many times as long as for a file that is locked somebody waits for
-// the turn to open one, because many may open it at once.
-const openPatience = 6
+// openWaits is how many times LockWait Open waits for its turn, because many processes
+// may open a file at once.
+const openWaits = 6
 
-// setUpInTurn waits for its turn, and then sets the file up.
+// setUpInTurn waits for its turn and sets the file up.
 func (s *Store) setUpInTurn() error {
 	start := time.Now()
-	if !s.turnstile.enter(func() bool { return time.Since(start) > openPatience*s.opt.LockWait }) {
+	if !s.writeQueue.enter(func() bool { return time.Since(start) > openWaits*s.opt.LockWait }) {
 		return s.lockedFor(nil)
 	}
-	defer s.turnstile.leave()
+	defer s.writeQueue.leave()
 	return s.untilFree(s.setUp)
 }
 
@@ -123,9 +122,8 @@ func (s *Store) untilFree(f func() error) error {
 	}
 }
 
-// inspectPath says what is wrong with the path before SQLite sees it. It does
-// not open the file: closing it again would take away the locks that other
-// connections of this process have on it.
+// inspectPath checks the path before SQLite opens it. It does not open the file, because
+// closing it would drop the locks of this process's other connections.
 func inspectPath(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -141,23 +139,22 @@ func inspectPath(path string) error {
 	folder := filepath.Dir(path)
 	switch info, err := os.Stat(folder); {
 	case err != nil:
-		return fmt.Errorf("its folder is not there: %w; make it first", err)
+		return fmt.Errorf("its folder does not exist: %w; create it first", err)
 	case !info.IsDir():
 		return fmt.Errorf("%s is not a folder", folder)
 	}
 	return nil
 }
 
-// setUp makes sure that the file is ours and sound, and makes the schema if
-// there is none. It can be repeated when the file was busy, and changes nothing
-// in a file that is not ours.
+// setUp checks that the file is a sound store, and creates the schema if there is none.
+// It may be repeated when the file was busy. It does not change a foreign file.
 func (s *Store) setUp() error {
 	fresh, err := s.identify()
 	if err != nil {
 		return err
 	}
 	if fresh && !s.opt.Shared {
-		// It has to come before the first page is written.
+		// It must come before the first page is written.
 		if err := s.conn.Exec("PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
 			return err
 		}
@@ -165,7 +162,7 @@ func (s *Store) setUp() error {
 	if mode, err := s.conn.QueryText("PRAGMA journal_mode = WAL"); err != nil {
 		return fmt.Errorf("the journal mode cannot be made WAL: %w", err)
 	} else if mode != "wal" {
-		return fmt.Errorf("its filesystem does not do what a write-ahead log needs (the journal mode is %q)", mode)
+		return fmt.Errorf("its filesystem does not support a write-ahead log (the journal mode is %q)", mode)
 	}
 	for _, sql := range []string{
 		"PRAGMA synchronous = FULL",
@@ -189,8 +186,8 @@ func (s *Store) setUp() error {
 	return err
 }
 
-// identify reports whether the file has no tables of ours, and an error unless they
-// may be made there or are sound.
+// identify reports whether the store's tables are missing. It returns an error if they
+// may not be created there, or are not sound.
 func (s *Store) identify() (fresh bool, err error) {
 	all, err := s.conn.Query("SELECT count(*) FROM sqlite_schema")
 	if err != nil {
@@ -200,20 +197,20 @@ func (s *Store) identify() (fresh bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	guest, err := s.has(sharedTables)
+	shared, err := s.has(sharedTables)
 	if err != nil {
 		return false, err
 	}
 	own := id == applicationID && all > 0
 	switch {
-	case s.opt.Shared && own || !s.opt.Shared && guest:
+	case s.opt.Shared && own || !s.opt.Shared && shared:
 		return false, ErrShared
-	case s.opt.Shared && !guest:
+	case s.opt.Shared && !shared:
 		return true, nil
 	case !s.opt.Shared && all == 0 && (id == 0 || id == applicationID):
 		return true, nil
 	case !s.opt.Shared && !own:
-		return false, fmt.Errorf("%w: it is a SQLite database of something else", ErrForeign)
+		return false, fmt.Errorf("%w: it is another program's SQLite database", ErrForeign)
 	}
 	version, err := s.conn.Query(s.tables.sql("SELECT version FROM @meta WHERE one = 1"))
 	if err == nil && version > schemaVersion {
@@ -225,15 +222,15 @@ func (s *Store) identify() (fresh bool, err error) {
 	return false, err
 }
 
-// has reports whether the file has such tables.
+// has reports whether the file has these tables.
 func (s *Store) has(t tables) (bool, error) {
 	n, err := s.conn.Query(t.sql("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '@meta'"))
 	return n > 0, err
 }
 
-// sound returns an error when a file that is small enough to be read is damaged. Of
-// an application's file only our tables are looked at: what others are checked by
-// may be known to the application alone.
+// sound returns an error when a small file is damaged. In an application's file it checks
+// only the store's tables, because other tables may need functions that only the
+// application has.
 func (s *Store) sound() error {
 	pages, err := s.conn.Query("PRAGMA page_count")
 	if err != nil || pages*4096 > checkedSize {
@@ -251,7 +248,7 @@ func (s *Store) sound() error {
 	return nil
 }
 
-// checks are the statements that say "ok" of a file that is sound.
+// checks are statements that return "ok" for a sound file.
 func (s *Store) checks() []string {
 	if !s.opt.Shared {
 		return []string{"PRAGMA quick_check(1)"}
@@ -263,9 +260,8 @@ func (s *Store) checks() []string {
 	return all
 }
 
-// adopt runs in a transaction. It makes the schema if there is none, and ties
-// store time to this boot of the host: after a reboot it goes on from where it
-// was last seen.
+// adopt creates the schema if there is none, and ties store time to this boot of the
+// host. After a reboot, store time goes on from its last value. It runs in a transaction.
 func (s *Store) adopt() error {
 	made, err := s.has(s.tables)
 	if err != nil {

@@ -6,37 +6,34 @@ import (
 	"time"
 )
 
-// Options are the settings of a Store. Nil and the zero value mean the defaults.
+// Options configures a Store. nil and the zero value mean the defaults.
 type Options struct {
-	// MaxRecord is the largest record, in bytes; 64 MiB when 0, at most 512 MiB.
-	// A larger one is answered dibs.ErrFull.
+	// MaxRecord bounds a record, in bytes. A larger one gets dibs.ErrTooLarge. 0: 64 MiB;
+	// at most 512 MiB.
 	MaxRecord int
 
-	// MaxWaiters is the longest queue of one key; 100,000 when 0. Who would make
-	// it longer is answered dibs.ErrFull.
+	// MaxWaiters bounds the places in the queue of one key. More claims get dibs.ErrFull.
+	// 0: 100,000.
 	MaxWaiters int
 
-	// Shared makes the store a guest in a file of the application's, so that what the
-	// application writes and what the store keeps can be committed together (see
-	// Transactions): its tables are made there with names that begin with dibs_, and
-	// the file's other tables and settings are left as they are, but for its journal
-	// mode, which has to be WAL and is made so. All who use the file say the same.
+	// Shared puts the store's tables into a file of the application, so that both can
+	// commit together (see Transactions). Their names begin with dibs_. Other tables and
+	// settings stay as they are, except the journal mode, which becomes WAL. All programs
+	// that use the file must set the same. Default: false.
 	Shared bool
 
-	// LockWait is how long a call waits, at most, while another process has the
-	// file locked; 5 s when 0, at least 1 ms. Then it fails with ErrLocked, or, when it
-	// was other Stores that wrote to the file, each element is answered with dibs.ErrBusy,
-	// upon which a dibs.Client asks again. A call's context can end it earlier. To open
-	// a file that other Stores write to takes six times as long at most.
+	// LockWait is the longest wait of a call while another process has the file locked.
+	// 0: 5 s; at least 1 ms. Then the call fails with ErrLocked. If other Stores were
+	// writing, each element gets dibs.ErrBusy instead, and a dibs.Client asks again. A
+	// call's context can end the wait earlier. Open waits at most six times as long.
 	LockWait time.Duration
 
-	// PruneEvery is how often what has ended is looked for in the background;
-	// 10 s when 0, at least 1 ms, never when negative.
+	// PruneEvery is the pause between background prunes. 0: 10 s; at least 1 ms;
+	// negative: never.
 	PruneEvery time.Duration
 }
 
-// withDefaults returns the options with every zero field filled in, and an
-// error that names the field that is wrong.
+// withDefaults fills in the zero fields. The error names the wrong field.
 func (o *Options) withDefaults() (Options, error) {
 	var d Options
 	if o != nil {

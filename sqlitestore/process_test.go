@@ -118,7 +118,7 @@ func childOpen(path string, input io.Reader) error {
 // Processes that make the same new file at once all get it.
 func TestProcessesOpenANewFile(t *testing.T) { openANewFile(t, 3) }
 
-// openANewFile has so many processes make a file.
+// openANewFile lets several processes create a file.
 func openANewFile(t *testing.T, n int) {
 	t.Helper()
 	path := testFile(t)

@@ -10,26 +10,24 @@ import (
 )
 
 const (
-	// pruneRows bounds what one transaction prunes besides the calls that it runs, so
-	// that these hardly notice.
+	// pruneRows bounds what one transaction prunes, so that it hardly delays the calls
+	// that share it.
 	pruneRows = 32
-	// prunePause is how long pruning leaves the file alone after a step. Each step
-	// writes about as many pages as rows, which SQLite moves from its log into
-	// the file a thousand at a time; with this pause that is a matter of fewer
-	// than one in a hundred calls.
+	// prunePause is the pause after a step. A step writes about as many pages as rows,
+	// and SQLite moves a thousand pages at a time from its log into the file. With this
+	// pause, that delays fewer than one in a hundred calls.
 	prunePause = 5 * time.Millisecond
-	// vacuumPages is how many pages are given back to the filesystem in a step.
+	// vacuumSQL gives pages back to the filesystem, up to 64 in a step.
 	vacuumSQL = "PRAGMA incremental_vacuum(64)"
-	// scanEvery is how often the keys with leases and places, which are not in the
-	// order in which they end, are walked through in the background.
+	// scanEvery is the pause between background scans of all keys with leases and
+	// places, because those are not sorted by their end.
 	scanEvery = 10 * time.Minute
-	// spare is how many free pages a file keeps for what comes next.
+	// spare is how many free pages a file keeps.
 	spare = 256
 )
 
-// Prune implements dibs.Pruner. It works in small steps, each in a transaction
-// that it shares with the calls made meanwhile. When all is removed it gives the
-// space back to the filesystem, which it does not count.
+// Prune implements dibs.Pruner. It works in small steps, in transactions that it shares
+// with calls. At the end it gives free space back to the filesystem.
 func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	p := &pruning{left: limit}
 	if limit <= 0 {
@@ -43,8 +41,8 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	return p.removed, nil
 }
 
-// prunes removes what has ended, in the background.
-func (s *Store) prunes() {
+// pruneLoop prunes in the background.
+func (s *Store) pruneLoop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	timer := time.NewTimer(s.opt.PruneEvery)
@@ -65,7 +63,7 @@ func (s *Store) prunes() {
 				scanned = time.Now()
 			}
 		}
-		// What is wrong with the file is told to those who make calls.
+		// Calls report faults of the file.
 		err := s.pruneStep(ctx, &p)
 		if err != nil || p.done {
 			timer.Reset(s.opt.PruneEvery)
@@ -75,21 +73,21 @@ func (s *Store) prunes() {
 	}
 }
 
-// pruning is one walk through the file.
+// pruning is one pass through the file.
 type pruning struct {
-	left    int // how many more may be removed
+	left    int // how many rows may still be removed
 	removed int
 	done    bool
 
-	records bool   // all of them are looked at
-	keys    bool   // and all keys
-	after   []byte // the last key that was looked at
+	records bool   // all records are checked
+	keys    bool   // all keys are checked
+	after   []byte // the last key checked
 
-	forget   int64 // wakes up to this one are old
+	forget   int64 // wakes up to this one may be deleted
 	lastWake int64
 }
 
-// pruneStep takes one step. The step is counted only when it is durable.
+// pruneStep makes one step. The step counts only when it is durable.
 func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
 	var next pruning
 	err := s.work(ctx, func(tx *transaction) {
@@ -98,7 +96,7 @@ func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
 		case !next.records:
 			n := tx.change("deleteEnded", (tx.now+1)<<recordShift-1, int64(rows))
 			next.records = n < rows
-			next.took(n)
+			next.count(n)
 		case !next.keys:
 			tx.pruneKeys(&next, rows)
 		default:
@@ -112,33 +110,33 @@ func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
 	return err
 }
 
-func (p *pruning) took(n int) {
+func (p *pruning) count(n int) {
 	p.removed += n
 	p.left -= n
 }
 
-// pruneKeys does what follows by itself for some keys, and removes their places that are
-// over, wherever they are in the queue.
+// pruneKeys advances some keys, and removes their places that have ended, wherever they
+// are in the queue.
 func (tx *transaction) pruneKeys(p *pruning, rows int) {
 	keys := tx.nextKeys("keys", p.after, []byte{255}, rows)
 	p.keys = len(keys) < rows
 	for _, k := range keys {
 		tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
-		n := tx.change("deleteDead", tx.k, tx.now, int64(rows))
+		n := tx.change("deleteEndedPlaces", tx.k, tx.now, int64(rows))
 		if rows -= n; rows > 0 {
-			if p.after = k; tx.settleDown().forgotten {
+			if p.after = k; tx.advance().forgotten {
 				n, rows = n+1, rows-1
 			}
 		}
-		if p.took(n); rows == 0 { // there may be more
+		if p.count(n); rows == 0 { // the key may have more
 			p.keys = false
 			return
 		}
 	}
 }
 
-// pruneWakes deletes the wakes that were there a round ago already. The last one
-// stays, so that the next one's number is higher.
+// pruneWakes deletes the wakes of the last pass. The newest one stays, so that the next
+// number is higher.
 func (tx *transaction) pruneWakes(p *pruning) {
 	tx.get("lastWake", func(row *lite.Stmt) { p.lastWake = row.Int(0) })
 	if p.forget != 0 {
@@ -147,7 +145,7 @@ func (tx *transaction) pruneWakes(p *pruning) {
 	}
 }
 
-// vacuum gives free pages back, unless they are the application's.
+// vacuum gives free pages back, except in a shared file.
 func (tx *transaction) vacuum(p *pruning) {
 	p.done = true
 	if tx.s.opt.Shared || tx.err != nil {

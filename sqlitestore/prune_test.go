@@ -11,7 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Pruning removes what has ended and nothing else, as many as it is told to, and
+// Pruning removes what has ended and nothing else, at most as many as asked, and
 // the file shrinks.
 func TestPrune(t *testing.T) {
 	t.Parallel() // it mostly waits for the disk

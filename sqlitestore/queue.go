@@ -7,18 +7,17 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// queue is what a step needs to know of a key's places.
+// queue is a key's places, as far as a step needs them.
 type queue struct {
-	numbers []int64 // at which leases were granted, in order: these are in nobody's way
-	first   int64   // the first number that somebody has; 0: the queue is empty
-	front   int64   // the number that is in front; 0: none
-	kept    place   // the reserved one with that number
-	waiters []place // those who wait at it; none: it is kept for whoever comes
-	dead    []place // that are over, and to be deleted
+	numbers  []int64 // of leases, sorted: places at these numbers are not in the way
+	first    int64   // the first number with a place; 0: the queue is empty
+	front    int64   // the number in front; 0: none
+	reserved place   // the reserved place in front
+	waiters  []place // the waiters in front; none: the reserved place alone is in front
+	ended    []place // places to delete
 }
 
-// place is a row of the table place, as far as its turn depends on it. A number of 0
-// means that there is none.
+// place is a row of the table place. number 0 means no place.
 type place struct {
 	number          int64
 	token           dibs.Token
@@ -27,10 +26,10 @@ type place struct {
 	hold, asked     int64
 }
 
-// findFront finds the place that is in front, and deletes those that are over on the way.
+// findFront finds the place in front, and deletes the ended places before it.
 func (tx *transaction) findFront(ks *keyState) {
 	q := &ks.queue
-	*q = queue{numbers: q.numbers[:0], waiters: q.waiters[:0], dead: q.dead[:0]}
+	*q = queue{numbers: q.numbers[:0], waiters: q.waiters[:0], ended: q.ended[:0]}
 	for i := range ks.leases {
 		if n := ks.leases[i].number; n != 0 {
 			q.numbers = append(q.numbers, n)
@@ -38,8 +37,8 @@ func (tx *transaction) findFront(ks *keyState) {
 	}
 	slices.Sort(q.numbers)
 	tx.readFront(q, ks.free)
-	for i := range q.dead {
-		tx.deletePlace(ks, &q.dead[i])
+	for i := range q.ended {
+		tx.deletePlace(ks, &q.ended[i])
 	}
 }
 
@@ -49,11 +48,11 @@ func (tx *transaction) readFront(q *queue, free int64) {
 			number: row.Int(0), token: dibs.Token(row.Bytes(1)), reserved: row.Bool(2),
 			permits: row.Int(4), weight: row.Int(5), hold: row.Int(6), asked: row.Int(7),
 		}
-		if q.front != 0 && q.front != p.number && !q.pass(free, tx.now) {
+		if q.front != 0 && q.front != p.number && !q.skipUnused(free, tx.now) {
 			return
 		}
 		if row.Int(3) <= tx.now {
-			q.dead = append(q.dead, p)
+			q.ended = append(q.ended, p)
 			continue
 		}
 		if q.first == 0 {
@@ -62,32 +61,32 @@ func (tx *transaction) readFront(q *queue, free int64) {
 		switch {
 		case q.taken(p.number):
 		case p.reserved:
-			q.front, q.kept = p.number, p
+			q.front, q.reserved = p.number, p
 		default:
 			q.front, q.waiters = p.number, append(q.waiters, p)
 		}
 	}
 	if q.front != 0 {
-		q.pass(free, tx.now)
+		q.skipUnused(free, tx.now)
 	}
 }
 
-// pass takes the place in front away, and reports that it did, if it is a reserved one
-// that nobody waits at and has been in the way for as long as it may.
-func (q *queue) pass(free, now int64) bool {
-	p := q.kept
+// skipUnused removes a reserved place in front if no waiter is there and its Hold is
+// over, and reports whether it did.
+func (q *queue) skipUnused(free, now int64) bool {
+	p := q.reserved
 	if len(q.waiters) > 0 || free == 0 || p.hold == 0 || max(free, p.asked)+p.hold > now {
 		return false
 	}
-	q.dead = append(q.dead, p)
+	q.ended = append(q.ended, p)
 	if q.front = 0; q.first == p.number {
 		q.first = 0
 	}
 	return true
 }
 
-// isKept reports whether a reserved place that nobody waits at is in front.
-func (q *queue) isKept() bool { return q.front != 0 && len(q.waiters) == 0 }
+// isReserved reports whether a reserved place without a waiter is in front.
+func (q *queue) isReserved() bool { return q.front != 0 && len(q.waiters) == 0 }
 
 // taken reports whether a lease was granted at the number.
 func (q *queue) taken(number int64) bool {
@@ -95,8 +94,8 @@ func (q *queue) taken(number int64) bool {
 	return found
 }
 
-// serve wakes who waits in front, if the key can be theirs. It ends each step that may
-// have made that so.
+// serve wakes the waiters in front if the key has room for them. Each step that frees
+// something ends with it.
 func (tx *transaction) serve(ks *keyState) {
 	if !ks.freed || ks.first == 0 {
 		return
@@ -109,22 +108,22 @@ func (tx *transaction) serve(ks *keyState) {
 	}
 }
 
-// settleDown writes down what has happened to a key by itself, and serves who is next.
-func (tx *transaction) settleDown() *keyState {
+// advance records what has ended on a key, and serves the next waiter.
+func (tx *transaction) advance() *keyState {
 	ks := tx.load()
-	ks.freed = true // perhaps
+	ks.freed = true
 	tx.serve(ks)
 	return ks
 }
 
-// wakeWaiters has all asked again that wait for the key with at least that MaxAge.
+// wakeWaiters wakes all waiters with at least that MaxAge.
 func (tx *transaction) wakeWaiters(maxAge int64) {
 	for row := range tx.rows("waiters", tx.k, tx.now, maxAge) {
 		tx.wake(dibs.Token(row.Bytes(0)))
 	}
 }
 
-// findPlace returns the token's place. If it is over it is deleted, and is none.
+// findPlace returns the token's place. It deletes a place that has ended.
 func (tx *transaction) findPlace(ks *keyState, t dibs.Token) place {
 	p, over := place{}, false
 	if ks.first != 0 && !t.IsZero() {
@@ -139,8 +138,7 @@ func (tx *transaction) findPlace(ks *keyState, t dibs.Token) place {
 	return p
 }
 
-// nextNumber returns the number of a new place: behind all others, and behind those at
-// which leases were granted.
+// nextNumber returns the number of a new place: above all places and all leases.
 func (tx *transaction) nextNumber(ks *keyState) int64 {
 	last := int64(0)
 	if n := len(ks.numbers); n > 0 {
@@ -150,8 +148,8 @@ func (tx *transaction) nextNumber(ks *keyState) int64 {
 	return last + 1
 }
 
-// isFull reports whether the key has as many places as it may have. They are only
-// counted when their numbers allow that.
+// isFull reports whether the queue is full. It counts places only if their numbers
+// suggest it.
 func (tx *transaction) isFull(ks *keyState, next int64) (full bool) {
 	if most := int64(tx.s.opt.MaxWaiters); ks.first != 0 && next-ks.first >= most {
 		tx.get("countPlaces", func(row *lite.Stmt) { full = row.Int(0) >= most }, tx.k, tx.now)

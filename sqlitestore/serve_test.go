@@ -60,7 +60,7 @@ func openLedger(t testing.TB, path string, clock clock) (*Store, *sql.DB, *dibs.
 	return s, db, c
 }
 
-// bookOnce books an entry that nobody else can have made, and returns it.
+// bookOnce books a unique entry, and returns it.
 func bookOnce(c *dibs.Client, t dibs.Transactor, k string, ttl time.Duration) (string, error) {
 	return OnceTx(context.Background(), c, t, k, &dibs.OnceOptions{TTL: ttl}, func(ctx context.Context, tx *sql.Tx) (string, error) {
 		return bookEntry(ctx, tx, k)

@@ -7,10 +7,10 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// recordShift makes room for a serial number below a record's end in its id.
+// recordShift is how many bits of a record's id are a serial number; the rest is its end.
 const recordShift = 10
 
-// renew lets one lease last longer.
+// renew prolongs one lease.
 func (tx *transaction) renew(r *dibs.Renewal, answer *error) {
 	if *answer = r.Validate(); *answer != nil {
 		return
@@ -23,7 +23,7 @@ func (tx *transaction) renew(r *dibs.Renewal, answer *error) {
 	}
 }
 
-// settle ends one lease, or gives up one place.
+// settle ends one lease or one place.
 func (tx *transaction) settle(x *dibs.Settlement, answer *error) {
 	if *answer = tx.s.checkSettlement(x); *answer != nil {
 		return
@@ -33,13 +33,13 @@ func (tx *transaction) settle(x *dibs.Settlement, answer *error) {
 		return
 	}
 	ks := tx.load()
-	if !tx.settleBusy(ks, x) {
+	if !tx.settleFull(ks, x) {
 		*answer = dibs.ErrLost
 	}
 	tx.serve(ks)
 }
 
-// checkSettlement says why a settlement is refused without looking, or nil.
+// checkSettlement returns the error of an invalid settlement.
 func (s *Store) checkSettlement(x *dibs.Settlement) error {
 	if err := x.Validate(); err != nil {
 		return err
@@ -54,8 +54,8 @@ func tooLarge(n, most int) error {
 	return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, most)
 }
 
-// settlePlain is the short way of a lease of a key that nobody waits for and of which
-// nothing is remembered: one statement, and one for the record.
+// settlePlain is the fast path of a key with one lease and nothing else: one statement,
+// and one for the record.
 func (tx *transaction) settlePlain(x *dibs.Settlement) bool {
 	var f dibs.Fingerprint
 	if !tx.get("endPlain", func(row *lite.Stmt) { copy(f[:], row.Bytes(0)) }, tx.k, x.Token[:], tx.now) {
@@ -68,9 +68,9 @@ func (tx *transaction) settlePlain(x *dibs.Settlement) bool {
 	return true
 }
 
-// settleBusy is the long way. It reports false when the token neither holds the
-// key nor waits for it.
-func (tx *transaction) settleBusy(ks *keyState, x *dibs.Settlement) bool {
+// settleFull is the full path. It returns false when the token has neither a lease nor a
+// place.
+func (tx *transaction) settleFull(ks *keyState, x *dibs.Settlement) bool {
 	own := ks.holder(x.Token)
 	switch {
 	case own == nil && x.Outcome == dibs.Keep:
@@ -96,7 +96,7 @@ func (tx *transaction) settleBusy(ks *keyState, x *dibs.Settlement) bool {
 	return true
 }
 
-// keep writes a record, and sends the waiters that it may answer to read it.
+// keep writes a record and wakes the waiters that it may answer.
 func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) {
 	tx.saveRecord(t, f, data, retention)
 	tx.wakeWaiters(1)
@@ -112,24 +112,24 @@ func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte
 	})
 }
 
-// withID calls save with ids for a record that ends then until one is free, which is
-// when it does not fail because that is taken.
+// withID calls save with unused ids for a record that ends at that time, until one is
+// free.
 func withID(end int64, serial *int64, save func(id int64) error) error {
 	for step := int64(1); ; step = min(2*step, 1<<20) {
-		// Serial numbers that run over make the record end a microsecond later,
-		// because those of this one may all be taken.
+		// A serial number that overflows makes the record end 1 µs later, because all
+		// numbers of this one may be taken.
 		*serial += step
 		err := save(end<<recordShift + *serial)
-		if e := said(err); e == nil || e.Extended != lite.KeyTaken {
+		if e := sqliteError(err); e == nil || e.Extended != lite.KeyTaken {
 			return err
 		}
-		// Another transaction's record has the id. There may be many in a row,
-		// if the clock stands; so the next look is farther away each time.
+		// Another record has the id. If the clock stands still, many ids in a row are
+		// taken, so each step is longer.
 	}
 }
 
-// keptBefore reports whether the key's record is the token's: its settlement arrived
-// before, and only the answer was lost.
+// keptBefore reports whether the record is the token's: then its first settlement
+// succeeded, but the answer was lost.
 func (tx *transaction) keptBefore(t dibs.Token) (kept bool) {
 	tx.get("record", func(row *lite.Stmt) {
 		kept = row.Int(0)>>recordShift > tx.now && dibs.Token(row.Bytes(1)) == t

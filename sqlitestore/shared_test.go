@@ -49,7 +49,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// All who use a file have to agree whose it is.
+// All programs that use a file must agree on Shared.
 func TestSharedByAll(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		path := testFile(t)
@@ -72,7 +72,7 @@ func TestSharedByAll(t *testing.T) {
 }
 
 // An application that has the file in another journal mode and does not let go of it
-// is told so.
+// gets an error.
 func TestSharedInAnotherJournalMode(t *testing.T) {
 	path := testFile(t)
 	app, err := sql.Open("sqlite", "file:"+path)

@@ -14,22 +14,21 @@ var (
 	statementsSQL string
 )
 
-// statements are the prepared statements of the writing connection, by their names in
-// statements.sql.
+// statements are the prepared statements of the writing connection, by name.
 type statements map[string]*lite.Stmt
 
-// tables is what the names of a file's tables begin with.
+// tables is the prefix of the store's tables.
 type tables string
 
 const (
-	ownTables    tables = ""      // the file is the store's own
-	sharedTables tables = "dibs_" // it is the application's
+	ownTables    tables = ""      // in the store's own file
+	sharedTables tables = "dibs_" // in an application's file
 )
 
-// sql fills in the names of the tables, before which a statement has an @.
+// sql replaces the @ before table names with the prefix.
 func (t tables) sql(text string) string { return strings.ReplaceAll(text, "@", string(t)) }
 
-// texts returns the statements by their names.
+// texts returns the statements by name.
 func (t tables) texts() map[string]string {
 	texts := map[string]string{}
 	for _, part := range strings.Split(t.sql(statementsSQL), "-- name: ")[1:] {
@@ -39,7 +38,7 @@ func (t tables) texts() map[string]string {
 	return texts
 }
 
-// prepare makes the statements on a connection whose file has the schema.
+// prepare prepares the statements. The file must have the schema.
 func (t tables) prepare(c *lite.Conn) (statements, error) {
 	all := statements{}
 	for name, text := range t.texts() {

@@ -1,7 +1,6 @@
--- The statements of the store, each after a line with its name. What lock, endLease,
--- deleteRan and wakeNumber are for is in transactions of the application: lock writes nothing, but takes
--- the lock that writers need, and as their first statement it has no snapshot that could
--- be too old.
+-- The statements of the store, each after a line with its name. lock, endLease, deleteRan
+-- and wakeNumber are for transactions of the application. lock writes nothing, but takes
+-- the writer's lock, and as the first statement it cannot have an old snapshot.
 
 -- name: begin
 BEGIN IMMEDIATE
@@ -33,11 +32,11 @@ FROM @lease WHERE k = ?1
 INSERT INTO @lease (k, token, until, fence, since, attempt, permits, weight, number, once, fingerprint, owner)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 
--- name: tellProgress
-UPDATE @lease SET told = (SELECT progress FROM @memory WHERE k = ?1) WHERE k = ?1 AND token = ?2
+-- name: inheritProgress
+UPDATE @lease SET inherited = (SELECT progress FROM @memory WHERE k = ?1) WHERE k = ?1 AND token = ?2
 
--- name: told
-SELECT told FROM @lease WHERE k = ?1 AND token = ?2
+-- name: inherited
+SELECT inherited FROM @lease WHERE k = ?1 AND token = ?2
 
 -- name: renewLease
 UPDATE @lease SET until = ?3 WHERE k = ?1 AND token = ?2 AND until > ?4
@@ -117,7 +116,7 @@ INSERT INTO @wake (token) SELECT token FROM @place WHERE k = ?1 AND number = ?2 
 -- name: hasNumber
 SELECT 1 FROM @place WHERE k = ?1 AND number = ?2 AND until > ?3
 
--- name: deleteDead
+-- name: deleteEndedPlaces
 DELETE FROM @place WHERE k = ?1 AND token IN (SELECT token FROM @place WHERE k = ?1 AND until <= ?2 LIMIT ?3)
 
 -- name: waiters

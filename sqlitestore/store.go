@@ -11,45 +11,44 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// Store is one open file. All its methods may be called concurrently.
+// Store is one open file. Its methods are safe for concurrent use.
 //
-// An error that Claim, Renew or Settle returns is a *FileError or that of the
-// context. ErrLocked, ErrDiskFull, ErrClosed and a context's end before the file
-// could be locked mean that nothing was done; after any other error the outcome
-// is unknown, as the contract has it.
+// Claim, Renew and Settle return a *FileError or the context's error. Nothing was done
+// after ErrLocked, ErrDiskFull, ErrClosed, or a context that ended before the file was
+// locked. After any other error the outcome is unknown.
 type Store struct {
-	path  string // as it was given, for messages
+	path  string // as given to Open, for messages
 	full  string // absolute
 	opt   Options
 	clock clock
 
 	tables tables
 	boot   string
-	file   os.FileInfo // as it was opened
+	file   os.FileInfo // when it was opened
 
 	// These belong to the writing goroutine.
-	conn      *lite.Conn
-	st        statements
-	tx        transaction
-	turnstile turnstile
+	conn       *lite.Conn
+	st         statements
+	tx         transaction
+	writeQueue writeQueue
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	queue   []*call
-	blocked bool // the file is locked by others right now
+	blocked bool // another process has the file locked now
 	closed  bool
-	applied chan struct{} // closed when the calls under way have been read
+	applied chan struct{} // closed when the current calls have been applied
 
-	joints  chan *joint   // the application's transactions that wait for their turn
-	slots   chan struct{} // has an element for each of those that is open or asks
-	calls   chan struct{} // holds one element when there may be calls or joints
+	turns   chan *turn    // application transactions that wait for their turn
+	slots   chan struct{} // an element for each open or waiting one
+	calls   chan struct{} // has an element when there may be calls or turns
 	closing chan struct{}
-	ended   chan struct{} // closed when the writing goroutine is gone
+	ended   chan struct{} // closed when the writing goroutine has ended
 
 	waiting    waiting
 	background sync.WaitGroup
 }
 
-// What a Store is.
+// Interfaces of a Store.
 var (
 	_ dibs.Store     = (*Store)(nil)
 	_ dibs.Notifier  = (*Store)(nil)
@@ -60,14 +59,14 @@ var (
 
 func newStore(path string, opt Options, clock clock, boot string, conn *lite.Conn) *Store {
 	s := &Store{
-		path:    path, // for messages, until Open knows how it was given
+		path:    path, // Open replaces it
 		full:    path,
 		opt:     opt,
 		tables:  ownTables,
 		clock:   clock,
 		boot:    boot,
 		conn:    conn,
-		joints:  make(chan *joint, 2),
+		turns:   make(chan *turn, 2),
 		slots:   make(chan struct{}, 2),
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
@@ -80,9 +79,9 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 	return s
 }
 
-// Close ends the Store. Calls that have not begun fail with ErrClosed, those
-// under way are finished first. Leases that were held stay held until they run
-// out or are settled through another Store. Closing again does nothing.
+// Close closes the Store. Calls that have not begun fail with ErrClosed; others are
+// finished first. Leases stay held until they run out or are settled through another
+// Store. A second Close does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	again := s.closed
@@ -95,12 +94,11 @@ func (s *Store) Close() error {
 	close(s.closing)
 	<-s.ended
 	s.background.Wait()
-	return fault(s.path, errors.Join(s.conn.Close(), s.turnstile.close()))
+	return fault(s.path, errors.Join(s.conn.Close(), s.writeQueue.close()))
 }
 
-// Batching says that calls are best made at once and from many goroutines: the
-// Store itself puts those that come together into one transaction, whatever
-// their verbs.
+// Batching lets clients call the Store at once and from many goroutines, because the
+// Store itself puts concurrent calls of all verbs into one transaction.
 func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
 
 // Claim implements dibs.Store.
@@ -121,15 +119,14 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	return s.do(ctx, c, func() { copy(errs, c.errs) })
 }
 
-// work runs f in a transaction of the writing goroutine, which it shares with
-// the calls that are made meanwhile. After an error f's transaction is undone,
-// and f may run again.
+// work runs f in a transaction of the writing goroutine, together with other calls. After
+// an error f may run again.
 func (s *Store) work(ctx context.Context, f func(*transaction)) error {
 	return s.do(ctx, &call{work: f}, func() {})
 }
 
-// do has the writing goroutine run a call and waits for it. finish copies the
-// answers out.
+// do gives a call to the writing goroutine and waits for it. finish copies the answers
+// out.
 func (s *Store) do(ctx context.Context, c *call, finish func()) error {
 	if err := ctx.Err(); err != nil || c.elements() == 0 {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// testClock is a clock that stands still until it is told to go on.
+// testClock is a clock that stands still until the test moves it.
 type testClock struct {
 	bootID string
 	uptime atomic.Int64

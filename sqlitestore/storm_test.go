@@ -33,7 +33,7 @@ const (
 )
 
 // countTTL is the lease under which the children count: longer than a machine stands
-// still, and waited for by those who come after a child that was killed inside.
+// still, and waited for by the successors of a child that was killed inside.
 const countTTL = 10 * time.Second
 
 // childCount increments a plain number in a file again and again, under a lock.
@@ -126,8 +126,8 @@ func untilGranted(s *Store, c dibs.Claim, wakes <-chan dibs.Token) (a dibs.Answe
 	}
 }
 
-// Processes count under a lock; some are killed inside, others at any moment. Nobody
-// enters while somebody else is inside, or before the lease of one that was killed
+// Processes count under a lock; some are killed inside, others at any moment. No process
+// enters while another is inside, or before the lease of one that was killed
 // inside has run out; nothing is counted twice or lost; and the file stays sound.
 func TestProcessesAreKilled(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func checkLog(t *testing.T, path string, killed map[int]bool) {
 				t.Errorf("%+v entered while %+v was inside", e, *inside)
 			}
 			if e.attempt < 2 {
-				t.Errorf("%+v was not told that %+v abandoned the key", e, *inside)
+				t.Errorf("%+v does not see that %+v abandoned the key", e, *inside)
 			}
 			if waited := duration(int64(e.time - inside.asked)); waited < countTTL {
 				t.Errorf("%+v entered %v after %+v had asked, whose lease lasted %v", e, waited, *inside, countTTL)

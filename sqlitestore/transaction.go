@@ -11,38 +11,36 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// transaction is the one transaction that the writing goroutine has open, and
-// what is to happen when it is committed.
+// transaction is the open transaction of the writing goroutine.
 type transaction struct {
 	s  *Store
 	st statements
 
-	calls   []*call   // that it runs
-	checked time.Time // when the file was last seen in its place
+	calls   []*call
+	checked time.Time // when the path was last checked
 
-	committed int // how many there were
+	committed int // transactions so far
 
-	err    error // the first one; nothing is run after it, and all is undone
-	now    int64 // store time, the same for all of the transaction
+	err    error // the first error; after it no statement runs, and everything is undone
+	now    int64 // store time of the transaction
 	offset int64 // store time - the host's time since boot
 	fence  int64 // the highest fence given
-	dirty  bool  // something was written
+	dirty  bool  // it has written something
 
-	wrote  int64 // the clock in the file as this Store left it
-	others bool  // another one has written since
+	wrote  int64 // the file's clock after this Store's last write
+	others bool  // another Store has written since
 
-	k     []byte     // the key that is being worked on, as the file has it
-	asker dibs.Token // who asks; it needs no waking
-	state keyState   // of k, used again for each key
+	k     []byte     // the current key, as stored
+	asker dibs.Token // the current token; it is not woken
+	state keyState   // of k; reused
 
-	serial int64        // makes the ids of records differ; starts anew each time
-	wakes  []dibs.Token // to be woken in this process
-	joins  []waiter     // who waits in this process from now on
-	leaves []dibs.Token // who does not any more
+	serial int64        // for ids of records; starts at 0 in each transaction
+	wakes  []dibs.Token // to wake in this process
+	joins  []waiter     // new waiters in this process
+	leaves []dibs.Token // tokens that no longer wait
 }
 
-// begin reads the meta row of the transaction that the file has just been locked
-// for.
+// begin reads the meta row, after the file was locked.
 func (tx *transaction) begin(s *Store) {
 	tx.s, tx.st = s, s.st
 	tx.dirty, tx.serial = false, 0
@@ -52,8 +50,8 @@ func (tx *transaction) begin(s *Store) {
 	found := tx.get("meta", func(row *lite.Stmt) {
 		boot = string(row.Bytes(0))
 		tx.offset = row.Int(1)
-		// It is the same clock in all processes, which does not go back. Should it
-		// ever (a moved virtual machine), store time stands until it has caught up.
+		// All processes share this clock, and it does not go back. If it ever does (a
+		// moved virtual machine), store time stands still until it has caught up.
 		tx.now = max(s.clock.monotonic()+tx.offset, row.Int(2))
 		tx.others = tx.wrote != row.Int(2)
 		tx.fence = row.Int(3)
@@ -67,8 +65,8 @@ func (tx *transaction) begin(s *Store) {
 	}
 }
 
-// get runs a statement up to its first row, calls f with it, unless that is nil, and
-// reports whether there was one.
+// get runs a statement and calls f, which may be nil, with its first row. It reports
+// whether there was one.
 func (tx *transaction) get(name string, f func(*lite.Stmt), args ...any) (found bool) {
 	if tx.err == nil {
 		tx.err = tx.st[name].Each(func(row *lite.Stmt) bool {
@@ -81,7 +79,7 @@ func (tx *transaction) get(name string, f func(*lite.Stmt), args ...any) (found 
 	return found
 }
 
-// rows runs a statement.
+// rows runs a statement and yields its rows.
 func (tx *transaction) rows(name string, args ...any) iter.Seq[*lite.Stmt] {
 	return func(yield func(*lite.Stmt) bool) {
 		if tx.err == nil {
@@ -90,7 +88,7 @@ func (tx *transaction) rows(name string, args ...any) iter.Seq[*lite.Stmt] {
 	}
 }
 
-// change runs a statement that writes, and returns how many rows it changed.
+// change runs a statement that writes, and returns the number of changed rows.
 func (tx *transaction) change(name string, args ...any) int {
 	if tx.err == nil {
 		tx.err = tx.st[name].Run(args...)
@@ -103,7 +101,6 @@ func (tx *transaction) change(name string, args ...any) int {
 	return n
 }
 
-// apply runs one call.
 func (tx *transaction) apply(c *call) {
 	clear(c.answers)
 	clear(c.errs)
@@ -121,40 +118,38 @@ func (tx *transaction) apply(c *call) {
 	}
 }
 
-// commit makes the transaction durable.
 func (tx *transaction) commit() {
 	if tx.dirty {
 		tx.change("setMeta", tx.now, tx.fence)
 		tx.wrote = tx.now
 	}
 	if tx.err == nil {
-		// From here on others can serve those who wait, so they have to be known.
+		// After the commit other processes may wake these waiters, so they are added first.
 		tx.s.waiting.join(tx.joins)
 		tx.committed++
 		tx.err = tx.st["commit"].Run()
 	}
 }
 
-// tell does what is left to do when the transaction is durable.
-func (tx *transaction) tell() {
+// notify wakes and removes waiters after the commit.
+func (tx *transaction) notify() {
 	tx.s.waiting.leave(tx.leaves)
 	tx.s.waiting.wake(tx.wakes)
 }
 
-// nextFence gives the next fence.
 func (tx *transaction) nextFence() int64 {
 	tx.fence = max(tx.fence+1, tx.s.clock.wall())
 	return tx.fence
 }
 
-// use makes the key the one that is being worked on.
+// use makes the key the current one.
 func (tx *transaction) use(key dibs.Key, asker dibs.Token) {
 	tx.k = backend.AppendKey(tx.k[:0], key)
 	tx.asker = asker
 }
 
-// wake has the token told to ask again: at once if it waits in this process, and
-// through the file otherwise.
+// wake lets a token ask again: directly if it waits in this process, otherwise through
+// the table wake.
 func (tx *transaction) wake(t dibs.Token) {
 	switch {
 	case t == tx.asker:

@@ -14,57 +14,51 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// Transactions returns what begins transactions on the application's connections to
-// the store's file, for dibs.OnceIn, OnceTx and idempotency.Options.Transactor.
-// Functions that run in one find it with Tx. The database is one that OpenDB opened,
-// or the application opened with the driver of modernc.org/sqlite; no other driver
-// can be in one process with this one on the same file.
+// Transactions returns a Transactor on the application's connections to the store's file,
+// for dibs.OnceIn, OnceTx and idempotency.Options.Transactor. Functions find their
+// transaction with Tx. db must come from OpenDB, or use the driver modernc.org/sqlite: a
+// process must not use a second driver on the same file.
 //
-// SQLite lets one transaction at a time write to a file. So a transaction begins, by
-// taking that lock, when Tx first asks for it and not before: until then nobody waits
-// for it, and one that nobody asks for costs nothing. From then until its end nobody
-// else writes to the file, be it this process or another: claims, renewals and the
-// transactions of others wait, in the order in which they come and Options.LockWait
-// at most. What takes its time belongs before Tx, and no key can be claimed after it.
-// The lease is not renewed meanwhile either, so its TTL bounds the transaction; one
-// that has outlasted it is rolled back.
+// SQLite lets one transaction at a time write to a file. So a transaction locks the file
+// when Tx is first called. Before that it blocks nothing, and without a call of Tx it
+// costs nothing. From then until its end, no other transaction of any process writes to
+// the file: claims, renewals and others wait in order, at most Options.LockWait. So do
+// slow work before Tx. A function must not claim a key after Tx. Its lease is not renewed
+// meanwhile, so the lease's TTL bounds the transaction. A transaction that outlasts its
+// lease is rolled back.
 //
-// A commit hook of the application's own is taken off the connections that such
-// transactions had.
+// The connections of these transactions lose the application's commit hook.
 func (s *Store) Transactions(db *sql.DB) dibs.Transactor { return newTransactor(s, db) }
 
-// Tx returns the transaction in which the function that was given ctx runs, of those
-// that Transactions makes. The first call begins it; ok is false when that failed
-// (Begin says why), or when ctx carries none.
+// Tx returns the transaction of the function that got ctx. The first call begins it. ok
+// is false when that failed (Begin returns the error), or when ctx has no transaction.
 //
-// It is committed when the function has returned, and rolled back if that returned an
-// error. If the function calls its Commit, or has COMMIT executed, it is rolled back,
-// and the run fails with ErrTransactionEnded; after a Rollback of its own too. Of savepoints it
-// may make as many as it likes.
+// It commits after the function returns nil, and rolls back after an error. If the
+// function commits or rolls back itself, the transaction is rolled back, and the run
+// fails with ErrTransactionEnded. Savepoints are allowed.
 func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, err := Begin(ctx)
 	return tx, err == nil
 }
 
-// Begin is Tx for those who want to hear why there is none: ErrLocked when others had
-// the file locked for Options.LockWait, ErrOtherDB when the sql.DB is not one of the
-// store's file, ErrClosed, the context's error, or what the driver said.
+// Begin is Tx with an error: ErrLocked when the file was locked for Options.LockWait,
+// ErrOtherDB when the sql.DB is not on the store's file, ErrClosed, the context's error,
+// or the driver's.
 func Begin(ctx context.Context) (*sql.Tx, error) {
-	t, ok := dibs.TransactionFrom(ctx).(*jointTransaction)
+	t, ok := dibs.TransactionFrom(ctx).(*appTransaction)
 	if !ok {
 		return nil, errNoTransaction
 	}
 	return t.open()
 }
 
-var errNoTransaction = errors.New("sqlitestore: the context carries no transaction that Store.Transactions made")
+var errNoTransaction = errors.New("sqlitestore: the context has no transaction of Store.Transactions")
 
-// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions):
-// what fn does in it and what it returns are committed together, and whoever asks
-// under the key gets that, in any process, until the retention is over. See
-// dibs.OnceIn for what it returns and when fn is called again. The context that fn
-// gets carries the transaction too. The file is locked while fn runs: if it has
-// something slow to do first, let it call Tx in a dibs.OnceIn after that.
+// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions). Its
+// writes and its result commit together, and later calls under the key get that result,
+// in any process, until the retention ends. See dibs.OnceIn for errors, and for when fn
+// is called again. fn's context has the transaction, too. The file is locked while fn
+// runs: for slow work before the transaction use dibs.OnceIn and Tx.
 func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
 	return dibs.OnceIn(ctx, c, t, key, o, func(ctx context.Context) (result T, err error) {
 		tx, err := Begin(ctx)
@@ -79,7 +73,7 @@ func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key s
 type transactor struct {
 	s    *Store
 	db   *sql.DB
-	same atomic.Bool // it is one of the store's file
+	same atomic.Bool // db is on the store's file
 
 	sql map[string]string // the store's statements
 }
@@ -91,18 +85,18 @@ func newTransactor(s *Store, db *sql.DB) *transactor {
 // Begin implements dibs.Transactor.
 func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	if b.db == nil {
-		return nil, errors.New("sqlitestore: Transactions was given no DB; make one with Store.OpenDB")
+		return nil, errors.New("sqlitestore: the sql.DB given to Transactions is nil; open one with Store.OpenDB")
 	}
 	select {
 	case <-b.s.closing:
 		return nil, &FileError{Path: b.s.path, Err: ErrClosed}
 	default:
 	}
-	return &jointTransaction{b: b, s: b.s, ctx: ctx}, ctx.Err()
+	return &appTransaction{b: b, s: b.s, ctx: ctx}, ctx.Err()
 }
 
-// check returns an error unless the connection is one of the store's file. It looks
-// once: a sql.DB does not move to another file.
+// check returns an error unless the connection is on the store's file. It checks once,
+// because a sql.DB does not change its file.
 func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
 	if b.same.Load() {
 		return nil
@@ -112,7 +106,7 @@ func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(file) // it must not be opened: see inspectPath
+	info, err := os.Stat(file) // do not open it: see inspectPath
 	if err != nil || !os.SameFile(info, b.s.file) {
 		return fmt.Errorf("%w: it is on %q", ErrOtherDB, file)
 	}
@@ -120,9 +114,9 @@ func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// settle ends a lease cleanly in a transaction of the application. It does what
-// transaction.settle does, but that it wakes nobody: that is for follow, nil if nobody
-// waits, which runs after the commit.
+// settle ends a lease cleanly in the application's transaction, as transaction.settle
+// does, but wakes no waiter. follow does that after the commit; it is nil if there are no
+// waiters.
 func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement) (follow func(*transaction), err error) {
 	var boot, f []byte
 	var offset, clock, fence, number int64
@@ -146,7 +140,7 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 			_, err = tx.ExecContext(ctx, b.sql[name], args...)
 		}
 	}
-	// Leases that ran out before would be abandoned, and forgotten now.
+	// Expired leases would become the abandoned row, which this settlement deletes.
 	exec("deleteRan", k, now)
 	if memory {
 		exec("forget", k)
@@ -172,11 +166,11 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 		if keeps {
 			tx.wakeWaiters(1)
 		}
-		tx.settleDown()
+		tx.advance()
 	}, nil
 }
 
-// guard has hook asked about every commit of the connection; with nil nobody is.
+// guard sets the commit hook of the connection; nil removes it.
 func guard(conn *sql.Conn, hook func() int32) error {
 	return conn.Raw(func(driverConn any) error {
 		c, ok := driverConn.(modernc.HookRegisterer)

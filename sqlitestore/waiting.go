@@ -10,41 +10,37 @@ import (
 )
 
 const (
-	// fastPoll to slowPoll is how often the file is looked at for what other
-	// processes did, while somebody waits: often after something happened, and
-	// more and more seldom after that.
+	// While tokens wait in this process, it reads the file for wakes from other
+	// processes: after fastPoll at first, then more and more slowly up to slowPoll.
 	fastPoll = time.Millisecond
 	slowPoll = 5 * time.Millisecond
 )
 
 const newWakes = "SELECT seq, token FROM @wake WHERE seq > ?1 ORDER BY seq"
 
-// waiter is a token that has got a place, for so long.
+// waiter is a token with a new place, and how long the place lasts.
 type waiter struct {
 	token dibs.Token
 	stay  time.Duration
 }
 
-// waiting knows the tokens that wait in this process, and wakes them: those that
-// this process serves at once, and those that others serve by looking into the
-// file's table of wakes. It is for speed alone; a waiter that is not woken asks by
-// itself, also when the lease before it has run out.
-//
-// While nobody waits nothing is looked at.
+// waiting are the tokens that wait in this process. It wakes them, directly or by reading
+// the table wake. It only saves time, because a waiter that is not woken asks by itself,
+// also when the lease before it has run out. Without waiters it reads nothing.
 type waiting struct {
 	s *Store
 
 	listeners backend.Listeners
 
 	mu      sync.Mutex
-	tokens  map[dibs.Token]time.Time // when their places are over
+	tokens  map[dibs.Token]time.Time // when their places end
 	started bool                     // guarded by Store.mu
-	looks   int                      // how often the file was looked at
+	looks   int                      // how often the file was read
 
-	waiters chan struct{} // holds one element when tokens is not empty any more
-	conn    *lite.Conn    // of the goroutine that looks
+	waiters chan struct{} // gets an element when tokens is no longer empty
+	conn    *lite.Conn    // of the reading goroutine
 	wakes   *lite.Stmt
-	seen    int64 // the last wake that was seen
+	seen    int64 // the last wake that was read
 }
 
 func (w *waiting) init(s *Store) {
@@ -53,8 +49,8 @@ func (w *waiting) init(s *Store) {
 	w.waiters = make(chan struct{}, 1)
 }
 
-// Notify implements dibs.Notifier. The store tells no grants, because asking for one
-// takes no more than a transaction, which it shares with others.
+// Notify implements dibs.Notifier. The store pushes no grants, because asking costs only
+// a shared transaction.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	w := &s.waiting
 	stop = w.listeners.Notify(wake)
@@ -75,7 +71,6 @@ func (w *waiting) has(t dibs.Token) bool {
 	return ok
 }
 
-// join adds tokens.
 func (w *waiting) join(joins []waiter) {
 	if len(joins) == 0 {
 		return
@@ -92,7 +87,6 @@ func (w *waiting) join(joins []waiter) {
 	}
 }
 
-// leave removes tokens.
 func (w *waiting) leave(tokens []dibs.Token) {
 	if len(tokens) == 0 {
 		return
@@ -104,8 +98,7 @@ func (w *waiting) leave(tokens []dibs.Token) {
 	}
 }
 
-// wake wakes those of the tokens that wait in this process, and reports whether there
-// were any.
+// wake wakes the tokens that wait in this process, and reports whether there were any.
 func (w *waiting) wake(tokens []dibs.Token) (found bool) {
 	if len(tokens) == 0 {
 		return false
@@ -115,16 +108,16 @@ func (w *waiting) wake(tokens []dibs.Token) (found bool) {
 			continue
 		}
 		found = true
-		w.listeners.Tell(t, dibs.Answer{})
+		w.listeners.Wake(t, dibs.Answer{})
 	}
 	return found
 }
 
-// watch looks into the file while somebody waits.
+// watch reads wakes while tokens wait.
 func (w *waiting) watch() {
 	defer func() {
 		if w.conn != nil {
-			_ = w.conn.Close() // it has only read, so there is nothing to lose
+			_ = w.conn.Close() // it has only read
 		}
 	}()
 	timer := time.NewTimer(time.Hour)
@@ -149,7 +142,7 @@ func (w *waiting) watch() {
 	}
 }
 
-// sweep drops the tokens whose places have run out, and reports whether any is left.
+// sweep removes tokens whose places have ended, and reports whether any token is left.
 func (w *waiting) sweep() bool {
 	now := time.Now()
 	w.mu.Lock()
@@ -165,8 +158,8 @@ func (w *waiting) sweep() bool {
 	return len(w.tokens) > 0
 }
 
-// read returns the tokens that the file says should ask again. Where that fails only a
-// hint is lost, and the calls tell what is wrong.
+// read returns tokens from the table wake. Errors are ignored, because wakes are hints
+// and calls report faults of the file.
 func (w *waiting) read() (tokens []dibs.Token) {
 	if w.wakes == nil && w.connect() != nil {
 		return nil

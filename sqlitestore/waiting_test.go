@@ -23,7 +23,7 @@ func receive(t *testing.T, what string, tokens <-chan dibs.Token, want dibs.Toke
 			t.Fatalf("%s: %v was woken, not %v", what, got, want)
 		}
 	case <-time.After(failpoint.Limit):
-		t.Fatalf("%s: nobody was woken", what)
+		t.Fatalf("%s: no waiter was woken", what)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestWakes(t *testing.T) {
 	}
 }
 
-// Nobody is watched for once nobody waits any more.
+// The file is not read without waiters.
 func TestNobodyWaits(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
 	woken(t, s)
@@ -89,13 +89,13 @@ func TestNobodyWaits(t *testing.T) {
 		defer w.mu.Unlock()
 		return w.looks
 	}
-	// At most the look that is under way comes after that, and one that finds nobody.
+	// At most the look that is under way comes after that, and one that finds no waiter.
 	before := looks()
 	for range 20 {
 		mustGrant(t, s, lock("time passes"+dibs.NewToken().ID()))
 	}
 	if n := looks() - before; n > 2 {
-		t.Errorf("the file was looked at %d times with nobody waiting", n)
+		t.Errorf("the file was read %d times without waiters", n)
 	}
 }
 

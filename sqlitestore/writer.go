@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// maxElements and maxBytes bound one transaction, so that nobody waits long
-	// for those that came before.
+	// maxElements and maxBytes bound one transaction, so that later calls do not wait
+	// long.
 	maxElements = 4096
 	maxBytes    = 16 << 20
 
-	// fileCheck is how often the writer looks whether its file is still there.
+	// fileCheck is how often the writer checks that its file was not moved.
 	fileCheck = time.Second
 
-	// jointsLast is how long the application's transactions that are waiting may last in
-	// all before the calls are written again.
-	jointsLast = 5 * time.Millisecond
+	// turnsLimit bounds the time for application transactions between two
+	// transactions of calls.
+	turnsLimit = 5 * time.Millisecond
 )
 
-// write is the writing goroutine: it takes all the calls that there are, of all
-// verbs, runs them in one transaction, and so pays for one fsync. The calls that
-// arrive meanwhile are the next transaction.
+// write is the writing goroutine. It runs all waiting calls in one transaction, so they
+// share one fsync. Calls that arrive meanwhile form the next transaction.
 func (s *Store) write() {
 	defer close(s.ended)
 	for {
@@ -43,32 +42,32 @@ func (s *Store) write() {
 	}
 }
 
-// round waits for this process's turn to write, and runs one transaction of calls and
-// then those of the application's that wait, for jointsLast in all: the longer they
-// take, the more calls share the next one. It reports whether there was anything to do.
+// round waits for this process's turn to write, and runs one transaction of calls, and
+// then waiting application transactions for turnsLimit. It reports whether there was
+// work.
 func (s *Store) round() bool {
 	if s.idle() {
 		return false
 	}
 	if s.tx.others {
-		time.Sleep(courtesy - time.Since(s.turnstile.left))
+		time.Sleep(yieldTime - time.Since(s.writeQueue.left))
 	}
-	entered := s.turnstile.enter(func() bool {
-		s.queueing()
+	entered := s.writeQueue.enter(func() bool {
+		s.expireQueued()
 		return s.idle()
 	})
 	s.unblock()
 	if !entered {
 		return false
 	}
-	defer s.turnstile.leave()
+	defer s.writeQueue.leave()
 	if s.lock() {
 		s.run(s.take())
 	}
-	for start := time.Now(); time.Since(start) < jointsLast; {
+	for start := time.Now(); time.Since(start) < turnsLimit; {
 		select {
-		case j := <-s.joints:
-			s.host(j)
+		case j := <-s.turns:
+			s.runTurn(j)
 		default:
 			return true
 		}
@@ -76,15 +75,15 @@ func (s *Store) round() bool {
 	return true
 }
 
-// host lets a transaction of the application's run, and waits for its end.
-func (s *Store) host(j *joint) {
+// runTurn grants a turn to an application transaction, and waits for its end.
+func (s *Store) runTurn(j *turn) {
 	defer s.unblock()
-	close(j.mine)
+	close(j.granted)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-j.over:
+		case <-j.done:
 			return
 		case <-s.closing:
 			return
@@ -94,10 +93,10 @@ func (s *Store) host(j *joint) {
 	}
 }
 
-// queueing is what the writing goroutine does now and then while other Stores write: a call
-// that has waited for long enough can be made again.
-func (s *Store) queueing() {
-	busy := fmt.Errorf("%w, because many write to the file: %w", dibs.ErrBusy, s.lockedFor(nil))
+// expireQueued ends calls that have waited too long while other Stores write. Their
+// elements get dibs.ErrBusy, so the client asks again.
+func (s *Store) expireQueued() {
+	busy := fmt.Errorf("%w, because many processes write to the file: %w", dibs.ErrBusy, s.lockedFor(nil))
 	for _, c := range s.expired() {
 		for i := range c.answers {
 			c.answers[i] = dibs.Answer{Err: busy}
@@ -113,8 +112,7 @@ func (s *Store) queueing() {
 	}
 }
 
-// lock begins a transaction for the calls in the queue. It reports false when
-// there are none, or none any more.
+// lock begins a transaction for the queued calls. It returns false when there are none.
 func (s *Store) lock() bool {
 	defer s.unblock()
 	for wait := 50 * time.Microsecond; s.hasCalls(); wait = min(2*wait, 3*time.Millisecond) {
@@ -136,14 +134,14 @@ func (s *Store) lock() bool {
 	return false
 }
 
-// lockedFor says that others had the file locked for too long.
+// lockedFor is the error of a wait that was too long.
 func (s *Store) lockedFor(err error) error {
-	err = errors.Join(fmt.Errorf("%w, for %v now", ErrLocked, s.opt.LockWait), err)
+	err = errors.Join(fmt.Errorf("%w, for more than %v", ErrLocked, s.opt.LockWait), err)
 	return &FileError{Path: s.path, Err: err}
 }
 
-// take takes the calls for one transaction out of the queue, renewals first,
-// because a lease that is not renewed in time is lost.
+// take takes the calls of one transaction out of the queue, renewals first, because a
+// late renewal loses a lease.
 func (s *Store) take() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +161,7 @@ func (s *Store) take() []*call {
 	return calls
 }
 
-// run runs calls in the transaction that is open, and answers them.
+// run runs calls in the open transaction and answers them.
 func (s *Store) run(calls []*call) {
 	s.tx.begin(s)
 	for _, c := range calls {
@@ -175,28 +173,28 @@ func (s *Store) run(calls []*call) {
 	if err != nil {
 		s.rollback()
 		if len(calls) > 1 && isCode(err, lite.Full, lite.IOErr, lite.NoMem, lite.TooBig) {
-			// One of them may be to blame, one that is too large for the disk
-			// for instance. Nothing was done, so each can have its own try.
+			// One call may be the reason, for example one too large for the disk.
+			// Nothing was done, so each call runs alone.
 			s.runEach(slices.Clone(calls))
 			return
 		}
 	}
 	s.finish(calls, fault(s.path, err))
 	if err == nil {
-		s.tx.tell()
+		s.tx.notify()
 	}
 }
 
-// rollback undoes the transaction, unless SQLite has done so by itself.
+// rollback undoes the transaction, unless SQLite has done it.
 func (s *Store) rollback() {
 	if s.conn.InTransaction() {
-		// If it fails the next begin does, and says why.
+		// If it fails, the next begin reports the error.
 		_ = s.st["rollback"].Run()
 	}
 }
 
-// checkFile returns an error when the path does not name the file that is open
-// any more: other processes would then work on another file than this one.
+// checkFile returns an error when the path no longer names the open file, because other
+// processes would use another file.
 func (s *Store) checkFile() error {
 	if time.Since(s.tx.checked) < fileCheck {
 		return nil
@@ -218,11 +216,11 @@ func (s *Store) hasCalls() bool {
 	return len(s.queue) > 0
 }
 
-// idle reports whether there is nothing to do, or no more.
+// idle reports whether there is no more work.
 func (s *Store) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closed || len(s.queue)+len(s.joints) == 0
+	return s.closed || len(s.queue)+len(s.turns) == 0
 }
 
 func (s *Store) unblock() {
@@ -231,7 +229,7 @@ func (s *Store) unblock() {
 	s.mu.Unlock()
 }
 
-// setPhase moves calls on, and lets those go who wait for the end of applying.
+// setPhase sets the phase of calls, and wakes callers that wait for the end of applying.
 func (s *Store) setPhase(calls []*call, p phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,8 +242,7 @@ func (s *Store) setPhase(calls []*call, p phase) {
 	}
 }
 
-// runEach runs calls one by one, but for those that nobody waits for; their outcome is
-// unknown to their callers.
+// runEach runs calls one by one, except those whose callers have left.
 func (s *Store) runEach(calls []*call) {
 	for _, c := range calls {
 		s.mu.Lock()
@@ -272,8 +269,7 @@ func (s *Store) drain() []*call {
 	return calls
 }
 
-// expired takes the calls out of the queue that have waited for the lock, which others
-// have right now, for as long as they may.
+// expired takes the calls out of the queue that have waited for LockWait.
 func (s *Store) expired() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,7 +285,6 @@ func (s *Store) expired() []*call {
 	return calls
 }
 
-// finish answers calls.
 func (s *Store) finish(calls []*call, err error) {
 	s.mu.Lock()
 	for _, c := range calls {
@@ -301,11 +296,10 @@ func (s *Store) finish(calls []*call, err error) {
 	s.mu.Unlock()
 }
 
-// errOtherBoot says that the file was opened by another host while it was open
-// here. Boots are compared in every transaction, so neither host does anything
-// after the other has begun.
+// errOtherBoot: another host opened the file. Every transaction compares the boots, so
+// this host does nothing after the other one has begun.
 func errOtherBoot(theirs string) error {
 	return fmt.Errorf("%w: its boot id is %q", ErrOtherHost, theirs)
 }
 
-var errNoMeta = errors.New("its meta row is gone")
+var errNoMeta = errors.New("its meta row is missing")

@@ -9,39 +9,36 @@ import (
 	"time"
 )
 
-// Advisory takes advisory locks of PostgreSQL that have a session each: a connection
-// of the pool, from Lock to Unlock, and one for the waiting for each key. Give the pool
-// more connections than locks are held and waited for at once: what the lock guards
-// needs some too. For the locks of a transaction see LockTx. A lease of a pgstore needs
-// no connection, however many are held, and does more.
+// Advisory takes PostgreSQL's advisory locks. Each lock has a connection of the pool from
+// Lock to Unlock, and each key that callers wait for has one more. Give the pool more
+// connections than that, because the code under the lock needs some, too. For locks that
+// last as long as a transaction, see LockTx. A lease of a pgstore needs no connection.
 //
-// It works with every driver of database/sql for PostgreSQL. Its methods are safe for
+// It works with every database/sql driver for PostgreSQL. Its methods are safe for
 // concurrent use.
 type Advisory struct {
-	pins pins[AdvisoryKey]
-	db   *sql.DB
+	sessions sessions[AdvisoryKey]
+	db       *sql.DB
 }
 
-// AdvisoryOptions says how advisory locks are taken. nil and the zero value mean the
-// defaults.
+// AdvisoryOptions configures an Advisory. nil and the zero value mean the defaults.
 type AdvisoryOptions struct {
-	// Heartbeat is how often the session of a lock is asked whether it lives; 0: 1 s,
-	// at least 10 ms. A session that does not answer within 4 s counts as ended. With
-	// pgx's driver the end of one is noticed at once; the heartbeat is for cut networks.
+	// Heartbeat is how often the session of a held lock is checked. 0: 1 s; at least 10
+	// ms. A session that does not answer within 4 s counts as ended. With pgx's driver
+	// the end of a session is noticed at once, and the heartbeat finds cut networks.
 	Heartbeat time.Duration
-	// SessionPooler says that the pooler before the server, if there is one, leaves each
-	// client its session (PgBouncer's pool_mode=session): then none is refused.
+	// SessionPooler says that a pooler in front of the server leaves each client its
+	// session (PgBouncer's pool_mode=session). Then no pooler is refused. Default: false.
 	SessionPooler bool
 }
 
-// NewAdvisory returns an Advisory on the pool, which remains the caller's to close. It
-// looks at the server, on a few connections of the pool, and returns ErrPooler when
-// there is a pooler in between that gives each transaction another session, and
-// ErrServer when the server cannot be asked.
+// NewAdvisory returns an Advisory on the pool. The caller closes the pool. It returns
+// ErrPooler when a pooler gives each transaction another session, and ErrServer when the
+// server cannot be asked.
 //
-// With pgx's driver a pooler is told by the number of the session, again each time a
-// lock is taken. Other drivers do not tell that number: there up to three sessions are
-// ended, and if one goes on it was a pooler's.
+// With pgx's driver, the number of the session shows the pooler, and every Lock checks it
+// again. Other drivers do not tell that number. With them, NewAdvisory ends up to three
+// sessions. A session that survives belongs to a pooler.
 func NewAdvisory(ctx context.Context, db *sql.DB, o *AdvisoryOptions) (*Advisory, error) {
 	if o == nil {
 		o = &AdvisoryOptions{}
@@ -55,11 +52,10 @@ func NewAdvisory(ctx context.Context, db *sql.DB, o *AdvisoryOptions) (*Advisory
 			return nil, err
 		}
 	}
-	speaker := &advisorySpeaker{unchecked: o.SessionPooler}
-	return &Advisory{db: db, pins: pins[AdvisoryKey]{db: db, speaker: speaker, heartbeat: heartbeat}}, nil
+	functions := &advisoryFunctions{unchecked: o.SessionPooler}
+	return &Advisory{db: db, sessions: sessions[AdvisoryKey]{db: db, functions: functions, heartbeat: heartbeat}}, nil
 }
 
-// heartbeatOf validates a heartbeat.
 func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) {
 	if d != 0 && d < 10*time.Millisecond {
 		return 0, fmt.Errorf("sqllock: %s.Heartbeat is %v; it must be at least 10ms, or 0 for %v", options, d, usual)
@@ -67,46 +63,43 @@ func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) 
 	return cmp.Or(d, usual), nil
 }
 
-// Lock waits for the lock and takes it. In this process, callers that wait for a key
-// come in their order. Among processes they come in the order in which the server was
-// asked. Each process asks once a second and is the last in the server's line then, so
-// there is no order among processes that wait for longer. nil options mean the defaults.
+// Lock waits for the lock and takes it. nil options mean the defaults. In this process,
+// callers that wait for a key are served in their order. Among processes the order is
+// that of the server's queue. Each process joins that queue again every second, so waits
+// of more than a second have no order among processes.
 //
-// A caller that waits is no statement in progress for longer than a second, so it does
-// not hold up CREATE INDEX CONCURRENTLY. In a transaction of its own, it would. The server
-// logs an error (55P03) for each of these seconds, as it does for all errors.
+// A wait is never a statement of more than a second, so it does not block CREATE INDEX
+// CONCURRENTLY. The server logs an error (55P03) for each of these seconds.
 //
-// Take it before the transaction begins that it guards, or that does not see what the
-// holder before it committed, if it is at repeatable read or serializable.
+// Take the lock before the transaction that it guards. At repeatable read or
+// serializable, a transaction that began earlier does not see what the last holder
+// committed.
 //
-// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrPooler, ErrServer, and the
-// context's cause when that ends. Then nothing is left behind: a session in which
-// something might be is ended. A key inside itself would wait for ever; so would two
-// that wait for one another's locks, and the server does not see it, because each lock
-// has a session of its own: take them in the same order everywhere, or with LockAll.
+// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrPooler, ErrServer, or the
+// context's cause. After an error the caller holds nothing. A caller that takes a key
+// twice waits for itself. Two callers that take two keys in different orders wait for
+// each other, and the server does not see it, because each lock has its own session. Use
+// one order everywhere, or LockAll.
 func (a *Advisory) Lock(ctx context.Context, key AdvisoryKey, o *LockOptions) (*Lock, error) {
 	return a.lock(ctx, []AdvisoryKey{key}, o, false)
 }
 
-// TryLock is Lock for those who would rather not wait: it returns dibs.ErrHeld when
-// others have the lock.
+// TryLock is Lock without the wait: it returns dibs.ErrHeld when the lock is held.
 func (a *Advisory) TryLock(ctx context.Context, key AdvisoryKey, o *LockOptions) (*Lock, error) {
 	return a.lock(ctx, []AdvisoryKey{key}, o, true)
 }
 
-// LockAll takes several locks on one session, all or none, and whatever the order in
-// which they are given in one that keeps two such calls from waiting for one another.
-// Keys that are given twice count once. It returns what Lock returns, and ErrDeadlock
-// when somebody who takes them in another order waits for it, too: if the server's
-// deadlock_timeout is not above the usual second.
+// LockAll takes several locks on one session, all or none. It sorts the keys, so two
+// calls never wait for each other in a circle. Duplicate keys count once. It returns the
+// errors of Lock, and ErrDeadlock when a caller that uses another order waits, too. The
+// server finds that only if its deadlock_timeout is at most 1 s, the default.
 func (a *Advisory) LockAll(ctx context.Context, keys []AdvisoryKey, o *LockOptions) (*Lock, error) {
 	return a.lock(ctx, keys, o, false)
 }
 
-// Do runs fn with the lock, and unlocks when it returns, panics or calls
-// runtime.Goexit. fn's context ends when the lock is lost; then Do returns
-// dibs.ErrLost, joined to what fn returned. Before fn has begun it returns what Lock
-// returns.
+// Do runs fn under the lock, and unlocks when fn returns, panics or calls runtime.Goexit.
+// fn's context ends when the lock is lost; then Do returns dibs.ErrLost, joined to fn's
+// error. If the lock cannot be taken, Do returns the error of Lock.
 func (a *Advisory) Do(ctx context.Context, key AdvisoryKey, o *LockOptions, fn func(context.Context) error) error {
 	l, err := a.Lock(ctx, key, o)
 	if err != nil {
@@ -115,8 +108,7 @@ func (a *Advisory) Do(ctx context.Context, key AdvisoryKey, o *LockOptions, fn f
 	return l.run(fn)
 }
 
-// TryDo is Do for those who would rather not wait: it returns dibs.ErrHeld when others
-// have the lock.
+// TryDo is Do without the wait: it returns dibs.ErrHeld when the lock is held.
 func (a *Advisory) TryDo(ctx context.Context, key AdvisoryKey, o *LockOptions, fn func(context.Context) error) error {
 	l, err := a.TryLock(ctx, key, o)
 	if err != nil {
@@ -125,8 +117,8 @@ func (a *Advisory) TryDo(ctx context.Context, key AdvisoryKey, o *LockOptions, f
 	return l.run(fn)
 }
 
-// Held reports whether anybody has the lock, of a session or of a transaction, shared
-// or not. It takes nothing and waits for nobody. The answer may be old when it comes.
+// Held reports whether a session or a transaction has the lock, shared or not. It takes
+// no lock and does not wait. The answer may be old on arrival.
 func (a *Advisory) Held(ctx context.Context, key AdvisoryKey) (bool, error) {
 	class, object, sub := key.inLocks()
 	var held bool
@@ -152,5 +144,5 @@ func (a *Advisory) lock(ctx context.Context, keys []AdvisoryKey, o *LockOptions,
 		}
 		return cmp.Compare(a.bits, b.bits)
 	})
-	return a.pins.lock(ctx, slices.Compact(keys), t)
+	return a.sessions.lock(ctx, slices.Compact(keys), t)
 }

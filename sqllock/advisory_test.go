@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +33,7 @@ func advisoryLocks(t testing.TB, key AdvisoryKey) int {
 	return len(rows)
 }
 
-// ownKey returns a key that nobody else in this run has.
+// ownKey returns a key that no other test of this run has.
 func ownKey() AdvisoryKey { return NameKey("test", own()) }
 
 func TestAdvisoryExcludes(t *testing.T) {
@@ -95,10 +93,10 @@ func TestAdvisoryShared(t *testing.T) {
 		})
 	})
 	if !errors.Is(err, dibs.ErrHeld) {
-		t.Errorf("beside two who share: %v", err)
+		t.Errorf("beside two shared holders: %v", err)
 	}
 	if err := a.TryDo(t.Context(), key, nil, func(context.Context) error { return nil }); err != nil {
-		t.Errorf("after those who shared: %v", err)
+		t.Errorf("after the shared holders: %v", err)
 	}
 }
 
@@ -168,7 +166,7 @@ func TestAdvisoryCancelledWait(t *testing.T) {
 	if err := <-got; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	eventually(t, "nobody waits", func() bool { return advisoryLocks(t, key) == 1 })
+	eventually(t, "no session waits", func() bool { return advisoryLocks(t, key) == 1 })
 	if err := l.Unlock(); err != nil {
 		t.Error(err)
 	}
@@ -187,12 +185,12 @@ func TestAdvisoryUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	speaker := &advisorySpeaker{}
+	functions := &advisoryFunctions{}
 	for _, key := range []AdvisoryKey{ownKey(), PairKey(-1, int32(owned.Add(1)))} {
 		for _, shared := range []bool{false, true} {
 			mustExec(t, conn, "SELECT "+function("pg_advisory_lock", shared)+"("+key.String()+")")
 			for range 2 {
-				if err := speaker.undo(t.Context(), conn, key, shared); err != nil {
+				if err := functions.undo(t.Context(), conn, key, shared); err != nil {
 					t.Error(err)
 				}
 			}
@@ -325,78 +323,6 @@ func endSession(t testing.TB, key AdvisoryKey) {
 	}
 }
 
-// Several on one session, whatever the order in which they are given.
-func TestAdvisoryLockAll(t *testing.T) {
-	t.Parallel()
-	keys := []AdvisoryKey{ownKey(), PairKey(1, 2), ownKey(), ownKey()}
-	backwards := []AdvisoryKey{keys[3], keys[2], keys[1], keys[0], keys[0]}
-	var inside, most atomic.Int64
-	var all sync.WaitGroup
-	for i := range 4 {
-		a := newAdvisory(t, nil)
-		all.Go(func() {
-			for range 5 {
-				l, err := a.LockAll(t.Context(), [][]AdvisoryKey{keys, backwards}[i%2], nil)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				most.Store(max(most.Load(), inside.Add(1)))
-				inside.Add(-1)
-				if err := l.Unlock(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if most.Load() != 1 {
-		t.Errorf("%d were inside at once", most.Load())
-	}
-	a := newAdvisory(t, nil)
-	if _, err := a.LockAll(t.Context(), nil, nil); err == nil {
-		t.Error("no keys were accepted")
-	}
-	err := a.Do(t.Context(), keys[3], nil, func(context.Context) error {
-		_, err := a.LockAll(t.Context(), keys, &LockOptions{Wait: 20 * time.Millisecond})
-		return err
-	})
-	if !errors.Is(err, dibs.ErrHeld) {
-		t.Errorf("one of them is held: %v", err)
-	}
-	for _, key := range keys {
-		if n := advisoryLocks(t, key); n != 0 {
-			t.Errorf("%v: %d have it still", key, n)
-		}
-	}
-}
-
-// A circle with somebody who takes the locks in another order.
-func TestAdvisoryDeadlock(t *testing.T) {
-	t.Parallel()
-	a := newAdvisory(t, nil)
-	low, high := IntKey(owned.Add(1)), IntKey(1<<40+owned.Add(1))
-	foreign, err := a.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer foreign.Close()
-	mustExec(t, foreign, "SET deadlock_timeout = '1h'") // the other one is to be the victim
-	mustExec(t, foreign, "SELECT pg_advisory_lock("+high.String()+")")
-	got := make(chan error, 1)
-	go func() {
-		_, err := a.LockAll(t.Context(), []AdvisoryKey{low, high}, nil)
-		got <- err
-	}()
-	eventually(t, "it waits", func() bool { return advisoryLocks(t, high) == 2 })
-	mustExec(t, foreign, "SELECT pg_advisory_lock("+low.String()+")")
-	if err := <-got; !errors.Is(err, ErrDeadlock) {
-		t.Error(err)
-	}
-	mustExec(t, foreign, "SELECT pg_advisory_unlock_all()")
-	eventually(t, "nothing is left", func() bool { return advisoryLocks(t, low)+advisoryLocks(t, high) == 0 })
-}
-
 // The limit that a role has for its statements ends a wait, and says so.
 func TestAdvisoryStatementTimeout(t *testing.T) {
 	t.Parallel()
@@ -459,6 +385,6 @@ func TestAdvisoryOptions(t *testing.T) {
 	}
 	db := openDB(t, "pgx", "postgres://nobody@127.0.0.1:1/none?connect_timeout=2")
 	if _, err := NewAdvisory(t.Context(), db, nil); !errors.Is(err, ErrServer) {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// AdvisoryKey names an advisory lock of a PostgreSQL database. Two databases of one
-// server never meet. Within one there are two spaces of locks: numbers of 64 bits
-// (IntKey, NameKey), and pairs of 32 bits (PairKey, RubyKey); a lock of one space has
-// nothing to do with any of the other, whatever the bits.
+// AdvisoryKey names an advisory lock of a PostgreSQL database. Locks of two databases
+// never meet. A database has two spaces of locks: 64-bit numbers (IntKey, NameKey) and
+// pairs of 32-bit numbers (PairKey, RubyKey). Locks of different spaces never meet.
 //
 // AdvisoryKeys are comparable. The zero value is IntKey(0).
 type AdvisoryKey struct {
@@ -28,15 +27,14 @@ func PairKey(a, b int32) AdvisoryKey {
 	return AdvisoryKey{bits: int64(a)<<32 | int64(uint32(b)), pair: true}
 }
 
-// NameKey is the lock of a name, of any bytes. The namespace keeps two applications in
-// one database apart: the schema that each works in is a good one.
+// NameKey is the lock of a name, which may be any bytes. The namespace separates
+// applications in one database; the application's schema is a good choice.
 //
-// It is IntKey of the first 8 bytes, big-endian, of the SHA-256 of "dibs advisory 1",
-// the namespace's length as 8 bytes big-endian, the namespace and the name. Names are
-// not folded, trimmed or cut. 64 bits is all that PostgreSQL offers: of n names any
-// two have the same lock with a probability of n²/2⁶⁵ (a million names: 3 in 10⁸).
-// Then they exclude one another for no reason, which costs time; no name is ever
-// without its lock.
+// It is IntKey of the first 8 bytes, big-endian, of the SHA-256 of "dibs advisory 1", the
+// namespace's length as 8 bytes big-endian, the namespace and the name. Names are not
+// folded, trimmed or cut. PostgreSQL offers 64 bits: among n names, two share a lock with
+// probability n²/2⁶⁵ (a million names: 3 in 10⁸). Two such names exclude each other,
+// which costs time, but never safety.
 func NameKey(namespace, name string) AdvisoryKey {
 	h := sha256.New()
 	h.Write([]byte("dibs advisory 1"))
@@ -47,20 +45,19 @@ func NameKey(namespace, name string) AdvisoryKey {
 	return IntKey(int64(binary.BigEndian.Uint64(h.Sum(sum[:0]))))
 }
 
-// RubyKey is the lock that the Ruby gem with_advisory_lock takes for the name, so
-// that a Go service and a Rails application exclude one another. The prefix is what
-// the environment variable WITH_ADVISORY_LOCK_PREFIX has there, mostly "".
+// RubyKey is the lock that the Ruby gem with_advisory_lock takes for the name, so that a
+// Go service and a Rails application exclude each other. The prefix is the value of the
+// environment variable WITH_ADVISORY_LOCK_PREFIX there, usually "".
 //
-// It is PairKey of the lower 31 bits of the name's CRC-32 (zlib's) and of the number
-// that the prefix begins with, 0 if it begins with none. 31 bits are few: of 10,000
-// names two have the same lock with a probability of 2 %. Where Ruby gives a number n
-// as the name, the lock is PairKey(int32(n&0x7fffffff), 0).
+// It is PairKey of the lower 31 bits of the name's CRC-32 (zlib's) and of the number at
+// the beginning of the prefix, or 0. 31 bits are few: among 10,000 names, two share a
+// lock with probability 2 %. If the Ruby name is a number n, use
+// PairKey(int32(n&0x7fffffff), 0).
 func RubyKey(prefix, name string) AdvisoryKey {
 	return PairKey(int32(crc32.ChecksumIEEE([]byte(name))&0x7fffffff), rubyInt(prefix))
 }
 
-// rubyInt is what Ruby's to_i makes of a string, and the gem of that: its lower 31
-// bits.
+// rubyInt is Ruby's to_i, cut to 31 bits as the gem does.
 func rubyInt(s string) int32 {
 	s = strings.TrimLeft(s, " \t\n\v\f\r")
 	digits := strings.TrimPrefix(s, "-")
@@ -85,8 +82,8 @@ func rubyInt(s string) int32 {
 	return int32(n & 0x7fffffff)
 }
 
-// String returns the key as SQL has it: "7", or "7, -1" for a pair. It tells nothing
-// about the name that a key was made of, and may be logged.
+// String returns the key as SQL writes it: "7", or "7, -1" for a pair. It does not
+// contain the name, so it may be logged.
 func (k AdvisoryKey) String() string {
 	if k.pair {
 		return fmt.Sprintf("%d, %d", k.high(), k.low())
@@ -97,8 +94,7 @@ func (k AdvisoryKey) String() string {
 func (k AdvisoryKey) high() int32 { return int32(k.bits >> 32) }
 func (k AdvisoryKey) low() int32  { return int32(k.bits) }
 
-// args returns the key as parameters of SQL, and the text that has them, the first
-// of which is $1.
+// args returns the key as SQL parameters, from $1, and the text that refers to them.
 func (k AdvisoryKey) args() (text string, args []any) {
 	if k.pair {
 		return "$1::int, $2::int", []any{int64(k.high()), int64(k.low())}
@@ -106,7 +102,7 @@ func (k AdvisoryKey) args() (text string, args []any) {
 	return "$1::bigint", []any{k.bits}
 }
 
-// inLocks returns the key as pg_locks has it.
+// inLocks returns the key as pg_locks shows it.
 func (k AdvisoryKey) inLocks() (class, object int64, sub int) {
 	sub = 1
 	if k.pair {

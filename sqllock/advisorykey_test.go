@@ -50,7 +50,7 @@ func TestAdvisoryKeyVectors(t *testing.T) {
 	}
 }
 
-// alike are names that somebody might fold, trim or cut into one.
+// alike are names that folding, trimming or cutting could make equal.
 func alike() []string {
 	long := strings.Repeat("x", 2000)
 	return []string{

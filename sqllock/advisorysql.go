@@ -12,34 +12,32 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// locksOf selects the advisory locks of a key in this database.
 const locksOf = `pg_locks WHERE locktype = 'advisory' AND granted
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 AND classid = $1::bigint::oid AND objid = $2::bigint::oid AND objsubid = $3::int`
 
 const heldSQL = "SELECT EXISTS (SELECT FROM " + locksOf + ")"
 
-// advisorySpeaker asks PostgreSQL.
-type advisorySpeaker struct {
-	unchecked bool // whoever made it says that sessions are left to their clients
+// advisoryFunctions calls PostgreSQL's functions of advisory locks.
+type advisoryFunctions struct {
+	unchecked bool // AdvisoryOptions.SessionPooler
 }
 
-func (s *advisorySpeaker) name(key AdvisoryKey) string { return advisoryName(key) }
+func (s *advisoryFunctions) name(key AdvisoryKey) string { return advisoryName(key) }
 
-// advisoryName names an advisory lock for people.
 func advisoryName(key AdvisoryKey) string { return "pg_advisory_lock(" + key.String() + ")" }
 
-// advisorySlice is the longest that a statement waits for an advisory lock. While it is
-// in progress it holds up CREATE INDEX CONCURRENTLY and the like, which wait for all
-// statements that began before. PostgreSQL looks for deadlocks after deadlock_timeout,
-// 1 s as it comes, and when both times are over at once it does so first.
+// advisorySlice is the longest wait in one statement, because CREATE INDEX CONCURRENTLY
+// waits for every statement that began before it. PostgreSQL looks for deadlocks after
+// deadlock_timeout, 1 s by default. When both times end at once, it looks for the
+// deadlock first.
 const advisorySlice = time.Second
 
-// take takes the lock, if the session is the one that the driver knows: behind a
-// pooler it would belong to a session of others.
-func (s *advisorySpeaker) take(ctx context.Context, conn *sql.Conn, key AdvisoryKey, t *taking) (bool, error) {
+// take checks in the same statement that the session is the one that the driver knows:
+// behind a pooler the lock would belong to a foreign session.
+func (s *advisoryFunctions) take(ctx context.Context, conn *sql.Conn, key AdvisoryKey, t *request) (bool, error) {
 	args, params := key.args()
-	var pid any // NULL: not known
+	var pid any // NULL: unknown
 	if n := sessionOf(conn); n != 0 && !s.unchecked {
 		pid = int64(n)
 	}
@@ -54,8 +52,7 @@ func (s *advisorySpeaker) take(ctx context.Context, conn *sql.Conn, key Advisory
 		}
 		return got.Bool, err
 	}
-	// The setting is the statement's own, whatever becomes of it: it ends with the
-	// transaction, which the statement is.
+	// The setting ends with the transaction, and the statement is one.
 	query := "SELECT CASE WHEN " + mine + fmt.Sprintf(" AND set_config('lock_timeout', $%d, true) IS NOT NULL THEN ", len(params)+1) +
 		function("pg_advisory_lock", t.shared) + "(" + args + ")::text END IS NOT NULL"
 	for asked := false; ; asked = true {
@@ -63,7 +60,7 @@ func (s *advisorySpeaker) take(ctx context.Context, conn *sql.Conn, key Advisory
 		if !more && asked {
 			return false, nil
 		}
-		slice = max(slice, time.Millisecond) // whatever the wait, it is asked once
+		slice = max(slice, time.Millisecond) // ask once, however short the wait
 		waiting, cancel := context.WithTimeout(ctx, slice+answerLimit)
 		var got bool
 		err := conn.QueryRowContext(waiting, query, append(params[:len(params):len(params)], lockTimeout(slice))...).Scan(&got)
@@ -87,10 +84,10 @@ func (s *advisorySpeaker) take(ctx context.Context, conn *sql.Conn, key Advisory
 	}
 }
 
-// undo gives up what a wait that ended in an error may have left in the session: a lock
-// that is granted in the moment in which the wait is given up stays. It looks first,
-// because the server logs a warning about a lock that is not there.
-func (s *advisorySpeaker) undo(ctx context.Context, conn *sql.Conn, key AdvisoryKey, shared bool) error {
+// undo releases the lock if it was granted in the moment in which the wait ended. It
+// looks first, because the server logs a warning when a session releases a lock that it
+// does not have.
+func (s *advisoryFunctions) undo(ctx context.Context, conn *sql.Conn, key AdvisoryKey, shared bool) error {
 	class, object, sub := key.inLocks()
 	var there bool
 	query := "SELECT EXISTS (SELECT FROM " + locksOf + " AND pid = pg_backend_pid())"
@@ -100,7 +97,7 @@ func (s *advisorySpeaker) undo(ctx context.Context, conn *sql.Conn, key Advisory
 	return s.drop(ctx, conn, key, shared)
 }
 
-func (s *advisorySpeaker) drop(ctx context.Context, conn *sql.Conn, key AdvisoryKey, shared bool) error {
+func (s *advisoryFunctions) drop(ctx context.Context, conn *sql.Conn, key AdvisoryKey, shared bool) error {
 	args, params := key.args()
 	var had bool
 	query := "SELECT " + function("pg_advisory_unlock", shared) + "(" + args + ")"
@@ -113,9 +110,9 @@ func (s *advisorySpeaker) drop(ctx context.Context, conn *sql.Conn, key Advisory
 	return nil
 }
 
-// watch reads what the server says, if the driver is pgx's: the end of the session is
-// the first that it has to say. What it notifies of goes where it always goes.
-func (s *advisorySpeaker) watch(ctx context.Context, conn *sql.Conn) (err error) {
+// watch reads from the connection, if the driver is pgx's, because the server announces
+// the end of a session there.
+func (s *advisoryFunctions) watch(ctx context.Context, conn *sql.Conn) (err error) {
 	known := false
 	rawErr := conn.Raw(func(c any) error {
 		if c, ok := c.(*stdlib.Conn); ok {
@@ -133,7 +130,7 @@ func (s *advisorySpeaker) watch(ctx context.Context, conn *sql.Conn) (err error)
 	return err
 }
 
-// listen returns nil when the context ends, or else why the session ended before.
+// listen returns nil when the context ends, or why the session ended before.
 func listen(ctx context.Context, conn *pgx.Conn) error {
 	for ctx.Err() == nil {
 		if err := conn.PgConn().WaitForNotification(ctx); err != nil && (ctx.Err() == nil || conn.IsClosed()) {
@@ -143,12 +140,11 @@ func listen(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func (s *advisorySpeaker) beat(ctx context.Context, conn *sql.Conn, _ AdvisoryKey) error {
+func (s *advisoryFunctions) beat(ctx context.Context, conn *sql.Conn, _ AdvisoryKey) error {
 	var one int
 	return conn.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 }
 
-// function names a function for the mode.
 func function(name string, shared bool) string {
 	if shared {
 		return name + "_shared"
@@ -156,15 +152,14 @@ func function(name string, shared bool) string {
 	return name
 }
 
-// lockTimeout writes a time as PostgreSQL reads it, in ms, rounded up: 0 means none.
+// lockTimeout formats a time in ms for PostgreSQL, rounded up because 0 means no limit.
 func lockTimeout(d time.Duration) string { return strconv.FormatInt(milliseconds(d), 10) }
 
-// deadlock is the answer to a wait in a circle.
 func deadlock(name string, err error) error {
-	return fmt.Errorf("%w: %s: %w (take locks in the same order everywhere, with LockAll, and try again)", ErrDeadlock, name, err)
+	return fmt.Errorf("%w: %s: %w (take locks in one order everywhere, with LockAll, and try again)", ErrDeadlock, name, err)
 }
 
 var (
-	errNotThere = errors.New("the session does not have it")
+	errNotThere = errors.New("the session does not have the lock")
 	errNoKeys   = errors.New("sqllock: no key was given; give at least one")
 )

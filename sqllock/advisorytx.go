@@ -4,55 +4,38 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
 )
 
-// LockTx waits for the lock and takes it for the transaction, of any driver for
-// PostgreSQL: it is given up when that commits or rolls back, and by nothing else. It
-// works behind every pooler. nil options mean the defaults.
+// LockTx waits for the lock and takes it for a transaction of PostgreSQL. The lock lasts
+// until the transaction commits or rolls back. It works behind every pooler. nil options
+// mean the defaults.
 //
-// The transaction has to be at read committed, which is PostgreSQL's default. At
-// repeatable read or serializable it would not see what the holder before it committed,
-// so LockTx takes nothing there and returns ErrIsolation, and the transaction goes on.
+// The transaction must be at read committed, PostgreSQL's default. At repeatable read or
+// serializable it would not see what the last holder committed. There, LockTx takes no
+// lock and returns ErrIsolation, and the transaction can go on.
 //
-// A transaction that waits holds up CREATE INDEX CONCURRENTLY, as every transaction
-// that is open does: let the Wait be short where indexes are made, or use Advisory.
+// A waiting transaction blocks CREATE INDEX CONCURRENTLY, as every open transaction does.
+// Use a short Wait, or Advisory.
 //
-// It returns dibs.ErrHeld when LockOptions.Wait is over, and ErrDeadlock. The
-// transaction goes on then if there is a Wait, and the settings that it has are as
-// they were: what that costs are a savepoint and four statements, and only when the
-// lock is held. Without a Wait it is aborted by such errors. A lock that is taken
-// after a savepoint is given up when the transaction rolls back to that.
+// It returns dibs.ErrHeld when LockOptions.Wait is over, and ErrDeadlock. With a Wait,
+// the transaction can go on after these errors, with its settings unchanged. This costs a
+// savepoint and four statements if the lock is held. Without a Wait, these errors abort
+// the transaction. A rollback to a savepoint releases the locks taken after it.
 func LockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions) error {
 	return lockTx(ctx, tx, key, o, false)
 }
 
-// TryLockTx is LockTx for those who would rather not wait: it returns dibs.ErrHeld
-// when others have the lock, and the transaction goes on.
+// TryLockTx is LockTx without the wait: it returns dibs.ErrHeld when the lock is held,
+// and the transaction can go on.
 func TryLockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions) error {
 	return lockTx(ctx, tx, key, o, true)
 }
 
-// LockTxPgx is LockTx for a transaction of pgx.
-func LockTxPgx(ctx context.Context, tx pgx.Tx, key AdvisoryKey, o *LockOptions) error {
-	return lockIn(ctx, pgxStatements{tx}, key, o, false)
-}
-
-// TryLockTxPgx is TryLockTx for a transaction of pgx.
-func TryLockTxPgx(ctx context.Context, tx pgx.Tx, key AdvisoryKey, o *LockOptions) error {
-	return lockIn(ctx, pgxStatements{tx}, key, o, true)
-}
-
 func lockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions, try bool) error {
-	s, err := statementsOf(tx)
+	s, err := statementsOf(PostgreSQL, tx)
 	if err != nil {
 		return err
 	}
-	return lockIn(ctx, s, key, o, try)
-}
-
-func lockIn(ctx context.Context, s statements, key AdvisoryKey, o *LockOptions, try bool) error {
 	t, err := o.begin(try)
 	if err != nil {
 		return err
@@ -82,12 +65,12 @@ func lockIn(ctx context.Context, s statements, key AdvisoryKey, o *LockOptions, 
 	return err
 }
 
-// readCommitted is SQL that is true in a transaction of PostgreSQL whose next statement
-// sees what was committed before it.
+// readCommitted is an SQL condition: each statement of the transaction sees what was
+// committed before the statement.
 const readCommitted = "current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')"
 
-// ifReadCommitted returns SQL that is the expression at read committed. Otherwise it
-// is NULL, and the expression is not evaluated.
+// ifReadCommitted evaluates the expression at read committed only; otherwise the result
+// is NULL.
 func ifReadCommitted(expression string) string {
 	return "CASE WHEN " + readCommitted + " THEN " + expression + " END"
 }
@@ -96,9 +79,9 @@ func isolationError(key AdvisoryKey) error {
 	return fmt.Errorf("%w, or take the lock %s with Advisory before the transaction begins", ErrIsolation, advisoryName(key))
 }
 
-// waitIn waits for a limited time. To give up is an error, from which a savepoint saves
-// the transaction.
-func waitIn(ctx context.Context, s statements, key AdvisoryKey, t *taking) error {
+// waitIn waits for a limited time, after a savepoint, because the timeout is an error
+// that aborts the transaction.
+func waitIn(ctx context.Context, s statements, key AdvisoryKey, t *request) error {
 	limit, more := t.left(t.wait)
 	if !more {
 		return t.held(advisoryName(key))
@@ -129,8 +112,7 @@ func waitIn(ctx context.Context, s statements, key AdvisoryKey, t *taking) error
 	return explainTx(ctx, key, t, err)
 }
 
-// explainTx gives an error of a transaction its meaning.
-func explainTx(ctx context.Context, key AdvisoryKey, t *taking, err error) error {
+func explainTx(ctx context.Context, key AdvisoryKey, t *request, err error) error {
 	switch {
 	case err == nil:
 		return nil

@@ -36,8 +36,8 @@ func transactions() map[string]func(t *testing.T) transaction {
 				t.Fatal(err)
 			}
 			return transaction{
-				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTxPgx(t.Context(), tx, k, o) },
-				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTxPgx(t.Context(), tx, k, o) },
+				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTx(t.Context(), tx, k, o) },
+				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTx(t.Context(), tx, k, o) },
 				setting: func() (s string, err error) {
 					err = tx.QueryRow(t.Context(), "SELECT current_setting('lock_timeout')").Scan(&s)
 					return s, err
@@ -115,7 +115,7 @@ func TestLockTx(t *testing.T) {
 				t.Error(err)
 			}
 			if err := begin(t).try(key, shared); err != nil {
-				t.Errorf("beside one who shares: %v", err)
+				t.Errorf("beside a shared holder: %v", err)
 			}
 		})
 	}
@@ -150,23 +150,23 @@ func TestLockTxAborted(t *testing.T) {
 func TestLockTxDeadlock(t *testing.T) {
 	t.Parallel()
 	db, one, two := postgresDB(t), ownKey(), ownKey()
-	victim, other := beginTx(t, db), beginTx(t, db)
+	first, other := beginTx(t, db), beginTx(t, db)
 	if _, err := other.ExecContext(t.Context(), "SET LOCAL deadlock_timeout = '1h'"); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(LockTx(t.Context(), victim, one, nil), LockTx(t.Context(), other, two, nil)); err != nil {
+	if err := errors.Join(LockTx(t.Context(), first, one, nil), LockTx(t.Context(), other, two, nil)); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error, 1)
 	go func() { got <- LockTx(t.Context(), other, one, nil) }()
 	eventually(t, "it waits", func() bool { return advisoryLocks(t, one) == 2 })
-	if err := LockTx(t.Context(), victim, two, &LockOptions{Wait: time.Minute}); !errors.Is(err, ErrDeadlock) {
+	if err := LockTx(t.Context(), first, two, &LockOptions{Wait: time.Minute}); !errors.Is(err, ErrDeadlock) {
 		t.Error(err)
 	}
-	if _, err := victim.ExecContext(t.Context(), "SELECT 1"); err != nil {
+	if _, err := first.ExecContext(t.Context(), "SELECT 1"); err != nil {
 		t.Errorf("the transaction does not go on: %v", err)
 	}
-	if err := victim.Rollback(); err != nil {
+	if err := first.Rollback(); err != nil {
 		t.Error(err)
 	}
 	if err := <-got; err != nil {

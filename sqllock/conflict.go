@@ -12,24 +12,24 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Answers of what runs in transactions, beside dibs.ErrHeld (*RowHeldError) and
+// Errors of Row, Sequence, Guard and Transact, beside dibs.ErrHeld (*RowHeldError) and
 // dibs.ErrLost (*OvertakenError).
 var (
-	// ErrConflict: others changed the same rows meanwhile, as often as it was tried.
-	// Nothing was done.
-	ErrConflict = errors.New("sqllock: others changed it meanwhile")
-	// ErrUnknown: no answer came to the commit. It may have happened, or not.
-	ErrUnknown = errors.New("sqllock: no answer came to the commit, which may have happened or not; look before trying again")
-	// ErrIsolation: the transaction keeps one snapshot from its first statement to its
-	// end, so it would not see what the holder before it committed. Nothing was changed,
-	// and the transaction goes on. Rows that LockRows found are locked until it ends.
-	ErrIsolation = errors.New("sqllock: the transaction is at the isolation level repeatable read or serializable, where it does not see what others commit while it waits for them: begin it at read committed (sql.LevelReadCommitted)")
+	// ErrConflict: other transactions changed the same rows during every attempt. Nothing
+	// was done.
+	ErrConflict = errors.New("sqllock: conflict: another transaction changed it")
+	// ErrUnknown: the commit was not answered. It may have happened or not.
+	ErrUnknown = errors.New("sqllock: the commit was not answered, and may have happened or not; check before you try again")
+	// ErrIsolation: the transaction keeps one snapshot from its first statement on, so it
+	// would not see what the last holder committed. Nothing was changed, and the
+	// transaction can go on. Rows that LockRows found stay locked until it ends.
+	ErrIsolation = errors.New("sqllock: the transaction is at repeatable read or serializable, so it does not see what the holders before it commit: begin it at read committed (sql.LevelReadCommitted)")
 )
 
-// Conflicted reports whether err says that the database gave up a transaction, or a
-// statement, for the sake of another one, so that all of the transaction may be tried
-// again: a serialization failure, a deadlock, a lock that was waited for too long, or
-// SQLite's file being busy. A wait that the caller limited is no conflict.
+// Conflicted reports whether the database ended a transaction or a statement because of
+// another transaction, so that the whole transaction may be tried again: a serialization
+// failure, a deadlock, a lock wait timeout, or SQLite's busy file. A wait that the caller
+// limited is not a conflict.
 func (d Dialect) Conflicted(err error) bool {
 	switch {
 	case errors.Is(err, dibs.ErrHeld):
@@ -50,8 +50,7 @@ func (d Dialect) Conflicted(err error) bool {
 	return false
 }
 
-// notAvailable reports whether err says that a lock was not to be had in the time
-// that the statement allowed.
+// notAvailable reports whether the time that the statement allowed for a lock is over.
 func (d Dialect) notAvailable(err error) bool {
 	switch {
 	case d == PostgreSQL:
@@ -70,9 +69,8 @@ func (d Dialect) notAvailable(err error) bool {
 	return false
 }
 
-// undone reports whether the answer to a COMMIT says for certain that nothing was
-// committed.
-func (d Dialect) undone(err error) bool {
+// notCommitted reports whether the answer to a COMMIT proves that nothing was committed.
+func (d Dialect) notCommitted(err error) bool {
 	if errors.Is(err, pgx.ErrTxCommitRollback) || d.Conflicted(err) {
 		return true
 	}
@@ -83,9 +81,8 @@ func (d Dialect) undone(err error) bool {
 			return false
 		}
 		switch state[:2] {
-		// What the transaction itself is guilty of: deferred constraints and
-		// triggers, a failure before. A server that shuts down (57P01) may have
-		// committed and merely not told its replicas.
+		// Deferred constraints, triggers, and failures before the commit. A server
+		// that shuts down (57P01) may have committed, so it is not here.
 		case "22", "23", "25", "2D", "40", "42", "44", "P0":
 			return true
 		}
@@ -98,9 +95,8 @@ func (d Dialect) undone(err error) bool {
 	return false
 }
 
-// said reports whether err is what the database itself says of a statement that it
-// has not done.
-func (d Dialect) said(err error) bool {
+// refused reports whether the database itself says that it did not run the statement.
+func (d Dialect) refused(err error) bool {
 	switch {
 	case d == PostgreSQL:
 		state := sqlState(err)
@@ -122,10 +118,10 @@ func (d Dialect) noTable(err error) bool {
 		return mysqlNumber(err) == 1146
 	}
 	code, ok := sqliteCode(err)
-	return ok && code == 1 // an error in the SQL; and ours has no other
+	return ok && code == 1 // an error in the SQL: ours has no other
 }
 
-// sqlState returns the SQLSTATE of a PostgreSQL driver's error; "" for others.
+// sqlState returns the SQLSTATE of an error of any PostgreSQL driver, or "".
 func sqlState(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -136,7 +132,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// mysqlNumber returns the number of a MySQL error; 0 for others.
+// mysqlNumber returns the number of a MySQL error, or 0.
 func mysqlNumber(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number
@@ -144,7 +140,6 @@ func mysqlNumber(err error) uint16 {
 	return 0
 }
 
-// sqliteCode returns SQLite's extended result code.
 func sqliteCode(err error) (code int, ok bool) {
 	if e, ok := errors.AsType[interface {
 		error
@@ -155,22 +150,21 @@ func sqliteCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// isBusy reports whether SQLite says that others have the file, or the table in a
-// cache that is shared, locked.
+// isBusy reports whether another connection has SQLite's file locked, or a table in a
+// shared cache.
 func isBusy(err error) bool {
 	code, _ := sqliteCode(err)
 	return code&0xff == 5 || code&0xff == 6
 }
 
-// The pauses between attempts double from the first to the last, and each is drawn
-// between nothing and that, so that those who met do not meet again.
+// Pauses between attempts double up to lastPause. Each is random, so that two
+// transactions that conflicted do not conflict again.
 const (
 	firstPause = 2 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )
 
-// pause waits before the attempt that follows so many failed ones. It returns why ctx
-// ended if it did.
+// pause waits before the next attempt. failed is the number of failed ones.
 func pause(ctx context.Context, failed int) error {
 	most := min(firstPause<<min(failed-1, 10), lastPause)
 	return sleep(ctx, rand.N(most)+1)

@@ -29,9 +29,9 @@ func mysqlError(number uint16) error { return &mysql.MySQLError{Number: number} 
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		d                  Dialect
-		err                error
-		conflicted, undone bool
+		d                        Dialect
+		err                      error
+		conflicted, notCommitted bool
 	}{
 		{PostgreSQL, stateError("40001"), true, true},
 		{PostgreSQL, stateError("40P01"), true, true},
@@ -69,7 +69,7 @@ func TestConflicts(t *testing.T) {
 		if _, held := errors.AsType[*RowHeldError](c.err); held {
 			continue // no answer to a commit
 		}
-		if got := c.d.undone(wrapped); got != c.undone {
+		if got := c.d.notCommitted(wrapped); got != c.notCommitted {
 			t.Errorf("%v: %v says that nothing was committed: %v", c.d, c.err, got)
 		}
 	}

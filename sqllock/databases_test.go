@@ -98,7 +98,7 @@ type account struct {
 	ID, Balance, Version int64
 }
 
-// accounts makes the table with so many rows, from 1, each with a balance of 100.
+// accounts makes the table with n rows, from 1, each with a balance of 100.
 func (b bench) accounts(t testing.TB, n int) {
 	t.Helper()
 	b.must(t, "CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL, version BIGINT NOT NULL)")
@@ -156,7 +156,7 @@ func (b bench) holdRow(t testing.TB, id int64) (release func()) {
 	return release
 }
 
-// barrier lets so many goroutines go on when all have come.
+// barrier lets n goroutines go on when all have arrived.
 type barrier struct {
 	left atomic.Int64
 	open chan struct{}

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Dialect is the SQL that a database speaks, and how it says what went wrong.
+// Dialect is the database's SQL and its error codes.
 type Dialect uint8
 
 const (
@@ -40,7 +40,6 @@ func (d Dialect) String() string {
 	return fmt.Sprintf("Dialect(%d)", uint8(d))
 }
 
-// mysql reports whether it is MySQL or its descendant.
 func (d Dialect) mysql() bool { return d == MySQL || d == MariaDB }
 
 func (d Dialect) validate() error {
@@ -59,8 +58,7 @@ func (d Dialect) placeholder(n int) string {
 	return "?"
 }
 
-// table quotes the name of a table, which may follow its schema and a point. what
-// says for errors where the name came from.
+// table quotes "table" or "schema.table". what names the option in errors.
 func (d Dialect) table(what, name string) (string, error) {
 	schema, table, ok := strings.Cut(name, ".")
 	if !ok {
@@ -76,12 +74,12 @@ func (d Dialect) table(what, name string) (string, error) {
 	return schema + "." + table, nil
 }
 
-// identifier quotes one name: it means what has exactly that name, and nothing else.
+// identifier quotes one name, so that it is taken as it is.
 func (d Dialect) identifier(what, name string) (string, error) {
 	if err := d.validateIdentifier(name); err != nil {
 		return "", fmt.Errorf("sqllock: %s is %q: %w", what, name, err)
 	}
-	quote := "`" // SQLite takes "x" for a text if there is no such column
+	quote := "`" // SQLite reads "x" as text if there is no such column
 	if d == PostgreSQL {
 		quote = `"`
 	}
@@ -92,17 +90,17 @@ func (d Dialect) validateIdentifier(name string) error {
 	switch n := len(name); {
 	case n == 0:
 		return errors.New("a name must not be empty")
-	case d == PostgreSQL && n > 63: // which it would cut
+	case d == PostgreSQL && n > 63: // PostgreSQL would cut it
 		return errors.New("a name may have 63 bytes in PostgreSQL")
 	case n > 64:
 		return errors.New("a name may have 64 bytes")
 	case !utf8.ValidString(name):
 		return errors.New("a name must be UTF-8")
 	case strings.ContainsRune(name, '.'):
-		return errors.New("a name may have one point, between schema and table")
+		return errors.New("a name may have one dot, between schema and table")
 	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		return errors.New("a name must not have control characters")
-	case strings.HasSuffix(name, " "): // which MySQL refuses or drops
+	case strings.HasSuffix(name, " "): // MySQL refuses or drops it
 		return errors.New("a name must not end with a space")
 	}
 	return nil

@@ -1,6 +1,5 @@
-// Package sqllock has the tools that a team with a SQL database reaches for when two of
-// its processes meet: the locks that the database has already, and what is commonly
-// built with them by hand.
+// Package sqllock has what a team with a SQL database needs when two of its processes do
+// the same thing: the locks of the database, and what teams build on them by hand.
 //
 //	locks, err := sqllock.NewAdvisory(ctx, db, nil)
 //	…
@@ -10,9 +9,9 @@
 //
 // # Locks of a session
 //
-// Advisory takes PostgreSQL's advisory locks on a connection of the pool each, Named
-// those of MySQL and MariaDB (GET_LOCK). What they return is a
-// Lock, which lives as long as its session:
+// Advisory takes PostgreSQL's advisory locks, Named those of MySQL and MariaDB
+// (GET_LOCK). Each lock has a connection of the pool. The Lock that they return lasts as
+// long as its session:
 //
 //	        Lock, TryLock                        Unlock
 //	free ───────────────────▶ held ─────────────────────────────▶ free
@@ -20,21 +19,20 @@
 //	          │                │ the session ends: killed, cut off,
 //	          │ held           │ the server restarts
 //	          ▼                ▼
-//	        dibs.ErrHeld     lost: the server gives it to others, and the
+//	        dibs.ErrHeld     lost: another session may get the lock, and the
 //	                         Lock's context ends with cause dibs.ErrLost
 //
-// A session never goes back to a pool with a lock in it: whatever is not known to have
-// been given up is ended with its session. There are no fences here: between the moment
-// in which the server ends a session and that in which the holder hears of it, another
-// one may begin. Where that must not write, guard it with a fence: see Guard, and dibs
-// itself, whose leases have one.
+// A session never returns to the pool with a lock in it. If it is not certain that the
+// lock was released, the session is ended. These locks have no fences: after the server
+// ends a session, another holder may begin before the first one hears of it. If a late
+// write would do harm, use Guard with the fence of a dibs lease.
 //
-// LockTx takes an advisory lock for a transaction, behind a pooler too.
+// LockTx takes an advisory lock for a transaction. It works behind a pooler.
 //
 // # Rows, numbers and fences
 //
-// Row reads a row, lets a function change it and writes it back, under the row's lock
-// or by its version, so that no update is lost. Sequence numbers without a gap. Guard
-// refuses the writes of a holder who was overtaken. Transact runs a transaction again
-// that the database gave up on.
+// Row reads a row, calls a function that changes it, and writes it back, so that no
+// update is lost. It uses the row's lock or its version. Sequence gives numbers without
+// gaps. Guard refuses writes of a holder that another holder has overtaken. Transact
+// runs a transaction again after a conflict.
 package sqllock

@@ -55,7 +55,7 @@ func ExampleRow_Update() {
 		log.Fatal(err)
 	}
 
-	// Nobody else changes the row between the reading and the writing.
+	// No other transaction changes the row between the read and the write.
 	errPoor := errors.New("the balance is too low")
 	withdraw := func(amount int64) (Account, error) {
 		return account.Update(ctx, db, func(_ context.Context, _ *sql.Tx, a *Account) error {
@@ -92,7 +92,7 @@ func ExampleRow_UpdateOptimistic() {
 
 	runs := 0
 	a, err := account.UpdateOptimistic(ctx, db, func(_ context.Context, a *Account) error {
-		if runs++; runs == 1 { // somebody else is faster
+		if runs++; runs == 1 { // another writer is faster
 			if _, err := db.Exec("UPDATE account SET balance = balance + 5, version = version + 1 WHERE id = 1"); err != nil {
 				return err
 			}
@@ -235,7 +235,7 @@ func ExampleSequence_CTE() {
 	// WITH number AS (INSERT INTO "dibs_sequence" AS s (sco … ) INSERT INTO invoice (number, customer) SELECT last, $2 FROM number RETURNING number
 }
 
-// A holder that does not know yet that its lease is over is told by the database that
+// A holder that does not know yet that its lease is over gets an error of the database that
 // it writes to.
 func ExampleGuard() {
 	db, stop := openSQLite("CREATE TABLE ledger (entry TEXT)")
@@ -267,13 +267,4 @@ func ExampleGuard() {
 	// Output:
 	// <nil>
 	// true true
-}
-
-func ExampleFencePredicate() {
-	where, err := sqllock.FencePredicate(sqllock.PostgreSQL, "fence", "$2")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND " + where)
-	// Output: UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND ("fence" IS NULL OR "fence" <= $2)
 }

@@ -66,18 +66,18 @@ func TestGuard(t *testing.T) {
 				t.Errorf("fence %d of a resource of %d bytes: %v", c.fence, len(c.resource), err)
 			}
 		}
-		if err := g.Admit(t.Context(), b.DB, "a", now+9); err == nil || !strings.Contains(err.Error(), "no transaction") {
+		if err := g.Admit(t.Context(), b.DB, "a", now+9); err == nil || !strings.Contains(err.Error(), "not a transaction") {
 			t.Errorf("without a transaction: %v", err)
 		}
 	})
 }
 
-// What does not tell LAST_INSERT_ID() is refused: nobody is let in by it, and no number
+// An answer without LAST_INSERT_ID() is an error: it admits no holder, and no number
 // is made up.
 func TestNoLastInsertID(t *testing.T) {
 	t.Parallel()
 	server := &fakeServer{exec: func(string) error { return nil }}
-	tx := struct{ Tx }{server.open(t)}
+	tx := struct{ sqlTx }{server.open(t)}
 	g, err := NewGuard(MySQL, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -176,54 +176,17 @@ func TestGuardPgx(t *testing.T) {
 	b := bench{database: databases["postgres"], DB: postgresDB(t)}
 	g := newGuard(t, b, nil)
 	tx := pgxTx(t, b)
-	if err := g.AdmitPgx(t.Context(), tx, "a", 7); err != nil {
+	if err := g.Admit(t.Context(), tx, "a", 7); err != nil {
 		t.Error(err)
 	}
-	if err := g.AdmitPgx(t.Context(), tx, "a", 6); !errors.Is(err, ErrOvertaken) {
+	if err := g.Admit(t.Context(), tx, "a", 6); !errors.Is(err, ErrOvertaken) {
 		t.Error(err)
 	}
 	other, err := NewGuard(SQLite, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.AdmitPgx(t.Context(), tx, "a", 7); err == nil || !strings.Contains(err.Error(), "SQLite") {
+	if err := other.Admit(t.Context(), tx, "a", 7); err == nil || !strings.Contains(err.Error(), "SQLite") {
 		t.Error(err)
 	}
-}
-
-// A row can have a fence of its own.
-func TestFencePredicate(t *testing.T) {
-	onEach(t, func(t *testing.T, b bench) {
-		b.must(t, "CREATE TABLE doc (id BIGINT PRIMARY KEY, body BIGINT, fence BIGINT)")
-		b.must(t, "INSERT INTO doc (id, body) VALUES (1, 0)")
-		third := b.d.placeholder(3)
-		where, err := FencePredicate(b.d, "fence", third)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, c := range []struct{ fence, changed int64 }{{5, 1}, {5, 1}, {4, 0}, {6, 1}, {5, 0}} {
-			result, err := b.ExecContext(t.Context(), b.sql("UPDATE doc SET body = $1, fence = $2 WHERE ")+where, i+1, c.fence, c.fence)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n, err := result.RowsAffected(); err != nil || n != c.changed {
-				t.Errorf("fence %d changed %d rows, %v; want %d", c.fence, n, err, c.changed)
-			}
-		}
-		wrong := map[string]string{"fence": "fence", "a.b": third, "": third, "fe\x00nce": third}
-		if b.d == PostgreSQL {
-			wrong["fence "] = "$2"
-			wrong["f"] = "?"
-		} else {
-			wrong["f"] = "$2"
-		}
-		for column, placeholder := range wrong {
-			if where, err := FencePredicate(b.d, column, placeholder); err == nil {
-				t.Errorf("%q and %q are %s", column, placeholder, where)
-			}
-		}
-		if _, err := FencePredicate(0, "fence", "?"); err == nil {
-			t.Error("no dialect will do")
-		}
-	})
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // The map of this module: the core, and the two clients that it is about. SQLite's
-// is for tests only: who uses it brings one.
+// is for tests only: an application brings its own.
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",

@@ -57,7 +57,7 @@ func TestLockTxIsRefusedInsideASnapshot(t *testing.T) {
 	}
 }
 
-func TestLockTxPgxIsRefusedInsideASnapshot(t *testing.T) {
+func TestLockTxOfPgxIsRefusedInsideASnapshot(t *testing.T) {
 	t.Parallel()
 	conn, err := pgx.Connect(t.Context(), postgres().URL())
 	if err != nil {
@@ -70,7 +70,7 @@ func TestLockTxPgxIsRefusedInsideASnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			err := errors.Join(LockTxPgx(t.Context(), tx, ownKey(), nil), TryLockTxPgx(t.Context(), tx, ownKey(), nil))
+			err := errors.Join(LockTx(t.Context(), tx, ownKey(), nil), TryLockTx(t.Context(), tx, ownKey(), nil))
 			if n := strings.Count(err.Error(), ErrIsolation.Error()); n != 2 {
 				t.Errorf("at %s: %v", level, err)
 			}
@@ -131,7 +131,7 @@ func TestSequenceIsRefusedInsideASnapshot(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = "+schema); err != nil {
 			return err
 		}
-		if n, err := s.NextPgx(t.Context(), tx, "a new one"); !errors.Is(err, ErrIsolation) {
+		if n, err := s.Next(t.Context(), tx, "a new one"); !errors.Is(err, ErrIsolation) {
 			t.Errorf("number %d, %v", n, err)
 		}
 		return nil
@@ -145,7 +145,7 @@ func TestSequenceIsRefusedInsideASnapshot(t *testing.T) {
 }
 
 // Rows that are locked stand for others, too: what was committed to those while the
-// caller waited for the rows is to be seen.
+// caller waited for the rows must be visible.
 func TestLockRowsInsideASnapshot(t *testing.T) {
 	t.Parallel()
 	b := bench{databases["postgres"], postgresDB(t)}

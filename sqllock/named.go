@@ -14,31 +14,30 @@ import (
 	"time"
 )
 
-// Named takes named locks of MySQL or MariaDB (GET_LOCK) that have a session each: a
-// connection of the pool, from Lock to Unlock, and one for the waiting for each name.
-// Give the pool more connections than locks are held and waited for at once: what the
-// lock guards needs some too. Its methods are safe for concurrent use.
+// Named takes named locks of MySQL or MariaDB (GET_LOCK). Each lock has a connection of
+// the pool from Lock to Unlock, and each name that callers wait for has one more. Give
+// the pool more connections than that, because the code under the lock needs some, too.
+// Its methods are safe for concurrent use.
 type Named struct {
-	pins   pins[string]
-	db     *sql.DB
-	schema string
+	sessions sessions[string]
+	db       *sql.DB
+	schema   string
 }
 
-// NamedOptions says how named locks are taken. nil and the zero value mean the
-// defaults.
+// NamedOptions configures a Named. nil and the zero value mean the defaults.
 type NamedOptions struct {
-	// Schema keeps the names of two applications on one server apart, which knows one
-	// name only once: "" is the database that the pool is connected to. All who are to
-	// exclude one another need the same.
+	// Schema separates the names of applications on one server, because names of locks
+	// belong to the whole server. "": the database of the pool's connections. Processes
+	// that exclude each other need the same Schema.
 	Schema string
-	// Heartbeat is how often the session of a lock is asked whether it has it still; 0:
-	// 1 s, at least 10 ms. A session that does not answer within 4 s counts as ended.
-	// The end of one is noticed as soon as that.
+	// Heartbeat is how often the session of a held lock is checked. 0: 1 s; at least 10
+	// ms. It is also how soon the end of a session is noticed. A session that does not
+	// answer within 4 s counts as ended.
 	Heartbeat time.Duration
 }
 
-// NewNamed returns a Named on the pool, which remains the caller's to close. It asks
-// the server a question, and returns ErrServer when that cannot be asked.
+// NewNamed returns a Named on the pool. The caller closes the pool. It returns ErrServer
+// when the server cannot be asked.
 func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) {
 	if o == nil {
 		o = &NamedOptions{}
@@ -56,53 +55,52 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 	if err := db.QueryRowContext(asking, query).Scan(&schema, &version, &folds); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrServer, err)
 	}
-	if folds != 0 { // the server finds the database under either name
+	if folds != 0 { // the server folds database names
 		schema.String = strings.ToLower(schema.String)
 	}
-	speaker := &namedSpeaker{db: db, maria: strings.Contains(strings.ToLower(version), "mariadb")}
+	functions := &namedFunctions{db: db, maria: strings.Contains(strings.ToLower(version), "mariadb")}
 	return &Named{
 		db: db, schema: cmp.Or(o.Schema, schema.String),
-		pins: pins[string]{db: db, speaker: speaker, heartbeat: heartbeat},
+		sessions: sessions[string]{db: db, functions: functions, heartbeat: heartbeat},
 	}, nil
 }
 
-// Lock waits for the lock of a name, of any bytes, and takes it. In this process, those
-// who wait for a name come in their order. nil options mean the defaults; Shared is an
-// error. Take it before the transaction begins that it guards: what that has read once
-// at MySQL's default level, repeatable read, shows what was so then, and not what the
-// holder before it committed.
+// Lock waits for the lock of a name and takes it. The name may be any bytes. In this
+// process, callers that wait for a name are served in their order. nil options mean the
+// defaults; Shared is an error.
 //
-// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrServer, and the context's
-// cause when that ends. Then nothing is left behind: a session in which something
-// might be is ended. A name inside itself would wait for ever; so would two that wait
-// for one another's locks, and the server does not see it, because each lock has a
-// session of its own: take them in the same order everywhere, or with LockAll.
+// Take the lock before the transaction that it guards. At MySQL's default level,
+// repeatable read, a transaction that has read earlier does not see what the last holder
+// committed.
 //
-// Waits are as exact as the server's: MariaDB waits for any time. MySQL waits for whole
-// seconds only, so what is more than those is waited by asking again, up to 50 times a
-// second: there, whoever waits for whole seconds comes first.
+// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrServer, or the context's
+// cause. After an error the caller holds nothing. A caller that takes a name twice waits
+// for itself. Two callers that take two names in different orders wait for each other,
+// and the server does not see it, because each lock has its own session. Use one order
+// everywhere, or LockAll.
+//
+// MariaDB waits for any time. MySQL waits for whole seconds only, so the rest of a wait
+// is polled, up to 50 times a second. Waits of whole seconds are served before polled
+// ones.
 func (n *Named) Lock(ctx context.Context, name string, o *LockOptions) (*Lock, error) {
 	return n.lock(ctx, []string{name}, o, false)
 }
 
-// TryLock is Lock for those who would rather not wait: it returns dibs.ErrHeld when
-// others have the lock.
+// TryLock is Lock without the wait: it returns dibs.ErrHeld when the lock is held.
 func (n *Named) TryLock(ctx context.Context, name string, o *LockOptions) (*Lock, error) {
 	return n.lock(ctx, []string{name}, o, true)
 }
 
-// LockAll takes several locks on one session, all or none, and whatever the order in
-// which they are given in one that keeps two such calls from waiting for one another.
-// Names that are given twice count once. It returns what Lock returns, and ErrDeadlock
-// when somebody who takes them in another order waits for it, too.
+// LockAll takes several locks on one session, all or none. It sorts the names, so two
+// calls never wait for each other in a circle. Duplicate names count once. It returns the
+// errors of Lock, and ErrDeadlock when a caller that uses another order waits, too.
 func (n *Named) LockAll(ctx context.Context, names []string, o *LockOptions) (*Lock, error) {
 	return n.lock(ctx, names, o, false)
 }
 
-// Do runs fn with the lock, and unlocks when it returns, panics or calls
-// runtime.Goexit. fn's context ends when the lock is lost; then Do returns
-// dibs.ErrLost, joined to what fn returned. Before fn has begun it returns what Lock
-// returns.
+// Do runs fn under the lock, and unlocks when fn returns, panics or calls runtime.Goexit.
+// fn's context ends when the lock is lost; then Do returns dibs.ErrLost, joined to fn's
+// error. If the lock cannot be taken, Do returns the error of Lock.
 func (n *Named) Do(ctx context.Context, name string, o *LockOptions, fn func(context.Context) error) error {
 	l, err := n.Lock(ctx, name, o)
 	if err != nil {
@@ -111,8 +109,7 @@ func (n *Named) Do(ctx context.Context, name string, o *LockOptions, fn func(con
 	return l.run(fn)
 }
 
-// TryDo is Do for those who would rather not wait: it returns dibs.ErrHeld when others
-// have the lock.
+// TryDo is Do without the wait: it returns dibs.ErrHeld when the lock is held.
 func (n *Named) TryDo(ctx context.Context, name string, o *LockOptions, fn func(context.Context) error) error {
 	l, err := n.TryLock(ctx, name, o)
 	if err != nil {
@@ -121,8 +118,8 @@ func (n *Named) TryDo(ctx context.Context, name string, o *LockOptions, fn func(
 	return l.run(fn)
 }
 
-// Held reports whether anybody has the lock. It takes nothing and waits for nobody.
-// The answer may be old when it comes.
+// Held reports whether a session has the lock. It takes no lock and does not wait. The
+// answer may be old on arrival.
 func (n *Named) Held(ctx context.Context, name string) (bool, error) {
 	var held bool
 	err := n.db.QueryRowContext(ctx, "SELECT IS_USED_LOCK('"+n.Name(name)+"') IS NOT NULL").Scan(&held)
@@ -132,11 +129,10 @@ func (n *Named) Held(ctx context.Context, name string) (bool, error) {
 	return held, nil
 }
 
-// Name returns the name that the server knows the lock of a name by, for those who
-// take it by hand: "dibs-" and, in base 32, lower case and without padding, the
-// SHA-256 of "dibs named 1", the schema's length as 8 bytes big-endian, the schema and
-// the name. It has 57 characters. So no name is folded, trimmed or too long, and two
-// names never have the same lock.
+// Name returns the lock's name on the server, for SQL that takes the same lock: "dibs-"
+// and, in base 32, lower case, without padding, the SHA-256 of "dibs named 1", the
+// schema's length as 8 bytes big-endian, the schema and the name. It has 57 characters.
+// So the server never folds, trims or refuses a name, and no two names share a lock.
 func (n *Named) Name(name string) string { return lockName(n.schema, name) }
 
 func lockName(schema, name string) string {
@@ -156,7 +152,7 @@ func (n *Named) lock(ctx context.Context, names []string, o *LockOptions, try bo
 	case err != nil:
 		return nil, err
 	case t.shared:
-		return nil, errors.New("sqllock: LockOptions.Shared is set; named locks are exclusive, use a row's: SELECT … FOR SHARE")
+		return nil, errors.New("sqllock: LockOptions.Shared is set; named locks are always exclusive; for a shared lock use a row: SELECT … FOR SHARE")
 	case len(names) == 0:
 		return nil, errNoKeys
 	}
@@ -165,5 +161,5 @@ func (n *Named) lock(ctx context.Context, names []string, o *LockOptions, try bo
 		targets[i] = n.Name(name)
 	}
 	slices.Sort(targets)
-	return n.pins.lock(ctx, slices.Compact(targets), t)
+	return n.sessions.lock(ctx, slices.Compact(targets), t)
 }

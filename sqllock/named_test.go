@@ -46,7 +46,7 @@ func waiters(s *servertest.MariaDBServer, n *Named) []string {
 	return ids
 }
 
-// free fails the test unless nobody has the lock soon, nor waits for it.
+// free fails the test unless the lock is soon free, without waiters.
 func free(t testing.TB, s *servertest.MariaDBServer, n *Named, name string) {
 	t.Helper()
 	eventually(t, "nothing is left of "+name, func() bool {
@@ -196,7 +196,7 @@ func TestNamedCancelledWait(t *testing.T) {
 		if err := <-got; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		eventually(t, "nobody waits", func() bool { return len(waiters(s, first)) == 0 })
+		eventually(t, "no session waits", func() bool { return len(waiters(s, first)) == 0 })
 		if err := l.Unlock(); err != nil {
 			t.Error(err)
 		}
@@ -268,7 +268,7 @@ func TestNamedSessionEnds(t *testing.T) {
 	})
 }
 
-// A circle with somebody who takes the locks in another order.
+// A circle with a session that takes the locks in another order.
 func TestNamedDeadlock(t *testing.T) {
 	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
 		n := newNamed(t, ownDSN(s), nil)
@@ -299,7 +299,7 @@ func TestNamedDeadlock(t *testing.T) {
 		eventually(t, "it waits", func() bool {
 			return len(waiters(s, n)) == 1
 		})
-		// Either is the victim, which one is the server's to say.
+		// The server chooses which one gets the error.
 		_, theirs := get(names[0])
 		if theirs != nil {
 			mustExec(t, foreign, "DO RELEASE_LOCK('"+n.Name(names[1])+"')")
@@ -308,7 +308,7 @@ func TestNamedDeadlock(t *testing.T) {
 		if (theirs == nil) != errors.Is(err, ErrDeadlock) || (theirs != nil) != (err == nil) {
 			t.Errorf("ours: %v; theirs: %v", err, theirs)
 		}
-		if theirs != nil && !errors.Is(n.pins.speaker.(*namedSpeaker).explain("x", theirs), ErrDeadlock) {
+		if theirs != nil && !errors.Is(n.sessions.functions.(*namedFunctions).explain("x", theirs), ErrDeadlock) {
 			t.Errorf("theirs: %v", theirs)
 		}
 		for _, name := range names {

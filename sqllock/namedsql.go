@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// namedSpeaker asks MySQL or MariaDB. Its targets are names as the server knows them:
-// they have letters, digits and a hyphen only, and stand in the SQL as they are, since
-// with a parameter each question would be two.
-type namedSpeaker struct {
-	db    *sql.DB // to end sessions by
+// namedFunctions calls MySQL's and MariaDB's functions of named locks. Its targets are
+// names on the server. They have letters, digits and a hyphen only, so they are part of
+// the SQL: a parameter would cost a second round trip.
+type namedFunctions struct {
+	db    *sql.DB // ends sessions
 	maria bool
 }
 
-func (s *namedSpeaker) name(target string) string { return "GET_LOCK('" + target + "')" }
+func (s *namedFunctions) name(target string) string { return "GET_LOCK('" + target + "')" }
 
-func (s *namedSpeaker) take(ctx context.Context, conn *sql.Conn, target string, t *taking) (taken bool, err error) {
+func (s *namedFunctions) take(ctx context.Context, conn *sql.Conn, target string, t *request) (taken bool, err error) {
 	var got sql.NullBool
 	var session int64
 	err = conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+target+"', 0), CONNECTION_ID()").Scan(&got, &session)
@@ -30,8 +30,8 @@ func (s *namedSpeaker) take(ctx context.Context, conn *sql.Conn, target string, 
 	if err != nil || got.Bool || t.try {
 		return got.Bool, s.explain(target, err)
 	}
-	// A wait that is given up in the middle would go on in the server, and may be
-	// granted to nobody. So the session is ended, by another one.
+	// A cancelled wait would go on in the server, and the lock might be granted to a
+	// session without a caller. So another session ends this one.
 	asking, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	stop := context.AfterFunc(ctx, func() {
@@ -39,11 +39,11 @@ func (s *namedSpeaker) take(ctx context.Context, conn *sql.Conn, target string, 
 		killing, cancel := context.WithTimeout(asking, time.Second)
 		defer cancel()
 		if _, err := s.db.ExecContext(killing, "KILL "+strconv.FormatInt(session, 10)); err == nil {
-			<-killing.Done() // the answer to the wait is that it was killed
+			<-killing.Done() // the wait ends with an error
 		}
 	})
 	defer func() {
-		if !stop() && err == nil { // the end may be on its way, and must not hit whoever has the session next
+		if !stop() && err == nil { // a KILL under way must not hit the session's next user
 			taken, err = false, context.Cause(ctx)
 		}
 	}()
@@ -60,11 +60,11 @@ func (s *namedSpeaker) take(ctx context.Context, conn *sql.Conn, target string, 
 	return false, context.Cause(ctx)
 }
 
-// wait waits for so long, or less.
-func (s *namedSpeaker) wait(ctx context.Context, conn *sql.Conn, target string, d time.Duration) (bool, error) {
+// wait waits for at most d.
+func (s *namedFunctions) wait(ctx context.Context, conn *sql.Conn, target string, d time.Duration) (bool, error) {
 	seconds := strconv.FormatFloat(max(d, time.Millisecond).Seconds(), 'f', 6, 64)
 	if !s.maria {
-		// MySQL rounds, up or down, so it gets whole ones.
+		// MySQL rounds the time up or down.
 		whole := d.Truncate(time.Second)
 		seconds = strconv.FormatInt(int64(whole/time.Second), 10)
 		if whole == 0 {
@@ -80,9 +80,9 @@ func (s *namedSpeaker) wait(ctx context.Context, conn *sql.Conn, target string, 
 	ctx, cancel := context.WithTimeout(ctx, d+answerLimit)
 	defer cancel()
 	var got sql.NullBool
-	// The server's own limit for statements would end the wait.
+	// The server's limit for statements would end the wait.
 	unlimited := "SET STATEMENT max_statement_time = 0 FOR SELECT"
-	if !s.maria { // where 0 would be the session's limit
+	if !s.maria { // 0 would mean the session's limit
 		unlimited = fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) */", milliseconds(d+answerLimit))
 	}
 	query := unlimited + " GET_LOCK('" + target + "', " + seconds + ")"
@@ -93,24 +93,24 @@ func (s *namedSpeaker) wait(ctx context.Context, conn *sql.Conn, target string, 
 	return got.Bool, err
 }
 
-func (s *namedSpeaker) drop(ctx context.Context, conn *sql.Conn, target string, _ bool) error {
+func (s *namedFunctions) drop(ctx context.Context, conn *sql.Conn, target string, _ bool) error {
 	var had sql.NullBool
 	switch err := conn.QueryRowContext(ctx, "SELECT RELEASE_LOCK('"+target+"')").Scan(&had); {
 	case err != nil:
 		return err
-	case !had.Bool: // NULL: nobody has it
+	case !had.Bool: // NULL: no session has it
 		return errNotThere
 	}
 	return nil
 }
 
-// watch cannot: the driver reads nothing that it did not ask for.
-func (s *namedSpeaker) watch(ctx context.Context, _ *sql.Conn) error {
+// watch only waits, because the driver reads nothing between statements.
+func (s *namedFunctions) watch(ctx context.Context, _ *sql.Conn) error {
 	<-ctx.Done()
 	return nil
 }
 
-func (s *namedSpeaker) beat(ctx context.Context, conn *sql.Conn, target string) error {
+func (s *namedFunctions) beat(ctx context.Context, conn *sql.Conn, target string) error {
 	var has sql.NullBool
 	switch err := conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK('"+target+"') = CONNECTION_ID()").Scan(&has); {
 	case err != nil:
@@ -121,13 +121,12 @@ func (s *namedSpeaker) beat(ctx context.Context, conn *sql.Conn, target string) 
 	return nil
 }
 
-// explain gives a server's error its meaning.
-func (s *namedSpeaker) explain(target string, err error) error {
+func (s *namedFunctions) explain(target string, err error) error {
 	switch mysqlNumber(err) {
-	case 3058, 1213: // MySQL's own number for named locks; MariaDB has one for all
+	case 3058, 1213: // MySQL's number for named locks; MariaDB's for all
 		return deadlock(s.name(target), err)
 	}
 	return err
 }
 
-var errNull = errors.New("the server answers NULL: the statement was ended by KILL QUERY, or there is no memory for the lock (ask again)")
+var errNull = errors.New("the server returned NULL: KILL QUERY ended the statement, or the server has no memory for the lock; try again")

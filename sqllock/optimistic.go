@@ -7,18 +7,17 @@ import (
 	"fmt"
 )
 
-// UpdateOptimistic reads the row that Select finds with args, runs fn, and writes the
-// row back if nobody else has written it since; if somebody has, it reads it again and
-// runs fn again. No lock is held and no transaction is open while fn runs, so fn may
-// take its time; but it must do nothing but change the row, and what it does to the
-// row must be right for whatever it finds there. The Update must raise a version and
-// find the row only with the version that was read, see RowOptions.
+// UpdateOptimistic reads the row that Select finds with args, runs fn, and writes the row
+// back if no other writer has changed it since. After a conflict it reads the row again
+// and runs fn again. While fn runs, no lock is held and no transaction is open, so fn may
+// be slow. fn must only change the row, and must be right for any row that it gets.
+// Update must raise a version and match the version that was read, see RowOptions.
 //
-// It is the better choice where conflicts are rare, and Update where they are not.
+// It is better than Update where conflicts are rare.
 //
-// Returns the row as fn left it, with the version that was read. Errors, after which
-// nothing was done: fn's own, as it is; sql.ErrNoRows when Select finds none;
-// ErrConflict when the attempts ran out. And ErrUnknown: nobody knows.
+// It returns the row as fn left it, with the version that was read. Errors after which
+// nothing was done: fn's error, unchanged; sql.ErrNoRows when Select finds no row;
+// ErrConflict when the attempts ran out. ErrUnknown: the write was not answered.
 func (r *Row[T]) UpdateOptimistic(ctx context.Context, db *sql.DB, fn func(ctx context.Context, row *T) error, args ...any) (T, error) {
 	for attempt := 1; ; attempt++ {
 		row, err := r.tryOptimistic(ctx, db, fn, args)
@@ -58,27 +57,30 @@ func (r *Row[T]) tryOptimistic(ctx context.Context, db *sql.DB, fn func(context.
 	return one.row, r.Save(ctx, db, &one.row)
 }
 
-var errNoUpdate = errors.New("sqllock: RowOptions.Update is empty; it writes the row back, if it still has the version that was read")
+var errNoUpdate = errors.New("sqllock: RowOptions.Update is empty; set the statement that writes the row back if its version is unchanged")
 
-// Save writes back a row that was read at any time before, if nobody else has written
-// it since: a form that a person has filled in carries the version that it was made
-// from. The Update is as for UpdateOptimistic. db is a *sql.DB, or a transaction if the
-// row is written together with others.
+// Save writes back a row that was read at any earlier time, if no other writer has
+// changed it since. For example, a form carries the version of the row that it shows.
+// Update must be as for UpdateOptimistic. db is a *sql.DB, or a transaction (Tx).
 //
-// Returns ErrConflict when somebody has written or deleted the row; nothing was
-// written then. Without a transaction, ErrUnknown when no answer came.
+// It returns ErrConflict, and writes nothing, when another writer has changed or deleted
+// the row. Outside a transaction it returns ErrUnknown when the write was not answered.
 func (r *Row[T]) Save(ctx context.Context, db Tx, row *T) error {
 	if r.o.Update == "" {
 		return errNoUpdate
 	}
-	changed, _, err := sqlStatements{db}.exec(ctx, r.o.Update, r.o.Values(row)...)
+	s, pool, err := statementsOn(r.d, db)
+	if err != nil {
+		return err
+	}
+	changed, _, err := s.exec(ctx, r.o.Update, r.o.Values(row)...)
 	switch {
-	case err != nil && !beginner(db), err != nil && r.d.said(err):
+	case err != nil && !pool, err != nil && r.d.refused(err):
 		return rowFault("writing the row", err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	case changed == 0:
-		return fmt.Errorf("%w: the row does not have the version any more that was read, or is gone; read it again", ErrConflict)
+		return fmt.Errorf("%w: the row has another version now, or was deleted; read it again", ErrConflict)
 	case changed > 1:
 		return fmt.Errorf("sqllock: RowOptions.Update changed %d rows; it must find the one by its key and version", changed)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // A server that is stopped for longer than it may be silent ends all locks, while it has
-// them still: nobody else gets one before.
+// them still: no other session gets one before.
 func TestAdvisoryServerPaused(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
@@ -28,7 +28,7 @@ func TestAdvisoryServerPaused(t *testing.T) {
 	server.Pause()
 	wantCause(t, l, dibs.ErrLost)
 	server.Continue()
-	// The server ends the old session when it hears that the connection is gone.
+	// The server ends the old session when it notices the end of the connection.
 	if err := a.Do(t.Context(), IntKey(1), &LockOptions{Wait: failpoint.Limit}, func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
 	}

@@ -51,7 +51,7 @@ func TestPoolerRefused(t *testing.T) {
 func TestPoolerNoticedLater(t *testing.T) {
 	t.Parallel()
 	a, key := newAdvisory(t, nil), ownKey()
-	a.pins.db = openDB(t, "pgx", withParameter(pooler().URL(), "default_query_exec_mode", "exec"))
+	a.sessions.db = openDB(t, "pgx", withParameter(pooler().URL(), "default_query_exec_mode", "exec"))
 	for _, lock := range []func(context.Context, AdvisoryKey, *LockOptions) (*Lock, error){a.Lock, a.TryLock} {
 		if _, err := lock(t.Context(), key, nil); !errors.Is(err, ErrPooler) {
 			t.Error(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// refusePooler returns ErrPooler when sessions are not those of the pool's connections.
+// refusePooler returns ErrPooler when the pool's connections do not keep their sessions.
 func refusePooler(ctx context.Context, db *sql.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*answerLimit)
 	defer cancel()
@@ -25,12 +25,12 @@ func refusePooler(ctx context.Context, db *sql.DB) error {
 }
 
 func poolerError() error {
-	return fmt.Errorf("%w; connect to the server itself, use LockTx, or set SessionPooler if the pooler has pool_mode=session", ErrPooler)
+	return fmt.Errorf("%w; connect to the server itself, use LockTx, or set SessionPooler if the pooler uses pool_mode=session", ErrPooler)
 }
 
-// behindPooler reports whether a pooler is in between.
+// behindPooler reports whether a pooler is between the pool and the server.
 func behindPooler(ctx context.Context, db *sql.DB) (bool, error) {
-	// A pooler may end a session, too, just when it is looked at: but hardly each time.
+	// A pooler may end a session during the check by chance, but hardly three times.
 	for range 3 {
 		pooled, known, err := outlivesConnection(ctx, db)
 		if pooled || known || err != nil {
@@ -40,8 +40,8 @@ func behindPooler(ctx context.Context, db *sql.DB) (bool, error) {
 	return false, nil
 }
 
-// outlivesConnection reports whether a session goes on when its connection has ended;
-// known, if the driver tells that without a trial.
+// outlivesConnection reports whether a session goes on when its connection ends. known:
+// the driver tells it without a trial.
 func outlivesConnection(ctx context.Context, db *sql.DB) (pooled, known bool, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -52,20 +52,20 @@ func outlivesConnection(ctx context.Context, db *sql.DB) (pooled, known bool, er
 	if err := conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 		return false, false, err
 	}
-	// A pooler invents the number by which a connection can be cancelled.
-	if told := sessionOf(conn); told != 0 {
-		return int64(told) != pid, true, nil
+	// The number that a pooler tells its client is not a server's.
+	if clientPID := sessionOf(conn); clientPID != 0 {
+		return int64(clientPID) != pid, true, nil
 	}
-	// The driver does not tell it. But a session ends with its connection, unless that
-	// is a pooler's.
+	// Other drivers do not tell the number. But only a pooler's session survives its
+	// connection.
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-	soon := time.Now().Add(answerLimit)
+	limit := time.Now().Add(answerLimit)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		var lives bool
 		err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1::int)", pid).Scan(&lives)
-		if err != nil || !lives || time.Now().After(soon) {
+		if err != nil || !lives || time.Now().After(limit) {
 			return lives, false, err
 		}
 		select {
@@ -76,8 +76,8 @@ func outlivesConnection(ctx context.Context, db *sql.DB) (pooled, known bool, er
 	}
 }
 
-// sessionOf returns the number of the connection's session, or 0 if the driver does
-// not tell it.
+// sessionOf returns the number of the connection's session, or 0 if the driver does not
+// tell it.
 func sessionOf(conn *sql.Conn) (pid uint32) {
 	_ = conn.Raw(func(c any) error {
 		if c, ok := c.(*stdlib.Conn); ok {

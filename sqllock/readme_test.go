@@ -15,7 +15,7 @@ func TestReadme(t *testing.T) {
 	}
 	text := string(b)
 	for _, want := range []string{
-		"`Advisory`", "`LockTx`", "`LockTxPgx`", "`RubyKey`", "`Named`", "`Row`", "`Sequence`", "`Guard`", "`Transact`",
+		"`Advisory`", "`LockTx`", "`RubyKey`", "`Named`", "`Row`", "`Sequence`", "`Guard`", "`Transact`",
 		"`ErrDeadlock`", "`ErrIsolation`", "`ErrPooler`", "`ErrServer`",
 	} {
 		if !strings.Contains(text, want) {

@@ -11,56 +11,56 @@ import (
 	"time"
 )
 
-// Row is how a row of a table is read into a T and written back, so that no change by
-// somebody else is lost in between: Update locks the row, UpdateOptimistic notices.
-// It is safe for concurrent use.
+// Row reads a row of a table into a T and writes it back without losing a concurrent
+// change: Update locks the row, UpdateOptimistic detects changes. It is safe for
+// concurrent use.
 type Row[T any] struct {
 	d Dialect
 	o RowOptions[T]
 	t transactor
 }
 
-// RowOptions says what a Row is. The SQL is the application's own, with its database's
+// RowOptions describes a Row. The SQL is the application's own, with its database's
 // placeholders.
 type RowOptions[T any] struct {
-	// Select finds one row; its parameters are the arguments of Update and
+	// Select finds one row. Its parameters are the arguments of Update and
 	// UpdateOptimistic:
 	//
 	//	SELECT id, balance FROM account WHERE id = $1
 	//
-	// Update adds FOR UPDATE and what belongs to it at the end.
+	// Update appends FOR UPDATE and its variants.
 	Select string
-	// Fields returns where the columns of Select go, in their order.
+	// Fields returns the destinations of the columns of Select, in their order.
 	Fields func(*T) []any
 
-	// Update writes a row back; its parameters are Values:
+	// Update writes a row back. Its parameters are Values:
 	//
 	//	UPDATE account SET balance = $1 WHERE id = $2
 	//
-	// For UpdateOptimistic and Save it raises a version, and finds the row only with
-	// the one that was read:
+	// For UpdateOptimistic and Save it raises a version, and matches the version that was
+	// read:
 	//
 	//	UPDATE account SET balance = $1, version = version + 1
 	//	WHERE id = $2 AND version = $3
 	//
-	// It may be "" if fn writes by itself.
+	// "": fn writes by itself.
 	Update string
 	// Values returns the parameters of Update, in their order.
 	Values func(*T) []any
 
 	// Lock says how Update locks the row. UpdateOptimistic locks nothing.
 	Lock RowLock
-	// Isolation of Update's transaction; 0: the database's own default. At repeatable
-	// read on PostgreSQL, fn would see all but the row as it was before the wait for it:
-	// there, the Update statement of the one waited for is a conflict, after which all is
-	// done again. If Update is "", it is ErrIsolation.
+	// Isolation is the level of Update's transaction. 0: the database's default. On
+	// PostgreSQL at repeatable read, a concurrent change of the row is a conflict, after
+	// which everything is done again. If Update is "", that level is ErrIsolation,
+	// because fn would read old data.
 	Isolation sql.IsolationLevel
-	// Attempts is how often Update and UpdateOptimistic try at most while they
-	// conflict with others; 0: 10. 1: fn runs once.
+	// Attempts bounds how often Update and UpdateOptimistic try after conflicts. 0: 10.
+	// 1: fn runs once.
 	Attempts int
 }
 
-// NewRow describes a row. Returns an error that names the option that is wrong.
+// NewRow returns a Row, or an error that names the wrong option.
 func NewRow[T any](d Dialect, o *RowOptions[T]) (*Row[T], error) {
 	if o == nil {
 		o = &RowOptions[T]{}
@@ -78,41 +78,40 @@ func NewRow[T any](d Dialect, o *RowOptions[T]) (*Row[T], error) {
 	return r, nil
 }
 
-// locks finds what Update adds itself.
+// locks finds the locking clauses that Update appends itself.
 var locks = regexp.MustCompile(`(?i)\bFOR\s+(NO\s+KEY\s+)?(UPDATE|SHARE|KEY\s+SHARE)\b|\bLOCK\s+IN\s+SHARE\s+MODE\b`)
 
 func (o *RowOptions[T]) validate() error {
 	switch {
 	case strings.TrimSpace(o.Select) == "":
-		return errors.New("sqllock: RowOptions.Select is empty; it reads the row")
+		return errors.New("sqllock: RowOptions.Select is empty; set the statement that reads the row")
 	case locks.MatchString(o.Select):
-		return errors.New("sqllock: RowOptions.Select locks; leave that to Update, and say how in RowOptions.Lock")
+		return errors.New("sqllock: RowOptions.Select has a locking clause; remove it, and set RowOptions.Lock instead")
 	case o.Fields == nil:
-		return errors.New("sqllock: RowOptions.Fields is nil; it says where the columns of Select go")
+		return errors.New("sqllock: RowOptions.Fields is nil; set the destinations of the columns of Select")
 	case o.Update != "" && o.Values == nil:
-		return errors.New("sqllock: RowOptions.Values is nil; it returns the parameters of Update")
+		return errors.New("sqllock: RowOptions.Values is nil; set the parameters of Update")
 	case o.Update == "" && o.Values != nil:
-		return errors.New("sqllock: RowOptions.Update is empty, but there are Values for it")
+		return errors.New("sqllock: RowOptions.Update is empty, but RowOptions.Values is set")
 	case o.Attempts < 0:
 		return fmt.Errorf("sqllock: RowOptions.Attempts is %d; it must not be negative", o.Attempts)
 	}
 	return o.Lock.validate("RowOptions.Lock")
 }
 
-// Update begins a transaction, reads and locks the row that Select finds with args,
-// runs fn, writes the row back as fn left it, and commits. Nobody else changes the row
-// in between; who reads it without a lock sees it as it was. What else fn writes with
-// tx is committed with it.
+// Update begins a transaction, reads and locks the row that Select finds with args, runs
+// fn, writes the row back as fn left it, and commits. No other transaction changes the
+// row meanwhile. Readers without a lock see the old row. What fn writes with tx is
+// committed together with the row.
 //
-// On conflicts with others all of it is done again, see Transact: fn must do nothing
-// that a rollback does not undo, and runs once for each attempt, each time with the
-// row as it is then. With RowLock.Wait, MySQL is asked again for as long; fn does not
-// run for that.
+// After a conflict everything is done again, see Transact: fn must do nothing that a
+// rollback does not undo, and gets the current row on every attempt. With RowLock.Wait,
+// MySQL is polled for the lock; fn does not run for that.
 //
-// Returns the row as it was written. Errors, after which nothing was done: fn's own,
-// as it is; sql.ErrNoRows when Select finds none (or, with SkipLocked, none that
-// nobody has locked); dibs.ErrHeld (a *RowHeldError) when the wait was over;
-// ErrConflict when the attempts ran out. And ErrUnknown: nobody knows.
+// It returns the row as it was written. Errors after which nothing was done: fn's error,
+// unchanged; sql.ErrNoRows when Select finds no row (with SkipLocked: no unlocked row);
+// dibs.ErrHeld (a *RowHeldError) when the wait is over; ErrConflict when the attempts ran
+// out. ErrUnknown: the commit was not answered.
 func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx, row *T) error, args ...any) (T, error) {
 	var row T
 	update := func() error {
@@ -144,18 +143,16 @@ func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Con
 	}
 }
 
-// pollPause is how long MySQL is left alone before it is asked for a lock again.
+// pollPause is the pause before MySQL is asked for a lock again.
 const pollPause = 10 * time.Millisecond
 
-// refusedError says that MySQL did not give a lock at once.
+// refusedError says that MySQL did not grant a lock at once.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
 
-// errManyRows says that Select is not what it should be.
-var errManyRows = errors.New("sqllock: RowOptions.Select finds more than one row; it must find one, by its key or with LIMIT 1")
+var errManyRows = errors.New("sqllock: RowOptions.Select finds more than one row; match one by its key, or add LIMIT 1")
 
-// readLocked reads the row and locks it.
 func (r *Row[T]) readLocked(ctx context.Context, tx *sql.Tx, args []any) (T, error) {
 	one := reader[T]{fields: r.o.Fields}
 	if r.d == PostgreSQL && r.o.Update == "" {
@@ -177,7 +174,6 @@ func (r *Row[T]) readLocked(ctx context.Context, tx *sql.Tx, args []any) (T, err
 	return one.row, rowFault("reading and locking the row", err)
 }
 
-// reader reads one row.
 type reader[T any] struct {
 	fields func(*T) []any
 	row    T
@@ -191,7 +187,7 @@ func (r *reader[T]) scan(scan func(...any) error) error {
 	return scan(r.fields(&r.row)...)
 }
 
-// write writes the row that the transaction has locked.
+// write writes the locked row.
 func (r *Row[T]) write(ctx context.Context, tx *sql.Tx, row *T) error {
 	if r.o.Update == "" {
 		return nil
@@ -201,14 +197,14 @@ func (r *Row[T]) write(ctx context.Context, tx *sql.Tx, row *T) error {
 	case err != nil:
 		return rowFault("writing the row", err)
 	case changed > 1:
-		return fmt.Errorf("sqllock: RowOptions.Update changed %d rows, which are not locked; it must find the one by its key", changed)
-	case changed == 0 && !r.d.mysql(): // which counts a row as changed only if it differs
-		return errors.New("sqllock: RowOptions.Update changed no row; it must find the one that Select finds")
+		return fmt.Errorf("sqllock: RowOptions.Update changed %d rows, but one is locked; it must match one row by its key", changed)
+	case changed == 0 && !r.d.mysql(): // MySQL counts a row only if its values differ
+		return errors.New("sqllock: RowOptions.Update changed no row; it must match the row that Select finds")
 	}
 	return nil
 }
 
-// rowFault says what failed. fn's own errors do not come here.
+// rowFault adds what failed. It never gets fn's errors.
 func rowFault(what string, err error) error {
 	if _, ok := errors.AsType[*RowHeldError](err); ok || err == nil || errors.Is(err, errManyRows) {
 		return err

@@ -16,7 +16,7 @@ import (
 // increments is how many callers add one to the same row at once.
 const increments = 16
 
-// Who reads without a lock and then writes loses what others wrote in between: the
+// A transaction that reads without a lock and then writes loses other writes: the
 // tests below have something to prevent.
 func TestWithoutLock(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
@@ -106,7 +106,7 @@ func TestUpdateOptimisticGivesUp(t *testing.T) {
 		runs := 0
 		_, err := row.UpdateOptimistic(t.Context(), b.DB, func(_ context.Context, a *account) error {
 			runs++
-			b.must(t, "UPDATE account SET version = version + 1") // somebody else
+			b.must(t, "UPDATE account SET version = version + 1") // another writer
 			a.Balance = 0
 			return nil
 		}, 1)
@@ -233,7 +233,7 @@ func TestUpdateWaits(t *testing.T) {
 	})
 }
 
-// Workers take the next row that nobody has.
+// Workers take the next row that is not locked.
 func TestUpdateSkipLocked(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 3)
@@ -255,7 +255,7 @@ func TestUpdateSkipLocked(t *testing.T) {
 		next = func() {
 			last = take(func(id int64) {
 				ids = append(ids, id)
-				if b.d != SQLite { // which lets nobody else in here
+				if b.d != SQLite { // which allows no other transaction here
 					next()
 				}
 			})

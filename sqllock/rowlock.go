@@ -10,30 +10,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/dibs-go/dibs"
 )
 
-// NoWait as a RowLock's Wait answers dibs.ErrHeld at once.
+// NoWait as RowLock.Wait returns dibs.ErrHeld at once.
 const NoWait time.Duration = -1
 
-// RowLock says how rows are locked. nil and the zero value mean to wait for them as
-// long as the context and the server allow (MySQL and MariaDB: innodb_lock_wait_timeout,
-// 50 s unless it was changed; PostgreSQL: lock_timeout, mostly without end).
+// RowLock says how rows are locked. nil and the zero value mean: wait as long as the
+// context and the server allow (MySQL and MariaDB: innodb_lock_wait_timeout, 50 s by
+// default; PostgreSQL: lock_timeout, unlimited by default).
 type RowLock struct {
-	// Wait is the longest wait for those who have a row locked, in milliseconds: then
-	// the answer is dibs.ErrHeld. Or NoWait. With it, PostgreSQL needs two round trips
-	// more; MariaDB counts by itself; MySQL, which counts in seconds, is asked again
-	// and again, each time in a transaction of its own; SQLite waits for its one lock.
+	// Wait is the longest wait, rounded up to milliseconds; then the error is
+	// dibs.ErrHeld. 0: no limit. NoWait: no wait. PostgreSQL needs two more round trips
+	// for it. MySQL counts in seconds, so it is polled, each time in a new transaction.
+	// SQLite waits for the lock of the file.
 	Wait time.Duration
-	// SkipLocked leaves out the rows that somebody else has locked, as workers do who
-	// take the next job of a table. SQLite, which has one lock, has nothing to leave
-	// out.
+	// SkipLocked leaves out locked rows, so that workers can each take the next job of a
+	// table. It has no effect on SQLite, which locks the whole file.
 	SkipLocked bool
-	// NoKey locks against changes of the row but not against others that refer to it
-	// by foreign keys (PostgreSQL's FOR NO KEY UPDATE; the others have the one kind).
-	// Leave it false if the row may be deleted, or its key changed.
+	// NoKey does not block transactions that refer to the row by foreign key
+	// (PostgreSQL's FOR NO KEY UPDATE; no effect on other databases). Leave it false if
+	// the row may be deleted or its key changed.
 	NoKey bool
 }
 
@@ -42,67 +39,61 @@ func (l *RowLock) validate(field string) error {
 	case l.Wait < 0 && l.Wait != NoWait:
 		return fmt.Errorf("sqllock: %s.Wait is %v; it must be NoWait or not negative", field, l.Wait)
 	case l.SkipLocked && l.Wait != 0:
-		return fmt.Errorf("sqllock: %s has SkipLocked, which does not wait; leave Wait 0", field)
+		return fmt.Errorf("sqllock: %s.SkipLocked never waits; leave Wait 0", field)
 	}
 	return nil
 }
 
-// RowHeldError is the dibs.ErrHeld of a row that somebody else has locked.
+// RowHeldError is the dibs.ErrHeld of a row that another transaction has locked.
 type RowHeldError struct {
-	// Waited is how long the caller waited before it gave up.
+	// Waited is how long the caller waited; 0 with NoWait.
 	Waited time.Duration
-	// Err is what the database said.
+	// Err is the database's error.
 	Err error
 }
 
 func (e *RowHeldError) Error() string {
-	return fmt.Sprintf("sqllock: somebody else has the row locked, after waiting %v; wait longer, or come back later: %v",
+	return fmt.Sprintf("sqllock: another transaction still has the row locked after a wait of %v; wait longer, or try again later: %v",
 		e.Waited.Round(time.Millisecond), e.Err)
 }
 
 // Is makes errors.Is(err, dibs.ErrHeld) true.
 func (e *RowHeldError) Is(target error) bool { return target == dibs.ErrHeld }
 
-// Unwrap returns what the database said.
+// Unwrap returns the database's error.
 func (e *RowHeldError) Unwrap() error { return e.Err }
 
-// LockRows locks the rows of a table whose column has one of the ids, in the order of
-// the ids, whatever the order in which they are given: callers that lock all of what
-// they need with one LockRows wait for one another, and never in a circle. They are
-// locked until the transaction ends. The column must have a unique index, mostly as
-// the primary key. On SQLite, which has one lock for all, the transaction takes that.
+// LockRows locks the rows whose column has one of the ids, until the transaction ends. It
+// sorts the ids, so callers that lock all their rows with one LockRows never wait for
+// each other in a circle. The column must have a unique index, usually the primary key.
+// On SQLite the transaction takes the lock of the file.
 //
-// It returns the ids that it locked, in order. When rows are missing, that is
-// sql.ErrNoRows (a *MissingRowsError names them), unless the lock has SkipLocked; the
-// others are locked then. When somebody else has one locked for longer than the lock's
-// Wait: dibs.ErrHeld. MySQL has no Wait but NoWait here. ErrIsolation in a transaction of
-// PostgreSQL at repeatable read, whose later reads would not show what the last holder
-// of the rows committed elsewhere. MySQL and MariaDB are at that level by default: there,
-// LockRows has to come before the transaction's first SELECT, which fixes what the later
-// ones see, unless they lock too (FOR SHARE). After an error the transaction
-// should be rolled back; PostgreSQL leaves no choice.
+// It returns the ids that it locked, in order. Errors:
+//   - sql.ErrNoRows (a *MissingRowsError) when rows are missing and SkipLocked is not
+//     set. The other rows are locked then.
+//   - dibs.ErrHeld when RowLock.Wait is over. MySQL supports no Wait but NoWait here.
+//   - ErrIsolation in a transaction of PostgreSQL at repeatable read, because it would
+//     not see what the last holder of the rows committed.
 //
-// At most 10,000 ids. Names of tables (after their schema and a point, if it must be)
-// and columns are taken as they are: PostgreSQL has those that SQL did not quote in
-// lower case.
+// Roll the transaction back after an error. MySQL and MariaDB use repeatable read by
+// default: there, call LockRows before the transaction's first SELECT, which fixes what
+// later ones see, unless those lock, too (FOR SHARE).
+//
+// At most 10,000 ids. table may have a schema and a dot. Names are taken as they are;
+// PostgreSQL stores unquoted names in lower case.
 func LockRows[ID comparable](ctx context.Context, d Dialect, tx Tx, l *RowLock, table, column string, ids ...ID) ([]ID, error) {
 	if err := d.validate(); err != nil {
 		return nil, err
 	}
-	s, err := statementsOf(tx)
+	s, err := statementsOf(d, tx)
 	if err != nil {
 		return nil, err
 	}
 	return lockRows(ctx, d, s, l, table, column, ids)
 }
 
-// LockRowsPgx is LockRows in a transaction of pgx.
-func LockRowsPgx[ID comparable](ctx context.Context, tx pgx.Tx, l *RowLock, table, column string, ids ...ID) ([]ID, error) {
-	return lockRows(ctx, PostgreSQL, pgxStatements{tx}, l, table, column, ids)
-}
-
-// maxRows is how many rows LockRows locks at once: databases bound the parameters of
-// a statement, the smallest bound being SQLite's.
+// maxRows bounds LockRows because databases bound the parameters of a statement; SQLite's
+// bound is the smallest.
 const maxRows = 10_000
 
 func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *RowLock, table, column string, ids []ID) ([]ID, error) {
@@ -113,7 +104,7 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 		return nil, err
 	}
 	if d == MySQL && l.Wait > 0 {
-		return nil, errors.New("sqllock: RowLock.Wait: MySQL cannot limit the wait of one statement; use NoWait, and try the whole transaction again after a pause")
+		return nil, errors.New("sqllock: RowLock.Wait: MySQL cannot limit the wait of one statement; use NoWait, and run the whole transaction again after a pause")
 	}
 	from, err := d.table("the table", table)
 	if err != nil {
@@ -141,7 +132,7 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 	case len(args) == 0:
 		return nil, nil
 	case len(args) > maxRows:
-		return nil, fmt.Errorf("sqllock: %d rows are to be locked at once; lock at most %d, or one row that stands for them", len(args), maxRows)
+		return nil, fmt.Errorf("sqllock: %d rows are too many to lock at once; lock at most %d, or one row that represents them", len(args), maxRows)
 	}
 	if d == SQLite {
 		if err := takeSQLite(ctx, s, l, from, id); err != nil {
@@ -173,7 +164,7 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 	if err != nil {
 		return nil, lockFault(err)
 	}
-	// By number first: a column may take other ids for equal than Go does.
+	// Compare the numbers first, because a column may equate ids that Go does not.
 	if l.SkipLocked || len(locked) >= len(args) {
 		return locked, nil
 	}
@@ -186,8 +177,7 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 	return locked, missing
 }
 
-// takeSQLite takes SQLite's one lock for a transaction that may not have it yet, by a
-// statement that would write but finds nothing to write.
+// takeSQLite takes the lock of SQLite's file, with an UPDATE that matches no row.
 func takeSQLite(ctx context.Context, s statements, l *RowLock, table, column string) error {
 	c := s.(sqlStatements).tx
 	since := time.Now()
@@ -195,8 +185,8 @@ func takeSQLite(ctx context.Context, s statements, l *RowLock, table, column str
 		_, err := c.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = %s WHERE 0", table, column, column))
 		return err
 	})
-	// A transaction that has read what somebody changed since cannot wait for the
-	// lock: that is a conflict, not a wait.
+	// A transaction whose reads are outdated (517) cannot wait for the lock: that is a
+	// conflict.
 	if code, _ := sqliteCode(err); l.Wait != 0 && code&0xff == 5 && code != 517 {
 		return held(since, l.Wait, err)
 	}
@@ -205,8 +195,9 @@ func takeSQLite(ctx context.Context, s statements, l *RowLock, table, column str
 
 // MissingRowsError is the sql.ErrNoRows of LockRows.
 type MissingRowsError struct {
+	// Table is the name that was given to LockRows.
 	Table string
-	// IDs that the table does not have.
+	// IDs are the ids without a row.
 	IDs []any
 }
 
@@ -225,7 +216,7 @@ func (e *MissingRowsError) Error() string {
 // Is makes errors.Is(err, sql.ErrNoRows) true.
 func (e *MissingRowsError) Is(target error) bool { return target == sql.ErrNoRows }
 
-// read runs a SELECT that locks the rows that it finds, and calls each for them.
+// read runs a SELECT with the locking clause, and calls each for every row.
 func (l *RowLock) read(ctx context.Context, d Dialect, s statements, query string, args []any, each func(scan func(...any) error) error) error {
 	since := time.Now()
 	limit := l.Wait > 0
@@ -238,20 +229,20 @@ func (l *RowLock) read(ctx context.Context, d Dialect, s statements, query strin
 	default:
 		err = s.rows(ctx, query+l.clause(d), args, each)
 	}
-	// What ends sooner than was asked for is another timeout, the server's own.
+	// A wait that ended earlier than Wait has hit the server's own timeout.
 	if err != nil && ctx.Err() == nil && d.notAvailable(err) && l.over(since) {
 		return held(since, l.Wait, err)
 	}
 	return err
 }
 
-// over reports whether it was waited as long as is wanted. Clocks differ a little.
+// over reports whether Wait is over. Clocks differ a little.
 func (l *RowLock) over(since time.Time) bool {
 	return l.Wait == NoWait || l.Wait > 0 && time.Since(since) >= l.Wait*9/10
 }
 
-// clause is what follows a SELECT that locks. It begins a line: the SELECT may end
-// with a comment.
+// clause is the locking clause. It begins a line, because the SELECT may end with a
+// comment.
 func (l *RowLock) clause(d Dialect) string {
 	if d == SQLite { // the transaction has the lock
 		return ""
@@ -269,9 +260,8 @@ func (l *RowLock) clause(d Dialect) string {
 	return clause
 }
 
-// withTimeouts runs f while PostgreSQL waits as long as is wanted. One statement may
-// wait for several locks, one after the other, and lock_timeout is for each, so all of
-// it is limited too.
+// withTimeouts runs f with PostgreSQL's timeouts set to Wait. lock_timeout counts for
+// each lock of a statement, so statement_timeout limits their sum.
 func (l *RowLock) withTimeouts(ctx context.Context, s statements, f func() error) error {
 	var lock, statement, ignored string
 	ms := milliseconds(l.Wait)
@@ -281,23 +271,21 @@ func (l *RowLock) withTimeouts(ctx context.Context, s statements, f func() error
 		return err
 	}
 	if err := f(); err != nil {
-		return err // and the rollback takes the settings back
+		return err // the rollback restores the settings
 	}
 	return s.row(ctx, "SELECT "+setTimeouts, []any{lock, statement}, &ignored, &ignored)
 }
 
-// setTimeouts is until the end of the transaction.
+// setTimeouts lasts until the end of the transaction.
 const setTimeouts = "set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)"
 
-// limited limits the time of a statement of MariaDB, and sees to it that the limit
-// for locks is longer.
+// limited limits the time of a statement of MariaDB. Its limit for locks must be longer.
 func (l *RowLock) limited(query string) string {
 	seconds := l.Wait.Seconds()
 	return fmt.Sprintf("SET STATEMENT max_statement_time = %.6f, innodb_lock_wait_timeout = %d FOR %s",
 		max(seconds, 0.001), min(int64(seconds)+2, 1<<30), query)
 }
 
-// held is the answer to who did not get a lock.
 func held(since time.Time, wait time.Duration, err error) error {
 	e := &RowHeldError{Err: err}
 	if wait != NoWait {
@@ -306,7 +294,6 @@ func held(since time.Time, wait time.Duration, err error) error {
 	return e
 }
 
-// lockFault says what failed.
 func lockFault(err error) error {
 	if err == nil || errors.Is(err, dibs.ErrHeld) || errors.Is(err, ErrIsolation) {
 		return err

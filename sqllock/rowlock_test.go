@@ -129,13 +129,13 @@ func TestLockRowsFinds(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if _, err := LockRows(t.Context(), b.d, b.DB, nil, "account", "id", 1); err == nil || !strings.Contains(err.Error(), "*sql.DB is no transaction") {
+		if _, err := LockRows(t.Context(), b.d, b.DB, nil, "account", "id", 1); err == nil || !strings.Contains(err.Error(), "*sql.DB is not a transaction") {
 			t.Errorf("without a transaction: %v", err)
 		}
 	})
 }
 
-// A row that somebody has is refused, skipped, or waited for.
+// A locked row is refused, skipped, or waited for.
 func TestLockRowsHeld(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 3)
@@ -165,7 +165,7 @@ func TestLockRowsHeld(t *testing.T) {
 		}
 		if b.d != SQLite {
 			if ids, err := in(&RowLock{SkipLocked: true}); err != nil || !slices.Equal(ids, []int{1, 3}) {
-				t.Errorf("those that nobody has: %v, %v", ids, err)
+				t.Errorf("those that are not locked: %v, %v", ids, err)
 			}
 		}
 		release()
@@ -177,7 +177,7 @@ func TestLockRowsHeld(t *testing.T) {
 	})
 }
 
-// The rows are locked until the transaction ends, also for those who do not use
+// The rows are locked until the transaction ends, also for transactions that do not use
 // LockRows.
 func TestLockRowsLocks(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
@@ -200,7 +200,7 @@ func TestLockRowsLocks(t *testing.T) {
 		}
 		select {
 		case err := <-done:
-			t.Errorf("somebody else has written: %v", err)
+			t.Errorf("another transaction has written: %v", err)
 		default:
 		}
 		if err := tx.Commit(); err != nil {
@@ -220,11 +220,11 @@ func TestLockRowsPgx(t *testing.T) {
 	b := bench{database: databases["postgres"], DB: postgresDB(t)}
 	b.accounts(t, 2)
 	tx := pgxTx(t, b)
-	ids, err := LockRowsPgx(t.Context(), tx, &RowLock{Wait: time.Second}, "account", "id", 2, 1)
+	ids, err := LockRows(t.Context(), PostgreSQL, tx, &RowLock{Wait: time.Second}, "account", "id", 2, 1)
 	if err != nil || !slices.Equal(ids, []int{1, 2}) {
 		t.Errorf("%v, %v", ids, err)
 	}
-	if ids, err := LockRowsPgx(t.Context(), tx, nil, "account", "id", 2, 3); !errors.Is(err, sql.ErrNoRows) {
+	if ids, err := LockRows(t.Context(), PostgreSQL, tx, nil, "account", "id", 2, 3); !errors.Is(err, sql.ErrNoRows) {
 		t.Errorf("%v, %v", ids, err)
 	}
 }

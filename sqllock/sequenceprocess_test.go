@@ -74,7 +74,7 @@ func writeAndStop(path string) error {
 	return errors.New("it was not killed")
 }
 
-// A process that is killed leaves no gap and no number twice, and keeps nobody waiting.
+// A process that is killed leaves no gap and no number twice, and blocks no other process.
 func TestSequenceKilledProcess(t *testing.T) {
 	t.Parallel()
 	for point, committed := range map[string]int64{beforeNumber: 2, afterNumber: 2, between: 2, beforeCommit: 2, afterCommit: 4} {

@@ -95,7 +95,7 @@ func SharedMariaDB() string { return mariadb().DSN() }
 
 var owned atomic.Int64
 
-// own returns a name that nobody else in this run has.
+// own returns a name that no other test of this run has.
 func own() string { return fmt.Sprintf("own%d", owned.Add(1)) }
 
 // openDB opens a pool; it ends with the test.

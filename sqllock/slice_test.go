@@ -53,7 +53,7 @@ func TestAdvisoryWaitsInShortStatements(t *testing.T) {
 					return nil, stateError("55P03")
 				}}
 				db := server.open(t)
-				a := &Advisory{db: db, pins: pins[AdvisoryKey]{db: db, speaker: &advisorySpeaker{}, heartbeat: time.Second}}
+				a := &Advisory{db: db, sessions: sessions[AdvisoryKey]{db: db, functions: &advisoryFunctions{}, heartbeat: time.Second}}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				if err := lock(ctx, a); err == nil || waits < 500 {
@@ -64,7 +64,7 @@ func TestAdvisoryWaitsInShortStatements(t *testing.T) {
 	}
 }
 
-// An index is made while somebody waits, though it waits for all statements before it.
+// An index is created while a caller waits, although it waits for all earlier statements.
 func TestAdvisoryWaiterHoldsUpNoIndex(t *testing.T) {
 	t.Parallel()
 	a := newAdvisory(t, nil)
@@ -114,7 +114,7 @@ func TestNamedOutlastsMaxStatementTime(t *testing.T) {
 		dsn := ownDSN(s)
 		holder := newNamed(t, dsn, nil)
 		limited := dsn + "?max_statement_time=0.1"
-		if !holder.pins.speaker.(*namedSpeaker).maria {
+		if !holder.sessions.functions.(*namedFunctions).maria {
 			limited = dsn + "?max_execution_time=100"
 		}
 		n := newNamed(t, limited, nil)

@@ -136,7 +136,7 @@ func TestSequenceTorture(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		b.SetMaxIdleConns(0) // a session in the pool may be about to end: none is told at once
+		b.SetMaxIdleConns(0) // a pooled session may be about to end, and the driver does not know
 		b.checkInvoices(t, s, committed.Load())
 		t.Logf("%d sessions were killed", killed.Load())
 	})

@@ -9,13 +9,13 @@ import (
 // ownTable is a table of this package in the application's database.
 type ownTable struct {
 	d      Dialect
-	name   string // as it was given
+	name   string // as the caller gave it
 	sql    string // quoted
-	schema string // the SQL that makes it
+	schema string // the SQL that creates it
 }
 
-// newTable names a table. columns are what is in it, for each of PostgreSQL, MySQL
-// and SQLite; field says for errors where the name came from.
+// newTable returns a table. columns are its columns for PostgreSQL, MySQL and SQLite.
+// field names the option in errors.
 func newTable(d Dialect, field, name string, columns [3]string) (ownTable, error) {
 	if err := d.validate(); err != nil {
 		return ownTable{}, err
@@ -36,15 +36,15 @@ func newTable(d Dialect, field, name string, columns [3]string) (ownTable, error
 	return t, nil
 }
 
-// migrate makes the table unless it is there.
+// migrate creates the table if it does not exist.
 func (t *ownTable) migrate(ctx context.Context, db *sql.DB) error {
 	for attempt := 1; ; attempt++ {
 		_, err := db.ExecContext(ctx, t.schema)
 		if err == nil {
 			return nil
 		}
-		// Of several processes that make it at once, PostgreSQL tells all but one
-		// that a part of it is there already.
+		// When several processes create the table at once, PostgreSQL returns one of
+		// these to all but one of them.
 		again := t.d.Conflicted(err)
 		if t.d == PostgreSQL {
 			switch sqlState(err) {
@@ -53,18 +53,18 @@ func (t *ownTable) migrate(ctx context.Context, db *sql.DB) error {
 			}
 		}
 		if !again || attempt == defaultAttempts {
-			return fmt.Errorf("sqllock: making the table %s: %w", t.name, err)
+			return fmt.Errorf("sqllock: create the table %s: %w", t.name, err)
 		}
 		if ended := pause(ctx, attempt); ended != nil {
-			return fmt.Errorf("sqllock: making the table %s: %w", t.name, ended)
+			return fmt.Errorf("sqllock: create the table %s: %w", t.name, ended)
 		}
 	}
 }
 
-// fault says what failed, and what to do if the table is not there.
+// fault adds what failed, and what to do if the table does not exist.
 func (t *ownTable) fault(what string, err error) error {
 	if t.d.noTable(err) {
-		return fmt.Errorf("sqllock: %s: %w; Migrate makes the table %s, or what Schema returns", what, err, t.name)
+		return fmt.Errorf("sqllock: %s: %w; create the table %s with Migrate, or with the SQL of Schema", what, err, t.name)
 	}
 	return fmt.Errorf("sqllock: %s: %w", what, err)
 }

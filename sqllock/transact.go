@@ -9,27 +9,26 @@ import (
 	"time"
 )
 
-// TransactOptions says how Transact works. nil and the zero value mean the defaults.
+// TransactOptions configures Transact. nil and the zero value mean the defaults.
 type TransactOptions struct {
-	// Isolation of the transaction; 0: the database's own default. SQLite has one
-	// level, the strictest.
+	// Isolation is the level of the transaction. 0: the database's default. SQLite has
+	// one level, serializable.
 	Isolation sql.IsolationLevel
-	// Attempts is how often the transaction is tried at most while it conflicts with
-	// others; 0: 10. 1: fn runs once.
+	// Attempts bounds how often the transaction is tried after conflicts. 0: 10. 1: fn
+	// runs once.
 	Attempts int
 }
 
-// Transact runs fn in a transaction and commits it. When the database gives it up for
-// the sake of another one (see Dialect.Conflicted), it is rolled back, and after a
-// short random pause begun again: fn must do nothing that a rollback does not undo,
-// such as sending a message, and must return the errors that it gets. On SQLite the
-// transaction has the file's one lock from its beginning (BEGIN IMMEDIATE), for which
-// it waits until ctx ends.
+// Transact runs fn in a transaction and commits it. After a conflict (see
+// Dialect.Conflicted) it rolls back, pauses for a short random time, and begins again. So
+// fn must do nothing that a rollback does not undo, such as sending a message, and must
+// return the errors that it gets. On SQLite the transaction locks the file from its
+// beginning (BEGIN IMMEDIATE), and waits for that until ctx ends.
 //
 // When fn returns an error, panics or calls runtime.Goexit, the transaction is rolled
-// back. Returns fn's error as it is; ErrConflict, with the last attempt's error, when
-// the attempts ran out; and ErrUnknown, with what the client said, when no answer came
-// to the commit. Such a transaction is not tried again.
+// back. Transact returns fn's error unchanged; ErrConflict, with the last error, when the
+// attempts ran out; and ErrUnknown when the commit was not answered. After ErrUnknown it
+// does not try again.
 func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if o == nil {
 		o = &TransactOptions{}
@@ -44,18 +43,16 @@ func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn
 	return t.run(ctx, db, fn)
 }
 
-// defaultAttempts is how often a transaction is tried while it conflicts with others.
 const defaultAttempts = 10
 
-// transactor runs transactions.
 type transactor struct {
 	d         Dialect
 	isolation sql.IsolationLevel
 	attempts  int
-	wait      time.Duration // for SQLite's lock, as RowLock.Wait
+	wait      time.Duration // for the lock of SQLite's file, as RowLock.Wait
 }
 
-// run tries fn until it does not conflict with others any more.
+// run tries fn until there is no conflict.
 func (t *transactor) run(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := t.try(ctx, db, fn)
@@ -71,18 +68,17 @@ func (t *transactor) run(ctx context.Context, db *sql.DB, fn func(context.Contex
 	}
 }
 
-// try runs fn in one transaction.
 func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
 	tx, end, err := t.begin(ctx, db)
 	if err != nil {
 		return err
 	}
 	defer end()
-	defer func() { _ = tx.Rollback() }() // unless it is over
+	defer func() { _ = tx.Rollback() }() // no effect after the commit
 	if err := fn(ctx, tx); err != nil {
 		return err
 	}
-	// Once the commit is on its way, the end of ctx would leave its outcome open.
+	// If ctx ended during the commit, its outcome would be unknown.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqllock: nothing was committed: %w", context.Cause(ctx))
 	}
@@ -91,27 +87,27 @@ func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Contex
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil:
-		return fmt.Errorf("sqllock: fn ended the transaction by itself; leave that to the one who began it: %w", err)
-	case errors.Is(err, sql.ErrTxDone), t.d.undone(err):
+		return fmt.Errorf("sqllock: fn ended the transaction; leave that to Transact: %w", err)
+	case errors.Is(err, sql.ErrTxDone), t.d.notCommitted(err):
 		return fmt.Errorf("sqllock: nothing was committed: %w", err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// begin begins a transaction. end is to be called when it is over.
+// begin begins a transaction. The caller calls end when it is over.
 func (t *transactor) begin(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(), err error) {
 	if t.d == SQLite {
 		return t.beginImmediate(ctx, db)
 	}
 	tx, err = db.BeginTx(ctx, &sql.TxOptions{Isolation: t.isolation})
 	if err != nil {
-		return nil, nil, fmt.Errorf("sqllock: beginning a transaction: %w", err)
+		return nil, nil, fmt.Errorf("sqllock: begin a transaction: %w", err)
 	}
 	return tx, func() {}, nil
 }
 
-// beginImmediate begins a transaction of SQLite that may write from its beginning: one
-// that has read already could not any more when somebody else wrote in between.
+// beginImmediate begins a transaction of SQLite that locks the file at once. Otherwise it
+// could no longer write after another transaction wrote.
 func (t *transactor) beginImmediate(ctx context.Context, db *sql.DB) (*sql.Tx, func(), error) {
 	since := time.Now()
 	for failed := 1; ; failed++ {
@@ -120,13 +116,13 @@ func (t *transactor) beginImmediate(ctx context.Context, db *sql.DB) (*sql.Tx, f
 			return tx, end, nil
 		}
 		if !isBusy(err) {
-			return nil, nil, fmt.Errorf("sqllock: beginning a transaction: %w", err)
+			return nil, nil, fmt.Errorf("sqllock: begin a transaction: %w", err)
 		}
 		if t.wait != 0 {
 			return nil, nil, held(since, t.wait, err)
 		}
 		if ended := pause(ctx, failed); ended != nil {
-			return nil, nil, fmt.Errorf("sqllock: waiting for others to commit: %w (%w)", ended, err)
+			return nil, nil, fmt.Errorf("sqllock: waiting for the lock of the file: %w (%w)", ended, err)
 		}
 	}
 }
@@ -142,12 +138,12 @@ func (t *transactor) tryImmediate(ctx context.Context, db *sql.DB, since time.Ti
 		if tx, err = conn.BeginTx(ctx, nil); err != nil {
 			return err
 		}
-		// What BEGIN says is the driver's choice, and mostly DEFERRED. The *sql.Tx
-		// does not notice that it gets another transaction of the same connection.
+		// Drivers usually begin DEFERRED. The *sql.Tx does not notice that its
+		// connection begins another transaction.
 		if _, err = tx.ExecContext(ctx, "COMMIT"); err != nil {
 			return err
 		}
-		if t.wait > 0 { // the driver's choice may have been to wait
+		if t.wait > 0 { // the driver's BEGIN may have waited already
 			if err := setBusyTimeout(ctx, tx, t.wait-time.Since(since)); err != nil {
 				return err
 			}
@@ -157,7 +153,7 @@ func (t *transactor) tryImmediate(ctx context.Context, db *sql.DB, since time.Ti
 	})
 	if err != nil {
 		if tx != nil {
-			_ = tx.Rollback() // there may be none, but the connection waits for its end
+			_ = tx.Rollback() // releases the connection, even without a transaction
 		}
 		conn.Close()
 		return nil, nil, err
@@ -165,8 +161,7 @@ func (t *transactor) tryImmediate(ctx context.Context, db *sql.DB, since time.Ti
 	return tx, func() { conn.Close() }, nil
 }
 
-// withBusyTimeout runs f while a connection to SQLite waits for others as long as
-// RowLock.Wait says, and then has it wait again as it did.
+// withBusyTimeout runs f with SQLite's busy timeout set to wait, and restores it.
 func withBusyTimeout(ctx context.Context, c execer, wait time.Duration, f func() error) (err error) {
 	if wait == 0 {
 		return f()
@@ -185,20 +180,18 @@ func withBusyTimeout(ctx context.Context, c execer, wait time.Duration, f func()
 	return f()
 }
 
-// execer runs statements.
 type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// setBusyTimeout has a connection to SQLite wait so long for others; not at all if
-// that is less than nothing.
+// setBusyTimeout sets SQLite's busy timeout; a negative one means no wait.
 func setBusyTimeout(ctx context.Context, c execer, wait time.Duration) error {
 	_, err := c.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", milliseconds(wait)))
 	return err
 }
 
-// milliseconds rounds a duration up to what databases count in, up to some 24 days.
+// milliseconds rounds a duration up to milliseconds, at most 24 days.
 func milliseconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

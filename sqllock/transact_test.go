@@ -90,7 +90,7 @@ func TestTransactWaysOut(t *testing.T) {
 		"panic":    {func(func(), *sql.Tx) error { panic(own) }, ""},
 		"Goexit":   {func(func(), *sql.Tx) error { runtime.Goexit(); return nil }, ""},
 		"cancel":   {func(cancel func(), _ *sql.Tx) error { cancel(); return nil }, "nothing was committed: context canceled"},
-		"rollback": {func(_ func(), tx *sql.Tx) error { return tx.Rollback() }, "fn ended the transaction by itself"},
+		"rollback": {func(_ func(), tx *sql.Tx) error { return tx.Rollback() }, "fn ended the transaction"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(t *testing.T, b bench) {
@@ -122,7 +122,7 @@ func TestTransactWaysOut(t *testing.T) {
 	}
 }
 
-// A commit that nobody answers may have happened, and is not tried again.
+// A commit without an answer may have happened, and is not tried again.
 func TestTransactUnknown(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		if b.kill == nil {
@@ -147,7 +147,7 @@ func TestTransactUnknown(t *testing.T) {
 	})
 }
 
-// An error that fn keeps to itself has PostgreSQL roll back, and that is told.
+// An error that fn keeps to itself makes PostgreSQL roll back, and Transact reports that.
 func TestTransactSwallows(t *testing.T) {
 	t.Parallel()
 	b := bench{database: databases["postgres"], DB: postgresDB(t)}
@@ -206,7 +206,7 @@ func TestTransactOptions(t *testing.T) {
 }
 
 // SQLite's transactions have the lock from their beginning, whatever the driver was
-// told, and two that read first do not get in each other's way.
+// reported, and two that read first do not block each other.
 func TestTransactImmediate(t *testing.T) {
 	t.Parallel()
 	for _, parameters := range []string{
@@ -217,7 +217,7 @@ func TestTransactImmediate(t *testing.T) {
 		b.accounts(t, 1)
 		wal := strings.HasSuffix(parameters, "(WAL)")
 		o := &TransactOptions{Attempts: 1}
-		if !wal { // a commit may find somebody reading
+		if !wal { // a commit may meet a reader
 			o.Attempts = 1000
 		}
 		var wg sync.WaitGroup

@@ -9,45 +9,57 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Tx is a transaction of the application that has begun: a *sql.Tx, or what wraps one.
-// It is not a *sql.DB or a *sql.Conn, on which every statement would be a transaction
-// of its own. For a pgx.Tx there are functions of their own.
-type Tx interface {
+// Tx is a transaction that the application has begun: a *sql.Tx, a wrapper with the
+// methods of one, or, on PostgreSQL, a pgx.Tx. A pool or a connection is refused,
+// because there each statement would be a transaction of its own.
+type Tx any
+
+// sqlTx is a transaction of database/sql.
+type sqlTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// statements is what this package asks of a transaction, whatever the client.
+// statements are what this package asks of a transaction, whatever the client.
 type statements interface {
-	// exec runs a statement, and returns how many rows it changed, and what MySQL's
-	// LAST_INSERT_ID() is then.
+	// exec runs a statement. It returns the number of changed rows and MySQL's
+	// LAST_INSERT_ID().
 	exec(ctx context.Context, query string, args ...any) (changed, id int64, err error)
 	// row reads the one row that a statement returns.
 	row(ctx context.Context, query string, args []any, into ...any) error
-	// rows calls each for each row that a statement returns.
+	// rows calls each for every row that a statement returns.
 	rows(ctx context.Context, query string, args []any, each func(scan func(...any) error) error) error
 }
 
 // statementsOf returns the statements of a transaction.
-func statementsOf(tx Tx) (statements, error) {
-	if beginner(tx) {
-		return nil, fmt.Errorf("sqllock: a %T is no transaction: begin one with its BeginTx, or with Transact, and pass that", tx)
+func statementsOf(d Dialect, tx Tx) (statements, error) {
+	s, pool, err := statementsOn(d, tx)
+	if pool {
+		err = fmt.Errorf("sqllock: a %T is not a transaction: begin one with its BeginTx, or with Transact, and pass that", tx)
 	}
-	return sqlStatements{tx}, nil
+	return s, err
 }
 
-// beginner reports whether a transaction can be begun with it, so that it is none
-// itself. A *sql.DB is embedded in the types of many packages, so it is not told by
-// its type.
-func beginner(tx Tx) bool {
-	_, ok := tx.(interface {
-		BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
-	})
-	return ok
+// statementsOn returns the statements of a transaction or of a pool.
+func statementsOn(d Dialect, db any) (s statements, pool bool, err error) {
+	switch tx := db.(type) {
+	case pgx.Tx:
+		if d != PostgreSQL {
+			return nil, false, fmt.Errorf("sqllock: a %T is a transaction of PostgreSQL, and this was made for %v", tx, d)
+		}
+		return pgxStatements{tx}, false, nil
+	case sqlTx:
+		// Many packages embed a *sql.DB, so the type does not tell.
+		_, pool = tx.(interface {
+			BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
+		})
+		return sqlStatements{tx}, pool, nil
+	}
+	return nil, false, fmt.Errorf("sqllock: a %T is not a transaction: pass a *sql.Tx or a pgx.Tx", db)
 }
 
-type sqlStatements struct{ tx Tx }
+type sqlStatements struct{ tx sqlTx }
 
 func (s sqlStatements) exec(ctx context.Context, query string, args ...any) (changed, id int64, err error) {
 	result, err := s.tx.ExecContext(ctx, query, args...)
@@ -57,7 +69,7 @@ func (s sqlStatements) exec(ctx context.Context, query string, args ...any) (cha
 	if changed, err = result.RowsAffected(); err != nil {
 		return 0, 0, err
 	}
-	id, _ = result.LastInsertId() // PostgreSQL has none, and says so
+	id, _ = result.LastInsertId() // PostgreSQL returns an error
 	return changed, id, nil
 }
 
@@ -79,7 +91,7 @@ func (s sqlStatements) rows(ctx context.Context, query string, args []any, each 
 	return rows.Err()
 }
 
-// lastInsertID runs a statement of MySQL that sets LAST_INSERT_ID(), to 1 or more.
+// lastInsertID runs a statement of MySQL that sets LAST_INSERT_ID() to 1 or more.
 func lastInsertID(ctx context.Context, s statements, query string, args ...any) (int64, error) {
 	_, id, err := s.exec(ctx, query, args...)
 	if err == nil && id < 1 {
@@ -88,7 +100,7 @@ func lastInsertID(ctx context.Context, s statements, query string, args ...any) 
 	return id, err
 }
 
-var errNoID = errors.New("the answer has no LAST_INSERT_ID(), which go-sql-driver/mysql and the server tell; what is in between has to pass it on")
+var errNoID = errors.New("the answer has no LAST_INSERT_ID(); use go-sql-driver/mysql, and a proxy that passes LAST_INSERT_ID() on")
 
 type pgxStatements struct{ tx pgx.Tx }
 

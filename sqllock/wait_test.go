@@ -18,7 +18,7 @@ import (
 )
 
 // Here a wait ends exactly when it is to: the time is simulated, and the server a fake
-// that waits for as long as it is told.
+// that waits as long as its statement says.
 
 // waitsExactly fails the test unless a lock that is always held is waited for so long.
 func waitsExactly(t *testing.T, wait time.Duration, lock func() error) {
@@ -41,7 +41,7 @@ func TestAdvisoryWaitsExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeServer{query: func(query string, args []driver.NamedValue) ([]driver.Value, error) {
 			if !strings.Contains(query, "lock_timeout") {
-				return []driver.Value{false}, nil // nothing is to be undone
+				return []driver.Value{false}, nil // nothing to undo
 			}
 			ms, err := strconv.Atoi(args[len(args)-1].Value.(string))
 			if err != nil {
@@ -51,7 +51,7 @@ func TestAdvisoryWaitsExactly(t *testing.T) {
 			return nil, stateError("55P03")
 		}}
 		db := server.open(t)
-		a := &Advisory{db: db, pins: pins[AdvisoryKey]{db: db, speaker: &advisorySpeaker{}, heartbeat: time.Second}}
+		a := &Advisory{db: db, sessions: sessions[AdvisoryKey]{db: db, functions: &advisoryFunctions{}, heartbeat: time.Second}}
 		for _, wait := range someWaits {
 			waitsExactly(t, wait, func() error {
 				_, err := a.Lock(t.Context(), IntKey(7), &LockOptions{Wait: wait})
@@ -84,11 +84,11 @@ func TestNamedWaitsExactly(t *testing.T) {
 					return []driver.Value{int64(0)}, err
 				}}
 				db := server.open(t)
-				p := pins[string]{db: db, speaker: &namedSpeaker{db: db, maria: maria}, heartbeat: time.Second}
+				p := sessions[string]{db: db, functions: &namedFunctions{db: db, maria: maria}, heartbeat: time.Second}
 				for _, wait := range someWaits {
 					asked = 0
 					waitsExactly(t, wait, func() error {
-						_, err := p.lock(t.Context(), []string{"a"}, taking{wait: wait, since: time.Now()})
+						_, err := p.lock(t.Context(), []string{"a"}, request{wait: wait, since: time.Now()})
 						return err
 					})
 					if asked > 60 {
@@ -100,7 +100,7 @@ func TestNamedWaitsExactly(t *testing.T) {
 	}
 }
 
-// What databases are told of a RowLock's Wait.
+// The statements of a RowLock's Wait.
 func TestLockRowsWait(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[Dialect][]string{
@@ -135,13 +135,13 @@ func TestLockRowsWait(t *testing.T) {
 					return nil
 				},
 			}
-			tx := struct{ Tx }{server.open(t)}
+			tx := struct{ sqlTx }{server.open(t)}
 			ids, err := LockRows(t.Context(), d, tx, &RowLock{Wait: 1250 * time.Millisecond}, "account", "id", 1)
 			if err != nil || !slices.Equal(ids, []int{1}) {
 				t.Errorf("%v, %v", ids, err)
 			}
 			if !slices.EqualFunc(said, want, matches) {
-				t.Errorf("the server was told %q; want %q", said, want)
+				t.Errorf("the server got %q; want %q", said, want)
 			}
 		})
 	}

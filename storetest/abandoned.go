@@ -9,7 +9,7 @@ import (
 var abandonedProperties = []Property{
 	{
 		Name: "AbandonmentIsCounted",
-		Why:  "The next holder has to know that the last one did not finish, and how often that happened: to look before it leaps, and to give up on work that kills its worker.",
+		Why:  "The next holder must know that the last one did not finish, and how often that happened. It can then check what was done, and give up work that kills its worker.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k := key("k")
@@ -18,7 +18,7 @@ var abandonedProperties = []Property{
 				t.outlast(t.short())
 			}
 			a := dibs.NewToken()
-			t.granted("one that finishes", q.try(k, a), 4)
+			t.granted("a caller that finishes", q.try(k, a), 4)
 			t.granted("the same, asking again", q.try(k, a), 4)
 			t.ok("its end", q.release(k, a))
 			t.granted("the next", p.try(k, dibs.NewToken()), 1)
@@ -26,7 +26,7 @@ var abandonedProperties = []Property{
 	},
 	{
 		Name: "ProgressIsHandedOn",
-		Why:  "A holder saves how far it came, so that the next one goes on from there. It gets the last one saved, whole, up to a mebibyte, and only from a holder that did not finish.",
+		Why:  "A holder saves its progress, and the next holder continues from there. The store returns the last progress whole, up to a mebibyte, and only if its holder did not finish.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -54,7 +54,7 @@ var abandonedProperties = []Property{
 	},
 	{
 		Name: "ProgressIsPassedOn",
-		Why:  "A holder that dies before it saves anything has not undone what the one before it saved. The next one gets that, however many died in between.",
+		Why:  "A holder that dies before it saves anything must not erase the progress of the one before it. The next holder gets that progress, however many died in between.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -78,7 +78,7 @@ var abandonedProperties = []Property{
 			}
 			b := dibs.NewToken()
 			d := p.try(k, b)
-			if t.granted("one that saves", d, 5); string(d.Progress) != "half" {
+			if t.granted("a caller that saves", d, 5); string(d.Progress) != "half" {
 				t.Fatalf("attempt 5 got the progress %q, want %q", d.Progress, "half")
 			}
 			t.ok("its progress", p.save(k, b, long, "most"))
@@ -90,7 +90,7 @@ var abandonedProperties = []Property{
 	},
 	{
 		Name: "CleanEndForgets",
-		Why:  "Attempts are counted in a row, and progress is handed on in a row. What was finished, with or without a record, is over: the next one must not resume from the middle of it.",
+		Why:  "Attempts and progress count only for holders that failed in a row. After a clean end, with or without a record, the next holder begins anew.",
 		Check: func(t *Trial) {
 			p := t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
@@ -115,7 +115,7 @@ var abandonedProperties = []Property{
 	},
 	{
 		Name: "AbandonedLeasesAreOneRow",
-		Why:  "With several permits some holders die while others work. Each new holder hears of all that were abandoned since one of them came to a good end, whoever began first.",
+		Why:  "With several permits, some holders die while others work. Each new holder gets the count of all leases that were abandoned since the last clean end.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, as := key("k"), tokens(6)
@@ -142,7 +142,7 @@ var abandonedProperties = []Property{
 	},
 	{
 		Name:  "AbandonmentIsRemembered",
-		Why:   "Work that dies once a day must still be seen to have died: the store remembers an abandoned lease for at least dibs.AbandonedRetention.",
+		Why:   "Work that dies once a day must be noticed, too. The store remembers an abandoned lease for at least dibs.AbandonedRetention.",
 		Needs: []Feature{days},
 		Check: func(t *Trial) {
 			p := t.process()

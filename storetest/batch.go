@@ -9,7 +9,7 @@ import (
 var batchProperties = []Property{
 	{
 		Name: "InvalidClaimsFailAlone",
-		Why:  "Callers that know nothing of each other share a batch. One that passes nonsense is told so, with nothing done for it, and the others are answered.",
+		Why:  "Independent callers share a batch. The invalid claim of one fails with nothing done for it, and the others are answered.",
 		Check: func(t *Trial) {
 			p := t.process()
 			invalid := map[string]edit{
@@ -55,7 +55,7 @@ var batchProperties = []Property{
 	},
 	{
 		Name: "InvalidSettlementsFailAlone",
-		Why:  "A settlement that cannot be done as asked is not done by half: the lease stays, and its holder can settle properly.",
+		Why:  "An invalid settlement changes nothing: the lease stays, and its holder can settle it correctly.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -79,7 +79,7 @@ var batchProperties = []Property{
 	},
 	{
 		Name: "SameKeyInOneBatch",
-		Why:  "A burst of duplicates arrives in one batch. Each element is a claim of its own, and one of them wins.",
+		Why:  "A burst of duplicates arrives in one batch. Each element is a claim of its own, and one of them is granted.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k := key("k")
@@ -107,7 +107,7 @@ var batchProperties = []Property{
 					}
 				}
 				if winner < 0 {
-					t.Fatal("nobody was granted")
+					t.Fatal("no claim was granted")
 				}
 				var ends []dibs.Settlement
 				for i := range places {
@@ -125,7 +125,7 @@ var batchProperties = []Property{
 	},
 	{
 		Name: "SameElementTwiceInOneBatch",
-		Why:  "A claim may be sent again before its first copy was answered, and both meet in one batch.",
+		Why:  "A claim may be sent again before its first copy was answered, and both copies may be in one batch.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -143,7 +143,7 @@ var batchProperties = []Property{
 	},
 	{
 		Name: "LargeBatch",
-		Why:  "A busy client sends as much in one call as has gathered. Answer i belongs to element i, however the store sorts and splits them.",
+		Why:  "A busy client sends everything that waits in one call. Answer i belongs to element i, however the store sorts and splits the batch.",
 		Check: func(t *Trial) {
 			const n = 1000
 			p := t.process()

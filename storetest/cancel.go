@@ -12,7 +12,7 @@ import (
 var cancelProperties = []Property{
 	{
 		Name: "CancelledCallReturns",
-		Why:  "A caller that gives up must not be kept by a backend that is slow or gone. What it asked for may have happened, and its token settles it.",
+		Why:  "A slow or dead backend must not hold a caller that gives up. The call may have happened, and its token settles it.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -39,7 +39,7 @@ var cancelProperties = []Property{
 	},
 	{
 		Name:  "CancelledInFlight",
-		Why:   "A claim whose context ends on the way may or may not have taken the key, or a place. Settling its token leaves no orphan behind either way.",
+		Why:   "A claim whose context ends under way may or may not have the key or a place. To settle its token leaves nothing behind in either case.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -81,9 +81,9 @@ func (t *Trial) settled(p *process, k dibs.Key, a dibs.Token) {
 	}
 }
 
-// undone settles an unknown outcome until the key is free. What was on its way
-// when a context ended may arrive after the first settlement, so that is made
-// again, as a client does that has not heard.
+// undone settles an unknown outcome until the key is free. It does so again and again, as a
+// client without an answer does, because the call whose context ended may arrive after the
+// first settlement.
 func (t *Trial) undone(p *process, k dibs.Key, a dibs.Token) {
 	t.Helper()
 	t.poll("a free key after an unknown outcome was settled", func() bool {

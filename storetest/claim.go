@@ -12,7 +12,7 @@ import (
 var claimProperties = []Property{
 	{
 		Name: "ClaimIsExclusive",
-		Why:  "While one token holds a key no other is granted, or two callers run at once: the one thing that dibs is for.",
+		Why:  "While one token holds a key, no other token is granted. Otherwise two callers run at once.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -26,7 +26,7 @@ var claimProperties = []Property{
 	},
 	{
 		Name: "ClaimIsIdempotent",
-		Why:  "A claim whose reply was lost is simply sent again. If that were a new grant, or Held, the caller could not tell whether it holds the key.",
+		Why:  "A claim whose reply was lost is sent again. If that was a new grant or Held, the caller could not know whether it holds the key.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -45,7 +45,7 @@ var claimProperties = []Property{
 	},
 	{
 		Name: "ClaimAgainExtendsTheLease",
-		Why:  "A claim that is sent again grants a lease of TTL from then on. A client trusts its lease from the moment it sent the last one.",
+		Why:  "A claim that is sent again grants a lease of TTL from that moment, because a client trusts its lease from the moment it sent the last claim.",
 		Check: func(t *Trial) {
 			p := t.process()
 			t.inTime("extended", func(k dibs.Key, d time.Duration) bool {
@@ -66,7 +66,7 @@ var claimProperties = []Property{
 	},
 	{
 		Name: "AmbiguousClaim",
-		Why:  "A client that does not know whether its claim arrived sends it again, perhaps while the first is still on its way. All the copies are one grant, ended by one settlement.",
+		Why:  "A client that does not know whether its claim arrived sends it again, perhaps while the first copy is under way. All copies are one grant, which one settlement ends.",
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process()}
 			k, a := key("k"), dibs.NewToken()
@@ -88,7 +88,7 @@ var claimProperties = []Property{
 	},
 	{
 		Name: "ExtremeDurations",
-		Why:  "The shortest duration that a claim may ask for is a millisecond, and the longest what fits. A sum that overflows ends in the past, where a lease is over before it began.",
+		Why:  "A duration may be a millisecond or the longest that a time.Duration can hold. If a sum overflows, a lease ends before it begins.",
 		Check: func(t *Trial) {
 			p := t.process()
 			const shortest, longest = time.Millisecond, time.Duration(math.MaxInt64)
@@ -126,7 +126,7 @@ var claimProperties = []Property{
 				t.waits("a place for long", p.queue(k, b), 0)
 			}
 			d := p.try(k, dibs.NewToken())
-			if t.state("a stranger", d, dibs.Held); d.Left <= 0 {
+			if t.state("another caller", d, dibs.Held); d.Left <= 0 {
 				t.Fatalf("a lease for ever has %v left", d.Left)
 			}
 			t.waits("one behind the place", p.queue(k, c), 1)
@@ -139,7 +139,7 @@ var claimProperties = []Property{
 	},
 	{
 		Name: "OwnersAreOnlyRead",
-		Why:  "An owner is text for people, and what people call their jobs must not make a claim fail, or two claims differ.",
+		Why:  "An owner is text for people. No text may make a claim fail, or make two claims differ.",
 		Check: func(t *Trial) {
 			p := t.process()
 			for i, o := range []dibs.Owner{
@@ -150,7 +150,7 @@ var claimProperties = []Property{
 			} {
 				k, a := key("k"+itoa(i)), dibs.NewToken()
 				fence := t.granted("a claim by "+quoted(o.String()), p.try(k, a, owner(o)), 1)
-				if again := t.granted("the same by nobody", p.try(k, a), 1); again != fence {
+				if again := t.granted("the same without an owner", p.try(k, a), 1); again != fence {
 					t.Fatalf("the owner's change changed the fence from %d to %d", fence, again)
 				}
 				t.waits("a place for "+quoted(o.String()), p.queue(k, dibs.NewToken(), owner(o)), 0)

@@ -6,14 +6,13 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// off is how far the clocks of the skewed processes are off: further than any
-// lease here lasts.
+// off is how wrong the clocks of the skewed processes are: more than any lease here lasts.
 const off = 3 * time.Hour
 
 var clockProperties = []Property{
 	{
 		Name:  "ClientsClocksDoNotMatter",
-		Why:   "Clocks of hosts differ, jump and are set wrong. If one that is fast could end other hosts' leases, or one that is slow keep its own for ever, nobody would be safe from it.",
+		Why:   "Clocks of hosts differ, jump and are set wrong. A fast clock must not end the leases of other hosts, and a slow clock must not prolong its own.",
 		Needs: []Feature{Skew},
 		Check: func(t *Trial) {
 			fast, slow, right := t.skewed(off), t.skewed(-off), t.process()
@@ -39,7 +38,7 @@ var clockProperties = []Property{
 	},
 	{
 		Name:  "SkewedLeasesEndOnTime",
-		Why:   "The lease of a process whose clock is off ends when it should by the backend's clock, for whoever asks.",
+		Why:   "The lease of a process with a wrong clock expires by the backend's clock, for every caller.",
 		Needs: []Feature{Skew},
 		Check: func(t *Trial) {
 			fast, slow := t.skewed(off), t.skewed(-off)

@@ -9,7 +9,7 @@ import (
 var expiryProperties = []Property{
 	{
 		Name: "LeaseEndsOnTime",
-		Why:  "A crashed holder's key is free when its lease runs out: not earlier, as what it started may still be running, and not later, as everybody is waiting.",
+		Why:  "The key of a crashed holder becomes free when its lease expires. Not earlier, because what the holder started may still run. Not later, because others wait.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k := key("k")
@@ -26,8 +26,8 @@ var expiryProperties = []Property{
 		},
 	},
 	{
-		Name: "DeadLeaseStaysDead",
-		Why:  "What has run out is dead even while nobody else has noticed. A lease that comes back to life, or a late answer that is kept, may be somebody else's by the time its holder hears of it.",
+		Name: "ExpiredLeaseStaysExpired",
+		Why:  "A lease that has expired has ended, also if no call has noticed it. If a late renewal or settlement still worked, another caller could hold the key by then.",
 		Check: func(t *Trial) {
 			p := t.process()
 			revivals := map[string]func(k dibs.Key, a dibs.Token) error{
@@ -51,8 +51,8 @@ var expiryProperties = []Property{
 		},
 	},
 	{
-		Name: "DeadLeaseIsNotClaimedAgain",
-		Why:  "A claim that arrives again after its lease ran out is a new grant: the old fence and the old count would hide that the lease was abandoned in between.",
+		Name: "ExpiredLeaseIsANewGrant",
+		Why:  "A claim that arrives again after its lease expired is a new grant. The old fence and the old count would hide that the lease was abandoned in between.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -65,7 +65,7 @@ var expiryProperties = []Property{
 	},
 	{
 		Name: "RenewExtends",
-		Why:  "A holder that works longer than its TTL renews. A renewal that is confirmed and does nothing lets a second caller in.",
+		Why:  "A holder that works longer than its TTL renews. If a confirmed renewal did nothing, a second caller would get the key.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			t.inTime("renewed", func(k dibs.Key, d time.Duration) bool {
@@ -90,7 +90,7 @@ var expiryProperties = []Property{
 	},
 	{
 		Name: "RenewSetsTheEnd",
-		Why:  "A renewed lease lasts TTL from the renewal, also when that is sooner than before: a client that shortens its lease wants the key free soon if it dies.",
+		Why:  "A renewed lease lasts TTL from the renewal, also if that is shorter than before: a client that shortens its lease wants the key to be free soon if it dies.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -104,7 +104,7 @@ var expiryProperties = []Property{
 	},
 	{
 		Name: "RenewAnswersEachAlone",
-		Why:  "One call renews all leases of a process. A holder that is told the answer of another one's lease works on without one.",
+		Why:  "One call renews all leases of a process. A holder that gets the answer for another lease would work without its own.",
 		Check: func(t *Trial) {
 			p := t.process()
 			mine, others, free, dead, mine2 := key("mine"), key("others"), key("free"), key("dead"), key("mine2")
@@ -126,11 +126,11 @@ var expiryProperties = []Property{
 			)
 			t.ok("renewing one's own", errs[0])
 			t.lost("renewing another's", errs[1])
-			t.lost("renewing a key that nobody holds", errs[2])
+			t.lost("renewing a key without a holder", errs[2])
 			t.alone("renewing for TTL 0", errs[3])
 			t.alone("renewing with too much progress", errs[4])
 			t.alone("renewing the empty key", errs[5])
-			t.lost("renewing what has run out", errs[6])
+			t.lost("renewing what has expired", errs[6])
 			t.ok("renewing one's other own", errs[7])
 			t.ok("the other's lease is unharmed", p.renew(others, b, long))
 		},
@@ -138,7 +138,7 @@ var expiryProperties = []Property{
 }
 
 // ends polls what began between before and after, and was to last d, and fails
-// the trial when it is over too early or too late. A slow machine causes neither: early
+// the trial when it ends too early or too late. A slow machine causes neither: early
 // is counted from before the first call, and late until a claim is sent.
 func (t *Trial) ends(what string, before, after time.Time, d time.Duration, over func() bool) {
 	t.Helper()

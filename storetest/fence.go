@@ -9,7 +9,7 @@ import (
 var fenceProperties = []Property{
 	{
 		Name: "FencesRise",
-		Why:  "A fence tells what a holder wrote from what an earlier one, frozen and now awake, is about to write. It does so only if every grant's fence is above all before it, however the lease before ended.",
+		Why:  "A fence separates the writes of a holder from the late writes of an earlier one. So each grant's fence must be above all fences before it, however the last lease ended.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k := key("k")
@@ -39,7 +39,7 @@ var fenceProperties = []Property{
 			rises("after a record", p.try(k, dibs.NewToken(), ttl(t.short())))
 			t.outlast(t.short())
 			a, b := dibs.NewToken(), dibs.NewToken()
-			rises("after a lease ran out", q.try(k, a))
+			rises("after a lease expired", q.try(k, a))
 			t.waits("a waiter", p.queue(k, b), 0)
 			t.ok("release", q.release(k, a))
 			rises("after a hand-over", p.queue(k, b))
@@ -47,13 +47,13 @@ var fenceProperties = []Property{
 	},
 	{
 		Name:  "FencesRiseAfterWipe",
-		Why:   "A backend that loses its data, or is restored from a backup, must not give out again the fences that the world has seen: the newest holder's writes would be refused as stale, and an old one's accepted.",
+		Why:   "A backend that lost its data must not grant old fences again. Otherwise resources refuse the writes of the newest holder and accept those of an old one.",
 		Needs: []Feature{Wipe},
 		Check: func(t *Trial) { t.rises(t.wipe) },
 	},
 	{
 		Name:  "FencesRiseAfterRestart",
-		Why:   "A restart is the usual time for an old holder to come back. What it writes must be told from what comes after.",
+		Why:   "Old holders often come back after a restart of the backend. Their fences must be lower than those granted after it.",
 		Needs: []Feature{Restart},
 		Check: func(t *Trial) { t.rises(t.restart) },
 	},

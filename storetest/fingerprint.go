@@ -5,7 +5,7 @@ import "github.com/dibs-go/dibs"
 var fingerprintProperties = []Property{
 	{
 		Name: "MismatchWhileRunning",
-		Why:  "A key that is reused for something else while its first use runs is a mistake of the caller's, and waiting would only end in the wrong answer.",
+		Why:  "A key that is reused for something else while its first use runs is a caller's mistake. To wait would only lead to the wrong answer.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -30,12 +30,12 @@ var fingerprintProperties = []Property{
 	},
 	{
 		Name: "MismatchAfterAbandonment",
-		Why:  "What was started under a key and abandoned may have taken effect. Only the same request may take it up.",
+		Why:  "Work that was started under a key and abandoned may have taken effect. Only the same request may continue it.",
 		Check: func(t *Trial) {
 			p := t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token){
 				"settled so": func(k dibs.Key, a dibs.Token) { t.ok("abandon", p.abandon(k, a)) },
-				"run out": func(k dibs.Key, a dibs.Token) {
+				"expired": func(k dibs.Key, a dibs.Token) {
 					t.ok("the last renewal", p.renew(k, a, t.short()))
 					t.outlast(t.short())
 				},
@@ -47,7 +47,7 @@ var fingerprintProperties = []Property{
 				t.granted("the same request", p.try(k, dibs.NewToken(), answerable, asked("this")), 2)
 			}
 			k, a := key("unknown"), dibs.NewToken()
-			t.granted("one that must not run twice", p.try(k, a, asked("this"), atMostOnce), 1)
+			t.granted("a caller that must not run twice", p.try(k, a, asked("this"), atMostOnce), 1)
 			t.ok("abandon", p.abandon(k, a))
 			t.state("another request", p.try(k, dibs.NewToken(), asked("that")), dibs.Mismatch)
 			t.unknown("the same request", p.try(k, dibs.NewToken(), asked("this")), a)
@@ -55,20 +55,20 @@ var fingerprintProperties = []Property{
 	},
 	{
 		Name: "NoFingerprintNeverDiffers",
-		Why:  "Locks ask nothing. A claim without a fingerprint fits every key, and a key without one fits every claim.",
+		Why:  "Locks have no fingerprint. A claim without one matches every key, and a key without one matches every claim.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, b := key("asked"), dibs.NewToken(), dibs.NewToken()
-			t.granted("one that asks something", p.try(k, a, answerable, asked("this")), 1)
-			t.state("one that asks nothing, while it runs", p.try(k, dibs.NewToken(), answerable), dibs.Held)
+			t.granted("a caller that asks something", p.try(k, a, answerable, asked("this")), 1)
+			t.state("a caller that asks nothing, while it runs", p.try(k, dibs.NewToken(), answerable), dibs.Held)
 			t.ok("keep", p.keep(k, a, "answer"))
-			t.done("one that asks nothing, when it is done", p.try(k, dibs.NewToken(), answerable), "answer")
+			t.done("a caller that asks nothing, when it is done", p.try(k, dibs.NewToken(), answerable), "answer")
 
 			k = key("unasked")
-			t.granted("one that asks nothing", p.try(k, b, answerable), 1)
-			t.state("one that asks something, while it runs", p.try(k, dibs.NewToken(), answerable, asked("this")), dibs.Held)
+			t.granted("a caller that asks nothing", p.try(k, b, answerable), 1)
+			t.state("a caller that asks something, while it runs", p.try(k, dibs.NewToken(), answerable, asked("this")), dibs.Held)
 			t.ok("keep", p.keep(k, b, "answer"))
-			t.done("one that asks something, when it is done", p.try(k, dibs.NewToken(), answerable, asked("this")), "answer")
+			t.done("a caller that asks something, when it is done", p.try(k, dibs.NewToken(), answerable, asked("this")), "answer")
 		},
 	},
 }

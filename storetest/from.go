@@ -11,7 +11,7 @@ import (
 var fromProperties = []Property{
 	{
 		Name: "FromAPlace",
-		Why:  "Each attempt at a job is a claim of its own, with a token of its own, at the one place that was reserved for the job. Before its turn it tries or waits there.",
+		Why:  "Each attempt at a job is a claim with its own token, at the one place that was reserved for the job. Before its turn it tries or waits there.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, b, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -24,9 +24,9 @@ var fromProperties = []Property{
 			t.ok("release", p.release(k, a))
 			d := q.look(k, from(job))
 			if t.state("the worker, looking", d, dibs.Free); !d.Queued {
-				t.Fatal("the worker, looking: told that its job's place does not stand")
+				t.Fatal("the worker, looking: answered that its job's place does not exist")
 			}
-			t.state("a stranger that looks", q.look(k), dibs.Held)
+			t.state("another caller that looks", q.look(k), dibs.Held)
 			fence := t.granted("the worker", q.try(k, worker, from(job)), 1)
 			for _, r := range []*process{p, q} {
 				if again := t.granted("the worker, asking again", r.try(k, worker, from(job)), 1); again != fence {
@@ -44,7 +44,7 @@ var fromProperties = []Property{
 	},
 	{
 		Name: "WaiterStandsForItsPlace",
-		Why:  "A worker that waits from its job's place has the place's number, and a Stay of its own. Its end leaves the place, and the place's end leaves it.",
+		Why:  "A worker that waits at its job's place has the place's number and its own Stay. The end of one of them leaves the other.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, b, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -72,13 +72,13 @@ var fromProperties = []Property{
 	},
 	{
 		Name: "OwnPlaceCounts",
-		Why:  "A token is in one place at most. One that waits at the end and then claims from a place in front stays where it is, and the place stays its job's.",
+		Why:  "A token has at most one place. If a token waits at the end and then claims from a place in front, it keeps its own place, and the other stays its job's.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
-			t.waits("one that queues", q.queue(k, b), 1)
+			t.waits("a caller that queues", q.queue(k, b), 1)
 			t.waits("it, trying from the place", q.try(k, b, from(job)), 1)
 			t.waits("it, queueing from the place", q.queue(k, b, from(job)), 1)
 			t.ok("release", p.release(k, a))
@@ -86,12 +86,12 @@ var fromProperties = []Property{
 			worker := dibs.NewToken()
 			t.granted("the job's worker", p.try(k, worker, from(job)), 1)
 			t.ok("its release", p.release(k, worker))
-			t.granted("the one that queued", q.queue(k, b), 1)
+			t.granted("the caller that queued", q.queue(k, b), 1)
 		},
 	},
 	{
 		Name: "FromNoPlace",
-		Why:  "A place that has run out, was given up or was never there gives no right to anything, and takes none away: the claim is one like any other.",
+		Why:  "A place that expired, was given up or never existed changes nothing: the claim is an ordinary one.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, gone, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -101,20 +101,20 @@ var fromProperties = []Property{
 			t.waits("reserving for a short time", p.reserve(k, gone, stay(t.short())), 0)
 			t.outlast(t.short())
 			late := dibs.NewToken()
-			t.nowhere("a try from a place that has run out", q.try(k, late, from(gone)))
+			t.nowhere("a try from a place that has expired", q.try(k, late, from(gone)))
 			t.lost("settling that claim", q.release(k, late))
-			t.waits("one that queues from it", q.queue(k, late, from(gone)), 1)
+			t.waits("a caller that queues from it", q.queue(k, late, from(gone)), 1)
 			t.nowhere("a try from a waiter's place", q.try(k, dibs.NewToken(), from(b)))
 			t.ok("release", q.release(k, a))
 			t.granted("the waiter", p.queue(k, b), 1)
 			t.ok("its release", p.release(k, b))
-			t.granted("the one that queued", q.queue(k, late, from(gone)), 1)
+			t.granted("the caller that queued", q.queue(k, late, from(gone)), 1)
 			t.nowhere("a try from a holder", p.try(k, dibs.NewToken(), from(late)))
 		},
 	},
 	{
 		Name: "AnsweredFromAPlace",
-		Why:  "A job that finds its answer there already, or that the key was used for something else, does not run. Its own place is given up; its job's stands until the job's client gives it up.",
+		Why:  "A job does not run if a record answers it or the fingerprint differs. Its waiter's place is given up. The reserved place stays until the job's client gives it up.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, worker, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -134,7 +134,7 @@ var fromProperties = []Property{
 	},
 	{
 		Name:  "OneLeaseAtANumberUnderLoad",
-		Why:   "However many claim from one place at the same moment, in however many processes, one is granted, though the key has room for all.",
+		Why:   "Of many claims from one place at the same moment, in many processes, one is granted, although the key has room for all.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			const callers = 12
@@ -164,8 +164,8 @@ var fromProperties = []Property{
 		},
 	},
 	{
-		Name: "PlacesTimeRunsOn",
-		Why:  "How long a job's place stands is for its queue to say, whatever the workers do. It ends in that time also while one works, and lasts longer if it is reserved again meanwhile.",
+		Name: "PlaceExpiresUnderItsLease",
+		Why:  "A reserved place expires on time also while a worker holds a lease at it, and lasts longer if it is reserved again meanwhile. Only the job's queue decides how long.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			ended, job, a := key("ended"), dibs.NewToken(), dibs.NewToken()
@@ -184,14 +184,14 @@ var fromProperties = []Property{
 				t.waits("reserving for long", again, 0)
 				t.outlast(d)
 				t.ok("the worker abandons", q.abandon(k, a))
-				t.nowhere("a stranger, behind the place", p.try(k, dibs.NewToken()))
+				t.nowhere("another caller, behind the place", p.try(k, dibs.NewToken()))
 				t.granted("the next worker", q.try(k, dibs.NewToken(), from(job)), 2)
 				return true
 			})
 			t.outlast(t.short())
-			t.nowhere("another worker, from the place that has run out", p.try(ended, dibs.NewToken(), from(job)))
+			t.nowhere("another worker, from the place that has expired", p.try(ended, dibs.NewToken(), from(job)))
 			t.ok("the worker abandons", q.abandon(ended, a))
-			t.granted("a stranger", p.try(ended, dibs.NewToken()), 2)
+			t.granted("another caller", p.try(ended, dibs.NewToken()), 2)
 		},
 	},
 }

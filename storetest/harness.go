@@ -14,66 +14,64 @@ import (
 
 // Harness says how to test one kind of store.
 type Harness struct {
-	// New makes a fresh, empty backend. A grant that its stores tell (see dibs.Notifier)
-	// lasts for turn: always dibs.PushedTTL with Virtual. New may be called concurrently,
-	// and several times for one test.
+	// New makes a fresh, empty backend. A grant that its stores push (see dibs.Notifier)
+	// lasts for turn, which is always dibs.PushedTTL with Virtual. New may be called
+	// concurrently, and several times for one test.
 	New func(t testing.TB, turn time.Duration) *Backend
 
 	// Lacks declares what the backend cannot do, and why.
 	Lacks map[Feature]string
 
-	// Virtual runs every trial in a testing/synctest bubble. It is for stores
-	// that neither leave the process nor block in system calls.
+	// Virtual runs every trial in a testing/synctest bubble. It is for stores that neither
+	// leave the process nor block in system calls.
 	Virtual bool
 
-	// Short is the lease of a holder that is meant to run out; 200 ms when 0.
-	// Stores that know only coarse leases set it to twice the smallest.
+	// Short is the TTL of a lease that should expire. A store with coarse leases sets it to
+	// twice the shortest. Default: 200 ms.
 	Short time.Duration
 
-	// Late is how long after its end the backend may still take a lease, a
-	// place or a record for alive; 100 ms when 0, 1 ms with Virtual.
+	// Late is how long the backend may take to notice that a lease, a place or a record has
+	// expired. Default: 100 ms, and 1 ms with Virtual.
 	Late time.Duration
 
-	// Seed makes the random schedules those of an earlier run, which logged it;
-	// 0 makes new ones.
+	// Seed repeats the random schedules of an earlier run, which logged it. Default: new
+	// ones.
 	Seed uint64
 
-	// Parallel is how many properties are checked side by side; 12 when 0. Each
-	// opens up to three stores. It is not used with Virtual.
+	// Parallel is how many properties are checked side by side. Each opens up to three
+	// stores. Not used with Virtual. Default: 12.
 	Parallel int
 
-	// crowd is how many wait in TenThousandWaiters; 0 means what it says. The
-	// model looks at every place in each step.
+	// crowd is how many waiters TenThousandWaiters has. Default: 10,000, too many for the
+	// model, which looks at every place in each step.
 	crowd int
 }
 
-// Backend is one database, or whatever else a store keeps its keys in. Its
-// functions are called from one goroutine at a time.
+// Backend is one database, or another thing in which a store keeps its keys. Its functions
+// are called from one goroutine at a time.
 type Backend struct {
-	// Open opens one more store on the data, as another process would. Without
-	// the feature Processes it is called once, and again after a Restart or a
-	// Wipe.
+	// Open opens one more store on the data, as another process would. Without the feature
+	// Processes it is called once, and once after each Restart or Wipe.
 	Open func() dibs.Store
 
-	// OpenSkewed is Open in a process whose own clock is off by d. Nil when the
-	// feature Skew is lacking.
+	// OpenSkewed is Open in a process whose own clock is wrong by d. Nil without the feature
+	// Skew.
 	OpenSkewed func(d time.Duration) dibs.Store
 
-	// Restart stops the backend and starts it again with the data it had. The
-	// stores opened before are used no more. Nil when the feature Restart is
-	// lacking.
+	// Restart stops the backend and starts it again with its data. The stores that were
+	// opened before are not used any more. Nil without the feature Restart.
 	Restart func()
 
-	// Wipe makes the backend lose all its data. The stores opened before are
-	// used no more. Nil when the feature Wipe is lacking.
+	// Wipe makes the backend lose all its data. The stores that were opened before are not
+	// used any more. Nil without the feature Wipe.
 	Wipe func()
 }
 
-// Feature is something that a backend may honestly lack.
+// Feature is what a backend may lack.
 type Feature string
 
-// The features. What a store implements is read off the store, what can be
-// done to a backend off the functions of Backend; Processes is only declared.
+// The features. The kit finds out by itself what a store implements and which functions a
+// Backend has. Only Processes must be declared.
 const (
 	Processes Feature = "processes" // several stores on the same data
 	Skew      Feature = "skew"      // Backend.OpenSkewed
@@ -84,13 +82,13 @@ const (
 	Pruner    Feature = "pruner"    // dibs.Pruner
 )
 
-// days is the feature of having days to spare. It follows from Virtual and is
-// not a matter for Lacks.
+// days is the feature that days pass at once. It follows from Virtual, so Lacks does not
+// declare it.
 const days Feature = "virtual time"
 
 var features = []Feature{Processes, Skew, Restart, Wipe, Inspector, Notifier, Pruner}
 
-// lacks returns why the harness cannot check what needs f, or "".
+// lacks returns why the backend lacks f, or "".
 func (h *Harness) lacks(f Feature) string {
 	if f == days {
 		if h.Virtual {
@@ -101,8 +99,7 @@ func (h *Harness) lacks(f Feature) string {
 	return h.Lacks[f]
 }
 
-// withDefaults returns the harness with every zero field filled in, and an
-// error that names the field that is wrong.
+// withDefaults fills the zero fields in. Its error names the field that is wrong.
 func (h *Harness) withDefaults() (*Harness, error) {
 	if h == nil || h.New == nil {
 		return nil, errors.New("storetest: Harness.New is nil")
@@ -131,8 +128,8 @@ func (h *Harness) withDefaults() (*Harness, error) {
 	return &d, nil
 }
 
-// declare reports every feature that is neither there nor declared as lacking,
-// and every one that is both.
+// declare reports each feature that is neither there nor declared, and each one that is
+// both.
 func (h *Harness) declare(t testing.TB, b *Backend, s dibs.Store) {
 	_, inspector := s.(dibs.Inspector)
 	_, notifier := s.(dibs.Notifier)

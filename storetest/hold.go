@@ -10,7 +10,7 @@ import (
 var holdProperties = []Property{
 	{
 		Name: "HoldCountsFromTheFirstRefusal",
-		Why:  "A job that was cancelled never comes for its place, and must not keep the key from the others for as long as a job may wait in its queue. One that is late because all workers are loses nothing: only when another claim wants the key does its time begin, and then once.",
+		Why:  "A cancelled job never uses its place, which must not block the key for as long as a place may last. Hold counts only from the first claim that is refused because of the place, so a job that is late while no other claim wants the key loses nothing.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			trying, queueing, job, b := key("trying"), key("queueing"), dibs.NewToken(), dibs.NewToken()
@@ -27,29 +27,29 @@ var holdProperties = []Property{
 			t.nowhere("the job, too late", q.try(trying, dibs.NewToken(), from(job)))
 
 			t.outlast(t.short())
-			t.state("a stranger, when the waiter's turn has come", p.try(queueing, dibs.NewToken()), dibs.Held)
+			t.state("another caller, when the waiter's turn has come", p.try(queueing, dibs.NewToken()), dibs.Held)
 			t.granted("the waiter", q.queue(queueing, b), 1)
 		},
 	},
 	{
-		Name: "HoldIsNotCountedUnasked",
-		Why:  "After a night without workers the first job of each key must still have its place. A claim that only looks, or enqueues more jobs, or waits for something else than the place, does not want the key yet.",
+		Name: "HoldNeedsARefusedClaim",
+		Why:  "After a night without workers the first job of each key must still have its place. A Look, a Reserve, or a claim that is refused for another reason does not start the count.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			job, other, worker := dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			asks := map[string]func(dibs.Key){
-				"nobody":            func(dibs.Key) {},
+				"none":              func(dibs.Key) {},
 				"a look":            func(k dibs.Key) { t.state("a look", p.look(k), dibs.Held) },
 				"reserving again":   func(k dibs.Key) { t.waits("reserving again", p.reserve(k, job, hold(t.short())), 0) },
 				"reserving another": func(k dibs.Key) { t.waits("reserving another", p.reserve(k, other), 1) },
 				"a claim that another place kept from it": func(k dibs.Key) {
 					t.ok("giving the place up", p.release(k, job))
 					t.waits("reserving another", p.reserve(k, other), 0)
-					t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller", p.try(k, dibs.NewToken()))
 					t.ok("giving the other up", p.release(k, other))
 					t.waits("reserving, when there is no place", p.reserve(k, job, hold(t.short())), 0)
 				},
-				"a claim from a place whose lease stands": func(k dibs.Key) {
+				"a claim from a place whose lease is live": func(k dibs.Key) {
 					t.ok("giving the place up", p.release(k, job))
 					t.waits("reserving another", p.reserve(k, other), 0)
 					t.granted("its worker", q.try(k, dibs.NewToken(), from(other), permits(2)), 1)
@@ -61,7 +61,7 @@ var holdProperties = []Property{
 					t.granted("the job's first worker", q.try(k, worker, from(job)), 1)
 					t.waits("its second worker", q.queue(k, other, from(job)), 0)
 					t.ok("the first abandons", q.abandon(k, worker))
-					t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller", p.try(k, dibs.NewToken()))
 					t.outlast(t.short())
 					t.ok("the second worker gives up", q.release(k, other))
 				},
@@ -79,7 +79,7 @@ var holdProperties = []Property{
 	},
 	{
 		Name: "HoldNeedsRoom",
-		Why:  "While others hold the key it is not the place that keeps anybody from it, and a job whose turn has not come is not late. The place is in the way when a claim finds room for itself.",
+		Why:  "While others hold the key, the place keeps no claim from it. The count begins when a claim would have room.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			job, as := dibs.NewToken(), tokens(2)
@@ -99,29 +99,29 @@ var holdProperties = []Property{
 					t.granted("a holder", p.try(k, a, permits(min(c.n, 2))), 1)
 				}
 				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
-				t.nowhere("a stranger, "+name, q.try(k, dibs.NewToken(), c.edits...))
+				t.nowhere("another caller, "+name, q.try(k, dibs.NewToken(), c.edits...))
 				t.waits("a waiter, "+name, q.queue(k, dibs.NewToken(), c.edits...), 1)
 			}
 			free := key("a free permit")
 			t.granted("a holder", p.try(free, as[0], permits(2)), 1)
 			t.waits("reserving", p.reserve(free, job, hold(t.short())), 0)
-			t.nowhere("a stranger", q.try(free, dibs.NewToken(), permits(2)))
+			t.nowhere("another caller", q.try(free, dibs.NewToken(), permits(2)))
 
 			t.outlast(t.short())
-			t.granted("a stranger, when the place is over", q.try(free, as[1], permits(2)), 1)
+			t.granted("another caller, when the place has ended", q.try(free, as[1], permits(2)), 1)
 			for name, c := range cases {
 				k := key(name)
 				for _, a := range as[:c.n] {
 					t.ok("release", p.release(k, a))
 				}
 				t.granted("the job, in its turn, "+name, q.try(k, dibs.NewToken(), from(job)), 1)
-				t.ok("giving up the place, which stands", p.release(k, job))
+				t.ok("giving the place up, which still exists", p.release(k, job))
 			}
 		},
 	},
 	{
 		Name: "HoldIsNoLongerThanThePlace",
-		Why:  "A place that is about to run out does, whatever its Hold; and one that has no Hold is in the way for as long as it stands. A Hold that is too short to be counted is not none.",
+		Why:  "A place expires on time, whatever its Hold. A place without a Hold blocks for as long as it lasts. A Hold that is too short for the backend's clock is still a Hold.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			none, ending, shortest, endless, job := key("none"), key("ending"), key("shortest"), key("endless"), dibs.NewToken()
@@ -132,31 +132,31 @@ var holdProperties = []Property{
 				endless:  {hold(t.short()), stay(math.MaxInt64)},
 			} {
 				t.waits("reserving", p.reserve(k, job, edits...), 0)
-				t.nowhere("a stranger, "+k.Name, q.try(k, dibs.NewToken()))
+				t.nowhere("another caller, "+k.Name, q.try(k, dibs.NewToken()))
 			}
 			t.waits("reserving for a short time", p.reserve(ending, job, stay(t.short()), hold(math.MaxInt64)), 0)
 			t.outlast(t.short())
-			t.nowhere("a stranger, after a place without a Hold", q.try(none, dibs.NewToken()))
+			t.nowhere("another caller, after a place without a Hold", q.try(none, dibs.NewToken()))
 			for _, k := range []dibs.Key{ending, shortest, endless} {
-				t.granted("a stranger, "+k.Name, q.try(k, dibs.NewToken()), 1)
+				t.granted("another caller, "+k.Name, q.try(k, dibs.NewToken()), 1)
 			}
 		},
 	},
 	{
 		Name: "ReservingStartsTheHoldAnew",
-		Why:  "A job that is to be tried again later is expected then: reserving its place again says for how long it may be in the way from then on. What the place had before does not count any more.",
+		Why:  "A job that will be tried again later reserves its place again with a new Hold, which counts from then. The time before does not count any more.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			longer, none, job := key("longer"), key("none"), dibs.NewToken()
 			for _, k := range []dibs.Key{longer, none} {
 				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
-				t.nowhere("a stranger", q.try(k, dibs.NewToken()))
+				t.nowhere("another caller", q.try(k, dibs.NewToken()))
 			}
 			t.waits("reserving with a longer Hold", p.reserve(longer, job, hold(long)), 0)
 			t.waits("reserving with none", p.reserve(none, job), 0)
 			t.outlast(t.short())
-			t.nowhere("a stranger, before the longer Hold's end", q.try(longer, dibs.NewToken()))
-			t.nowhere("a stranger, without a Hold", q.try(none, dibs.NewToken()))
+			t.nowhere("another caller, before the longer Hold's end", q.try(longer, dibs.NewToken()))
+			t.nowhere("another caller, without a Hold", q.try(none, dibs.NewToken()))
 
 			before := time.Now()
 			t.waits("reserving with a shorter Hold", p.reserve(longer, job, hold(t.short())), 0)
@@ -164,15 +164,15 @@ var holdProperties = []Property{
 
 			t.inTime("same", func(k dibs.Key, d time.Duration) bool {
 				t.waits("reserving", p.reserve(k, job, hold(d)), 0)
-				t.nowhere("a stranger", q.try(k, dibs.NewToken()))
+				t.nowhere("another caller", q.try(k, dibs.NewToken()))
 				t.outlast(d)
-				before := time.Now() // the place is over: reserving makes one like it
+				before := time.Now() // the place has ended, and Reserve makes a new one
 				t.waits("reserving again", q.reserve(k, job, hold(d)), 0)
-				stranger := q.try(k, dibs.NewToken())
+				other := q.try(k, dibs.NewToken())
 				if time.Since(before) >= d {
 					return false
 				}
-				t.nowhere("a stranger", stranger)
+				t.nowhere("another caller", other)
 				t.freed("the place", before, time.Now(), d, p, k)
 				return true
 			})
@@ -180,29 +180,29 @@ var holdProperties = []Property{
 	},
 	{
 		Name: "GrantStartsTheCountAnew",
-		Why:  "When a worker dies its queue needs a while to give the job to another one, and the job's place has all its time for that, however close to its end it was before.",
+		Why:  "When a worker dies, its queue needs time to give the job to another worker. So after a grant the place has its whole Hold again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			job := dibs.NewToken()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
 				"abandoned": q.abandon, "undone": q.undo,
-				"run out": func(k dibs.Key, a dibs.Token) error { return q.renew(k, a, t.short()) },
+				"expired": func(k dibs.Key, a dibs.Token) error { return q.renew(k, a, t.short()) },
 			} {
 				t.inTime(name, func(k dibs.Key, d time.Duration) bool {
 					a := dibs.NewToken()
 					t.waits("reserving", p.reserve(k, job, hold(d)), 0)
 					before := time.Now()
-					t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller", p.try(k, dibs.NewToken()))
 					worker := q.try(k, a, from(job))
 					if time.Since(before) >= d {
 						return false
 					}
 					t.granted("the worker", worker, 1)
-					t.nowhere("a stranger, while it works", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller, while it works", p.try(k, dibs.NewToken()))
 					t.ok(name, end(k, a))
-					t.outlast(t.short() + d) // also of the lease that runs out
+					t.outlast(t.short() + d) // also if the lease expires
 					before = time.Now()
-					t.nowhere("a stranger, after the lease was "+name, p.try(k, dibs.NewToken()))
+					t.nowhere("another caller, after the lease was "+name, p.try(k, dibs.NewToken()))
 					t.freed("the place of the lease that was "+name, before, time.Now(), d, p, k)
 					return true
 				})
@@ -211,7 +211,7 @@ var holdProperties = []Property{
 	},
 	{
 		Name: "ClaimSetsTheHold",
-		Why:  "A worker that is granted from a job's place knows how long the queue needs to give the job to another one, should it die. That is another time than how late the job may begin.",
+		Why:  "A worker that is granted at a reserved place sets how long the place may block if the worker dies. That is not the time that the job had before its first start.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			set, kept, refused, job, a := key("set"), key("kept"), key("refused"), dibs.NewToken(), dibs.NewToken()
@@ -220,7 +220,7 @@ var holdProperties = []Property{
 			t.waits("a worker that is refused", q.try(refused, dibs.NewToken(), from(job), hold(t.short())), 0)
 			t.ok("release", p.release(refused, a))
 			t.state("a worker that looks", q.look(refused, from(job), hold(t.short())), dibs.Free)
-			t.nowhere("a stranger", q.try(refused, dibs.NewToken()))
+			t.nowhere("another caller", q.try(refused, dibs.NewToken()))
 
 			t.waits("reserving", p.reserve(set, job, hold(long)), 0)
 			t.granted("the worker", q.queue(set, a, from(job), hold(t.short())), 1)
@@ -229,15 +229,15 @@ var holdProperties = []Property{
 			for _, k := range []dibs.Key{set, kept} {
 				t.ok("abandon", q.abandon(k, a))
 				before := time.Now()
-				t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+				t.nowhere("another caller", p.try(k, dibs.NewToken()))
 				t.freed("the place whose Hold was "+k.Name, before, time.Now(), t.short(), p, k)
 			}
-			t.nowhere("a stranger, after a Hold that was not set", q.try(refused, dibs.NewToken()))
+			t.nowhere("another caller, after a Hold that was not set", q.try(refused, dibs.NewToken()))
 		},
 	},
 	{
-		Name: "DeadPlacesCostOneHold",
-		Why:  "When a thousand jobs of a key were cancelled the one behind them waits for one Hold, not for a thousand: the count is the key's.",
+		Name: "UnusedPlacesCostOneHold",
+		Why:  "If a thousand jobs of a key were cancelled, the job behind them waits for one Hold and not for a thousand, because the key counts once.",
 		Check: func(t *Trial) {
 			const n = 100
 			p, q := t.process(), t.process()

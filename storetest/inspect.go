@@ -10,7 +10,7 @@ import (
 var inspectProperties = []Property{
 	{
 		Name:  "ListShowsEveryCondition",
-		Why:   "An operator decides by the list what to evict, forget or resolve.",
+		Why:   "An operator decides by the list what to release, forget or resolve.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -96,7 +96,7 @@ var inspectProperties = []Property{
 	},
 	{
 		Name:  "ListSelects",
-		Why:   "An operator with one key or one ID in hand is shown that one, and records only when asked for.",
+		Why:   "An operator with a key or an ID gets that one, and records only if asked for.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p := t.process()
@@ -120,7 +120,7 @@ var inspectProperties = []Property{
 				"the ID of a lease":   {dibs.Query{ID: a.ID()}, []dibs.Key{one}},
 				"the ID of a record":  {dibs.Query{ID: b.ID()}, []dibs.Key{two}},
 				"an abandoned one":    {dibs.Query{ID: c.ID()}, []dibs.Key{other}},
-				"an ID of nobody's":   {dibs.Query{ID: dibs.NewToken().ID()}, nil},
+				"an unused ID":        {dibs.Query{ID: dibs.NewToken().ID()}, nil},
 				"an ID and namespace": {dibs.Query{ID: a.ID(), Namespace: &two.Namespace}, nil},
 			} {
 				listed := p.list(q.query)
@@ -146,7 +146,7 @@ var inspectProperties = []Property{
 	},
 	{
 		Name:  "ListShowsPlaces",
-		Why:   "A place whose job is gone is in everybody's way. An operator sees what it is for, and takes away that one and no other.",
+		Why:   "The place of a dead job blocks others. An operator sees its owner, and removes that place and no other.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -163,7 +163,7 @@ var inspectProperties = []Property{
 				}
 				for _, p := range e.Places {
 					if p.Left <= 0 || p.Left > long {
-						t.Errorf("a place stands for %v, want up to %v", p.Left, long)
+						t.Errorf("a place lasts for %v, want up to %v", p.Left, long)
 					}
 				}
 				return e.Places
@@ -190,7 +190,7 @@ var inspectProperties = []Property{
 			t.waits("reserved", p.reserve(k, tokens[3], owner(job(3))), 3)
 			want("all", 0, 1, 2, 3)
 			if e := q.list(dibs.Query{})[k]; e.Places != nil || e.Waiters != 4 {
-				t.Errorf("places that nobody asked for are listed: %+v", e)
+				t.Errorf("places are listed that the query did not ask for: %+v", e)
 			}
 			t.ok("taking one away", q.release(k, tokens[2]))
 			want("without one", 0, 1, 3)
@@ -202,35 +202,35 @@ var inspectProperties = []Property{
 			want("the reserved one", 3)
 			t.ok("release", p.release(k, tokens[1]))
 			t.granted("a claim from it", p.try(k, a, from(tokens[3])), 1)
-			want("a place whose lease stands", 3)
+			want("a place whose lease is live", 3)
 			t.ok("abandon", p.abandon(k, a))
 			want("a place whose lease was abandoned", 3)
 			t.ok("taking it away", q.release(k, tokens[3]))
 			want("none")
-			t.granted("a stranger", p.try(k, dibs.NewToken()), 2)
+			t.granted("another caller", p.try(k, dibs.NewToken()), 2)
 		},
 	},
 	{
-		Name:  "EvictEndsLeases",
-		Why:   "An operator ends what is stuck. Its holder hears of it, nothing counts as abandoned, records stay, a job has no place any more, and waiters move up.",
+		Name:  "ForceReleaseEndsLeases",
+		Why:   "An operator ends a stuck lease. Its holder loses it, nothing counts as abandoned, records stay, the job's place ends, and waiters are served.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			evict := q.inspect().ForceRelease
+			release := q.inspect().ForceRelease
 			k, a, b, w, last := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.count("evicting nobody", 0)(evict(t.Context(), k, ""))
+			t.count("force release without a holder", 0)(release(t.Context(), k, ""))
 			t.granted("a record to be", p.try(k, a), 1)
 			t.ok("keep", p.keep(k, a, "answer"))
 			a = dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("a waiter", p.queue(k, w), 0)
 			t.waits("another waiter", p.queue(k, last), 1)
-			t.count("evicting a stranger", 0)(evict(t.Context(), k, b.ID()))
+			t.count("force release of another ID", 0)(release(t.Context(), k, b.ID()))
 			t.ok("the holder's renewal", p.renew(k, a, long))
-			t.count("evicting the holder", 1)(evict(t.Context(), k, a.ID()))
+			t.count("force release of the holder", 1)(release(t.Context(), k, a.ID()))
 			t.lost("the holder's renewal", p.renew(k, a, long))
 			t.lost("the holder's record", p.keep(k, a, "late"))
-			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
 			t.state("the other waiter", p.queue(k, last), dibs.Held)
 			t.granted("the waiter", p.queue(k, w), 1)
 			t.waits("the other waiter, now the next", p.queue(k, last), 0)
@@ -239,56 +239,56 @@ var inspectProperties = []Property{
 			k = key("two")
 			t.granted("one of two", p.try(k, a, permits(2)), 1)
 			t.granted("two of two", p.try(k, b, permits(2)), 1)
-			t.count("evicting one", 1)(evict(t.Context(), k, a.ID()))
+			t.count("force release of one", 1)(release(t.Context(), k, a.ID()))
 			t.ok("the other's renewal", p.renew(k, b, long))
 			t.granted("its successor", p.try(k, w, permits(2)), 1)
-			t.count("evicting all", 2)(evict(t.Context(), k, ""))
+			t.count("force release of all", 2)(release(t.Context(), k, ""))
 			t.lost("the other's renewal", p.renew(k, b, long))
 
 			k = key("job")
 			t.waits("reserving", p.reserve(k, w), 0)
 			t.granted("its worker", p.try(k, a, from(w)), 1)
-			t.count("evicting it", 1)(evict(t.Context(), k, a.ID()))
+			t.count("force release", 1)(release(t.Context(), k, a.ID()))
 			t.lost("giving its place up", p.release(k, w))
 
 			k = key("abandoned")
-			t.granted("one that abandons", p.try(k, a, asked("this")), 1)
+			t.granted("a caller that abandons", p.try(k, a, asked("this")), 1)
 			t.ok("abandon", p.abandon(k, a))
-			t.count("evicting it", 1)(evict(t.Context(), k, a.ID()))
+			t.count("force release", 1)(release(t.Context(), k, a.ID()))
 			t.granted("the next", p.try(k, dibs.NewToken(), asked("that")), 1)
 		},
 	},
 	{
-		Name:  "EvictServesTheNext",
-		Why:   "What an operator ends or forgets frees the key as a settlement does: the next waiter hears of it in that step.",
+		Name:  "ForceReleaseServesTheNext",
+		Why:   "A lease that an operator ends frees the key as a settlement does: the next waiter is woken in the same step.",
 		Needs: []Feature{Inspector, Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
-			for _, name := range []string{"evict", "evict the unknown", "forget the unknown", "resolve"} {
+			wakes := q.listen()
+			for _, name := range []string{"force release", "force release the unknown", "forget the unknown", "resolve"} {
 				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
-				heard.ready(k)
-				last := t.granted("the holder", p.try(k, a, func(c *dibs.Claim) { c.AtMostOnce = name != "evict" }), 1)
+				wakes.ready(k)
+				last := t.granted("the holder", p.try(k, a, func(c *dibs.Claim) { c.AtMostOnce = name != "force release" }), 1)
 				t.waits("a waiter", q.queue(k, b), 0)
-				if name != "evict" {
+				if name != "force release" {
 					t.ok("abandon", p.abandon(k, a))
-					t.unknown("a stranger", p.try(k, dibs.NewToken()), a)
+					t.unknown("another caller", p.try(k, dibs.NewToken()), a)
 				}
 				switch name {
-				case "evict", "evict the unknown":
+				case "force release", "force release the unknown":
 					t.count(name, 1)(p.inspect().ForceRelease(t.Context(), k, ""))
 				case "forget the unknown":
 					t.report(name, true)(p.inspect().Forget(t.Context(), k))
 				case "resolve":
 					t.report(name, true)(p.inspect().Resolve(t.Context(), k, "", nil, long))
 				}
-				heard.turn("the waiter, after "+name, k, b, last, 1)
+				wakes.turn("the waiter, after "+name, k, b, last, 1)
 			}
 		},
 	},
 	{
 		Name:  "ForgetLetsTheNextRun",
-		Why:   "An operator who wants a request to run again deletes what is known of it. Those who run or wait are left alone.",
+		Why:   "An operator who wants a request to run again deletes what is known about it. Live leases and waiters stay.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -313,7 +313,7 @@ var inspectProperties = []Property{
 	},
 	{
 		Name:  "NothingIsLeftBehind",
-		Why:   "A lock leaves nothing: a backend that keeps a trace of every key that was ever locked fills up.",
+		Why:   "A lock leaves nothing. A backend that keeps a trace of every key that was ever locked fills up.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()

@@ -48,7 +48,7 @@ func distinctKeys() []dibs.Key {
 var keysProperties = []Property{
 	{
 		Name: "KeysAreDistinct",
-		Why:  "Keys are bytes. Two of them that a backend takes for one, because it truncates, folds, trims, normalises or joins them, lock each other out and answer for each other.",
+		Why:  "Keys are bytes. If a backend truncates, folds, trims, normalises or joins keys, two different keys lock each other out and answer for each other.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			keys := distinctKeys()
@@ -101,7 +101,7 @@ var keysProperties = []Property{
 	},
 	{
 		Name:  "KeysAreListedAsTheyAre",
-		Why:   "What an operator reads off the list must be the key that was claimed, byte for byte, or it cannot be evicted.",
+		Why:   "The list must show each key byte for byte, because an operator uses it to release that key.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -117,13 +117,13 @@ var keysProperties = []Property{
 				if one := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name}); len(one) != 1 {
 					t.Errorf("a query for the key %s in the namespace %q lists %d keys", excerpt(k.Name), k.Namespace, len(one))
 				}
-				t.count("evicting "+excerpt(k.Name), 1)(q.inspect().ForceRelease(t.Context(), k, ""))
+				t.count("force release of "+excerpt(k.Name), 1)(q.inspect().ForceRelease(t.Context(), k, ""))
 			}
 			if len(listed) != len(keys) {
 				t.Errorf("%d keys are listed, want %d", len(listed), len(keys))
 			}
 			if left := q.list(dibs.Query{}); len(left) != 0 {
-				t.Errorf("%d keys are listed after all were evicted", len(left))
+				t.Errorf("%d keys are listed after all were released", len(left))
 			}
 		},
 	},

@@ -5,11 +5,11 @@ import "github.com/dibs-go/dibs"
 var lookProperties = []Property{
 	{
 		Name: "LookSaysWhatTryWouldFind",
-		Why:  "Somebody who wants to know without taking gets the same answer as somebody who takes, except that what would be granted is Free.",
+		Why:  "A Look gets the answer that a Try would get, but Free instead of a grant.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			a := dibs.NewToken()
-			t.state("a key that nobody has used", q.look(key("fresh")), dibs.Free)
+			t.state("an unused key", q.look(key("fresh")), dibs.Free)
 			t.granted("a holder", p.try(key("held"), a, asked("this")), 1)
 			t.state("a key that is held", q.look(key("held")), dibs.Held)
 			t.state("a key that is held for something else", q.look(key("held"), asked("that")), dibs.Mismatch)
@@ -29,7 +29,7 @@ var lookProperties = []Property{
 	},
 	{
 		Name: "LookChangesNothing",
-		Why:  "A monitor that looks every second must not take leases, places or turns, nor use up what the next holder is to be told.",
+		Why:  "A monitor that looks every second must not take leases, places or turns, and must not use up what the next holder should get.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b, watcher := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()

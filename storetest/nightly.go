@@ -2,6 +2,5 @@
 
 package storetest
 
-// nightly is whether the heavy properties, and those marked Nightly, are checked on
-// stores that run in real time.
+// nightly says that the heavy properties are checked on stores that run in real time.
 const nightly = true

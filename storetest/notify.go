@@ -11,11 +11,11 @@ import (
 var notifyProperties = []Property{
 	{
 		Name:  "NotifyServesTheNext",
-		Why:   "A waiter that hears at once of its turn works a moment after the key is free, instead of whenever it next asks. From that step on the key is nobody else's.",
+		Why:   "A waiter that is woken at once works a moment after the key is free, and does not wait for its next question. From that step on no other caller can get the key.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
 				"release": p.release,
 				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
@@ -23,27 +23,27 @@ var notifyProperties = []Property{
 				"abandon": p.abandon,
 			} {
 				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-				heard.ready(k)
+				wakes.ready(k)
 				last := t.granted("the holder", p.try(k, a), 1)
 				last = max(last, t.waits("the first waiter", q.queue(k, b), 0))
 				last = max(last, t.waits("the second waiter", q.queue(k, c), 1))
 				t.ok(name, end(k, a))
 				t.state("a look at once", p.look(k), dibs.Held)
-				t.state("a stranger at once", p.try(k, dibs.NewToken()), dibs.Held)
+				t.state("another caller at once", p.try(k, dibs.NewToken()), dibs.Held)
 				attempt := 1
 				if name == "abandon" {
 					attempt = 2
 				}
-				fence, _ := heard.turn("the first waiter, after a "+name, k, b, last, attempt)
+				fence, _ := wakes.turn("the first waiter, after a "+name, k, b, last, attempt)
 				if again := t.granted("the first waiter, asking again", q.queue(k, b), attempt); again != fence {
 					t.Fatalf("the first waiter had the fence %d and holds with %d", fence, again)
 				}
-				if heard.told(c) {
-					t.Fatal("the second waiter was told a grant before its turn")
+				if wakes.pushed(c) {
+					t.Fatal("the second waiter was pushed a grant before its turn")
 				}
-				heard.forget(c)
+				wakes.forget(c)
 				t.ok("the first waiter's release", q.release(k, b))
-				heard.turn("the second waiter", k, c, fence, 1)
+				wakes.turn("the second waiter", k, c, fence, 1)
 				t.ok("the second waiter's release", q.release(k, c))
 				t.state("a look after that", p.look(k), dibs.Free)
 			}
@@ -51,13 +51,13 @@ var notifyProperties = []Property{
 	},
 	{
 		Name:  "NotifyWakesTheAnswered",
-		Why:   "All duplicates that wait for one answer are told when it is there, and ask. The lock's next waiter does not wait for them for long.",
+		Why:   "All duplicates that wait for one answer are woken when it is there, and ask. The lock's next waiter does not wait for them for long.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			k, a, locker, dups := key("k"), dibs.NewToken(), dibs.NewToken(), tokens(3)
-			heard.ready(k)
+			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a, answerable), 1)
 			t.waits("a duplicate", q.queue(k, dups[0], answerable), 0)
 			t.waits("another duplicate", q.queue(k, dups[1], answerable), 1)
@@ -65,15 +65,15 @@ var notifyProperties = []Property{
 			t.waits("a duplicate behind it", q.queue(k, dups[2], answerable), 3)
 			t.ok("keep", p.keep(k, a, "answer"))
 			for _, dup := range []dibs.Token{dups[2], dups[1], dups[0]} {
-				heard.woken("a duplicate", dup)
+				wakes.woken("a duplicate", dup)
 				t.done("a duplicate", q.queue(k, dup, answerable), "answer")
 			}
-			heard.turn("the lock", k, locker, last, 1)
+			wakes.turn("the lock", k, locker, last, 1)
 		},
 	},
 	{
 		Name:  "NotifyStops",
-		Why:   "A client that was closed must not be called any more: what the word would reach is gone. Waiters of those that listen on go on.",
+		Why:   "A closed client must not be called any more. The waiters of other clients are still woken.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -88,7 +88,7 @@ var notifyProperties = []Property{
 			t.waits("another", q.queue(k, c), 0)
 			going.stop()
 			t.ok("release", q.release(k, b))
-			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
 			t.granted("another, asking", q.queue(k, c), 1)
 			if stopped.has(b) || going.has(c) {
 				t.Error("a listener was called after it was stopped")
@@ -96,50 +96,50 @@ var notifyProperties = []Property{
 		},
 	},
 	{
-		Name:  "UnheardWaiterKeepsItsNumber",
-		Why:   "A store may pass over a waiter that nobody listens for, rather than let the key lie idle. That waiter asks, and comes before all that joined after it.",
+		Name:  "UnreachableWaiterKeepsItsNumber",
+		Why:   "A store may skip a waiter whose process does not listen, so that the key is not idle. That waiter keeps its number: when it asks, it comes before all that joined later.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
-			k, a, unheard, b, late := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
+			wakes := q.listen()
+			k, a, unreachable, b, late := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that nobody listens for", p.queue(k, unheard), 0)
-			last = max(last, t.waits("one that hears", q.queue(k, b), 1))
+			t.waits("an unreachable waiter", p.queue(k, unreachable), 0)
+			last = max(last, t.waits("a reachable waiter", q.queue(k, b), 1))
 			t.waits("a late one", p.queue(k, late), 2)
 			t.ok("release", p.release(k, a))
-			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
-			d := p.queue(k, unheard)
-			if d.State == dibs.Held { // it was passed over
-				t.waits("the one that was passed over", d, 0)
-				last, _ = heard.turn("the one that hears", k, b, last, 1)
+			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
+			d := p.queue(k, unreachable)
+			if d.State == dibs.Held { // the store has skipped it
+				t.waits("the skipped waiter", d, 0)
+				last, _ = wakes.turn("the reachable waiter", k, b, last, 1)
 				t.ok("its release", q.release(k, b))
 				t.state("the late one", p.queue(k, late), dibs.Held)
-				t.granted("the one that was passed over", p.queue(k, unheard), 1)
+				t.granted("the skipped waiter", p.queue(k, unreachable), 1)
 				return
 			}
-			t.granted("the one that nobody listens for", d, 1)
-			t.ok("its release", p.release(k, unheard))
-			heard.turn("the one that hears", k, b, d.Fence, 1)
+			t.granted("the unreachable waiter", d, 1)
+			t.ok("its release", p.release(k, unreachable))
+			wakes.turn("the reachable waiter", k, b, d.Fence, 1)
 		},
 	},
 	{
 		Name:  "NotifyServesTheWorker",
-		Why:   "A worker that waits from its job's place begins when the place's turn comes, though the place is a reserved one. What it is granted is a lease at the place's number.",
+		Why:   "A worker that waits at its job's place begins when the place's turn comes, although the place is reserved. It gets a lease at the place's number.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			for _, name := range []string{"released", "undone", "abandoned"} {
 				k, a, job, worker, b := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-				heard.ready(k)
+				wakes.ready(k)
 				last := t.granted("the holder", p.try(k, a), 1)
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.waits("a waiter behind it", q.queue(k, b), 1)
 				last = max(last, t.waits("the worker", q.queue(k, worker, from(job)), 0))
 				t.ok("release", p.release(k, a))
-				fence, _ := heard.turn("the worker", k, worker, last, 1, from(job))
+				fence, _ := wakes.turn("the worker", k, worker, last, 1, from(job))
 				t.ok("its renewal", q.renew(k, worker, long))
 				t.waits("another worker", p.try(k, dibs.NewToken(), from(job)), 0)
 				t.waits("the waiter", q.queue(k, b), 0)
@@ -156,52 +156,52 @@ var notifyProperties = []Property{
 					worker = dibs.NewToken()
 					fence = t.granted("the next worker", p.try(k, worker, from(job)), attempt)
 				}
-				heard.forget(b)
+				wakes.forget(b)
 				t.ok("the worker's release", q.release(k, worker))
-				t.lost("giving up the place", p.release(k, job))
-				heard.turn("the waiter", k, b, fence, 1)
+				t.lost("giving the place up", p.release(k, job))
+				wakes.turn("the waiter", k, b, fence, 1)
 			}
 		},
 	},
 	{
 		Name:  "NotifySetsTheHold",
-		Why:   "A worker that begins as soon as it is told asks for nothing more. Its job's place has the Hold that it asked with all the same, should it die.",
+		Why:   "A worker that begins with a pushed grant does not claim again. Its job's place must still get the Hold that the worker asked with, in case the worker dies.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			k, a, job, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
+			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job, hold(long)), 0)
 			edits := []edit{from(job), hold(t.short())}
 			last = max(last, t.waits("the worker", q.queue(k, worker, edits...), 0))
 			t.ok("release", p.release(k, a))
-			heard.turn("the worker", k, worker, last, 1, edits...)
+			wakes.turn("the worker", k, worker, last, 1, edits...)
 			t.ok("abandon", q.abandon(k, worker))
 			before := time.Now()
-			t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+			t.nowhere("another caller", p.try(k, dibs.NewToken()))
 			t.freed("the place", before, time.Now(), t.short(), p, k)
 		},
 	},
 	{
 		Name:  "NotifyWakesTheDeleted",
-		Why:   "Two workers have one job. When one of them is done the other's place is deleted with the job's, and it must hear of that: it waits for nothing.",
+		Why:   "Two workers have one job. When one of them is done, the job's number is deleted, and the other worker is woken because its place has ended.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
 				"release": p.release,
 				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
 			} {
 				k, job, first, second := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-				heard.ready(k)
+				wakes.ready(k)
 				t.waits("reserving", p.reserve(k, job), 0)
 				last := t.granted("the first worker", p.try(k, first, from(job)), 1)
 				t.waits("the second worker", q.queue(k, second, from(job)), 0)
 				t.ok("the first worker's "+name, end(k, first))
-				heard.woken("the second worker", second)
+				wakes.woken("the second worker", second)
 				t.lost("giving up its place", q.release(k, second))
 				d := q.queue(k, second, from(job))
 				if t.granted("the second worker, as from no place", d, 1); d.Fence <= last {
@@ -212,22 +212,22 @@ var notifyProperties = []Property{
 	},
 	{
 		Name:  "NotifyUnderLoad",
-		Why:   "Many waiters in several processes that begin as soon as they are told, some of them from reserved places, some giving up when they may just have been told, must still be alone, one after the other.",
+		Why:   "Many waiters in several processes begin with their grants, some at reserved places, and some give up at the same moment. They must still run alone, one after the other.",
 		Needs: []Feature{Notifier},
 		Heavy: true,
 		Check: func(t *Trial) {
 			const callers, rounds = 6, 20
 			procs := []*process{t.process(), t.process(), t.process()}
-			heard := make([]*listener, len(procs))
+			wakes := make([]*listener, len(procs))
 			for i, p := range procs {
-				heard[i] = p.listen()
+				wakes[i] = p.listen()
 			}
 			k := key("k")
-			var inside, told atomic.Int64
+			var inside, pushed atomic.Int64
 			var highest atomic.Uint64
 			var running sync.WaitGroup
 			for i := range callers {
-				p, heard := procs[i%len(procs)], heard[i%len(procs)]
+				p, wakes := procs[i%len(procs)], wakes[i%len(procs)]
 				running.Go(func() {
 					for round := range rounds {
 						w := dibs.NewToken()
@@ -243,18 +243,18 @@ var notifyProperties = []Property{
 						}
 						var d dibs.Answer
 						t.poll("a turn", func() bool {
-							// As a client does: a told grant counts if its fence is above that of
-							// the last answer, and for a turn from when that was asked for.
-							heard.forget(w)
+							// As in a client, a pushed grant counts if its fence is above that of the
+							// last answer, and for PushedTTL from the moment of that question.
+							wakes.forget(w)
 							asked := time.Now()
 							if d = p.queue(k, w, edits...); d.State == dibs.Granted {
 								return true
 							}
-							got, ok := heard.within(w, dibs.PushedTTL/2)
+							got, ok := wakes.within(w, dibs.PushedTTL/2)
 							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > t.turn*3/4 {
 								return false
 							}
-							told.Add(1)
+							pushed.Add(1)
 							d = got
 							return true
 						})
@@ -272,7 +272,7 @@ var notifyProperties = []Property{
 				})
 			}
 			running.Wait()
-			t.Logf("of %d grants %d were told", callers*rounds, told.Load())
+			t.Logf("of %d grants %d were pushed", callers*rounds, pushed.Load())
 		},
 	},
 }

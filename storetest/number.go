@@ -7,7 +7,7 @@ import (
 var numberProperties = []Property{
 	{
 		Name: "OneLeaseAtANumber",
-		Why:  "A queue may hand one job to two workers. Both claim from the job's place, and one of them must not run, though the key has room: it waits for the other, and is granted only if that one does not finish.",
+		Why:  "A queue may give one job to two workers. Both claim from the job's place, and one of them must wait although the key has room. It is granted only if the other does not finish.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, n := range []int{1, 3} {
@@ -18,26 +18,26 @@ var numberProperties = []Property{
 				t.waits("the second, looking", q.look(k, from(job), permits(n)), 0)
 				t.waits("the second, waiting", q.queue(k, second, from(job), permits(n)), 0)
 				t.ok("the first abandons", p.abandon(k, first))
-				t.nowhere("a stranger", p.try(k, dibs.NewToken(), permits(n)))
+				t.nowhere("another caller", p.try(k, dibs.NewToken(), permits(n)))
 				t.granted("the second", q.queue(k, second, from(job), permits(n)), 2)
 				first = dibs.NewToken()
 				t.waits("the first, once more", p.queue(k, first, from(job), permits(n)), 0)
 				t.ok("the second is done", q.release(k, second))
 				t.lost("settling the first, whose place was deleted", p.release(k, first))
 				t.lost("settling the job's place", p.release(k, job))
-				t.granted("a stranger", p.try(k, dibs.NewToken(), permits(n)), 1)
+				t.granted("another caller", p.try(k, dibs.NewToken(), permits(n)), 1)
 			}
 		},
 	},
 	{
 		Name: "PlaceOutlivesTheLease",
-		Why:  "A job whose worker dies is tried again, and must not have to queue behind those that were enqueued after it. What has ended is dead though nobody noticed: the first that looks finds the place in the way.",
+		Why:  "A job whose worker dies is tried again and must not queue behind later jobs. Its place is in the way again when the lease expires, also if no call has noticed that.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(k dibs.Key, a dibs.Token){
 				"abandoned": func(k dibs.Key, a dibs.Token) { t.ok("abandon", q.abandon(k, a)) },
 				"undone":    func(k dibs.Key, a dibs.Token) { t.ok("undo", q.undo(k, a)) },
-				"run out": func(k dibs.Key, a dibs.Token) {
+				"expired": func(k dibs.Key, a dibs.Token) {
 					t.ok("the last renewal", q.renew(k, a, t.short()))
 					t.outlast(t.short())
 				},
@@ -47,8 +47,8 @@ var numberProperties = []Property{
 				t.granted("the worker", q.try(k, a, from(job)), 1)
 				t.waits("a waiter", p.queue(k, b), 0)
 				end(k, a)
-				t.state("a stranger that looks, after the lease was "+name, p.look(k), dibs.Held)
-				t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+				t.state("another caller that looks, after the lease was "+name, p.look(k), dibs.Held)
+				t.nowhere("another caller", p.try(k, dibs.NewToken()))
 				t.lost("renew by the worker", q.renew(k, a, long))
 				t.waits("the waiter", p.queue(k, b), 1)
 				t.state("the next worker, looking", q.look(k, from(job)), dibs.Free)
@@ -66,7 +66,7 @@ var numberProperties = []Property{
 	},
 	{
 		Name: "CleanEndDeletesTheNumber",
-		Why:  "A job that is done has no place any more: those behind it go on in that step, and the job, should it be tried again, is new.",
+		Why:  "A finished job has no place any more. The waiters behind it are served in the same step, and if the job is tried again it is a new one.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
@@ -79,7 +79,7 @@ var numberProperties = []Property{
 				t.waits("a waiter", p.queue(k, b), 0)
 				t.waits("reserving the place that there is", p.reserve(k, job), 0)
 				t.ok(name, end(k, a))
-				t.state("a stranger, after the "+name, p.try(k, dibs.NewToken()), dibs.Held)
+				t.state("another caller, after the "+name, p.try(k, dibs.NewToken()), dibs.Held)
 				t.granted("the waiter", p.queue(k, b), 1)
 				t.ok("its end", p.release(k, b))
 				t.lost("giving the place up", p.release(k, job))
@@ -89,7 +89,7 @@ var numberProperties = []Property{
 	},
 	{
 		Name: "PlaceIsGivenUpAlone",
-		Why:  "A job that is cancelled while it runs gives its place up, and its worker finishes what it does. If that dies, nobody waits for the job to be tried again.",
+		Why:  "A job that is cancelled while it runs gives its place up, and its worker finishes. If the worker dies, nothing waits for the job to be tried again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, job, b, a, second := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -97,7 +97,7 @@ var numberProperties = []Property{
 			t.granted("the worker", q.try(k, a, from(job)), 1)
 			t.waits("another worker", q.queue(k, second, from(job)), 0)
 			t.waits("a waiter", p.queue(k, b), 0)
-			t.ok("giving up the place", p.release(k, job))
+			t.ok("giving the place up", p.release(k, job))
 			t.lost("giving it up again", p.release(k, job))
 			t.ok("renew by the worker", q.renew(k, a, long))
 			t.nowhere("a claim from the place", p.try(k, dibs.NewToken(), from(job)))
@@ -112,7 +112,7 @@ var numberProperties = []Property{
 	},
 	{
 		Name: "LeasedNumbersAndPermits",
-		Why:  "With several permits several jobs run at once. The place of each is in nobody's way while its lease stands, and is where it was, before those that came after it, if that is abandoned.",
+		Why:  "With several permits several jobs run at once. The place of each is not in the way while its lease is live. If the lease is abandoned, the place comes before later ones again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, jobs, as := key("k"), tokens(3), tokens(3)
@@ -138,13 +138,13 @@ var numberProperties = []Property{
 			t.ok("the second is done", q.release(k, as[1]))
 			t.granted("the waiter", p.queue(k, b, permits(3)), 1)
 			t.ok("the first abandons", q.abandon(k, as[0]))
-			t.nowhere("a stranger, behind its place", p.try(k, dibs.NewToken(), permits(3)))
+			t.nowhere("another caller, behind its place", p.try(k, dibs.NewToken(), permits(3)))
 			t.granted("the first job", q.try(k, dibs.NewToken(), permits(3), from(jobs[0])), 2)
 		},
 	},
 	{
 		Name: "ManyLeasedNumbers",
-		Why:  "A key with many permits has many jobs that run at a time. Each of their places is deleted, given up or stands on its own.",
+		Why:  "A key with many permits runs many jobs at once. Each of their places is deleted, given up or kept on its own.",
 		Check: func(t *Trial) {
 			const n = 120
 			p, q := t.process(), t.process()

@@ -11,7 +11,7 @@ import (
 var permitsProperties = []Property{
 	{
 		Name: "PermitsAreCounted",
-		Why:  "A key with n permits has at most n holders. The one after that waits until one of them is done, whichever it is.",
+		Why:  "A key with n permits has at most n holders. The next caller waits until one of them is done, whichever it is.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, n := range []int{2, 3, 7} {
@@ -43,24 +43,24 @@ var permitsProperties = []Property{
 		},
 	},
 	{
-		Name: "PermitsRunOutOneByOne",
-		Why:  "Each of several holders has a lease of its own. One that dies frees its permit and no other.",
+		Name: "PermitsExpireOneByOne",
+		Why:  "Each of several holders has its own lease. A holder that dies frees only its own permit.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, dead, alive := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("one that dies", p.try(k, dead, permits(2)), 1)
-			t.granted("one that lives", p.try(k, alive, permits(2)), 1)
+			t.granted("a caller that dies", p.try(k, dead, permits(2)), 1)
+			t.granted("a caller that lives", p.try(k, alive, permits(2)), 1)
 			t.ok("the last renewal", p.renew(k, dead, t.short()))
 			t.outlast(t.short())
 			t.lost("renew by the dead one", p.renew(k, dead, long))
 			t.granted("a third", p.try(k, dibs.NewToken(), permits(2)), 2)
 			t.state("a fourth", p.try(k, dibs.NewToken(), permits(2)), dibs.Held)
-			t.ok("renew by the one that lives", p.renew(k, alive, long))
+			t.ok("renew by the caller that lives", p.renew(k, alive, long))
 		},
 	},
 	{
 		Name: "PermitsChange",
-		Why:  "A new version of a program allows another number of holders. Its claims wait until the leases of the old number have ended, and then theirs holds; those behind them wait, too. So the two numbers never mix, and nobody waits for ever.",
+		Why:  "A new version of a program may have another number of permits. Its claims wait until the leases with the old number have ended, and the claims behind them wait, too. So the numbers never mix, and no claim waits for ever.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, old, b, c, d := key("k"), tokens(2), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -74,7 +74,7 @@ var permitsProperties = []Property{
 			t.waits("the first with 5", q.queue(k, b, permits(5)), 0)
 			t.waits("one with 3 behind it", p.queue(k, c, permits(3)), 1)
 			t.waits("another with 5", q.queue(k, d, permits(5)), 2)
-			t.state("a stranger with 3", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
+			t.state("another caller with 3", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
 			t.ok("one of the old releases", p.release(k, old[0]))
 			t.waits("the first with 5", q.queue(k, b, permits(5)), 0)
 			t.waits("the one with 3", p.queue(k, c, permits(3)), 1)
@@ -96,7 +96,7 @@ var permitsProperties = []Property{
 	},
 	{
 		Name:  "PermitsUnderLoad",
-		Why:   "The sum of weights must hold when everybody comes at once, light and heavy.",
+		Why:   "The sum of the weights must hold when many callers come at once, light and heavy.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			const n, callers, rounds = 5, 12, 4

@@ -116,7 +116,7 @@ func (p *process) keepFor(k dibs.Key, token dibs.Token, data string, retention t
 	})[0]
 }
 
-// abandon ends one lease as if it had run out.
+// abandon ends one lease as if it had expired.
 func (p *process) abandon(k dibs.Key, token dibs.Token) error {
 	p.t.Helper()
 	return p.settlements(dibs.Settlement{Key: k, Token: token, Outcome: dibs.Abandon})[0]
@@ -167,7 +167,7 @@ func owner(o dibs.Owner) edit { return func(c *dibs.Claim) { c.Owner = o } }
 // answerable accepts every record: the claim of an idempotency key.
 func answerable(c *dibs.Claim) { c.MaxAge = dibs.AnyAge }
 
-// atMostOnce makes the outcome unknown if the lease runs out.
+// atMostOnce makes the outcome unknown if the lease is abandoned.
 func atMostOnce(c *dibs.Claim) { c.AtMostOnce = true }
 
 // tokens returns n new tokens.

@@ -6,23 +6,22 @@ import "slices"
 type Property struct {
 	// Name is short, fit for a test's name, and unique.
 	Name string
-	// Why says what the property protects, for the person whose store fails.
+	// Why says what the property protects, for the author of a store that fails it.
 	Why string
-	// Needs are the features without which it cannot be checked.
+	// Needs are the features without which it cannot be checked. Default: none.
 	Needs []Feature
-	// Heavy properties use the processor rather than wait, or need luck to find a
-	// mistake. In real time they are checked only under the build tag nightly, one at
-	// a time, before the others.
+	// Heavy properties use the processor instead of waiting, or need luck to find a
+	// mistake. In real time they are checked only under the build tag nightly, one at a
+	// time, before the others.
 	Heavy bool
-	// PushedEnds is whether told grants run out in it. In real time they are short then,
-	// and none can be relied on to be alive. In all other properties they last for long.
+	// PushedEnds says that pushed grants expire in it. In real time they are short then, and
+	// the property must not rely on a live one. In all other properties they last long.
 	PushedEnds bool
 	// Check checks the property once, on a fresh backend.
 	Check func(t *Trial)
 }
 
-// Properties returns all properties, in the order in which a new store is best
-// made to pass them.
+// Properties returns all properties. A new store passes them best in this order.
 func Properties() []Property {
 	return slices.Concat(
 		claimProperties,

@@ -7,7 +7,7 @@ import (
 var pruneProperties = []Property{
 	{
 		Name:  "PruneRemovesWhatEnded",
-		Why:   "A table that only grows gets slow. Pruning takes out what has ended, as much of it as asked, and nothing that anybody could still miss.",
+		Why:   "A table that only grows gets slow. Prune removes as much ended data as asked for, and nothing that a caller could still need.",
 		Needs: []Feature{Pruner},
 		Check: func(t *Trial) {
 			const n = 7
@@ -29,7 +29,7 @@ var pruneProperties = []Property{
 			t.waits("a reserved place", p.reserve(key("reserved"), a), 0)
 			t.granted("a record to be", p.try(key("done"), a, asked("this")), 1)
 			t.ok("keep", p.keep(key("done"), a, "answer"))
-			t.granted("one that dies", p.try(key("abandoned"), dibs.NewToken(), ttl(t.short())), 1)
+			t.granted("a caller that dies", p.try(key("abandoned"), dibs.NewToken(), ttl(t.short())), 1)
 			t.granted("another that dies", p.try(key("unknown"), a, ttl(t.short()), atMostOnce), 1)
 			for i := range n {
 				k := key("ended" + itoa(i))

@@ -10,7 +10,7 @@ import (
 var queueProperties = []Property{
 	{
 		Name: "FirstComeFirstServed",
-		Why:  "Waiters are granted in the order in which they joined, whatever process they wait in. Otherwise somebody waits for ever.",
+		Why:  "Waiters are granted in the order in which they joined, in whatever process they wait. Otherwise a waiter can wait for ever.",
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process(), t.process()}
 			k, a := key("k"), dibs.NewToken()
@@ -39,8 +39,8 @@ var queueProperties = []Property{
 		},
 	},
 	{
-		Name: "NobodyBarges",
-		Why:  "The key is for the waiter that has waited longest from the moment it is free, also before that waiter has heard of it. One that merely asks at the right time, or tries again and again, must not get it.",
+		Name: "NoOvertaking",
+		Why:  "From the moment when it is free, the key belongs to the first waiter, also before that waiter knows it. A caller that asks at the right moment, or again and again, must not get it.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
@@ -52,11 +52,11 @@ var queueProperties = []Property{
 				t.waits("the first waiter", q.queue(k, first), 0)
 				t.waits("the second waiter", p.queue(k, second), 1)
 				t.waits("the first waiter, trying", p.try(k, first), 0)
-				t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
+				t.nowhere("another caller that tries", p.try(k, dibs.NewToken()))
 				t.ok(name, end(k, a))
-				t.state("a stranger that looks at once", p.look(k), dibs.Held)
-				t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
-				t.state("a stranger that queues", p.queue(k, late), dibs.Held)
+				t.state("another caller that looks at once", p.look(k), dibs.Held)
+				t.nowhere("another caller that tries", p.try(k, dibs.NewToken()))
+				t.state("another caller that queues", p.queue(k, late), dibs.Held)
 				t.state("the second waiter", p.queue(k, second), dibs.Held)
 				t.state("the second waiter, trying", p.try(k, second), dibs.Held)
 				t.state("the first waiter", q.queue(k, first), dibs.Granted)
@@ -64,13 +64,13 @@ var queueProperties = []Property{
 				t.ok("the first one's release", q.release(k, first))
 				t.granted("the second waiter, trying", p.try(k, second), 1)
 				t.ok("its release", p.release(k, second))
-				t.granted("the stranger that queued", p.queue(k, late), 1)
+				t.granted("the other caller that queued", p.queue(k, late), 1)
 			}
 		},
 	},
 	{
-		Name: "WaiterSucceedsADeadHolder",
-		Why:  "When a holder dies its waiters move up as they do when it releases: in order, with nobody barging, and told that it was abandoned.",
+		Name: "WaiterFollowsADeadHolder",
+		Why:  "When a holder dies, its waiters are served as after a release: in order, without overtaking. The next holder learns that the lease was abandoned.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, first, second := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -80,7 +80,7 @@ var queueProperties = []Property{
 			t.waits("the second waiter", p.queue(k, second), 1)
 			t.ok("the last renewal", p.renew(k, a, t.short()))
 			t.outlast(t.short())
-			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
 			t.state("the second waiter", p.queue(k, second), dibs.Held)
 			t.granted("the first waiter", q.queue(k, first), 2)
 			t.ok("its release", q.release(k, first))
@@ -89,36 +89,36 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "DeadPlaceIsSkipped",
-		Why:  "A waiter that died keeps nobody waiting once its place has run out. One that asks again in time keeps its place.",
+		Why:  "A dead waiter delays no one after its place has expired. A waiter that asks again in time keeps its place.",
 		Check: func(t *Trial) {
 			p := t.process()
 			t.inTime("prolonged", func(k dibs.Key, d time.Duration) bool {
 				a, dead, alive, last := dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 				t.granted("the holder", p.try(k, a), 1)
-				t.waits("one that will die", p.queue(k, dead), 0)
+				t.waits("a caller that will die", p.queue(k, dead), 0)
 				before := time.Now()
-				t.waits("one that will ask again", p.queue(k, alive, stay(d)), 1)
+				t.waits("a caller that will ask again", p.queue(k, alive, stay(d)), 1)
 				behind := p.queue(k, last)
 				again := p.queue(k, alive)
 				if time.Since(before) >= d {
 					return false
 				}
 				t.waits("one behind", behind, 2)
-				t.waits("the one that asks again", again, 1)
-				t.waits("the one that will die, asking for a short place", p.queue(k, dead, stay(t.short())), 0)
+				t.waits("the caller that asks again", again, 1)
+				t.waits("the caller that will die, asking for a short place", p.queue(k, dead, stay(t.short())), 0)
 				t.outlast(d)
 				t.lost("the dead one's place", p.release(k, dead))
-				t.waits("the one that asked again", p.queue(k, alive), 0)
+				t.waits("the caller that asked again", p.queue(k, alive), 0)
 				t.ok("release", p.release(k, a))
 				t.state("the one behind", p.try(k, last), dibs.Held)
-				t.granted("the one that asked again", p.queue(k, alive), 1)
+				t.granted("the caller that asked again", p.queue(k, alive), 1)
 				return true
 			})
 		},
 	},
 	{
 		Name: "PlaceIsGivenUp",
-		Why:  "A waiter that gives up settles its token, and those behind it move up at once.",
+		Why:  "A waiter that gives up settles its token, and the waiters behind it are served at once.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, ws := key("k"), dibs.NewToken(), tokens(4)
@@ -138,7 +138,7 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "KeepAnswersWaiters",
-		Why:  "Duplicates that wait for the answer are all answered by it at once. They must not be granted one after the other, and once they have it they stand in nobody's way.",
+		Why:  "A record answers all duplicates that wait for it, at once. They are not granted one after the other, and once they have the answer their places are not in the way.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, dup1, locker, dup2 := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -158,7 +158,7 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "LeftIsUntilALeaseEnds",
-		Why:  "A waiter that misses its wake-up asks again after Left. If that is too long it oversleeps the end of a dead holder; and if nobody holds the key, there is no lease to wait for.",
+		Why:  "A waiter that misses its wake-up asks again after Left. If Left is too long, the waiter asks too late. If no lease is live, there is nothing to wait for and Left is 0.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -184,14 +184,14 @@ var queueProperties = []Property{
 				"a try": p.try(k, dibs.NewToken()), "a look": p.look(k), "a waiter": p.queue(k, b),
 			} {
 				if t.state(what, d, dibs.Held); d.Left != 0 {
-					t.Fatalf("%s, behind a place: Left is %v, and nobody holds the key", what, d.Left)
+					t.Fatalf("%s, behind a place: Left is %v, and the key has no holder", what, d.Left)
 				}
 			}
 		},
 	},
 	{
 		Name:  "TenThousandWaiters",
-		Why:   "A popular key gathers a long queue. Joining it, and moving up in it, must stay in order and must not cost the square of its length.",
+		Why:   "A popular key has a long queue. To join it and to be served must stay in order, and must not cost the square of its length.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			const batch, served = 500, 40
@@ -255,7 +255,7 @@ func (t *Trial) waits(what string, a dibs.Answer, ahead int) uint64 {
 		t.Fatalf("%s: has no place in the queue", what)
 	}
 	if a.Ahead < ahead || ahead == 0 && a.Ahead != 0 {
-		t.Fatalf("%s: told that at most %d places are ahead, there are %d", what, a.Ahead, ahead)
+		t.Fatalf("%s: answered that at most %d places are ahead, there are %d", what, a.Ahead, ahead)
 	}
 	return a.Fence
 }

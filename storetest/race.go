@@ -11,7 +11,7 @@ import (
 var raceProperties = []Property{
 	{
 		Name:  "CounterUnderTheLock",
-		Why:   "Many callers in many processes read a number, add one and write it back, each under the lock. If two of them overlap but once, the sum is short. None of them hears of anything: asking again is enough.",
+		Why:   "Many callers in many processes read a number, add one and write it back, each under the lock. If two of them overlap once, the sum is too small. They use no wake-ups.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			const callers, rounds = 12, 12
@@ -54,8 +54,8 @@ var raceProperties = []Property{
 		},
 	},
 	{
-		Name:  "StormRunsOnce",
-		Why:   "A client retries, a proxy retries, a user clicks twice: of all the duplicates one runs, and all get its answer.",
+		Name:  "DuplicatesRunOnce",
+		Why:   "A client retries, a proxy retries, a user clicks twice: one of all the duplicates runs, and all get its answer.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			const keys, duplicates = 20, 8

@@ -11,7 +11,7 @@ import (
 var recordProperties = []Property{
 	{
 		Name: "RecordAnswers",
-		Why:  "A finished caller's record answers everybody who asks the same later, from any process, instead of running it again.",
+		Why:  "A finished caller's record answers all later callers with the same request, in any process, so the work does not run again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -66,7 +66,7 @@ var recordProperties = []Property{
 	},
 	{
 		Name: "RecordIsReadWhole",
-		Why:  "A stored answer is replayed byte for byte, whatever it is made of. Half an answer is worse than none.",
+		Why:  "A stored answer is replayed byte for byte, whatever it contains. Half an answer is worse than none.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, size := range []int{0, 1, 255, 65535, 64 << 10, 1 << 20} {
@@ -80,7 +80,7 @@ var recordProperties = []Property{
 	},
 	{
 		Name: "KeepTwice",
-		Why:  "A settlement whose reply was lost is sent again. Its sender must not be told that it lost what it has in truth finished.",
+		Why:  "A settlement whose reply was lost is sent again. The holder must not get ErrLost for work that it has finished.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -89,13 +89,13 @@ var recordProperties = []Property{
 			t.ok("keep again", p.keep(k, a, "answer"))
 			t.ok("keep again, from another process", q.keep(k, a, "answer"))
 			t.granted("a lock, ignoring the record", q.try(k, dibs.NewToken()), 1)
-			t.ok("keep again, while the record still stands", p.keep(k, a, "answer"))
+			t.ok("keep again, while the record is still kept", p.keep(k, a, "answer"))
 			t.done("a reader", p.look(k, answerable), "answer")
 		},
 	},
 	{
 		Name: "RetentionEnds",
-		Why:  "A record answers until its retention ends and not after: earlier, work is repeated; later, keys that may be reused cannot be, and the backend fills up.",
+		Why:  "A record answers until its retention ends. If it ends earlier, work is repeated. If it ends later, keys cannot be reused and the backend fills up.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -117,15 +117,15 @@ var recordProperties = []Property{
 	},
 	{
 		Name: "MaxAgeIsHonoured",
-		Why:  "A caller that accepts answers up to an age gets no older one, and its run replaces the old answer.",
+		Why:  "A caller that accepts answers up to an age gets no older one, and its own answer replaces the old one.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
 			t.ok("keep", p.keep(k, a, "old"))
 			t.outlast(t.short())
-			t.done("one that accepts it", p.try(k, dibs.NewToken(), maxAge(long)), "old")
-			t.granted("one that wants a younger one", p.try(k, b, maxAge(t.short()/2)), 1)
+			t.done("a caller that accepts it", p.try(k, dibs.NewToken(), maxAge(long)), "old")
+			t.granted("a caller that wants a younger one", p.try(k, b, maxAge(t.short()/2)), 1)
 			before := time.Now()
 			t.ok("its record", p.keep(k, b, "new"))
 			d := p.try(k, dibs.NewToken(), answerable)
@@ -137,7 +137,7 @@ var recordProperties = []Property{
 	},
 	{
 		Name: "LocksIgnoreRecords",
-		Why:  "A lock and a record may live under one key. The lock's holder neither sees the record nor harms it, and those whom the record answers need not wait for the lock.",
+		Why:  "A lock and a record may exist under one key. The lock's holder neither sees nor changes the record, and callers that accept the record do not wait for the lock.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -153,8 +153,8 @@ var recordProperties = []Property{
 		},
 	},
 	{
-		Name: "NothingOfTheCallersIsKept",
-		Why:  "The client reuses its buffers. A store that keeps a pointer into them replays somebody else's answer.",
+		Name: "NoCallerDataIsKept",
+		Why:  "The client reuses its buffers. A store that keeps a pointer into them replays the answer of another call.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, l, a := key("k"), key("l"), dibs.NewToken()
@@ -176,7 +176,7 @@ var recordProperties = []Property{
 	},
 	{
 		Name:  "StateOutlivesRestart",
-		Why:   "A restart of the backend must not make a second run possible: leases, places, records, abandonment and unknown outcomes are still there.",
+		Why:   "A restart of the backend must not make a second run possible: leases, places, records, abandoned leases and unknown outcomes are still there.",
 		Needs: []Feature{Restart},
 		Check: func(t *Trial) {
 			p := t.process()
@@ -190,7 +190,7 @@ var recordProperties = []Property{
 			t.ok("its end", p.abandon(key("unknown"), a))
 			t.waits("a reserved place", p.reserve(key("place"), a), 0)
 			p = t.restart()
-			t.nowhere("a stranger, behind the place", p.try(key("place"), dibs.NewToken()))
+			t.nowhere("another caller, behind the place", p.try(key("place"), dibs.NewToken()))
 			t.state("the held key", p.try(key("held"), dibs.NewToken()), dibs.Held)
 			t.ok("renew", p.renew(key("held"), a, long))
 			t.done("the record", p.look(key("done"), answerable), "answer")

@@ -84,7 +84,7 @@ func (r *recorder) Skip(args ...any)                 { r.Fatal("skipped: ", fmt.
 func (r *recorder) Skipf(format string, args ...any) { r.Fatalf("skipped: "+format, args...) }
 func (r *recorder) SkipNow()                         { r.Fatal("skipped") }
 
-// maxLines bounds what one trial reports; the first lines tell the most.
+// maxLines bounds what one trial reports, because the first lines matter most.
 const maxLines = 30
 
 func (r *recorder) add(text string) {

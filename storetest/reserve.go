@@ -9,22 +9,22 @@ import (
 var reserveProperties = []Property{
 	{
 		Name:       "ReservedPlaceBlocks",
-		Why:        "A job's place is taken when it is enqueued. Until the job runs no claim that came later may pass it, though nobody holds the key. It is never granted itself: nobody is there to work.",
+		Why:        "A job's place is taken when it is enqueued. Until the job runs, no later claim may pass it, although the key has no holder. The place itself is never granted, because no worker is there.",
 		PushedEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, job, b, a := key("free"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.waits("reserving a free key", p.reserve(k, job), 0)
 			t.waits("reserving it again", q.reserve(k, job), 0)
-			t.state("a stranger that tries", q.try(k, dibs.NewToken()), dibs.Held)
-			t.state("a stranger that looks", q.look(k), dibs.Held)
-			t.waits("a stranger that queues", q.queue(k, b), 1)
+			t.state("another caller that tries", q.try(k, dibs.NewToken()), dibs.Held)
+			t.state("another caller that looks", q.look(k), dibs.Held)
+			t.waits("another caller that queues", q.queue(k, b), 1)
 			t.outlast(t.turn)
-			t.waits("the stranger, after longer than a turn", q.queue(k, b), 1)
+			t.waits("the other caller, after longer than a turn", q.queue(k, b), 1)
 			t.granted("the job's worker, in another process", q.try(k, a, from(job)), 1)
-			t.waits("the stranger", q.queue(k, b), 0)
+			t.waits("the other caller", q.queue(k, b), 0)
 			t.ok("the job's end", p.release(k, a))
-			t.granted("the stranger", q.queue(k, b), 1)
+			t.granted("the other caller", q.queue(k, b), 1)
 
 			k, a = key("held"), dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
@@ -33,7 +33,7 @@ var reserveProperties = []Property{
 			t.ok("release", p.release(k, a))
 			t.waits("reserving again, when its turn has come", p.reserve(k, job), 0)
 			t.outlast(t.turn)
-			t.state("a stranger, after longer than a turn", q.try(k, dibs.NewToken()), dibs.Held)
+			t.state("another caller, after longer than a turn", q.try(k, dibs.NewToken()), dibs.Held)
 			t.waits("the waiter", q.queue(k, b), 1)
 			t.lost("renew by the place's token", p.renew(k, job, long))
 			t.granted("the job's worker", q.queue(k, dibs.NewToken(), from(job)), 1)
@@ -41,7 +41,7 @@ var reserveProperties = []Property{
 	},
 	{
 		Name: "ReservedPlacesKeepTheOrder",
-		Why:  "Reserved places and waiting ones are one queue, in which a claim from a place has the place's number.",
+		Why:  "Reserved places and waiters are one queue. A claim from a place has the place's number.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, ws, jobs := key("k"), tokens(5), tokens(5)
@@ -62,7 +62,7 @@ var reserveProperties = []Property{
 			}
 			t.waits("number 4, claiming too early", claim(4, dibs.Try), 4)
 			t.waits("number 2, queueing too early", claim(2, dibs.Queue), 2)
-			t.waits("one that joins at the end", p.queue(k, dibs.NewToken()), 5)
+			t.waits("a caller that joins at the end", p.queue(k, dibs.NewToken()), 5)
 			for i, w := range ws {
 				if i+1 < len(ws) {
 					t.waits("number "+itoa(i+1)+", before its turn", claim(i+1, dibs.Queue), 1)
@@ -76,8 +76,8 @@ var reserveProperties = []Property{
 		},
 	},
 	{
-		Name: "ReservedPlaceRunsOut",
-		Why:  "A job that never starts blocks the key no longer than its place lasts; reserving again prolongs that.",
+		Name: "ReservedPlaceExpires",
+		Why:  "A job that never starts blocks the key no longer than its place lasts. To reserve it again prolongs that.",
 		Check: func(t *Trial) {
 			p := t.process()
 			t.inTime("prolonged", func(k dibs.Key, d time.Duration) bool {
@@ -109,7 +109,7 @@ var reserveProperties = []Property{
 	},
 	{
 		Name: "ReservedPlaceIsGivenUp",
-		Why:  "A job that is cancelled before it runs settles its token, and those behind move up in that step.",
+		Why:  "A job that is cancelled before it runs settles its token, and the waiters behind it are served in the same step.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, settle := range map[string]func(dibs.Key, dibs.Token) error{
@@ -119,32 +119,32 @@ var reserveProperties = []Property{
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.waits("a waiter", p.queue(k, b), 1)
 				t.lost("keep by the place's token", q.keep(k, job, "answer"))
-				t.waits("the waiter, behind the place that stands", p.queue(k, b), 1)
+				t.waits("the waiter, behind the place that still exists", p.queue(k, b), 1)
 				t.ok(name+" of the place", settle(k, job))
 				t.lost(name+" of the place again", settle(k, job))
-				t.state("a stranger", q.try(k, dibs.NewToken()), dibs.Held)
+				t.state("another caller", q.try(k, dibs.NewToken()), dibs.Held)
 				t.granted("the waiter", p.queue(k, b), 1)
 			}
 		},
 	},
 	{
 		Name:  "GrantServesTheNext",
-		Why:   "A key with several permits has one queue, too: a reserved place in front holds back those behind it, although permits are free. When its job is granted, as many as there are permits for hear of that in the same step.",
+		Why:   "A key with several permits has one queue, too: a reserved place in front blocks those behind it, although permits are free. When its job is granted, as many waiters as there are permits are woken in the same step.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			k, job, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
+			wakes.ready(k)
 			t.granted("a holder", p.try(k, dibs.NewToken(), permits(4)), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("a waiter", q.queue(k, b, permits(4)), 1)
 			t.waits("another waiter", q.queue(k, c, permits(4)), 2)
-			t.nowhere("a stranger", p.try(k, dibs.NewToken(), permits(4)))
+			t.nowhere("another caller", p.try(k, dibs.NewToken(), permits(4)))
 			last := t.granted("the job's worker", p.try(k, dibs.NewToken(), from(job), permits(4)), 1)
-			last, _ = heard.turn("the waiter", k, b, last, 1, permits(4))
-			heard.turn("the other waiter", k, c, last, 1, permits(4))
-			t.nowhere("a stranger", p.try(k, dibs.NewToken(), permits(4)))
+			last, _ = wakes.turn("the waiter", k, b, last, 1, permits(4))
+			wakes.turn("the other waiter", k, c, last, 1, permits(4))
+			t.nowhere("another caller", p.try(k, dibs.NewToken(), permits(4)))
 		},
 	},
 }

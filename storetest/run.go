@@ -17,7 +17,7 @@ func Run(t *testing.T, harness *Harness) {
 		t.Fatal(err)
 	}
 	probe(t, h)
-	var unchecked, left []string
+	var unchecked, skipped []string
 	var heavy, light []Property
 	for _, p := range Properties() {
 		f, why := h.missing(p)
@@ -26,7 +26,7 @@ func Run(t *testing.T, harness *Harness) {
 			t.Logf("not checked: %s: lacks %s: %s", p.Name, f, why)
 			unchecked = append(unchecked, p.Name)
 		case p.Heavy && !h.Virtual && !nightly:
-			left = append(left, p.Name)
+			skipped = append(skipped, p.Name)
 		case p.Heavy || h.Virtual:
 			heavy = append(heavy, p)
 		default:
@@ -36,8 +36,8 @@ func Run(t *testing.T, harness *Harness) {
 	for _, p := range heavy {
 		t.Run(p.Name, func(t *testing.T) { check(t, h, p) })
 	}
-	// Subtests that are marked parallel are limited to one for each processor,
-	// but these hardly need one: they wait for leases to run out.
+	// Not t.Parallel, which runs one test on each processor, because these mostly wait for
+	// leases to expire.
 	var running sync.WaitGroup
 	free := make(chan struct{}, h.Parallel)
 	for _, p := range light {
@@ -49,12 +49,12 @@ func Run(t *testing.T, harness *Harness) {
 	}
 	running.Wait()
 	t.Logf("%d properties checked, %d not checked: %q", len(heavy)+len(light), len(unchecked), unchecked)
-	if len(left) > 0 {
-		t.Logf("%d are left to -tags nightly: %q", len(left), left)
+	if len(skipped) > 0 {
+		t.Logf("%d run only with -tags nightly: %q", len(skipped), skipped)
 	}
 }
 
-// probe opens one store to compare what it can do with what was declared.
+// probe opens one store and compares what it can do with what was declared.
 func probe(t *testing.T, h *Harness) {
 	t.Run("Declared", func(t *testing.T) {
 		look := func(t *testing.T) {
@@ -69,8 +69,8 @@ func probe(t *testing.T, h *Harness) {
 	})
 }
 
-// missing returns the first feature that the property needs and the backend
-// lacks, and why; "" when there is none.
+// missing returns the first feature that the property needs and the backend lacks, and why;
+// "" if there is none.
 func (h *Harness) missing(p Property) (Feature, string) {
 	for _, f := range p.Needs {
 		if why := h.lacks(f); why != "" {
@@ -97,7 +97,7 @@ func try(t *testing.T, h *Harness, p Property) *recorder {
 	trial := func(t *testing.T) {
 		r = newRecorder(t)
 		turn := h.turn(p)
-		// FailNow ends the goroutine that calls it, so the check has its own.
+		// On a goroutine of its own, because FailNow ends the goroutine that calls it.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -113,7 +113,7 @@ func try(t *testing.T, h *Harness, p Property) *recorder {
 	return r
 }
 
-// turn returns how long a told grant lasts while a property is checked.
+// turn returns how long a pushed grant lasts while a property is checked.
 func (h *Harness) turn(p Property) time.Duration {
 	switch {
 	case h.Virtual:

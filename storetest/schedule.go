@@ -15,7 +15,7 @@ import (
 var scheduleProperties = []Property{
 	{
 		Name:  "RandomSchedules",
-		Why:   "What nobody thought of: some callers in some processes claim, renew and settle a key in random order, and after each step the store must say what the simplest correct store says.",
+		Why:   "It finds what no property was written for: callers in several processes claim, renew and settle a key in random order. After each step the store must answer as the simplest correct store does.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			seed := t.h.Seed
@@ -137,7 +137,7 @@ func (s *schedule) pass() {
 		d = s.lasts()
 	}
 	time.Sleep(d)
-	synctest.Wait() // what is over at this instant is over
+	synctest.Wait() // so that what expires at this instant has expired
 }
 
 // step makes one random operation and compares the answers.
@@ -281,7 +281,7 @@ func (s *schedule) inspect(p *process, a *actor) {
 	}
 	want, _ := do[what](s.model.inspect())
 	got, err := do[what](p.inspect())
-	s.note("%s of %q: %v, %v, want %v", []string{"evict", "forget", "resolve"}[what], id, got, err, want)
+	s.note("%s of %q: %v, %v, want %v", []string{"force release", "forget", "resolve"}[what], id, got, err, want)
 	s.check(err == nil && got == want)
 }
 

@@ -5,7 +5,7 @@ import "github.com/dibs-go/dibs"
 var staleProperties = []Property{
 	{
 		Name: "FormerHolderChangesNothing",
-		Why:  "A caller that lost its lease and does not know it yet will still renew and settle. It must be told, and its successor must not notice.",
+		Why:  "A caller that lost its lease and does not know it still renews and settles. It must get ErrLost, and the next holder must not be affected.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -28,14 +28,14 @@ var staleProperties = []Property{
 	},
 	{
 		Name: "LoserFreesNothing",
-		Why:  "A caller that did not get the key cleans up after itself. Deleting the key then is the classic bug: the winner works on with its lock gone.",
+		Why:  "A caller that did not get the key cleans up after itself. If it deleted the key, the holder would work without its lock.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, winner, loser, waiter := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.granted("the winner", p.try(k, winner), 1)
 			t.state("the loser", q.try(k, loser), dibs.Held)
 			t.lost("release by the loser", q.release(k, loser))
-			t.lost("release by a stranger", q.release(k, dibs.NewToken()))
+			t.lost("release by another caller", q.release(k, dibs.NewToken()))
 			t.state("a claim after the loser's release", q.try(k, dibs.NewToken()), dibs.Held)
 			t.state("the waiter", q.queue(k, waiter), dibs.Held)
 			t.ok("the waiter gives up", q.release(k, waiter))
@@ -45,7 +45,7 @@ var staleProperties = []Property{
 	},
 	{
 		Name: "WaiterWritesNoRecord",
-		Why:  "Only the holder's answer is the answer. A token that merely waits has run nothing, or has lost the lease under which it did.",
+		Why:  "Only the holder's answer is the answer. A token that only waits has run nothing, or has lost the lease under which it ran.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -55,7 +55,7 @@ var staleProperties = []Property{
 			t.state("a reader", p.look(k, answerable), dibs.Held)
 			t.ok("renew by the holder", p.renew(k, a, long))
 			t.ok("release by the holder", p.release(k, a))
-			t.granted("the waiter, whose place stands", p.try(k, b), 1)
+			t.granted("the waiter, which still has its place", p.try(k, b), 1)
 		},
 	},
 }

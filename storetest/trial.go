@@ -15,16 +15,16 @@ type Trial struct {
 	testing.TB
 
 	h       *Harness
-	turn    time.Duration // how long a grant lasts that is told
+	turn    time.Duration // how long a pushed grant lasts
 	backend *Backend
 	shared  dibs.Store // the only store, where there cannot be two
 }
 
 // long is a lease, a place or a retention that no trial outlasts. Properties use
-// fractions and multiples of it, to tell one end from another.
+// fractions and multiples of it, so that ends differ.
 const long = time.Hour
 
-// tick is what a store's times may be off because it rounds them to milliseconds, twice.
+// tick is how wrong a store's times may be, because it may round them to milliseconds twice.
 const tick = 2 * time.Millisecond
 
 // limit is how long a property waits for what happens by itself. After that it reports
@@ -43,7 +43,7 @@ func (t *Trial) process() *process {
 	return &process{t: t, store: t.shared}
 }
 
-// skewed opens a store in a process whose clock is off.
+// skewed opens a store in a process whose clock is wrong.
 func (t *Trial) skewed(d time.Duration) *process {
 	return &process{t: t, store: t.backend.OpenSkewed(d)}
 }
@@ -62,11 +62,11 @@ func (t *Trial) wipe() *process {
 	return t.process()
 }
 
-// short is a lease, a place or a retention that a trial outlasts. It may be over at
-// once on a slow machine, so nothing that lasts short may have to be alive.
+// short is a lease, a place or a retention that a trial outlasts. On a slow machine it may
+// have ended at once, so no property relies on it being live.
 func (t *Trial) short() time.Duration { return t.h.Short }
 
-// outlast lets d pass, and what the backend may be late.
+// outlast waits for d, and for how late the backend may be.
 func (t *Trial) outlast(d time.Duration) { time.Sleep(d + t.h.Late) }
 
 // poll asks until the answer is yes, and fails the trial after the limit.
@@ -79,11 +79,11 @@ func (t *Trial) poll(what string, yes func() bool) {
 	}
 }
 
-// inTime is for what has to be prolonged before it runs out. It calls attempt with a new
-// key and with d, which is how long something on that key lasts. attempt returns false
-// when d was over before the call that prolongs it was answered, because then nothing
-// is known. inTime calls it again, with another key and twice the time. The answer of
-// the store must not decide that.
+// inTime checks what must be prolonged before it expires. It calls attempt with a new key
+// and with d, which is how long something on that key lasts. attempt returns false if d was
+// over before the call that prolongs it was answered, because then the outcome says nothing.
+// inTime then calls it again with another key and twice the time. The answer of the store
+// must not decide that.
 func (t *Trial) inTime(name string, attempt func(k dibs.Key, d time.Duration) bool) {
 	t.Helper()
 	for i, d := 0, t.short(); !attempt(key(name+" "+itoa(i)), d); i, d = i+1, 2*d {
@@ -104,7 +104,7 @@ func (t *Trial) state(what string, a dibs.Answer, want dibs.State) {
 	}
 }
 
-// granted fails the trial unless the answer is the grant of such an attempt.
+// granted fails the trial unless the answer is a grant of that attempt.
 func (t *Trial) granted(what string, a dibs.Answer, attempt int) uint64 {
 	t.Helper()
 	t.state(what, a, dibs.Granted)
@@ -117,7 +117,7 @@ func (t *Trial) granted(what string, a dibs.Answer, attempt int) uint64 {
 	return a.Fence
 }
 
-// done fails the trial unless the answer is the record with such data.
+// done fails the trial unless the answer is the record with that data.
 func (t *Trial) done(what string, a dibs.Answer, data string) {
 	t.Helper()
 	t.state(what, a, dibs.Done)
@@ -137,7 +137,7 @@ func (t *Trial) ok(what string, err error) {
 	}
 }
 
-// lost fails the trial unless a renewal or settlement met ErrLost.
+// lost fails the trial unless a renewal or settlement got ErrLost.
 func (t *Trial) lost(what string, err error) {
 	t.Helper()
 	if !errors.Is(err, dibs.ErrLost) {

@@ -8,21 +8,21 @@ import (
 
 var turnProperties = []Property{
 	{
-		Name:  "TurnIsALease",
-		Why:   "A waiter whose turn has come works, renews and settles, perhaps without ever claiming again. All of it must do what it does for one that was granted at once.",
+		Name:  "WaitersGrantIsALease",
+		Why:   "A waiter that was served works, renews and settles, perhaps without claiming again. All that must work as for a caller that was granted at once.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			// hold makes b the holder of a key by its turn.
 			hold := func(name string, edits ...edit) (k dibs.Key, b dibs.Token) {
 				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
 				edits = append([]edit{asked("this"), answerable}, edits...)
-				heard.ready(k)
+				wakes.ready(k)
 				last := t.granted("the holder", p.try(k, a, asked("this")), 1)
 				t.waits("the waiter", q.queue(k, b, edits...), 0)
 				t.ok("release", p.release(k, a))
-				heard.turn("the waiter", k, b, last, 1, edits...)
+				wakes.turn("the waiter", k, b, last, 1, edits...)
 				return k, b
 			}
 
@@ -53,50 +53,50 @@ var turnProperties = []Property{
 			k, b = hold("renew")
 			before := time.Now()
 			t.ok("its renewal", q.renew(k, b, 2*long))
-			t.left("a stranger", p.try(k, dibs.NewToken()), before, 2*long)
+			t.left("another caller", p.try(k, dibs.NewToken()), before, 2*long)
 			t.ok("its second renewal", q.renew(k, b, t.short()))
 			t.outlast(t.short())
 			t.granted("the next", p.try(k, dibs.NewToken()), 2)
 
-			// A told grant ends with its TTL, if that is sooner than a turn.
+			// A pushed grant expires with its TTL, if that is shorter than PushedTTL.
 			k, _ = hold("short", ttl(t.short()))
 			t.outlast(t.short())
 			t.granted("the next", p.try(k, dibs.NewToken(), asked("this")), 2)
 		},
 	},
 	{
-		Name:       "ToldGrantLapses",
-		Why:        "Whether a waiter has begun on a grant that was told, nobody knows until it is heard of. So the lease lasts one turn, no longer and no shorter, and counts as abandoned then.",
+		Name:       "PushedGrantExpires",
+		Why:        "The store does not know whether a waiter has begun with its pushed grant. So that lease lasts PushedTTL, no longer and no shorter, and counts as abandoned if it expires.",
 		Needs:      []Feature{Notifier},
 		PushedEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			k, a, silent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
+			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that will be silent", q.queue(k, silent), 0)
+			t.waits("a caller that will be silent", q.queue(k, silent), 0)
 			t.waits("the next", p.queue(k, next), 1)
 			before := time.Now()
 			t.ok("release", p.release(k, a))
 			after := time.Now()
-			told := heard.wait("the silent one", silent)
-			if told.State == 0 { // it was woken: the key is nobody's until it asks
+			pushed := wakes.wait("the silent one", silent)
+			if pushed.State == 0 { // it was woken, and the key has no holder until it asks
 				t.outlast(t.turn)
 				d := p.queue(k, next)
-				if d.State == dibs.Granted { // it was told, which was heard of too late
+				if d.State == dibs.Granted { // its grant was pushed, and arrived late
 					t.granted("the next", d, 2)
 					return
 				}
 				t.state("the next", d, dibs.Held)
-				t.granted("the one that was silent", q.queue(k, silent), 1)
+				t.granted("the caller that was silent", q.queue(k, silent), 1)
 				return
 			}
-			if t.granted("the silent one", told, 1); told.Fence <= last {
-				t.Fatalf("the silent one was told the fence %d, after %d", told.Fence, last)
+			if t.granted("the silent one", pushed, 1); pushed.Fence <= last {
+				t.Fatalf("the silent caller was pushed the fence %d, after %d", pushed.Fence, last)
 			}
 			var taken uint64
-			t.ends("the told grant", before, after, t.turn, func() bool {
+			t.ends("the pushed grant", before, after, t.turn, func() bool {
 				d := p.queue(k, next)
 				if d.State == dibs.Held {
 					return false
@@ -104,97 +104,97 @@ var turnProperties = []Property{
 				taken = t.granted("the next", d, 2)
 				return true
 			})
-			if taken <= told.Fence {
-				t.Fatalf("the next has the fence %d, not above the %d that was told before", taken, told.Fence)
+			if taken <= pushed.Fence {
+				t.Fatalf("the next has the fence %d, not above the %d that was pushed before", taken, pushed.Fence)
 			}
-			t.lost("renewing what has run out", q.renew(k, silent, long))
-			t.lost("a record of what has run out", q.keep(k, silent, "late"))
-			// Should the word have come late, the fence tells that it is old.
+			t.lost("renewing what has expired", q.renew(k, silent, long))
+			t.lost("a record of what has expired", q.keep(k, silent, "late"))
+			// If the push arrived late, the fence shows that it is old.
 			if fence := t.waits("the silent one, joining anew", q.queue(k, silent), 0); fence < taken {
 				t.Fatalf("answered with the highest fence %d, there was %d", fence, taken)
 			}
 			t.ok("the next one's release", p.release(k, next))
-			heard.wait("the one that was silent", silent)
+			wakes.wait("the caller that was silent", silent)
 		},
 	},
 	{
-		Name:       "AtMostOnceIsNotTold",
-		Why:        "If a grant that nobody heard of lapses, it is abandoned. A claim that must not run twice would leave an unknown outcome, though nothing ran. It is woken and asks, at a reserved place, too.",
+		Name:       "AtMostOnceIsNotPushed",
+		Why:        "A pushed grant that is lost expires and counts as abandoned. A claim with AtMostOnce would leave an unknown outcome although nothing ran. So it is woken to ask, at a reserved place, too.",
 		Needs:      []Feature{Notifier},
 		PushedEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			for _, name := range []string{"waiting", "from a place"} {
 				k, a, b, job := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 				edits := []edit{atMostOnce}
-				heard.ready(k)
+				wakes.ready(k)
 				t.granted("the holder", p.try(k, a), 1)
 				if name != "waiting" {
 					edits = append(edits, from(job))
 					t.waits("reserving", p.reserve(k, job), 0)
 				}
-				t.waits("one that must not run twice", q.queue(k, b, edits...), 0)
+				t.waits("a caller that must not run twice", q.queue(k, b, edits...), 0)
 				t.ok("release", p.release(k, a))
-				heard.woken("the one that must not run twice", b)
+				wakes.woken("the caller that must not run twice", b)
 				t.outlast(t.turn)
-				t.granted("the one that must not run twice", q.queue(k, b, edits...), 1)
+				t.granted("the caller that must not run twice", q.queue(k, b, edits...), 1)
 				t.ok("its release", q.release(k, b))
 			}
 		},
 	},
 	{
-		Name:  "HeirHearsOfTheAbandoned",
-		Why:   "The next holder after one that died must know how often the work was begun and how far it got. The word of a grant cannot tell, so it is a mere wake-up.",
+		Name:  "NextHolderLearnsOfTheAbandoned",
+		Why:   "The holder after a dead one must know how often the work was begun and what was saved. A pushed grant does not carry that, so the waiter is woken to ask.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
+			wakes.ready(k)
 			t.granted("the holder", p.try(k, a), 1)
 			t.ok("progress", p.save(k, a, long, "half"))
-			t.waits("the heir", q.queue(k, b), 0)
+			t.waits("the next holder", q.queue(k, b), 0)
 			t.waits("the one behind", q.queue(k, c), 1)
 			t.ok("abandon", p.abandon(k, a))
-			heard.woken("the heir", b)
+			wakes.woken("the next holder", b)
 			d := q.queue(k, b)
-			if t.granted("the heir", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("the heir got the progress %q, want %q", d.Progress, "half")
+			if t.granted("the next holder", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("the next holder got the progress %q, want %q", d.Progress, "half")
 			}
-			t.ok("the heir's release", q.release(k, b))
-			heard.turn("the one behind", k, c, d.Fence, 1)
+			t.ok("the next holder's release", q.release(k, b))
+			wakes.turn("the one behind", k, c, d.Fence, 1)
 		},
 	},
 	{
-		Name:  "ClashIsNotTold",
-		Why:   "Two that wait for one of several permits may come to hold at once what neither would have been granted beside the other. The second one has to ask.",
+		Name:  "MismatchIsNotPushed",
+		Why:   "Two waiters for one of several permits may have fingerprints that differ. Neither may be granted beside the other, so the second one is woken to ask.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			k, a, b, this, that := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
+			wakes.ready(k)
 			last := max(t.granted("a holder", p.try(k, a, permits(2)), 1), t.granted("another", p.try(k, b, permits(2)), 1))
-			t.waits("one that does this", q.queue(k, this, permits(2), asked("this")), 0)
-			t.waits("one that does that", q.queue(k, that, permits(2), asked("that")), 1)
+			t.waits("a caller that does this", q.queue(k, this, permits(2), asked("this")), 0)
+			t.waits("a caller that does that", q.queue(k, that, permits(2), asked("that")), 1)
 			t.ok("release", p.release(k, a))
-			heard.turn("the one that does this", k, this, last, 1, permits(2), asked("this"))
+			wakes.turn("the caller that does this", k, this, last, 1, permits(2), asked("this"))
 			t.ok("its renewal", q.renew(k, this, long))
 			t.ok("release", p.release(k, b))
-			heard.woken("the one that does that", that)
-			t.state("the one that does that", q.queue(k, that, permits(2), asked("that")), dibs.Mismatch)
+			wakes.woken("the caller that does that", that)
+			t.state("the caller that does that", q.queue(k, that, permits(2), asked("that")), dibs.Mismatch)
 		},
 	},
 	{
 		Name:  "HeldAnswersHaveTheFence",
-		Why:   "A word that was long on its way must be known for old: its grant is not above the last answer, also after the data was lost. One that is told after that answer is.",
+		Why:   "A waiter must recognise a pushed grant that arrives late: its fence is not above that of the last answer, also after the data was lost. The fence of a later grant is above it.",
 		Needs: []Feature{Notifier, Wipe},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			heard := q.listen()
+			wakes := q.listen()
 			k, a, b, c, job := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
+			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			// all asks in every way and returns the highest fence that was answered.
 			all := func(when string, waiter dibs.Token) uint64 {
@@ -215,19 +215,19 @@ var turnProperties = []Property{
 			}
 			if first := t.waits("the first waiter", q.queue(k, b), 0); first == 0 {
 				t.ok("release", p.release(k, a))
-				if _, told := heard.turn("the first waiter", k, b, last, 1); told {
-					t.Fatal("a grant was told, and held answers have no fence")
+				if _, pushed := wakes.turn("the first waiter", k, b, last, 1); pushed {
+					t.Fatal("a grant was pushed, and held answers have no fence")
 				}
 				return
 			}
 			highest := all("while it is held", c)
 			t.ok("release", p.release(k, a))
-			last, _ = heard.turn("the first waiter", k, b, highest, 1)
-			highest = all("after a grant was told", c)
+			last, _ = wakes.turn("the first waiter", k, b, highest, 1)
+			highest = all("after a grant was pushed", c)
 			t.ok("the first waiter's release", q.release(k, b))
-			last, _ = heard.turn("the second waiter", k, c, highest, 1)
-			heard.stop()
-			t.outlast(0) // fences rise above those before the loss because time has passed
+			last, _ = wakes.turn("the second waiter", k, c, highest, 1)
+			wakes.stop()
+			t.outlast(0) // so that the clock has passed the fences before the loss
 			p = t.wipe()
 			t.waits("reserving", p.reserve(k, dibs.NewToken()), 0)
 			if fence := t.waits("a waiter behind the place", p.queue(k, b), 1); fence < last {
@@ -237,13 +237,13 @@ var turnProperties = []Property{
 	},
 	{
 		Name: "AbsentWaiterHasItsStay",
-		Why:  "A waiter that does not come keeps the others from the key for no longer than its Stay. It held nothing, so nothing was abandoned, and what was abandoned before is told to the next.",
+		Why:  "A waiter that does not ask keeps the others from the key for its Stay at most. It held nothing, so nothing was abandoned, and the next holder gets what was abandoned before.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, absent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.ok("progress", p.save(k, a, long, "half"))
-			t.waits("one that will not come", p.queue(k, absent), 0)
+			t.waits("a caller that will not come", p.queue(k, absent), 0)
 			t.waits("the next", p.queue(k, next), 1)
 			t.waits("the absent one, asking for a short place", p.queue(k, absent, stay(t.short())), 0)
 			t.ok("abandon", p.abandon(k, a))
@@ -258,12 +258,12 @@ var turnProperties = []Property{
 	},
 	{
 		Name: "MismatchInFront",
-		Why:  "A waiter that asks for something else than what was abandoned goes on with another's work. It is told so when it asks, and the next one's turn has come.",
+		Why:  "A waiter whose fingerprint differs from that of the abandoned lease must not continue that work. It gets Mismatch when it asks, and then the next waiter is served.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, other, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that asks for something else", p.queue(k, other, asked("that")), 0)
+			t.waits("a caller that asks for something else", p.queue(k, other, asked("that")), 0)
 			t.waits("the next", p.queue(k, next, asked("this")), 1)
 			t.ok("release", p.release(k, a))
 			t.granted("the other, asking for what the next does", p.queue(k, other, asked("this")), 1)

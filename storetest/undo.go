@@ -7,7 +7,7 @@ import (
 var undoProperties = []Property{
 	{
 		Name: "UndoneAsIfNotGranted",
-		Why:  "A claim whose caller went away is undone. The next holder must still hear how often the work was abandoned and how far it got, or the work begins anew for no better reason than a cancelled context.",
+		Why:  "A claim whose caller stopped waiting is undone. The next holder still gets the count and the progress of the abandoned leases. Otherwise a cancelled context would restart the work.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -16,7 +16,7 @@ var undoProperties = []Property{
 			t.ok("abandon", p.abandon(k, a))
 			for range 3 {
 				d := q.try(k, b, asked("this"))
-				if t.granted("one that goes away", d, 2); string(d.Progress) != "half" {
+				if t.granted("a caller that goes away", d, 2); string(d.Progress) != "half" {
 					t.Fatalf("after an undone claim the next got the progress %q, want %q", d.Progress, "half")
 				}
 				t.ok("more progress", q.save(k, b, long, "none"))
@@ -28,7 +28,7 @@ var undoProperties = []Property{
 				b = dibs.NewToken()
 			}
 			d := q.try(k, b, asked("this"))
-			if t.granted("one that works", d, 2); string(d.Progress) != "half" {
+			if t.granted("a caller that works", d, 2); string(d.Progress) != "half" {
 				t.Fatalf("after undone claims the next got the progress %q, want %q", d.Progress, "half")
 			}
 			t.ok("more progress", q.save(k, b, long, "most"))
@@ -40,25 +40,25 @@ var undoProperties = []Property{
 	},
 	{
 		Name: "UndoneLeavesNothing",
-		Why:  "What was granted to nobody leaves nothing behind: no attempt, no progress, no fingerprint, no record harmed, no unknown outcome.",
+		Why:  "An undone grant leaves nothing: no attempt, no progress, no fingerprint, no unknown outcome, and the record is as before.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.granted("the record's", p.try(k, a, answerable), 1)
 			t.ok("keep", p.keep(k, a, "answer"))
-			t.granted("one that goes away", p.try(k, b, asked("this"), atMostOnce), 1)
+			t.granted("a caller that goes away", p.try(k, b, asked("this"), atMostOnce), 1)
 			t.ok("progress", p.save(k, b, long, "half"))
 			t.waits("a waiter", q.queue(k, c, asked("this")), 0)
 			t.ok("undo", p.undo(k, b))
-			t.state("a stranger, meanwhile", p.try(k, dibs.NewToken(), asked("this")), dibs.Held)
+			t.state("another caller, meanwhile", p.try(k, dibs.NewToken(), asked("this")), dibs.Held)
 			d := q.queue(k, c, asked("this"))
 			if t.granted("the waiter", d, 1); len(d.Progress) != 0 {
 				t.Fatalf("the waiter got the progress %q", d.Progress)
 			}
 			t.ok("undo", q.undo(k, c))
-			t.granted("one that asks for something else", p.try(k, a, asked("that")), 1)
+			t.granted("a caller that asks for something else", p.try(k, a, asked("that")), 1)
 			t.ok("release", p.release(k, a))
-			t.done("one that accepts the record", p.try(k, dibs.NewToken(), answerable), "answer")
+			t.done("a caller that accepts the record", p.try(k, dibs.NewToken(), answerable), "answer")
 		},
 	},
 }

@@ -9,7 +9,7 @@ import (
 var unknownProperties = []Property{
 	{
 		Name: "AtMostOnceBecomesUnknown",
-		Why:  "Where running twice is worse than not running, nobody is granted after a crash, nor after a holder gave up, until somebody has found out what happened.",
+		Why:  "Where to run twice is worse than not to run, no caller is granted after a crash or an Abandon until an operator has found out what happened.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -19,7 +19,7 @@ var unknownProperties = []Property{
 				for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue, dibs.Look} {
 					c := lock(k, dibs.NewToken(), answerable)
 					c.Mode = mode
-					t.unknown("a claim after the lease ran out", p.claim(c), a)
+					t.unknown("a claim after the lease expired", p.claim(c), a)
 				}
 				t.lost("keep by the late holder", p.keep(k, a, "late"))
 				t.lost("renew by the late holder", p.renew(k, a, long))
@@ -33,12 +33,12 @@ var unknownProperties = []Property{
 			t.ok("abandon", p.abandon(k, a))
 			t.unknown("the waiter", q.queue(k, w, atMostOnce), a)
 			t.unknown("the next worker", q.try(k, dibs.NewToken(), from(job)), a)
-			t.ok("giving up the place, which stands", p.release(k, job))
+			t.ok("giving the place up, which still exists", p.release(k, job))
 		},
 	},
 	{
 		Name: "AtMostOnceEndsCleanly",
-		Why:  "AtMostOnce is about leases that run out. One that is settled leaves its record, or nothing.",
+		Why:  "AtMostOnce is about abandoned leases. A lease that is settled leaves its record, or nothing.",
 		Check: func(t *Trial) {
 			p := t.process()
 			a := dibs.NewToken()
@@ -52,7 +52,7 @@ var unknownProperties = []Property{
 	},
 	{
 		Name:  "UnknownIsForEver",
-		Why:   "Time does not tell what happened. An unknown outcome that is forgotten one day is run twice that day.",
+		Why:   "Time does not show what happened. If an unknown outcome were forgotten one day, the work would run twice that day.",
 		Needs: []Feature{days},
 		Check: func(t *Trial) {
 			p := t.process()
@@ -63,19 +63,19 @@ var unknownProperties = []Property{
 		},
 	},
 	{
-		Name:  "EvictAndForgetEndTheUnknown",
+		Name:  "ForceReleaseAndForgetEndTheUnknown",
 		Why:   "An operator who knows that nothing happened lets the next caller run.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p := t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token){
-				"evict": func(k dibs.Key, a dibs.Token) {
-					t.count("evict by a wrong ID", 0)(p.inspect().ForceRelease(t.Context(), k, dibs.NewToken().ID()))
+				"force release": func(k dibs.Key, a dibs.Token) {
+					t.count("force release by a wrong ID", 0)(p.inspect().ForceRelease(t.Context(), k, dibs.NewToken().ID()))
 					t.unknown("a claim after that", p.try(k, dibs.NewToken()), a)
-					t.count("evict by the right ID", 1)(p.inspect().ForceRelease(t.Context(), k, a.ID()))
+					t.count("force release by the right ID", 1)(p.inspect().ForceRelease(t.Context(), k, a.ID()))
 				},
-				"evict all": func(k dibs.Key, a dibs.Token) {
-					t.count("evict", 1)(p.inspect().ForceRelease(t.Context(), k, ""))
+				"force release all": func(k dibs.Key, a dibs.Token) {
+					t.count("force release", 1)(p.inspect().ForceRelease(t.Context(), k, ""))
 				},
 				"forget": func(k dibs.Key, a dibs.Token) {
 					t.report("forget", true)(p.inspect().Forget(t.Context(), k))
@@ -91,7 +91,7 @@ var unknownProperties = []Property{
 	},
 	{
 		Name:  "ResolveGivesTheRecord",
-		Why:   "An operator who knows what happened writes the answer. An ID names the attempt that was looked into, so that a later one is not resolved by mistake.",
+		Why:   "An operator who knows what happened writes the answer. The ID names the attempt that the operator looked into, so a later attempt is not resolved by mistake.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()

@@ -133,7 +133,7 @@ func TestPasses(t *testing.T) {
 // TestDoesNotApply: a run fails if a fault that --faults names does not apply, and its histories are kept.
 func TestDoesNotApply(t *testing.T) {
 	code, stdout, stderr, temp := call(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "dibs.db"), "--faults=flushall", "--duration=1s")
-	if code != 1 || !strings.Contains(stdout, "the fault flushall, which was asked for, does not apply") {
+	if code != 1 || !strings.Contains(stdout, "the fault flushall was asked for and does not apply") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	if kept, err := filepath.Glob(filepath.Join(temp, "dibs-torture-*", "runner.jsonl")); err != nil || len(kept) != 1 {
@@ -145,7 +145,7 @@ func TestDoesNotApply(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	log := writer(func(line []byte) {
-		if bytes.Contains(line, []byte("under fire")) {
+		if bytes.Contains(line, []byte("faults strike")) {
 			cancel(&interruptedError{syscall.SIGTERM})
 		}
 	})

@@ -30,7 +30,7 @@ func TestUnusableRedis(t *testing.T) {
 	origin := idle(t)
 	checkUnusable(t, origin, map[string]unusable{
 		"gone":     {"redis://:" + secret + "@" + gone.Addr(), gone.Addr(), "refused"},
-		"paused":   {"redis://:" + secret + "@" + paused.Addr(), paused.Addr(), "said nothing"},
+		"paused":   {"redis://:" + secret + "@" + paused.Addr(), paused.Addr(), "has not answered"},
 		"password": {"redis://:" + secret + "@" + locked.Addr(), locked.Addr(), "the password is wrong"},
 		"other":    {"redis://:" + secret + "@" + origin.addr(), origin.addr(), "is not a Redis"},
 	})

@@ -1,17 +1,17 @@
 // Conversation: two webhook events of one conversation arrive together, and two workers
-// take them. Each looks whether the conversation is open, finds that it is not, and
-// opens it. Now there are two.
+// take them. Each worker sees that the conversation is not open, and opens it. Now there
+// are two.
 //
 // The usual cure is a lock that the job takes: SET NX with an expiry of a second, an
-// error for a job that finds it taken, and a queue that tries eight times, each time
-// later. That has three holes. A job that takes longer than the expiry is not alone. A
-// job that comes at the right moment passes earlier ones. And a job that comes back eight
+// error for a job that finds the lock taken, and a queue that tries eight times, each
+// time later. That has three faults. A job that takes longer than the expiry is not alone.
+// A job that comes at the right moment passes earlier jobs. And a job that comes eight
 // times at the wrong moment is dropped, though nothing was wrong with it. A longer expiry
-// closes the first hole and no other.
+// repairs the first fault only.
 //
-// With jobs.Mutex an event has its place from when it was enqueued, the key is kept for
-// as long as the job runs, and to wait for one's turn is not to fail: the queue may drop
-// whatever fails once. docs/guides/jobs.md has the choices.
+// With jobs.Mutex an event takes its place when it is enqueued, the key is held as long as
+// the job runs, and waiting is not failing. So the queue may even drop each job that fails
+// once. docs/guides/jobs.md has the choices.
 package main
 
 import (
@@ -25,12 +25,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/examples/internal/crowd"
+	"github.com/dibs-go/dibs/examples/internal/concurrent"
 	"github.com/dibs-go/dibs/examples/internal/database"
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// lease is how long a job of the mutex keeps its key when its worker stands still.
+// lease is how long a job keeps its key if its worker stands still.
 const lease = 3 * time.Second
 
 func main() {
@@ -93,7 +93,7 @@ type conversation struct {
 	db     *database.Database
 	name   string
 	events int
-	work   func(ctx context.Context, number int) error // what takes an event its time
+	work   func(ctx context.Context, number int) error // the slow part of an event
 	begun  chan int
 
 	mu                                   sync.Mutex
@@ -114,7 +114,7 @@ func (c *conversation) handle(ctx context.Context, j *job) error {
 	return err
 }
 
-// enter notes how many are at it at once, and who comes when a later one was there.
+// enter counts how many events work at once, and which come after a later one.
 func (c *conversation) enter(number int) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *conversation) enter(number int) (leave func()) {
 	}
 }
 
-// arrive brings event 1, and event 2 while that works.
+// arrive enqueues event 1, and event 2 while event 1 works.
 func (c *conversation) arrive(ctx context.Context, q *queue, handle func(context.Context, *job) error) []error {
 	q.start(ctx, handle)
 	q.add(&job{number: 1})
@@ -142,12 +142,12 @@ func (c *conversation) arrive(ctx context.Context, q *queue, handle func(context
 	return q.drain()
 }
 
-// together brings two events, of which the first takes until the second works too.
+// together enqueues two events. The first works until the second works, too.
 func together(l *lock) func(context.Context, *conversation) []error {
 	return func(ctx context.Context, c *conversation) []error {
-		both := crowd.NewMeeting(2)
+		both := concurrent.NewBarrier(2)
 		c.work = func(ctx context.Context, _ int) error {
-			both.Come()
+			both.Arrive()
 			return both.Wait(ctx)
 		}
 		handle := c.handle
@@ -158,9 +158,9 @@ func together(l *lock) func(context.Context, *conversation) []error {
 	}
 }
 
-// overtaken brings event 2 while event 1 has the lock. Each time that it finds the lock
-// taken, and before the queue has it back, the lock changes hands: to an event that
-// arrives at that moment.
+// overtaken enqueues event 2 while event 1 has the lock. Each time that event 2 finds the
+// lock taken, the lock becomes free, and an event that arrives at that moment takes it,
+// before the queue tries event 2 again.
 func overtaken(ctx context.Context, c *conversation) []error {
 	end, ended := make(chan struct{}), make(chan struct{}, c.events)
 	c.work = func(_ context.Context, number int) error {
@@ -190,8 +190,8 @@ func overtaken(ctx context.Context, c *conversation) []error {
 	})
 }
 
-// inTurn brings all events at once to a queue that drops what fails once. The first one
-// takes longer than its lease.
+// inTurn enqueues all events at once, in a queue that drops a job that fails once. The
+// first event takes longer than its lease.
 func inTurn(mutex *jobs.Mutex) func(context.Context, *conversation) []error {
 	return func(ctx context.Context, c *conversation) []error {
 		c.work = func(_ context.Context, number int) error {

@@ -16,8 +16,8 @@ type job struct {
 	failed int
 }
 
-// queue is what job queues are: a worker takes a job that is due; one that failed is due
-// again after 10 ms, and each time twice that; a job that failed too often is dropped.
+// queue is a job queue: a worker takes a job that is due. A job that failed is due again
+// after 10 ms, then 20 ms and so on. A job that failed too often is dropped.
 type queue struct {
 	tries   int
 	due     chan *job
@@ -53,8 +53,8 @@ func (q *queue) back(j *job, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	again := func() { q.due <- j }
-	if putOff, ok := errors.AsType[*jobs.RequeueError](err); ok { // which is no failure
-		time.AfterFunc(putOff.After, again)
+	if requeue, ok := errors.AsType[*jobs.RequeueError](err); ok { // not a failure
+		time.AfterFunc(requeue.After, again)
 		return
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (q *queue) back(j *job, err error) {
 	q.open.Done()
 }
 
-// drain waits until no job is left, and tells of those that were dropped.
+// drain waits until no job is left, and returns the errors of dropped jobs.
 func (q *queue) drain() []error {
 	q.open.Wait()
 	close(q.due)

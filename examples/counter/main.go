@@ -1,14 +1,14 @@
 // Counter: twenty requests add one to the same number at the same moment. Each
-// reads it, adds one and writes it back, which is how every ORM saves an object. All
-// read 0, all write 1, nobody gets an error, and nineteen updates are gone.
+// reads it, adds one and writes it back, as every ORM saves an object. All read 0, all
+// write 1, no request gets an error, and nineteen updates are lost.
 //
-// Two things prevent it, without a server more. Under the row's lock
-// (sqllock's Row.Update) who comes second reads what the first has written. With a
-// version in the row (Row.UpdateOptimistic) everybody reads at once, and who was
-// overtaken reads again. docs/guides/row-locks.md says when to take which.
+// Two things prevent it, without another server. Under the row's lock (sqllock's
+// Row.Update) the second caller reads what the first has written. With a version in the
+// row (Row.UpdateOptimistic) all callers read at once, and a caller that was too slow
+// reads again. docs/guides/row-locks.md says when to use which.
 //
-// Where SQL itself can do it (UPDATE counter SET value = value + 1), that is better
-// still. What is counted here stands for what SQL cannot.
+// If one SQL statement can do it (UPDATE counter SET value = value + 1), use that. The
+// counter here stands for changes that SQL cannot make.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/dibs-go/dibs/examples/internal/crowd"
+	"github.com/dibs-go/dibs/examples/internal/concurrent"
 	"github.com/dibs-go/dibs/examples/internal/database"
 	"github.com/dibs-go/dibs/sqllock"
 )
@@ -53,7 +53,7 @@ func run(ctx context.Context) (err error) {
 		Fields: func(c *counter) []any { return []any{&c.value, &c.version} },
 		Update: "UPDATE counter SET value = $1, version = version + 1 WHERE version = $2",
 		Values: func(c *counter) []any { return []any{c.value, c.version} },
-		// Each round has one winner, so the last of twenty may need twenty.
+		// One caller wins each round, so the last of twenty may need twenty rounds.
 		Attempts: 10 * callers,
 	})
 	if err != nil {
@@ -61,15 +61,15 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("%d callers add one to a counter, at once, on %v.\n\n", callers, db.Dialect)
 
-	// Broken: all have read before anybody writes.
-	meeting := crowd.NewMeeting(callers)
-	err = crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {
+	// Broken: all callers read before one writes.
+	barrier := concurrent.NewBarrier(callers)
+	err = concurrent.Run(ctx, callers, func(ctx context.Context, _ int) error {
 		var value int64
 		if err := db.QueryRowContext(ctx, "SELECT value FROM counter").Scan(&value); err != nil {
 			return err
 		}
-		meeting.Come()
-		if err := meeting.Wait(ctx); err != nil {
+		barrier.Arrive()
+		if err := barrier.Wait(ctx); err != nil {
 			return err
 		}
 		_, err := db.ExecContext(ctx, "UPDATE counter SET value = $1", value+1)
@@ -84,8 +84,8 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("read, add, write   it is at %d: %d updates are lost\n", value, callers-value)
 
-	// One after the other: who reads the row has it until the update is committed.
-	err = crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {
+	// One after the other: a caller that reads the row locks it until its commit.
+	err = concurrent.Run(ctx, callers, func(ctx context.Context, _ int) error {
 		_, err := row.Update(ctx, db.DB, func(_ context.Context, _ *sql.Tx, c *counter) error {
 			c.value++
 			return nil
@@ -100,16 +100,16 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("row lock           it is at %d: every update counts\n", callers)
 
-	// All at once again, and again all have read before anybody writes. But now who
-	// was overtaken is told.
+	// Again all callers read before one writes. But now a caller that was too slow gets
+	// a conflict, and reads again.
 	var tries atomic.Int64
-	meeting = crowd.NewMeeting(callers)
-	err = crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {
+	barrier = concurrent.NewBarrier(callers)
+	err = concurrent.Run(ctx, callers, func(ctx context.Context, _ int) error {
 		_, err := row.UpdateOptimistic(ctx, db.DB, func(ctx context.Context, c *counter) error {
 			tries.Add(1)
 			c.value++
-			meeting.Come()
-			return meeting.Wait(ctx)
+			barrier.Arrive()
+			return barrier.Wait(ctx)
 		})
 		return err
 	})

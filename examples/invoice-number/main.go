@@ -1,11 +1,10 @@
 // Invoice-number: twenty customers buy at once, and every other card is declined.
-// The law wants the invoices numbered 1, 2, 3, none twice and none missing.
+// By law the invoices are numbered 1, 2, 3, without a duplicate and without a gap.
 //
-// MAX(number) + 1 gives one number to everybody who asks before the first of them
-// has written. A database's sequence gives each number once, but not back: a
+// MAX(number) + 1 gives the same number to all callers that ask before the first of them
+// has written. A database's sequence gives each number once, and never takes it back: a
 // declined card leaves a gap. sqllock's Sequence is a row that is raised in the
-// transaction of the invoice, so that the number is taken if the invoice is, and
-// otherwise never was. docs/guides/gapless-numbers.md says what that costs.
+// transaction of the invoice. So a number is taken only if its invoice is committed. docs/guides/gapless-numbers.md says what that costs.
 package main
 
 import (
@@ -15,7 +14,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/dibs-go/dibs/examples/internal/crowd"
+	"github.com/dibs-go/dibs/examples/internal/concurrent"
 	"github.com/dibs-go/dibs/examples/internal/database"
 	"github.com/dibs-go/dibs/sqllock"
 )
@@ -42,16 +41,16 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("%d customers buy at once, and every other card is declined, on %v.\n\n", customers, db.Dialect)
 
-	// Broken: everybody has asked for the number before anybody uses it.
-	meeting := crowd.NewMeeting(customers)
-	err = crowd.Run(ctx, customers, func(ctx context.Context, customer int) error {
+	// Broken: all callers ask for the number before one uses it.
+	barrier := concurrent.NewBarrier(customers)
+	err = concurrent.Run(ctx, customers, func(ctx context.Context, customer int) error {
 		var number int64
 		err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) + 1 FROM invoice WHERE series = 'max'").Scan(&number)
 		if err != nil {
 			return err
 		}
-		meeting.Come()
-		if err := meeting.Wait(ctx); err != nil {
+		barrier.Arrive()
+		if err := barrier.Wait(ctx); err != nil {
 			return err
 		}
 		return sell(ctx, db, "max", customer, func(context.Context, *sql.Tx) (int64, error) { return number, nil })
@@ -63,7 +62,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// Broken too, and for that nobody has to be there at the same time.
+	// Broken too, even if no two callers come at the same time.
 	next, err := sequence(ctx, db)
 	if err != nil {
 		return err
@@ -89,7 +88,7 @@ func run(ctx context.Context) (err error) {
 	if err := numbers.Migrate(ctx, db.DB); err != nil {
 		return err
 	}
-	err = crowd.Run(ctx, customers, func(ctx context.Context, customer int) error {
+	err = concurrent.Run(ctx, customers, func(ctx context.Context, customer int) error {
 		return sell(ctx, db, "sqllock", customer, func(ctx context.Context, tx *sql.Tx) (int64, error) {
 			return numbers.Next(ctx, tx, "invoice 2026")
 		})
@@ -126,8 +125,7 @@ func sell(ctx context.Context, db *database.Database, series string, customer in
 }
 
 // sequence makes a sequence, and returns the statement that takes a number from it.
-// SQLite has none. It is a counter that commits by itself, whatever becomes of the
-// number, and that can be had with a table.
+// SQLite has no sequences. A table does the same: a counter that commits by itself.
 func sequence(ctx context.Context, db *database.Database) (next string, err error) {
 	if db.Dialect == sqllock.PostgreSQL {
 		_, err = db.ExecContext(ctx, "CREATE SEQUENCE invoice_number")
@@ -138,7 +136,7 @@ func sequence(ctx context.Context, db *database.Database) (next string, err erro
 }
 
 // count prints what numbers a series has, and reports whether they are right: one
-// for each card that was good, from 1 on, none twice and none missing.
+// for each good card, from 1 on, without a duplicate and without a gap.
 func count(ctx context.Context, db *database.Database, series, name string) (right bool, err error) {
 	var invoices, distinct, lowest, highest int
 	err = db.QueryRowContext(ctx, `SELECT count(*), count(DISTINCT number), min(number), max(number)

@@ -2,16 +2,15 @@
 // it with PUT /sessions/{uuid}. Fifty such requests come at once, by retries, a double
 // click and two tabs. There must be one row, and 204 for all.
 //
-// To look and then to insert makes fifty rows. A unique index makes one, but everybody
-// has done the work by then: fifty rooms are opened at the video service, and 49 of
-// them are paid for and thrown away. With a key, one does the work, and the others
-// need not wait for it: they skip (TryDo). What may they be told? 204 says that the
+// SELECT and then INSERT makes fifty rows. A unique index makes one row, but all requests
+// have done the work by then: fifty rooms are opened at the video service, and 49 of
+// them are paid for and thrown away. With a key, one request does the work, and the
+// others need not wait: they skip (TryDo). What may they answer? 204 says that the
 // session is there. It is not there yet, and if the request that makes it fails, it
-// never will be. So a request that skips says "not yet", and the client asks again;
-// then 204 is true.
+// never will be. So a request that skips answers "not yet", and its client asks again.
+// Then 204 is true.
 //
-// The index stays. It is the last line of defence, and the key is what makes it seldom
-// needed.
+// The index stays as a safety net, which the key makes almost unnecessary.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/examples/internal/crowd"
+	"github.com/dibs-go/dibs/examples/internal/concurrent"
 	"github.com/dibs-go/dibs/examples/internal/database"
 )
 
@@ -63,8 +62,8 @@ func run(ctx context.Context) (err error) {
 	}{
 		{name: "look, then insert", table: "one", id: "id text NOT NULL"},
 		{name: "unique index alone", table: "two", id: "id text PRIMARY KEY"},
-		{name: "dibs, who skips says 204", table: "three", id: "id text PRIMARY KEY", client: client, skip: 204},
-		{name: "dibs, who skips says 409", table: "four", id: "id text PRIMARY KEY", client: client, skip: 409, cure: true},
+		{name: "dibs, a skip says 204", table: "three", id: "id text PRIMARY KEY", client: client, skip: 204},
+		{name: "dibs, a skip says 409", table: "four", id: "id text PRIMARY KEY", client: client, skip: 409, cure: true},
 	} {
 		if _, err := db.ExecContext(ctx, "CREATE TABLE "+way.table+" ("+way.id+")"); err != nil {
 			return err
@@ -81,32 +80,32 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// sight is what was to be seen of a rush.
+// sight is what the clients of a rush saw.
 type sight struct {
 	rooms, atOnce, untrue, later atomic.Int64
 	rows                         int
 }
 
-// rush lets all clients come at once. A room takes as long to open as it takes until
-// everybody else has asked for one too, or has been answered.
+// rush sends all requests at once. Opening a room takes until every other request has
+// asked for a room, too, or has been answered.
 func rush(ctx context.Context, s *sessions) (*sight, error) {
-	saw, meeting := &sight{}, crowd.NewMeeting(callers)
+	saw, barrier := &sight{}, concurrent.NewBarrier(callers)
 	s.room = func(ctx context.Context) error {
 		saw.rooms.Add(1)
-		meeting.Come()
-		return meeting.Wait(ctx)
+		barrier.Arrive()
+		return barrier.Wait(ctx)
 	}
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
-	err := crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {
+	err := concurrent.Run(ctx, callers, func(ctx context.Context, _ int) error {
 		status, err := ask(ctx, http.MethodPut, server.URL+path)
 		count := &saw.atOnce
 		if status == http.StatusConflict {
 			count = &saw.later
-			meeting.Come()
+			barrier.Arrive()
 		}
 		for err == nil && status == http.StatusConflict {
-			time.Sleep(time.Second) // which is what Retry-After says
+			time.Sleep(time.Second) // the time in Retry-After
 			status, err = ask(ctx, http.MethodPut, server.URL+path)
 		}
 		if err != nil {
@@ -122,7 +121,7 @@ func rush(ctx context.Context, s *sessions) (*sight, error) {
 		if status != http.StatusOK {
 			saw.untrue.Add(1)
 		}
-		meeting.Come()
+		barrier.Arrive()
 		return nil
 	})
 	if err != nil {

@@ -18,9 +18,9 @@ type sessions struct {
 	table string
 	// room opens a room at the video service: slow, and each costs money.
 	room func(context.Context) error
-	// client keeps the others out; nil: dibs is off.
+	// client has the keys; nil: without dibs.
 	client *dibs.Client
-	// skip is the status for a request that finds another one at work.
+	// skip is the status of a request that finds another request at work.
 	skip int
 }
 
@@ -40,8 +40,8 @@ func (s *sessions) put(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the session's name has to be a UUID", http.StatusBadRequest)
 		return
 	}
-	// Other requests rely on this one: the session is made, also when this client
-	// goes away.
+	// Other requests rely on this one, so it makes the session also if its client goes
+	// away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Minute)
 	defer cancel()
 	switch err := s.ensure(ctx, id); {
@@ -58,8 +58,8 @@ func (s *sessions) put(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ensure returns nil when the session is there. Most who ask come late: they are
-// answered by a look, and take no key.
+// ensure returns nil when the session is there. Most requests come late: a SELECT is
+// enough for them, and they take no key.
 func (s *sessions) ensure(ctx context.Context, id string) error {
 	if there, err := s.there(ctx, id); there || err != nil {
 		return err
@@ -77,8 +77,8 @@ func (s *sessions) ensure(ctx context.Context, id string) error {
 }
 
 // open does what must be done once. A process that stands still for longer than its
-// lease may do it a second time; so the row is written as if there were no key, and
-// the unique index has the last word.
+// lease may do it a second time. So the row is written as if there were no key, and the
+// unique index refuses a second row.
 func (s *sessions) open(ctx context.Context, id string) error {
 	if err := s.room(ctx); err != nil {
 		return err

@@ -1,12 +1,12 @@
-// Payments: a client pays, the server enters it in the ledger, and is killed (SIGKILL)
-// before it has answered. The client does what it must: it sends the request again,
-// with the same Idempotency-Key, to the server that was started meanwhile.
+// Payments: a client pays, the server enters the payment in the ledger, and is killed
+// (SIGKILL) before it answers. The client does the right thing: it sends the request
+// again, with the same Idempotency-Key, to the server that was started meanwhile.
 //
-// With the key in one statement and the payment in another, the new server cannot know
-// what the old one had done, and books again. With both in one transaction there is
-// nothing to know. Either the payment and its answer were committed or neither was:
-// here the database rolled the first entry back when the server died. The client finds
-// one entry in the ledger, and the same answer however often it asks.
+// If the key is in one statement and the payment in another, the new server cannot know
+// what the old one did, and books again. With both in one transaction it need not know:
+// the payment and its answer were committed together, or neither was. Here the database
+// rolled the first entry back when the server died. So the ledger has one entry, and the
+// client gets the same answer each time it asks.
 // docs/guides/exactly-once.md says what this costs, and what it does not cover.
 package main
 
@@ -21,8 +21,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dibs-go/dibs/examples/internal/crash"
 	"github.com/dibs-go/dibs/examples/internal/database"
-	"github.com/dibs-go/dibs/examples/internal/mortal"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -30,7 +30,7 @@ const amount = 990
 
 func main() {
 	work := run
-	if len(os.Args) == 3 { // by mortal.Keep
+	if len(os.Args) == 3 { // by crash.Restart
 		work = func(ctx context.Context) error { return serve(ctx, os.Args[1], os.Args[2]) }
 	}
 	if err := work(context.Background()); err != nil {
@@ -62,7 +62,7 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// pay lets a client pay at a server that dies, and ask once more.
+// pay lets a client pay at a server that is killed, and ask once more.
 func pay(ctx context.Context, db *database.Database, way string) error {
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -71,12 +71,12 @@ func pay(ctx context.Context, db *database.Database, way string) error {
 	defer listener.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var servers sync.WaitGroup
-	servers.Go(func() { cancel(mortal.Keep(ctx, listener, way, db.Name)) })
+	servers.Go(func() { cancel(crash.Restart(ctx, listener, way, db.Name)) })
 	defer servers.Wait()
 	defer cancel(nil)
 
-	// One call: the transport sends the request again when no answer comes, and when it
-	// is told that the first one may still be running.
+	// One call: the transport sends the request again if no answer comes, and if the
+	// answer is that the first request may still run.
 	transport, err := idempotency.NewTransport(&idempotency.TransportOptions{Attempts: 100, Budget: 1})
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func pay(ctx context.Context, db *database.Database, way string) error {
 	return nil
 }
 
-// post pays, and returns the whole answer but for what belongs to the moment.
+// post pays, and returns the whole answer without Date and the mark of a replay.
 func post(ctx context.Context, transport http.RoundTripper, url, order string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("amount=990"))
 	if err != nil {

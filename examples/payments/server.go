@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/examples/internal/crash"
 	"github.com/dibs-go/dibs/examples/internal/database"
-	"github.com/dibs-go/dibs/examples/internal/mortal"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -21,9 +21,9 @@ type payments struct {
 	way string
 }
 
-// apart is how it is mostly written: the key is looked up, and the answer put down, in
-// statements of their own. To put the key down first would be no better: a server that
-// dies before the booking would have lost the payment.
+// apart is the usual code: it looks the key up, and writes the answer, in statements of
+// their own. Writing the key first would be no better, because a server that dies before
+// the booking would lose the payment.
 func (p *payments) apart(w http.ResponseWriter, r *http.Request) {
 	var receipt string
 	key := r.Header.Get("Idempotency-Key")
@@ -37,8 +37,8 @@ func (p *payments) apart(w http.ResponseWriter, r *http.Request) {
 	answer(w, receipt, err)
 }
 
-// together is behind the middleware, which knows the key, and has begun a transaction
-// for the request. It commits that together with the answer.
+// together runs behind the middleware, which has begun a transaction for the request, and
+// commits it together with the answer.
 func (p *payments) together(w http.ResponseWriter, r *http.Request) {
 	tx, ok := p.db.Tx(r.Context())
 	if !ok {
@@ -49,8 +49,8 @@ func (p *payments) together(w http.ResponseWriter, r *http.Request) {
 	answer(w, receipt, err)
 }
 
-// book makes an entry in the ledger, of which there must be one. A second one would
-// have another receipt.
+// book makes an entry in the ledger. There must be only one; a second entry would have
+// another receipt.
 func (p *payments) book(ctx context.Context, db interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }) (receipt string, err error) {
@@ -58,7 +58,7 @@ func (p *payments) book(ctx context.Context, db interface {
 	if _, err := db.ExecContext(ctx, "INSERT INTO ledger VALUES ($1, $2, $3)", p.way, receipt, amount); err != nil {
 		return "", err
 	}
-	mortal.Moment() // booked, and not answered
+	crash.Point() // booked, but not answered
 	return receipt, nil
 }
 
@@ -80,7 +80,7 @@ func serve(ctx context.Context, way, name string) error {
 	}
 	p := &payments{db: db, way: way}
 	if way == "apart" {
-		return mortal.Serve(http.HandlerFunc(p.apart))
+		return crash.Serve(http.HandlerFunc(p.apart))
 	}
 	client, err := dibs.New(db.Store, nil)
 	if err != nil {
@@ -89,10 +89,10 @@ func serve(ctx context.Context, way, name string) error {
 	once, err := idempotency.New(client, &idempotency.Options{
 		Transactor: db.Transactor,
 		RequireKey: true,
-		Lease:      2 * time.Second, // so long a retry waits for a server that died
+		Lease:      2 * time.Second, // a retry waits for this time if the server died
 	})
 	if err != nil {
 		return err
 	}
-	return mortal.Serve(once.Wrap(http.HandlerFunc(p.together)))
+	return crash.Serve(once.Wrap(http.HandlerFunc(p.together)))
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/examples/internal/crowd"
+	"github.com/dibs-go/dibs/examples/internal/concurrent"
+	"github.com/dibs-go/dibs/examples/internal/crash"
 	"github.com/dibs-go/dibs/examples/internal/database"
-	"github.com/dibs-go/dibs/examples/internal/mortal"
 )
 
 // broker is a NATS server in this process, with a connection and a stream.
@@ -73,7 +73,7 @@ func (b *broker) deliver(ctx context.Context, db *database.Database, way, conver
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: way, FilterSubject: stream + "." + way + ".*",
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
-		MaxDeliver: -1, // put-offs count as deliveries
+		MaxDeliver: -1, // each requeued message counts as a delivery
 	})
 	if err != nil {
 		return err
@@ -97,12 +97,12 @@ func (b *broker) deliver(ctx context.Context, db *database.Database, way, conver
 		}
 	}
 
-	if err := mortal.Kill(ctx, way, b.conn.ConnectedUrl(), db.Name); err != nil {
+	if err := crash.Kill(ctx, way, b.conn.ConnectedUrl(), db.Name); err != nil {
 		return err
 	}
-	err = crowd.Run(ctx, consumers+1, func(ctx context.Context, i int) error {
+	err = concurrent.Run(ctx, consumers+1, func(ctx context.Context, i int) error {
 		if i < consumers {
-			return mortal.Run(ctx, way, b.conn.ConnectedUrl(), db.Name)
+			return crash.Run(ctx, way, b.conn.ConnectedUrl(), db.Name)
 		}
 		for {
 			info, err := consumer.Info(ctx)

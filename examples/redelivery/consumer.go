@@ -10,15 +10,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/examples/internal/crash"
 	"github.com/dibs-go/dibs/examples/internal/database"
-	"github.com/dibs-go/dibs/examples/internal/mortal"
 	"github.com/dibs-go/dibs/jobs"
 )
 
 const (
-	ackWait  = 2 * time.Second        // so long JetStream waits for a sign of life
-	again    = 100 * time.Millisecond // so long a message that failed stays away
-	attempts = 5                      // so often one may fail
+	ackWait  = 2 * time.Second        // JetStream waits this long for a sign of life
+	again    = 100 * time.Millisecond // the pause before a failed message is delivered again
+	attempts = 5                      // a message may fail this often
 )
 
 // delivery is a message that a consumer has.
@@ -27,11 +27,11 @@ type delivery struct {
 	attempt int // 1 + how often it failed, or its consumer crashed, as far as is known
 }
 
-// newMutex is what publishers and consumers have in common.
+// newMutex makes the mutex of publishers and consumers, with the same options.
 func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 	return jobs.New(client, &jobs.Options{
 		Once:       time.Hour,     // a second delivery comes sooner
-		Transactor: db.Transactor, // what a message does, and that it was done: both or neither
+		Transactor: db.Transactor, // the effect of a message and the note that it is done are committed together
 		Recovery:   time.Minute,   // many times AckWait
 		Logger:     slog.New(slog.DiscardHandler),
 	})
@@ -47,15 +47,15 @@ func publish(ctx context.Context, js jetstream.JetStream, mutex *jobs.Mutex, sub
 	message.Data = []byte(number)
 	message.Header.Set("Dibs-Ticket", ticket)
 	ack, err := js.PublishMsg(ctx, message, jetstream.WithMsgID(subject+" "+number))
-	if err == nil && ack.Duplicate { // it is there already, with another ticket
+	if err == nil && ack.Duplicate { // it was published already, with another ticket
 		mutex.Cancel(ctx, ticket)
 	}
 	return err
 }
 
-// describe says what a message is as a job. JetStream counts a put-off as a delivery,
-// so that MaxDeliver cannot tell who has failed too often. The key can: it knows how
-// many of its holders in a row did not come to their end.
+// describe makes a job of a message. JetStream counts a requeued message as a delivery,
+// so MaxDeliver cannot count failures. The key can: it knows how many of its holders in a
+// row did not finish.
 func describe(d *delivery) jobs.Job {
 	j := jobs.Job{
 		Kind: "webhook", ID: d.Headers().Get(jetstream.MsgIDHeader),
@@ -71,7 +71,7 @@ func describe(d *delivery) jobs.Job {
 
 // consume is what a consumer's process does.
 func consume(ctx context.Context, way, url, name string) error {
-	mortal.Follow()
+	crash.Follow()
 	db, err := database.Join(ctx, name)
 	if err != nil {
 		return err
@@ -123,18 +123,18 @@ func consume(ctx context.Context, way, url, name string) error {
 	}
 }
 
-// answer handles a message, and tells JetStream what became of it.
+// answer handles a message, and reports the result to JetStream.
 func answer(ctx context.Context, d *delivery, handle func(context.Context, *delivery) error) error {
 	stop := alive(ctx, d)
 	err := handle(ctx, d)
 	stop()
-	putOff, ok := errors.AsType[*jobs.RequeueError](err)
+	requeue, ok := errors.AsType[*jobs.RequeueError](err)
 	switch {
 	case err == nil:
-		mortal.Moment() // done, and JetStream does not know
+		crash.Point() // done, but JetStream does not know
 		return d.Ack()
 	case ok:
-		return d.NakWithDelay(putOff.After)
+		return d.NakWithDelay(requeue.After)
 	case d.attempt >= attempts:
 		return d.TermWithReason(err.Error())
 	default:

@@ -1,15 +1,16 @@
 // Redelivery: NATS JetStream delivers a message again if its consumer does not answer,
-// because it must be delivered at least once. Three consumers share the messages of
-// several conversations. One of them is killed (SIGKILL) when it has done what the message
-// asks for and has not said so; and there is a message that fails at first.
+// because it must deliver each message at least once. Three consumers share the messages
+// of several conversations. One of them is killed (SIGKILL) after the effect of a message
+// and before its acknowledgement. Another message fails at first.
 //
-// A consumer that acknowledges when it is done does the first message twice. The one that
-// failed comes back when the next one of its conversation has passed it.
+// A consumer that only acknowledges at the end does the first message twice. The message
+// that failed comes again after the next message of its conversation has passed it.
 //
-// Behind jobs.Handle neither happens. A message has its place from when it was published,
-// its ticket travels in a header, and who fails keeps the place. What a message does is
-// committed together with the note that it was done: the second delivery finds that.
-// consumer.go is all that there is to it, and docs/guides/jobs.md has the choices.
+// Behind jobs.Handle neither happens. A message takes its place when it is published, its
+// ticket travels in a header, and a message that fails keeps its place. The effect of a
+// message is committed together with the note that it is done, and the second delivery
+// finds the note. consumer.go is the whole consumer, and docs/guides/jobs.md has the
+// choices.
 package main
 
 import (
@@ -32,7 +33,7 @@ const (
 
 func main() {
 	work := run
-	if len(os.Args) == 4 { // by package mortal
+	if len(os.Args) == 4 { // by package crash
 		work = func(ctx context.Context) error { return consume(ctx, os.Args[1], os.Args[2], os.Args[3]) }
 	}
 	if err := work(context.Background()); err != nil {
@@ -82,9 +83,9 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// effect is what a message does: it makes an entry for its conversation, the next one.
-// The first message of B fails when it is first delivered, because something takes too
-// long: until another one has passed it, if one can.
+// effect is what a message does: it adds an entry to its conversation. The first delivery
+// of the first message of B fails, because it takes too long: it waits until another
+// message has passed it, or patience is over.
 func effect(ctx context.Context, tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }, db *database.Database, d *delivery, patience time.Duration) error {
@@ -108,10 +109,10 @@ func effect(ctx context.Context, tx interface {
 	return err
 }
 
-// sight is what was to be seen of the messages.
+// sight is what the messages did.
 type sight struct{ effects, twice, passed int }
 
-// look tells what the messages did, and forgets it.
+// look returns what the messages did, and deletes it.
 func look(ctx context.Context, db *database.Database) (saw sight, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT conversation, number FROM effect ORDER BY conversation, place")
 	if err != nil {

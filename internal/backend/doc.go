@@ -1,3 +1,3 @@
-// Package backend has what all stores need alike: who listens for waiters, how a key is
-// written as bytes, what an entry is called, and what an error of a server means.
+// Package backend is what all stores share: the listeners that stores wake, keys as bytes,
+// the condition of an entry, and the meaning of a server's error.
 package backend

@@ -6,8 +6,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Describe sets an entry's Condition by what there is of its key, the first that applies.
-// It stays "" when there is nothing.
+// Describe sets an entry's Condition: the first that applies, or "" if none does.
 func Describe(e *dibs.Entry, held, unknown, abandoned bool) {
 	switch {
 	case held:
@@ -23,7 +22,7 @@ func Describe(e *dibs.Entry, held, unknown, abandoned bool) {
 	}
 }
 
-// Matches reports whether there is something to tell of an entry that the query asks for.
+// Matches reports whether the entry has a Condition and the query selects it by its ID.
 func Matches(e *dibs.Entry, q *dibs.Query) bool {
 	return e.Condition != "" && (q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
 		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID }))

@@ -4,10 +4,10 @@ import "fmt"
 
 // Fault is a server's error with its meaning.
 type Fault struct {
-	Is   error  // what it means, for errors.Is
-	Said error  // what the server or its driver said
-	Text string // Said, for people, or instead of it; "": Said as it is
-	Cure string // what to do about it; "" where nothing is known
+	Is   error  // the meaning, for errors.Is
+	Said error  // the server's or its driver's error, or nil
+	Text string // printed instead of Said, unless it is ""
+	Cure string // what to do about it, or ""
 }
 
 func (f *Fault) Error() string {

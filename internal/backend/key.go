@@ -2,15 +2,15 @@ package backend
 
 import "github.com/dibs-go/dibs"
 
-// AppendKey appends the form in which a key is kept: the length of its namespace in one
-// byte, the namespace, and the name. No two keys share one.
+// AppendKey appends the form in which stores keep a key: the length of its namespace in one
+// byte, the namespace, and the name. It is unique.
 func AppendKey(b []byte, k dibs.Key) []byte {
 	b = append(b, byte(len(k.Namespace)))
 	b = append(b, k.Namespace...)
 	return append(b, k.Name...)
 }
 
-// ParseKey reads what AppendKey wrote; false for what it did not.
+// ParseKey reads what AppendKey wrote. It returns false for anything else.
 func ParseKey(k string) (dibs.Key, bool) {
 	if len(k) == 0 || len(k) < 2+int(k[0]) {
 		return dibs.Key{}, false

@@ -8,8 +8,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Listeners are the clients of one process that want to know of their waiters' turns. The
-// zero value has none. The list is replaced whole, so that telling takes no lock.
+// Listeners are the clients of one process whose waiters a store wakes. The zero value has
+// none. Changes replace the whole list, so that Wake needs no lock.
 type Listeners struct {
 	mu   sync.Mutex
 	list atomic.Pointer[[]*listener]
@@ -17,7 +17,7 @@ type Listeners struct {
 
 type listener struct{ wake func(dibs.Token, dibs.Answer) }
 
-// Notify adds a listener, as dibs.Notifier says. stop takes it away.
+// Notify adds a listener, as in dibs.Notifier. stop removes it.
 func (l *Listeners) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	added := &listener{wake}
 	l.replace(func(list []*listener) []*listener { return append(list, added) })
@@ -28,18 +28,18 @@ func (l *Listeners) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	}
 }
 
-// Any reports whether anybody listens.
+// Any reports whether there is a listener.
 func (l *Listeners) Any() bool { return len(l.all()) > 0 }
 
-// Tell tells all listeners of a token: its grant, or with the zero Answer that it should
-// ask. The caller has no lock that a listener's use of the store would need.
-func (l *Listeners) Tell(t dibs.Token, a dibs.Answer) {
+// Wake calls all listeners with a token and its grant, or with the zero Answer if the token
+// should ask. The caller must hold no lock of its store, because a listener may use it.
+func (l *Listeners) Wake(t dibs.Token, a dibs.Answer) {
 	for _, other := range l.all() {
 		other.wake(t, a)
 	}
 }
 
-// replace replaces the list by what edit makes of a copy of it.
+// replace replaces the list by an edited copy.
 func (l *Listeners) replace(edit func([]*listener) []*listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

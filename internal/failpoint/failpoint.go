@@ -1,8 +1,7 @@
-// Package failpoint stops a child process at a named point, so that a test can
-// kill it exactly there. No test has to guess how long something takes.
+// Package failpoint stops a child process at a named point, so that a test can kill it
+// exactly there, without guessing times.
 //
-// The child is usually the test binary itself. It calls Reach where it could be
-// killed:
+// The child is usually the test binary itself. It calls Reach where it may be killed:
 //
 //	failpoint.Reach("before COMMIT")
 //	err := tx.Commit(ctx)
@@ -26,31 +25,32 @@ import (
 	"time"
 )
 
-// Limit is how long anything in a test may take before the test says that it hangs.
+// Limit bounds every wait in a test.
 const Limit = time.Minute
 
-// point is the variable that names where a child stops. It says so on descriptor 3.
+// point is the variable with the name of a child's point. The child reports the point on
+// descriptor 3.
 const (
 	point = "DIBS_FAILPOINT"
 	pipe  = 3
 )
 
-// Reach does nothing, except in a child that was started to stop at this point: there
-// it tells the parent, and never returns. The other goroutines of the child go on.
+// Reach does nothing, except in a child that was started with this point. There it
+// reports to the parent and never returns. The child's other goroutines go on.
 func Reach(name string) {
 	if os.Getenv(point) != name || name == "" {
 		return
 	}
 	report()
 	for {
-		time.Sleep(time.Hour) // an empty select would be a deadlock where nothing else goes on
+		time.Sleep(time.Hour) // an empty select could be reported as a deadlock
 	}
 }
 
-// report tells the parent once, however many goroutines arrive.
+// report reports once, from any number of goroutines.
 var report = sync.OnceFunc(func() {
 	if _, err := fmt.Fprintln(os.NewFile(pipe, "failpoint"), "reached"); err != nil {
-		fmt.Fprintln(os.Stderr, "failpoint: cannot tell the parent:", err)
+		fmt.Fprintln(os.Stderr, "failpoint: cannot report to the parent:", err)
 		os.Exit(2)
 	}
 })
@@ -60,16 +60,16 @@ type Child struct {
 	t       testing.TB
 	name    string
 	cmd     *exec.Cmd
-	reached chan bool // gets whether the point was reached before the process ended
+	reached chan bool // gets true at the point, or false at the end of the process
 	waited  func() error
 }
 
-// Start starts the command as a child that stops at the point with that name; "" is
-// none. The child is killed when the test ends, if it still runs.
+// Start starts the command as a child that stops at the point with that name; "": at
+// none. If the child still runs at the end of the test, it is killed.
 func Start(t testing.TB, name string, cmd *exec.Cmd) *Child {
 	t.Helper()
 	if len(cmd.ExtraFiles) > 0 {
-		t.Fatal("failpoint: the command has extra files, and the pipe has to be the first one")
+		t.Fatal("failpoint: the command has extra files, but the pipe must be the first one")
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -99,8 +99,8 @@ func Start(t testing.TB, name string, cmd *exec.Cmd) *Child {
 	return c
 }
 
-// Await returns when the child has stopped at its point. The test ends if the child
-// ends without, or does not get there.
+// Await returns when the child has stopped at its point. It fails the test if the child
+// ends first, or after Limit.
 func (c *Child) Await() {
 	c.t.Helper()
 	select {
@@ -109,16 +109,15 @@ func (c *Child) Await() {
 			c.t.Fatalf("the child ended before it reached %q", c.name)
 		}
 	case <-time.After(Limit):
-		c.t.Fatalf("the child has not reached %q after %v: it hangs", c.name, Limit)
+		c.t.Fatalf("the child has not reached %q after %v", c.name, Limit)
 	}
 }
 
-// Kill ends the child with SIGKILL, as when its host loses power, and returns when it
-// is dead.
+// Kill ends the child with SIGKILL, as a power failure does, and waits for its end.
 func (c *Child) Kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.Wait()
 }
 
-// Wait waits for the child's own end.
+// Wait waits until the child ends by itself.
 func (c *Child) Wait() error { return c.waited() }

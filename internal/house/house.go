@@ -1,6 +1,6 @@
-// Package house checks that a module keeps the layout that docs/architecture.md
-// draws: which package may import which, and that each says why it exists. Each
-// module states its own rooms in a table in its house_test.go, which is the map.
+// Package house checks that a module keeps to the table of packages in docs/architecture.md:
+// which package may import which. It also checks that packages and exported names have
+// comments. Each module lists its packages in its house_test.go.
 package house
 
 import (
@@ -17,24 +17,24 @@ import (
 	"testing"
 )
 
-// Root is the path of the root module, with which all others begin.
+// Root is the path of the root module. The paths of all other modules begin with it.
 const Root = "github.com/dibs-go/dibs"
 
-// A Room is one package, or with a trailing "/..." all packages below a folder.
+// A Room is one package or, with a trailing "/...", all packages below a folder.
 type Room struct {
 	// Dir is the package's folder, relative to its module: "." for the root.
 	Dir string
-	// Imports are the import paths outside the standard library that its code
-	// may have; a trailing "/..." allows all below.
+	// Imports are the import paths outside the standard library that its code may have. A
+	// trailing "/..." allows all below.
 	Imports []string
-	// Tests are those that its tests may have beyond Imports and the package
-	// itself.
+	// Tests are the import paths that only its tests may have. They may always import the
+	// package itself.
 	Tests []string
 }
 
-// Check fails the test unless the packages of the module in the test's folder
-// are exactly the rooms, and each keeps to its imports and has a package
-// comment.
+// Check fails the test unless the packages of the module in the test's folder are exactly
+// the rooms, each keeps to its imports and has a package comment, and every exported name
+// has a comment.
 func Check(t *testing.T, rooms []Room) {
 	t.Helper()
 	module := moduleOf(t)
@@ -42,15 +42,20 @@ func Check(t *testing.T, rooms []Room) {
 	for dir, files := range packages(t) {
 		i := slices.IndexFunc(rooms, func(r Room) bool { return matches(r.Dir, dir) })
 		if i < 0 {
-			t.Errorf("%s: the map in house_test.go has no such room", dir)
+			t.Errorf("%s: the table in house_test.go does not list this package", dir)
 			continue
 		}
 		seen[rooms[i].Dir] = true
 		commented, code := false, false
-		for name, file := range files {
-			test := strings.HasSuffix(name, "_test.go")
+		for filename, file := range files {
+			test := strings.HasSuffix(filename, "_test.go")
 			commented = commented || !test && file.Doc != nil
 			code = code || !test
+			if !test {
+				for _, name := range uncommented(file) {
+					t.Errorf("%s: %s has no comment", filename, name)
+				}
+			}
 			allowed := rooms[i].Imports
 			if test {
 				allowed = slices.Concat(allowed, rooms[i].Tests)
@@ -67,17 +72,73 @@ func Check(t *testing.T, rooms []Room) {
 					continue // the package itself
 				}
 				if !slices.ContainsFunc(allowed, func(a string) bool { return matches(a, imported) }) {
-					t.Errorf("%s may not import %s", name, imported)
+					t.Errorf("%s may not import %s", filename, imported)
 				}
 			}
 		}
 		if code && !commented {
-			t.Errorf("%s: the package has no comment that says why it exists", dir)
+			t.Errorf("%s: the package has no comment", dir)
 		}
 	}
 	for _, r := range rooms {
 		if !seen[r.Dir] {
-			t.Errorf("%s: in the map of house_test.go, but there is no such package", r.Dir)
+			t.Errorf("%s: the table in house_test.go lists it, but there is no such package", r.Dir)
+		}
+	}
+}
+
+// uncommented returns the exported names of the file that need a comment and have none:
+// types, constants, variables, functions, and methods of exported types. One comment on a
+// group is enough for the group. A method that the standard library defines needs none.
+func uncommented(file *ast.File) (names []string) {
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if recv := receiver(d); d.Doc == nil && d.Name.IsExported() && !known[d.Name.Name] && (recv == "" || ast.IsExported(recv)) {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					if s.Name.IsExported() && d.Doc == nil && s.Doc == nil {
+						names = append(names, s.Name.Name)
+					}
+				case *ast.ValueSpec:
+					if s.Names[0].IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+						names = append(names, s.Names[0].Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// known are the methods that the standard library defines.
+var known = map[string]bool{
+	"Error": true, "Unwrap": true, "String": true, "Len": true, "Less": true, "Swap": true, "Push": true, "Pop": true,
+	"MarshalJSON": true, "UnmarshalJSON": true, "Read": true, "Write": true, "Header": true, "WriteHeader": true, "RoundTrip": true,
+}
+
+// receiver returns the name of a method's type, or "" for a function.
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	e := f.Recv.List[0].Type
+	for {
+		switch x := e.(type) {
+		case *ast.StarExpr:
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		case *ast.IndexListExpr:
+			e = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
 		}
 	}
 }
@@ -90,8 +151,7 @@ func matches(pattern, s string) bool {
 	return s == pattern
 }
 
-// packages parses the Go files of the module in the working directory, by
-// folder and then by file.
+// packages parses the Go files of the module in the working directory, by folder and file.
 func packages(t *testing.T) map[string]map[string]*ast.File {
 	t.Helper()
 	found := map[string]map[string]*ast.File{}
@@ -104,7 +164,7 @@ func packages(t *testing.T) map[string]map[string]*ast.File {
 		case d.IsDir() || !strings.HasSuffix(name, ".go"):
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly|parser.ParseComments)
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
@@ -142,7 +202,7 @@ func moduleOf(t *testing.T) (module string) {
 	if module == "" {
 		t.Fatal("go.mod names no module")
 	}
-	// In the workspace a module builds without it, and nowhere else.
+	// Only in the workspace does a module build without it.
 	if module != Root && !strings.Contains(string(b), Root+" v") {
 		t.Errorf("go.mod does not require %s", Root)
 	}

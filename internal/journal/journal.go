@@ -1,6 +1,5 @@
-// Package journal is an application's table in memory, with transactions over it
-// and the keys of a store: for tests of what commits both, and of each way in which
-// a commit can fail.
+// Package journal is an application's table in memory whose transactions also settle keys of
+// a store. Tests use it to commit both together, and to make a commit fail in each way.
 package journal
 
 import (
@@ -12,8 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Journal is a dibs.Transactor over rows of text. How the next transactions end is
-// in Ends: each takes the first one off.
+// Journal is a dibs.Transactor over rows of text.
 type Journal struct {
 	store dibs.Store
 
@@ -22,32 +20,32 @@ type Journal struct {
 	ends []Ending
 }
 
-// New returns a Journal beside the keys of a store.
+// New returns an empty Journal for the keys of a store. The transactions end as ends says, in
+// that order, and all later ones as Committed.
 func New(s dibs.Store, ends ...Ending) *Journal { return &Journal{store: s, ends: ends} }
 
 // Ending is how a transaction ends.
 type Ending int
 
 const (
-	// Committed ends as asked for.
+	// Committed commits.
 	Committed Ending = iota
-	// Conflicted is rolled back because of another transaction.
+	// Conflicted rolls back because of another transaction.
 	Conflicted
-	// Refused is rolled back for another reason.
+	// Refused rolls back for another reason.
 	Refused
-	// Unheard is committed, and nobody hears of it.
-	Unheard
-	// CutOff loses the connection before the server hears of the commit: it is
-	// rolled back.
+	// Unanswered commits, and the connection is lost before the answer.
+	Unanswered
+	// CutOff rolls back, because the connection is lost before the commit.
 	CutOff
-	// Ended was ended by the application, and committed what it did.
+	// Ended was ended before by the application, which committed its writes.
 	Ended
-	// Unbegun does not even begin.
+	// Unbegun does not begin.
 	Unbegun
 )
 
 var (
-	// ErrConflict is what an application sees of a conflict.
+	// ErrConflict is the error that an application gets from a conflict.
 	ErrConflict = errors.New("could not serialize access")
 
 	errReset   = errors.New("connection reset")
@@ -92,7 +90,7 @@ func (j *Journal) Rows() []string {
 // Commit implements dibs.Transaction.
 func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 	if tx.over {
-		return errors.Join(dibs.ErrRolledBack, errors.New("the transaction is over"))
+		return errors.Join(dibs.ErrRolledBack, errors.New("the transaction has ended"))
 	}
 	tx.over = true
 	switch tx.end {
@@ -120,7 +118,7 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 		return errors.Join(dibs.ErrRolledBack, errs[0])
 	}
 	j.rows = append(j.rows, tx.rows...)
-	if tx.end == Unheard {
+	if tx.end == Unanswered {
 		return errReset
 	}
 	return nil
@@ -129,8 +127,8 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 // Rollback implements dibs.Transaction.
 func (tx *transaction) Rollback() { tx.over = true }
 
-// Conflicted implements dibs.Transaction: a transaction sees by itself when it will
-// end so.
+// Conflicted implements dibs.Transaction. With a nil err it reports whether the transaction
+// will end as Conflicted.
 func (tx *transaction) Conflicted(err error) bool {
 	return errors.Is(err, ErrConflict) || err == nil && tx.end == Conflicted
 }

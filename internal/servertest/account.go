@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// An account is the user that a server runs as when the test runs as root,
-// which database servers refuse. nil is the user of the test.
+// An account is the user of a server if the test runs as root, because database servers
+// refuse root. nil is the user of the test.
 type account struct{ uid, gid int }
 
-// unprivileged returns the first account of the names that the system has, or
-// nobody's; nil when the test has no more rights than those.
+// unprivileged returns the first of the accounts that exists, or nobody. It returns nil
+// unless the test runs as root.
 func unprivileged(names ...string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -39,10 +39,10 @@ func unprivileged(names ...string) (*account, error) {
 		}
 		return &account{uid: uid, gid: gid}, nil
 	}
-	return nil, errors.New("the system has no user nobody, and the server does not run as root")
+	return nil, errors.New("the system has no user nobody, but the server refuses to run as root")
 }
 
-// credential is what a process is started with.
+// credential is the credential of the account's processes.
 func (a *account) credential() *syscall.Credential {
 	if a == nil {
 		return nil
@@ -58,10 +58,10 @@ func (a *account) own(path string) error {
 	return os.Lchown(path, a.uid, a.gid)
 }
 
-// write writes a file that belongs to the account and that nobody else reads.
+// write writes a file that only the account can read.
 func (a *account) write(path, text string) error {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("configuring: %w", err)
+		return fmt.Errorf("write the configuration: %w", err)
 	}
 	return a.own(path)
 }

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// fromBackports installs a package that a release of Debian has only among its
-// backports, from the mirror that the system uses. What apt knows of the world
-// stays as it was: it reads its sources from a folder made for it.
+// fromBackports installs a package that Debian has only in its backports, from the
+// system's mirror. It does not change the system's sources: apt reads them from a
+// temporary folder.
 func fromBackports(get, pkg string) (output string, err error) {
 	mirror, release, err := mirrorOf(get)
 	if err != nil {
@@ -37,7 +37,7 @@ func fromBackports(get, pkg string) (output string, err error) {
 		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"),
 		"-o", "Dir::Cache::pkgcache=",
 		"-o", "Dir::Cache::srcpkgcache=",
-		"-o", "APT::Sandbox::User=root", // the folder is ours alone
+		"-o", "APT::Sandbox::User=root", // only root can enter the folder
 	}
 	if output, err = aptGet(get, append(private, "update")...); err != nil {
 		return output, err
@@ -45,8 +45,7 @@ func fromBackports(get, pkg string) (output string, err error) {
 	return aptGet(get, append(private, "install", "-y", "--no-install-recommends", pkg)...)
 }
 
-// mirrorOf returns the mirror that the system's own release comes from, and the
-// release's code name.
+// mirrorOf returns the mirror of the system's release, and its code name.
 func mirrorOf(get string) (mirror, release string, err error) {
 	lines, err := aptGet(get, "indextargets", "--format", "$(REPO_URI) $(CODENAME)",
 		"Created-By: Packages", "Label: Debian", "Component: main")
@@ -55,10 +54,10 @@ func mirrorOf(get string) (mirror, release string, err error) {
 	}
 	for line := range strings.Lines(lines) {
 		fields := strings.Fields(line)
-		// Not an update of the release, nor backports that are there already.
+		// Without updates and backports.
 		if len(fields) == 2 && !strings.Contains(fields[1], "-") {
 			return fields[0], fields[1], nil
 		}
 	}
-	return "", "", errors.New("the system is not Debian, or not from a mirror")
+	return "", "", errors.New("the system is not Debian, or has no mirror")
 }

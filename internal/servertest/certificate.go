@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// A certificate is what all servers of this process show, and what their
-// clients, replicas and peers trust: it signs itself.
+// A certificate is the self-signed certificate of all servers of this process. Their
+// clients, replicas and peers trust it.
 type certificate struct {
 	cert, key []byte // PEM
 	client    *tls.Config
@@ -27,8 +27,8 @@ type certificate struct {
 // testCertificate returns the process's certificate.
 var testCertificate = sync.OnceValues(newCertificate)
 
-// newCertificate makes a certificate for this machine's loopback, for servers
-// and clients, valid for clocks that are a day off.
+// newCertificate makes a certificate for the loopback addresses, for servers and clients,
+// and for clocks that are a day off.
 func newCertificate() (*certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -68,7 +68,7 @@ func newCertificate() (*certificate, error) {
 	return c, nil
 }
 
-// write puts the certificate into the folder as cert.pem and key.pem.
+// write writes the certificate into the folder as cert.pem and key.pem.
 func (c *certificate) write(f *folder) error {
 	if err := os.WriteFile(f.join("cert.pem"), c.cert, 0o600); err != nil {
 		return err

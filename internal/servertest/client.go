@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// A client is a command line client of a database, as a way to ask the server
-// that shares no code with what is tested.
+// A client is a database's command line client. It shares no code with the tested code.
 type client struct {
 	path string
 	args []string
-	env  []string // all of it: nothing of the user's own settings counts
+	env  []string // complete: the user's settings have no effect
 }
 
-// run runs the client with more arguments, and returns what it prints. Its
-// errors are the text that it prints for them.
+// run runs the client with more arguments and returns its output. Its errors have the
+// client's own text.
 func (c *client) run(args ...string) (string, error) {
-	// Not the test's context: what cleans up after a test asks too.
+	// Not the test's context, because cleanups use it, too.
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.path, append(c.args[:len(c.args):len(c.args)], args...)...)

@@ -17,27 +17,27 @@ import (
 //go:embed preload/clock.c
 var clockSource string
 
-// A Clock is the time of day that servers see which were started with it: the true one,
-// until it is stepped. Monotonic clocks are not touched, as with a clock that somebody
-// sets. It needs a C compiler, and Linux.
+// A Clock is the time of day of the servers that were started with it. It is correct
+// until Step changes it. Monotonic clocks are not changed. It needs a C compiler, and
+// Linux.
 type Clock struct {
 	folder *folder
 	file   *os.File
 }
 
-// NewClock returns a clock that is right. It ends with its owner.
+// NewClock returns a correct clock. It ends with its owner.
 func NewClock(owner Owner) *Clock {
 	owner.Helper()
 	c := &Clock{}
 	if err := c.make(owner); err != nil {
-		owner.Fatalf("making a clock for servers: %v", err)
+		owner.Fatalf("cannot make a clock for servers: %v", err)
 	}
 	return c
 }
 
 func (c *Clock) make(owner Owner) (err error) {
 	if runtime.GOOS != "linux" {
-		return errors.New("it can be done on Linux only")
+		return errors.New("it works on Linux only")
 	}
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Clock) make(owner Owner) (err error) {
 			owner.Logf("removing the clock of servers: %v", err)
 		}
 	})
-	// The servers run as others than we do.
+	// The servers may run as another user.
 	if err := os.Chmod(c.folder.path, 0o711); err != nil {
 		return err
 	}
@@ -65,21 +65,21 @@ func (c *Clock) make(owner Owner) (err error) {
 	}
 	owner.Cleanup(func() { c.file.Close() })
 	for _, name := range []string{"clock.so", "ahead"} {
-		if err := os.Chmod(c.folder.join(name), 0o644); err != nil { // whatever the umask
+		if err := os.Chmod(c.folder.join(name), 0o644); err != nil { // despite the umask
 			return err
 		}
 	}
 	return c.Step(0)
 }
 
-// Step sets how far the clock is ahead of the true time, or behind it if that is negative,
-// in whole seconds. The servers see it at once.
+// Step sets how many whole seconds the clock is ahead of the true time; negative: behind.
+// The servers see it at once.
 func (c *Clock) Step(ahead time.Duration) error {
 	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(ahead/time.Second))), 0)
 	return err
 }
 
-// env is what a server is to have in its environment to see the clock; nothing for nil.
+// env is the environment of a server with the clock; nil for a nil clock.
 func (c *Clock) env() []string {
 	if c == nil {
 		return nil

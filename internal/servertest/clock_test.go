@@ -9,7 +9,7 @@ import (
 )
 
 // A clock is stepped for the servers that have it, back and forth, while they run, and
-// for nobody else.
+// for no other process.
 func TestClock(t *testing.T) {
 	clock := NewClock(t)
 	seconds := func(rows [][]string, err error) (int64, error) {

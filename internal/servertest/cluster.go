@@ -14,34 +14,34 @@ import (
 	"time"
 )
 
-// slots is how many a Redis Cluster has.
+// slots is the number of slots of a Redis Cluster.
 const slots = 16384
 
-// ClusterOptions says what kind of Redis Cluster is wanted. nil and the zero
-// value mean three masters with a replica each.
+// ClusterOptions describes a Redis Cluster. nil and the zero value mean three masters
+// with one replica each.
 type ClusterOptions struct {
-	// Masters share the slots evenly; 0: 3.
+	// Masters is the number of masters, which share the slots evenly. 0: 3.
 	Masters int
-	// Replicas is how many each master has; 0: 1, negative: none.
+	// Replicas is the number of replicas of each master. 0: 1; negative: none.
 	Replicas int
-	// NodeTimeout is how long a node is silent before it counts as failed; 0:
-	// 2 s. A master that is killed is replaced a second or so after it.
+	// NodeTimeout is how long a node may be silent before it counts as failed. 0: 2 s. A
+	// killed master is replaced about a second later.
 	NodeTimeout time.Duration
-	// Redis is what each node is like; nil: the defaults. ReplicaOf is ignored.
+	// Redis are the options of each node; nil: the defaults. ReplicaOf is ignored.
 	Redis *RedisOptions
 }
 
-// A Cluster is a Redis Cluster that belongs to a test. Clients that it
-// redirects are sent to the nodes themselves, so a Wire is no use before it.
+// A Cluster is a Redis Cluster of a test. It redirects clients to the nodes themselves,
+// so a Wire in front of it has no use.
 type Cluster struct {
 	owner Owner
 	nodes []*RedisServer // masters first
-	known int            // how many know one another
+	known int            // how many nodes know each other
 }
 
-// RedisCluster starts a Redis Cluster that ends with its owner, and returns
-// when all slots are served and all replicas are in step: after two to four
-// seconds, most of which the nodes insist on.
+// RedisCluster starts a Redis Cluster that ends with its owner. It returns when all slots
+// are served and all replicas are in step, after two to four seconds; most of that is the
+// nodes' own delay.
 func RedisCluster(owner Owner, o *ClusterOptions) *Cluster {
 	owner.Helper()
 	if o == nil {
@@ -56,8 +56,8 @@ func RedisCluster(owner Owner, o *ClusterOptions) *Cluster {
 	node.ReplicaOf = nil
 	node.role = redisRole{cluster: true, lines: []string{
 		fmt.Sprintf("cluster-node-timeout %d", cmp.Or(o.NodeTimeout, 2*time.Second).Milliseconds()),
-		// A replica stays with its master and follows it whatever its age: a
-		// test knows which is whose, and who will take over.
+		// A replica stays with its master, and may replace it whatever its age. So a
+		// test knows which replica takes over.
 		"cluster-allow-replica-migration no",
 		"cluster-replica-validity-factor 0",
 	}}
@@ -73,7 +73,7 @@ func RedisCluster(owner Owner, o *ClusterOptions) *Cluster {
 	return c
 }
 
-// startAll starts servers side by side.
+// startAll starts servers in parallel.
 func startAll(owner Owner, options []*RedisOptions) ([]*RedisServer, error) {
 	servers := make([]*RedisServer, len(options))
 	errs := make([]error, len(options))
@@ -85,7 +85,7 @@ func startAll(owner Owner, options []*RedisOptions) ([]*RedisServer, error) {
 	return servers, errors.Join(errs...)
 }
 
-// join makes the nodes one cluster: the first are its masters.
+// join makes the nodes one cluster. The first nodes are its masters.
 func (c *Cluster) join(masters int) error {
 	for i, node := range c.nodes {
 		if i < masters {
@@ -93,11 +93,11 @@ func (c *Cluster) join(masters int) error {
 				return err
 			}
 		}
-		// Epochs that differ need not be told apart later.
+		// Different epochs avoid later conflicts.
 		if _, err := node.Do("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
 			return err
 		}
-		// Everybody meets everybody: word of mouth takes seconds.
+		// Every node meets every other one, because gossip takes seconds.
 		for _, other := range c.nodes[:i] {
 			if _, err := node.Do("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus); err != nil {
 				return err
@@ -109,7 +109,7 @@ func (c *Cluster) join(masters int) error {
 		if err != nil {
 			return err
 		}
-		err = await(func() error { // until it has heard of its master
+		err = await(func() error { // until it knows its master
 			_, err := node.Do("CLUSTER", "REPLICATE", id)
 			return err
 		})
@@ -120,26 +120,25 @@ func (c *Cluster) join(masters int) error {
 	return nil
 }
 
-// Nodes returns all nodes; those that were masters at first come first.
+// Nodes returns all nodes, the first masters first.
 func (c *Cluster) Nodes() []*RedisServer { return slices.Clone(c.nodes) }
 
 // Addrs returns the addresses of all nodes.
 func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 
-// URL returns the addresses of all nodes with what is needed to use them as the
-// default user: "redis+cluster://:secret@127.0.0.1:4321,127.0.0.1:4322", or
-// "rediss+cluster://" with TLS.
+// URL returns the addresses of all nodes with the credentials of the default user:
+// "redis+cluster://:secret@127.0.0.1:4321,127.0.0.1:4322", or "rediss+cluster://" with
+// TLS.
 func (c *Cluster) URL() string { return joinedURL("cluster", c.nodes[0].options, c.nodes, "") }
 
-// MasterOf returns the master that serves the key, waiting for one while there
-// is none.
+// MasterOf returns the master that serves the key, and waits while there is none.
 func (c *Cluster) MasterOf(key string) *RedisServer {
 	c.owner.Helper()
 	return c.AwaitMaster(key, nil)
 }
 
-// AwaitMaster returns the master that serves the key once that is another than
-// the one given, and the cluster serves all slots.
+// AwaitMaster waits until another master than the given one serves the key and the
+// cluster serves all slots. It returns that master.
 func (c *Cluster) AwaitMaster(key string, other *RedisServer) *RedisServer {
 	c.owner.Helper()
 	var master *RedisServer
@@ -159,7 +158,7 @@ func (c *Cluster) AwaitMaster(key string, other *RedisServer) *RedisServer {
 	return master
 }
 
-// ReplicasOf returns the nodes that are replicas of the master and can be asked.
+// ReplicasOf returns the running replicas of the master.
 func (c *Cluster) ReplicasOf(master *RedisServer) []*RedisServer {
 	c.owner.Helper()
 	var replicas []*RedisServer
@@ -171,8 +170,8 @@ func (c *Cluster) ReplicasOf(master *RedisServer) []*RedisServer {
 	return replicas
 }
 
-// Await returns when the nodes that can be asked agree that all slots are
-// served, and the replicas among them are in step.
+// Await returns when the running nodes agree that all slots are served, and their
+// replicas are in step.
 func (c *Cluster) Await() {
 	c.owner.Helper()
 	if err := await(c.whole); err != nil {
@@ -180,7 +179,7 @@ func (c *Cluster) Await() {
 	}
 }
 
-// whole returns nil when the cluster is what Await waits for.
+// whole returns nil when Await may return.
 func (c *Cluster) whole() error {
 	if err := c.serves(); err != nil {
 		return err
@@ -220,8 +219,8 @@ func (c *Cluster) serves() error {
 	return nil
 }
 
-// masterOf returns the master of a key: the node that says so of itself, by the
-// highest epoch, since one that was deposed may not know yet.
+// masterOf returns the node that claims the key with the highest epoch, because a deposed
+// master may not know it yet.
 func (c *Cluster) masterOf(key string) (*RedisServer, error) {
 	var master *RedisServer
 	highest := int64(-1)
@@ -247,8 +246,8 @@ func (c *Cluster) masterOf(key string) (*RedisServer, error) {
 	return master, nil
 }
 
-// claims reads from CLUSTER NODES whether the node that answered says that it
-// is the master of a slot, and its epoch.
+// claims reads from CLUSTER NODES whether the answering node is master of a slot, and its
+// epoch.
 func claims(nodes string, slot int64) (epoch int64, ok bool) {
 	for line := range strings.Lines(nodes) {
 		// id addr flags master ping pong epoch link slot slot-slot …
@@ -284,7 +283,7 @@ func addrs(servers []*RedisServer) []string {
 	return all
 }
 
-// joinedURL is the URL of several servers that are used as one.
+// joinedURL is the URL of several servers.
 func joinedURL(kind string, o RedisOptions, servers []*RedisServer, path string) string {
 	u := url.URL{Scheme: "redis+" + kind, Host: strings.Join(addrs(servers), ","), Path: path}
 	if o.TLS {

@@ -1,10 +1,8 @@
-// Package servertest runs real database servers for tests and measurements, so
-// that what a store promises is checked against the server that people run and
-// not against an imitation of it.
+// Package servertest runs real database servers for tests and measurements, because a
+// store's promises must hold on the servers that people run.
 //
-// A test asks for a server and gets one of its own: on a free loopback port, in
-// a temporary folder, ready to be used, and gone when the test ends (also when
-// the test binary is killed; see below).
+// A test starts a server of its own: on a free loopback port, in a temporary folder, ready
+// for use. It ends with the test, also when the test binary is killed; see below.
 //
 //	func TestRestart(t *testing.T) {
 //		server := servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF})
@@ -14,9 +12,8 @@
 //		server.Restart() // the same address and what was on disk
 //	}
 //
-// Redis starts in about 15 ms, PostgreSQL and MariaDB in about 150, so there is
-// seldom a reason to share one. Where there is, or where there is no test (a
-// program that measures), a [Scope] owns the servers:
+// Redis starts in about 15 ms, PostgreSQL and MariaDB in about 150 ms, so tests rarely need
+// to share a server. A [Scope] owns shared servers, and servers of programs that measure:
 //
 //	func TestMain(m *testing.M) {
 //		scope := servertest.NewScope()
@@ -28,48 +25,44 @@
 //
 // # What there is
 //
-//   - [Redis]: one server, of Redis or of Valkey; persistence, limits, users,
-//     TLS, a replica of another.
+//   - [Redis]: one server, Redis or Valkey; persistence, limits, users, TLS, replicas.
 //   - [RedisCluster]: masters and replicas with all slots served.
-//   - [RedisSentinel]: a master, its replicas and three sentinels that watch them.
+//   - [RedisSentinel]: a master, its replicas and three sentinels.
 //   - [Postgres]: one server; durable or not, limits, settings.
-//   - [PgBouncer]: a pooler before it, in transaction or session mode.
-//   - [MariaDB]: one server, of MariaDB or of MySQL; with a binary log or not.
-//   - [NewClock]: the time of day for servers that are started with it, which can be set wrong.
-//   - [NewWire]: a connection that can be cut, delayed, hung, or lose the replies.
+//   - [PgBouncer]: a pooler in front of it, in transaction or session mode.
+//   - [MariaDB]: one server, MariaDB or MySQL; with or without a binary log.
+//   - [NewClock]: a time of day for servers, which can be set wrong.
+//   - [NewWire]: a connection that can be cut, delayed, stopped, or lose replies.
 //
-// Servers are paused, continued, killed, stopped and restarted by methods of
-// their own; [RedisServer.Do], [PostgresServer.Do] and [MariaDBServer.Do] read
-// and change what a server holds without any client under test. Methods that
-// return no error end the test when they fail, so like testing.T.FailNow they
-// are called from the test's own goroutine.
+// Methods pause, continue, kill, stop and restart a server. [RedisServer.Do],
+// [PostgresServer.Do] and [MariaDBServer.Do] read and change its data without the client
+// under test. Methods without an error result end the test when they fail, so call them
+// from the test's goroutine, like testing.T.FailNow.
 //
 // # Where the programs come from
 //
-// A program is looked for in PATH and where Debian puts it. One that is missing
-// is installed with apt-get if the test runs as root on a system that has it,
-// once, whatever the number of test binaries; no service is set up or started.
-// Otherwise the test fails with one line that says what to install. DIBS_REDIS,
-// DIBS_VALKEY, DIBS_POSTGRES, DIBS_PGBOUNCER, DIBS_MARIADB and DIBS_MYSQL name
-// the programs to use instead, as paths. [Install] brings all that are needed.
+// Programs are found in PATH and in Debian's folders. A missing program is installed with
+// apt-get, once for all test binaries, if the test runs as root and apt-get exists; no
+// service is started. Otherwise the test fails with a line that says what to install. The
+// variables DIBS_REDIS, DIBS_VALKEY, DIBS_POSTGRES, DIBS_PGBOUNCER, DIBS_MARIADB and
+// DIBS_MYSQL are paths of programs to use instead. [Install] installs all of them.
 //
-// No release of Debian has MySQL: there it is unpacked from the unstable one, with
-// all it needs and beside the system, in /var/cache/dibs/servertest (400 MB).
+// No Debian release has MySQL, so it is unpacked from Debian's unstable release, with its
+// dependencies, into /var/cache/dibs/servertest (400 MB).
 //
-// Databases refuse to run as root: where the test does, they run as the user
-// that their package made, or else as nobody.
+// Databases refuse to run as root. If the test runs as root, they run as the user of their
+// package, or as nobody.
 //
-// To set up a database takes seconds, so it is done once for each program; what
-// then was in its folder is kept below the user's cache folder, in
-// dibs/servertest (100 MB), and each server starts with a copy.
+// Creating a database takes seconds, so it is done once for each program. Its folder is
+// kept in dibs/servertest of the user's cache folder (100 MB), and each server starts with
+// a copy.
 //
-// # What is left behind
+// # What stays after a test
 //
-// Nothing but those. A server ends with its owner. Should the test binary be
-// killed, the kernel ends its servers (on Linux), and the next run removes their
-// folders and the shared memory of PostgreSQL. Ports stay reserved while a server
-// is down, so that a restart finds its own again and nobody else is met under its
-// address.
+// Only those folders. A server ends with its owner. If the test binary is killed, the
+// kernel ends its servers (on Linux), and the next run removes their folders and the
+// shared memory of PostgreSQL. Ports stay reserved while a server is down, so a restart
+// gets the same port, and no other server appears at that address.
 //
 // The package is for Unix systems.
 package servertest

@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// A folder is the temporary folder of one server. While its process lives, a
-// file lock says so: the folder of a test binary that was killed is known by
-// the lock that nobody holds, and is removed by the next one.
+// A folder is the temporary folder of one server. Its process holds a file lock in it. A
+// folder without that lock belongs to a killed test binary, and the next one removes it.
 type folder struct {
 	path string
 	lock *os.File
@@ -21,7 +20,7 @@ type folder struct {
 // folderPrefix begins the names of all folders.
 const folderPrefix = "dibs-server-"
 
-// newFolder makes a folder that only the account may enter (and root).
+// newFolder makes a folder that only the account and root can enter.
 func newFolder(as *account) (*folder, error) {
 	sweepOnce()
 	path, err := os.MkdirTemp(folderRoot(as), folderPrefix)
@@ -32,8 +31,8 @@ func newFolder(as *account) (*folder, error) {
 		os.RemoveAll(path)
 		return nil, err
 	}
-	// The lock file appears under its name when it is locked already, so that
-	// nobody sweeps what has just begun.
+	// The lock file gets its name after it is locked, so that no other process removes
+	// the new folder.
 	fresh := filepath.Join(path, "lock.new")
 	lock, err := os.OpenFile(fresh, os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
@@ -52,16 +51,15 @@ func newFolder(as *account) (*folder, error) {
 // join returns the path of a name in the folder.
 func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
 
-// remove removes the folder and all in it.
+// remove removes the folder and its content.
 func (f *folder) remove() error {
 	err := discard(f.path)
 	f.lock.Close()
 	return err
 }
 
-// folderRoot is where the folders of an account are: paths of Unix sockets may
-// have a hundred characters or so, and not every temporary folder leaves room
-// for a name, or can be entered by somebody else.
+// folderRoot is the parent of an account's folders. Paths of Unix sockets have about a
+// hundred characters at most, and another user must be able to enter the folder.
 func folderRoot(as *account) string {
 	if dir := os.TempDir(); len(dir) <= 40 && (as == nil || enterable(dir)) {
 		return dir
@@ -69,7 +67,7 @@ func folderRoot(as *account) string {
 	return "/tmp"
 }
 
-// enterable reports whether everybody may use what is below a folder.
+// enterable reports whether every user may enter a folder.
 func enterable(dir string) bool {
 	for {
 		info, err := os.Stat(dir)
@@ -84,7 +82,7 @@ func enterable(dir string) bool {
 	}
 }
 
-// sweepOnce removes what killed test binaries left, once in a process.
+// sweepOnce removes the folders of killed test binaries, once in a process.
 var sweepOnce = sync.OnceFunc(func() {
 	sweep(folderRoot(nil))
 	if folderRoot(nil) != "/tmp" {
@@ -92,12 +90,11 @@ var sweepOnce = sync.OnceFunc(func() {
 	}
 })
 
-// sweep removes the folders below root that nobody holds any more. One whose
-// lock cannot be opened belongs to somebody else, who sees to it.
+// sweep removes the folders below root whose lock is free. It skips other users' folders.
 func sweep(root string) {
 	locks, err := filepath.Glob(filepath.Join(root, folderPrefix+"*", "lock"))
 	if err != nil {
-		return // only a malformed pattern does that: there is nothing to sweep
+		return // the pattern is malformed
 	}
 	for _, name := range locks {
 		lock, err := os.OpenFile(name, os.O_RDWR, 0)
@@ -105,15 +102,15 @@ func sweep(root string) {
 			continue
 		}
 		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			// What cannot be removed yet is tried again by the next one.
+			// The next process tries again.
 			_ = discard(filepath.Dir(name))
 		}
 		lock.Close()
 	}
 }
 
-// discard removes a server's folder and what the server has in the kernel. The
-// lock goes last: without it nobody would look at the rest again.
+// discard removes a server's folder and its shared memory. The lock goes last, because
+// sweep finds folders by it.
 func discard(dir string) error {
 	if err := removeSegment(dir); err != nil {
 		return err

@@ -2,8 +2,8 @@
 
 package servertest
 
-// toolPrograms are what the tests use besides servers: the race detector a C compiler, the
-// guides' commands ps and curl.
+// toolPrograms are needed by the race detector (a C compiler) and the guides' commands
+// (ps, curl).
 var toolPrograms = []program{
 	{names: []string{"gcc"}, pkg: "gcc"},
 	{names: []string{"stdlib.h"}, places: []string{"/usr/include", "/usr/local/include"}, pkg: "libc6-dev"},
@@ -11,10 +11,9 @@ var toolPrograms = []program{
 	{names: []string{"curl"}, pkg: "curl"},
 }
 
-// Install installs the programs of Redis, PostgreSQL and MariaDB, and the tools of the
-// tests, where they are missing, as a test that asks for such a server does. What is
-// missing and cannot be installed is an error that says what to do. Valkey, MySQL and
-// PgBouncer are left to the nightly tests that ask for them.
+// Install installs Redis, PostgreSQL, MariaDB and the tools of the tests if they are
+// missing. If a program cannot be installed, the error says what to do. Valkey, MySQL and
+// PgBouncer are installed by the nightly tests that need them.
 func Install() error {
 	for i := range toolPrograms {
 		if _, err := toolPrograms[i].find(); err != nil {

@@ -13,21 +13,21 @@ import (
 type link struct {
 	wire   *Wire
 	client *net.TCPConn
-	closed chan struct{} // by abort
+	closed chan struct{} // closed by abort
 
 	end    sync.Once
-	loss   *loss // the reply to lose; guarded by wire.mu
+	loss   *loss // the reply to lose; under wire.mu
 	mu     sync.Mutex
 	server *net.TCPConn // nil until connected
 }
 
-// parcel is what was read at once, and when it is due at the other end.
+// parcel is the data of one read, and when it is due at the other end.
 type parcel struct {
 	data []byte
 	due  time.Time
 }
 
-// run connects the link and carries both ways until both have ended.
+// run connects the link and copies both directions until both have ended.
 func (l *link) run() {
 	defer func() {
 		l.abort()
@@ -40,7 +40,7 @@ func (l *link) run() {
 	}
 	conn, err := net.DialTimeout("tcp", l.wire.target, answerTime)
 	if err != nil {
-		return // the client is reset, as if there were no wire
+		return // the client is reset, as without a wire
 	}
 	server := conn.(*net.TCPConn)
 	if !l.connected(server) {
@@ -52,7 +52,7 @@ func (l *link) run() {
 	both.Wait()
 }
 
-// connected notes the server's end, unless the link has ended meanwhile.
+// connected keeps the server's connection, unless the link has ended.
 func (l *link) connected(server *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,31 +74,31 @@ func (l *link) abort() {
 		close(l.closed)
 		for _, conn := range []*net.TCPConn{l.client, l.server} {
 			if conn != nil {
-				_ = conn.SetLinger(0) // fails on what is gone already
+				_ = conn.SetLinger(0) // fails on a closed connection
 				conn.Close()
 			}
 		}
 	})
 }
 
-// requests carries from the client to the server.
+// requests copies from the client to the server.
 func (l *link) requests(server *net.TCPConn, from <-chan parcel) {
-	var before []byte // the end of what went by: a text may be cut in two
+	var before []byte // the end of the data so far, because a text may be split
 	for p := range from {
 		if !l.wait(p.due) || !l.clear() {
 			return
 		}
-		// Marked before it is sent, so that the reply cannot slip through.
+		// Mark before sending, so that the reply cannot pass.
 		before = l.mark(append(before, p.data...))
 		if _, err := server.Write(p.data); err != nil {
 			return
 		}
 	}
-	_ = server.CloseWrite() // fails on what is gone already
+	_ = server.CloseWrite() // fails on a closed connection
 }
 
-// mark looks for the request whose reply is to be lost in what has gone by, and
-// returns as much of its end as the next look needs.
+// mark looks for the request whose reply will be lost. It returns the part of the data
+// that the next call needs.
 func (l *link) mark(seen []byte) []byte {
 	w := l.wire
 	w.mu.Lock()
@@ -114,7 +114,7 @@ func (l *link) mark(seen []byte) []byte {
 	return bytes.Clone(seen[len(seen)-keep:])
 }
 
-// replies carries from the server to the client.
+// replies copies from the server to the client.
 func (l *link) replies(server *net.TCPConn, from <-chan parcel) {
 	for p := range from {
 		if !l.wait(p.due) || !l.clear() {
@@ -124,13 +124,13 @@ func (l *link) replies(server *net.TCPConn, from <-chan parcel) {
 		loss, mute := l.loss, l.wire.mute
 		l.wire.mu.Unlock()
 		if loss != nil {
-			// A server reads all that it was sent before it sees the end and
-			// closes: then it has carried everything out.
+			// A server reads all requests before it sees the end and closes, so it
+			// has executed everything then.
 			_ = server.CloseWrite()
 			for range from {
 			}
 			select {
-			case <-l.closed: // cut meanwhile: who knows what was carried out
+			case <-l.closed: // cut meanwhile: the outcome is unknown
 			default:
 				l.abort()
 				close(loss.done)
@@ -173,7 +173,7 @@ func (l *link) read(conn *net.TCPConn) <-chan parcel {
 	return parcels
 }
 
-// wait waits until the time has come, and reports whether the link still is.
+// wait waits until due. It returns false if the link has ended.
 func (l *link) wait(due time.Time) bool {
 	left := time.Until(due)
 	if left <= 0 {
@@ -187,7 +187,7 @@ func (l *link) wait(due time.Time) bool {
 	}
 }
 
-// clear waits while the wire hangs, and reports whether the link still is.
+// clear waits while the wire hangs. It returns false if the link has ended.
 func (l *link) clear() bool {
 	for {
 		l.wire.mu.Lock()

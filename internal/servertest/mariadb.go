@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The packages named core hold programs and bring no service along.
+// The packages named core have the programs without a service.
 var (
 	// mariadbProgram is MariaDB 10.6 or newer.
 	mariadbProgram = program{
@@ -24,7 +24,7 @@ var (
 		pkg:    "mariadb-server-core",
 		env:    "DIBS_MARIADB",
 	}
-	// mariadbInstallProgram sets up its data folder.
+	// mariadbInstallProgram creates its data folder.
 	mariadbInstallProgram = program{
 		names:  []string{"mariadb-install-db"},
 		places: []string{"/usr/bin", "/usr/local/bin", "/usr/local/mysql/scripts"},
@@ -40,14 +40,13 @@ var (
 
 		unpacking: &mysqlUnpacking,
 	}
-	// mysqlUnpacking puts it where a server that does not run as root can read
-	// it.
+	// mysqlUnpacking unpacks it into a folder that every user can read.
 	mysqlUnpacking = unpacking{
 		pkg: "mysql-server-core",
 		dir: "/var/cache/dibs/servertest/mysql",
 		bin: "usr/sbin/mysqld",
 	}
-	// mariadbClientProgram is the command line client, which speaks to both.
+	// mariadbClientProgram is the command line client of both.
 	mariadbClientProgram = program{
 		names:  []string{"mariadb", "mysql"},
 		places: []string{"/usr/bin", "/usr/local/bin", "/usr/local/mysql/bin"},
@@ -55,8 +54,8 @@ var (
 	}
 )
 
-// A MariaDBServer is a MariaDB or MySQL server that belongs to a test. Its
-// superuser is "root", and a database "app" is there from the start.
+// A MariaDBServer is a MariaDB or MySQL server of a test. Its superuser is "root". The
+// database "app" exists from the start.
 type MariaDBServer struct {
 	server
 	port    *port
@@ -65,8 +64,8 @@ type MariaDBServer struct {
 	options MariaDBOptions
 }
 
-// MariaDB starts a MariaDB server that ends with its owner, and returns when it
-// answers. nil options mean the defaults. Kill loses nothing that was committed.
+// MariaDB starts a MariaDB server that ends with its owner, and returns when it answers.
+// nil options mean the defaults. Kill loses no committed transaction.
 func MariaDB(owner Owner, o *MariaDBOptions) *MariaDBServer {
 	owner.Helper()
 	if o == nil {
@@ -117,7 +116,7 @@ func newMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
 		wipe:   s.wipeData,
 		command: command{
 			path: path,
-			args: []string{path, "--defaults-file=" + f.join("my.cnf")}, // it finds its files by its path
+			args: []string{path, "--defaults-file=" + f.join("my.cnf")}, // the server finds its files by its path
 			dir:  f.path,
 			env:  append([]string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"}, o.Clock.env()...),
 			log:  f.join("log"),
@@ -142,8 +141,8 @@ func newMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
 // Addr returns the server's address, "127.0.0.1:4321".
 func (s *MariaDBServer) Addr() string { return s.port.addr() }
 
-// URL returns the server's address with what is needed to use it as its
-// superuser: "mysql://root:secret@127.0.0.1:4321/app".
+// URL returns the server's address with its superuser:
+// "mysql://root:secret@127.0.0.1:4321/app".
 func (s *MariaDBServer) URL() string { return s.URLAt(s.Addr()) }
 
 // URLAt is URL with another address, that of a Wire to the server.
@@ -155,9 +154,8 @@ func (s *MariaDBServer) URLAt(addr string) string {
 	return u.String()
 }
 
-// DSN returns the same as the Go driver for MySQL writes it, without
-// parameters: "root:secret@tcp(127.0.0.1:4321)/app". It takes a password as it
-// is.
+// DSN returns URL in the form of the Go driver for MySQL, without parameters:
+// "root:secret@tcp(127.0.0.1:4321)/app". The password is not escaped.
 func (s *MariaDBServer) DSN() string { return s.DSNAt(s.Addr()) }
 
 // DSNAt is DSN with another address, that of a Wire to the server.
@@ -169,9 +167,8 @@ func (s *MariaDBServer) DSNAt(addr string) string {
 	return user + "@tcp(" + addr + ")/app"
 }
 
-// Do runs one statement on a connection of its own, by the command line client
-// and the server's socket, in the database "app", and returns its rows as text;
-// NULL reads "NULL". Of several statements it returns all rows. It may be called
+// Do runs SQL in the database "app", with the command line client over the server's
+// socket. It returns the rows of all statements as text; NULL is "NULL". It may be called
 // from any goroutine.
 func (s *MariaDBServer) Do(sql string) ([][]string, error) {
 	out, err := s.client.run("--execute=" + sql)
@@ -189,10 +186,10 @@ func (s *MariaDBServer) Do(sql string) ([][]string, error) {
 	return rows, nil
 }
 
-// unescape undoes what the client does to values so that each row is a line.
+// unescape undoes the client's escapes.
 var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00", `\\`, `\`)
 
-// Query is Do for SQL that has to work: it ends the test when it does not.
+// Query is Do, and ends the test after an error.
 func (s *MariaDBServer) Query(sql string) [][]string {
 	s.owner.Helper()
 	rows, err := s.Do(sql)
@@ -202,7 +199,7 @@ func (s *MariaDBServer) Query(sql string) [][]string {
 	return rows
 }
 
-// answers returns nil when the server greets who comes.
+// answers returns nil when the server sends its greeting.
 func (s *MariaDBServer) answers() error {
 	conn, err := net.DialTimeout("tcp", s.Addr(), answerTime)
 	if err != nil {
@@ -219,12 +216,12 @@ func (s *MariaDBServer) answers() error {
 		return err
 	}
 	if head[4] != 10 && head[4] != 255 {
-		return over{fmt.Errorf("what listens is no MySQL: % x", head)}
+		return permanentError{fmt.Errorf("the listener is not a MySQL server: % x", head)}
 	}
 	return nil
 }
 
-// wipeData makes the data folder anew.
+// wipeData replaces the data folder by a new one.
 func (s *MariaDBServer) wipeData() error {
 	if err := os.RemoveAll(s.folder.join("data")); err != nil {
 		return err
@@ -236,19 +233,19 @@ func (s *MariaDBServer) wipeData() error {
 	return t.copyTo(s.folder.join("data"), s.as)
 }
 
-// installDB sets up a data folder of MariaDB.
+// installDB creates a data folder of MariaDB.
 func (s *MariaDBServer) installDB(dir string, as *account) error {
 	path, err := mariadbInstallProgram.find()
 	if err != nil {
 		return err
 	}
-	// It runs the server that it finds below the base.
+	// It runs the server below the base.
 	base := filepath.Dir(filepath.Dir(s.command.path))
 	return s.setUp(as, path, "--no-defaults", "--basedir="+base, "--datadir="+dir,
 		"--auth-root-authentication-method=normal", "--skip-name-resolve", "--skip-test-db")
 }
 
-// initialize sets up a data folder of MySQL.
+// initialize creates a data folder of MySQL.
 func (s *MariaDBServer) initialize(dir string, as *account) error {
 	return s.setUp(as, s.command.path, "--no-defaults", "--initialize-insecure", "--datadir="+dir)
 }

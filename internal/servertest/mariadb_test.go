@@ -27,7 +27,7 @@ func TestMariaDBRestart(t *testing.T) {
 			s := MariaDB(t, test.options)
 			addr := s.Addr()
 			s.Query("CREATE TABLE kept AS SELECT 1 AS n")
-			// Somebody who stays connected keeps no server from its end.
+			// A connected client does not keep the server from its end.
 			asked := make(chan error, 1)
 			go func() {
 				_, err := s.Do("DO SLEEP(60); SELECT NO_SUCH_FUNCTION()")

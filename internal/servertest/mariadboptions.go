@@ -7,26 +7,24 @@ import (
 	"strings"
 )
 
-// MariaDBOptions says what kind of MariaDB or MySQL server is wanted. nil and
-// the zero value mean a MariaDB with its own settings, durable (each commit is
-// synced), that asks for no password.
+// MariaDBOptions describes a MariaDB or MySQL server. nil and the zero value mean MariaDB
+// with its default settings, durable (each commit is synced), without a password.
 type MariaDBOptions struct {
-	// MySQL has MySQL started in place of MariaDB.
+	// MySQL starts MySQL instead of MariaDB.
 	MySQL bool
-	// NoSync spares the waits for the disk, for tests that do not measure: a
-	// failure of the machine would lose data, the end of the process does not.
+	// NoSync does not wait for the disk, for tests that do not measure. The end of the
+	// process loses nothing; a failure of the machine would.
 	NoSync bool
-	// BinaryLog has the server write a binary log, in the row format, and sync
-	// it with each commit unless NoSync says otherwise (sync_binlog = 1): what
-	// a server costs that has replicas. Without it there is none.
+	// BinaryLog writes a binary log in row format, as a server with replicas does. It is
+	// synced with each commit (sync_binlog = 1) unless NoSync is set. Default: no log.
 	BinaryLog bool
 	// MaxConnections is max_connections; 0: 151.
 	MaxConnections int
-	// Password is that of the user "root" on TCP; "": none.
+	// Password is the password of "root" on TCP; "": none.
 	Password string
-	// Clock is the time of day that the server sees; nil: the host's.
+	// Clock is the server's time of day; nil: the host's.
 	Clock *Clock
-	// Settings are more lines of my.cnf, which win over the rest:
+	// Settings are more lines of my.cnf, which override the others:
 	// "innodb_lock_wait_timeout = 5".
 	Settings []string
 }
@@ -46,8 +44,8 @@ func (o *MariaDBOptions) config(f *folder, at *port) string {
 		"character-set-server = utf8mb4",
 	}
 	if o.MySQL {
-		// The second protocol would take a port that all servers share, and
-		// Debian's folder for LOAD DATA comes with the service.
+		// The X protocol would use a port that all servers share. Debian's folder for
+		// LOAD DATA belongs to the service.
 		lines = append(lines, "mysqlx = OFF", "secure-file-priv = NULL")
 	}
 	sync := 1
@@ -68,8 +66,8 @@ func (o *MariaDBOptions) config(f *folder, at *port) string {
 	return strings.Join(append(lines, o.Settings...), "\n") + "\n"
 }
 
-// firstSQL returns what the server carries out at each start, before it listens,
-// one statement a line. By the socket root needs no password.
+// firstSQL returns the statements that the server runs at each start before it listens,
+// one per line. Over the socket, root needs no password.
 func (o *MariaDBOptions) firstSQL() string {
 	password := quoteMariaDB(o.Password)
 	return "CREATE DATABASE IF NOT EXISTS app;\n" +
@@ -78,7 +76,7 @@ func (o *MariaDBOptions) firstSQL() string {
 		"GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n"
 }
 
-// quoteMariaDB writes s as a string of SQL, in one line.
+// quoteMariaDB quotes s as an SQL string on one line.
 func quoteMariaDB(s string) string {
 	return "'" + strings.NewReplacer(`'`, `''`, `\`, `\\`, "\n", `\n`).Replace(s) + "'"
 }

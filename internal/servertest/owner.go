@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// Owner is what a server needs of whoever it belongs to: it ends with its
-// owner. A *testing.T, a *testing.B and a *Scope are owners.
+// Owner owns a server, which ends with it. A *testing.T, a *testing.B and a *Scope are
+// owners.
 type Owner interface {
 	Helper()
 	Name() string
-	// Failed reports whether the servers' logs are worth showing.
+	// Failed reports whether to print the servers' logs.
 	Failed() bool
 	Logf(format string, args ...any)
 	// Fatalf does not return.
@@ -22,9 +22,8 @@ type Owner interface {
 	Cleanup(func())
 }
 
-// A Scope owns servers where no test does: those that the tests of a binary
-// share, from TestMain, and those of programs that measure. Its methods may be
-// called from several goroutines.
+// A Scope owns servers that no test owns: servers that the tests of a binary share, and
+// servers of programs that measure. Its methods may be called from several goroutines.
 type Scope struct {
 	stderr io.Writer
 	exit   func(code int)
@@ -36,11 +35,10 @@ type Scope struct {
 
 var _ Owner = (*Scope)(nil)
 
-// NewScope returns a Scope, whose Close must be called. Its messages go to
-// standard error.
+// NewScope returns a Scope. Call its Close. Its messages go to standard error.
 func NewScope() *Scope { return &Scope{stderr: os.Stderr, exit: os.Exit} }
 
-// Close ends the servers of the scope, the last one started first.
+// Close ends the scope's servers, the last one first.
 func (s *Scope) Close() {
 	for {
 		s.mu.Lock()
@@ -85,7 +83,7 @@ func (s *Scope) Fatalf(format string, args ...any) {
 	s.exit(1)
 }
 
-// Cleanup has f called when the scope is closed.
+// Cleanup calls f when the scope is closed.
 func (s *Scope) Cleanup(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

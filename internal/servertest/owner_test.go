@@ -55,8 +55,8 @@ func TestEndsByItself(t *testing.T) {
 			scope := &Scope{stderr: &said}
 			end(Redis(scope, nil))
 			scope.Close()
-			told := strings.Contains(said.String(), "has ended by itself, with exit status 0; its log:") && strings.Contains(said.String(), "Ready to accept connections")
-			if told != (name == "by itself") || !told && said.Len() > 0 {
+			logged := strings.Contains(said.String(), "has ended by itself, with exit status 0; its log:") && strings.Contains(said.String(), "Ready to accept connections")
+			if logged != (name == "by itself") || !logged && said.Len() > 0 {
 				t.Errorf("it said %q", said.String())
 			}
 		})

@@ -18,37 +18,35 @@ var pgbouncerProgram = program{
 	service: "pgbouncer",
 }
 
-// PgBouncerOptions says what kind of PgBouncer is wanted. nil and the zero value
-// mean one in transaction mode with the pooler's own settings.
+// PgBouncerOptions describes a PgBouncer. nil and the zero value mean transaction mode
+// with the default settings.
 type PgBouncerOptions struct {
 	// Mode is pool_mode: "transaction", "session" or "statement"; "":
 	// "transaction".
 	Mode string
-	// PoolSize is default_pool_size, the connections to the server for each
-	// user and database; 0: 20.
+	// PoolSize is default_pool_size, the connections for each user and database. 0: 20.
 	PoolSize int
 	// MaxClients is max_client_conn; 0: 1000.
 	MaxClients int
-	// PreparedStatements is max_prepared_statements, where the pooler keeps
-	// track of them itself, from 1.21 on: earlier ones refuse to start, see
-	// PgBouncerServer.Tracks. 0: the version's own number.
+	// PreparedStatements is max_prepared_statements. PgBouncer before 1.21 refuses to
+	// start with it, see PgBouncerServer.Tracks. 0: the default of the version.
 	PreparedStatements int
-	// Settings are more lines of its configuration, which win over the rest:
+	// Settings are more lines of its configuration, which override the others:
 	// "server_login_retry = 1".
 	Settings []string
 }
 
-// A PgBouncerServer is a PgBouncer that belongs to a test. All users of its
-// PostgreSQL server can use it, with their passwords, and all databases. It
-// keeps nothing: RestartEmpty is Restart.
+// A PgBouncerServer is a PgBouncer of a test. All users of its PostgreSQL server can use
+// it with their passwords, and all databases. It stores nothing, so RestartEmpty is
+// Restart.
 type PgBouncerServer struct {
 	server
 	port    *port
 	backend *PostgresServer
 }
 
-// PgBouncer starts a PgBouncer before a server, which ends with its owner, and
-// returns when it answers. nil options mean the defaults.
+// PgBouncer starts a PgBouncer in front of a server. It ends with its owner. It returns
+// when the pooler answers. nil options mean the defaults.
 func PgBouncer(owner Owner, backend *PostgresServer, o *PgBouncerOptions) *PgBouncerServer {
 	owner.Helper()
 	if o == nil {
@@ -115,7 +113,7 @@ func (o *PgBouncerOptions) config(f *folder, at *port, backend *PostgresServer) 
 	}
 	lines := []string{
 		"[databases]",
-		// Whoever is not in the file of users is looked up in the database.
+		// Users that are not in the file are looked up in the database.
 		"* = host=127.0.0.1 port=" + backend.port.String() + " auth_user=postgres",
 		"[pgbouncer]",
 		"listen_addr = 127.0.0.1",
@@ -134,14 +132,13 @@ func (o *PgBouncerOptions) config(f *folder, at *port, backend *PostgresServer) 
 	return strings.Join(append(lines, o.Settings...), "\n") + "\n"
 }
 
-// quoteUser writes a word of PgBouncer's file of users.
+// quoteUser quotes a word of PgBouncer's file of users.
 func quoteUser(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 
 // Addr returns the pooler's address, "127.0.0.1:4321".
 func (s *PgBouncerServer) Addr() string { return s.port.addr() }
 
-// URL returns the pooler's address with what is needed to use the server behind
-// it as its superuser.
+// URL returns the pooler's address with the superuser of the server behind it.
 func (s *PgBouncerServer) URL() string { return s.URLAt(s.Addr()) }
 
 // URLAt is URL with another address, that of a Wire to the pooler.
@@ -152,7 +149,7 @@ func (s *PgBouncerServer) URLAt(addr string) string {
 // Do runs SQL through the pooler as PostgresServer.Do does.
 func (s *PgBouncerServer) Do(sql string) ([][]string, error) { return s.ask("postgres", sql) }
 
-// Query is Do for SQL that has to work: it ends the test when it does not.
+// Query is Do, and ends the test after an error.
 func (s *PgBouncerServer) Query(sql string) [][]string {
 	s.owner.Helper()
 	rows, err := s.Do(sql)
@@ -162,8 +159,8 @@ func (s *PgBouncerServer) Query(sql string) [][]string {
 	return rows
 }
 
-// Console runs a command of the pooler's own, such as "SHOW POOLS" or "PAUSE",
-// and returns its rows. It ends the test when the command fails.
+// Console runs a command of the pooler, such as "SHOW POOLS" or "PAUSE", and returns its
+// rows. It ends the test after an error.
 func (s *PgBouncerServer) Console(command string) [][]string {
 	s.owner.Helper()
 	rows, err := s.ask("pgbouncer", command)
@@ -177,8 +174,7 @@ func (s *PgBouncerServer) ask(database, sql string) ([][]string, error) {
 	return s.backend.psql("127.0.0.1", s.port).query(database, sql)
 }
 
-// Tracks reports whether this version of PgBouncer can keep track of prepared
-// statements in transaction mode.
+// Tracks reports whether this version supports prepared statements in transaction mode.
 func (s *PgBouncerServer) Tracks() bool {
 	s.owner.Helper()
 	for _, row := range s.Console("SHOW CONFIG") {

@@ -32,7 +32,7 @@ func TestPgBouncer(t *testing.T) {
 			if got := s.Query("SELECT inet_server_port()")[0][0]; got != server.port.String() {
 				t.Errorf("the server has port %s; want %s", got, server.port)
 			}
-			// Another user, whom the pooler was not told of.
+			// Another user, which is not in the pooler's file.
 			server.Query("CREATE ROLE app LOGIN PASSWORD 'other'")
 			app := server.psql("127.0.0.1", s.port)
 			app.args = append(app.args, "-U", "app")
@@ -72,7 +72,7 @@ func config(s *PgBouncerServer, name string) string {
 }
 
 // moves reports whether the pooler lends the connection of a session that is
-// between two transactions to somebody else.
+// between two transactions to another client.
 func moves(t *testing.T, s *PgBouncerServer) bool {
 	t.Helper()
 	mode := config(s, "pool_mode")

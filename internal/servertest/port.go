@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// A port is a loopback port that is kept for one server, also while the server
-// is down. It is held by a socket that is bound to it and never listens: the
-// kernel gives the port to nobody else, refuses connections to it, and yet lets
-// a server bind it that sets SO_REUSEADDR, as all of ours do.
+// A port is a loopback port that is reserved for one server, even while the server is
+// down. A bound socket that never listens reserves it: the kernel gives the port to no
+// other process and refuses connections to it. A server that sets SO_REUSEADDR can still
+// bind it; all servers here do.
 type port struct {
 	number int
 	fd     int
 }
 
-// reservePort keeps a free port of 127.0.0.1.
+// reservePort reserves a free port of 127.0.0.1.
 func reservePort() (*port, error) {
 	syscall.ForkLock.RLock()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -33,13 +33,13 @@ func reservePort() (*port, error) {
 	p := &port{fd: fd}
 	if err := p.bind(); err != nil {
 		p.release()
-		return nil, fmt.Errorf("reserving a port: %w", err)
+		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
 	return p, nil
 }
 
-// bind binds the socket to a port of the kernel's choice. SO_REUSEADDR comes
-// after it: set before, the port might be one that is kept in this very way.
+// bind binds the socket to a port that the kernel chooses. SO_REUSEADDR is set after
+// that, because otherwise the kernel might choose a reserved port.
 func (p *port) bind() error {
 	if err := syscall.Bind(p.fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return os.NewSyscallError("bind", err)
@@ -57,9 +57,9 @@ func (p *port) addr() string { return net.JoinHostPort("127.0.0.1", p.String()) 
 
 func (p *port) String() string { return strconv.Itoa(p.number) }
 
-// Addr returns the address of a loopback port that is kept for its owner: nobody else
-// is given it, and connections to it are refused until a server of the owner's has it.
-// Go's listeners can, as all that set SO_REUSEADDR.
+// Addr returns the address of a loopback port that is reserved for its owner. Connections
+// are refused until a server of the owner binds it. Go's listeners can, like all that set
+// SO_REUSEADDR.
 func Addr(owner Owner) string {
 	owner.Helper()
 	p, err := reservePort()

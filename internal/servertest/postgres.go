@@ -20,13 +20,13 @@ var postgresProgram = program{
 	places: []string{"/usr/lib/postgresql/*/bin", "/usr/local/bin", "/usr/local/pgsql/bin"},
 	pkg:    "postgresql",
 	env:    "DIBS_POSTGRES",
-	// The package would set up a database and have it start with the system.
+	// The package would create a database and start it with the system.
 	service:  "postgresql",
 	settings: map[string]string{"/etc/postgresql-common/createcluster.conf": "create_main_cluster = false\n"},
 }
 
-// A PostgresServer is a PostgreSQL server that belongs to a test. Its superuser
-// is "postgres", as is the database that is there from the start.
+// A PostgresServer is a PostgreSQL server of a test. Its superuser is "postgres". The
+// database "postgres" exists from the start.
 type PostgresServer struct {
 	server
 	port    *port
@@ -35,12 +35,11 @@ type PostgresServer struct {
 	options PostgresOptions
 }
 
-// Postgres starts a PostgreSQL server that ends with its owner, and returns when
-// it answers. nil options mean the defaults.
+// Postgres starts a PostgreSQL server that ends with its owner, and returns when it
+// answers. nil options mean the defaults.
 //
-// Kill ends all processes of the server and loses nothing that was committed;
-// Pause stops those that serve connections, too. Stop ends connections (a "fast"
-// shutdown).
+// Kill ends all processes of the server and loses no committed transaction. Pause stops
+// the processes of connections, too. Stop ends connections (a "fast" shutdown).
 func Postgres(owner Owner, o *PostgresOptions) *PostgresServer {
 	owner.Helper()
 	if o == nil {
@@ -80,7 +79,7 @@ func newPostgres(owner Owner, o *PostgresOptions) (*PostgresServer, error) {
 		folder: f,
 		ready:  s.answers,
 		wipe:   s.wipeData,
-		asks:   syscall.SIGINT, // SIGTERM waits until all clients have left
+		asks:   syscall.SIGINT, // SIGTERM would wait for all clients
 		command: command{
 			path:   path,
 			args:   []string{"postgres", "-c", "config_file=" + f.join("postgresql.conf")},
@@ -110,8 +109,8 @@ func newPostgres(owner Owner, o *PostgresOptions) (*PostgresServer, error) {
 // Addr returns the server's address, "127.0.0.1:4321".
 func (s *PostgresServer) Addr() string { return s.port.addr() }
 
-// URL returns the server's address with what is needed to use it as its
-// superuser: "postgres://postgres@127.0.0.1:4321/postgres?sslmode=disable".
+// URL returns the server's address with its superuser:
+// "postgres://postgres@127.0.0.1:4321/postgres?sslmode=disable".
 func (s *PostgresServer) URL() string { return s.URLAt(s.Addr()) }
 
 // URLAt is URL with another address, that of a Wire to the server.
@@ -127,15 +126,14 @@ func postgresURL(addr, password string) string {
 	return u.String()
 }
 
-// Do runs SQL on a connection of its own, by psql and the server's socket, and
-// returns the rows of the last statement as text; NULL reads "NULL". Several
-// statements are one transaction, as psql -c has it. It may be called from any
-// goroutine.
+// Do runs SQL with psql over the server's socket, and returns the rows of the last
+// statement as text; NULL is "NULL". Several statements are one transaction. It may be
+// called from any goroutine.
 func (s *PostgresServer) Do(sql string) ([][]string, error) {
 	return s.psql(s.folder.path, s.port).query("postgres", sql)
 }
 
-// Query is Do for SQL that has to work: it ends the test when it does not.
+// Query is Do, and ends the test after an error.
 func (s *PostgresServer) Query(sql string) [][]string {
 	s.owner.Helper()
 	rows, err := s.Do(sql)
@@ -145,8 +143,7 @@ func (s *PostgresServer) Query(sql string) [][]string {
 	return rows
 }
 
-// psql returns a client for whoever speaks PostgreSQL's protocol at host and
-// port, as the superuser.
+// psql returns a client of the superuser for PostgreSQL's protocol at host and port.
 func (s *PostgresServer) psql(host string, at *port) *psql {
 	return &psql{client{
 		path: filepath.Join(s.bin, "psql"),
@@ -157,8 +154,8 @@ func (s *PostgresServer) psql(host string, at *port) *psql {
 	}}
 }
 
-// answers returns nil when the server serves connections, by its own word: it
-// says so in a file, and that costs nobody a connection.
+// answers returns nil when the server's own file says that it accepts connections. That
+// costs no connection.
 func (s *PostgresServer) answers() error {
 	file, err := os.ReadFile(s.folder.join("data/postmaster.pid"))
 	if err != nil {
@@ -166,7 +163,7 @@ func (s *PostgresServer) answers() error {
 	}
 	lines := strings.Split(string(file), "\n")
 	if len(lines) < 8 || lines[0] != strconv.Itoa(s.proc.pid) {
-		return errors.New("has not begun") // what is there is of an earlier life
+		return errors.New("has not begun") // the file is from an earlier start
 	}
 	if state := strings.TrimSpace(lines[7]); state != "ready" && state != "standby" {
 		return errors.New("is " + state)
@@ -181,7 +178,7 @@ func (s *PostgresServer) answers() error {
 	return err
 }
 
-// wipeData makes the data folder anew.
+// wipeData replaces the data folder by a new one.
 func (s *PostgresServer) wipeData() error {
 	if err := removeSegment(s.folder.path); err != nil {
 		return err
@@ -193,7 +190,7 @@ func (s *PostgresServer) wipeData() error {
 	return t.copyTo(s.folder.join("data"), s.as)
 }
 
-// initdb sets up a data folder.
+// initdb creates a data folder.
 func (s *PostgresServer) initdb(dir string, as *account) error {
 	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", dir, "-U", "postgres", "-A", "trust",
 		"-E", "UTF8", "--locale=C", "--no-sync")
@@ -206,6 +203,5 @@ func (s *PostgresServer) initdb(dir string, as *account) error {
 	return nil
 }
 
-// quoteString writes s as a string of SQL, as PostgreSQL and a server that
-// knows no backslashes read it.
+// quoteString quotes s as a standard SQL string.
 func quoteString(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -26,7 +26,7 @@ func TestPostgresRestart(t *testing.T) {
 			s := Postgres(t, test.options)
 			addr := s.Addr()
 			s.Query("CREATE TABLE kept AS SELECT 1 AS n")
-			// Somebody who stays connected keeps no server from its end.
+			// A connected client does not keep the server from its end.
 			asked := make(chan error, 1)
 			go func() {
 				_, err := s.Do("SELECT pg_sleep(60)")

@@ -8,22 +8,19 @@ import (
 	"strings"
 )
 
-// PostgresOptions says what kind of PostgreSQL server is wanted. nil and the
-// zero value mean one with the server's own settings, durable, that asks for no
-// password.
+// PostgresOptions describes a PostgreSQL server. nil and the zero value mean default
+// settings, durable, without a password.
 type PostgresOptions struct {
-	// NoSync spares the waits for the disk, for tests that do not measure: a
-	// failure of the machine would lose data, the end of the processes does
-	// not.
+	// NoSync does not wait for the disk, for tests that do not measure. The end of the
+	// processes loses nothing; a failure of the machine would.
 	NoSync bool
 	// MaxConnections is max_connections; 0: 100.
 	MaxConnections int
-	// Password is that of the user "postgres", asked for on TCP; "": none is
-	// asked for from anybody.
+	// Password is the password of "postgres" on TCP; "": no user needs one.
 	Password string
-	// Clock is the time of day that the server sees; nil: the host's.
+	// Clock is the server's time of day; nil: the host's.
 	Clock *Clock
-	// Settings are more lines of postgresql.conf, which win over the rest:
+	// Settings are more lines of postgresql.conf, which override the others:
 	// "lock_timeout = 500ms".
 	Settings []string
 }
@@ -39,7 +36,7 @@ func (o *PostgresOptions) config(f *folder, at *port) string {
 		"unix_socket_directories = " + quoteSetting(f.path),
 		fmt.Sprintf("max_connections = %d", cmp.Or(o.MaxConnections, 100)),
 		"huge_pages = off",
-		// In the folder, so that it goes with it.
+		// In the folder, so it is removed with it.
 		"dynamic_shared_memory_type = mmap",
 		"lc_messages = C",
 		"log_timezone = UTC",
@@ -51,7 +48,7 @@ func (o *PostgresOptions) config(f *folder, at *port) string {
 	return strings.Join(append(lines, o.Settings...), "\n") + "\n"
 }
 
-// access returns pg_hba.conf: who comes by the socket is the test.
+// access returns pg_hba.conf. Only the test uses the socket.
 func (o *PostgresOptions) access() string {
 	method := "trust"
 	if o.Password != "" {

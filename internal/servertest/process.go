@@ -12,32 +12,30 @@ import (
 	"syscall"
 )
 
-// A command says how a server is started.
+// A command describes how a server is started.
 type command struct {
 	path string
-	// args begins with the name the program is to see as its own, which for
-	// some decides what they are.
+	// args begins with the program's own name, by which some programs choose their role.
 	args []string
 	dir  string
-	env  []string // nil: that of the test
-	log  string   // the file that its output is appended to
+	env  []string // nil: the test's
+	log  string   // the file for its output
 	as   *account // nil: the user of the test
 	// family says that the program's children leave its process group.
 	family bool
 }
 
-// A process is a running server: the leader of a process group of its own, so
-// that an interrupt from the keyboard reaches the test and not the server, and
-// a signal for the server reaches its children, unless they have left it.
+// A process is a running server. It leads its own process group, so that an interrupt
+// from the keyboard does not reach it, and signals reach its children in the group.
 type process struct {
 	pid     int
 	family  bool
 	exited  chan struct{}
 	outcome string // "exit status 1", "signal: killed"; read after exited
-	watch   *watch // over the children of a process that is paused
+	watch   *watch // over the children of a paused process
 }
 
-// start starts the program. It ends when this process does, whatever ends it.
+// start starts the program. It ends when this process ends, for any reason.
 func start(c command) (*process, error) {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -61,16 +59,15 @@ func start(c command) (*process, error) {
 	}
 	p := &process{pid: cmd.Process.Pid, family: c.family, exited: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is in its state
+		_ = cmd.Wait() // the state has the outcome
 		p.outcome = cmd.ProcessState.String()
 		close(p.exited)
 	}()
 	return p, nil
 }
 
-// starts is served by a thread that lives as long as the process. The kernel
-// ends a child when the thread that started it ends, not the process, and Go
-// ends threads as it likes unless they are locked.
+// starts runs functions on a thread that lives as long as the process, because the kernel
+// ends a child when the thread that started it ends.
 var starts = sync.OnceValue(func() chan<- func() {
 	queue := make(chan func())
 	go func() {
@@ -82,24 +79,23 @@ var starts = sync.OnceValue(func() chan<- func() {
 	return queue
 })
 
-// signal sends a signal to the process and to the children in its group. A
-// process that has ended is no error.
+// signal sends a signal to the process and its group. It ignores a process that has
+// ended.
 func (p *process) signal(sig syscall.Signal) error {
-	if p.gone() {
+	if p.hasExited() {
 		return nil
 	}
 	return send(-p.pid, sig)
 }
 
-// pause stops the process with its children where they are, and returns when
-// they have stopped.
+// pause stops the process and its children, and returns when they have stopped.
 func (p *process) pause() error {
 	children, err := p.freeze()
 	if err != nil || len(children) == 0 {
 		return err
 	}
-	// The kernel ends the process with the test, but not its children, and
-	// those that are stopped do not notice that it has ended.
+	// The kernel ends the process with the test, but not its children, and stopped
+	// children do not notice its end.
 	if p.watch == nil {
 		if p.watch, err = watchOver(children); err != nil {
 			return err
@@ -118,9 +114,9 @@ func (p *process) pause() error {
 	return nil
 }
 
-// resume lets what is paused go on.
+// resume continues a paused process.
 func (p *process) resume() error {
-	if p.family && !p.gone() {
+	if p.family && !p.hasExited() {
 		children, err := descendants(p.pid)
 		if err != nil {
 			return err
@@ -136,7 +132,7 @@ func (p *process) resume() error {
 	return p.signal(syscall.SIGCONT)
 }
 
-// kill ends the process and its children at once and waits for their end.
+// kill ends the process and its children and waits for their end.
 func (p *process) kill() error {
 	children, err := p.freeze()
 	if err != nil {
@@ -161,10 +157,10 @@ func (p *process) kill() error {
 	return nil
 }
 
-// freeze stops the process itself, and returns the children that it then has
-// outside of its group: there will be no more.
+// freeze stops the process itself, and returns its children outside the group. It cannot
+// start more.
 func (p *process) freeze() ([]int, error) {
-	if p.gone() {
+	if p.hasExited() {
 		return nil, nil
 	}
 	if err := p.signal(syscall.SIGSTOP); err != nil {
@@ -176,8 +172,8 @@ func (p *process) freeze() ([]int, error) {
 	return descendants(p.pid)
 }
 
-// gone reports whether the process has ended.
-func (p *process) gone() bool {
+// hasExited reports whether the process has ended.
+func (p *process) hasExited() bool {
 	select {
 	case <-p.exited:
 		return true
@@ -186,8 +182,8 @@ func (p *process) gone() bool {
 	}
 }
 
-// send sends a signal to a process, or to a group by its negative number. One
-// that has ended is no error.
+// send sends a signal to a process, or to a group by its negative number. It ignores a
+// process that has ended.
 func send(pid int, sig syscall.Signal) error {
 	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return os.NewSyscallError("kill", err)
@@ -195,8 +191,8 @@ func send(pid int, sig syscall.Signal) error {
 	return nil
 }
 
-// Freeze stops a process of the test's own where it is (SIGSTOP), and returns when
-// nothing of it goes on: what it sent before may still be under way.
+// Freeze stops a process of the test (SIGSTOP), and returns when it has stopped. What it
+// sent before may still be under way.
 func Freeze(t Owner, p *os.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
@@ -207,8 +203,7 @@ func Freeze(t Owner, p *os.Process) {
 	}
 }
 
-// awaitStop returns when a process that was sent SIGSTOP has stopped: the signal
-// is sent before the process notices.
+// awaitStop returns when a process has stopped after SIGSTOP.
 func awaitStop(pid int) error {
 	return await(func() error {
 		if stopped(pid) {
@@ -218,7 +213,7 @@ func awaitStop(pid int) error {
 	})
 }
 
-// awaitEnd returns when a process that is no child of ours has ended.
+// awaitEnd returns when a process that is not a child of this one has ended.
 func awaitEnd(pid int) error {
 	return await(func() error {
 		if ended(pid) {

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the child when the thread that started it
-// ends. Not even a stopped process survives that.
+// dieWithParent makes the kernel kill the child, even a stopped one, when the thread that
+// started it ends.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// stopped reports whether a process has stopped with all of its threads, or ended.
+// stopped reports whether all threads of a process have stopped, or it has ended.
 func stopped(pid int) bool {
 	threads, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
 	return err == nil && !slices.ContainsFunc(threads, func(stat string) bool {
@@ -22,14 +22,14 @@ func stopped(pid int) bool {
 	})
 }
 
-// ended reports whether a process has ended; nobody may have waited for it.
+// ended reports whether a process has ended. It may be a zombie.
 func ended(pid int) bool {
 	state, _, ok := status(pid)
 	return !ok || state == 'Z'
 }
 
-// descendants returns the children of a process and theirs. It sees all that
-// were there when it was called if none of them ends meanwhile.
+// descendants returns the children of a process and their children. It is complete if
+// none of them ends meanwhile.
 func descendants(root int) ([]int, error) {
 	names, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -52,18 +52,18 @@ func descendants(root int) ([]int, error) {
 	return found[1:], nil
 }
 
-// status returns the state of a process and its parent.
+// status returns a process's state and parent.
 func status(pid int) (state byte, parent int, ok bool) {
 	return readStatus("/proc/" + strconv.Itoa(pid) + "/stat")
 }
 
-// readStatus is status from the file of the process, or of one of its threads.
+// readStatus reads the status of a process or a thread.
 func readStatus(file string) (state byte, parent int, ok bool) {
 	stat, err := os.ReadFile(file)
 	if err != nil {
 		return 0, 0, false
 	}
-	// "pid (name) state parent …", and the name may hold anything.
+	// "pid (name) state parent …"; the name may contain anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 2 {
 		return 0, 0, false

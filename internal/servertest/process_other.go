@@ -10,17 +10,16 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing where the kernel offers nothing: a test binary
-// that is killed leaves its servers.
+// dieWithParent does nothing on this system: a killed test binary leaves its servers.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// stopped takes the kernel's word for it.
+// stopped always returns true on this system.
 func stopped(int) bool { return true }
 
 // ended reports whether a process has ended.
 func ended(pid int) bool { return syscall.Kill(pid, 0) != nil }
 
-// descendants returns the children of a process and theirs.
+// descendants returns the children of a process and their children.
 func descendants(root int) ([]int, error) {
 	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
 	if err != nil {
@@ -49,6 +48,5 @@ func descendants(root int) ([]int, error) {
 	return found[1:], nil
 }
 
-// removeSegment does nothing: what a killed PostgreSQL leaves is known on Linux
-// only, and small.
+// removeSegment does nothing on this system.
 func removeSegment(string) error { return nil }

@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// victim names the variable that makes this test binary one that is killed.
-const victim = "DIBS_SERVERTEST_VICTIM"
+// killedVar names the variable that makes this test binary the process that is killed.
+const killedVar = "DIBS_SERVERTEST_KILLED"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(victim) != "" {
+	if os.Getenv(killedVar) != "" {
 		beVictim()
 	}
 	os.Exit(m.Run())
@@ -48,7 +48,7 @@ func beVictim() {
 		err := await(func() error {
 			rows, err := s.Do("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'")
 			if err == nil && rows[0][0] != "1" {
-				err = errors.New("nobody sleeps")
+				err = errors.New("no child sleeps")
 			}
 			return err
 		})
@@ -71,7 +71,7 @@ func beVictim() {
 func TestServersDieWithTheirProcess(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victim+"=1")
+	cmd.Env = append(os.Environ(), killedVar+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -89,7 +89,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	processes := 0
 	for lines := bufio.NewScanner(out); len(servers) < 5; {
 		if !lines.Scan() {
-			t.Fatalf("the victim ended: %v", cmd.Wait())
+			t.Fatalf("the process ended: %v", cmd.Wait())
 		}
 		words := strings.Fields(lines.Text())
 		s := left{folder: words[0]}

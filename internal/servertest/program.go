@@ -12,34 +12,32 @@ import (
 	"syscall"
 )
 
-// A program is a database server as a distribution ships it.
+// A program is a program of a database server, as distributions ship it.
 type program struct {
-	// names are the files that it may have, the best first.
+	// names are its file names, the best first.
 	names []string
-	// places are the folders beyond PATH to look in; patterns are fine.
+	// places are folders to look in besides PATH; they may be patterns.
 	places []string
-	// not is another program that goes by the same names: such a file is only a
-	// link to it.
+	// not is another program with the same names, to which such a file may be a link.
 	not string
-	// pkg is the Debian package that holds it.
+	// pkg is its Debian package.
 	pkg string
-	// backported says that a Debian may have it only among its backports.
+	// backported says that some Debian releases have it only in their backports.
 	backported bool
-	// env names a variable whose value, when set, is the path to use.
+	// env is a variable with the path to use instead.
 	env string
-	// settings are files to write before the package is installed, where there
-	// are none.
+	// settings are files to write before the package is installed, unless they exist.
 	settings map[string]string
-	// service is what the package would have start with the system.
+	// service is what the package would start with the system.
 	service string
-	// unpacking says how else it is had; nil: not at all.
+	// unpacking is another way to get it; nil: none.
 	unpacking *unpacking
 }
 
-// An installer installs packages as apt does.
+// An installer installs packages with apt-get.
 type installer struct {
-	root   bool   // permitted
-	policy string // what Debian asks whether to start a service
+	root   bool   // may install
+	policy string // Debian's policy for starting services
 	lock   string // keeps test binaries from installing at once
 }
 
@@ -50,8 +48,7 @@ var apt = installer{
 	lock:   filepath.Join(os.TempDir(), "dibs-apt.lock"),
 }
 
-// find returns the program's path, and installs it where it is missing and that
-// is permitted.
+// find returns the program's path. It installs a missing program if it may.
 func (p *program) find() (string, error) {
 	if path := p.look(); path != "" {
 		return path, nil
@@ -88,7 +85,7 @@ func (p *program) is(path string) bool {
 	return err == nil && filepath.Base(target) != p.not
 }
 
-// install installs the program's package, unless somebody just did, and returns
+// install installs the program's package, unless another process just did, and returns
 // the program's path.
 func (a installer) install(p *program) (string, error) {
 	get, err := exec.LookPath("apt-get")
@@ -117,7 +114,7 @@ func (a installer) install(p *program) (string, error) {
 	install := []string{"install", "-y", "--no-install-recommends", p.pkg}
 	out, err := aptGet(get, install...)
 	if err != nil {
-		// The lists may be missing, as in a fresh container, or old.
+		// The package lists may be old, or missing as in a new container.
 		if out, err = aptGet(get, "update"); err == nil {
 			out, err = aptGet(get, install...)
 		}
@@ -140,7 +137,7 @@ func (a installer) install(p *program) (string, error) {
 	return "", fmt.Errorf("the package %s is installed, but has no %s", p.pkg, strings.Join(p.names, " or "))
 }
 
-// prepare writes the settings that the package is to find.
+// prepare writes the settings that the package needs.
 func (p *program) prepare() error {
 	for path, text := range p.settings {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -164,21 +161,21 @@ func (p *program) prepare() error {
 	return nil
 }
 
-// settle keeps the package's service from starting with the system.
+// settle disables the package's service.
 func (p *program) settle() error {
 	path, err := exec.LookPath("update-rc.d")
 	if p.service == "" || err != nil {
 		return nil
 	}
-	// It sees to systemd as well.
+	// It covers systemd, too.
 	if out, err := exec.Command(path, p.service, "disable").CombinedOutput(); err != nil {
 		return fmt.Errorf("disabling the service of %s: %w\n%s", p.pkg, err, out)
 	}
 	return nil
 }
 
-// aptGet runs apt-get without a question and returns what it says. It may not
-// remove what the system has.
+// aptGet runs apt-get without questions and returns its output. It must not remove
+// packages.
 func aptGet(path string, args ...string) (string, error) {
 	cmd := exec.Command(path, append([]string{"-q", "-o", "DPkg::Lock::Timeout=300", "-o", "APT::Get::Remove=false"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
@@ -186,9 +183,8 @@ func aptGet(path string, args ...string) (string, error) {
 	return string(bytes.TrimSpace(out)), err
 }
 
-// forbidServices keeps packages from starting their services, by the policy
-// that Debian asks, until the function that it returns is called. A policy that
-// is there already is the system's own and stays.
+// forbidServices keeps packages from starting their services, with Debian's policy file,
+// until the returned function is called. It does not change an existing policy.
 func forbidServices(policy string) (func(), error) {
 	file, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if os.IsExist(err) {
@@ -202,7 +198,7 @@ func forbidServices(policy string) (func(), error) {
 		err = closed
 	}
 	if err == nil {
-		err = os.Chmod(policy, 0o755) // whatever the umask
+		err = os.Chmod(policy, 0o755) // despite the umask
 	}
 	if err != nil {
 		os.Remove(policy)

@@ -5,7 +5,7 @@ package servertest
 import "strings"
 
 const (
-	// fieldEnd and rowEnd divide what psql prints. No test has them in a value.
+	// fieldEnd and rowEnd separate psql's output. No test has them in a value.
 	fieldEnd = "\x1f"
 	rowEnd   = "\x1e"
 )
@@ -19,8 +19,7 @@ func (c *psql) query(database, sql string) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whatever divides the rows, a newline is behind the last, and without rows
-	// there is nothing at all.
+	// A newline follows the last row. Without rows there is no output.
 	out, some := strings.CutSuffix(out, "\n")
 	if !some {
 		return nil, nil

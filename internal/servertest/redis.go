@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// redisProgram is Redis 7.0 or newer. Debian has server and file checkers in
-// one program, which is what its name says: the package of the tools is enough,
-// and brings no service along.
+// redisProgram is Redis 7.0 or newer. In Debian, server and file checkers are one program
+// with several names, so the package of the tools is enough, and has no service.
 var redisProgram = program{
 	names:  []string{"redis-server", "redis-check-rdb"},
 	places: []string{"/usr/bin", "/usr/local/bin", "/usr/local/sbin", "/opt/redis/bin"},
@@ -20,8 +19,8 @@ var redisProgram = program{
 	env:    "DIBS_REDIS",
 }
 
-// valkeyProgram is Valkey 8.0 or newer, which goes on from Redis 7.2 and
-// understands the same configuration.
+// valkeyProgram is Valkey 8.0 or newer. It is a fork of Redis 7.2 with the same
+// configuration.
 var valkeyProgram = program{
 	names:      []string{"valkey-server", "valkey-check-rdb"},
 	places:     redisProgram.places,
@@ -30,7 +29,7 @@ var valkeyProgram = program{
 	env:        "DIBS_VALKEY",
 }
 
-// A RedisServer is a Redis server that belongs to a test.
+// A RedisServer is a Redis server of a test.
 type RedisServer struct {
 	server
 	port    *port
@@ -49,7 +48,7 @@ func Redis(owner Owner, o *RedisOptions) *RedisServer {
 	return s
 }
 
-// newRedis starts a server. Unlike Redis it may be called from any goroutine.
+// newRedis starts a server. It may be called from any goroutine.
 func newRedis(owner Owner, o *RedisOptions) (*RedisServer, error) {
 	if o == nil {
 		o = &RedisOptions{}
@@ -62,8 +61,7 @@ func newRedis(owner Owner, o *RedisOptions) (*RedisServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A port that is kept cannot be taken by another, except where the kernel
-	// keeps ports in some other way: then the next one will do.
+	// Some kernels may give a reserved port to another process. Then try the next one.
 	for tries := 5; ; tries-- {
 		s, err := startRedis(owner, path, o)
 		if err == nil {
@@ -96,7 +94,7 @@ func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error)
 	s.server = server{owner: owner, name: s.kind() + " at " + s.port.addr(), folder: f, ready: s.answers, wipe: s.wipeData}
 	s.command = command{
 		path: path,
-		// The name says what to be, whatever the file is called.
+		// The name selects the role.
 		args: []string{"redis-server", f.join("redis.conf")},
 		dir:  f.path,
 		log:  f.join("log"),
@@ -121,7 +119,7 @@ func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error)
 	return s, s.begin()
 }
 
-// kind is what the server is called in messages.
+// kind is the server's kind in messages.
 func (s *RedisServer) kind() string {
 	kind := "redis"
 	if s.options.Valkey {
@@ -136,8 +134,8 @@ func (s *RedisServer) kind() string {
 // Addr returns the server's address, "127.0.0.1:4321".
 func (s *RedisServer) Addr() string { return s.port.addr() }
 
-// URL returns the server's address with what is needed to use it as the
-// default user: "redis://:secret@127.0.0.1:4321/0", or "rediss://" with TLS.
+// URL returns the server's address with the default user:
+// "redis://:secret@127.0.0.1:4321/0", or "rediss://" with TLS.
 func (s *RedisServer) URL() string { return s.URLAt(s.Addr()) }
 
 // URLAt is URL with another address, that of a Wire to the server.
@@ -152,21 +150,20 @@ func (s *RedisServer) URLAt(addr string) string {
 	return u.String()
 }
 
-// TLSConfig returns what a client needs to trust the server and to prove
-// itself, or nil when the server does not speak TLS.
+// TLSConfig returns the TLS settings of a client, or nil if the server does not use TLS.
 func (s *RedisServer) TLSConfig() *tls.Config {
 	if !s.options.TLS {
 		return nil
 	}
 	cert, err := testCertificate()
 	if err != nil {
-		return nil // it could not have started
+		return nil // the server could not have started
 	}
 	return cert.client.Clone()
 }
 
-// CAFile returns the path of the PEM file of the certificate to trust, for
-// clients that take a file; "" when the server does not speak TLS.
+// CAFile returns the PEM file of the certificate to trust, or "" if the server does not
+// use TLS.
 func (s *RedisServer) CAFile() string {
 	if !s.options.TLS {
 		return ""
@@ -183,9 +180,9 @@ func (s *RedisServer) dial(addr string) (*RedisConn, error) {
 	return dialRedis(addr, s.TLSConfig(), "default", s.options.Password)
 }
 
-// Do sends a command on a connection of its own and returns the answer as
-// RedisConn.Do does. It may be called from any goroutine. What belongs to a
-// connection, such as WAIT after a write, needs Dial instead.
+// Do sends a command on a new connection and returns the answer as RedisConn.Do does. It
+// may be called from any goroutine. Commands that depend on the connection, such as WAIT
+// after a write, need Dial.
 func (s *RedisServer) Do(args ...any) (any, error) {
 	conn, err := s.Dial()
 	if err != nil {
@@ -195,8 +192,7 @@ func (s *RedisServer) Do(args ...any) (any, error) {
 	return conn.Do(args...)
 }
 
-// Must is Do for commands that have to work: it ends the test when one does
-// not.
+// Must is Do, and ends the test after an error.
 func (s *RedisServer) Must(args ...any) any {
 	s.owner.Helper()
 	answer, err := s.Do(args...)
@@ -206,9 +202,8 @@ func (s *RedisServer) Must(args ...any) any {
 	return answer
 }
 
-// Info returns a field of INFO everything, such as "used_memory" or
-// "cmdstat_evalsha", or "" where there is none. It ends the test when the
-// server does not answer.
+// Info returns a field of INFO everything, such as "used_memory" or "cmdstat_evalsha", or
+// "". It ends the test if the server does not answer.
 func (s *RedisServer) Info(field string) string {
 	s.owner.Helper()
 	value, err := s.info(field)
@@ -227,15 +222,15 @@ func (s *RedisServer) info(field string) (string, error) {
 	return conn.info(field)
 }
 
-// answers returns nil when the server serves commands. One that has data to
-// load says LOADING until it has.
+// answers returns nil when the server serves commands. While it loads its data, it
+// answers LOADING.
 func (s *RedisServer) answers() error {
 	_, err := s.Do("PING")
 	if e, ok := errors.AsType[RedisError](err); ok && !strings.HasPrefix(string(e), "LOADING") {
-		// It may be told to serve nobody, as a replica without its master: that
-		// is an answer. But a password that is wrong from the start is ours.
+		// A refusal is an answer, such as that of a replica without its master. A wrong
+		// password is a fault of the test.
 		if strings.HasPrefix(string(e), "WRONGPASS") {
-			return over{e}
+			return permanentError{e}
 		}
 		return nil
 	}
@@ -245,7 +240,7 @@ func (s *RedisServer) answers() error {
 	return err
 }
 
-// wipeData makes the data folder anew.
+// wipeData replaces the data folder by an empty one.
 func (s *RedisServer) wipeData() error {
 	if err := os.RemoveAll(s.folder.join("data")); err != nil {
 		return err

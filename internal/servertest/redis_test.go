@@ -194,7 +194,7 @@ func TestRedisReplica(t *testing.T) {
 	master.AwaitReplica()
 }
 
-// Nobody else gets the address of a server that is down, and many servers do
+// No other process gets the address of a server that is down, and many servers do
 // not get in each other's way.
 func TestRedisKeepsItsAddress(t *testing.T) {
 	t.Parallel()
@@ -211,7 +211,7 @@ func TestRedisKeepsItsAddress(t *testing.T) {
 		}
 		seen[s.Addr()] = true
 	}
-	// Whoever asks for it, as servers outside of this package do, is refused.
+	// A process that asks for this port, as other servers do, is refused.
 	config := net.ListenConfig{Control: withoutReuse}
 	if l, err := config.Listen(context.Background(), "tcp", down.Addr()); err == nil {
 		l.Close()

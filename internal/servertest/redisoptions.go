@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Persistence says what a Redis server keeps on disk.
+// Persistence is what a Redis server keeps on disk.
 type Persistence int
 
 const (
-	// NoPersistence keeps nothing: a restart loses all.
+	// NoPersistence keeps nothing: a restart loses everything.
 	NoPersistence Persistence = iota
 	// RDB saves everything when the server is stopped, on SAVE, and at times;
 	// a kill loses what came after the last time.
@@ -26,48 +26,48 @@ const (
 	AOFEverySecond
 )
 
-// RedisOptions says what kind of Redis server is wanted. nil and the zero value
-// mean one that keeps nothing, without password, TLS or limits.
+// RedisOptions describes a Redis server. nil and the zero value mean a server without
+// persistence, password, TLS and limits.
 type RedisOptions struct {
-	// Valkey has Valkey started in place of Redis.
+	// Valkey starts Valkey instead of Redis.
 	Valkey      bool
 	Persistence Persistence
 	// MaxMemory is the memory in bytes above which Policy applies; 0: no limit.
 	MaxMemory int64
 	// Policy is the maxmemory-policy, such as "allkeys-lru"; "": noeviction.
 	Policy string
-	// Databases is how many there are; 0: 16.
+	// Databases is the number of databases. 0: 16.
 	Databases int
-	// Password is the default user's; "": none is asked for.
+	// Password is the default user's password; "": none.
 	Password string
 	// Users are more users, as ACL rules:
 	// "app on >secret ~dibs:* &dibs:* +@all -@dangerous".
 	Users []string
-	// TLS has the server speak TLS only, with a certificate made for the run.
+	// TLS makes the server use TLS only, with the process's certificate.
 	TLS bool
-	// ReplicaOf is the server to be a replica of, which has the same password
-	// and TLS; nil: none.
+	// ReplicaOf is the master of the server, with the same password and TLS; nil: the
+	// server is a master.
 	ReplicaOf *RedisServer
-	// Clock is the time of day that the server sees; nil: the host's.
+	// Clock is the server's time of day; nil: the host's.
 	Clock *Clock
-	// Directives are more lines of the configuration, which win over the rest:
-	// "hz 100".
+	// Directives are more lines of the configuration, which override the others: "hz
+	// 100".
 	Directives []string
 
-	// role is what RedisCluster and RedisSentinel add.
+	// role is set by RedisCluster and RedisSentinel.
 	role redisRole
 }
 
-// redisRole is what makes a server part of a cluster, or a sentinel.
+// redisRole makes a server a node of a cluster, or a sentinel.
 type redisRole struct {
 	cluster  bool
 	sentinel bool
 	lines    []string
-	first    []any // the command to give it when it has started, each time
+	first    []any // a command to send after each start
 }
 
-// config returns the configuration of a server in the folder, listening at the
-// port. What it has on disk is in the folder's "data".
+// config returns the configuration of a server in the folder, at the port. Its data is in
+// the folder's "data".
 func (o *RedisOptions) config(f *folder, at, bus *port) (string, error) {
 	lines := []string{
 		"bind 127.0.0.1",
@@ -111,7 +111,7 @@ func (o *RedisOptions) config(f *folder, at, bus *port) (string, error) {
 	if o.role.cluster {
 		lines = append(lines,
 			"cluster-enabled yes",
-			// Beside the data: a node that lost its data still knows its peers.
+			// Outside the data, so a node that lost its data still knows its peers.
 			"cluster-config-file "+quote(f.join("nodes.conf")),
 			"cluster-port "+bus.String(),
 		)
@@ -120,18 +120,18 @@ func (o *RedisOptions) config(f *folder, at, bus *port) (string, error) {
 	return strings.Join(lines, "\n") + "\n", nil
 }
 
-// dataLines are what a server needs that holds data, unlike a sentinel.
+// dataLines are the lines for servers with data, not for sentinels.
 func (o *RedisOptions) dataLines() []string {
 	lines := []string{
 		"enable-debug-command yes",
-		// A replica is in step at once, not seconds later, and a stop does not
-		// wait long for one that is paused.
+		// A replica is in step at once, not seconds later, and a stop does not wait
+		// long for a paused replica.
 		"repl-diskless-sync-delay 0",
 		"shutdown-timeout 1",
 	}
 	switch o.Persistence {
 	case NoPersistence:
-		// A copy of its master that a replica was sent is no memory either.
+		// Nor does a replica keep the copy of its master.
 		lines = append(lines, `save ""`, "rdb-del-sync-files yes")
 	case RDB:
 		lines = append(lines, "save 60 1")
@@ -158,7 +158,7 @@ func (o *RedisOptions) dataLines() []string {
 	return lines
 }
 
-// quote writes s as one word of a Redis configuration.
+// quote quotes s as one word of a Redis configuration.
 func quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// ReplicaOf makes the server a replica of the master, and returns when it holds
-// what the master holds. It stays one over restarts.
+// ReplicaOf makes the server a replica of the master, also after restarts. It returns
+// when the replica is in step.
 func (s *RedisServer) ReplicaOf(master *RedisServer) {
 	s.owner.Helper()
 	s.Must("REPLICAOF", "127.0.0.1", master.port)
@@ -17,16 +17,15 @@ func (s *RedisServer) ReplicaOf(master *RedisServer) {
 	s.AwaitReplica()
 }
 
-// Promote makes a replica a master with what it has. It stays one over
-// restarts.
+// Promote makes a replica a master with its data, also after restarts.
 func (s *RedisServer) Promote() {
 	s.owner.Helper()
 	s.Must("REPLICAOF", "NO", "ONE")
 	s.Must("CONFIG", "REWRITE")
 }
 
-// AwaitReplica returns when the server is a replica that holds what its master
-// held when it was called.
+// AwaitReplica returns when the server is a replica that has everything its master had at
+// the call.
 func (s *RedisServer) AwaitReplica() {
 	s.owner.Helper()
 	if err := await(s.inStep); err != nil {
@@ -34,8 +33,8 @@ func (s *RedisServer) AwaitReplica() {
 	}
 }
 
-// inStep returns nil when the server is a replica that holds all its master
-// held a moment ago.
+// inStep returns nil when the server is a replica that has everything its master had a
+// moment ago.
 func (s *RedisServer) inStep() error {
 	link, err := s.info("master_link_status")
 	switch {
@@ -61,8 +60,7 @@ func (s *RedisServer) inStep() error {
 	return err
 }
 
-// offset returns how far a master that is like this server has written, or a
-// replica read.
+// offset returns the replication offset of a master or a replica.
 func (s *RedisServer) offset(addr, field string) (int64, error) {
 	conn, err := s.dial(addr)
 	if err != nil {

@@ -18,24 +18,22 @@ import (
 // answerTime bounds one exchange with a server; see RedisConn.Timeout.
 const answerTime = 10 * time.Second
 
-// RedisError is an error that the server answered, such as
-// "NOSCRIPT No matching script".
+// RedisError is an error answer of the server, such as "NOSCRIPT No matching script".
 type RedisError string
 
 func (e RedisError) Error() string { return string(e) }
 
-// A RedisConn is one connection to a Redis server, speaking RESP2. It is not
-// for several goroutines at once.
+// A RedisConn is a connection to a Redis server, with RESP2. Use it from one goroutine at
+// a time.
 type RedisConn struct {
-	// Timeout bounds each Do and each Receive; 10 s unless set.
+	// Timeout bounds each Do and each Receive. Default: 10 s.
 	Timeout time.Duration
 
 	conn net.Conn
 	r    *bufio.Reader
 }
 
-// dialRedis connects to a server and proves who we are where a password is
-// given.
+// dialRedis connects to a server and authenticates if a password is given.
 func dialRedis(addr string, security *tls.Config, user, password string) (*RedisConn, error) {
 	dialer := &net.Dialer{Timeout: answerTime}
 	var conn net.Conn
@@ -58,10 +56,9 @@ func dialRedis(addr string, security *tls.Config, user, password string) (*Redis
 	return c, nil
 }
 
-// Do sends a command and returns the answer: a string, an int64, nil, or a
-// []any of these and of RedisErrors. An error that the server answers is
-// returned as a RedisError. Arguments that are neither string nor []byte are
-// sent as fmt.Sprint prints them.
+// Do sends a command and returns the answer: a string, an int64, nil, or a []any of these
+// and of RedisErrors. An error answer is returned as a RedisError. Arguments other than
+// string and []byte are formatted with fmt.Sprint.
 func (c *RedisConn) Do(args ...any) (any, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(c.Timeout)); err != nil {
 		return nil, err
@@ -72,8 +69,8 @@ func (c *RedisConn) Do(args ...any) (any, error) {
 	return c.receive()
 }
 
-// Receive returns the next answer, after a command that has several or that
-// others answer later, such as SUBSCRIBE.
+// Receive returns the next answer, for commands with several or later answers, such as
+// SUBSCRIBE.
 func (c *RedisConn) Receive() (any, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(c.Timeout)); err != nil {
 		return nil, err
@@ -81,7 +78,7 @@ func (c *RedisConn) Receive() (any, error) {
 	return c.receive()
 }
 
-// info returns a field of INFO everything, "" where there is none.
+// info returns a field of INFO everything, or "".
 func (c *RedisConn) info(field string) (string, error) {
 	answer, err := c.Do("INFO", "everything")
 	if err != nil {
@@ -106,7 +103,7 @@ func (c *RedisConn) receive() (any, error) {
 	return answer, err
 }
 
-// appendRequest appends a command as RESP writes it: an array of strings.
+// appendRequest appends a command in RESP: an array of strings.
 func appendRequest(b []byte, args []any) []byte {
 	b = fmt.Appendf(b, "*%d\r\n", len(args))
 	for _, arg := range args {
@@ -124,12 +121,10 @@ func appendRequest(b []byte, args []any) []byte {
 	return b
 }
 
-// readAnswer reads one answer; an error of the server's comes as a RedisError
-// in the answer's place.
+// readAnswer reads one answer. An error answer is returned as a RedisError in its place.
 func readAnswer(r *bufio.Reader) (any, error) { return readNested(r, 0) }
 
-// deepest is how far answers may be nested: MULTI around COMMAND has five
-// levels or so.
+// deepest bounds the nesting of answers; MULTI around COMMAND has about five levels.
 const deepest = 32
 
 func readNested(r *bufio.Reader, depth int) (any, error) {
@@ -172,8 +167,8 @@ func readNested(r *bufio.Reader, depth int) (any, error) {
 	return nil, strange(line)
 }
 
-// readString reads n bytes and the end of their line. What is set aside for
-// them grows as they come, so that a wrong n costs nothing.
+// readString reads n bytes and the line end. Its memory grows with the data, so a wrong n
+// does no harm.
 func readString(r *bufio.Reader, n int64) (any, error) {
 	var b strings.Builder
 	if _, err := io.CopyN(&b, r, n); err != nil {

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// removeSegment removes the segment of shared memory by which PostgreSQL knows
-// that a data folder is in use. One that is killed leaves it, and the system
-// has room for a few thousand. It fails when a process of the server lives.
+// removeSegment removes the shared memory by which PostgreSQL marks a data folder as
+// used. A killed server leaves it, and the system has room for a few thousand. It fails
+// if a process of the server is alive.
 func removeSegment(dir string) error {
 	pidFile, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	if err != nil {
-		return nil // not PostgreSQL, or ended in good order
+		return nil // not PostgreSQL, or shut down cleanly
 	}
 	lines := strings.Split(string(pidFile), "\n")
 	if len(lines) < 7 {
-		return nil // killed before it had one
+		return nil // killed before it had shared memory
 	}
 	want := strings.Fields(lines[6]) // key and number
 	segments, err := os.ReadFile("/proc/sysvipc/shm")
@@ -26,8 +26,7 @@ func removeSegment(dir string) error {
 		return err
 	}
 	for line := range strings.Lines(string(segments)) {
-		// key, number, permissions, size, who made it, who used it last, how
-		// many use it, …
+		// key, number, permissions, size, creator, last user, number of users, …
 		have := strings.Fields(line)
 		if len(have) < 7 || have[1] != want[1] || have[4] != strings.TrimSpace(lines[0]) {
 			continue

@@ -11,26 +11,25 @@ import (
 	"time"
 )
 
-// SentinelOptions says what sentinels are to watch. nil and the zero value mean
-// three of them, a master and one replica.
+// SentinelOptions describes a master with sentinels. nil and the zero value mean three
+// sentinels, a master and one replica.
 type SentinelOptions struct {
-	// Sentinels is how many watch; more than half have to agree; 0: 3.
+	// Sentinels is the number of sentinels; more than half must agree. 0: 3.
 	Sentinels int
-	// Replicas is how many the master has; 0: 1.
+	// Replicas is the number of replicas. 0: 1.
 	Replicas int
-	// Name is what the sentinels call the master; "": "dibs".
+	// Name is the sentinels' name of the master. "": "dibs".
 	Name string
-	// DownAfter is how long a master is silent before it counts as down; 0:
-	// 2 s. A replica is promoted a second or two after it. Tests that want no
-	// failover, be the machine ever so busy, say a minute.
+	// DownAfter is how long a master may be silent before it counts as down. 0: 2 s. A
+	// replica is promoted a second or two later. Set a minute in tests that must not have
+	// a failover on a busy machine.
 	DownAfter time.Duration
-	// Redis is what master and replicas are like; nil: the defaults. ReplicaOf
-	// is ignored.
+	// Redis are the options of master and replicas; nil: the defaults. ReplicaOf is
+	// ignored.
 	Redis *RedisOptions
 }
 
-// Sentinels are a Redis master and its replicas with the sentinels that watch
-// them. They belong to a test.
+// Sentinels are a Redis master, its replicas and their sentinels, of a test.
 type Sentinels struct {
 	owner     Owner
 	name      string
@@ -38,9 +37,8 @@ type Sentinels struct {
 	servers   []*RedisServer // the first master first
 }
 
-// RedisSentinel starts a master, its replicas, and sentinels that watch them;
-// all end with their owner. It returns when the replicas are in step and the
-// sentinels would agree on a failover.
+// RedisSentinel starts a master, its replicas and sentinels. All end with their owner. It
+// returns when the replicas are in step and the sentinels could agree on a failover.
 func RedisSentinel(owner Owner, o *SentinelOptions) *Sentinels {
 	owner.Helper()
 	if o == nil {
@@ -80,14 +78,13 @@ func (s *Sentinels) start(o *SentinelOptions) error {
 		lines: []string{
 			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s %d", s.name, master.port, n/2+1),
 			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.name, silence),
-			// A failover that did not work out, since each voted for itself, is
-			// tried again after twice this.
+			// After a failed election a failover is tried again after twice this.
 			fmt.Sprintf("sentinel failover-timeout %s 2000", s.name),
 		},
-		// They find one another in a moment instead of seconds. The first ping
-		// comes after one period, by which a new master must not count as down
-		// yet; and the view of a replica is fresh for five, but renewed only
-		// once a second while the master is down.
+		// Sentinels find each other in a moment instead of seconds. The first ping
+		// comes after one period, and a new master must not count as down by then. The
+		// state of a replica is valid for five periods, but is renewed only once a
+		// second while the master is down.
 		first: []any{"SENTINEL", "DEBUG", "INFO-PERIOD", 100, "PUBLISH-PERIOD", 100, "PING-PERIOD", min(max(silence/3, 250), 500)},
 	}}
 	if server.Password != "" {
@@ -97,36 +94,33 @@ func (s *Sentinels) start(o *SentinelOptions) error {
 	return err
 }
 
-// Name returns what the sentinels call the master.
+// Name returns the sentinels' name of the master.
 func (s *Sentinels) Name() string { return s.name }
 
 // Sentinels returns the sentinels.
 func (s *Sentinels) Sentinels() []*RedisServer { return slices.Clone(s.sentinels) }
 
-// Servers returns the servers that are watched; the first was the master at
-// first.
+// Servers returns the master and its replicas; the first was the master at the start.
 func (s *Sentinels) Servers() []*RedisServer { return slices.Clone(s.servers) }
 
 // Addrs returns the addresses of the sentinels.
 func (s *Sentinels) Addrs() []string { return addrs(s.sentinels) }
 
-// URL returns the addresses of the sentinels with the master's name and what is
-// needed to use it as the default user:
-// "redis+sentinel://:secret@127.0.0.1:4321,127.0.0.1:4322/dibs", or
-// "rediss+sentinel://" with TLS. The sentinels ask for no password.
+// URL returns the addresses of the sentinels with the master's name and the credentials
+// of the default user: "redis+sentinel://:secret@127.0.0.1:4321,127.0.0.1:4322/dibs", or
+// "rediss+sentinel://" with TLS. The sentinels need no password.
 func (s *Sentinels) URL() string {
 	return joinedURL("sentinel", s.servers[0].options, s.sentinels, "/"+s.name)
 }
 
-// Master returns the server that the sentinels agree is the master, waiting
-// while they do not.
+// Master returns the master, and waits until the sentinels agree on one.
 func (s *Sentinels) Master() *RedisServer {
 	s.owner.Helper()
 	return s.AwaitMaster(nil)
 }
 
-// AwaitMaster returns the server that the sentinels agree is the master, and
-// that is one, once that is another than the one given.
+// AwaitMaster waits until the sentinels agree on another master than the given one, and
+// returns it.
 func (s *Sentinels) AwaitMaster(other *RedisServer) *RedisServer {
 	s.owner.Helper()
 	var master *RedisServer
@@ -143,8 +137,8 @@ func (s *Sentinels) AwaitMaster(other *RedisServer) *RedisServer {
 	return master
 }
 
-// Await returns when the sentinels agree on the master and know one another and
-// every server, and the replicas are in step. All servers have to be running.
+// Await returns when the sentinels agree on the master and know each other and every
+// server, and the replicas are in step. All servers must run.
 func (s *Sentinels) Await() {
 	s.owner.Helper()
 	if err := await(s.whole); err != nil {
@@ -152,8 +146,7 @@ func (s *Sentinels) Await() {
 	}
 }
 
-// master returns the server that the sentinels which can be asked agree is the
-// master, and that is one.
+// master returns the server on which the running sentinels agree and that is a master.
 func (s *Sentinels) master() (*RedisServer, error) {
 	var master *RedisServer
 	for _, sentinel := range s.sentinels {
@@ -171,7 +164,7 @@ func (s *Sentinels) master() (*RedisServer, error) {
 		i := slices.IndexFunc(s.servers, func(server *RedisServer) bool { return server.port.String() == parts[1] })
 		switch {
 		case i < 0:
-			return nil, fmt.Errorf("%s names a master of others: %v", sentinel.name, answer)
+			return nil, fmt.Errorf("%s names a foreign master: %v", sentinel.name, answer)
 		case master == nil:
 			master = s.servers[i]
 		case master != s.servers[i]:
@@ -182,7 +175,7 @@ func (s *Sentinels) master() (*RedisServer, error) {
 		return nil, errors.New("no sentinel runs")
 	}
 	if !master.serving() {
-		return master, nil // as far as they know
+		return master, nil // the sentinels do not know yet
 	}
 	role, err := master.info("role")
 	if err == nil && role != "master" {
@@ -191,7 +184,7 @@ func (s *Sentinels) master() (*RedisServer, error) {
 	return master, err
 }
 
-// whole returns nil when all is as Await waits for.
+// whole returns nil when Await may return.
 func (s *Sentinels) whole() error {
 	master, err := s.master()
 	if err != nil {
@@ -213,8 +206,8 @@ func (s *Sentinels) whole() error {
 	return nil
 }
 
-// content returns nil when a sentinel knows everybody and would not object to
-// any replica as the next master.
+// content returns nil when a sentinel knows all servers and would accept any replica as
+// the next master.
 func (s *Sentinels) content(sentinel *RedisServer) error {
 	answer, err := sentinel.Do("SENTINEL", "MASTER", s.name)
 	if err != nil {
@@ -242,8 +235,7 @@ func (s *Sentinels) content(sentinel *RedisServer) error {
 	return err
 }
 
-// shows returns nil when what a sentinel answered, names and values in turn, is
-// as wanted.
+// shows returns nil when a sentinel's answer has the wanted values.
 func shows(answer any, want map[string]string) error {
 	list, _ := answer.([]any)
 	got := map[any]any{}

@@ -14,31 +14,29 @@ import (
 )
 
 const (
-	// patience bounds a start, a stop and everything else that is waited for:
-	// long, since a machine may be busy, and never waited out by a test that
-	// passes.
-	patience = 60 * time.Second
-	// firstLook and lastLook are the pauses between two looks at something that
-	// cannot be waited for: short at first, since most of it takes a moment.
+	// waitLimit bounds every wait, such as a start or a stop. It is long because the
+	// machine may be busy; a test that passes never reaches it.
+	waitLimit = 60 * time.Second
+	// firstLook and lastLook are the first and the longest pause of polling.
 	firstLook = time.Millisecond
 	lastLook  = 50 * time.Millisecond
 )
 
-// server is what the servers of all kinds have in common: a life.
+// server is the common part of all servers: start, stop and log.
 type server struct {
 	owner   Owner
 	name    string // for messages
 	folder  *folder
 	command command
-	// ready returns nil when the running server answers.
+	// ready returns nil when the server answers.
 	ready func() error
-	// wipe makes the data folder as it was before the first start.
+	// wipe restores the data folder of the first start.
 	wipe func() error
-	// asks is the signal that asks the server to end; 0: SIGTERM.
+	// asks is the signal for an orderly shutdown. 0: SIGTERM.
 	asks syscall.Signal
 
 	mu     sync.Mutex
-	proc   *process // the last one started
+	proc   *process // the last process
 	paused bool
 	down   bool // it was ended by Kill or Stop
 }
@@ -50,8 +48,8 @@ func (s *server) begin() error {
 	return s.run()
 }
 
-// run starts the process and waits until the server answers. Called with mu
-// held, like all below that are not exported.
+// run starts the process and waits until the server answers. It and the unexported
+// methods below need mu.
 func (s *server) run() error {
 	proc, err := start(s.command)
 	if err != nil {
@@ -59,8 +57,8 @@ func (s *server) run() error {
 	}
 	s.proc, s.paused, s.down = proc, false, false
 	err = await(func() error {
-		if proc.gone() {
-			return over{errors.New("exited: " + proc.outcome)}
+		if proc.hasExited() {
+			return permanentError{errors.New("exited: " + proc.outcome)}
 		}
 		return s.ready()
 	})
@@ -70,8 +68,8 @@ func (s *server) run() error {
 	return nil
 }
 
-// Pause stops all processes of the server where they are (SIGSTOP): connections
-// stay and are accepted, and nothing is answered. It returns when they have
+// Pause stops all processes of the server (SIGSTOP). Connections stay and new ones are
+// accepted, but the server does not answer. Pause returns when the processes have
 // stopped.
 func (s *server) Pause() {
 	s.owner.Helper()
@@ -81,7 +79,7 @@ func (s *server) Pause() {
 	})
 }
 
-// Continue lets a paused server go on (SIGCONT).
+// Continue continues a paused server (SIGCONT).
 func (s *server) Continue() {
 	s.owner.Helper()
 	s.do("continuing", func() error {
@@ -90,8 +88,8 @@ func (s *server) Continue() {
 	})
 }
 
-// Kill ends all processes of the server at once (SIGKILL), also paused ones, as
-// a crash does: what they had not written is lost.
+// Kill ends all processes of the server at once (SIGKILL), also paused ones, as a crash
+// does. Data that was not written is lost.
 func (s *server) Kill() {
 	s.owner.Helper()
 	s.do("killing", func() error {
@@ -100,8 +98,8 @@ func (s *server) Kill() {
 	})
 }
 
-// Stop asks the server to end, whoever is connected, and waits until it has,
-// with what it keeps on disk written. A paused one is continued for it.
+// Stop shuts the server down, also with clients connected, and waits until its data is on
+// disk and it has ended. A paused server is continued first.
 func (s *server) Stop() {
 	s.owner.Helper()
 	s.do("stopping", func() error {
@@ -110,8 +108,8 @@ func (s *server) Stop() {
 	})
 }
 
-// Restart starts the server again, at its address and with what it has on disk.
-// One that runs is stopped first.
+// Restart starts the server again, at its address and with its data on disk. A running
+// server is stopped first.
 func (s *server) Restart() {
 	s.owner.Helper()
 	s.do("restarting", func() error {
@@ -122,8 +120,8 @@ func (s *server) Restart() {
 	})
 }
 
-// RestartEmpty starts the server again, at its address and with nothing of what
-// it knew: what happens to data when a disk is replaced.
+// RestartEmpty starts the server again, at its address but without its data, as after the
+// replacement of a disk.
 func (s *server) RestartEmpty() {
 	s.owner.Helper()
 	s.do("restarting", func() error {
@@ -137,21 +135,21 @@ func (s *server) RestartEmpty() {
 	})
 }
 
-// Running reports whether the server's process lives, be it paused.
+// Running reports whether the server's process is alive, even if it is paused.
 func (s *server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.proc.gone()
+	return !s.proc.hasExited()
 }
 
-// serving reports whether the server can be asked something.
+// serving reports whether the server can answer.
 func (s *server) serving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.proc.gone() && !s.paused
+	return !s.proc.hasExited() && !s.paused
 }
 
-// Log returns what the server has printed so far, over all its starts.
+// Log returns the output of the server over all its starts.
 func (s *server) Log() string {
 	log, err := os.ReadFile(s.command.log)
 	if err != nil {
@@ -160,12 +158,12 @@ func (s *server) Log() string {
 	return string(log)
 }
 
-// stop ends the process in good order.
+// stop shuts the process down.
 func (s *server) stop() error {
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for {
-		// More than once: Redis answers with a refusal while it is writing its
-		// first append-only file, and forgets that it was asked.
+		// Repeat the signal, because Redis ignores it while it writes its first
+		// append-only file.
 		if err := s.proc.signal(cmp.Or(s.asks, syscall.SIGTERM)); err != nil {
 			return err
 		}
@@ -177,18 +175,18 @@ func (s *server) stop() error {
 			return nil
 		case <-time.After(250 * time.Millisecond):
 		case <-deadline:
-			return errors.New("does not end when asked to")
+			return errors.New("does not shut down")
 		}
 	}
 }
 
-// end ends the server for good, and shows its log where that may help: where a test has
-// failed, or the server has ended by itself.
+// end ends the server, and logs its output if the test has failed or the server has ended
+// by itself.
 func (s *server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.proc != nil && s.proc.gone() && !s.down:
+	case s.proc != nil && s.proc.hasExited() && !s.down:
 		s.owner.Logf("%s has ended by itself, with %s; its log:\n%s", s.name, s.proc.outcome, s.tail(60))
 	case s.owner.Failed():
 		s.owner.Logf("log of %s:\n%s", s.name, s.tail(60))
@@ -203,7 +201,7 @@ func (s *server) end() {
 	}
 }
 
-// do does something to the server, or else ends the test.
+// do changes the server, and ends the test after an error.
 func (s *server) do(what string, f func() error) {
 	s.owner.Helper()
 	s.mu.Lock()
@@ -226,25 +224,25 @@ func (s *server) tail(lines int) string {
 	return string(log[at+1:])
 }
 
-// over is an error that waiting does not mend.
-type over struct{ error }
+// permanentError is an error that ends a wait.
+type permanentError struct{ error }
 
-func (o over) Unwrap() error { return o.error }
+func (o permanentError) Unwrap() error { return o.error }
 
-// await calls f until it returns nil, and gives up when it returns over or is
-// out of patience.
+// await calls f until it returns nil. It gives up after a permanentError, or after
+// waitLimit.
 func await(f func() error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for pause := firstLook; ; pause = min(pause*5/4, lastLook) {
 		err := f()
 		if err == nil {
 			return nil
 		}
-		if o, ok := errors.AsType[over](err); ok {
+		if o, ok := errors.AsType[permanentError](err); ok {
 			return o.error
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not within %v: %w", patience, err)
+			return fmt.Errorf("not within %v: %w", waitLimit, err)
 		}
 		<-time.After(pause)
 	}

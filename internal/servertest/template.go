@@ -17,17 +17,16 @@ import (
 	"syscall"
 )
 
-// A template is the data folder of a database that has just been set up. To set
-// one up takes a second or more; so it is done once, kept in the user's cache
-// folder, and copied for each server.
+// A template is a new data folder of a database. Creating one takes a second or more, so
+// it is created once, kept in the user's cache folder, and copied for each server.
 type template struct {
 	kind    string // begins its name in the cache
-	program string // the path of the server it is for
-	// make sets one up in a folder that belongs to the account and is empty.
+	program string // the path of its server
+	// make creates the data in an empty folder of the account.
 	make func(dir string, as *account) error
 }
 
-// copyTo makes dir, which is not there, a copy that belongs to the account.
+// copyTo makes dir, which must not exist, a copy that belongs to the account.
 func (t *template) copyTo(dir string, as *account) error {
 	stamp, err := t.stamp()
 	if err != nil {
@@ -49,7 +48,7 @@ func (t *template) copyTo(dir string, as *account) error {
 		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 			return fmt.Errorf("locking %s: %w", lock.Name(), err)
 		}
-		// Somebody else may have made it while we waited.
+		// Another process may have made it meanwhile.
 		if !isStamped(kept, stamp) {
 			if err := t.fill(kept, stamp); err != nil {
 				return err
@@ -63,8 +62,7 @@ func (t *template) copyTo(dir string, as *account) error {
 	return os.Rename(fresh, dir)
 }
 
-// stamp says which program the template is for: an update of the system puts
-// another one in the same place.
+// stamp identifies the program, because a system update may replace it.
 func (t *template) stamp() (string, error) {
 	path, err := filepath.EvalSymlinks(t.program)
 	if err != nil {
@@ -77,16 +75,16 @@ func (t *template) stamp() (string, error) {
 	return fmt.Sprintf("1 %s %d %d", path, info.Size(), info.ModTime().UnixNano()), nil
 }
 
-// isStamped reports whether what is kept was made whole and for the stamp.
+// isStamped reports whether the template is complete and has the stamp.
 func isStamped(kept, stamp string) bool {
 	have, err := os.ReadFile(filepath.Join(kept, "stamp"))
 	return err == nil && string(have) == stamp
 }
 
-// place returns where the template is kept: each path of a program has its own.
+// place returns the template's folder, one for each path of a program.
 func (t *template) place() (string, error) {
 	cache := filepath.Join(os.TempDir(), "dibs-cache-"+strconv.Itoa(os.Geteuid()))
-	// Not everybody has a home, or may write there.
+	// The user may have no writable home.
 	if dir, err := os.UserCacheDir(); err == nil && os.MkdirAll(dir, 0o700) == nil {
 		cache = dir
 	}
@@ -99,8 +97,7 @@ func (t *template) place() (string, error) {
 	return filepath.Join(cache, fmt.Sprintf("%s-%08x", t.kind, sum.Sum32())), nil
 }
 
-// fill makes the template and keeps it. The stamp comes last: what is left of
-// an attempt that was killed has none.
+// fill makes the template. The stamp is written last, so an interrupted attempt has none.
 func (t *template) fill(kept, stamp string) (err error) {
 	as, err := unprivileged()
 	if err != nil {
@@ -133,18 +130,16 @@ func (t *template) fill(kept, stamp string) (err error) {
 	return os.WriteFile(filepath.Join(kept, "stamp"), []byte(stamp), 0o600)
 }
 
-// freshName returns a name beside dir for a folder that is about to be filled.
-// On ext4 a folder that is made there is placed by its name and far from others.
-// In a place that it knows, ext4 looks at every file that was deleted there
-// within seconds before it makes another, and tests that each delete a thousand
-// then wait for most of a second. Elsewhere chattr fails or is missing, and
-// nothing is lost.
+// freshName returns a name next to dir for a new folder, and asks ext4 to place it far
+// from other folders. Otherwise ext4 looks at every file deleted nearby within the last
+// seconds, and tests that each delete a thousand wait for most of a second. If chattr
+// fails, only time is lost.
 func freshName(dir string) string {
 	_ = exec.Command("chattr", "+T", filepath.Dir(dir)).Run()
 	return dir + "-" + rand.Text()
 }
 
-// copyTree copies a folder to a path where nothing is, as the account's.
+// copyTree copies a folder to a new path, as files of the account.
 func copyTree(to, from string, as *account) error {
 	buf := make([]byte, 256<<10)
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -175,11 +170,11 @@ func copyTree(to, from string, as *account) error {
 	})
 }
 
-// zero is what most of a fresh log is made of.
+// zero is the content of most of a new log.
 var zero = []byte{0}
 
-// copyFile copies a file and leaves holes where it is empty: fresh databases are
-// mostly that, and the disk need not be.
+// copyFile copies a file and leaves holes for zeros, because new databases are mostly
+// zeros.
 func copyFile(to, from string, info fs.FileInfo, buf []byte) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -194,7 +189,7 @@ func copyFile(to, from string, info fs.FileInfo, buf []byte) error {
 	size := int64(0)
 	for {
 		n, err := in.Read(buf)
-		if bytes.Count(buf[:n], zero) != n { // to compare takes the race detector long
+		if bytes.Count(buf[:n], zero) != n { // bytes.Equal is slow with the race detector
 			if _, err := out.WriteAt(buf[:n], size); err != nil {
 				return err
 			}

@@ -10,17 +10,16 @@ import (
 	"path/filepath"
 )
 
-// An unpacking says how a program is had that the system's release lacks and
-// Debian's unstable one has.
+// An unpacking is a program that only Debian's unstable release has.
 type unpacking struct {
-	pkg string // what the package is called there
-	dir string // where its files go, and the program under its own name
+	pkg string // the package in unstable
+	dir string // the folder for its files and for the program's script
 	bin string // the program in the package
 }
 
-// fromUnstable unpacks a package with all that it needs, down to the C library,
-// in a folder of its own, from the mirror that the system uses. Nothing is
-// installed. The program is started by a script that has it use those files.
+// fromUnstable unpacks a package and all its dependencies, down to the C library, into a
+// folder, from the system's mirror. It installs nothing. A script starts the program with
+// those files.
 func fromUnstable(get string, u *unpacking) (output string, err error) {
 	mirror, _, err := mirrorOf(get)
 	if err != nil {
@@ -38,7 +37,7 @@ func fromUnstable(get string, u *unpacking) (output string, err error) {
 	}
 	for name, text := range map[string]string{
 		"sources.list": fmt.Sprintf("deb %s unstable main\n", mirror),
-		"status":       "", // nothing is installed: all is needed
+		"status":       "", // nothing is installed, so all dependencies are needed
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return "", err
@@ -50,7 +49,7 @@ func fromUnstable(get string, u *unpacking) (output string, err error) {
 		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"),
 		"-o", "Dir::State::status=" + filepath.Join(dir, "status"),
 		"-o", "Dir::Cache=" + filepath.Join(dir, "cache"),
-		"-o", "APT::Sandbox::User=root", // the folder is ours alone
+		"-o", "APT::Sandbox::User=root", // only root can enter the folder
 	}
 	if output, err = aptGet(get, append(private, "update")...); err != nil {
 		return output, err
@@ -65,7 +64,7 @@ func fromUnstable(get string, u *unpacking) (output string, err error) {
 	return u.unpack(archives)
 }
 
-// unpack unpacks the archives, and puts the script there when all is whole.
+// unpack unpacks the archives, and writes the script last.
 func (u *unpacking) unpack(archives []string) (output string, err error) {
 	if err := os.RemoveAll(u.dir); err != nil {
 		return "", err
@@ -87,13 +86,13 @@ func (u *unpacking) unpack(archives []string) (output string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// It knows its files by the name that it is started under.
+	// The program finds its files by its argument 0.
 	bin := filepath.Join(root, u.bin)
 	script := fmt.Sprintf("#!/bin/sh\nexec %s --argv0 %s --library-path %s %[2]s \"$@\"\n", loader, bin, libraries)
 	return "", os.WriteFile(filepath.Join(u.dir, filepath.Base(u.bin)), []byte(script), 0o755)
 }
 
-// first returns the first file below a folder that one of the patterns names.
+// first returns the first file below a folder that matches a pattern.
 func first(root string, patterns ...string) (string, error) {
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -101,5 +100,5 @@ func first(root string, patterns ...string) (string, error) {
 			return found[0], nil
 		}
 	}
-	return "", errors.New("nothing in the package is called " + patterns[0])
+	return "", errors.New("the package has no file  " + patterns[0])
 }

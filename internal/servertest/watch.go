@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// A watch ends processes when the test binary ends, whatever ends it: a shell
-// that waits for the end of a pipe whose other end only we hold.
+// A watch ends processes when the test binary ends for any reason: a shell that waits for
+// the end of a pipe that only this process holds.
 type watch struct {
 	shell *exec.Cmd
 	pipe  io.Closer
 }
 
-// watchOver starts a watch over processes that must not end before it does.
+// watchOver starts a watch over processes. They must not end before the watch.
 func watchOver(pids []int) (*watch, error) {
 	var script strings.Builder
 	script.WriteString("read end; kill -9")
@@ -26,23 +26,23 @@ func watchOver(pids []int) (*watch, error) {
 		script.WriteString(" " + strconv.Itoa(pid))
 	}
 	shell := exec.Command("/bin/sh", "-c", script.String())
-	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // out of the keyboard's reach
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // no signals from the keyboard
 	pipe, err := shell.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	if err := shell.Start(); err != nil {
-		return nil, fmt.Errorf("watching over what is paused: %w", err)
+		return nil, fmt.Errorf("start the watch over paused processes: %w", err)
 	}
 	return &watch{shell: shell, pipe: pipe}, nil
 }
 
-// end ends the watch and leaves the processes alone.
+// end ends the watch without ending the processes.
 func (w *watch) end() {
 	if w == nil {
 		return
 	}
-	_ = w.shell.Process.Kill() // it is ours and was not waited for: this works
+	_ = w.shell.Process.Kill() // it is a child and was not waited for, so this works
 	_ = w.shell.Wait()         // "signal: killed"
 	w.pipe.Close()
 }

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// A Wire is an address that leads to a server, and the trouble on the way
-// there. New, it passes everything on; each method changes what happens from
-// then on, to connections that exist as well as to new ones, and may be called
+// A Wire is an address in front of a server that can disturb its connections. A new Wire
+// passes everything on. Each method changes old and new connections, and may be called
 // from any goroutine.
 type Wire struct {
 	owner  Owner
@@ -19,8 +18,8 @@ type Wire struct {
 	port   *port
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when anything below changes
-	listener net.Listener  // nil while cut and when closed
+	changed  chan struct{} // closed and replaced when a field below changes
+	listener net.Listener  // nil while cut or closed
 	hung     bool
 	mute     bool
 	delay    time.Duration
@@ -30,14 +29,13 @@ type Wire struct {
 	running  sync.WaitGroup
 }
 
-// loss is one reply that gets lost.
+// loss is one reply to lose.
 type loss struct {
-	text string // of the request
+	text string // in the request
 	done chan struct{}
 }
 
-// NewWire opens a wire to the server at the target address; it ends with its
-// owner.
+// NewWire opens a wire to the server at target. It ends with its owner.
 func NewWire(owner Owner, target string) *Wire {
 	owner.Helper()
 	at, err := reservePort()
@@ -54,14 +52,13 @@ func NewWire(owner Owner, target string) *Wire {
 	return w
 }
 
-// Addr returns the wire's address, to be used in place of the server's.
+// Addr returns the wire's address. Use it instead of the server's.
 func (w *Wire) Addr() string { return w.port.addr() }
 
-// Cut breaks the wire: connections are reset, new ones refused, and what was
-// under way is lost.
+// Cut cuts the wire: it resets connections, refuses new ones, and loses data under way.
 func (w *Wire) Cut() {
-	// A process that is being started has copies of what is open here until it runs its
-	// program. One of the listener would keep connections and the address.
+	// A starting child process has copies of open files until it runs its program. A copy
+	// of the listener would keep connections and the address.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	w.change(func() {
@@ -75,28 +72,27 @@ func (w *Wire) Cut() {
 	})
 }
 
-// Hang stops the wire: connections stay, new ones are accepted, and nothing
-// gets through in either direction. What was under way gets through after Mend.
+// Hang stops the wire: connections stay and new ones are accepted, but no data passes.
+// Mend lets the data pass.
 func (w *Wire) Hang() { w.change(func() { w.hung = true }) }
 
-// Delay makes everything take d longer in each direction.
+// Delay delays data by d in each direction.
 func (w *Wire) Delay(d time.Duration) { w.change(func() { w.delay = d }) }
 
-// DropReplies lets requests through and swallows what the server answers.
+// DropReplies passes requests on and drops the server's replies.
 func (w *Wire) DropReplies() { w.change(func() { w.mute = true }) }
 
-// LoseReplyTo lets the next request that contains the text through, once, and
-// resets its connection in place of the reply, when the server has carried out
-// all that the connection brought it. The channel is closed then. An empty text
-// is in every request. A request is seen whole when the client sends it in one
-// write of less than 64 KiB.
+// LoseReplyTo passes on the next request that contains the text, and resets its
+// connection instead of passing the reply, after the server has executed everything that
+// the connection sent. Then it closes the channel. Every request contains "". A request
+// must be one write of less than 64 KiB.
 func (w *Wire) LoseReplyTo(text string) <-chan struct{} {
 	l := &loss{text: text, done: make(chan struct{})}
 	w.change(func() { w.loss = l })
 	return l.done
 }
 
-// Mend makes the wire pass everything on again at once.
+// Mend makes the wire pass everything on again.
 func (w *Wire) Mend() {
 	w.owner.Helper()
 	var err error
@@ -115,14 +111,14 @@ func (w *Wire) Mend() {
 	}
 }
 
-// Accepted returns how many connections there have been.
+// Accepted returns the number of connections so far.
 func (w *Wire) Accepted() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.accepted
 }
 
-// change changes what happens and tells those who wait for it.
+// change changes the wire and wakes the links that wait for a change.
 func (w *Wire) change(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

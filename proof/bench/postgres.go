@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"path/filepath"
 
 	"cirello.io/pglock"
 	"github.com/jackc/pgx/v5"
@@ -16,32 +15,27 @@ import (
 	"github.com/dibs-go/dibs/pgstore"
 )
 
-// The names of those who are measured on PostgreSQL.
+// The names of what is measured on PostgreSQL.
 const (
-	byHandName   = "two statements by hand"
 	pglockName   = "pglock"
-	noBeatName   = "pglock without heartbeats"
-	noBeatPgx    = "the same on pgx"
+	noBeatName   = "pglock on pgx, without heartbeats"
 	advisoryName = "advisory lock"
 )
 
 // pglocks are pglock as its documentation sets it up, and as it is fastest: without
 // the heartbeat that each lock sends when it begins, and on the faster driver.
-var pglocks = []string{pglockName, noBeatName, noBeatPgx}
+var pglocks = []string{pglockName, noBeatName}
 
 // openPostgres starts a server with its own settings, which waits for its disk, and
-// everybody who is measured on it.
-func openPostgres(ctx context.Context) (b *contestants, err error) {
-	b = newContestants()
+// its candidates.
+func openPostgres(ctx context.Context) (b *candidates, err error) {
+	b = newCandidates()
 	defer func() {
 		if err != nil {
 			b.end()
 		}
 	}()
 	server := servertest.Postgres(b.scope, &servertest.PostgresOptions{MaxConnections: 6*callersConns + 50})
-	if err := b.servesPostgres(server); err != nil {
-		return b, err
-	}
 	for range 2 { // processes
 		store, err := pgstore.Open(ctx, server.URL(), &pgstore.Options{Migrate: true})
 		if err != nil {
@@ -66,25 +60,12 @@ func openPostgres(ctx context.Context) (b *contestants, err error) {
 		return b, err
 	}
 	b.close = append(b.close, pool.Close)
-	if _, err := pool.Exec(ctx, "CREATE TABLE by_hand (k text PRIMARY KEY, token bytea NOT NULL, ends timestamptz NOT NULL)"); err != nil {
-		return b, err
-	}
-	b.lockers[byHandName] = []locker{byHandLocker{pool}}
 	b.lockers[advisoryName] = []locker{advisoryLocker{pool}}
 	return b, b.enterPglock(server.URL())
 }
 
-// servesPostgres has the processor time counted that the server uses.
-func (b *contestants) servesPostgres(server *servertest.PostgresServer) error {
-	rows, err := server.Do("SHOW data_directory")
-	if err != nil {
-		return err
-	}
-	return b.serves(filepath.Join(rows[0][0], "postmaster.pid"))
-}
-
-// enterPglock adds pglock three times.
-func (b *contestants) enterPglock(url string) error {
+// enterPglock adds pglock twice.
+func (b *candidates) enterPglock(url string) error {
 	connector, err := pq.NewConnector(url)
 	if err != nil {
 		return err
@@ -97,22 +78,17 @@ func (b *contestants) enterPglock(url string) error {
 	}
 	fast := sqlPool(stdlib.OpenDB(*config))
 	b.close = append(b.close, func() { _ = fast.Close() })
-	lease, noBeat := pglock.WithLeaseDuration(lockTTL), pglock.WithHeartbeatFrequency(0)
+	lease := pglock.WithLeaseDuration(lockTTL)
 	documented, err := pglock.New(plain, lease, pglock.WithHeartbeatFrequency(lockTTL/3))
 	if err != nil {
 		return err
 	}
-	quiet, err := pglock.New(plain, lease, noBeat)
-	if err != nil {
-		return err
-	}
-	quickest, err := pglock.UnsafeNew(fast, lease, noBeat)
+	quickest, err := pglock.UnsafeNew(fast, lease, pglock.WithHeartbeatFrequency(0))
 	if err != nil {
 		return err
 	}
 	b.lockers[pglockName] = []locker{pglockLocker{documented}}
-	b.lockers[noBeatName] = []locker{pglockLocker{quiet}}
-	b.lockers[noBeatPgx] = []locker{pglockLocker{quickest}}
+	b.lockers[noBeatName] = []locker{pglockLocker{quickest}}
 	return documented.TryCreateTable()
 }
 
@@ -131,25 +107,6 @@ func sqlPool(db *sql.DB) *sql.DB {
 	db.SetMaxOpenConns(callersConns)
 	db.SetMaxIdleConns(callersConns)
 	return db
-}
-
-// byHandLocker is the lease that people write by hand: it waits for nobody, has no
-// queue, no fence and no record.
-type byHandLocker struct{ pool *pgxpool.Pool }
-
-func (l byHandLocker) lock(ctx context.Context, key string, section func()) error {
-	token := dibs.NewToken()
-	got, err := l.pool.Exec(ctx, `INSERT INTO by_hand VALUES ($1, $2, now() + $3::interval) ON CONFLICT (k)
-		DO UPDATE SET token = excluded.token, ends = excluded.ends WHERE by_hand.ends < now()`, key, token[:], lockTTL)
-	if err != nil {
-		return err
-	}
-	if got.RowsAffected() != 1 {
-		return errHeld
-	}
-	section()
-	_, err = l.pool.Exec(ctx, "DELETE FROM by_hand WHERE k = $1 AND token = $2", key, token[:])
-	return err
 }
 
 // advisoryLocker is the server's own lock, on a session for each caller. It writes

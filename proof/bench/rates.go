@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 )
 
-// rates measures everybody at that many goroutines, which take and release keys of
-// their own, and compares ours with the best of the others in each round. Those
-// beside are measured for orientation only.
+// rates measures all candidates with that many goroutines, which take and release keys of their
+// own. It compares ours with the best of the others in each round. Those in beside are measured
+// for orientation only.
 func rates(open opener, goroutines int, others []string, beside ...string) func(context.Context, config) (figure, error) {
 	return func(ctx context.Context, c config) (figure, error) {
 		b, err := open(ctx)
@@ -19,18 +18,15 @@ func rates(open opener, goroutines int, others []string, beside ...string) func(
 		}
 		defer b.end()
 		names := append(append([]string{ours}, others...), beside...)
-		got, each := make(map[string][]float64), make(map[string][]float64)
+		got := make(map[string][]float64)
 		var ratios []float64
 		for round := range c.rounds + 1 {
 			for i := range names {
-				name := names[(i+round)%len(names)] // who goes first alternates
-				before, start := b.processor(), time.Now()
+				name := names[(i+round)%len(names)] // the first one alternates
 				rate, err := lockRate(ctx, b.lockers[name][0], goroutines, c.round)
 				if err != nil {
 					return figure{}, fmt.Errorf("%s: %w", name, err)
 				}
-				cycles := rate * time.Since(start).Seconds()
-				each[name] = append(each[name], float64((b.processor()-before).Nanoseconds())/1e3/cycles)
 				got[name] = append(got[name], rate)
 			}
 			if ctx.Err() != nil {
@@ -47,48 +43,39 @@ func rates(open opener, goroutines int, others []string, beside ...string) func(
 		}
 		var all []string
 		for _, name := range names {
-			text := fmt.Sprintf("%s %s", name, count(median(got[name][1:])))
-			if b.pid != 0 {
-				text += fmt.Sprintf(" (%s µs)", count(median(each[name][1:])))
-			}
-			all = append(all, text)
+			all = append(all, fmt.Sprintf("%s %s", name, count(median(got[name][1:]))))
 		}
-		unit := " claim+settle/s"
-		if b.pid != 0 {
-			unit += " (processor time for each, the server's and the callers')"
-		}
-		return figure{value: ratios, detail: strings.Join(all, ", ") + unit}, nil
+		return figure{value: ratios, detail: strings.Join(all, ", ") + " claim+settle/s"}, nil
 	}
 }
 
 // tails measures the slowest hundredth of that many goroutines' claims and
 // settlements, of keys of their own.
 func tails(open opener, goroutines int, beside ...string) func(context.Context, config) (figure, error) {
-	return everybody(open, beside, "ms", func(ctx context.Context, c config, lockers []locker, _ string) (float64, error) {
+	return measureAll(open, beside, "ms", func(ctx context.Context, c config, lockers []locker, _ string) (float64, error) {
 		return tail(ctx, lockers[0], goroutines, c.round)
 	})
 }
 
-// contended measures everybody with that many goroutines on one key, and tells what
-// figure says. Everybody has a crowd of its own, one after the other.
+// contended measures all candidates with that many goroutines on one key.
 func contended(open opener, waiters int, beside []string, unit string, of func(contention) float64) func(context.Context, config) (figure, error) {
-	return everybody(open, beside, unit, func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
-		one, err := crowd(ctx, lockers, key, waiters, 2*c.round)
+	return measureAll(open, beside, unit, func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
+		one, err := contend(ctx, lockers, key, waiters, 2*c.round)
 		return of(one), err
 	})
 }
 
-// evenly measures how often the luckiest of 32 waiters on one key is granted against
-// the unluckiest: for long enough that one grant more or less weighs little.
-func evenly(open opener, beside []string) func(context.Context, config) (figure, error) {
-	return everybody(open, beside, "", func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
-		one, err := crowd(ctx, lockers, key, 32, 4*c.round)
+// fairness measures how often the waiter with the most grants of 32 is granted, against the one
+// with the fewest.
+func fairness(open opener, beside []string) func(context.Context, config) (figure, error) {
+	return measureAll(open, beside, "", func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
+		one, err := contend(ctx, lockers, key, 32, 4*c.round)
 		return evenness(one), err
 	})
 }
 
-// everybody measures ours, and the others for orientation. The key is new each time.
-func everybody(open opener, beside []string, unit string, measure func(ctx context.Context, c config, lockers []locker, key string) (float64, error)) func(context.Context, config) (figure, error) {
+// measureAll measures ours, and the others for orientation. The key is new each time.
+func measureAll(open opener, beside []string, unit string, measure func(ctx context.Context, c config, lockers []locker, key string) (float64, error)) func(context.Context, config) (figure, error) {
 	return func(ctx context.Context, c config) (figure, error) {
 		b, err := open(ctx)
 		if err != nil {

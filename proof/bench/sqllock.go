@@ -21,7 +21,7 @@ const (
 )
 
 // openSQL opens a pool of database/sql by pgx, with a connection for each caller.
-func (b *contestants) openSQL(url string) (*sql.DB, error) {
+func (b *candidates) openSQL(url string) (*sql.DB, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -31,69 +31,53 @@ func (b *contestants) openSQL(url string) (*sql.DB, error) {
 	return db, nil
 }
 
-// sequenceNumbers compares the numbers that writers of one scope are given, so many
-// in a transaction that also writes a row for each, with those that they take as
-// people do by hand: one above the largest, under an advisory lock. 0 is one number
-// taken by the statement that uses it.
-func sequenceNumbers(batch int) func(context.Context, config) (figure, error) {
-	return func(ctx context.Context, c config) (figure, error) {
-		b := newContestants()
-		defer b.end()
-		server := servertest.Postgres(b.scope, nil)
-		pool, err := pgxPool(ctx, server.URL())
-		if err != nil {
-			return figure{}, err
-		}
-		b.close = append(b.close, pool.Close)
-		numbers, err := sqllock.NewSequence(sqllock.PostgreSQL, nil)
-		if err != nil {
-			return figure{}, err
-		}
-		db, err := b.openSQL(server.URL())
-		if err != nil {
-			return figure{}, err
-		}
-		if err := numbers.Migrate(ctx, db); err != nil {
-			return figure{}, err
-		}
-		for _, table := range []string{"invoice", "invoice_by_hand"} {
-			if _, err := pool.Exec(ctx, "CREATE TABLE "+table+" (tenant text, number bigint, customer text NOT NULL, PRIMARY KEY (tenant, number))"); err != nil {
-				return figure{}, err
-			}
-		}
-		number, err := numbers.CTE("$1", "")
-		if err != nil {
-			return figure{}, err
-		}
-		inPlace := func(ctx context.Context, d time.Duration) (float64, error) {
-			return rate(ctx, writers, d, func(ctx context.Context, _, _ int) error {
-				_, err := pool.Exec(ctx, "WITH "+number+" INSERT INTO invoice SELECT $1, last, 'cus_8841' FROM number", "acme")
-				return err
-			})
-		}
-		side := func(batch int, write func(context.Context, pgx.Tx) error) func(context.Context, time.Duration) (float64, error) {
-			return func(ctx context.Context, d time.Duration) (float64, error) {
-				transactions, err := rate(ctx, writers, d, func(ctx context.Context, _, _ int) error { return inTransaction(ctx, pool, write) })
-				return transactions * float64(batch), err
-			}
-		}
-		ours := side(batch, func(ctx context.Context, tx pgx.Tx) error {
-			first, err := numbers.NextNPgx(ctx, tx, "acme", batch)
-			if err != nil {
-				return err
-			}
-			_, err = tx.Exec(ctx, "INSERT INTO invoice SELECT 'acme', n, 'cus_8841' FROM generate_series($1::bigint, $2) n", first, first+int64(batch)-1)
-			return err
-		})
-		if batch == 0 {
-			ours = inPlace
-		}
-		f, err := interleave(ctx, c, fmt.Sprintf("numbers/s, by %d writers of one scope", writers), ours, side(1, byMax))
-		if err != nil {
-			return f, err
-		}
-		return f, gapless(ctx, pool)
+// sequenceNumbers compares the numbers that writers of one scope get, a hundred in a
+// transaction that also writes a row for each, with one number above the largest, taken in a
+// transaction under an advisory lock.
+func sequenceNumbers(ctx context.Context, c config) (figure, error) {
+	b := newCandidates()
+	defer b.end()
+	server := servertest.Postgres(b.scope, nil)
+	pool, err := pgxPool(ctx, server.URL())
+	if err != nil {
+		return figure{}, err
 	}
+	b.close = append(b.close, pool.Close)
+	numbers, err := sqllock.NewSequence(sqllock.PostgreSQL, nil)
+	if err != nil {
+		return figure{}, err
+	}
+	db, err := b.openSQL(server.URL())
+	if err != nil {
+		return figure{}, err
+	}
+	if err := numbers.Migrate(ctx, db); err != nil {
+		return figure{}, err
+	}
+	for _, table := range []string{"invoice", "invoice_by_hand"} {
+		if _, err := pool.Exec(ctx, "CREATE TABLE "+table+" (tenant text, number bigint, customer text NOT NULL, PRIMARY KEY (tenant, number))"); err != nil {
+			return figure{}, err
+		}
+	}
+	side := func(batch int, write func(context.Context, pgx.Tx) error) func(context.Context, time.Duration) (float64, error) {
+		return func(ctx context.Context, d time.Duration) (float64, error) {
+			transactions, err := rate(ctx, writers, d, func(ctx context.Context, _, _ int) error { return inTransaction(ctx, pool, write) })
+			return transactions * float64(batch), err
+		}
+	}
+	ours := side(numberBatch, func(ctx context.Context, tx pgx.Tx) error {
+		first, err := numbers.NextN(ctx, tx, "acme", numberBatch)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO invoice SELECT 'acme', n, 'cus_8841' FROM generate_series($1::bigint, $2) n", first, first+numberBatch-1)
+		return err
+	})
+	f, err := interleave(ctx, c, fmt.Sprintf("numbers/s, by %d writers of one scope", writers), ours, side(1, byMax))
+	if err != nil {
+		return f, err
+	}
+	return f, gapless(ctx, pool)
 }
 
 // byMax takes a number as people do by hand.

@@ -13,8 +13,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// History checks the events of a run, all of one store. They need not be sorted, and are
-// not changed; the Verdict refers to them.
+// History checks the events of a run on one store. They need not be sorted, and are not changed.
 func History(events []history.Event, o *Options) *Verdict {
 	v := &Verdict{Faults: map[string]int{}}
 	options, err := o.withDefaults()
@@ -26,16 +25,16 @@ func History(events []history.Event, o *Options) *Verdict {
 		events = slices.Clone(events)
 		history.Sort(events)
 	}
-	v.ledger = newLedger(events, options)
+	v.index = newIndex(events, options)
 	v.count(events)
 	for _, left := range options.Left {
 		v.violated("left", "", "the store has "+left)
 	}
-	found := make([][]Violation, len(v.ledger.books))
-	undecided := make([]string, len(v.ledger.books))
-	waits := make([]int, len(v.ledger.books))
-	v.ledger.each(func(i int, b *book, patience time.Duration) {
-		c := &clerk{book: b}
+	found := make([][]Violation, len(v.index.keys))
+	undecided := make([]string, len(v.index.keys))
+	waits := make([]int, len(v.index.keys))
+	v.index.each(func(i int, b *keyHistory, patience time.Duration) {
+		c := &checker{keyHistory: b}
 		for _, rule := range rules {
 			rule(c)
 		}
@@ -57,7 +56,7 @@ func (v *Verdict) violated(name, key, text string) {
 }
 
 func (v *Verdict) count(events []history.Event) {
-	v.Keys, v.Unheard = len(v.ledger.books), v.ledger.unheard
+	v.Keys, v.Unknown = len(v.index.keys), v.index.unknown
 	for i := range events {
 		switch e := &events[i]; e.Kind {
 		case history.Claim:
@@ -67,10 +66,10 @@ func (v *Verdict) count(events []history.Event) {
 			}
 		case history.Settle:
 			v.Operations++
-			if e.Outcome == "keep" && e.Heard() && e.Error == "" {
+			if e.Outcome == "keep" && e.Answered() && e.Error == "" {
 				v.Records++
 			}
-		case history.Renew, history.Told:
+		case history.Renew, history.Pushed:
 			v.Operations++
 		case history.Enter:
 			v.Sections++
@@ -80,17 +79,17 @@ func (v *Verdict) count(events []history.Event) {
 			v.Faults[string(e.Kind)] += max(1, e.Times)
 		}
 	}
-	for _, b := range v.ledger.books {
+	for _, b := range v.index.keys {
 		v.Grants += len(b.grants)
 	}
 }
 
-// each calls f with every book, on all processors, and with how long it may think: its
-// share of what is left of the time, by the number of its calls.
-func (l *ledger) each(f func(i int, b *book, patience time.Duration)) {
+// each calls f with every key, on all processors, and with its share of the time that is left,
+// by the number of its calls.
+func (l *index) each(f func(i int, b *keyHistory, patience time.Duration)) {
 	deadline := time.Now().Add(l.Timeout)
 	todo := 0
-	for _, b := range l.books {
+	for _, b := range l.keys {
 		todo += len(b.calls) + 1
 	}
 	workers := runtime.GOMAXPROCS(0)
@@ -103,16 +102,16 @@ func (l *ledger) each(f func(i int, b *book, patience time.Duration)) {
 				mu.Lock()
 				i := next
 				next++
-				if i >= len(l.books) {
+				if i >= len(l.keys) {
 					mu.Unlock()
 					return
 				}
-				b := l.books[i]
+				b := l.keys[i]
 				left := time.Until(deadline)
 				share := left.Seconds() * float64(len(b.calls)+1) / float64(todo) * float64(workers)
 				todo -= len(b.calls) + 1
 				mu.Unlock()
-				// Most need far less than their share: whoever needs more may have it.
+				// Most keys need far less than their share, so that others may have more.
 				f(i, b, min(left, max(left/4, time.Duration(share*float64(time.Second)))))
 			}
 		})
@@ -120,20 +119,20 @@ func (l *ledger) each(f func(i int, b *book, patience time.Duration)) {
 	all.Wait()
 }
 
-// clerk checks one key.
-type clerk struct {
-	*book
+// checker checks one key.
+type checker struct {
+	*keyHistory
 	found []Violation
 	waits int
 }
 
-// maxFound bounds how often one rule is told of for one key.
+// maxFound bounds how many violations of one rule are reported for one key.
 const maxFound = 3
 
-// violated notes down what is wrong, with the events that show it.
-func (c *clerk) violated(name, text string, events ...*history.Event) {
+// violated reports a violation, with the events that show it.
+func (c *checker) violated(name, text string, events ...*history.Event) {
 	x := Violation{Name: name, Key: c.key, Text: text}
-	if told := slices.IndexFunc(c.found, func(v Violation) bool { return v.Name == name }); told >= 0 && len(c.found)-told > maxFound {
+	if first := slices.IndexFunc(c.found, func(v Violation) bool { return v.Name == name }); first >= 0 && len(c.found)-first > maxFound {
 		return
 	}
 	slices.SortStableFunc(events, byCall)
@@ -143,15 +142,15 @@ func (c *clerk) violated(name, text string, events ...*history.Event) {
 	c.found = append(c.found, x)
 }
 
-// decide holds the key against the models and returns what could not be decided.
-func (c *clerk) decide(patience time.Duration) (undecided string) {
+// decide checks the key with the models, and returns what could not be decided.
+func (c *checker) decide(patience time.Duration) (undecided string) {
 	deadline := time.Now().Add(patience)
 	for _, s := range c.spans(c.operations()) {
 		switch c.model(&s).check(&s, time.Until(deadline)) {
 		case porcupine.Unknown:
 			return fmt.Sprintf("the models could not decide on %q, with %d calls, within %v; give Options.Timeout more, or the run fewer calls of one key", c.key, len(c.calls), patience)
 		case porcupine.Illegal:
-			c.accuse(s)
+			c.report(s)
 			return ""
 		}
 	}
@@ -159,10 +158,10 @@ func (c *clerk) decide(patience time.Duration) (undecided string) {
 }
 
 // model returns the model for a span of the key's history.
-func (b *book) model(s *span) *model {
+func (b *keyHistory) model(s *span) *model {
 	m := &model{mutex: b.permits == 1, slack: b.Slack, fresh: s.fresh, records: true}
 	m.counting = s.whole && m.mutex && len(b.faults) == 0 && len(b.halts) == 0 &&
-		!slices.ContainsFunc(b.calls, func(e *history.Event) bool { return !e.Heard() })
+		!slices.ContainsFunc(b.calls, func(e *history.Event) bool { return !e.Answered() })
 	return m
 }
 
@@ -195,12 +194,13 @@ func (s *span) form() []porcupine.Operation {
 
 // How long to look for a smaller counter-example.
 const (
+	// shrinkPatience and shrinkStep bound the search for a smaller counter-example.
 	shrinkPatience = 3 * time.Second
 	shrinkStep     = 300 * time.Millisecond
 )
 
-// accuse notes down that a span cannot have happened, with as few events as show it.
-func (c *clerk) accuse(s span) {
+// report reports that a span cannot have happened, with as few events as show it.
+func (c *checker) report(s span) {
 	deadline := time.Now().Add(shrinkPatience)
 	illegal := func(s *span) bool {
 		found := porcupine.Unknown
@@ -234,7 +234,7 @@ func (c *clerk) accuse(s span) {
 	c.violated(name, text, events...)
 }
 
-// shorten cuts off the end of a span as long as the rest stays illegal.
+// shorten cuts off the end of a span while the rest stays illegal.
 func (s span) shorten(illegal func(*span) bool) span {
 	var ends []time.Duration
 	for _, op := range s.ops {
@@ -257,7 +257,7 @@ func (s span) shorten(illegal func(*span) bool) span {
 	return s
 }
 
-// thin leaves out tokens, many at once and then each, as long as the rest stays illegal.
+// thin leaves out tokens, first many and then single ones, while the rest stays illegal.
 func (s span) thin(illegal func(*span) bool) span {
 	var tokens []*attempt
 	for _, op := range s.ops {
@@ -292,8 +292,7 @@ func (s span) without(tokens []*attempt) span {
 	return r
 }
 
-// reason says which operation cannot follow the longest order that can have happened, and
-// why.
+// reason names the operation that cannot follow the longest possible order, and why.
 func (m *model) reason(s *span) string {
 	pm := m.porcupine()
 	_, info := porcupine.CheckOperationsVerbose(pm, s.form(), shrinkStep)

@@ -1,16 +1,14 @@
-// Package check reads the history of a run and says no when the answer is no.
+// Package check reads the history of a run and decides whether a correct store, client and
+// application could have made it.
 //
-// The answers of a store are compared, key by key, with two models for which porcupine
-// looks for an order that a correct store could have answered in: the fenced lease (who
-// may hold the key, until when at the earliest and at the latest) and the idempotent
-// register (absent, running, done). What workers saw is held against invariants, each a
-// small checker of its own: fences rise, a guarded resource takes no smaller fence than
-// it has seen, sections do not overlap, effects happen once, what was acknowledged is
-// found, those who waited together are granted in their order, and so on.
+// For each key, porcupine looks for an order of the calls in which a correct store could have
+// given these answers, with a model of the lease (which token holds the key, and when its
+// lease ends at the earliest and at the latest) and of the record. Small rules check the rest:
+// fences rise, sections do not overlap, waiters are granted in their order, and so on.
 //
-// It never accuses a correct store. A lease that was granted between two moments ends at
-// an unknown one, and counts only while it lasts for certain; what nobody heard the
-// answer of may have happened, at any time later, or not. So a run under many faults is
-// checked less strictly than one without, and the Verdict says how much was unknown.
-// What cannot be decided in time is a failure, not a pass.
+// The check never reports a correct store. A lease that was granted at an unknown moment ends at
+// an unknown one, and counts only while it surely stands. A call without an answer may have
+// happened, at any time later, or not at all. So a run with many faults is checked less
+// strictly than one without, and Verdict.Unknown counts such calls. A question that cannot be
+// decided in time is a failure.
 package check

@@ -9,21 +9,21 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// rules are the checkers beside the models. Each looks at one key.
-var rules = []func(*clerk){
-	fences, attempts, resource, sections, effects, acknowledged, replies, mismatches, held, ends, order, places, passed, progress,
+// rules are the checks beside the models. Each looks at one key.
+var rules = []func(*checker){
+	fences, sections, effects, replies, mismatches, held, order, places, passed, progress,
 }
 
-// fences: a grant that was made for certain after another one has a higher fence, whatever
-// the store has forgotten, and no two grants have the same.
-func fences(c *clerk) {
+// fences: a grant that was surely made after another one has a higher fence, also if the store
+// has lost its data, and no two grants have the same fence.
+func fences(c *checker) {
 	for i, g := range c.grants {
 		if i > 0 && g.fence == c.grants[i-1].fence {
 			c.violated("fences", fmt.Sprintf("two tokens were granted the fence %d", g.fence), c.grants[i-1].head(), g.head())
 		}
 	}
 	begun := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.from, b.from) })
-	over := c.heard
+	over := c.answered
 	var highest *grant
 	for _, g := range begun {
 		for len(over) > 0 && over[0].by < g.from {
@@ -38,65 +38,8 @@ func fences(c *clerk) {
 	}
 }
 
-// attempts: whoever asks again is told the same, and nobody is told what cannot be.
-func attempts(c *clerk) {
-	for _, g := range c.grants {
-		first := g.head()
-		if g.fence == 0 || g.number < 1 {
-			c.violated("attempts", fmt.Sprintf("a lease has the fence %d and the attempt %d; both begin with 1", g.fence, g.number), first)
-		}
-		for _, e := range g.answers[1:] {
-			if e.Attempt != g.number {
-				c.violated("attempts", fmt.Sprintf("one lease is attempt %d and attempt %d", g.number, e.Attempt), first, e)
-				break
-			}
-		}
-	}
-	for _, e := range c.calls {
-		if e.Kind == history.Claim && e.Mode == "look" && e.State == "granted" {
-			c.violated("attempts", "who only looked was granted the key", e)
-		}
-	}
-}
-
-// resource: what a guarded resource has accepted shows that fences guard it. A lease that
-// was over can write only as long as no later one has written.
-func resource(c *clerk) {
-	var accepted []*history.Event
-	for _, w := range c.writes {
-		if w.Heard() && w.Error == "" {
-			accepted = append(accepted, w)
-		}
-	}
-	over := slices.SortedStableFunc(slices.Values(accepted), func(a, b *history.Event) int { return cmp.Compare(a.Return, b.Return) })
-	var highest *history.Event
-	for _, w := range accepted {
-		for len(over) > 0 && over[0].Return < w.Call {
-			if highest == nil || over[0].Fence > highest.Fence {
-				highest = over[0]
-			}
-			over = over[1:]
-		}
-		if highest != nil && w.Fence < highest.Fence {
-			c.violated("resource", fmt.Sprintf("a write with the fence %d was accepted after one with %d", w.Fence, highest.Fence), highest, w)
-		}
-	}
-	top := uint64(0) // of the writes that may have been accepted by then
-	i := 0
-	for _, w := range slices.SortedStableFunc(slices.Values(c.writes), func(a, b *history.Event) int { return cmp.Compare(until(a), until(b)) }) {
-		for ; i < len(c.writes) && c.writes[i].Call <= until(w); i++ {
-			if c.writes[i].Error != history.Refused {
-				top = max(top, c.writes[i].Fence)
-			}
-		}
-		if w.Error == history.Refused && top <= w.Fence {
-			c.violated("resource", fmt.Sprintf("a write with the fence %d was refused though no higher one was there", w.Fence), w)
-		}
-	}
-}
-
 // granted returns the grant with that fence, or nil.
-func (b *book) granted(fence uint64) *grant {
+func (b *keyHistory) granted(fence uint64) *grant {
 	i, ok := slices.BinarySearchFunc(b.grants, fence, func(g *grant, fence uint64) int { return cmp.Compare(g.fence, fence) })
 	if !ok {
 		return nil
@@ -104,16 +47,16 @@ func (b *book) granted(fence uint64) *grant {
 	return b.grants[i]
 }
 
-// a section is one stay of a worker between Enter and Leave.
+// section is the time between a worker's Enter and its Leave.
 type section struct {
-	enter, leave *history.Event // leave is nil if nobody saw it
-	grant        *grant         // nil if the store never told of it
-	stop         time.Duration  // until then it had the key to itself
+	enter, leave *history.Event // leave is nil if there is none
+	grant        *grant         // nil if it was never answered
+	stop         time.Duration  // until then no other section may begin
 }
 
-// sections: there are not more at once than the key has permits, as long as each trusts
-// its lease; and each ends when its lease does, unless its process stood still.
-func sections(c *clerk) {
+// sections: there are never more sections at once than the key has permits, while each of them
+// has a valid lease. A section ends with its lease, unless its process was stopped.
+func sections(c *checker) {
 	var all []*section
 	for _, e := range c.sections {
 		if e.Kind == history.Enter {
@@ -121,7 +64,7 @@ func sections(c *clerk) {
 			continue
 		}
 		for i := len(all) - 1; i >= 0; i-- {
-			if s := all[i]; s.leave == nil && s.enter.Process == e.Process && s.enter.Life == e.Life && s.enter.Fence == e.Fence {
+			if s := all[i]; s.leave == nil && s.enter.Process == e.Process && s.enter.Restarts == e.Restarts && s.enter.Fence == e.Fence {
 				s.leave = e
 				break
 			}
@@ -147,14 +90,14 @@ func sections(c *clerk) {
 					events = append(events, o.grant.head())
 				}
 			}
-			c.violated("sections", fmt.Sprintf("%d were in the section at once, at %v, and each believed that it held the key", len(inside), s.enter.Call), events...)
+			c.violated("sections", fmt.Sprintf("%d sections were entered at once, at %v, each with a valid lease", len(inside), s.enter.Call), events...)
 			inside = inside[1:]
 		}
 	}
 }
 
-// crowded reports whether so many cannot hold a key at once: they have other numbers of
-// permits, or take more than those.
+// crowded reports whether these sections cannot be at once, because they see other numbers of
+// permits, or take more permits than there are.
 func crowded(inside []*section) bool {
 	weight := 0
 	for _, s := range inside {
@@ -166,9 +109,9 @@ func crowded(inside []*section) bool {
 	return weight > cmp.Or(inside[0].enter.Permits, 1)
 }
 
-// alone returns until when nobody else may have entered: until it left of its own accord,
-// or until its lease was over, its process stood still, or the store forgot it.
-func (c *clerk) alone(s *section) time.Duration {
+// alone returns until when no other section may begin: until this one is left, or its lease is
+// over, its process is stopped, or the store loses its data.
+func (c *checker) alone(s *section) time.Duration {
 	stop := never
 	if s.leave != nil {
 		stop = s.leave.Call
@@ -196,8 +139,8 @@ func (c *clerk) alone(s *section) time.Duration {
 	return stop
 }
 
-// overstays notes down a section that went on after its lease, in a process that ran.
-func (c *clerk) overstays(s *section) {
+// overstays reports a section that went on after its lease, in a process that was not stopped.
+func (c *checker) overstays(s *section) {
 	if s.leave == nil || s.grant == nil {
 		return
 	}

@@ -13,19 +13,18 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// model is what a key may go through. A state is what is known after a number of
-// operations in one order: an operation that happens somewhere in its window makes a
-// lease end somewhere in another one. What the fate of a record depends on, and nobody
-// heard, forks the state.
+// model is what may happen to a key. A state is what is known after some operations in one
+// order. An operation happens at some moment between its call and its answer, so a lease ends
+// between two moments. Where the fate of a record is unknown, the state forks.
 type model struct {
 	mutex    bool // the key has one permit
 	slack    time.Duration
 	fresh    bool
-	counting bool // nobody can have been granted unheard: what was abandoned is known
+	counting bool // every grant was answered, so that the abandoned leases are known
 	records  bool // the register is modelled too, not only the lease
 }
 
-// state must not be changed: many refer to it.
+// state must not be changed, because several orders share it.
 type state struct {
 	now      time.Duration // it is not earlier
 	freed    time.Duration // when the last lease was settled, at the earliest
@@ -39,25 +38,25 @@ type state struct {
 	pending  []*operation // records that may have been written, or may yet be
 }
 
-// lease is one that was granted and of which nobody said that it ended.
+// lease is a lease that was granted and not known to have ended.
 type lease struct {
 	grant            *grant
 	saved            string        // progress
 	asked            time.Duration // by the claim that was granted
-	earliest, latest time.Duration // when it ends, if nobody settles it
+	earliest, latest time.Duration // when it ends without a settlement
 }
 
-// record is what the key has left behind.
+// record is the record of the key.
 type record struct {
 	known       bool // there was one
-	any         bool // nobody knows, because nobody knows how this began
+	any         bool // unknown, because the beginning of the span is unknown
 	of          *attempt
 	data, print string
 	from, to    time.Duration // when it was written
 	retention   time.Duration // 0 is not known
 }
 
-// porcupine returns the model in the form in which histories are checked with it.
+// porcupine returns the model for the package porcupine.
 func (m *model) porcupine() porcupine.Model {
 	seed := maphash.MakeSeed()
 	n := porcupine.NondeterministicModel{
@@ -86,8 +85,7 @@ func (m *model) begin() *state {
 	return s
 }
 
-// step returns the states in which the operation can leave the key, or none and why it
-// cannot have happened.
+// step returns the states after the operation, or none and why it cannot have happened.
 func (m *model) step(s *state, op *operation) (next []*state, why string) {
 	if max(s.now, op.call) > op.ret {
 		return nil, "it was over before this"
@@ -113,6 +111,9 @@ func (m *model) step(s *state, op *operation) (next []*state, why string) {
 		return m.done(&n, op)
 	case free:
 		why = m.room(&n, op, nil, cmp.Or(op.e.Permits, 1), cmp.Or(op.e.Weight, 1))
+		if why == "" && m.records && m.answers(&n, op) {
+			why = fmt.Sprintf("there was a record that answers it: %v", n.record)
+		}
 	case refused:
 		if m.records {
 			why = m.differs(&n, op)
@@ -124,7 +125,7 @@ func (m *model) step(s *state, op *operation) (next []*state, why string) {
 	return []*state{&n}, ""
 }
 
-// room says so if the leases, but for that of one token, leave no room for another one.
+// room returns why the leases, without that of one token, leave no room for another lease.
 func (m *model) room(s *state, op *operation, but *attempt, permits, weight int) (why string) {
 	for _, l := range m.live(s, op, but) {
 		p, w := l.grant.permits()
@@ -135,8 +136,8 @@ func (m *model) room(s *state, op *operation, but *attempt, permits, weight int)
 	return ""
 }
 
-// live returns the leases, but for that of one token, that stand for certain while the
-// operation happens.
+// live returns the leases, without that of one token, that surely stand while the operation
+// happens.
 func (m *model) live(s *state, op *operation, but *attempt) []lease {
 	var live []lease
 	for _, l := range s.leases {
@@ -171,7 +172,7 @@ func (s *state) without(i int) []lease {
 // of a lease that stands, after that: no call makes one end earlier than one before it did.
 func (m *model) lasting(s *state, op *operation, l lease) lease {
 	low, d := op.e.Call, op.e.TTL
-	if op.e.Kind == history.Told {
+	if op.e.Kind == history.Pushed {
 		// Its PushedTTL began with whatever freed the key, not when it was asked for.
 		if low = op.call; m.mutex {
 			low = max(low, s.freed)
@@ -182,7 +183,7 @@ func (m *model) lasting(s *state, op *operation, l lease) lease {
 	return l
 }
 
-// longCall is longer than any call takes: a lease that was over so long ago matters to none.
+// longCall is longer than every call. A lease that was over for so long is forgotten.
 const longCall = time.Minute
 
 // take is a grant.
@@ -233,20 +234,20 @@ func (m *model) inherit(s *state, op *operation) (why string) {
 	}
 	switch {
 	case s.unknown:
-		return "an attempt that must be made at most once was abandoned before, and nobody resolved it"
+		return "an attempt that must be made at most once was abandoned before, and not resolved"
 	case m.records && m.counting && differ(s.print, op.e.Fingerprint):
-		return "what was abandoned before has another fingerprint, and nobody was told of the mismatch"
+		return "what was abandoned before has another fingerprint, and the answer was no mismatch"
 	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedRetention:
 		return fmt.Sprintf("it is attempt %d, but %d leases in a row were abandoned before", op.e.Attempt, s.count)
 	case m.counting && s.count >= 0 && op.e.Data != s.progress && s.now < dibs.AbandonedRetention:
-		return fmt.Sprintf("it was told of the progress %q, but %q was saved last", op.e.Data, s.progress)
+		return fmt.Sprintf("it got the progress %q, but %q was saved last", op.e.Data, s.progress)
 	}
 	// What was abandoned stays so until a lease ends cleanly.
 	s.count, s.progress = op.e.Attempt-1, op.e.Data
 	return ""
 }
 
-// abandon is the end of a lease that was not settled, or as if it were not.
+// abandon is the end of a lease that was not settled, or was abandoned.
 func (s *state) abandon(l lease) {
 	s.count, s.print = l.grant.number, l.grant.head().Fingerprint
 	s.progress = cmp.Or(l.saved, s.progress)
@@ -256,16 +257,19 @@ func (s *state) abandon(l lease) {
 // clean is the clean end of a lease.
 func (s *state) clean() { s.count, s.print, s.progress = 0, "", "" }
 
-// differ reports whether two fingerprints are there and are not the same.
+// differ reports whether two fingerprints are set and differ.
 func differ(a, b string) bool {
 	return a != b && strings.Trim(a, "0") != "" && strings.Trim(b, "0") != ""
 }
 
-// again is a holder that asks again.
+// again is a claim of a token that holds the key.
 func (m *model) again(s *state, op *operation) (why string) {
 	i := s.find(op.of)
 	if i < 0 || s.leases[i].grant != op.grant || s.leases[i].latest < op.call {
 		return fmt.Sprintf("it was granted the fence %d again, which it did not hold any more", op.grant.fence)
+	}
+	if op.e.Attempt != op.grant.number {
+		return fmt.Sprintf("it was attempt %d, and is attempt %d now", op.grant.number, op.e.Attempt)
 	}
 	s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
 	return ""
@@ -279,21 +283,21 @@ func (m *model) renew(s *state, op *operation) (why string) {
 		l := m.lasting(s, op, s.leases[i])
 		l.saved = cmp.Or(op.e.Data, l.saved)
 		s.leases = s.with(i, l)
-	case op.unheard:
-		why = m.unheard(s, op)
+	case op.unknown:
+		why = m.unknown(s, op)
 		if op.grant != nil {
 			s.leases = s.with(-1, m.lasting(s, op, lease{grant: op.grant, asked: op.e.Call}))
 		}
 	case i >= 0:
-		return fmt.Sprintf("its lease ended at %v at the latest, and was brought back to life", s.leases[i].latest)
+		return fmt.Sprintf("its lease ended at %v at the latest, and it was renewed", s.leases[i].latest)
 	default:
 		return "it did not hold the key any more, and its lease was renewed"
 	}
 	return why
 }
 
-// unheard is the grant of which nobody heard, and which an operation of its token shows.
-func (m *model) unheard(s *state, op *operation) (why string) {
+// unknown is a grant without an answer that a later operation of its token shows.
+func (m *model) unknown(s *state, op *operation) (why string) {
 	g := op.grant
 	if g == nil {
 		g = &grant{of: op.of, answers: []*history.Event{op.e}}
@@ -309,7 +313,7 @@ func (m *model) unheard(s *state, op *operation) (why string) {
 	return ""
 }
 
-// lose is a call that was told that its token does not hold the key.
+// lose is an answer that the token does not hold the key.
 func (m *model) lose(s *state, op *operation) (why string) {
 	i := s.find(op.of)
 	if i < 0 || op.ret < s.leases[i].asked {

@@ -8,39 +8,39 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// kind says what an operation claims to have happened in one moment of its window.
+// kind is what an operation says about one moment between its call and its answer.
 type kind uint8
 
 const (
 	taken   kind = iota // the lease was granted
-	again               // its holder asked again and was told the same
+	again               // its holder asked again and got the same answer
 	renewed             // it was renewed
-	lost                // its token was told that it holds nothing
+	lost                // its token got ErrLost, or was held by another
 	ended               // it was settled without a record
 	kept                // it was settled with a record
-	perhaps             // a record may have been written, from now on at any time
+	perhaps             // a record may have been written, at any time from now
 	done                // a record answered
-	free                // somebody was told that the key could be had
-	refused             // a claim with a fingerprint was told that the key is held
+	free                // a Look found the key free
+	refused             // a claim with a fingerprint found the key held
 )
 
 var kinds = [...]string{"granted", "granted again", "renewed", "lost", "settled", "kept", "perhaps kept", "done", "free", "held"}
 
-// operation is one call and answer as the model of a key sees it.
+// operation is one call with its answer, for the model of a key.
 type operation struct {
 	kind      kind
 	call, ret time.Duration // when it took effect
 	of        *attempt
-	grant     *grant // of what was granted
+	grant     *grant // the lease that was granted
 	turn      int    // of a grant: its number among those that are checked together; else -1
-	loose     bool   // its token did something that is not checked together with it
-	unheard   bool   // its token may hold what nobody heard that it was granted; in its absence, if it has a grant
+	loose     bool   // another operation of its token is not in the span
+	unknown   bool   // its token may have been granted without an answer; in its absence, if it has a grant
 	e         *history.Event
 }
 
-// operations returns what the key's calls were answered, in the order of Call, but for
-// what says nothing about leases and records.
-func (b *book) operations() []operation {
+// operations returns the calls of the key, in the order of Call, without those that say nothing
+// about leases and records.
+func (b *keyHistory) operations() []operation {
 	var ops []operation
 	for _, a := range b.attempts {
 		for _, g := range a.grants {
@@ -48,8 +48,8 @@ func (b *book) operations() []operation {
 				op := operation{kind: again, call: e.Call, ret: e.Return, of: a, grant: g, turn: -1, e: e}
 				if i == 0 {
 					op.kind, op.call = taken, g.from
-				} else if e.Kind == history.Told || e.Mode == "reserve" {
-					continue // told what it knows, or asked for nothing
+				} else if e.Kind == history.Pushed || e.Mode == "reserve" {
+					continue // nothing new
 				}
 				ops = append(ops, op)
 			}
@@ -63,7 +63,7 @@ func (b *book) operations() []operation {
 			if op.kind == perhaps {
 				op.ret = op.call
 			}
-			if op.unheard = a.vague || b.queued(a, e); op.unheard && !a.vague {
+			if op.unknown = a.vague || b.queued(a, e); op.unknown && !a.vague {
 				op.grant = &grant{of: a, number: -1, answers: []*history.Event{e}}
 			}
 			ops = append(ops, op)
@@ -73,16 +73,15 @@ func (b *book) operations() []operation {
 	return ops
 }
 
-// idle reports whether an operation of that kind says nothing of the key, because the
-// token was never granted it: a place given up, or nothing that there was to lose. There
-// can be many of them in one call, and a model would try all their orders.
+// idle reports whether an operation says nothing, because its token never held the key. One call
+// can have many of them, and the model would try all their orders.
 func (a *attempt) idle(k kind) bool {
 	return len(a.grants) == 0 && (k == lost || k == ended && (a.vague || a.waits()))
 }
 
 // says returns what a call that was not granted says, if it says anything.
-func (b *book) says(a *attempt, e *history.Event) (k kind, says bool) {
-	if !e.Heard() {
+func (b *keyHistory) says(a *attempt, e *history.Event) (k kind, says bool) {
+	if !e.Answered() {
 		return perhaps, e.Kind == history.Settle && e.Outcome == "keep"
 	}
 	switch e.Kind {
@@ -132,13 +131,16 @@ type span struct {
 // A token that lives across an edge is left out, which can only make a check milder; what
 // it kept may be there or not.
 const (
+	// spanWhole is the longest history that is checked as a whole. Parts of a longer one are
+	// checked by themselves, each overlapping the next one by half. A token that lives across an
+	// edge is left out, which can only make the check milder.
 	spanWhole = 4000 // up to this many operations are checked as a whole
 	spanStep  = 1500
 )
 
-// spans divides the operations, which are sorted by call: where data was lost, because
-// nothing from before holds after it, and where there are too many.
-func (b *book) spans(ops []operation) []span {
+// spans divides the operations, which are sorted by call, where data was lost and where there
+// are too many of them.
+func (b *keyHistory) spans(ops []operation) []span {
 	var spans []span
 	from, fresh := time.Duration(0), true
 	for _, f := range b.forgot {
@@ -150,8 +152,8 @@ func (b *book) spans(ops []operation) []span {
 	return append(spans, b.divide(ops, from, never, fresh)...)
 }
 
-// divide divides what is between two moments.
-func (b *book) divide(ops []operation, from, to time.Duration, fresh bool) []span {
+// divide divides the operations between two moments.
+func (b *keyHistory) divide(ops []operation, from, to time.Duration, fresh bool) []span {
 	lo, _ := slices.BinarySearchFunc(ops, from, func(o operation, t time.Duration) int { return cmp.Compare(o.call, t) })
 	hi, _ := slices.BinarySearchFunc(ops, after(to, 1), func(o operation, t time.Duration) int { return cmp.Compare(o.call, t) })
 	if hi-lo <= spanWhole {
@@ -175,8 +177,8 @@ func (b *book) divide(ops []operation, from, to time.Duration, fresh bool) []spa
 	return spans
 }
 
-// cut returns the operations between two moments of those tokens that did everything
-// between them. Of the others only what they kept is left, as something that may be.
+// cut returns the operations of those tokens that did everything between two moments. Of the
+// others it keeps only the records that they may have left.
 func cut(ops []operation, from, to time.Duration, fresh bool) span {
 	s := span{fresh: fresh, whole: true}
 	for _, op := range ops {
@@ -194,7 +196,7 @@ func cut(ops []operation, from, to time.Duration, fresh bool) span {
 	return s
 }
 
-// leaveOut leaves an operation out, but for the record that may be due to it.
+// leaveOut leaves an operation out, but not the record that it may have left.
 func (s *span) leaveOut(op operation, from time.Duration) {
 	s.whole = false
 	if op.kind == kept || op.kind == perhaps {
@@ -205,8 +207,8 @@ func (s *span) leaveOut(op operation, from time.Duration) {
 	}
 }
 
-// number gives the grants of a span their turns, in the order of their fences: in no
-// other order can they have been granted.
+// number gives the grants of a span their turns in the order of their fences, because they can
+// have been made in no other order.
 func (s *span) number() {
 	var grants []*grant
 	for _, op := range s.ops {

@@ -11,23 +11,22 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// prompt is how much longer than a TTL it may take until something moves on.
+// prompt is how much longer than a TTL it may take until a key moves on.
 const prompt = time.Second
 
-// progress: once there is no fault any more, every call is answered, and a key that somebody
-// waits for is not left idle.
-func progress(c *clerk) {
-	if c.calm == 0 {
+// progress: after the last fault every call is answered, and a key with a waiter is not idle.
+func progress(c *checker) {
+	if c.faultsEnd == 0 {
 		return
 	}
 	bound := after(c.ttl, prompt)
-	settled := after(c.calm, bound) // what the last fault has left behind is over
+	settled := after(c.faultsEnd, bound) // what the last fault has left behind is over
 	for _, e := range c.calls {
 		switch {
-		case e.Kind == history.Told: // what it took is the wait
+		case e.Kind == history.Pushed: // what it took is the wait
 		case e.Call < settled || c.haltedBetween(e.Process, e.Call, until(e)):
 		case impatient(e) && e.Return-e.Call <= bound:
-		case e.Return == 0 && c.end-e.Call > bound, !e.Heard() && e.Return != 0:
+		case e.Return == 0 && c.end-e.Call > bound, !e.Answered() && e.Return != 0:
 			c.violated("progress", "a call was not answered though there was no fault any more", e)
 		case e.Return-e.Call > bound:
 			c.violated("progress", fmt.Sprintf("a call took %v though there was no fault any more", e.Return-e.Call), e)
@@ -36,20 +35,20 @@ func progress(c *clerk) {
 	c.idle(settled, bound)
 }
 
-// impatient reports whether a call ended because its caller did not want to wait longer.
+// impatient reports whether a call ended because its caller gave up.
 func impatient(e *history.Event) bool {
-	return e.Return != 0 && !e.Heard() &&
+	return e.Return != 0 && !e.Answered() &&
 		(strings.Contains(e.Text, context.Canceled.Error()) || strings.Contains(e.Text, context.DeadlineExceeded.Error()))
 }
 
-// idle looks for somebody who waited while nobody can have held the key.
-func (c *clerk) idle(settled, bound time.Duration) {
+// idle looks for a waiter of a key that no token can have held.
+func (c *checker) idle(settled, bound time.Duration) {
 	for _, e := range c.calls {
 		if e.Kind == history.Claim && e.Mode == "reserve" {
 			return // a reserved place may keep the key idle for as long as it stands
 		}
 	}
-	// From each end of somebody's hold to the next grant the key may be idle.
+	// From the end of each lease to the next grant the key may be idle.
 	type span struct {
 		from, to time.Duration
 		grant    *grant
@@ -88,17 +87,17 @@ func (c *clerk) idle(settled, bound time.Duration) {
 				idle = max(idle, h.to)
 			}
 			if to-idle > bound {
-				c.violated("progress", fmt.Sprintf("somebody waited from %v to %v at least, and nobody held the key after %v", from, to, idle), e)
+				c.violated("progress", fmt.Sprintf("a token waited from %v to %v at least, and no token held the key after %v", from, to, idle), e)
 			}
 		}
 	}
 }
 
 // released returns until when a grant may have been in the way of others.
-func (c *clerk) released(g *grant) time.Duration {
+func (c *checker) released(g *grant) time.Duration {
 	to := g.latest(c.Slack)
 	for _, e := range g.of.calls {
-		if e.Kind == history.Settle && e.Heard() && e.Error == "" && e.Call >= g.from {
+		if e.Kind == history.Settle && e.Answered() && e.Error == "" && e.Call >= g.from {
 			return min(to, e.Return)
 		}
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// stay is from when to when a token may have stood in the way of others.
+// stay is the time in which a token may have been in the way of others.
 type stay struct {
 	from, to time.Duration
 	of       *attempt
 }
 
-// held: who is told that a key is held was kept from it by somebody who held it, or had a
-// place before it.
-func held(c *clerk) {
+// held: a claim is told that the key is held only if another token held it, or had a place
+// before it.
+func held(c *checker) {
 	var stays []stay
 	for _, a := range c.attempts {
 		if to := c.gone(a); to >= 0 {
@@ -41,7 +41,7 @@ func held(c *clerk) {
 	}
 	for _, a := range c.attempts {
 		for _, e := range a.calls {
-			if e.Kind != history.Claim || e.State != "held" || e.Mode == "reserve" || !e.Heard() || e.Error != "" {
+			if e.Kind != history.Claim || e.State != "held" || e.Mode == "reserve" || !e.Answered() || e.Error != "" {
 				continue
 			}
 			n, _ := slices.BinarySearchFunc(stays, after(e.Return, 1), func(s stay, t time.Duration) int { return cmp.Compare(s.from, t) })
@@ -51,36 +51,15 @@ func held(c *clerk) {
 			if c.forgotBetween(c.calls[0].Call, e.Return) {
 				continue // an older state may have come back
 			}
-			c.violated("held", "the key was held, but nobody held it nor waited for it", e)
+			c.violated("held", "the key was held, but no other token held it or waited for it", e)
 		}
 	}
 }
 
-// ends: who is told that a key is held, and that no lease of it is to end, asked when there
-// was none.
-func ends(c *clerk) {
-	longest := make([]*grant, len(c.heard)) // of each and those heard of before
-	over := func(g *grant) time.Duration { return min(g.certain(c.Slack), g.of.settles) }
-	for i, g := range c.heard {
-		longest[i] = g
-		if i > 0 && over(longest[i-1]) > over(g) {
-			longest[i] = longest[i-1]
-		}
-	}
-	for _, e := range c.calls {
-		if e.Kind != history.Claim || e.State != "held" || e.Left != 0 || e.Mode == "reserve" || !e.Heard() || e.Error != "" {
-			continue
-		}
-		if n := c.heardBy(e.Call); n > 0 && over(longest[n-1]) > e.Return && !c.forgotBetween(longest[n-1].from, e.Return) {
-			c.violated("held", "no lease was to end, though there was one", longest[n-1].head(), e)
-		}
-	}
-}
-
-// gone returns when a token can have stood in nobody's way any more, or -1 if it never did.
-func (c *clerk) gone(a *attempt) time.Duration {
+// gone returns when a token was surely not in the way any more, or -1 if it never was.
+func (c *checker) gone(a *attempt) time.Duration {
 	if a.vague || a.extra > 0 {
-		return never // what nobody heard of may happen at any time
+		return never // what has no answer may happen at any time
 	}
 	to := time.Duration(-1)
 	for _, e := range a.calls {
@@ -95,7 +74,7 @@ func (c *clerk) gone(a *attempt) time.Duration {
 			case waiting(e):
 				to = max(to, turnOver(e))
 			}
-		case history.Told:
+		case history.Pushed:
 			to = max(to, after(e.Return, e.TTL))
 		case history.Renew:
 			if e.Error == "" {
@@ -104,7 +83,7 @@ func (c *clerk) gone(a *attempt) time.Duration {
 		}
 	}
 	// A place or a lease that was settled is gone at once, if nothing was asked for since.
-	if last := a.calls[len(a.calls)-1]; last.Kind == history.Settle && last.Heard() && (last.Error == "" || last.Error == history.Lost) && last.Outcome != "keep" &&
+	if last := a.calls[len(a.calls)-1]; last.Kind == history.Settle && last.Answered() && (last.Error == "" || last.Error == history.Lost) && last.Outcome != "keep" &&
 		!slices.ContainsFunc(a.calls[:len(a.calls)-1], func(e *history.Event) bool { return until(e) > last.Call }) {
 		return min(to, last.Return)
 	}
@@ -114,8 +93,8 @@ func (c *clerk) gone(a *attempt) time.Duration {
 	return after(to, c.Slack)
 }
 
-// turnOver returns when the turn of a waiter is over at the latest, as far as this answer
-// goes: it may come at the end of its Stay, and last for PushedTTL.
+// turnOver returns when the turn of a waiter is over at the latest, as far as this answer says:
+// it may come at the end of Stay, and last for PushedTTL.
 func turnOver(e *history.Event) time.Duration {
 	if e.Stay == 0 {
 		return never // a Try leaves the place as it was
@@ -123,35 +102,34 @@ func turnOver(e *history.Event) time.Duration {
 	return after(after(e.Return, e.Stay), dibs.PushedTTL)
 }
 
-// queued reports whether a call of the token found it at a place in the queue, as far as it
-// had heard by then: it may have been granted the key there since, and not have heard that.
-func (b *book) queued(a *attempt, call *history.Event) bool {
-	heard, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // what it was told last, and until when it may hold
+// queued reports whether a call found its token waiting, as far as its client knew. It may have
+// been granted the key meanwhile without knowing.
+func (b *keyHistory) queued(a *attempt, call *history.Event) bool {
+	answered, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // its last answer, and until when it may hold
 	for _, e := range a.calls {
-		if !waiting(e) || e.AtMostOnce || !e.Heard() || e.Call > until(call) {
+		if !waiting(e) || e.AtMostOnce || !e.Answered() || e.Call > until(call) {
 			continue
 		}
-		heard, fence = max(heard, e.Return), max(fence, e.Fence)
+		answered, fence = max(answered, e.Return), max(fence, e.Fence)
 		to = max(to, turnOver(e))
 	}
-	if heard < 0 || call.Call > after(to, b.Slack) {
+	if answered < 0 || call.Call > after(to, b.Slack) {
 		return false
 	}
 	return !slices.ContainsFunc(a.calls, func(e *history.Event) bool {
 		switch {
-		case !e.Heard() || e.Return > call.Call || e.Error != "" && e.Error != history.Lost:
+		case !e.Answered() || e.Return > call.Call || e.Error != "" && e.Error != history.Lost:
 			return false
 		case e.Kind == history.Renew: // it was granted, and the model has that lease
-			return e.Call >= heard && e.Error == ""
-		case e.Kind == history.Settle: // who cannot keep a record waits on
-			return e.Call >= heard && (e.Outcome != "keep" || e.Error == "")
+			return e.Call >= answered && e.Error == ""
+		case e.Kind == history.Settle: // a token that cannot keep a record waits on
+			return e.Call >= answered && (e.Outcome != "keep" || e.Error == "")
 		}
-		return e.State == "granted" && e.Return >= heard && (e.Fence > fence || fence == 0)
+		return e.State == "granted" && e.Return >= answered && (e.Fence > fence || fence == 0)
 	})
 }
 
-// wait is one that had a place from one moment to another without a gap in which it may
-// have lost it.
+// wait is the time in which a token surely had a place, without a gap.
 type wait struct {
 	of    *attempt
 	first *history.Event // the answer by which it surely had a place
@@ -159,8 +137,8 @@ type wait struct {
 	grant *grant         // nil if it was not granted
 }
 
-// order: of two who waited together, the one who surely came first is granted first.
-func order(c *clerk) {
+// order: of two tokens that wait together, the one that surely came first is granted first.
+func order(c *checker) {
 	var waits []wait
 	for _, a := range c.attempts {
 		waits = append(waits, c.waited(a)...)
@@ -170,8 +148,8 @@ func order(c *clerk) {
 		return
 	}
 	// The grant whose place came last, of those with a smaller fence, and of those that were
-	// heard of first.
-	byFence, byHeard := latest(c.grants, c.came), latest(c.heard, c.came)
+	// answered earlier.
+	byFence, byHeard := latest(c.grants, c.came), latest(c.answered, c.came)
 	for _, w := range waits {
 		var before *grant
 		if w.grant != nil {
@@ -179,18 +157,18 @@ func order(c *clerk) {
 				before = byFence[w.grant.index-1]
 			}
 		} else {
-			if n := c.heardBy(w.last.Call); n > 0 {
+			if n := c.answeredBy(w.last.Call); n > 0 {
 				before = byHeard[n-1]
 			}
 		}
 		if before == nil || before.of == w.of || c.came(before) <= w.first.Return {
 			continue
 		}
-		c.violated("order", fmt.Sprintf("%s waited, and %v, who came later, was granted before", short(w.of.token), before), w.first, w.last, before.of.calls[0], before.head())
+		c.violated("order", fmt.Sprintf("%s waited, and %v, which came later, was granted before", short(w.of.token), before), w.first, w.last, before.of.calls[0], before.head())
 	}
 }
 
-// latest returns, for each, the one of it and those before it that came last.
+// latest returns, for each grant, the one of it and those before it that came last.
 func latest(grants []*grant, came func(*grant) time.Duration) []*grant {
 	r := make([]*grant, len(grants))
 	for i, g := range grants {
@@ -202,16 +180,16 @@ func latest(grants []*grant, came func(*grant) time.Duration) []*grant {
 	return r
 }
 
-// waited returns the waits of a token, as far as nothing can have interrupted them: each
-// time it asked again before its place, or the turn that it may have had, was over.
-func (c *clerk) waited(a *attempt) (waits []wait) {
+// waited returns the waits of a token: it asked again each time before its place, or a turn that
+// it may have had, was over.
+func (c *checker) waited(a *attempt) (waits []wait) {
 	if a.vague || a.placed < 0 {
 		return nil
 	}
 	var w wait
 	flush := func() {
 		if w.first != nil && w.last != w.first && !a.settling(w.first.Call, w.last.Return) &&
-			!c.deaf(a, w.first.Call) && !c.disturbed(a, w.first.Call, w.last.Return) {
+			!c.subscribing(a, w.first.Call) && !c.disturbed(a, w.first.Call, w.last.Return) {
 			waits = append(waits, w)
 		}
 		w = wait{of: a}
@@ -220,7 +198,7 @@ func (c *clerk) waited(a *attempt) (waits []wait) {
 	for _, e := range a.calls {
 		stands := e.Kind == history.Claim && e.Mode == "queue" && e.From == "" && e.Error == "" && e.MaxAge == 0 && !e.AtMostOnce
 		switch {
-		case e.Kind == history.Told && w.first != nil:
+		case e.Kind == history.Pushed && w.first != nil:
 			if e.Return < w.due(c) {
 				w.last, w.grant = e, a.grantOf(e)
 			}
@@ -246,16 +224,16 @@ func (c *clerk) waited(a *attempt) (waits []wait) {
 	return waits
 }
 
-// settling reports whether a settlement was under way between: a claim may be answered
-// when the place that it was made for is given up.
+// settling reports whether a settlement was under way between two moments, because a claim may
+// be answered while its place is given up.
 func (a *attempt) settling(from, to time.Duration) bool {
 	return slices.ContainsFunc(a.calls, func(e *history.Event) bool {
 		return e.Kind == history.Settle && e.Call < to && until(e) > from
 	})
 }
 
-// due returns until when the place, and a turn that came at once, stand for certain.
-func (w *wait) due(c *clerk) time.Duration {
+// due returns until when the place, and a turn that came at once, surely stand.
+func (w *wait) due(c *checker) time.Duration {
 	return after(w.last.Call, min(w.last.Stay, w.last.TTL, dibs.PushedTTL)) - c.Slack
 }
 
@@ -268,23 +246,23 @@ func (a *attempt) grantOf(e *history.Event) *grant {
 	return nil
 }
 
-// deaf reports whether a process may not have heard of turns of the key by then.
-func (c *clerk) deaf(a *attempt, then time.Duration) bool {
-	if c.Deaf == 0 {
+// subscribing reports whether a process may not have subscribed to the key by then.
+func (c *checker) subscribing(a *attempt, then time.Duration) bool {
+	if c.SubscribeDelay == 0 {
 		return false
 	}
 	begun := then
 	for _, other := range c.attempts {
-		if e := other.calls[0]; e.Process == a.calls[0].Process && e.Life == a.calls[0].Life {
+		if e := other.calls[0]; e.Process == a.calls[0].Process && e.Restarts == a.calls[0].Restarts {
 			begun = min(begun, e.Call)
 		}
 	}
-	return then < after(begun, c.Deaf)
+	return then < after(begun, c.SubscribeDelay)
 }
 
-// disturbed reports whether anything may have cost a token its place: its process stood
-// still, a fault, lost data, or a record that sent those away who accept it.
-func (c *clerk) disturbed(a *attempt, from, to time.Duration) bool {
+// disturbed reports whether a token may have lost its place: by a stop of its process, a fault,
+// lost data, or a record.
+func (c *checker) disturbed(a *attempt, from, to time.Duration) bool {
 	return c.haltedBetween(a.calls[0].Process, from, to) || c.faultBetween(from, to) || c.forgotBetween(from, to) ||
 		c.prints > 1
 }

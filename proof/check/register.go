@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// keep is a settlement with a record that was answered nil. The record is the one that it
-// brought, or that its token had brought before: one that is sent twice changes nothing.
+// keep is a settlement with a record that was answered nil. The record is this one, or the one
+// that the token had brought before, because a repeated settlement changes nothing.
 func (m *model) keep(s *state, op *operation) (next []*state, why string) {
 	if s.record.known && s.record.of == op.of {
 		next = append(next, s)
@@ -19,9 +19,9 @@ func (m *model) keep(s *state, op *operation) (next []*state, why string) {
 	switch {
 	case i >= 0 && s.leases[i].latest >= op.call:
 		next = append(next, s.written(op, op))
-	case op.unheard:
+	case op.unknown:
 		n := *s
-		if why = m.unheard(&n, op); why == "" {
+		if why = m.unknown(&n, op); why == "" {
 			next = append(next, n.written(op, op))
 		}
 	case i >= 0:
@@ -37,8 +37,8 @@ func (m *model) keep(s *state, op *operation) (next []*state, why string) {
 	return next, why
 }
 
-// written returns the state after the record of a settlement was written, at the latest
-// when another operation happened that shows it.
+// written returns the state after a record was written, at the latest when another operation
+// shows it.
 func (s *state) written(k, shown *operation) *state {
 	n := *s
 	n.record = record{
@@ -55,7 +55,7 @@ func (s *state) written(k, shown *operation) *state {
 	return &n
 }
 
-// print returns the fingerprint with which the token claimed.
+// print returns the fingerprint of the token's claims.
 func (a *attempt) print() string {
 	for _, e := range a.calls {
 		if e.Fingerprint != "" {
@@ -65,9 +65,8 @@ func (a *attempt) print() string {
 	return ""
 }
 
-// before reports whether a record that may have been written was, if at all, written
-// before any grant to another token that was heard of: its own lease was an earlier one,
-// and it can have no later one.
+// before reports whether a record that may have been written was written, if at all, before
+// every grant of another token: its lease was an earlier one.
 func (op *operation) before(a *attempt) bool {
 	if op.loose || op.of.vague || len(op.of.grants) == 0 || len(a.grants) == 0 {
 		return false
@@ -75,7 +74,7 @@ func (op *operation) before(a *attempt) bool {
 	return op.of.grants[len(op.of.grants)-1].index < a.grants[0].index
 }
 
-// answers reports whether the key has, for certain, a record that the claim accepts.
+// answers reports whether the key surely has a record that the claim accepts.
 func (m *model) answers(s *state, op *operation) bool {
 	r := &s.record
 	if !r.known || r.retention == 0 || op.e.MaxAge <= 0 || r.of == op.of {
@@ -90,14 +89,14 @@ func (m *model) answers(s *state, op *operation) bool {
 	})
 }
 
-// accepted reports whether a record that was written then or later is certain to stand
-// and to be young enough for the claim.
+// accepted reports whether a record that was written at that time or later surely stands, and is
+// young enough for the claim.
 func (m *model) accepted(op *operation, written, retention time.Duration) bool {
 	return op.ret < after(written, retention)-m.slack && op.ret-written < op.e.MaxAge-m.slack
 }
 
-// overtake forgets what may have been written before a grant, if the claim would have
-// been answered by it.
+// overtake forgets records that may have been written before a grant, if the claim would have
+// been answered by them.
 func (m *model) overtake(s *state, op *operation) {
 	if len(s.pending) == 0 || op.e.MaxAge <= 0 {
 		return
@@ -123,11 +122,11 @@ func (m *model) done(s *state, op *operation) (next []*state, why string) {
 		n.record = record{known: true, data: e.Data, to: op.ret}
 		next = append(next, &n)
 	case !r.known:
-		why = "nobody had left a record"
+		why = "there was no record"
 	case r.data != e.Data:
 		why = fmt.Sprintf("the record was another one: %v", r)
 	case differ(r.print, e.Fingerprint):
-		why = "the record has another fingerprint, and nobody was told of the mismatch"
+		why = "the record has another fingerprint, and the answer was no mismatch"
 	case r.retention > 0 && op.call > after(after(r.to, r.retention), m.slack):
 		why = fmt.Sprintf("the record had ended by %v", after(r.to, r.retention))
 	case r.retention > 0 && e.MaxAge > 0 && op.call-r.to > after(e.MaxAge, m.slack):
@@ -144,11 +143,11 @@ func (m *model) done(s *state, op *operation) (next []*state, why string) {
 	return next, why
 }
 
-// differs says so if somebody who asks something else holds the key for certain.
+// differs returns which lease with another fingerprint surely holds the key.
 func (m *model) differs(s *state, op *operation) (why string) {
 	for _, l := range m.live(s, op, op.of) {
 		if differ(l.grant.head().Fingerprint, op.e.Fingerprint) {
-			return fmt.Sprintf("%v held the key with another fingerprint, and nobody was told of the mismatch", l.grant)
+			return fmt.Sprintf("%v held the key with another fingerprint, and the answer was no mismatch", l.grant)
 		}
 	}
 	return ""
@@ -176,7 +175,7 @@ func (s *state) String() string {
 		parts = append(parts, fmt.Sprintf("%v until %v to %v", l.grant, l.earliest, l.latest))
 	}
 	if len(parts) == 0 {
-		parts = append(parts, "nobody holds the key")
+		parts = append(parts, "no token holds the key")
 	}
 	if s.unknown {
 		parts = append(parts, "unknown")
@@ -196,7 +195,7 @@ func (r record) String() string {
 
 func (g *grant) String() string { return fmt.Sprintf("%s with fence %d", short(g.of.token), g.fence) }
 
-// short returns the part of a token by which people tell it from others.
+// short returns the last digits of a token.
 func short(token string) string { return token[max(0, len(token)-8):] }
 
 func (op *operation) String() string {

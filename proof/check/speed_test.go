@@ -32,7 +32,7 @@ func BenchmarkColdKeys(b *testing.B) {
 }
 
 func TestHotKeysAreAccepted(t *testing.T) {
-	if v := accepted(t, hot(20_000, 3, 16)); v.Waits < 100 || v.Unheard < 50 || v.Grants < 1000 {
+	if v := accepted(t, hot(20_000, 3, 16)); v.Waits < 100 || v.Unknown < 50 || v.Grants < 1000 {
 		t.Errorf("that was too little to mean anything: %+v", v)
 	}
 }
@@ -48,7 +48,7 @@ func accepted(t testing.TB, events []history.Event) *check.Verdict {
 }
 
 // hot returns about n calls of a correct mutex that so many want at once, on each of some
-// keys. Some settlements are not heard of, and their leases run out.
+// keys. Some settlements are not answered of, and their leases run out.
 func hot(n, keys, users int) []history.Event {
 	r := rand.New(rand.NewPCG(1, 2))
 	const ttl = time.Second

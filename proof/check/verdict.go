@@ -10,11 +10,11 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// Verdict is what a history shows.
+// Verdict is the result of a check.
 type Verdict struct {
 	Keys       int            // histories that were checked, one for each key
 	Operations int            // calls of the store, one for each element
-	Unheard    int            // of them, those whose outcome is unknown
+	Unknown    int            // of them, those whose outcome is unknown
 	Grants     int            // leases, each counted once
 	Records    int            // records whose writing was acknowledged
 	Replays    int            // claims that a record answered
@@ -24,10 +24,10 @@ type Verdict struct {
 
 	// Violations are what a correct store, client or application could not have done.
 	Violations []Violation
-	// Undecided says what could not be checked, and why. It is a failure as well.
+	// Undecided says what could not be checked, and why. It is a failure too.
 	Undecided []string
 
-	ledger *ledger
+	index *index
 }
 
 // Violation is something that must not happen, with the events that show it.
@@ -38,36 +38,33 @@ type Violation struct {
 	Events []history.Event
 }
 
-// Rules are the names of the violations, and what each says.
+// Rules are the names of the rules, and what each says.
 var Rules = map[string]string{
 	"lease":      "the leases of a key are granted, renewed and ended as the contract says",
 	"register":   "a record is written by its holder, and answers until it ends",
 	"fences":     "fences rise with every grant of a key",
-	"attempts":   "a lease has one attempt number, and an answer is one that the claim allows",
-	"resource":   "a guarded resource accepts no smaller fence than it accepted before",
 	"sections":   "no more sections of a key at once than it has permits",
 	"overstayed": "a section ends with its lease",
-	"effects":    "an effect happens once, unless a crash, an expiry or an unknown outcome explains more",
-	"lost":       "a record that was acknowledged is found until it ends",
-	"replies":    "everybody is told the same result",
-	"mismatch":   "a mismatch is told of another fingerprint only",
-	"held":       "a key is held only while somebody holds it or waits, and Left says which",
-	"order":      "those who waited together are granted in the order in which they came",
+	"effects":    "a transaction that is committed with its record happens once",
+	"replies":    "a caller gets only what a holder had kept",
+	"mismatch":   "a mismatch is answered only if another fingerprint was asked for",
+	"held":       "a key is held only while a token holds it or waits for it",
+	"order":      "tokens that wait together are granted in the order in which they came",
 	"places":     "a reserved place stands until it ends",
 	"progress":   "after the faults, everything moves on",
 	"left":       "nothing is left behind",
 }
 
-// OK reports whether there is no violation and nothing that could not be checked.
+// OK reports whether there is no violation, and everything was decided.
 func (v *Verdict) OK() bool { return len(v.Violations) == 0 && len(v.Undecided) == 0 }
 
 // maxEvents is how many events WriteText prints of one violation.
 const maxEvents = 24
 
-// WriteText writes the counts, and each violation with its events, for people to read.
+// WriteText writes the counts, and each violation with its events, for people.
 func (v *Verdict) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d keys, %d operations, %d with unknown outcome\n", v.Keys, v.Operations, v.Unheard)
+	fmt.Fprintf(&b, "%d keys, %d operations, %d with unknown outcome\n", v.Keys, v.Operations, v.Unknown)
 	fmt.Fprintf(&b, "%d grants, %d records, %d replays, %d sections, %d waits in order\n", v.Grants, v.Records, v.Replays, v.Sections, v.Waits)
 	for _, name := range slices.Sorted(maps.Keys(v.Faults)) {
 		fmt.Fprintf(&b, "fault %s bit %d times\n", name, v.Faults[name])
@@ -95,8 +92,8 @@ func (v *Verdict) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteEvents writes the events that show the violation, each in a line, but for those that
-// are too many to be read.
+// WriteEvents writes the events that show the violation, one in a line, but not more than can be
+// read.
 func (x *Violation) WriteEvents(w io.Writer) error {
 	for i := range x.Events {
 		if i == maxEvents {
@@ -110,7 +107,7 @@ func (x *Violation) WriteEvents(w io.Writer) error {
 	return nil
 }
 
-// describe is an event in one line.
+// describe returns an event in one line.
 func describe(e *history.Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v to ", e.Call)
@@ -119,7 +116,7 @@ func describe(e *history.Event) string {
 	} else {
 		fmt.Fprint(&b, e.Return)
 	}
-	fmt.Fprintf(&b, " process %d.%d %s", e.Process, e.Life, e.Kind)
+	fmt.Fprintf(&b, " process %d.%d %s", e.Process, e.Restarts, e.Kind)
 	for _, f := range []struct {
 		name string
 		x    any

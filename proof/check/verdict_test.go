@@ -1,7 +1,6 @@
 package check_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ func TestVerdictCounts(t *testing.T) {
 		t.Errorf("%+v", v.Violations)
 	}
 	got := *v
-	if got.Keys != 4 || got.Operations != 23 || got.Unheard != 1 || got.Grants != 8 || got.Records != 1 || got.Replays != 1 ||
+	if got.Keys != 4 || got.Operations != 23 || got.Unknown != 1 || got.Grants != 8 || got.Records != 1 || got.Replays != 1 ||
 		got.Sections != 2 || got.Waits != 1 || got.Faults["cut"] != 7 || got.Faults["killed"] != 1 {
 		t.Errorf("counted %+v", got)
 	}
@@ -48,9 +47,6 @@ func TestOptionsAreValidated(t *testing.T) {
 		if v.OK() || !strings.Contains(v.Undecided[0], "Options."+field) {
 			t.Errorf("%s: %q", field, v.Undecided)
 		}
-		if err := v.Picture(&bytes.Buffer{}, "mutex"); err == nil {
-			t.Errorf("%s: there is a picture", field)
-		}
 	}
 	if v := check.History(nil, nil); !v.OK() {
 		t.Errorf("an empty history: %+v", v)
@@ -60,7 +56,7 @@ func TestOptionsAreValidated(t *testing.T) {
 // Those who give their places up all at once, as the calls of one batch do, cost nothing:
 // there are too many orders of them to try all. (A seed of proof/sim.)
 func TestGivingUpAtOnce(t *testing.T) {
-	h := &tale{}
+	h := &builder{}
 	h.o.Timeout = time.Minute
 	h.granted("A", 10, 12, "mutex", "a", "queue", 10)
 	h.settle("A releases", 20, 30, "mutex", "a", "release")
@@ -81,7 +77,7 @@ func TestGivingUpAtOnce(t *testing.T) {
 
 // A counter-example has what matters, and little else: here two tokens of a hundred.
 func TestCounterExampleIsSmall(t *testing.T) {
-	h := &tale{}
+	h := &builder{}
 	for i := range 100 {
 		token := strings.Repeat("T", i+1)
 		h.granted("", 1000+100*i, 1010+100*i, "mutex", token, "try", uint64(1+i))
@@ -96,33 +92,6 @@ func TestCounterExampleIsSmall(t *testing.T) {
 	x := v.Violations[0]
 	if len(x.Events) > 4 || !strings.Contains(x.Text, "fence 43") || !strings.Contains(x.Text, "the key was held by") {
 		t.Errorf("%s", textOf(t, v))
-	}
-}
-
-func TestPicture(t *testing.T) {
-	h := good()
-	h.at("B claims").Call, h.at("B claims").Return = 350*ms, 360*ms
-	h.add("cut", 340, 350, history.Event{Kind: history.Fault, Name: "cut", Times: 7})
-	v := h.check()
-	if v.OK() {
-		t.Fatal("nothing was found")
-	}
-	for key, wants := range map[string][]string{
-		"mutex": {"<html", "granted fence 11", "section with fence 10", "cut", "write with fence 11"},
-		"once":  {"done", "kept"}, // a key without a violation has a picture too
-	} {
-		var page bytes.Buffer
-		if err := v.Picture(&page, key); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range wants {
-			if !strings.Contains(page.String(), want) {
-				t.Errorf("the page of %q does not have %q", key, want)
-			}
-		}
-	}
-	if err := v.Picture(&bytes.Buffer{}, "nothing"); err == nil || !strings.Contains(err.Error(), `"nothing"`) {
-		t.Errorf("the picture of a key that is not there: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/stores"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
 )
@@ -51,32 +52,32 @@ func quiet(t *testing.T, wires []*fault.Wire) {
 	}
 }
 
-// bitesAlways strikes where nothing happens, and returns how often the fault has bitten: 0
+// bitesAlways strikes where nothing happens, and returns how often the fault has hit: 0
 // unless it does each time, as a server that answers late may have been stopped.
-func bitesAlways(t *testing.T, f *fault.Fault, target *fault.Target, r *rand.Rand) (bites int) {
+func bitesAlways(t *testing.T, f *fault.Fault, target *fault.Target, r *rand.Rand) (hits int) {
 	t.Helper()
 	for range 3 {
 		var err error
-		if bites, err = f.Strike(t.Context(), target, r); err != nil {
+		if hits, err = f.Strike(t.Context(), target, r); err != nil {
 			t.Errorf("%s: %v", f.Name, err)
 		}
-		if bites == 0 {
+		if hits == 0 {
 			return 0
 		}
 	}
-	return bites
+	return hits
 }
 
 // What has not happened is not counted: a server that was not killed although somebody said
 // so, a worker that stood still and held nothing, a full disk that nobody noticed.
 func TestCountsNothing(t *testing.T) {
 	t.Parallel()
-	redis := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"maxclients 50"}})
-	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true, MaxConnections: 30})
-	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 30})
+	redis := servertest.Redis(t, nil)
+	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
+	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
 	for _, store := range []struct {
 		name, url, addr string
-		silent          []string // faults that bite without anybody who uses the store
+		silent          []string // faults that hit without anybody who uses the store
 	}{
 		{"redis", redis.URL(), redis.Addr(), nil},
 		{"postgres", postgres.URL(), postgres.Addr(), nil},
@@ -111,8 +112,8 @@ func TestCountsNothing(t *testing.T) {
 				if f.Name == "kill-connections" && store.name != "postgres" || slices.Contains(store.silent, f.Name) {
 					continue // a connection that says nothing is one of these servers', all the same
 				}
-				if bites := bitesAlways(t, f, target, r); bites != 0 {
-					t.Errorf("%s has bitten %d times where nothing happened", f.Name, bites)
+				if hits := bitesAlways(t, f, target, r); hits != 0 {
+					t.Errorf("%s has hit %d times where nothing happened", f.Name, hits)
 				}
 			}
 		})
@@ -154,22 +155,27 @@ func TestOthers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			target := &fault.Target{URL: test.url}
-			newCrew(t, target, 1)
+			wires, urls, err := fault.Through(test.url, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { wires[0].Close() })
+			store, err := stores.Open(t.Context(), urls[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { store.Close() })
+			target := &fault.Target{URL: test.url, Wires: wires}
 			apply, _, err := fault.Select(target, "kill-connections")
 			if err != nil || len(apply) != 1 {
 				t.Fatal(apply, err)
 			}
 			r := rand.New(rand.NewPCG(5, 6))
-			bites := 0
-			for range 5 {
-				n, err := apply[0].Strike(t.Context(), target, r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				bites += n
+			hits, err := apply[0].Strike(t.Context(), target, r)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if bites == 0 {
+			if hits == 0 {
 				t.Error("none of the run's own connections was ended")
 			}
 			if err := test.ping(); err != nil {

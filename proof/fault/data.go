@@ -12,25 +12,26 @@ func dataFaults() []*Fault {
 	return []*Fault{
 		{
 			Name: "script-flush", Kind: Data, Destroys: true,
-			About: "a Redis forgets the scripts that it was given",
-			Bite:  "a script that was asked for and that the server says it does not know",
-			gate:  serverGate, applies: needRedis, strike: flushScripts,
+			About:    "a Redis forgets the scripts that it was given",
+			Evidence: "a script that was asked for and that the server says it does not know",
+			gate:     serverGate, applies: needRedis, strike: flushScripts,
 		},
 		{
 			Name: "flushall", Kind: Data, Destroys: true, Forgets: true,
-			About: "a Redis is emptied",
-			Bite:  "a server that had keys and has lost them",
-			gate:  serverGate, applies: needRedis, strike: flushAll,
+			About:    "a Redis is emptied",
+			Evidence: "a server that had keys and has lost them",
+			gate:     serverGate, applies: needRedis, strike: flushAll,
 		},
 		{
 			Name: "failover", Kind: Data, Forgets: true,
-			About: "a replica that has not heard of the last writes takes the place of its master",
-			Bite:  "a replica that was promoted and that lacks, by the servers' own counts, what its master had",
-			gate:  serverGate, applies: needFailover, strike: failOver,
+			About:    "a replica that has not heard of the last writes takes the place of its master",
+			Evidence: "a replica that was promoted and that lacks, by the servers' own counts, what its master had",
+			gate:     serverGate, applies: needFailover, strike: failOver,
 		},
 	}
 }
 
+// needRedis returns nil if the store is a Redis at one address.
 func needRedis(t *Target) error {
 	if t.backend() != "redis" {
 		return errors.New("it is done to a Redis")
@@ -54,7 +55,7 @@ func flushScripts(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
 	if err := w.do(looking, "SCRIPT", "FLUSH", "SYNC").Error(); err != nil {
 		return 0, err
 	}
-	// It bites whoever comes next.
+	// It hits the next client.
 	after := before
 	await(evidence, func() bool {
 		after, err = w.unscripted(looking)
@@ -112,7 +113,7 @@ func needFailover(t *Target) error {
 	return needWires(t)
 }
 
-func failOver(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func failOver(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	if err := t.Failover.Lag(); err != nil {
 		return 0, err
 	}
@@ -128,7 +129,7 @@ func failOver(ctx context.Context, t *Target, r *rand.Rand) (bites int, err erro
 		w.Lead(addr)
 	}
 	if behind > 0 {
-		bites = 1
+		hits = 1
 	}
-	return bites, t.Failover.Rebuild()
+	return hits, t.Failover.Rebuild()
 }

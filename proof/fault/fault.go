@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Kind says what a fault is at. Faults of one kind go together in a run.
+// Kind says what a fault strikes.
 type Kind string
 
 // The kinds of faults.
@@ -21,20 +21,20 @@ const (
 	File    Kind = "file"    // the file of a store that is one
 )
 
-// Fault is one kind of trouble.
+// Fault is one kind of fault.
 type Fault struct {
 	// Name names it in lists and reports, such as "kill".
 	Name string
 	Kind Kind
-	// About says what happens, and Bite what counts as a bite.
-	About, Bite string
-	// Forgets says that the store may forget what it acknowledged, or take it for older
-	// than it is: leases, places and records may be gone. Fences rise all the same.
+	// About says what happens. Evidence says what counts as a hit.
+	About, Evidence string
+	// Forgets says that the store may lose leases, places and records that it acknowledged, or
+	// take them for older than they are. Fences rise all the same.
 	Forgets bool
-	// Destroys says that it takes something away from others who use the same server.
+	// Destroys says that it takes something away from other users of the server.
 	Destroys bool
-	// Alone says that it is not to be mixed with others, since it would be hard to say what
-	// followed from what.
+	// Alone says that it must not meet other faults, because their effects could not be told
+	// apart.
 	Alone bool
 
 	gate    string // faults with the same one do not strike at once
@@ -42,12 +42,12 @@ type Fault struct {
 	strike  func(context.Context, *Target, *rand.Rand) (int, error)
 }
 
-// Absent is a fault that does not strike a target.
+// Absent is a fault that does not apply to a target.
 type Absent struct {
 	Name, Why string
 }
 
-// All returns every fault that there is, in the order of reports.
+// All returns every fault, in the order of reports.
 func All() []*Fault {
 	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), dataFaults(), fileFaults())
 }
@@ -61,7 +61,7 @@ func Names() []string {
 	return names
 }
 
-// List says which faults somebody wants.
+// List says which faults are wanted.
 type List struct {
 	wanted map[string]bool // by the name of the fault
 	named  map[string]bool // by its own name, not by its kind or by "all"
@@ -119,18 +119,18 @@ func Select(t *Target, list string) (apply []*Fault, absent []Absent, err error)
 	return apply, absent, nil
 }
 
-// of returns the fault as it is for the target.
+// of returns the fault for the target.
 func (f *Fault) of(t *Target) *Fault {
 	g := *f
 	g.Forgets = f.Forgets || f.Name == "server-kill" && !t.Durable
 	return &g
 }
 
-// errOthers keeps a fault from what is not ours.
-var errOthers = errors.New("it takes something away from others who use the server, unless that is the run's own; name it to have it all the same")
+// errOthers is why a fault does not apply that would take something away from other users.
+var errOthers = errors.New("it takes something away from other users of the server; name it in the list to have it")
 
-// Applies returns nil when the fault can strike the target, and otherwise says why not.
-// named says that somebody asked for it by its name.
+// Applies returns nil if the fault can strike the target, and otherwise why it cannot. named
+// says that a list has it by its own name.
 func (f *Fault) Applies(t *Target, named bool) error {
 	if err := f.applies(t); err != nil {
 		return err
@@ -141,12 +141,12 @@ func (f *Fault) Applies(t *Target, named bool) error {
 	return nil
 }
 
-// Strike makes the trouble once, heals it, also when the context ends meanwhile, and
-// returns how often it bit. It may be called concurrently with other faults' and waits for
-// those that it cannot be mixed with. The random source is used only during the call.
+// Strike makes the fault once, heals it, also if ctx ends meanwhile, and returns how often it
+// hit. It may be called concurrently with other faults', and waits for those that it cannot
+// meet. It uses the random source only during the call.
 //
-// Its errors say that the trouble could not be made, or not healed.
-func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+// It returns an error if the fault could not be made or healed.
+func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	leave, ok := t.enter(ctx, f.gate)
 	if !ok {
 		return 0, nil
@@ -155,8 +155,8 @@ func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (bites int,
 	if t.Began != nil {
 		t.Began(f)
 	}
-	if bites, err = f.strike(ctx, t, r); err != nil {
+	if hits, err = f.strike(ctx, t, r); err != nil {
 		err = fmt.Errorf("fault %s: %w", f.Name, err)
 	}
-	return bites, err
+	return hits, err
 }

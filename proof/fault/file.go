@@ -21,32 +21,26 @@ func fileFaults() []*Fault {
 	return []*Fault{
 		{
 			Name: "file-lock", Kind: File,
-			About: "another program keeps the file locked for writing",
-			Bite:  "a writer that SQLite sent away because the file was locked",
-			gate:  fileGate, applies: needFile, strike: lockFile,
+			About:    "another program keeps the file locked for writing",
+			Evidence: "a writer that SQLite sent away because the file was locked",
+			gate:     fileGate, applies: needFile, strike: lockFile,
 		},
 		{
 			Name: "disk-full", Kind: File,
-			About: "the filesystem of the file is full, and there is space again",
-			Bite:  "an answer to a worker that the disk is full",
-			gate:  fileGate, applies: needSmallDisk, strike: fillDisk,
+			About:    "the filesystem of the file is full, and there is space again",
+			Evidence: "an answer to a worker that the disk is full",
+			gate:     fileGate, applies: needSmallDisk, strike: fillDisk,
 		},
 		{
 			Name: "io-error", Kind: File,
-			About: "the kernel refuses what a worker writes to files (RLIMIT_FSIZE), and takes it again",
-			Bite:  "an answer to a worker that there was an I/O error",
-			gate:  fileGate, applies: needLimits, strike: failWrites,
-		},
-		{
-			Name: "permissions", Kind: File,
-			About: "nobody may read or write the file and its folder, and workers have to open it",
-			Bite:  "an answer to a worker that the file cannot be opened or written",
-			gate:  fileGate, applies: needNoRoot, strike: forbid,
+			About:    "the kernel refuses what a worker writes to files (RLIMIT_FSIZE), and takes it again",
+			Evidence: "an answer to a worker that there was an I/O error",
+			gate:     fileGate, applies: needLimits, strike: failWrites,
 		},
 	}
 }
 
-// path is the file of a store that is one, without what belongs to it.
+// path returns the file of the store.
 func (t *Target) path() string {
 	rest := strings.TrimPrefix(t.URL, "sqlite:")
 	path, _, _ := strings.Cut(rest, "?")
@@ -60,7 +54,7 @@ func needFile(t *Target) error {
 	return nil
 }
 
-// db opens the target's file as any program may.
+// db opens the file as any program may.
 func (t *Target) db(ctx context.Context) (*sql.DB, *sql.Conn, error) {
 	db, err := sql.Open("sqlite", t.path())
 	if err != nil {
@@ -73,7 +67,7 @@ func (t *Target) db(ctx context.Context) (*sql.DB, *sql.Conn, error) {
 	return db, conn, nil
 }
 
-func lockFile(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func lockFile(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	holding := context.WithoutCancel(ctx)
 	db, conn, err := t.db(holding)
 	if err != nil {
@@ -88,15 +82,14 @@ func lockFile(ctx context.Context, t *Target, r *rand.Rand) (bites int, err erro
 		return 0, err
 	}
 	if sent, err := t.sentAway(holding); err == nil && sent {
-		bites = 1
+		hits = 1
 	}
 	rest(ctx, t.spell(r))
 	_, err = conn.ExecContext(holding, "ROLLBACK")
-	return bites, err
+	return hits, err
 }
 
-// sentAway reports whether somebody who wants to write now is told that the file is
-// locked.
+// sentAway reports whether a writer is told now that the file is locked.
 func (t *Target) sentAway(ctx context.Context) (bool, error) {
 	db, conn, err := t.db(ctx)
 	if err != nil {
@@ -107,7 +100,7 @@ func (t *Target) sentAway(ctx context.Context) (bool, error) {
 	return err != nil && strings.Contains(err.Error(), "locked"), closed
 }
 
-// smallDisk is the size of a filesystem up to which it is taken for one that was made for
+// smallDisk is the size of a filesystem up to which it may be filled, because it was made for
 // the run.
 const smallDisk = 256 << 20
 
@@ -153,7 +146,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	defer cancel()
 	spell := t.spell(r)
 	go func() {
-		t.endure(over, spell, bitten(told))
+		t.lasting(over, spell, hit(told))
 		cancel()
 	}()
 	block := make([]byte, 64<<10)
@@ -171,11 +164,10 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 		}
 		rest(over, 5*time.Millisecond)
 	}
-	return bites(told), nil
+	return hits(told), nil
 }
 
-// cutLog has SQLite write its log back and cut it off, which those who read may prevent for
-// as long as a look may take.
+// cutLog makes SQLite write its log back and truncate it. Readers may prevent that for a while.
 func (t *Target) cutLog() error {
 	ctx, cancel := context.WithTimeout(context.Background(), look)
 	defer cancel()
@@ -196,7 +188,7 @@ func (t *Target) cutLog() error {
 	return errors.Join(err, conn.Close(), db.Close())
 }
 
-// told counts from now on the answers to workers that were errors with one of the texts.
+// told counts the errors of workers with one of the texts, from now on.
 func (t *Target) told(texts []string) func() int {
 	count := func() (n int) {
 		for _, text := range texts {
@@ -208,12 +200,12 @@ func (t *Target) told(texts []string) func() int {
 	return func() int { return count() - before }
 }
 
-// bitten reports whether workers were told something.
-func bitten(told func() int) func() bool { return func() bool { return told() > 0 } }
+// hit reports whether workers have got such an error.
+func hit(told func() int) func() bool { return func() bool { return told() > 0 } }
 
-// bites is how often they were, with what is on its way.
-func bites(told func() int) int {
-	await(evidence/10, bitten(told))
+// hits returns how many there were, with those that are on their way.
+func hits(told func() int) int {
+	await(evidence/10, hit(told))
 	return told()
 }
 
@@ -244,55 +236,9 @@ func failWrites(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error)
 		}
 		heal = append(heal, lift)
 	}
-	t.endure(ctx, t.spell(r), bitten(told))
+	t.lasting(ctx, t.spell(r), hit(told))
 	for _, lift := range heal {
 		err = errors.Join(err, lift())
 	}
-	return bites(told), err
-}
-
-func needNoRoot(t *Target) error {
-	if err := needFile(t); err != nil {
-		return err
-	}
-	if err := needWorkers(t); err != nil {
-		return err
-	}
-	if os.Geteuid() == 0 {
-		return errors.New("root may read and write everything; run it as another user")
-	}
-	return nil
-}
-
-// forbiddenTexts are in the errors of stores whose file may not be used.
-var forbiddenTexts = []string{"permission denied", "cannot be written", "unable to open"}
-
-func forbid(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
-	told := t.told(forbiddenTexts)
-	i, release, ok := t.worker(r)
-	if !ok {
-		return 0, nil
-	}
-	defer release()
-	// Who has the file open goes on; the next who opens it is kept from it.
-	folder := filepath.Dir(t.path())
-	for _, name := range []string{t.path(), t.path() + "-wal", t.path() + "-shm", folder} {
-		info, err := os.Stat(name)
-		if err != nil {
-			continue // the log is there only while somebody uses it
-		}
-		if err := os.Chmod(name, 0); err != nil {
-			return 0, err
-		}
-		defer func() {
-			if back := os.Chmod(name, info.Mode().Perm()); err == nil && !errors.Is(back, os.ErrNotExist) {
-				err = back
-			}
-		}()
-	}
-	if _, err := t.Workers.Kill(i); err != nil {
-		return 0, err
-	}
-	t.endure(ctx, t.spell(r), bitten(told))
-	return bites(told), nil
+	return hits(told), err
 }

@@ -18,15 +18,15 @@ func sizeOfDisk(folder string) (int64, error) {
 	return int64(s.Blocks) * s.Bsize, nil
 }
 
-// isFull reports whether an error says that there is no space left.
+// isFull reports whether an error says that no space is left.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 func canLimit() error { return nil }
 
-// limitFiles has the kernel refuse what a process writes to files (EFBIG) until lift is
-// called. Only the limit that everybody may raise again is lowered.
+// limitFiles makes the kernel refuse what a process writes to files (EFBIG), until lift is
+// called. It lowers the soft limit, which any process may raise again.
 func limitFiles(pid int) (lift func() error, err error) {
 	var old unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &old); err != nil {

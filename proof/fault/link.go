@@ -30,7 +30,7 @@ type piece struct {
 // connectLimit bounds connecting to the server.
 const connectLimit = 10 * time.Second
 
-// run connects the link and carries both ways until one of them is over.
+// run connects the link, and carries both ways until one of them ends.
 func (l *link) run() {
 	w := l.wire
 	defer func() {
@@ -82,7 +82,7 @@ func (l *link) end() {
 	}
 }
 
-// carry carries one way until the sender closes it, or either end is gone.
+// carry carries one way until the sender closes it, or either end has ended.
 func (l *link) carry(way Way, from, to *net.TCPConn) {
 	for p := range l.read(way, from) {
 		if !l.pass(way, p) {
@@ -127,7 +127,7 @@ func (l *link) read(way Way, conn *net.TCPConn) <-chan piece {
 	return pieces
 }
 
-// due says when what was read just now is due.
+// due says when what was read now is due.
 func (w *Wire) due(data []byte) piece {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *Wire) due(data []byte) piece {
 	return piece{data: data, due: time.Now().Add(delay), late: delay > 0}
 }
 
-// pass waits until the piece may go on, and reports whether it is to be.
+// pass waits until the piece may go on, and reports whether it may.
 func (l *link) pass(way Way, p piece) bool {
 	if left := time.Until(p.due); left > 0 {
 		timer := time.NewTimer(left)
@@ -157,7 +157,7 @@ func (l *link) pass(way Way, p piece) bool {
 			w.mu.Unlock()
 			return false
 		}
-		if !w.trouble.Hold[way] {
+		if !w.trouble.Hold {
 			break
 		}
 		held = true

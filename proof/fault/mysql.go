@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -15,15 +14,13 @@ import (
 	"github.com/dibs-go/dibs/mysqlstore"
 )
 
-// mysqlWitness looks at a MySQL or MariaDB.
+// mysqlWitness is the witness of a MySQL or MariaDB.
 type mysqlWitness struct {
 	db   *sql.DB
 	conn *sql.Conn
 }
 
-func meetMySQL(ctx context.Context, url string) (witness, error) { return dialMySQL(ctx, url) }
-
-func dialMySQL(ctx context.Context, url string) (*mysqlWitness, error) {
+func meetMySQL(ctx context.Context, url string) (witness, error) {
 	config, _, err := mysqlstore.ParseURL(url, nil)
 	if err != nil {
 		return nil, err
@@ -42,14 +39,14 @@ func dialMySQL(ctx context.Context, url string) (*mysqlWitness, error) {
 	return &mysqlWitness{db, conn}, nil
 }
 
-// life is what begins at 0 with each start: seconds, and connections that were tried.
-func (w *mysqlWitness) life(ctx context.Context) (life, error) {
+// start is what begins at 0 with each start: seconds, and connections that were tried.
+func (w *mysqlWitness) start(ctx context.Context) (start, error) {
 	up, err := w.status(ctx, "Uptime")
 	if err != nil {
-		return life{}, err
+		return start{}, err
 	}
 	connections, err := w.status(ctx, "Connections")
-	return life{counts: []int{up, connections}}, err
+	return start{counts: []int{up, connections}}, err
 }
 
 func (w *mysqlWitness) now(ctx context.Context) (time.Time, error) {
@@ -101,9 +98,8 @@ func isNumber(err error, number uint16) bool {
 	return ok && e.Number == number
 }
 
-// processes returns the hosts of the server's connections, by their IDs. MySQL says of
-// none of them if it cannot read what one of them is about to do, in which there may be
-// bytes of any kind; it can a moment later.
+// processes returns the hosts of the server's connections, by their IDs. MySQL returns an error
+// if it cannot decode a statement that a connection is about to run; it can a moment later.
 func (w *mysqlWitness) processes(ctx context.Context) (all map[int64]string, err error) {
 	await(evidence, func() bool {
 		all, err = w.processesNow(ctx)
@@ -130,26 +126,10 @@ func (w *mysqlWitness) processesNow(ctx context.Context) (map[int64]string, erro
 	return all, rows.Err()
 }
 
-func (w *mysqlWitness) turnedAway(ctx context.Context) (int, error) {
-	return w.status(ctx, "Connection_errors_max_connections")
-}
-
 func (w *mysqlWitness) status(ctx context.Context, name string) (n int, err error) {
 	var key string
 	err = w.conn.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE '"+name+"'").Scan(&key, &n)
 	return n, err
 }
 
-func (w *mysqlWitness) close() { _ = w.Close() }
-
-// Close ends the connection. The server may have ended it before.
-func (w *mysqlWitness) Close() error { return errors.Join(w.conn.Close(), w.db.Close()) }
-
-// occupyMySQL takes one of the server's connections.
-func occupyMySQL(ctx context.Context, url string) (io.Closer, error) {
-	w, err := dialMySQL(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	return w, nil
-}
+func (w *mysqlWitness) close() { _ = errors.Join(w.conn.Close(), w.db.Close()) } // the server may have ended it before

@@ -12,9 +12,9 @@ func networkFaults() []*Fault {
 	return []*Fault{
 		{
 			Name: "delay", Kind: Network,
-			About:   "what workers send and are sent takes longer, each piece by another time",
-			Bite:    "a piece that arrived late",
-			applies: needWires,
+			About:    "what workers send and are sent takes longer, each piece by another time",
+			Evidence: "a piece that arrived late",
+			applies:  needWires,
 			strike: trouble(func(t *Target, r *rand.Rand) Trouble {
 				most := max(time.Millisecond, t.lease()/4)
 				return Trouble{Delay: time.Duration(r.Int64N(int64(most))), Jitter: most}
@@ -22,66 +22,42 @@ func networkFaults() []*Fault {
 		},
 		{
 			Name: "cut", Kind: Network,
-			About:   "connections are reset, and new ones refused for a while",
-			Bite:    "a connection that was reset under a call, or refused",
-			applies: needWires, strike: cut(true),
-		},
-		{
-			Name: "reset", Kind: Network,
-			About:   "connections are reset, and new ones are fine",
-			Bite:    "a connection that was reset under a call",
-			applies: needWires, strike: cut(false),
+			About:    "connections are reset, and new ones refused for a while",
+			Evidence: "a connection that was reset under a call, or refused",
+			applies:  needWires, strike: cut,
 		},
 		{
 			Name: "partition", Kind: Network,
-			About:   "nothing gets through, either way, and arrives when the partition ends",
-			Bite:    "a piece that arrived after the partition",
-			applies: needWires,
+			About:    "nothing gets through, either way, and arrives when the partition ends",
+			Evidence: "a piece that arrived after the partition",
+			applies:  needWires,
 			strike: trouble(func(*Target, *rand.Rand) Trouble {
-				return Trouble{Hold: [2]bool{true, true}}
-			}, func(c Counts) int { return c.Held }),
-		},
-		{
-			Name: "late-requests", Kind: Network,
-			About:   "nothing gets to the server, whose words still arrive; requests arrive when the partition ends, whoever gave them up",
-			Bite:    "a request that arrived after the partition",
-			applies: needWires,
-			strike: trouble(func(*Target, *rand.Rand) Trouble {
-				return Trouble{Hold: [2]bool{Requests: true}}
-			}, func(c Counts) int { return c.Held }),
-		},
-		{
-			Name: "late-replies", Kind: Network,
-			About:   "the server does what it is asked, and its replies arrive when the partition ends",
-			Bite:    "a reply that arrived after the partition",
-			applies: needWires,
-			strike: trouble(func(*Target, *rand.Rand) Trouble {
-				return Trouble{Hold: [2]bool{Replies: true}}
+				return Trouble{Hold: true}
 			}, func(c Counts) int { return c.Held }),
 		},
 		{
 			Name: "lost-requests", Kind: Network,
-			About:   "what is sent to the server is lost without a word; the connections are reset at the end",
-			Bite:    "a request that was dropped",
-			applies: needWires,
+			About:    "what is sent to the server is lost without a word; the connections are reset at the end",
+			Evidence: "a request that was dropped",
+			applies:  needWires,
 			strike: trouble(func(*Target, *rand.Rand) Trouble {
 				return Trouble{Lose: [2]bool{Requests: true}}
 			}, func(c Counts) int { return c.LostRequests }),
 		},
 		{
 			Name: "lost-replies", Kind: Network,
-			About:   "the server does what it is asked, and its replies are lost; the connections are reset at the end",
-			Bite:    "a reply that came and was dropped",
-			applies: needWires,
+			About:    "the server does what it is asked, and its replies are lost; the connections are reset at the end",
+			Evidence: "a reply that came and was dropped",
+			applies:  needWires,
 			strike: trouble(func(*Target, *rand.Rand) Trouble {
 				return Trouble{Lose: [2]bool{Replies: true}}
 			}, func(c Counts) int { return c.LostReplies }),
 		},
 		{
 			Name: "lost-reply", Kind: Network,
-			About:   "a reply is lost and its connection reset at once, a few times: whoever asked can ask again before anything has run out",
-			Bite:    "a reply that came and was dropped",
-			applies: needWires,
+			About:    "a few replies are lost and their connections reset at once, so that the client can ask again before its lease ends",
+			Evidence: "a reply that came and was dropped",
+			applies:  needWires,
 			strike: trouble(func(_ *Target, r *rand.Rand) Trouble {
 				return Trouble{LoseReply: 1 + r.IntN(8)}
 			}, func(c Counts) int { return c.LostReplies }),
@@ -99,12 +75,12 @@ func needWires(t *Target) error {
 	return nil
 }
 
-// trouble is a strike that makes a trouble for a spell on some of the wires.
-func trouble(of func(*Target, *rand.Rand) Trouble, bites func(Counts) int) func(context.Context, *Target, *rand.Rand) (int, error) {
+// trouble returns a strike that makes a trouble for a spell on some of the wires.
+func trouble(of func(*Target, *rand.Rand) Trouble, hits func(Counts) int) func(context.Context, *Target, *rand.Rand) (int, error) {
 	return func(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 		some, release := t.wires(r)
 		defer release()
-		before := total(some, bites)
+		before := total(some, hits)
 		trouble := of(t, r)
 		for _, w := range some {
 			w.Set(trouble, r)
@@ -114,39 +90,35 @@ func trouble(of func(*Target, *rand.Rand) Trouble, bites func(Counts) int) func(
 			w.Set(Trouble{}, nil)
 		}
 		// What was kept back is on its way now.
-		settled := total(some, bites)
+		settled := total(some, hits)
 		await(evidence/10, func() bool {
 			last := settled
-			settled = total(some, bites)
+			settled = total(some, hits)
 			return settled > before && settled == last
 		})
 		return settled - before, nil
 	}
 }
 
-// cut is a strike that resets the connections of some wires.
-func cut(refuse bool) func(context.Context, *Target, *rand.Rand) (int, error) {
+// cut resets the connections of some wires, and refuses new ones for a while.
+func cut(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	count := func(c Counts) int { return c.Closed + c.Refused }
-	return func(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
-		some, release := t.wires(r)
-		defer release()
-		before := total(some, count)
-		// Between two calls a reset is no trouble: at a moment when somebody waits.
-		await(t.lease()/2, func() bool {
-			return ctx.Err() != nil || slices.ContainsFunc(some, (*Wire).busy)
-		})
-		for _, w := range some {
-			w.Set(Trouble{Refuse: refuse}, r)
-			w.Reset()
-		}
-		if refuse {
-			rest(ctx, t.spell(r))
-		}
-		for _, w := range some {
-			w.Set(Trouble{}, nil)
-		}
-		return total(some, count) - before, nil
+	some, release := t.wires(r)
+	defer release()
+	before := total(some, count)
+	// Between two calls a reset does no harm: wait until a call is under way.
+	await(t.lease()/2, func() bool {
+		return ctx.Err() != nil || slices.ContainsFunc(some, (*Wire).busy)
+	})
+	for _, w := range some {
+		w.Set(Trouble{Refuse: true}, r)
+		w.Reset()
 	}
+	rest(ctx, t.spell(r))
+	for _, w := range some {
+		w.Set(Trouble{}, nil)
+	}
+	return total(some, count) - before, nil
 }
 
 func total(wires []*Wire, count func(Counts) int) (n int) {

@@ -2,7 +2,6 @@ package fault
 
 import (
 	"context"
-	"io"
 	"net"
 	"time"
 
@@ -11,28 +10,24 @@ import (
 	"github.com/dibs-go/dibs/pgstore"
 )
 
-// postgresWitness looks at a PostgreSQL.
+// postgresWitness is the witness of a PostgreSQL.
 type postgresWitness struct{ conn *pgx.Conn }
 
 func meetPostgres(ctx context.Context, url string) (witness, error) {
-	conn, err := dialPostgres(ctx, url)
+	config, _, err := pgstore.Parse(url, nil)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return nil, err
 	}
 	return &postgresWitness{conn}, nil
 }
 
-func dialPostgres(ctx context.Context, url string) (*pgx.Conn, error) {
-	config, _, err := pgstore.Parse(url, nil)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.ConnectConfig(ctx, config.ConnConfig)
-}
-
-func (w *postgresWitness) life(ctx context.Context) (life, error) {
+func (w *postgresWitness) start(ctx context.Context) (start, error) {
 	id, err := one[string](ctx, w.conn, "SELECT pg_postmaster_start_time()::text")
-	return life{id: id}, err
+	return start{id: id}, err
 }
 
 func (w *postgresWitness) now(ctx context.Context) (time.Time, error) {
@@ -57,7 +52,7 @@ func (w *postgresWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone 
 	if err != nil {
 		return 0, err
 	}
-	// That was a signal; the rows of those who heeded it go away.
+	// That was a signal. The rows of the ended connections go away.
 	left := len(pids)
 	await(evidence, func() bool {
 		if left > 0 && err == nil {
@@ -68,16 +63,10 @@ func (w *postgresWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone 
 	return len(pids) - left, err
 }
 
-// turnedAway: PostgreSQL writes it into its log only.
-func (w *postgresWitness) turnedAway(context.Context) (int, error) { return -1, nil }
-
-func (w *postgresWitness) close() { _ = w.Close() }
-
-// Close ends the connection. The server may have ended it before.
-func (w *postgresWitness) Close() error {
+func (w *postgresWitness) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), look)
 	defer cancel()
-	return w.conn.Close(ctx)
+	_ = w.conn.Close(ctx) // the server may have ended it before
 }
 
 // one returns the one value of the one row.
@@ -92,13 +81,4 @@ func hosts(from []*net.TCPAddr) (all []string) {
 		all = append(all, addr.IP.String())
 	}
 	return all
-}
-
-// occupyPostgres takes one of the server's connections.
-func occupyPostgres(ctx context.Context, url string) (io.Closer, error) {
-	conn, err := dialPostgres(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	return &postgresWitness{conn}, nil
 }

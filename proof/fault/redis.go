@@ -1,10 +1,8 @@
 package fault
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -13,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// redisWitness looks at a Redis.
+// redisWitness is the witness of a Redis.
 type redisWitness struct{ client rueidis.Client }
 
 func meetRedis(ctx context.Context, url string) (witness, error) {
@@ -43,9 +41,9 @@ func (t *Target) meetRedis(ctx context.Context) (*redisWitness, error) {
 	return w.(*redisWitness), nil
 }
 
-func (w *redisWitness) life(ctx context.Context) (life, error) {
+func (w *redisWitness) start(ctx context.Context) (start, error) {
 	id, err := w.info(ctx, "run_id")
-	return life{id: id}, err
+	return start{id: id}, err
 }
 
 func (w *redisWitness) now(ctx context.Context) (time.Time, error) {
@@ -68,11 +66,7 @@ func (w *redisWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int
 	return gone, nil
 }
 
-func (w *redisWitness) turnedAway(ctx context.Context) (int, error) {
-	return w.number(ctx, "rejected_connections")
-}
-
-// unscripted is how often the server was asked for a script that it did not know.
+// unscripted returns how often the server was asked for a script that it did not know.
 func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
 	value, err := w.info(ctx, "errorstat_NOSCRIPT") // "count=3"
 	if err != nil || value == "" {
@@ -81,15 +75,7 @@ func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
 	return strconv.Atoi(strings.TrimPrefix(value, "count="))
 }
 
-func (w *redisWitness) number(ctx context.Context, field string) (int, error) {
-	value, err := w.info(ctx, field)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(value)
-}
-
-// info returns a field of INFO, "" where there is none.
+// info returns a field of INFO, or "".
 func (w *redisWitness) info(ctx context.Context, field string) (string, error) {
 	all, err := w.do(ctx, "INFO", "everything").ToString()
 	if err != nil {
@@ -108,28 +94,3 @@ func (w *redisWitness) do(ctx context.Context, command ...string) rueidis.RedisR
 }
 
 func (w *redisWitness) close() { w.client.Close() }
-
-// occupyRedis takes one of the server's connections, and says nothing on it but one word,
-// which the server answers to whoever it lets in, be it with a refusal.
-func occupyRedis(ctx context.Context, url string) (io.Closer, error) {
-	addr, err := address(url)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	_ = conn.SetDeadline(time.Now().Add(look)) // fails on what is gone already, as the next line does
-	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
-		var line string
-		if line, err = bufio.NewReader(conn).ReadString('\n'); strings.Contains(line, "max number of clients") {
-			err = fmt.Errorf("the server says %q", strings.TrimSpace(line))
-		}
-	}
-	if err != nil {
-		_ = conn.Close() // it is refused already
-		return nil, err
-	}
-	return conn, nil
-}

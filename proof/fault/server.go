@@ -8,46 +8,42 @@ import (
 	"time"
 )
 
-// serverGate keeps the faults that are at the server, or ask it something, one after the
-// other.
+// serverGate keeps the faults of the server one after the other.
 const serverGate = "server"
 
 func serverFaults() []*Fault {
 	return []*Fault{
 		{
 			Name: "server-kill", Kind: Host,
-			About: "the server is killed (SIGKILL) and started again on its data",
-			Bite:  "a server that says it was started since",
-			gate:  serverGate, applies: needServer, strike: serverKill,
+			About:    "the server is killed (SIGKILL) and started again on its data",
+			Evidence: "a server that says it was started since",
+			gate:     serverGate, applies: needServer, strike: serverKill,
 		},
 		{
 			Name: "server-stop", Kind: Host,
-			About: "the server stands still (SIGSTOP) and goes on",
-			Bite:  "a server that was asked and did not answer",
-			gate:  serverGate, applies: needServer, strike: serverStop,
+			About:    "the server stands still (SIGSTOP) and goes on",
+			Evidence: "a server that was asked and did not answer",
+			gate:     serverGate, applies: needServer, strike: serverStop,
 		},
 		{
 			Name: "server-clock", Kind: Host, Alone: true, Forgets: true,
-			About: "the server's clock is set back by an hour, and forward again",
-			Bite:  "a server that says it is an hour earlier than a moment ago, or later",
-			gate:  serverGate, applies: needClock, strike: serverClock,
+			About:    "the server's clock is set back by an hour, and forward again",
+			Evidence: "a server that says it is an hour earlier than a moment ago, or later",
+			gate:     serverGate, applies: needClock, strike: serverClock,
 		},
 		{
 			Name: "kill-connections", Kind: Host,
-			About: "the server ends connections of the workers (pg_terminate_backend, KILL, CLIENT KILL)",
-			Bite:  "a connection that the server says is gone",
-			gate:  serverGate, applies: needSources, strike: killConnections,
-		},
-		{
-			Name: "exhaust-connections", Kind: Host, Destroys: true,
-			About: "all connections that the server has are taken while the workers' are reset",
-			Bite:  "a worker that the server turned away because it had too many connections",
-			gate:  serverGate, applies: needRoom, strike: exhaust,
+			About:    "the server ends connections of the workers (pg_terminate_backend, KILL, CLIENT KILL)",
+			Evidence: "a connection that the server says is gone",
+			gate:     serverGate, applies: needSources, strike: killConnections,
 		},
 	}
 }
 
-// needKnown returns nil for a store on one server that faults can talk to.
+// hour is how far a clock is set wrong.
+const hour = time.Hour
+
+// needKnown returns nil for a store on one server that faults can connect to.
 func needKnown(t *Target) error {
 	if _, known := backends[t.backend()]; !known {
 		return fmt.Errorf("it has to be a Redis, PostgreSQL, MariaDB or MySQL server, at one address; this is %s", t.backend())
@@ -66,21 +62,21 @@ func needServer(t *Target) error {
 }
 
 func serverKill(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
-	before, err := ask(ctx, t, witness.life)
+	before, err := ask(ctx, t, witness.start)
 	if err != nil {
 		return 0, err
 	}
 	t.Server.Kill()
 	rest(ctx, time.Duration(r.Int64N(int64(t.lease()*3/2))))
 	t.Server.Restart()
-	after, err := ask(ctx, t, witness.life)
-	if err != nil || !after.since(before) {
+	after, err := ask(ctx, t, witness.start)
+	if err != nil || !after.after(before) {
 		return 0, err
 	}
 	return 1, nil
 }
 
-// slow is how long a server may take to answer that is merely busy.
+// slow is how long a busy server may take to answer.
 const slow = 250 * time.Millisecond
 
 func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
@@ -93,7 +89,7 @@ func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	asking, stop := context.WithTimeout(ctx, max(t.spell(r), slow))
 	defer stop()
 	begin := time.Now()
-	_, said := w.life(asking)
+	_, said := w.start(asking)
 	silence := time.Since(begin)
 	rest(asking, time.Hour)
 	t.Server.Continue()
@@ -110,36 +106,36 @@ func needClock(t *Target) error {
 		return err
 	}
 	if t.Clock == nil {
-		return errors.New("the server looks at the host's clock, which is everybody's")
+		return errors.New("the server uses the host's clock, and other programs need that")
 	}
 	return nil
 }
 
-// serverClock sets the clock back by an hour, and then forward to the true time. The other
-// way round it would be the same two steps, but what had been granted in between would
-// stand for an hour: such is a clock that is set back, and no calm could follow.
-func serverClock(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+// serverClock sets the clock back by an hour, and then forward to the true time. In the other
+// order, leases that were granted in between would stand for an hour, and no recovery could
+// follow.
+func serverClock(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	for _, ahead := range []time.Duration{-hour, 0} {
 		before, err := ask(ctx, t, witness.now)
 		if err != nil {
-			return bites, errors.Join(err, t.Clock.Step(0))
+			return hits, errors.Join(err, t.Clock.Step(0))
 		}
 		asked := time.Now()
 		if err := t.Clock.Step(ahead); err != nil {
-			return bites, err
+			return hits, err
 		}
 		after, err := ask(ctx, t, witness.now)
 		if err != nil {
-			return bites, errors.Join(err, t.Clock.Step(0))
+			return hits, errors.Join(err, t.Clock.Step(0))
 		}
 		if step := after.Sub(before) - time.Since(asked); (step.Abs() - hour).Abs() < time.Minute {
-			bites++
+			hits++
 		}
 		if ahead != 0 {
 			rest(ctx, t.spell(r))
 		}
 	}
-	return bites, nil
+	return hits, nil
 }
 
 func needSources(t *Target) error {
@@ -176,11 +172,4 @@ func killConnections(ctx context.Context, t *Target, r *rand.Rand) (int, error) 
 		}
 	}
 	return 0, nil
-}
-
-func needRoom(t *Target) error {
-	if err := needSources(t); err != nil {
-		return err
-	}
-	return needWorkers(t)
 }

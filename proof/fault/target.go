@@ -8,28 +8,29 @@ import (
 	"time"
 )
 
-// Target is what faults strike: a store, its server, and the processes that use it.
-// What is nil or empty is not there, and faults that need it do not apply.
+// Target is what faults strike: a store, its server, and the worker processes. Faults that need
+// a field which is nil or empty do not apply.
 type Target struct {
-	// URL is that of the store, without any wire. Faults look at the server by it.
+	// URL is the store's URL, without any wire. Faults connect to the server with it.
 	URL string
-	// Workers are the processes that use the store.
+	// Workers are the processes that use the store. Worker i stays worker i when its process is
+	// started again. The methods may be called concurrently, but never Kill and Stop for one
+	// worker.
 	Workers Workers
-	// Wires lead from the workers to the server: wire i from worker i; see Through.
+	// Wires lead from the workers to the server: wire i from worker i. See Through.
 	Wires []*Wire
-	// Server is the server's process if it is the run's own, and nothing else uses it.
+	// Server is the server's process, if it is the run's own and has no other users.
 	Server Server
 	// Failover puts another server in the place of this one.
 	Failover Failover
-	// Clock is the clock that the server looks at.
+	// Clock is the server's clock.
 	Clock Clock
-	// Durable says that a server that is killed and started again still knows all that
-	// it acknowledged.
+	// Durable says that a killed server still has everything that it acknowledged after its
+	// restart.
 	Durable bool
-	// TTL is how long the workers' leases last; 0: a second. Troubles last for as long, more
-	// or less.
+	// TTL is how long the workers' leases last. Faults last about as long. Default: a second.
 	TTL time.Duration
-	// Began, if not nil, is told when a fault that was waiting for others begins to strike.
+	// Began, if not nil, is called when a fault that was waiting for others begins.
 	Began func(*Fault)
 
 	mu    sync.Mutex
@@ -40,7 +41,7 @@ type Target struct {
 
 // Workers are the processes that use the store. Worker i is always the i-th, however
 // often its process was started again. The methods may be called concurrently, but never
-// two of Kill, Stop and Restart for one worker.
+// Kill and Stop for one worker.
 type Workers interface {
 	// Len is how many there are.
 	Len() int
@@ -56,10 +57,6 @@ type Workers interface {
 	// Stop stops the process of worker i (SIGSTOP) and lets it go on (SIGCONT) after d, or
 	// when the context ends. It reports whether the process stood still.
 	Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error)
-
-	// Restart ends the process of worker i in order, and starts it again: as what the
-	// command before runs, or plainly when that is empty. It returns when it has started.
-	Restart(i int, before []string) error
 
 	// Lost is how many leases worker i has lost so far, over all its lives, as it told.
 	Lost(i int) int
@@ -88,7 +85,7 @@ type Failover interface {
 	Lag() error
 	// Promote takes the server away and makes the replica the server, with what it has. It
 	// returns the new server's address, and by the servers' own count how much of what was
-	// written it does not have: bytes, or how often somebody found that something is missing.
+	// written it does not have: bytes, or how often a replica could not resynchronize.
 	Promote() (addr string, behind int64, err error)
 	// Rebuild makes a replica of what was the server before, which is in step when this
 	// returns.
@@ -101,7 +98,7 @@ type Clock interface {
 	Step(ahead time.Duration) error
 }
 
-// lease is how long the workers' leases last.
+// lease returns how long the workers' leases last.
 func (t *Target) lease() time.Duration {
 	if t.TTL == 0 {
 		return time.Second
@@ -109,27 +106,26 @@ func (t *Target) lease() time.Duration {
 	return t.TTL
 }
 
-// spell is how long a trouble lasts: shorter than a lease as often as longer.
+// spell returns how long a fault lasts: shorter than a lease as often as longer.
 func (t *Target) spell(r *rand.Rand) time.Duration {
 	return t.lease()/4 + time.Duration(r.Int64N(int64(t.lease()*3/2)))
 }
 
-// endure lets a trouble last for a spell, and for longer while it has not bitten: on a busy
-// machine those whom it is to bite come late.
-func (t *Target) endure(ctx context.Context, spell time.Duration, bitten func() bool) {
+// lasting lets a fault last for a spell, and longer while it has not hit, because workers on a
+// busy machine come late.
+func (t *Target) lasting(ctx context.Context, spell time.Duration, hit func() bool) {
 	rest(ctx, spell)
-	for end := time.Now().Add(4 * t.lease()); !bitten() && time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(4 * t.lease()); !hit() && time.Now().Before(end) && ctx.Err() == nil; {
 		rest(ctx, 10*time.Millisecond)
 	}
 }
 
-// long is a time in which a lease runs out.
+// long returns a time in which a lease runs out.
 func (t *Target) long(r *rand.Rand) time.Duration {
 	return t.lease()*5/4 + time.Duration(r.Int64N(int64(t.lease())))
 }
 
-// backend is what keeps the store: redis, postgres, mysql or sqlite; otherwise the
-// URL's scheme.
+// backend returns the kind of the store: redis, postgres, mysql, sqlite, or the URL's scheme.
 func (t *Target) backend() string {
 	scheme, _, _ := strings.Cut(t.URL, ":")
 	switch scheme {
@@ -143,7 +139,7 @@ func (t *Target) backend() string {
 	return scheme
 }
 
-// url is the store's URL, at the address that the server has now.
+// url returns the store's URL with the address that the server has now.
 func (t *Target) url() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,8 +149,8 @@ func (t *Target) url() string {
 	return at(t.URL, t.moved)
 }
 
-// enter waits until nobody else is at the gate, or the context ends; and reports whether it
-// may go on, and then until leave is called nobody else may.
+// enter waits until no other fault is at the gate, or ctx ends. It reports whether the fault may
+// strike; then no other may until leave is called.
 func (t *Target) enter(ctx context.Context, gate string) (leave func(), ok bool) {
 	if gate == "" {
 		return func() {}, ctx.Err() == nil
@@ -179,7 +175,7 @@ func (t *Target) enter(ctx context.Context, gate string) (leave func(), ok bool)
 	return nil, false
 }
 
-// worker picks a worker that runs and that no other fault is at.
+// worker picks a worker that runs and that no other fault strikes.
 func (t *Target) worker(r *rand.Rand) (i int, release func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,8 +187,8 @@ func (t *Target) worker(r *rand.Rand) (i int, release func(), ok bool) {
 	return 0, nil, false
 }
 
-// wires picks wires that no other fault is at: sometimes all of them, more often some, so that
-// there are workers who reach the server and others who do not.
+// wires picks wires that no other fault strikes: sometimes all, more often some, so that some
+// workers still reach the server.
 func (t *Target) wires(r *rand.Rand) (some []*Wire, release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +205,7 @@ func (t *Target) wires(r *rand.Rand) (some []*Wire, release func()) {
 	return some, t.giveBack(taken...)
 }
 
-// take takes what nobody has. Called with mu held.
+// take takes what no other fault has. Called with mu held.
 func (t *Target) take(what any) bool {
 	if t.taken == nil {
 		t.taken = map[any]bool{}
@@ -231,7 +227,7 @@ func (t *Target) giveBack(what ...any) func() {
 	}
 }
 
-// rest waits for d, or until the context ends.
+// rest waits for d, or until ctx ends.
 func rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -241,10 +237,10 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// evidence is how long a fault waits for what is to show that it bit.
+// evidence is how long a fault waits for the evidence of a hit.
 const evidence = 3 * time.Second
 
-// await asks until there is what is waited for, and gives up after so long.
+// await repeats a question until the answer is yes, for at most limit.
 func await(limit time.Duration, there func() bool) bool {
 	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		if there() {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Through opens n wires to the server of the store's URL, and returns with each the URL
-// that leads through it. An error says why there is no way to put a wire before that
-// store; all its users then have the URL itself. The wires are closed by the caller.
+// Through opens n wires to the server of the store's URL, and returns with each the URL that
+// leads through it. Its error says why no wire can be put before that store. The caller closes
+// the wires.
 func Through(storeURL string, n int) (wires []*Wire, urls []string, err error) {
 	addr, err := address(storeURL)
 	if err != nil {
@@ -29,7 +29,7 @@ func Through(storeURL string, n int) (wires []*Wire, urls []string, err error) {
 	return wires, urls, nil
 }
 
-// ports are the ports of servers whose URL has none. No other scheme can have a wire.
+// ports are the default ports. No other scheme can have a wire.
 var ports = map[string]string{
 	"redis": "6379", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "mariadb": "3306",
 }
@@ -76,8 +76,8 @@ func at(storeURL, addr string) string {
 	return before + addr + after
 }
 
-// split cuts a URL around its host and port. It is done by hand since what a store takes for
-// a password may not be one of a URL: that of a Redis may have a '/'.
+// split cuts a URL around its host and port. It does not use net/url, because a store's password
+// may contain characters that a URL's may not.
 func split(storeURL string) (before, host, after string) {
 	scheme, rest, _ := strings.Cut(storeURL, "://")
 	user, ends := len(rest), "/?" // where the user ends at the latest

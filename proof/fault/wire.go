@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Wire is an address that leads to a server, and the trouble on the way there. New, it
-// passes everything on. A trouble is at connections that exist as well as at new ones. The
-// methods may be called from any goroutine.
+// Wire is an address that leads to a server. A trouble on it applies to existing and to new
+// connections. The methods may be called concurrently.
 type Wire struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -31,44 +30,44 @@ type Way int
 
 // The ways.
 const (
+	// Requests go to the server, Replies come from it.
 	Requests Way = iota // to the server
 	Replies             // from it
 )
 
 // Trouble is what is wrong with a wire. The zero Trouble is none.
 type Trouble struct {
-	// Delay is how much longer everything takes, each way, and Jitter how much more than
-	// that it can be. What was sent first still arrives first.
+	// Delay is how much longer everything takes, each way. Jitter is how much more than that it
+	// can be. The order is kept.
 	Delay, Jitter time.Duration
-	// Hold keeps back what goes this way, or both: it arrives when the trouble is over. That
-	// is what a partition does that ends before the connections are given up.
-	Hold [2]bool
-	// Lose drops what goes this way. Who sends it is not told. A connection that lost
-	// something is reset when the trouble is over, since what comes after has no beginning.
+	// Hold keeps everything back until the trouble is over. That is a partition that ends
+	// before the connections are given up.
+	Hold bool
+	// Lose drops what goes this way without an error. A connection that lost something is reset
+	// when the trouble is over.
 	Lose [2]bool
-	// LoseReply drops the next replies, so many, each of another connection, which is reset:
-	// the server has done what was asked and nobody hears of it.
+	// LoseReply drops the next replies, so many, each of another connection, which is reset: the
+	// server did what was asked, and the client does not know.
 	LoseReply int
 	// Refuse resets new connections.
 	Refuse bool
 }
 
-// Counts is what has happened on a wire, since it was made.
+// Counts is what has happened on a wire since it was made.
 type Counts struct {
-	// Connections is how many there were that reached the server.
+	// Connections is how many connections reached the server.
 	Connections int
-	// Late is how many pieces arrived late, and Held how many of them were kept back.
+	// Late is how many pieces arrived late. Held is how many of them were kept back.
 	Late, Held int
 	// LostRequests and LostReplies are how many pieces were dropped.
 	LostRequests, LostReplies int
-	// Closed is how many connections were reset under a call: something had been asked and
-	// not been answered. Those on which nobody waited for anything are not in it.
+	// Closed is how many connections were reset during a call.
 	Closed int
 	// Refused is how many connections were reset before they began.
 	Refused int
 }
 
-// Open opens a wire to the server at the address, "127.0.0.1:5432". Close ends it.
+// Open opens a wire to the server at an address such as "127.0.0.1:5432". Close ends it.
 func Open(target string) (*Wire, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -79,11 +78,11 @@ func Open(target string) (*Wire, error) {
 	return w, nil
 }
 
-// Addr returns the wire's address, to be used in place of the server's.
+// Addr returns the wire's address, to be used instead of the server's.
 func (w *Wire) Addr() string { return w.listener.Addr().String() }
 
-// Set makes the trouble the wire's, in place of the one before; the zero Trouble heals.
-// Jitter comes from the random source, nil meaning one of its own.
+// Set replaces the trouble of the wire. The zero Trouble heals. Jitter comes from the random
+// source; nil means a new one.
 func (w *Wire) Set(trouble Trouble, r *rand.Rand) {
 	seed := rand.Uint64()
 	if r != nil {
@@ -110,7 +109,7 @@ func (w *Wire) Reset() {
 	}
 }
 
-// Lead leads new connections to another server, and resets those that there are.
+// Lead leads new connections to another server, and resets the existing ones.
 func (w *Wire) Lead(target string) {
 	w.mu.Lock()
 	w.target = target
@@ -125,8 +124,7 @@ func (w *Wire) Counts() Counts {
 	return w.counts
 }
 
-// Sources returns the addresses from which the wire's connections come, as the server
-// sees them.
+// Sources returns the addresses of the wire's connections, as the server sees them.
 func (w *Wire) Sources() []*net.TCPAddr {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +137,7 @@ func (w *Wire) Sources() []*net.TCPAddr {
 	return all
 }
 
-// busy reports whether somebody waits for a reply.
+// busy reports whether a call is under way.
 func (w *Wire) busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +193,7 @@ func (w *Wire) accept() {
 	}
 }
 
-// reset closes a connection in such a way that the other end is told of an error.
+// reset closes a connection so that the other end gets an error.
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0) // fails on what is gone already
 	_ = conn.Close()

@@ -4,38 +4,33 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
 	"time"
 )
 
-// witness is a connection to a server, by no wire, over which a fault looks at what it did.
-// It is made for one strike: a server that is killed takes it along.
+// witness is a connection to a server, by no wire, with which a fault looks for its evidence. It
+// is made for one strike, because it ends with the server.
 type witness interface {
-	// life tells this start of the server from others.
-	life(ctx context.Context) (life, error)
+	// start tells this start of the server from others.
+	start(ctx context.Context) (start, error)
 	// now is the server's time of day.
 	now(ctx context.Context) (time.Time, error)
 	// sever ends connections that come from the addresses, and returns how many the server
 	// says are gone.
 	sever(ctx context.Context, from []*net.TCPAddr) (int, error)
-	// turnedAway is how many connections the server has refused since it was started because
-	// it had too many, by its own count; -1 when it does not count them.
-	turnedAway(ctx context.Context) (int, error)
 	close()
 }
 
-// life is what tells one start of a server from the next.
-type life struct {
+// start identifies one start of a server.
+type start struct {
 	// id is another at each start; "" when the server has no such thing.
 	id string
 	// counts only grow until the server is started again.
 	counts []int
 }
 
-// since reports whether the server was started again since the life before. It may miss a
-// start of a server without an id, and never sees one that was not.
-func (l life) since(before life) bool {
+// after reports whether the server was started again since the other start. It may miss a
+// restart of a server without an ID.
+func (l start) after(before start) bool {
 	for i, n := range l.counts {
 		if n < before.counts[i] {
 			return true
@@ -45,28 +40,20 @@ func (l life) since(before life) bool {
 }
 
 // backends are the servers that faults know how to talk to.
-var backends = map[string]struct {
-	name string
-	meet func(ctx context.Context, url string) (witness, error)
-	// crowded is in the errors of clients that are refused because there are too many.
-	crowded []string
-}{
-	"redis":    {"Redis", meetRedis, []string{"max number of clients"}},
-	"postgres": {"PostgreSQL", meetPostgres, []string{"too many clients", "connection slots"}},
-	"mysql":    {"MySQL", meetMySQL, []string{"too many connections"}},
+var backends = map[string]func(ctx context.Context, url string) (witness, error){
+	"redis": meetRedis, "postgres": meetPostgres, "mysql": meetMySQL,
 }
 
 // look is how long one look at a server may take.
 const look = 5 * time.Second
 
-// meet connects to the target's server, also after ctx has ended, as often as that takes in
-// the time of a look. One that is crowded has not noticed yet who left, and a Redis hangs up
-// before its client has read why.
+// meet connects to the target's server, also after ctx has ended. It tries again for as long as
+// one look may take, because a server that was just started may refuse connections.
 func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
 	defer cancel()
 	for {
-		w, refused := backends[t.backend()].meet(ctx, t.url())
+		w, refused := backends[t.backend()](ctx, t.url())
 		if refused == nil {
 			return w, nil
 		}
@@ -80,14 +67,7 @@ func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 	}
 }
 
-// crowded reports whether an error says that the server has too many connections.
-func (t *Target) crowded(err error) bool {
-	return slices.ContainsFunc(backends[t.backend()].crowded, func(text string) bool {
-		return strings.Contains(strings.ToLower(err.Error()), text)
-	})
-}
-
-// ask meets the server for one question, also after the context of a strike has ended.
+// ask connects to the server for one question, also after ctx has ended.
 func ask[T any](ctx context.Context, t *Target, question func(witness, context.Context) (T, error)) (answer T, err error) {
 	w, err := t.meet(ctx)
 	if err != nil {

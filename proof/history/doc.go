@@ -1,4 +1,4 @@
-// Package history is what workers did and were told, written down so that it can be
-// checked. A line is on its way to the file before the call that it tells of leaves, so
-// that what a killed process did is known too: it was called, and nobody heard the answer.
+// Package history writes down what workers asked a store and what it answered, so that it can
+// be checked. A line is written before its call leaves, so that the calls of a killed process
+// are known too: they have no answer.
 package history

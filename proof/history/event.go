@@ -7,40 +7,37 @@ type Kind string
 
 // The kinds of events.
 const (
-	// Of a store, one for each element of a call: what dibs.Store has, and what its
-	// notifications told. Together they are all that the store was asked and said.
+	// Of a store: one for each element of a call, and one for each pushed grant.
 
 	Claim  Kind = "claim"
 	Renew  Kind = "renew"
 	Settle Kind = "settle"
-	Told   Kind = "told" // a grant that came without being asked for; Call is when the token was claimed first
+	Pushed Kind = "pushed" // a pushed grant; Call is when its token claimed first
 
-	// Of a worker, which uses a client on that store.
+	// Of a worker.
 
-	Enter  Kind = "enter"  // the section of a key is entered, with Fence
-	Leave  Kind = "leave"  // it is left; Error says why, if not at its own wish
-	Write  Kind = "write"  // a write to the resource of a key, which remembers the highest fence
-	Effect Kind = "effect" // what is to happen once for a key has happened
-	Reply  Kind = "reply"  // what somebody who wanted a key done once was told
+	Enter  Kind = "enter"  // a section of the key begins, with Fence
+	Leave  Kind = "leave"  // the section ends; Error says why, if it had to
+	Reply  Kind = "reply"  // a caller of Once got its result, Data
+	Effect Kind = "effect" // an effect that a transaction committed together with the record of its key
 
-	// Of whoever runs the workers.
+	// Of the runner.
 
-	Killed  Kind = "killed"  // a process was killed, with all that it did; Call to Return
-	Stopped Kind = "stopped" // a process stood still from Call to Return
-	Fault   Kind = "fault"   // Name bit from Call to Return; Times says how often
-	Calm    Kind = "calm"    // there is no fault any more
+	Killed    Kind = "killed"     // a process was killed between Call and Return
+	Stopped   Kind = "stopped"    // a process was stopped from Call to Return
+	Fault     Kind = "fault"      // a fault with Name hit Times times between Call and Return
+	FaultsEnd Kind = "faults end" // the last fault is over
 )
 
-// Event is a call with its answer, or something that happened. What does not belong to
-// its Kind is zero.
+// Event is a call with its answer, or something that happened. Fields that do not belong to its
+// Kind are zero.
 //
-// Times are those of the host's monotonic clock, which all processes share and nobody
-// steps.
+// Times are those of the host's monotonic clock; see Now.
 type Event struct {
-	Kind    Kind   `json:"kind"`
-	Process int    `json:"process,omitempty"` // who; 0 is whoever runs the workers
-	Life    int    `json:"life,omitempty"`    // how often the process had been started again by then
-	ID      uint64 `json:"id,omitempty"`      // of a call, within its process's life
+	Kind     Kind   `json:"kind"`
+	Process  int    `json:"process,omitempty"`  // 0 is the runner
+	Restarts int    `json:"restarts,omitempty"` // how often the process had been started again before
+	ID       uint64 `json:"id,omitempty"`       // of a call, within its process
 
 	Call   time.Duration `json:"call,omitempty"`   // before it left
 	Return time.Duration `json:"return,omitempty"` // after the answer came; 0: it never came
@@ -75,7 +72,7 @@ type Event struct {
 	Left    time.Duration `json:"left,omitempty"`
 
 	Name  string `json:"name,omitempty"`  // of a fault
-	Times int    `json:"times,omitempty"` // how often it bit
+	Times int    `json:"times,omitempty"` // how often it hit
 	Text  string `json:"text,omitempty"`  // for people to read
 }
 
@@ -84,8 +81,7 @@ type Event struct {
 const (
 	Lost    = "lost"    // dibs.ErrLost
 	Unknown = "unknown" // the call failed: it may or may not have happened, or may yet
-	Refused = "refused" // the resource has seen a higher fence
 )
 
-// Heard reports whether the answer came, and says what happened.
-func (e *Event) Heard() bool { return e.Return != 0 && e.Error != Unknown }
+// Answered reports whether the answer came and says what happened.
+func (e *Event) Answered() bool { return e.Return != 0 && e.Error != Unknown }

@@ -43,7 +43,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := read(t, file.String())
-	if len(before) != 3 || before[0].Call == 0 || before[0].Return != 0 || before[0].Heard() || before[1].Data != `"kept"` {
+	if len(before) != 3 || before[0].Call == 0 || before[0].Return != 0 || before[0].Answered() || before[1].Data != `"kept"` {
 		t.Errorf("before the answers: %+v", before)
 	}
 	answered := slices.Clone(calls[:2])
@@ -53,25 +53,25 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if err := w.Return(answered); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Happened(history.Event{Kind: history.Enter, Key: "k", Fence: 8}, history.Event{Kind: history.Told, Key: "k", Call: 1}); err != nil {
+	if err := w.Happened(history.Event{Kind: history.Enter, Key: "k", Fence: 8}, history.Event{Kind: history.Pushed, Key: "k", Call: 1}); err != nil {
 		t.Fatal(err)
 	}
 	events := read(t, file.String())
 	if len(events) != 5 {
 		t.Fatalf("%d events", len(events))
 	}
-	if told := events[0]; told.Kind != history.Told || told.Call != 1 || told.Return == 0 {
+	if told := events[0]; told.Kind != history.Pushed || told.Call != 1 || told.Return == 0 {
 		t.Errorf("what began first is not first, or has not ended: %+v", told)
 	}
 	want := append(answered, calls[2])
-	want[0].Process, want[0].Life, want[0].ID = 3, 2, 1
+	want[0].Process, want[0].Restarts, want[0].ID = 3, 2, 1
 	if got := events[1:4]; !slices.Equal(got, want) {
 		t.Errorf("read\n%+v, want\n%+v", got, want)
 	}
-	if e := events[1]; !e.Heard() || e.Return <= e.Call {
+	if e := events[1]; !e.Answered() || e.Return <= e.Call {
 		t.Errorf("the answer came at %v, to what was called at %v", e.Return, e.Call)
 	}
-	if events[3].Heard() {
+	if events[3].Answered() {
 		t.Error("nobody answered the renewal, and it was heard")
 	}
 }
@@ -126,7 +126,7 @@ func TestEachCallIsOneWrite(t *testing.T) {
 	events := read(t, file.String())
 	seen := map[uint64]bool{}
 	for _, e := range events {
-		if !e.Heard() || e.Return <= e.Call || seen[e.ID] {
+		if !e.Answered() || e.Return <= e.Call || seen[e.ID] {
 			t.Fatalf("%+v", e)
 		}
 		seen[e.ID] = true
@@ -140,10 +140,10 @@ func TestEachCallIsOneWrite(t *testing.T) {
 func TestProcessZeroTellsOfOthers(t *testing.T) {
 	var file bytes.Buffer
 	w := history.NewWriter(&file, 0, 0)
-	if err := w.Happened(history.Event{Kind: history.Killed, Process: 4, Life: 1, Call: 5, Return: 6}); err != nil {
+	if err := w.Happened(history.Event{Kind: history.Killed, Process: 4, Restarts: 1, Call: 5, Return: 6}); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, file.String())[0]; got.Process != 4 || got.Life != 1 || got.Call != 5 || got.Return != 6 {
+	if got := read(t, file.String())[0]; got.Process != 4 || got.Restarts != 1 || got.Call != 5 || got.Return != 6 {
 		t.Errorf("%+v", got)
 	}
 }

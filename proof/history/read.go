@@ -12,16 +12,16 @@ import (
 	"sync"
 )
 
-// Read returns the events of a file, in the order of Call. What a crash cut short, the end
-// without a newline, is left out. It returns an error that names the line if any other line
-// cannot be understood.
+// Read returns the events of a file, in the order of Call. It leaves out a last line without a
+// newline, because a crash has cut it short. It returns an error that names any other line which
+// it cannot read.
 func Read(r io.Reader) ([]Event, error) {
 	events, err := read(r)
 	Sort(events)
 	return events, err
 }
 
-// ReadFiles is Read for all files together.
+// ReadFiles is Read for several files together.
 func ReadFiles(names ...string) ([]Event, error) {
 	var events []Event
 	for _, name := range names {
@@ -40,14 +40,13 @@ func ReadFiles(names ...string) ([]Event, error) {
 	return events, nil
 }
 
-// Sort puts events in the order in which Read returns them: by Call, and what was called
-// at once in the order in which each process called.
+// Sort puts events in the order of Call, and those of one moment in the order of their process.
 func Sort(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int {
 		return cmp.Or(
 			cmp.Compare(a.Call, b.Call),
 			cmp.Compare(a.Process, b.Process),
-			cmp.Compare(a.Life, b.Life),
+			cmp.Compare(a.Restarts, b.Restarts),
 			cmp.Compare(a.ID, b.ID),
 		)
 	})
@@ -55,23 +54,23 @@ func Sort(events []Event) {
 
 // call names the event that a line answers.
 type call struct {
-	process, life int
-	id            uint64
+	process, restarts int
+	id                uint64
 }
 
-// collection is events, and the calls among them that were not answered yet.
+// collection is events, and the calls among them that have no answer yet.
 type collection struct {
 	events []Event
 	open   map[call]int // by place in events
 }
 
-// add adds an event, or an answer to one.
+// add adds an event or an answer.
 func (c *collection) add(e Event) error {
-	id := call{e.Process, e.Life, e.ID}
+	id := call{e.Process, e.Restarts, e.ID}
 	i, open := c.open[id]
 	switch {
 	case e.Kind != "" && e.ID != 0 && e.Return == 0 && open:
-		return fmt.Errorf("calls %d of process %d a second time; each life needs a file of its own", e.ID, e.Process)
+		return fmt.Errorf("calls %d of process %d a second time; each restarts needs a file of its own", e.ID, e.Process)
 	case e.Kind == "" && !open:
 		return fmt.Errorf("answers call %d of process %d, which was not called", e.ID, e.Process)
 	case e.Kind == "":
@@ -88,15 +87,15 @@ func (c *collection) add(e Event) error {
 	return nil
 }
 
-// Memory is a history that is kept in memory, in place of files.
+// Memory is a history in memory.
 type Memory struct {
 	mu  sync.Mutex
 	all collection
 }
 
-// Writer returns a Writer for a process, in its so manieth life from 0 on.
-func (m *Memory) Writer(process, life int) *Writer {
-	return &Writer{memory: m, process: process, life: life}
+// Writer returns a Writer for a process that was started again so many times.
+func (m *Memory) Writer(process, restarts int) *Writer {
+	return &Writer{memory: m, process: process, restarts: restarts}
 }
 
 // Events returns what was written so far, as Read does.
@@ -129,8 +128,7 @@ func read(r io.Reader) ([]Event, error) {
 	}
 }
 
-// readLine returns the next line, without its newline, of any length. The line is good
-// until the next call.
+// readLine returns the next line, without its newline. It is valid until the next call.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {

@@ -9,11 +9,9 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Record returns a store that does what the given one does and writes down what it is
-// asked and what it says. It can wake waiters if the store can, in the same way, and
-// wants to be called as the store does. What serves operators (dibs.Inspector and so
-// on) is no part of a history. failed, when not nil, is told each error
-// of a call or an element as it comes, from the goroutine of the call, ErrLost among them.
+// Record returns a store that does what s does, and writes every call and answer to w. It is a
+// dibs.Notifier if s is, and batches as s does. It is no dibs.Inspector. failed, if not nil,
+// gets each error of a call or an element, from the goroutine of the call.
 func Record(s dibs.Store, w *Writer, failed func(error)) dibs.Store {
 	if failed == nil {
 		failed = func(error) {}
@@ -25,8 +23,8 @@ func Record(s dibs.Store, w *Writer, failed func(error)) dibs.Store {
 	return r
 }
 
-// Token returns the token of the attempt that a lease's ID names, as events have it, if
-// it was granted by a store that Record returned and not settled yet; "" for any other.
+// Token returns the token of the lease with that ID, as events have it, if a store that Record
+// returned has granted it and it is not settled yet; otherwise "".
 func Token(s dibs.Store, id string) string {
 	r := recorderOf(s)
 	if r == nil {
@@ -48,17 +46,17 @@ func recorderOf(s dibs.Store) *recorder {
 	return nil
 }
 
-// recorder is a store that is watched.
+// recorder is a store that writes a history.
 type recorder struct {
 	store  dibs.Store
 	w      *Writer
 	failed func(error)
 
 	mu sync.Mutex
-	// waiting are the first claims of the tokens that may be told a grant. A grant may be
-	// told late, after its token was settled, so they stay.
+	// waiting are the first claims of tokens that may get a pushed grant. They stay, because a
+	// grant may arrive after its token was settled.
 	waiting map[dibs.Token]Event
-	// tokens are those that were granted, by their public names.
+	// tokens are the granted ones, by their IDs.
 	tokens map[string]string
 }
 
@@ -157,7 +155,7 @@ func (r *recorder) tell(events []Event, errs []error, err error) error {
 	return cmp.Or(err, r.w.Return(events))
 }
 
-// join remembers who may be told a grant.
+// join remembers the tokens that may get a pushed grant.
 func (r *recorder) join(claims []dibs.Claim, events []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +167,7 @@ func (r *recorder) join(claims []dibs.Claim, events []Event) {
 	}
 }
 
-// leave forgets who held.
+// leave forgets the tokens that were settled.
 func (r *recorder) leave(settlements []dibs.Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +176,7 @@ func (r *recorder) leave(settlements []dibs.Settlement) {
 	}
 }
 
-// granted remembers who holds.
+// granted remembers a token that was granted.
 func (r *recorder) granted(t dibs.Token, a *dibs.Answer) {
 	if a.State == dibs.Granted {
 		r.mu.Lock()
@@ -193,10 +191,10 @@ func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 	claim, ok := r.waiting[t]
 	r.mu.Unlock()
 	if !ok {
-		return // nobody has claimed by this store
+		return // the token has not claimed through this store
 	}
 	r.granted(t, a)
-	_ = r.w.Happened(OfGrant(claim, a)) // whoever reads it is gone, and so are we soon
+	_ = r.w.Happened(OfPushed(claim, a)) // an error means that the runner has ended
 }
 
 // notifier is a recorder of a dibs.Notifier.
@@ -205,7 +203,8 @@ type notifier struct {
 	n dibs.Notifier
 }
 
-// Notify implements dibs.Notifier. A wake-up says nothing, and is not written down.
+// Notify implements dibs.Notifier. It does not write a wake-up without a grant, because that
+// says nothing.
 func (n *notifier) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	return n.n.Notify(func(t dibs.Token, a dibs.Answer) {
 		if a.State == dibs.Granted {

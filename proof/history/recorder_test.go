@@ -103,7 +103,7 @@ func TestRecord(t *testing.T) {
 			}
 		}
 		for _, e := range got {
-			if e.Process != 3 || e.Life != 1 || e.Key != "k" || e.Call == 0 || e.Return < e.Call {
+			if e.Process != 3 || e.Restarts != 1 || e.Key != "k" || e.Call == 0 || e.Return < e.Call {
 				t.Errorf("not an event of it: %+v", e)
 			}
 		}
@@ -217,7 +217,7 @@ func TestTold(t *testing.T) {
 	var woken []dibs.Token
 	told := func() (n int) {
 		for _, e := range events() {
-			if e.Kind == Told {
+			if e.Kind == Pushed {
 				n++
 			}
 		}
@@ -250,7 +250,7 @@ func TestTold(t *testing.T) {
 		t.Errorf("%d grants are written down, and %v were woken", n, woken)
 	}
 	for _, e := range events() {
-		if e.Kind == Told && (e.Key != "k" || e.Fence != 7 || e.Attempt != 2 || e.MaxAge != time.Minute || e.Call > e.Return) {
+		if e.Kind == Pushed && (e.Key != "k" || e.Fence != 7 || e.Attempt != 2 || e.MaxAge != time.Minute || e.Call > e.Return) {
 			t.Errorf("not as it was told: %+v", e)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// RecordTransactor returns a dibs.Transactor whose commits are written down as the
-// settlements that they are, named "transaction". A function that runs in one of its
-// transactions finds what the store made with Inside.
+// RecordTransactor returns a dibs.Transactor that writes its commits to the history, as
+// settlements with the name "transaction". A function that runs in one of its transactions finds
+// the store's own transaction with Inside.
 func RecordTransactor(t dibs.Transactor, w *Writer, failed func(error)) dibs.Transactor {
 	if failed == nil {
 		failed = func(error) {}
@@ -17,8 +17,7 @@ func RecordTransactor(t dibs.Transactor, w *Writer, failed func(error)) dibs.Tra
 	return &transactor{t, w, failed}
 }
 
-// Inside returns ctx with the transaction that the store made in place of the one that
-// is watched, for the functions of stores that look for theirs.
+// Inside returns ctx with the store's own transaction in place of the recorded one.
 func Inside(ctx context.Context) context.Context {
 	if tx, ok := dibs.TransactionFrom(ctx).(*transaction); ok {
 		return dibs.WithTransaction(ctx, tx.Transaction)
@@ -42,7 +41,7 @@ func (t *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	return &transaction{tx, t}, nil
 }
 
-// transaction is one whose commit is watched.
+// transaction is a transaction whose commit is recorded.
 type transaction struct {
 	dibs.Transaction
 	t *transactor
@@ -60,6 +59,6 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 	if err != nil {
 		tx.t.failed(err)
 	}
-	_ = tx.t.w.Return(events) // whoever reads it is gone, and so are we soon
+	_ = tx.t.w.Return(events) // an error means that the runner has ended
 	return err
 }

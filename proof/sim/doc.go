@@ -1,20 +1,18 @@
-// Package sim runs clients of dibs against a store across a network that is not real:
-// it delays what is sent, loses it or its answer, delivers it twice or late, parts
-// processes from the store, lets them stand still past their leases, kills them, and
-// takes the store away, with or without its data. Time is that of testing/synctest, so
-// that minutes pass in milliseconds and thousands of histories can be looked at.
+// Package sim runs clients of dibs against a store across a simulated network. The network
+// delays, loses and repeats messages, and cuts processes off from the store. Processes are
+// stopped past their leases, and killed. The store goes away, and comes back with its data or
+// without. Time is that of testing/synctest, so that minutes pass in milliseconds.
 //
-//	worker ── dibs.Client ── tape ── link ── · · network · · ── server ── memstore
-//	          (real)         writes  delays, loses,             restarts,   (real)
-//	                         down    repeats, parts             forgets
+//	worker ── dibs.Client ── recorder ── link ── · · network · · ── server ── memstore
+//	          (real)         writes      delays, loses,             restarts,   (real)
+//	                         events      repeats, cuts              forgets
 //
-// What happens follows from a seed: what there is, what befalls whom and when, and what
-// becomes of what is sent, which the network draws from what it is and when it leaves.
-// Where two goroutines do something at the same nanosecond the scheduler still has its
-// say, and so has select where two channels are ready: some seven seeds of ten give the
-// same history again to the letter, and the others one that differs in a few places.
+// What happens follows from a seed: the processes and keys, their faults, and the fate of each
+// message, which depends on what it is and when it leaves. Where two goroutines act in the same
+// nanosecond, or two channels of a select are ready, the Go scheduler decides. So about seven
+// seeds of ten repeat their history exactly, and the others differ in a few places.
 //
-// A process that stands still does so as far as others can see: nothing that it sends
-// leaves, nothing that is sent to it arrives, and its sections do not go on. The
-// timers inside its client cannot be held; what they lead to is sent when it wakes.
+// A process is stopped as far as others can see: no message leaves or reaches it, and its
+// sections do not go on. The timers inside its client cannot be stopped. What they send leaves
+// when the process goes on.
 package sim

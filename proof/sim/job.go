@@ -8,17 +8,17 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// job reserves a place, or claims from one that somebody reserved.
+// job reserves a place, or claims from a reserved one.
 func (w *worker) job(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
-	c := w.life.client
+	c := w.session.client
 	stands := min(w.world.plan.ttl*2, placeStands)
 	hold := &dibs.AcquireOptions{}
 	if w.chance(50) {
 		hold.Hold = w.world.plan.ttl / 2
 	}
-	if w.world.isCalm() || w.chance(20) {
+	if w.world.healed() || w.chance(20) {
 		w.lock(ctx, k)
 		return
 	}
@@ -74,15 +74,15 @@ func (w *worker) job(ctx context.Context, k key) {
 	}
 }
 
-// offer leaves a place to whoever redeems it next, or gives it up.
+// offer leaves a place for any worker to redeem, or gives it up at the end.
 func (w *worker) offer(p dibs.Place) {
 	if w.world.offer(p) {
 		return
 	}
-	if err := w.life.client.CancelPlace(context.Background(), p); errors.Is(err, dibs.ErrClosed) {
+	if err := w.session.client.CancelPlace(context.Background(), p); errors.Is(err, dibs.ErrClosed) {
 		w.world.keep()
 	}
 }
 
-// placeStands is how long a reserved place stands at most.
+// placeStands is the longest time that a reserved place stands.
 const placeStands = time.Second

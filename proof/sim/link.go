@@ -12,25 +12,24 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// errReset is what a caller is told whose connection broke.
+// errReset is the error of a call whose connection broke.
 var errReset = errors.New("sim: the connection was reset")
 
-// link is a process's way to the store.
+// link is a process's connection to the store.
 type link struct {
-	life  *life
-	world *world
+	session *session
+	world   *world
 
 	mu    sync.Mutex
 	known map[dibs.Token]uint64 // what the process has claimed with, numbered
 }
 
-// newLink returns a life's way to the store.
-func newLink(l *life) dibs.Store {
-	return &link{life: l, world: l.process.world, known: map[dibs.Token]uint64{}}
+// newLink returns the connection of a session.
+func newLink(l *session) dibs.Store {
+	return &link{session: l, world: l.process.world, known: map[dibs.Token]uint64{}}
 }
 
-// Batching implements dibs.Batcher: that of a store across a network, or of one that
-// batches by itself.
+// Batching implements dibs.Batcher, as a store on a server or one in memory does.
 func (k *link) Batching() dibs.Batching { return dibs.Batching{Direct: k.world.plan.direct} }
 
 // Claim implements dibs.Store.
@@ -66,11 +65,12 @@ func (k *link) Settle(ctx context.Context, settlements []dibs.Settlement, errs [
 
 // Notify implements dibs.Notifier.
 func (k *link) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return k.world.store.(dibs.Notifier).Notify(func(t dibs.Token, a dibs.Answer) { k.tell(t, func() { wake(t, a) }) })
+	return k.world.store.(dibs.Notifier).Notify(func(t dibs.Token, a dibs.Answer) { k.push(t, func() { wake(t, a) }) })
 }
 
-// tell brings word of a token from the store, if it is this process's and is not lost.
-func (k *link) tell(t dibs.Token, word func()) {
+// push delivers a wake-up or a pushed grant, if the token is this process's and the message is
+// not lost.
+func (k *link) push(t dibs.Token, word func()) {
 	k.mu.Lock()
 	number, known := k.known[t]
 	k.mu.Unlock()
@@ -80,29 +80,29 @@ func (k *link) tell(t dibs.Token, word func()) {
 	trip := k.trip(4, number)
 	k.world.flights.Go(func() {
 		time.Sleep(trip.back)
-		if _, deaf := k.life.process.cut(); deaf || trip.backLost || !k.life.gate(trip.out%time.Microsecond) {
+		if _, dropAnswers := k.session.process.cut(); dropAnswers || trip.backLost || !k.session.gate(trip.out%time.Microsecond) {
 			return
 		}
 		word()
 	})
 }
 
-// trip is what will become of one exchange.
+// trip is the fate of one message and its answer.
 type trip struct {
 	out, back         time.Duration
 	outLost, backLost bool
-	reset             bool // and the caller is told at once
+	reset             bool // and the caller gets the error at once
 	twice             bool
 	again             time.Duration // after which it arrives once more
 }
 
 // trip draws the fate of an exchange from what it is and when it is made.
 func (k *link) trip(verb, n uint64) trip {
-	w, p := k.world, k.life.process
+	w, p := k.world, k.session.process
 	r := w.plan.among(2, uint64(p.number), verb, uint64(w.now()), n)
 	t := trip{out: 20*time.Microsecond + rand64(r, time.Millisecond), back: 20*time.Microsecond + rand64(r, time.Millisecond)}
 	slow, lost, reset, twice := r.IntN(1000), r.IntN(1000), r.IntN(1000), r.IntN(1000)
-	if w.isCalm() {
+	if w.healed() {
 		// Nothing overtakes, as on one connection: what is undone is there by then.
 		t.out, t.back = 300*time.Microsecond, 300*time.Microsecond
 		return t
@@ -133,36 +133,36 @@ func (k *link) delay(r *rand.Rand, t *trip) {
 	}
 }
 
-// exchange sends a request across the network and waits for its answer, no longer than
-// the context allows. The request may arrive when nobody waits any more.
+// exchange sends a request across the network, and waits for its answer until ctx ends. The
+// request may arrive after that.
 func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []A, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) error {
-	if k.life.isDead() {
+	if k.session.isDead() {
 		return errReset
 	}
-	w, p := k.world, k.life.process
+	w, p := k.world, k.session.process
 	trip := k.trip(verb, uint64(len(qs)))
 	answers := make([]A, len(qs))
 	arrived := make(chan error, 1)
 	w.flights.Go(func() {
-		if !k.life.gate(trip.out % time.Microsecond) {
+		if !k.session.gate(trip.out % time.Microsecond) {
 			return
 		}
 		if ctx.Err() != nil && trip.out%2 == 0 {
 			return // it was given up before it left
 		}
-		mute, _ := p.cut()
-		if trip.outLost || mute {
-			w.tape.fault("lost request", p.number)
+		dropRequests, _ := p.cut()
+		if trip.outLost || dropRequests {
+			w.recording.fault("lost request", p.number)
 			if trip.reset {
 				arrived <- errReset
 			}
 			return
 		}
 		if trip.out > 5*time.Millisecond || trip.back > 5*time.Millisecond {
-			w.tape.fault("delay", p.number)
+			w.recording.fault("delay", p.number)
 		}
 		time.Sleep(trip.out)
-		if w.isCalm() && ctx.Err() != nil {
+		if w.healed() && ctx.Err() != nil {
 			return // what healed the network has ended its connection
 		}
 		err := call(context.Background(), qs, answers)
@@ -170,14 +170,14 @@ func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []
 			again(k, trip, qs, call, of)
 		}
 		time.Sleep(trip.back)
-		_, deaf := p.cut()
+		_, dropAnswers := p.cut()
 		switch {
-		case !k.life.gate(trip.out % time.Microsecond):
+		case !k.session.gate(trip.out % time.Microsecond):
 		case trip.reset:
-			w.tape.fault("lost answer", p.number)
+			w.recording.fault("lost answer", p.number)
 			arrived <- errReset
-		case trip.backLost || deaf:
-			w.tape.fault("lost answer", p.number)
+		case trip.backLost || dropAnswers:
+			w.recording.fault("lost answer", p.number)
 		default:
 			arrived <- err
 		}
@@ -193,14 +193,14 @@ func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []
 	}
 }
 
-// again lets a request that has arrived do so once more, of which nobody hears.
+// again delivers a request once more. Its answer is lost.
 func again[Q, A any](k *link, trip trip, qs []Q, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) {
-	k.world.tape.fault("sent twice", k.life.process.number)
+	k.world.recording.fault("sent twice", k.session.process.number)
 	ghosts := make([]history.Event, len(qs))
 	for i := range qs {
 		ghosts[i] = of(&qs[i])
 	}
-	_ = k.life.writer.Call(ghosts) // memory takes everything
+	_ = k.session.writer.Call(ghosts) // memory takes everything
 	k.world.flights.Go(func() {
 		time.Sleep(trip.again)
 		_ = call(context.Background(), qs, make([]A, len(qs)))

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"time"
@@ -12,16 +11,16 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// errWork is what work comes to now and then.
+// errWork is the error of a function that fails.
 var errWork = errors.New("sim: the work failed")
 
-// result is what work comes to otherwise: no two runs have the same.
+// result is the result of a function. It is unique.
 type result struct {
 	Run   uint64 `json:"run"`
 	Steps []uint64
 }
 
-// once has a key done once, or is told what came of it.
+// once calls dibs.Once.
 func (w *worker) once(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
@@ -37,11 +36,11 @@ func (w *worker) once(ctx context.Context, k key) {
 	if k.retention > time.Minute && w.chance(20) {
 		o.MaxAge = k.retention / 2 // with a short one it would be done again
 	}
-	got, err := dibs.Once(asking, w.life.client, k.name, o, func(ctx context.Context) (result, error) {
+	got, err := dibs.Once(asking, w.session.client, k.name, o, func(ctx context.Context) (result, error) {
 		return w.effect(ctx, k)
 	})
 	alive := w.gate()
-	w.rest(ctx, rand64(w.Rand, w.world.plan.ttl/2)) // answers come quickly, and say little
+	w.rest(ctx, rand64(w.Rand, w.world.plan.ttl/2)) // replays are quick, and show little
 	if err != nil || !alive {
 		return
 	}
@@ -49,10 +48,10 @@ func (w *worker) once(ctx context.Context, k key) {
 	if err != nil {
 		panic(err)
 	}
-	w.note(history.Reply, history.Event{Key: k.name, Data: history.Data(text), Fingerprint: hex.EncodeToString(o.Fingerprint[:8]), Retention: k.retention})
+	w.note(history.Reply, history.Event{Key: k.name, Data: history.Data(text)})
 }
 
-// effect is what is to happen once.
+// effect is the function that Once runs.
 func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 	lease, ok := dibs.FromContext(ctx)
 	if !ok {
@@ -61,7 +60,7 @@ func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 	if !w.gate() {
 		return r, errWork
 	}
-	here := history.Event{Key: k.name, Token: w.life.token(lease), Fence: lease.Fence(), Permits: 1}
+	here := history.Event{Key: k.name, Token: w.session.token(lease), Fence: lease.Fence(), Permits: 1}
 	w.note(history.Enter, here)
 	defer func() {
 		here.Error = whyOver(lease)
@@ -84,7 +83,6 @@ func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 		w.gate()
 		return r, errWork
 	}
-	w.note(history.Effect, history.Event{Key: k.name, Token: here.Token, Fence: here.Fence, Retention: k.retention})
 	if w.chance(50) {
 		w.rest(ctx, w.upTo(w.world.plan.ttl))
 		w.gate()

@@ -16,11 +16,11 @@ const (
 	Once       Kind = "once"         // done once, and remembered
 	AtMostOnce Kind = "at most once" // not done again by itself
 	Job        Kind = "job"          // places reserved now and claimed from later, by hand or by package jobs
-	Bare       Kind = "bare"         // the store is spoken to without a client
+	NoClient   Kind = "bare"         // the store is spoken to without a client
 )
 
 // Kinds are all kinds of keys.
-var Kinds = []Kind{Mutex, Pool, Once, AtMostOnce, Job, Bare}
+var Kinds = []Kind{Mutex, Pool, Once, AtMostOnce, Job, NoClient}
 
 // key is one key of a plan.
 type key struct {
@@ -32,7 +32,7 @@ type key struct {
 	queued    bool          // of Job: by package jobs
 }
 
-// plan is what a seed says of a simulation before it begins.
+// plan is what follows from a seed before a simulation begins.
 type plan struct {
 	seed      uint64
 	processes int
@@ -42,7 +42,7 @@ type plan struct {
 	timeout   time.Duration // of a call of the store
 	faulty    time.Duration // for how long there are faults
 	calm      time.Duration // and for how long there are none then
-	tells     bool          // the store tells grants
+	pushes    bool          // the store pushes grants
 	direct    bool          // calls are not batched
 
 	// Out of 1,000 messages, how many meet that fate.
@@ -53,7 +53,7 @@ type plan struct {
 	pauses, kills, parts, restarts, forgets int
 }
 
-// newPlan makes the plan of a seed, with keys of one kind alone if that is not "".
+// newPlan makes the plan of a seed, with keys of one kind only, if that is not "".
 func newPlan(seed uint64, only Kind) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := &plan{
@@ -63,7 +63,7 @@ func newPlan(seed uint64, only Kind) *plan {
 		ttl:       pick(r, 300*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
 		timeout:   pick(r, 300*time.Millisecond, time.Second, 3*time.Second),
 		faulty:    1500*time.Millisecond + rand64(r, 3*time.Second),
-		tells:     r.IntN(2) == 0,
+		pushes:    r.IntN(2) == 0,
 		direct:    r.IntN(4) == 0,
 		lost:      pick(r, 0, 10, 50),
 		reset:     pick(r, 0, 10, 50),
@@ -90,7 +90,7 @@ func newPlan(seed uint64, only Kind) *plan {
 		switch k.kind {
 		case Pool:
 			k.permits = 2 + r.IntN(2)
-		case Once, Bare:
+		case Once, NoClient:
 			if r.IntN(2) == 0 {
 				k.retention = 200*time.Millisecond + rand64(r, 2*time.Second)
 			}
@@ -106,8 +106,8 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 // rand64 returns a duration below d.
 func rand64(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
-// among returns a source of random numbers for one part of the simulation. Its numbers
-// follow from the seed and from what the part is, whoever else draws.
+// among returns a source of random numbers for one part of the simulation. Its numbers do not
+// depend on the other parts.
 func (p *plan) among(part ...uint64) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for _, n := range part {

@@ -12,22 +12,22 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// process is a program that uses the store. It can stand still, be parted from the
-// store, and be killed and started again.
+// process is a program that uses the store. It can be stopped, cut off from the store, and
+// killed and started again.
 type process struct {
 	world  *world
 	number int
 
-	mu     sync.Mutex
-	life   *life
-	still  time.Duration // until when it stands still
-	parted time.Duration // until when it is cut off
-	mute   bool          // cut off: what it sends is lost
-	deaf   bool          // cut off: what is sent to it is lost
+	mu           sync.Mutex
+	session      *session
+	still        time.Duration // until when it stands still
+	cutUntil     time.Duration // until when it is cut off
+	dropRequests bool          // cut off: what it sends is lost
+	dropAnswers  bool          // cut off: what is sent to it is lost
 }
 
-// life is one run of a process: some workers who share a client.
-type life struct {
+// session is one run of a process: some workers with one client.
+type session struct {
 	process *process
 	number  int
 	client  *dibs.Client
@@ -41,19 +41,19 @@ type life struct {
 
 func newProcess(w *world, number int) *process { return &process{world: w, number: number} }
 
-// start begins a life.
+// start begins a session.
 func (p *process) start() {
 	w := p.world
-	l := &life{process: p}
-	if p.life != nil {
-		l.number = p.life.number + 1
+	l := &session{process: p}
+	if p.session != nil {
+		l.number = p.session.number + 1
 	}
 	store := newLink(l)
 	if w.client != nil {
 		store = w.client(store)
 	}
-	l.writer = w.tape.writer(p.number, l.number)
-	l.store = &mortal{history.Record(store, l.writer, nil), l}
+	l.writer = w.recording.writer(p.number, l.number)
+	l.store = &sessionStore{history.Record(store, l.writer, nil), l}
 	client, err := dibs.New(l.store, &dibs.Options{TTL: w.plan.ttl, Timeout: w.plan.timeout})
 	if err != nil {
 		panic(err) // the options are wrong
@@ -63,16 +63,16 @@ func (p *process) start() {
 	ctx, end := context.WithCancel(context.Background())
 	l.end = end
 	p.mu.Lock()
-	p.life = l
+	p.session = l
 	p.mu.Unlock()
 	for n := range w.plan.workers {
 		l.work.Go(func() { newWorker(l, n).run(ctx) })
 	}
 }
 
-// stop ends the process in an orderly way, and returns what its client says of that.
+// stop ends the process in order, and returns the error of its client.
 func (p *process) stop() error {
-	l := p.life
+	l := p.session
 	l.end()
 	l.mutex.Close()
 	err := l.client.Close()
@@ -83,7 +83,7 @@ func (p *process) stop() error {
 	return nil
 }
 
-// fate is what happens to the process while there are faults.
+// fate strikes the process while there are faults.
 func (p *process) fate() {
 	w := p.world
 	r := w.plan.among(1, uint64(p.number))
@@ -103,22 +103,22 @@ func (p *process) fate() {
 	}
 }
 
-// pause lets the process stand still for d.
+// pause stops the process for d.
 func (p *process) pause(d time.Duration) {
 	w := p.world
 	since := w.now()
 	p.mu.Lock()
 	p.still = since + d
-	number := p.life.number
+	number := p.session.number
 	p.mu.Unlock()
 	time.Sleep(d)
-	w.tape.note(history.Event{Kind: history.Stopped, Process: p.number, Life: number, Call: since})
-	w.tape.fault("pause", p.number)
+	w.recording.note(history.Event{Kind: history.Stopped, Process: p.number, Restarts: number, Call: since})
+	w.recording.fault("pause", p.number)
 }
 
-// gate returns when the process does not stand still, and a moment later, so that not
-// all wake at once. It reports whether the process lives.
-func (l *life) gate(moment time.Duration) bool {
+// gate returns when the process is not stopped, and a moment later, so that its goroutines do
+// not go on at the same moment. It reports whether the process lives.
+func (l *session) gate(moment time.Duration) bool {
 	p := l.process
 	for {
 		p.mu.Lock()
@@ -135,11 +135,11 @@ func (l *life) gate(moment time.Duration) bool {
 func (p *process) kill(r *rand.Rand) {
 	w := p.world
 	p.mu.Lock()
-	l := p.life
+	l := p.session
 	l.dead = true
 	p.mu.Unlock()
-	w.tape.note(history.Event{Kind: history.Killed, Process: p.number, Life: l.number})
-	w.tape.fault("kill", p.number)
+	w.recording.note(history.Event{Kind: history.Killed, Process: p.number, Restarts: l.number})
+	w.recording.fault("kill", p.number)
 	l.end()
 	// What is left of it runs out of the way: it is heard of no more.
 	w.flights.Go(func() {
@@ -157,30 +157,30 @@ func (p *process) part(r *rand.Rand) {
 	d := w.plan.ttl/4 + rand64(r, 2*w.plan.ttl)
 	way := r.IntN(3)
 	p.mu.Lock()
-	p.parted = w.now() + d
-	p.mute, p.deaf = way != 1, way != 0
+	p.cutUntil = w.now() + d
+	p.dropRequests, p.dropAnswers = way != 1, way != 0
 	p.mu.Unlock()
-	w.tape.fault([...]string{"mute", "deaf", "parted"}[way], p.number)
+	w.recording.fault([...]string{"requests dropped", "answers dropped", "partition"}[way], p.number)
 	time.Sleep(d)
 }
 
 // cut reports which ways the process is cut off.
-func (p *process) cut() (mute, deaf bool) {
+func (p *process) cut() (dropRequests, dropAnswers bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.world.now() >= p.parted {
+	if p.world.now() >= p.cutUntil {
 		return false, false
 	}
-	return p.mute, p.deaf
+	return p.dropRequests, p.dropAnswers
 }
 
-func (l *life) isDead() bool {
+func (l *session) isDead() bool {
 	l.process.mu.Lock()
 	defer l.process.mu.Unlock()
 	return l.dead
 }
 
-// token returns the token of a lease of this life, as events have it.
-func (l *life) token(lease *dibs.Lease) string {
-	return history.Token(l.store.(*mortal).recorded, lease.ID())
+// token returns the token of a lease of this session, as events have it.
+func (l *session) token(lease *dibs.Lease) string {
+	return history.Token(l.store.(*sessionStore).recorded, lease.ID())
 }

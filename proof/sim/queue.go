@@ -10,15 +10,15 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// queued is a job in a queue that is no part of dibs: it is given to a worker, and given
-// to one again when it failed, was put off, or its worker was killed.
+// queued is a job in a queue outside of dibs. The queue gives it to a worker, and again if the
+// job failed, was requeued, or its worker was killed.
 type queued struct {
 	job jobs.Job
 	due time.Duration
 }
 
-// newMutex returns a life's turns of jobs. No place outlasts the calm.
-func newMutex(l *life) *jobs.Mutex {
+// newMutex returns the job mutex of a session. No place outlasts the time after the faults.
+func newMutex(l *session) *jobs.Mutex {
 	ttl := l.process.world.plan.ttl
 	m, err := jobs.New(l.client, &jobs.Options{
 		Hold: min(ttl/2, placeStands), Recovery: min(2*ttl, placeStands), PlaceTTL: placeStands,
@@ -32,8 +32,8 @@ func newMutex(l *life) *jobs.Mutex {
 
 // queue enqueues a job, or runs one.
 func (w *worker) queue(ctx context.Context, k key) {
-	m := w.life.mutex
-	calm := w.world.isCalm()
+	m := w.session.mutex
+	calm := w.world.healed()
 	if !calm && w.chance(20) {
 		asking, cancel := w.impatience(ctx)
 		defer cancel()
@@ -56,7 +56,7 @@ func (w *worker) queue(ctx context.Context, k key) {
 	switch {
 	case err == nil && !w.chance(3):
 		return
-	case w.world.isCalm() && !w.life.isDead():
+	case w.world.healed() && !w.session.isDead():
 		w.cancel(ctx, q)
 		return
 	}
@@ -69,13 +69,13 @@ func (w *worker) queue(ctx context.Context, k key) {
 
 // cancel gives a job's place back. A process that is being stopped may be too late.
 func (w *worker) cancel(ctx context.Context, q queued) {
-	w.life.mutex.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
+	w.session.mutex.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
 	if ctx.Err() != nil {
 		w.world.keep()
 	}
 }
 
-// work is what a job does.
+// work is the work of a job.
 func (w *worker) work(ctx context.Context, k key) error {
 	r, ok := jobs.FromContext(ctx)
 	if !ok || r.Lease == nil {
@@ -98,7 +98,7 @@ func (w *world) push(q queued) {
 	w.jobs = append(w.jobs, q)
 }
 
-// pop takes the first job of the key that is due, or in the calm any.
+// pop takes the first job of the key that is due, or any after the faults.
 func (w *world) pop(key string) (q queued, ok bool) {
 	now := w.now()
 	w.mu.Lock()

@@ -12,12 +12,12 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// errDown is what a caller is told while the store is not there.
+// errDown is the error of a store that is away.
 var errDown = errors.New("sim: the store is down")
 
-// server is the store at the other end of the network. It can be away for a while, and
-// come back with its data or without. If the plan says so it tells grants, as the stores
-// do that memstore, which only wakes, is to stand for.
+// server is the store at the other end of the network. It can be away for a while, and come back
+// with its data or without. If the plan says so, it pushes grants, as stores on servers do,
+// although memstore only wakes waiters.
 type server struct {
 	world *world
 
@@ -45,7 +45,7 @@ func newServer(w *world) *server {
 	return s
 }
 
-// open puts an empty store in the place of the one there was.
+// open replaces the store by an empty one.
 func (s *server) open() {
 	store, err := memstore.New(nil)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *server) open() {
 	s.stop = store.Notify(func(t dibs.Token, _ dibs.Answer) { s.world.flights.Go(func() { s.turn(store, t) }) })
 }
 
-// silence ends the words of the store.
+// silence ends the wake-ups of the store.
 func (s *server) silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *server) close() {
 	}
 }
 
-// fate is what happens to the store while there are faults.
+// fate strikes the store while there are faults.
 func (s *server) fate() {
 	w := s.world
 	r := w.plan.among(3)
@@ -101,7 +101,7 @@ func (s *server) fate() {
 		if forgets {
 			name = Forgets
 		}
-		w.tape.note(history.Event{Kind: history.Fault, Name: name, Times: 1, Call: since})
+		w.recording.note(history.Event{Kind: history.Fault, Name: name, Times: 1, Call: since})
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 	if err := s.store.Claim(ctx, claims, answers); err != nil {
 		return err
 	}
-	if !s.world.plan.tells {
+	if !s.world.plan.pushes {
 		return nil
 	}
 	for i, c := range claims {
@@ -169,7 +169,7 @@ func (s *server) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	}
 }
 
-// turn passes word on that a token should ask, or tells it its grant.
+// turn wakes a waiter, or pushes its grant.
 func (s *server) turn(store *memstore.Store, t dibs.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +185,7 @@ func (s *server) turn(store *memstore.Store, t dibs.Token) {
 	}
 }
 
-// plain reports whether a waiter needs no more than its grant to begin.
+// plain reports whether a waiter needs nothing but its grant to begin.
 func (s *server) plain(c dibs.Claim) bool {
 	if c.AtMostOnce {
 		return false
@@ -203,7 +203,7 @@ func (s *server) plain(c dibs.Claim) bool {
 	return true
 }
 
-// grant grants a waiter in front the key for PushedTTL, in its absence.
+// grant grants the key to the waiter in front, for PushedTTL.
 func (s *server) grant(c dibs.Claim) dibs.Answer {
 	c.Mode, c.Stay, c.TTL = dibs.Try, 0, min(c.TTL, dibs.PushedTTL)
 	answers := make([]dibs.Answer, 1)

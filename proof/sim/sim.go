@@ -12,40 +12,39 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// Options say what is simulated. Nil and the zero value mean what is not broken.
+// Options say what is broken. Nil and the zero value mean nothing.
 type Options struct {
-	// Server, when not nil, wraps the store where it is, behind the network.
+	// Server, if not nil, wraps the store behind the network.
 	Server func(dibs.Store) dibs.Store
-	// Client, when not nil, wraps each process's way to the store.
+	// Client, if not nil, wraps each process's connection to the store.
 	Client func(dibs.Store) dibs.Store
-	// Only, when not "", is the one kind of key that there is.
+	// Only, if not "", is the one kind of all keys.
 	Only Kind
 }
 
-// Forgets is the Name of the Fault event that tells that the store lost all its data.
+// Forgets is the Name of the Fault event after which the store has lost its data.
 const Forgets = "data lost"
 
-// Result is what a simulation came to.
+// Result is the result of a simulation.
 type Result struct {
 	Seed   uint64
 	Events []history.Event
-	// Left is what was still held or waited for when all clients were closed, and what
-	// they said of that; nothing should be.
+	// Left is what was still held or waited for after all clients were closed, and their errors.
+	// It should be empty.
 	Left []string
 }
 
-// Run runs the simulation that follows from the seed. It is to be called in a bubble of
-// testing/synctest, and returns when nothing of it runs any more.
+// Run runs the simulation of a seed, in a bubble of testing/synctest. It returns when all its
+// goroutines have ended.
 func Run(seed uint64, o *Options) *Result {
 	if o == nil {
 		o = &Options{}
 	}
 	w := &world{
-		plan:    newPlan(seed, o.Only),
-		began:   time.Now(),
-		highest: map[string]uint64{},
+		plan:  newPlan(seed, o.Only),
+		began: time.Now(),
 	}
-	w.tape = newTape(w.began)
+	w.recording = newRecording(w.began)
 	w.server = newServer(w)
 	var store dibs.Store = w.server
 	if o.Server != nil {
@@ -83,33 +82,32 @@ func Run(seed uint64, o *Options) *Result {
 	w.server.silence()
 	w.flights.Wait()
 	w.server.close()
-	return &Result{Seed: seed, Events: w.tape.events(), Left: w.remains}
+	return &Result{Seed: seed, Events: w.recording.events(), Left: w.remains}
 }
 
 // world is one simulation.
 type world struct {
-	plan   *plan
-	began  time.Time
-	tape   *tape
-	server *server
-	store  dibs.Store                  // the server, perhaps broken
-	client func(dibs.Store) dibs.Store // nil when it is not broken
+	plan      *plan
+	began     time.Time
+	recording *recording
+	server    *server
+	store     dibs.Store                  // the server, perhaps broken
+	client    func(dibs.Store) dibs.Store // nil when it is not broken
 
 	processes []*process
 	flights   sync.WaitGroup // what is on its way, and what is being closed
 
 	mu      sync.Mutex
 	calm    bool
-	highest map[string]uint64 // the fence that what a key guards has seen
-	places  []dibs.Place      // reserved and to be redeemed by whoever comes first
-	jobs    []queued          // to be run by whoever comes first
+	places  []dibs.Place // reserved, for any worker to redeem
+	jobs    []queued     // for any worker to run
 	remains []string
 	kept    bool // a place stands until it runs out
 	serial  uint64
 }
 
 // now is the time since the simulation began, and a little, as 0 is not a time.
-func (w *world) now() time.Duration { return w.tape.now() }
+func (w *world) now() time.Duration { return w.recording.now() }
 
 // heal ends all faults.
 func (w *world) heal() {
@@ -117,16 +115,16 @@ func (w *world) heal() {
 	w.calm = true
 	w.places = nil
 	w.mu.Unlock()
-	w.tape.note(history.Event{Kind: history.Calm})
+	w.recording.note(history.Event{Kind: history.FaultsEnd})
 }
 
-func (w *world) isCalm() bool {
+func (w *world) healed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calm
 }
 
-// next returns a number that was not given out before.
+// next returns a new number.
 func (w *world) next() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,7 +142,7 @@ func (w *world) left(err error) {
 	w.remains = append(w.remains, err.Error())
 }
 
-// list notes what is held or waited for though nobody is there.
+// list notes the keys that are held or waited for at the end.
 func (w *world) list() {
 	i, ok := w.store.(dibs.Inspector)
 	if !ok {
@@ -165,19 +163,8 @@ func (w *world) list() {
 	}
 }
 
-// write reports whether what the key guards takes a write with that fence: it remembers
-// the highest that it saw.
-func (w *world) write(key string, fence uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if fence < w.highest[key] {
-		return false
-	}
-	w.highest[key] = fence
-	return true
-}
-
-// offer leaves a place to be redeemed, unless the end is near, and reports whether it did.
+// offer leaves a place for any worker to redeem, unless the faults are over. It reports whether
+// it did.
 func (w *world) offer(p dibs.Place) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,23 +174,21 @@ func (w *world) offer(p dibs.Place) bool {
 	return !w.calm
 }
 
-// keep notes that a place was reserved by a client that was closed before it could give
-// the place up.
+// keep notes that a client was closed before it could give a place up.
 func (w *world) keep() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kept = true
 }
 
-// keeps reports whether a place was reserved so late that nobody gave it up or ran its
-// job. It stands until it runs out, and that is all that is promised.
+// keeps reports whether a place was reserved so late that it stands until it runs out.
 func (w *world) keeps() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kept || len(w.jobs) > 0
 }
 
-// take takes a place that was offered.
+// take takes an offered place.
 func (w *world) take(n int) (p dibs.Place, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

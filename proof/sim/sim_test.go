@@ -46,8 +46,8 @@ func TestSeedsRepeat(t *testing.T) {
 func fates(events []history.Event) (all []string) {
 	for _, e := range events {
 		switch {
-		case e.Kind == history.Fault && !slices.Contains([]string{"mute", "deaf", "parted", "restart", sim.Forgets}, e.Name):
-		case e.Kind == history.Killed, e.Kind == history.Stopped, e.Kind == history.Calm, e.Kind == history.Fault:
+		case e.Kind == history.Fault && !slices.Contains([]string{"requests dropped", "answers dropped", "partition", "restart", sim.Forgets}, e.Name):
+		case e.Kind == history.Killed, e.Kind == history.Stopped, e.Kind == history.FaultsEnd, e.Kind == history.Fault:
 			all = append(all, fmt.Sprintf("%s %s %d %v", e.Kind, e.Name, e.Process, e.Call))
 		}
 	}
@@ -67,7 +67,7 @@ func (n tally) add(events []history.Event) {
 				n[string(e.Kind)+" "+what]++
 			}
 		}
-		if e.Error == history.Lost || e.Error == history.Unknown || e.Error == history.Refused {
+		if e.Error == history.Lost || e.Error == history.Unknown {
 			n[string(e.Kind)+" "+e.Error]++
 		}
 		if e.From != "" {
@@ -87,8 +87,8 @@ var all = []string{
 	"claim try", "claim queue", "claim reserve",
 	"claim granted", "claim held", "claim done", "claim mismatch", "claim unknown",
 	"renew lost", "settle release", "settle keep", "settle abandon", "settle undo", "settle lost",
-	"told granted", "enter", "leave", "leave lost", "write", "write refused", "effect", "reply",
-	"killed", "stopped", "calm", "from a place try granted", "from a place queue granted", "from a place queue held", "weighs more", "taken over",
+	"pushed granted", "enter", "leave", "leave lost", "reply",
+	"killed", "stopped", "faults end", "from a place try granted", "from a place queue granted", "from a place queue held", "weighs more", "taken over",
 	"fault delay", "fault lost request", "fault lost answer", "fault sent twice",
-	"fault mute", "fault deaf", "fault parted", "fault restart", "fault " + sim.Forgets,
+	"fault requests dropped", "fault answers dropped", "fault partition", "fault restart", "fault " + sim.Forgets,
 }

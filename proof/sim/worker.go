@@ -11,19 +11,19 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// worker does one thing after the other with the keys there are.
+// worker uses the keys, one after the other.
 type worker struct {
 	*rand.Rand
-	life  *life
-	world *world
+	session *session
+	world   *world
 }
 
-func newWorker(l *life, n int) *worker {
+func newWorker(l *session, n int) *worker {
 	w := l.process.world
-	return &worker{Rand: w.plan.among(4, uint64(l.process.number), uint64(l.number), uint64(n)), life: l, world: w}
+	return &worker{Rand: w.plan.among(4, uint64(l.process.number), uint64(l.number), uint64(n)), session: l, world: w}
 }
 
-// run works until the context ends.
+// run works until ctx ends.
 func (w *worker) run(ctx context.Context) {
 	for w.rest(ctx, w.upTo(w.world.plan.ttl/4)) {
 		k := w.world.plan.keys[w.IntN(len(w.world.plan.keys))]
@@ -36,14 +36,14 @@ func (w *worker) run(ctx context.Context) {
 			w.queue(ctx, k)
 		case k.kind == Job:
 			w.job(ctx, k)
-		case k.kind == Bare:
-			w.bare(ctx, k)
+		case k.kind == NoClient:
+			w.noClient(ctx, k)
 		}
 	}
 }
 
-// rest waits for d, and for as long as the process stands still. It reports whether
-// there is anything to do then.
+// rest waits for d, and while the process is stopped. It reports whether the worker should go
+// on.
 func (w *worker) rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -54,16 +54,15 @@ func (w *worker) rest(ctx context.Context, d time.Duration) bool {
 	return w.gate() && ctx.Err() == nil
 }
 
-// gate returns when the process does not stand still, after a moment in any case: those
-// whom one batch has answered go on one after the other. It reports whether the process
-// lives.
+// gate returns when the process is not stopped, after a moment in any case, so that the callers
+// of one batch go on one after the other. It reports whether the process lives.
 func (w *worker) gate() bool {
 	moment := 1 + rand64(w.Rand, time.Microsecond)
 	time.Sleep(moment)
-	return w.life.gate(moment)
+	return w.session.gate(moment)
 }
 
-// upTo returns a duration below d, more often a short one than not.
+// upTo returns a duration below d, mostly a short one.
 func (w *worker) upTo(d time.Duration) time.Duration {
 	if w.IntN(3) > 0 {
 		d /= 20
@@ -71,10 +70,10 @@ func (w *worker) upTo(d time.Duration) time.Duration {
 	return 1 + rand64(w.Rand, d)
 }
 
-// chance reports true n times out of 100.
+// chance is true n times out of 100.
 func (w *worker) chance(n int) bool { return w.IntN(100) < n }
 
-// impatience ends a context at a moment of its own, now and then.
+// impatience sometimes ends a context early.
 func (w *worker) impatience(ctx context.Context) (context.Context, context.CancelFunc) {
 	if w.chance(70) {
 		return context.WithCancel(ctx)
@@ -82,7 +81,7 @@ func (w *worker) impatience(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, w.upTo(2*w.world.plan.ttl))
 }
 
-// options are how a key is acquired this time.
+// options returns how a key is acquired this time.
 func (w *worker) options(k key) *dibs.AcquireOptions {
 	o := &dibs.AcquireOptions{Permits: k.permits}
 	switch {
@@ -109,20 +108,20 @@ func (w *worker) options(k key) *dibs.AcquireOptions {
 	return o
 }
 
-// lock acquires the key, works under it, and ends the lease in one way or another.
+// lock acquires the key, works, and ends the lease in one of several ways.
 func (w *worker) lock(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
 	switch {
 	case w.chance(5):
-		_, _ = w.life.client.Held(asking, k.name)
+		_, _ = w.session.client.Held(asking, k.name)
 		return
 	case k.kind == Mutex && w.chance(10):
 		w.several(asking)
 		return
 	}
 	o := w.options(k)
-	lease, err := w.life.client.Acquire(asking, k.name, o)
+	lease, err := w.session.client.Acquire(asking, k.name, o)
 	if alive := w.gate(); err != nil || !alive {
 		return
 	}
@@ -131,7 +130,7 @@ func (w *worker) lock(ctx context.Context, k key) {
 	w.settle(ctx, lease)
 }
 
-// several acquires all locks that there are at once.
+// several acquires all locks together.
 func (w *worker) several(asking context.Context) {
 	var names []string
 	for _, k := range w.world.plan.keys {
@@ -139,7 +138,7 @@ func (w *worker) several(asking context.Context) {
 			names = append(names, k.name)
 		}
 	}
-	all, err := w.life.client.AcquireAll(asking, names, nil)
+	all, err := w.session.client.AcquireAll(asking, names, nil)
 	if alive := w.gate(); err != nil || !alive {
 		return
 	}
@@ -151,7 +150,7 @@ func (w *worker) several(asking context.Context) {
 	}
 }
 
-// settle ends a lease, and reports whether it did so cleanly.
+// settle ends a lease, and reports whether it ended cleanly.
 func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
 	if !w.gate() {
 		return false
@@ -167,10 +166,9 @@ func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
 	return lease.Release() == nil && clean
 }
 
-// section is what is done under a lease: some writes to what the key guards, some
-// progress saved. Who has lost its lease leaves, but not always before a last write.
+// section is the work under a lease: it takes some time, and saves some progress.
 func (w *worker) section(lease *dibs.Lease, k key) {
-	here := history.Event{Key: k.name, Token: w.life.token(lease), Fence: lease.Fence(), Permits: k.permits, Weight: k.weight}
+	here := history.Event{Key: k.name, Token: w.session.token(lease), Fence: lease.Fence(), Permits: k.permits, Weight: k.weight}
 	w.note(history.Enter, here)
 	ctx := lease.Context()
 	for range w.IntN(4) {
@@ -183,20 +181,15 @@ func (w *worker) section(lease *dibs.Lease, k key) {
 		if !w.gate() || lease.Err() != nil {
 			break
 		}
-		w.write(here)
 	}
 	if !w.gate() {
 		return
 	}
-	why := whyOver(lease)
-	if why != "" && w.chance(30) {
-		w.write(here)
-	}
-	here.Error = why
+	here.Error = whyOver(lease)
 	w.note(history.Leave, here)
 }
 
-// whyOver says in a history's words why the lease's section has to end, if it has to.
+// whyOver returns why the lease's section must end, or "".
 func whyOver(lease *dibs.Lease) string {
 	err := lease.Err()
 	switch {
@@ -208,19 +201,11 @@ func whyOver(lease *dibs.Lease) string {
 	return err.Error()
 }
 
-// write writes to what a key guards.
-func (w *worker) write(here history.Event) {
-	if !w.world.write(here.Key, here.Fence) {
-		here.Error = history.Refused
-	}
-	w.note(history.Write, here)
-}
-
-// note writes down what the worker does.
+// note writes an event of this session.
 func (w *worker) note(kind history.Kind, e history.Event) {
-	if w.life.isDead() {
+	if w.session.isDead() {
 		return
 	}
 	e.Kind = kind
-	_ = w.life.writer.Happened(e) // memory takes everything
+	_ = w.session.writer.Happened(e) // memory takes everything
 }

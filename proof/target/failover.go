@@ -11,40 +11,37 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// usurped is a Redis that others watch: when its master is silent for some time, they put a
-// replica in its place, and the clients follow by themselves. The master is stopped and
-// not killed, so that for some moments there are two: it goes on with what it had been sent
-// before it hears that it is one no more.
-type usurped struct {
+// watched is a Redis that Sentinel or Cluster watches: they put a replica in the place of a
+// silent master, and the clients follow by themselves. The master is stopped and not killed, so
+// that there are two masters for a moment.
+type watched struct {
 	master func() *servertest.RedisServer
 	next   func(after *servertest.RedisServer) *servertest.RedisServer
 	whole  func()
 }
 
-var _ fault.Failover = (*usurped)(nil)
+var _ fault.Failover = (*watched)(nil)
 
-// silence is how long a master is silent before it counts as gone.
+// silence is after how long a silent master is replaced.
 const silence = time.Second
 
-// Sentinel starts a Redis with a replica and three sentinels that watch them. No wire can be
-// put before it.
+// Sentinel starts a Redis with a replica and three sentinels. It has no wires.
 func Sentinel(owner servertest.Owner) *fault.Target {
 	owner.Helper()
 	s := servertest.RedisSentinel(owner, &servertest.SentinelOptions{
 		DownAfter: silence, Redis: &servertest.RedisOptions{Persistence: servertest.AOF},
 	})
-	return &fault.Target{URL: s.URL(), Failover: &usurped{s.Master, s.AwaitMaster, s.Await}}
+	return &fault.Target{URL: s.URL(), Failover: &watched{s.Master, s.AwaitMaster, s.Await}}
 }
 
-// Cluster starts a Redis Cluster of three masters with a replica each. No wire can be put
-// before it.
+// Cluster starts a Redis Cluster of three masters with a replica each. It has no wires.
 func Cluster(owner servertest.Owner) *fault.Target {
 	owner.Helper()
 	c := servertest.RedisCluster(owner, &servertest.ClusterOptions{
 		NodeTimeout: silence, Redis: &servertest.RedisOptions{Persistence: servertest.AOF},
 	})
 	key := ""
-	return &fault.Target{URL: c.URL(), Failover: &usurped{
+	return &fault.Target{URL: c.URL(), Failover: &watched{
 		master: func() *servertest.RedisServer {
 			key = fmt.Sprint("slot", rand.N(1000)) // of any of the masters
 			return c.MasterOf(key)
@@ -54,13 +51,13 @@ func Cluster(owner servertest.Owner) *fault.Target {
 	}}
 }
 
-// Lag does nothing: what a replica lacks is what the old master does when it wakes.
-func (u *usurped) Lag() error { return nil }
+// Lag does nothing: the replica lacks what the old master does when it goes on.
+func (u *watched) Lag() error { return nil }
 
-// Promote stops the master until another has taken its place, and lets it go on. What it
-// did beyond the point up to which the other had followed it is lost: so much the other
-// finds out when it is asked to go on from there, which it cannot.
-func (u *usurped) Promote() (addr string, behind int64, err error) {
+// Promote stops the master until a replica has taken its place, and lets it go on. The old
+// master then cannot resynchronize from where it was, because it did more than its replica had.
+// The new master counts that.
+func (u *watched) Promote() (addr string, behind int64, err error) {
 	old := u.master()
 	old.Pause()
 	master := u.next(old)
@@ -74,5 +71,5 @@ func (u *usurped) Promote() (addr string, behind int64, err error) {
 	return master.Addr(), after - before, err
 }
 
-// Rebuild does nothing: Promote has waited until the old master follows the new one.
-func (u *usurped) Rebuild() error { return nil }
+// Rebuild does nothing, because Promote has waited until the old master follows the new one.
+func (u *watched) Rebuild() error { return nil }

@@ -11,6 +11,6 @@ func mount(folder string) (unmount func() error, err error) {
 	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size=64m"); err != nil {
 		return nil, fmt.Errorf("mounting one needs root: %w", err)
 	}
-	// Whoever still has a file open there keeps it to himself.
+	// Open files there stay usable until they are closed.
 	return func() error { return unix.Unmount(folder, unix.MNT_DETACH) }, nil
 }

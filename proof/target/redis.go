@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// pair is a Redis and its replica. Which is which changes with each failover.
+// pair is a Redis and its replica. They change roles with each failover.
 type pair struct {
 	link *fault.Wire // from the replica to the master
 
@@ -28,9 +28,8 @@ var (
 	_ fault.Failover = (*pair)(nil)
 )
 
-// Redis starts a Redis, or a Valkey, as the options say, and its replica; nil means the
-// defaults. What is kept on disk, the limits and the clock are ours. A kill of the process
-// loses nothing that it acknowledged.
+// Redis starts a Redis or a Valkey, and its replica. It sets persistence and the clock. Nil
+// means the defaults. A kill of the process loses nothing that it acknowledged.
 func Redis(owner servertest.Owner, o *servertest.RedisOptions) *fault.Target {
 	owner.Helper()
 	options := servertest.RedisOptions{}
@@ -63,7 +62,7 @@ func (p *pair) Kill() { p.first().Kill() }
 // Restart starts the master again on its data.
 func (p *pair) Restart() { p.first().Restart() }
 
-// Pause stops the master where it is.
+// Pause stops the master.
 func (p *pair) Pause() { p.first().Pause() }
 
 // Continue lets the master go on.
@@ -75,16 +74,16 @@ func (p *pair) first() *servertest.RedisServer {
 	return p.master
 }
 
-// Lag waits until the replica is in step, and keeps from it what comes then.
+// Lag waits until the replica is in step, and then holds back what the master sends it.
 func (p *pair) Lag() error {
 	if err := p.inStep(); err != nil {
 		return err
 	}
-	p.link.Set(fault.Trouble{Hold: [2]bool{true, true}}, nil)
+	p.link.Set(fault.Trouble{Hold: true}, nil)
 	return nil
 }
 
-// Promote kills the master and makes the replica one.
+// Promote kills the master, and makes the replica a master.
 func (p *pair) Promote() (addr string, behind int64, err error) {
 	wrote, err := offset(p.master, "master_repl_offset")
 	if err != nil {
@@ -105,7 +104,7 @@ func (p *pair) Promote() (addr string, behind int64, err error) {
 	return p.master.Addr(), wrote - heard, nil
 }
 
-// Rebuild makes the old master a replica, with nothing of what it knew.
+// Rebuild makes the old master an empty replica.
 func (p *pair) Rebuild() error {
 	p.link.Set(fault.Trouble{}, nil)
 	p.link.Lead(p.master.Addr())
@@ -113,7 +112,7 @@ func (p *pair) Rebuild() error {
 	return p.follow()
 }
 
-// follow makes the replica one, and returns when it is in step.
+// follow makes the replica follow the master, and returns when it is in step.
 func (p *pair) follow() error {
 	host, port, err := net.SplitHostPort(p.link.Addr())
 	if err != nil {
@@ -128,7 +127,7 @@ func (p *pair) follow() error {
 // patience bounds waiting for a replica.
 const patience = 30 * time.Second
 
-// inStep waits until the replica has heard of all that the master had done a moment ago.
+// inStep waits until the replica has everything that the master had at the start of the call.
 func (p *pair) inStep() error {
 	wrote, err := offset(p.master, "master_repl_offset")
 	if err != nil {
@@ -149,7 +148,7 @@ func (p *pair) inStep() error {
 	}
 }
 
-// offset is a number of a server's INFO: how many bytes it says it has written, or heard of.
+// offset returns a numeric field of a server's INFO.
 func offset(s *servertest.RedisServer, field string) (int64, error) {
 	value, err := info(s, field)
 	if err != nil {
@@ -158,7 +157,7 @@ func offset(s *servertest.RedisServer, field string) (int64, error) {
 	return strconv.ParseInt(value, 10, 64)
 }
 
-// info is a field of a server's INFO, "" where there is none.
+// info returns a field of a server's INFO, or "".
 func info(s *servertest.RedisServer, field string) (string, error) {
 	answer, err := s.Do("INFO", "everything")
 	if err != nil {

@@ -1,9 +1,8 @@
 //go:build unix
 
-// Package target starts stores whose servers are the run's own, so that everything can
-// be done to them that faults do: kill them, stop them, set their clocks, put their
-// replicas in their place, fill their disks. It is for tests and for programs that test;
-// it starts real servers (internal/servertest), and installs them where they are missing.
+// Package target starts stores whose servers are the run's own, so that every fault can strike
+// them. It is for tests. It starts real servers (internal/servertest), and installs them where
+// they are missing.
 package target
 
 import (
@@ -41,8 +40,7 @@ func Kinds() []Kind {
 	}
 }
 
-// connections is how many connections a server has: enough for the workers, and few
-// enough to be taken by a fault.
+// connections is how many connections a server has, enough for the workers.
 const connections = 100
 
 // Postgres starts a PostgreSQL. A kill of its processes loses nothing that was committed.
@@ -53,9 +51,8 @@ func Postgres(owner servertest.Owner) *fault.Target {
 	return &fault.Target{URL: s.URL() + "&migrate=true", Server: s, Clock: clock, Durable: true}
 }
 
-// MariaDB starts a MariaDB, or a MySQL, as the options say; nil means the defaults. The clock
-// and the number of connections are ours, and so is NoSync. A kill loses nothing that was
-// committed.
+// MariaDB starts a MariaDB or a MySQL. It sets the clock, the number of connections and NoSync.
+// Nil means the defaults. A kill loses nothing that was committed.
 func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target {
 	owner.Helper()
 	options := servertest.MariaDBOptions{}
@@ -68,9 +65,9 @@ func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target
 	return &fault.Target{URL: s.URL() + "?migrate=true", Server: s, Clock: clock, Durable: true}
 }
 
-// SQLite makes a folder for a store in a file, which is the store's alone or shared with an
-// application: on a small filesystem of its own where one can be mounted, which can be
-// filled without harm to anybody.
+// SQLite makes a folder for a store in a file, which is the store's own or shared with an
+// application. Where possible, the folder is a small filesystem of its own, which can be filled
+// without harm.
 func SQLite(owner servertest.Owner, shared bool) *fault.Target {
 	owner.Helper()
 	folder, err := os.MkdirTemp("", "dibs-target-")

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// ignoreFull lets a write beyond a limit on the size of files fail, instead of ending
-// the process. What ends the runner in order may reach all that it started, from what
-// supervises it; it is the runner's to pass on.
-func ignoreFull() {
+// ignoreSignals makes a write beyond a limit on the size of files fail instead of ending the
+// process. It also ignores the signals that end the runner in order, because a supervisor may
+// send them to all processes of the group.
+func ignoreSignals() {
 	signal.Ignore(syscall.SIGXFSZ, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 

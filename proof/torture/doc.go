@@ -1,18 +1,15 @@
-// Package torture lets processes use a store while faults run, and has what they did
-// checked.
+// Package torture runs worker processes that use a store while faults strike, and checks
+// what they did.
 //
-//	        commands, answers of the resource
-//	runner ───────────────────────────────────▶ worker process ── dibs.Client ── recorder ── dibs.Store
-//	  ▲   ◀───────────────────────────────────        │
-//	  │     writes with fences, errors seen           │
-//	  └───────────────────────────────────────────────┘
-//	        the history, line by line, before each call leaves
+//	runner ── commands ──▶ worker process ── dibs.Client ── recorder ── dibs.Store
+//	  ▲                        │                               │
+//	  ├── writes with fences, errors ──────────────────────────┤
+//	  └── the history, line by line, before each call leaves ──┘
 //
-// A run has four parts. Under fire, the workers do what users of a client do and what
-// none should, and faults strike at random. In the calm that follows every key must be
-// obtainable soon. Then the workers end in order and say what they have left. Then the
-// histories of all of them are checked as one.
+// A run has four parts. While faults strike at random, the workers use the store as programs
+// do, and also in ways that programs must not. After the last fault, in the recovery, every
+// key must be free soon. Then the workers end in order and report what they leave behind.
+// Then the histories of all workers are checked together.
 //
-// What the workers do and when faults strike derives from the seed. What comes of it
-// does not: processes race.
+// What the workers and the faults do derives from the seed. How the processes race does not.
 package torture

@@ -7,20 +7,19 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// clockSet is the name of a fault that nobody makes: somebody, or what the host runs on, has
-// set the host's time of day. A server here counts leases by it, and none outlasts such a step
-// for certain.
+// clockSet is the name of a fault that no code makes: something else set the host's time of day.
+// A server on this host counts leases by it, so that a lease may end early.
 const clockSet = "host-clock"
 
 const (
-	// clockLooks is how often the time of day is compared with the monotonic clock, and
-	// clockStep by how much it has to have moved: what slews it does so by 0.05 % at most.
+	// clockLooks is how often the time of day is compared with the monotonic clock. A difference
+	// of clockStep means that it was set, because slewing moves it by 0.05 % at most.
 	clockLooks = 20 * time.Millisecond
 	clockStep  = 2 * time.Millisecond
 )
 
-// timeOfDay returns how far the host's time of day is ahead of its monotonic clock; not ok
-// when it was long from the look at one to the look at the other.
+// timeOfDay returns how far the host's time of day is ahead of its monotonic clock. It is not ok
+// if the two were read too far apart.
 func timeOfDay() (ahead time.Duration, ok bool) {
 	before := history.Now()
 	day := time.Duration(time.Now().UnixNano())

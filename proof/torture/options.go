@@ -11,21 +11,21 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// Options say how a run goes. URL is needed. What else is zero has a default.
+// Options say how to run. URL is needed. Every other zero field has a default.
 type Options struct {
 	// URL names the store.
 	URL string
 	// Open opens it. Default: OpenStore.
 	Open Open
-	// Shown is the URL as it may be printed. Default: nothing of it is printed.
+	// Shown is the URL as it may be printed. Default: it is not printed.
 	Shown string
 
 	// Duration is how long faults strike. At least a second. Default: 30 s.
 	Duration time.Duration
-	// Faults are those wanted, separated by commas; see fault.Select. Default: all that
-	// apply and destroy nothing.
+	// Faults is a list of faults, as fault.ParseList reads it. Default: all that apply and
+	// destroy nothing.
 	Faults string
-	// Seed is what everything derives from. Default: a random one.
+	// Seed is what the workers' actions and the faults derive from. Default: a random one.
 	Seed uint64
 	// Workers is how many processes use the store: 1 to 64. Default: 4.
 	Workers int
@@ -33,17 +33,17 @@ type Options struct {
 	Lanes int
 	// TTL is how long leases last: 200 ms to a minute. Default: 1 s.
 	TTL time.Duration
-	// Events bounds the length of the history, about. Default: 250,000.
+	// Events is about how long the history may become. Default: 250,000.
 	Events int
 
-	// Target is what faults strike at, when the server is the caller's own. Its Workers,
-	// Wires, TTL and Began are the run's. Default: what is at the URL.
+	// Target is what faults strike if the caller owns the server. Run sets its Workers, Wires,
+	// TTL and Began. Default: what is at the URL.
 	Target *fault.Target
 
-	// Dir is where the histories are kept. Default: a temporary folder, which is removed
-	// after a run without a violation.
+	// Dir is the folder of the histories. Default: a temporary folder, which is removed if the
+	// run passes.
 	Dir string
-	// Log is told how the run goes. Default: nobody.
+	// Log gets what happens during the run. Default: it is discarded.
 	Log *slog.Logger
 
 	wanted fault.List // Faults, parsed

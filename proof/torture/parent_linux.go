@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// tie has the kernel kill the worker when the runner's thread that started it is gone: one
-// that is stopped would not notice the end of its input. What ends the runner's group does
-// not reach it: it could not ignore that before it runs.
+// tie makes the kernel kill the worker when the runner's thread ends, because a stopped worker
+// would not notice the end of its input. The worker has a process group of its own, so that
+// signals to the runner's group do not reach it before it ignores them.
 func tie(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

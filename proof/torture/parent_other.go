@@ -4,5 +4,5 @@ package torture
 
 import "os/exec"
 
-// tie does nothing: the worker ends with its input, once it runs.
+// tie does nothing: a worker ends when its input ends.
 func tie(*exec.Cmd) {}

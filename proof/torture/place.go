@@ -7,8 +7,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// place reserves a place in a queue and does with it what can be done with one: claims from
-// it, twice at once, late or never, prolongs it, gives it up.
+// place reserves a place in a queue. Then it claims from it, once or twice, early or late,
+// prolongs it, gives it up, or leaves it.
 func (l *lane) place() {
 	key := l.key("place")
 	stands := l.TTL/2 + l.upTo(l.TTL)
@@ -33,7 +33,7 @@ func (l *lane) place() {
 	case n < 18:
 		l.pause(stands + l.TTL/4) // too late, it is none any more
 		l.redeem(p, l.odds(6))
-	default: // nobody comes
+	default: // the place is left
 		return
 	}
 	if again {
@@ -42,10 +42,10 @@ func (l *lane) place() {
 	_ = l.client.CancelPlace(l.ctx, p)
 }
 
-// redeem takes the key at a place, and reports whether it gave the lease back in a way
-// after which the place stands.
+// redeem claims from a place, and reports whether the place still stands after the lease has
+// ended.
 func (l *lane) redeem(p dibs.Place, noWait bool) (stands bool) {
-	ctx, cancel := l.unwanted()
+	ctx, cancel := l.impatient()
 	defer cancel()
 	o := &dibs.AcquireOptions{Wait: l.wait(), NoWait: noWait, Detach: true}
 	if l.odds(3) {
@@ -59,7 +59,7 @@ func (l *lane) redeem(p dibs.Place, noWait bool) (stands bool) {
 	return !l.leave(lease)
 }
 
-// twice is redeem from two goroutines: one waits for the other.
+// twice redeems a place from two goroutines. One waits for the other.
 func (l *lane) twice(p dibs.Place) (stands bool) {
 	wait := l.wait()
 	var both sync.WaitGroup

@@ -10,30 +10,31 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
-// process is one life of a worker.
+// process is one process of a worker.
 type process struct {
-	cmd  *exec.Cmd
-	life int
-	tell *mouth
-	said *os.File
-	tail tail // what it wrote to its standard error last
+	cmd      *exec.Cmd
+	restarts int
+	out      *sender
+	messages *os.File
+	tail     tail // of its standard error
 
-	ready chan struct{} // closed when it works
-	peace chan struct{} // closed when it does nothing to itself any more
-	swept chan struct{} // closed when it has had every key in the calm
-	done  chan struct{} // closed when it is gone and all that it said was heard
+	ready   chan struct{} // closed when it works
+	noCrash chan struct{} // closed when it does not crash any more
+	swept   chan struct{} // closed when it has acquired every key after the faults
+	done    chan struct{} // closed when it has ended and its messages are handled
 
-	asked   atomic.Bool // it was told to end
-	struck  atomic.Bool // it was killed by the runner
+	asked   atomic.Bool // the runner asked it to end
+	struck  atomic.Bool // the runner killed it
 	copied  sync.WaitGroup
-	crashed string        // where it said that it kills itself; the listener's, until done
-	crashAt time.Duration // when it said so
+	crashed string        // where it crashes; receive's, until done
+	crashAt time.Duration // when
 }
 
-// self returns the command that makes a worker: this program.
+// self returns the command that starts a worker: this program.
 func self() ([]string, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -42,7 +43,7 @@ func self() ([]string, error) {
 	return []string{program, workerArg}, nil
 }
 
-// startProcess starts a worker whose history goes to the file.
+// startProcess starts a worker. Its history goes to the file.
 func startProcess(command []string, file string) (p *process, err error) {
 	to, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -50,53 +51,53 @@ func startProcess(command []string, file string) (p *process, err error) {
 	}
 	p = &process{
 		cmd:   exec.Command(command[0], command[1:]...),
-		ready: make(chan struct{}), peace: make(chan struct{}), swept: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), noCrash: make(chan struct{}), swept: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.cmd.Stderr, p.cmd.WaitDelay = &p.tail, time.Second
 	tie(p.cmd)
-	// Pipes of our own: what was said before a death is read after it.
+	// Pipes of our own, because what was written before a kill must be read after it.
 	from, history, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, to.Close())
 	}
 	defer history.Close()
-	said, out, err := os.Pipe()
+	messages, out, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, to.Close(), from.Close())
 	}
 	defer out.Close()
-	p.said, p.cmd.Stdout, p.cmd.ExtraFiles = said, out, []*os.File{history}
+	p.messages, p.cmd.Stdout, p.cmd.ExtraFiles = messages, out, []*os.File{history}
 	in, err := p.cmd.StdinPipe()
 	if err == nil {
 		err = p.cmd.Start()
 	}
 	if err != nil {
-		return nil, errors.Join(err, to.Close(), from.Close(), said.Close())
+		return nil, errors.Join(err, to.Close(), from.Close(), messages.Close())
 	}
-	p.tell = newMouth(in)
+	p.out = newSender(in)
 	p.copied.Go(func() {
-		_, _ = io.Copy(to, from) // whoever checks the file finds out what is missing
+		_, _ = io.Copy(to, from) // the check finds what is missing
 		_, _ = to.Close(), from.Close()
 	})
 	return p, nil
 }
 
-// listen hands over what the process says, until it is gone.
-func (p *process) listen(hear func(*message)) {
-	words := json.NewDecoder(p.said)
+// receive handles the messages of the process until it ends.
+func (p *process) receive(handle func(*message)) {
+	words := json.NewDecoder(p.messages)
 	for {
 		var m message
 		if err := words.Decode(&m); err != nil {
 			break
 		}
-		hear(&m)
+		handle(&m)
 	}
-	p.said.Close()
+	p.messages.Close()
 	p.copied.Wait()
-	_ = p.cmd.Wait() // its state says it all
+	_ = p.cmd.Wait()
 }
 
-// last is what the process said last, for people.
+// last describes how the process ended, and what it wrote to its standard error last.
 func (p *process) last() string {
 	state := "it runs"
 	if p.gone() {
@@ -127,7 +128,7 @@ func (p *process) isReady() bool {
 
 func (p *process) kill() { _ = p.cmd.Process.Kill() }
 
-// tail is an io.Writer that keeps what came last.
+// tail is an io.Writer that keeps the last bytes.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -147,4 +148,37 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.text)
+}
+
+// killed reports whether SIGKILL ended the process. The process must have ended.
+func (p *process) killed() bool {
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// stopLimit is how long it may take until a process is stopped.
+const stopLimit = time.Second
+
+// stop stops the process, and reports whether it is stopped.
+func (p *process) stop() (bool, error) {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return false, nil // it has ended
+	}
+	for end := time.Now().Add(stopLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		if err != nil {
+			return false, nil
+		}
+		// The second field is the name, which may contain any text.
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "T") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// resume lets a stopped process go on.
+func (p *process) resume() error {
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may have ended
+	return nil
 }

@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// askLimit bounds what the runner asks of a store at the end.
+	// askLimit bounds the runner's calls of the store at the end.
 	askLimit = 30 * time.Second
-	// forgetLimit is how much longer that may take for each record.
+	// forgetLimit is added to askLimit for each record.
 	forgetLimit = 50 * time.Millisecond
 )
 
 // remains is what a run has left in the store.
 type remains struct {
-	keys      []string // held or waited for, though nobody is there any more
+	keys      []string // held or waited for, although all workers have ended
 	forgotten int      // records and abandoned attempts that were removed
 	effects   int      // of transactions
-	thawed    int      // keys that were released by force
-	unlisted  string   // why the store cannot be looked into
+	stale     int      // keys that releaseStale released
+	unlisted  string   // why the store cannot be listed
 }
 
-// collect looks at what the workers have left, and removes what has to be removed.
-func (r *run) collect(life context.Context) error {
-	ctx, cancel := context.WithTimeout(life, askLimit)
+// collect looks for what the workers have left, and removes their records.
+func (r *run) collect(restarts context.Context) error {
+	ctx, cancel := context.WithTimeout(restarts, askLimit)
 	defer cancel()
 	if d := r.store.effects; d != nil {
 		rows, err := again(ctx, func() ([]effect, error) { return d.list(ctx, r.id) })
 		if err != nil {
-			return fmt.Errorf("what was done in transactions cannot be read: %w", err)
+			return fmt.Errorf("the table of effects cannot be read: %w", err)
 		}
 		for _, row := range rows {
-			e := history.Event{Kind: history.Effect, Name: "transaction", Key: row.name, Data: history.Data([]byte(row.result)), Retention: long}
+			e := history.Event{Kind: history.Effect, Key: row.name, Data: history.Data([]byte(row.result)), Retention: long}
 			if err := r.w.Happened(e); err != nil {
 				return err
 			}
@@ -51,12 +51,12 @@ func (r *run) collect(life context.Context) error {
 		r.remains.unlisted = "the store is no dibs.Inspector"
 		return nil
 	}
-	// Leases and places of those who were killed run out, and no later.
+	// The leases and places of killed workers must have run out by then.
 	deadline := time.Now().Add(r.TTL + dibs.PushedTTL + sweepSlack)
 	for {
 		left, over, err := r.list(ctx, in)
 		if err == nil && len(left) == 0 {
-			return r.forget(life, in, over)
+			return r.forget(restarts, in, over)
 		}
 		if err == nil && time.Now().After(deadline) {
 			r.remains.keys = left
@@ -68,7 +68,7 @@ func (r *run) collect(life context.Context) error {
 	}
 }
 
-// again asks until there is an answer or ctx ends.
+// again repeats a call until it succeeds or ctx ends.
 func again[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for {
 		got, err := ask()
@@ -78,36 +78,36 @@ func again[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}
 }
 
-// thaw releases keys by force whose leases were granted while the server's clock was
-// ahead, and which nobody gives back: they last until that clock has caught up. It is
-// what an operator does with "dibs release".
-func (r *run) thaw(ctx context.Context) error {
+// releaseStale releases keys by force. Their leases were granted while the server's clock was
+// ahead, their holders are dead, and they would stand until the clock has caught up. An operator
+// does this with "dibs release".
+func (r *run) releaseStale(ctx context.Context) error {
 	in, ok := r.store.Store.(dibs.Inspector)
 	if !ok || !slices.ContainsFunc(r.faults, func(f *fault.Fault) bool { return f.Alone }) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	frozen, err := again(ctx, func() (frozen []dibs.Entry, err error) {
+	stale, err := again(ctx, func() (stale []dibs.Entry, err error) {
 		for e, err := range in.List(ctx, dibs.Query{Namespace: &r.namespace}) {
 			if err != nil {
 				return nil, err
 			}
 			if slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left > r.TTL+time.Second }) {
-				frozen = append(frozen, e)
+				stale = append(stale, e)
 			}
 		}
-		return frozen, nil
+		return stale, nil
 	})
 	if err != nil {
 		return fmt.Errorf("the store cannot be listed: %w", err)
 	}
-	for _, e := range frozen {
+	for _, e := range stale {
 		call := history.Now()
 		if _, err := in.ForceRelease(ctx, e.Key, ""); err != nil {
-			return fmt.Errorf("a key that is frozen cannot be released: %w", err)
+			return fmt.Errorf("a stale key cannot be released: %w", err)
 		}
-		r.remains.thawed++
+		r.remains.stale++
 		if err := r.w.Happened(history.Event{Kind: history.Fault, Name: "evict", Key: e.Key.Name, Times: 1, Call: call}); err != nil {
 			return err
 		}
@@ -115,8 +115,7 @@ func (r *run) thaw(ctx context.Context) error {
 	return nil
 }
 
-// list returns the keys that are held or waited for, and those of which something is
-// remembered.
+// list returns the keys that are held or waited for, and the other keys that the store knows.
 func (r *run) list(ctx context.Context, in dibs.Inspector) (left []string, over []dibs.Key, err error) {
 	for e, err := range in.List(ctx, dibs.Query{Namespace: &r.namespace}) {
 		if err != nil {
@@ -132,7 +131,7 @@ func (r *run) list(ctx context.Context, in dibs.Inspector) (left []string, over 
 	return left, over, nil
 }
 
-// forget removes what the store remembers of the run, and then nothing may be left.
+// forget removes the records of the run. Then the store must know no key of it.
 func (r *run) forget(ctx context.Context, in dibs.Inspector, keys []dibs.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit+time.Duration(len(keys))*forgetLimit)
 	defer cancel()

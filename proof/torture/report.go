@@ -10,67 +10,67 @@ import (
 	"time"
 )
 
-// Report says what came of a run.
+// Report is the result of a run.
 type Report struct {
-	Store   string `json:"store"` // its URL as it may be printed
-	Seed    uint64 `json:"seed"`
-	Repeat  string `json:"repeat"` // the command that repeats the run
-	Workers int    `json:"workers"`
-	Lives   int    `json:"lives"` // how many processes there were, one after the other
+	Store     string `json:"store"` // its URL as it may be printed
+	Seed      uint64 `json:"seed"`
+	Repeat    string `json:"repeat"` // the command that repeats the run
+	Workers   int    `json:"workers"`
+	Processes int    `json:"processes"` // of all workers; a killed one is started again
 
-	Took        Duration `json:"took"`     // from the first strike to the verdict
-	Checking    Duration `json:"checking"` // of that, the check
+	Took        Duration `json:"took"`     // from the first strike to the end of the check
+	Checking    Duration `json:"checking"` // the check alone
 	Interrupted bool     `json:"interrupted,omitempty"`
 
 	Faults  []*Strikes `json:"faults"`
-	Crashes int        `json:"crashes"` // of workers, at places of their own choice
-	Freezes int        `json:"freezes"` // of workers, beyond their leases, before a write
-	Absent  []Absent   `json:"absent"`  // faults that were wanted and do not apply
+	Crashes int        `json:"crashes"` // of workers, by themselves
+	Freezes int        `json:"freezes"` // of workers, by themselves, for longer than their leases
+	Absent  []Absent   `json:"absent"`  // wanted faults that do not apply
 
 	Events     int `json:"events"`     // in the history
-	Keys       int `json:"keys"`       // histories, one for each key
-	Operations int `json:"operations"` // that a store was asked for
-	Unknown    int `json:"unknown"`    // operations of which nobody heard what became of them
+	Keys       int `json:"keys"`       // in the history
+	Operations int `json:"operations"` // of the store
+	Unknown    int `json:"unknown"`    // operations with an unknown outcome
 	Grants     int `json:"grants"`
 	Records    int `json:"records"`
 	Replays    int `json:"replays"`
-	Writes     int `json:"writes"`  // that the guarded resources were asked to take
-	Refused    int `json:"refused"` // of these, because of a higher fence
-	Effects    int `json:"effects"` // of transactions, committed
+	Writes     int `json:"writes"`  // to guarded resources, with a fence
+	Refused    int `json:"refused"` // writes with a lower fence than an earlier one
+	Effects    int `json:"effects"` // in committed transactions
 
-	ClockSet   int      `json:"clockSet,omitempty"` // how often the host's clock was set meanwhile
-	Thawed     int      `json:"thawed"`             // keys that a step of the server's clock had frozen, and that were released by force
-	Swept      int      `json:"swept"`              // keys that were had in the calm
-	Stuck      []string `json:"stuck"`              // keys that were not
-	Violations []string `json:"violations"`         // of what a store promises
-	Undecided  []string `json:"undecided"`          // what the check did not get done
+	ClockSet   int      `json:"clockSet,omitempty"` // how often the host's clock was set
+	Stale      int      `json:"stale"`              // keys that were released by force after a step of the server's clock
+	Swept      int      `json:"swept"`              // keys that were acquired again in the recovery
+	Stuck      []string `json:"stuck"`              // keys that were not acquired again
+	Violations []string `json:"violations"`         // broken promises of the store
+	Undecided  []string `json:"undecided"`          // what the check could not decide
 	Left       []string `json:"left"`               // keys, goroutines and connections left behind
-	Broken     []string `json:"broken"`             // what went wrong with the harness itself
-	Dir        string   `json:"dir,omitempty"`      // where the histories are, if they are kept
+	Broken     []string `json:"broken"`             // errors of the harness itself
+	Dir        string   `json:"dir,omitempty"`      // the folder of the histories, if they are kept
 
 	verdict *verdict
 }
 
 // Strikes is what one fault did in a run.
 type Strikes struct {
-	Name    string   `json:"name"`
-	Kind    string   `json:"kind"`
-	About   string   `json:"about"`
-	Bite    string   `json:"bite"`              // what counts as one
-	Forgets bool     `json:"forgets,omitempty"` // the store may forget what it acknowledged
-	Strikes int      `json:"strikes"`
-	Bites   int      `json:"bites"`
-	Errors  []string `json:"errors,omitempty"` // why it could not strike
+	Name     string   `json:"name"`
+	Kind     string   `json:"kind"`
+	About    string   `json:"about"`
+	Evidence string   `json:"evidence"`          // what shows a hit
+	Forgets  bool     `json:"forgets,omitempty"` // the store may forget what it acknowledged
+	Strikes  int      `json:"strikes"`
+	Hits     int      `json:"hits"`
+	Errors   []string `json:"errors,omitempty"` // of strikes
 }
 
-// Absent is a fault that does not apply, and why.
+// Absent is a fault that does not apply, and the reason.
 type Absent struct {
 	Name  string `json:"name"`
 	Why   string `json:"why"`
-	Asked bool   `json:"asked,omitempty"` // for by its very name
+	Asked bool   `json:"asked,omitempty"` // Options.Faults names it
 }
 
-// Duration is a time.Duration that is written as people read it.
+// Duration is a time.Duration that is written for people.
 type Duration time.Duration
 
 // MarshalText writes it as "1.5s".
@@ -82,17 +82,17 @@ func (d Duration) String() string { return time.Duration(d).Round(time.Milliseco
 
 // fill fills the report in.
 func (r *run) fill(v *verdict, events int, checking time.Duration, interrupted bool) {
-	c, out := r.crew, r.report
+	c, out := r.workers, r.report
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out.verdict = v
-	out.Store, out.Seed, out.Workers, out.Lives = r.Shown, r.Seed, r.Workers, len(c.files)
+	out.Store, out.Seed, out.Workers, out.Processes = r.Shown, r.Seed, r.Workers, len(c.files)
 	out.Repeat = r.repeat()
 	out.Took, out.Checking, out.Interrupted = Duration(time.Since(r.began)), Duration(checking), interrupted
 	out.Faults, out.Crashes, out.Freezes = r.strikes, c.crashes, c.freezes
 	out.Events = events
 	out.Writes, out.Refused, out.Effects = c.writes, c.refused, r.remains.effects
-	out.Thawed = r.remains.thawed
+	out.Stale = r.remains.stale
 	out.Swept, out.Stuck, out.Broken, out.Undecided = c.swept, c.stuck, c.broken, v.Undecided
 	v.count(out)
 	for _, violation := range v.Violations {
@@ -119,7 +119,7 @@ func (r *run) fill(v *verdict, events int, checking time.Duration, interrupted b
 	}
 }
 
-// repeat is the command that does the same again.
+// repeat returns the command that does the same again.
 func (r *run) repeat() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "dibs torture --store '%s' --seed %d --duration %v --workers %d", r.Shown, r.Seed, r.Duration, r.Workers)
@@ -132,12 +132,12 @@ func (r *run) repeat() string {
 	return b.String()
 }
 
-// OK reports whether everything that is promised held, and whether that says something:
-// nothing is undecided, and every fault bit.
+// OK reports whether the run passed: no promise was broken, everything was decided, and every
+// fault hit.
 func (r *Report) OK() bool { return len(r.Failures()) == 0 }
 
-// Failures returns why a run does not count as passed, in a few words each. That a fault
-// did not bite says nothing of a run that was interrupted.
+// Failures returns why the run did not pass, in a few words each. A fault that did not hit is no
+// failure of an interrupted run.
 func (r *Report) Failures() []string {
 	var why []string
 	for _, f := range []struct {
@@ -145,47 +145,47 @@ func (r *Report) Failures() []string {
 		what string
 	}{
 		{len(r.Violations), "violations"},
-		{len(r.Stuck), "keys out of reach in the calm"},
+		{len(r.Stuck), "keys not acquired again"},
 		{len(r.Left), "things left behind"},
-		{len(r.Undecided), "questions undecided"},
-		{len(r.Broken), "troubles of the harness"},
+		{len(r.Undecided), "undecided"},
+		{len(r.Broken), "errors of the harness"},
 	} {
 		if f.n > 0 {
 			why = append(why, fmt.Sprintf("%s: %d", f.what, f.n))
 		}
 	}
 	for _, s := range r.Faults {
-		if s.Bites == 0 && !r.Interrupted {
-			why = append(why, "the fault "+s.Name+" never bit")
+		if s.Hits == 0 && !r.Interrupted {
+			why = append(why, "the fault "+s.Name+" never hit")
 		}
 	}
 	for _, a := range r.Absent {
 		if a.Asked {
-			why = append(why, "the fault "+a.Name+", which was asked for, does not apply")
+			why = append(why, "the fault "+a.Name+" was asked for and does not apply")
 		}
 	}
 	return why
 }
 
-// kinds is how many kinds of faults bit.
+// kinds returns how many kinds of faults hit.
 func (r *Report) kinds() (n int) {
 	for _, s := range r.Faults {
-		if s.Bites > 0 {
+		if s.Hits > 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// Bites is how often all faults bit.
-func (r *Report) Bites() (n int) {
+// Hits returns how often faults hit, with the crashes and freezes of the workers.
+func (r *Report) Hits() (n int) {
 	for _, s := range r.Faults {
-		n += s.Bites
+		n += s.Hits
 	}
 	return n + r.Crashes + r.Freezes
 }
 
-// Broke reports whether a promise was broken, or nobody can tell that it was not.
+// Broke reports whether a promise was broken, or could not be checked.
 func (r *Report) Broke() bool {
 	return len(r.Violations)+len(r.Stuck)+len(r.Left)+len(r.Undecided) > 0
 }
@@ -200,23 +200,23 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "FAULT\tSTRIKES\tBITES\tA BITE IS\n")
+	fmt.Fprintf(t, "FAULT\tSTRIKES\tHITS\tEVIDENCE OF A HIT\n")
 	for _, s := range r.Faults {
 		name := s.Name
 		if s.Forgets {
 			name += " *"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\n", name, s.Strikes, s.Bites, s.Bite)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\n", name, s.Strikes, s.Hits, s.Evidence)
 	}
 	if r.Crashes > 0 {
-		fmt.Fprintf(t, "crash\t%d\t%d\ta worker killed itself in the middle of what it did\n", r.Crashes, r.Crashes)
+		fmt.Fprintf(t, "crash\t%d\t%d\ta worker killed itself between two steps\n", r.Crashes, r.Crashes)
 	}
 	if r.Freezes > 0 {
-		fmt.Fprintf(t, "freeze\t%d\t%d\ta worker stood still beyond its lease, just before a write\n", r.Freezes, r.Freezes)
+		fmt.Fprintf(t, "freeze\t%d\t%d\ta worker stood still until its lease had ended, and then wrote\n", r.Freezes, r.Freezes)
 	}
 	t.Flush()
 	if slices.ContainsFunc(r.Faults, func(s *Strikes) bool { return s.Forgets }) {
-		fmt.Fprintln(w, "* The store may forget there what it acknowledged; fences rise all the same.")
+		fmt.Fprintln(w, "* The store may lose there what it acknowledged. Fences must rise all the same.")
 	}
 	if len(r.Absent) > 0 {
 		fmt.Fprintln(w)
@@ -225,24 +225,29 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(w, `
-%d workers in %d lives, %d events of %d keys: %d operations, of which %d had an unknown outcome;
-%d grants, %d records, %d replays; %d writes with fences, of which %d were refused;
-%d effects in transactions; %d keys had again in the calm. Checked in %v.
-`, r.Workers, r.Lives, r.Events, r.Keys, r.Operations, r.Unknown, r.Grants, r.Records, r.Replays, r.Writes, r.Refused, r.Effects, r.Swept, r.Checking)
+%d workers in %d processes, %d events of %d keys: %d operations, %d of them with an unknown outcome;
+%d grants, %d records, %d replays; %d writes with fences, %d of them refused;
+%d effects in transactions; %d keys acquired again after the last fault. Checked in %v.
+`, r.Workers, r.Processes, r.Events, r.Keys, r.Operations, r.Unknown, r.Grants, r.Records, r.Replays, r.Writes, r.Refused, r.Effects, r.Swept, r.Checking)
 	if r.ClockSet > 0 {
-		fmt.Fprintf(w, "The host's clock was set %d times meanwhile; leases from before such a step count no more.\n", r.ClockSet)
+		fmt.Fprintf(w, "The host's clock was set %d times. Leases from before such a step were not checked.\n", r.ClockSet)
 	}
-	if r.Thawed > 0 {
-		fmt.Fprintf(w, "%d keys were held by the dead until the server's clock would have caught up, and were released by force.\n", r.Thawed)
+	if r.Stale > 0 {
+		fmt.Fprintf(w, "%d keys of dead holders were released by force, because the server's clock had been ahead when they were granted.\n", r.Stale)
 	}
-	for _, part := range r.Parts() {
-		for i, line := range part.Lines {
+	for _, part := range []struct {
+		title string
+		lines []string
+	}{
+		{"violation", r.Violations}, {"stuck", r.Stuck}, {"left behind", r.Left}, {"undecided", r.Undecided}, {"harness", r.Broken},
+	} {
+		for i, line := range part.lines {
 			if i == maxLines {
-				fmt.Fprintf(w, "%s: and %d more\n", part.Title, len(part.Lines)-i)
+				fmt.Fprintf(w, "%s: and %d more\n", part.title, len(part.lines)-i)
 				break
 			}
-			fmt.Fprintf(w, "%s: %s\n", part.Title, line)
-			if part.Title == violated && r.verdict != nil && i < len(r.verdict.Violations) {
+			fmt.Fprintf(w, "%s: %s\n", part.title, line)
+			if part.title == "violation" && r.verdict != nil && i < len(r.verdict.Violations) {
 				if err := r.verdict.Violations[i].WriteEvents(w); err != nil {
 					return err
 				}
@@ -254,30 +259,13 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(w, "FAILED: %s. The history is in %s\n", strings.Join(failures, "; "), r.Dir)
 	} else {
 		if r.Interrupted {
-			fmt.Fprint(w, "Interrupted, so far ")
+			fmt.Fprint(w, "Interrupted; so far ")
 		}
-		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.Bites(), r.kinds())
+		fmt.Fprintf(w, "0 violations, with %d hits by %d kinds of faults.\n", r.Hits(), r.kinds())
 	}
 	_, err := fmt.Fprintf(w, "seed %d; again with: %s\n", r.Seed, r.Repeat)
 	return err
 }
 
-// violated is the title of the violations.
-const violated = "violation"
-
-// Part is one kind of what is wrong in a report.
-type Part struct {
-	Title string
-	Lines []string
-}
-
-// Parts returns all that is wrong, the worst first.
-func (r *Report) Parts() []Part {
-	return []Part{
-		{violated, r.Violations}, {"stuck", r.Stuck}, {"left behind", r.Left},
-		{"undecided", r.Undecided}, {"trouble", r.Broken},
-	}
-}
-
-// maxLines is how many lines of one kind are written; all are in JSON.
+// maxLines bounds how many lines of one kind WriteText writes. WriteJSON writes all.
 const maxLines = 20

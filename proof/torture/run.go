@@ -16,11 +16,10 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// Run lets workers use the store while faults strike, and returns what came of it; see
-// Report.OK. When ctx ends, the part under fire does, and the rest follows in order.
+// Run lets worker processes use the store while faults strike, and checks their histories; see
+// Report.OK. If ctx ends, the faults end at once and the rest follows in order.
 //
-// Its error says that nothing came of it: ErrOptions, an error of Open, or that a worker cannot
-// be started.
+// It returns ErrOptions, an error of Open, or an error if a worker cannot be started.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	options, err := o.withDefaults()
 	if err != nil {
@@ -32,7 +31,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		return nil, errors.Join(err, r.tearDown())
 	}
 	if err := r.perform(ctx); err != nil {
-		r.temporary = false // whoever looks into it needs the histories
+		r.temporary = false // the histories are needed to find the reason
 		return nil, errors.Join(fmt.Errorf("%w; the histories are in %s", err, r.Dir), r.tearDown())
 	}
 	if err := r.tearDown(); err != nil {
@@ -50,12 +49,12 @@ type run struct {
 
 	temporary bool // Dir is to be removed
 	store     *Store
-	table     bool // the one of effects is made
+	table     bool // it is made
 	file      *os.File
 	w         *history.Writer
 	wires     []*fault.Wire
 	urls      []string
-	crew      *crew
+	workers   *workers
 	target    *fault.Target
 	faults    []*fault.Fault
 	strikes   []*Strikes
@@ -65,7 +64,7 @@ type run struct {
 	remains   remains
 }
 
-// setUp makes everything ready and starts the workers.
+// setUp prepares everything and starts the workers.
 func (r *run) setUp(ctx context.Context) (err error) {
 	if r.Dir == "" {
 		r.temporary = true
@@ -84,7 +83,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	r.aim()
 	begin := history.Now()
 	pause := r.pause()
-	r.crew, err = newCrew(r.Dir, r.Workers, r.w, r.Log, func(i int) task {
+	r.workers, err = newWorkers(r.Dir, r.Workers, r.w, r.Log, func(i int) task {
 		return task{
 			URL: r.urls[i], Namespace: r.namespace, Run: r.id, Process: i + 1, Processes: r.Workers, Lanes: r.Lanes,
 			Seed: r.Seed, TTL: r.TTL, Pause: pause, Begin: begin,
@@ -93,7 +92,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.target.Workers, r.target.TTL = r.crew, r.TTL
+	r.target.Workers, r.target.TTL = r.workers, r.TTL
 	r.target.Began = func(f *fault.Fault) { r.begun.Store(f.Name, history.Now()) }
 	r.report = &Report{}
 	var absent []fault.Absent
@@ -106,16 +105,16 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	r.separate()
 	for _, f := range r.faults {
 		if f.Kind == fault.Worker {
-			for _, m := range r.crew.members {
+			for _, m := range r.workers.supervisors {
 				m.task.Crash = true
 			}
 		}
 	}
-	return r.crew.start(ctx)
+	return r.workers.start(ctx)
 }
 
 // makeTable makes the table of effects, if there is a database. It closes the store again, so
-// that faults concern the workers only.
+// that faults concern only the workers.
 func (r *run) makeTable(ctx context.Context) error {
 	s, err := r.Open(ctx, r.URL)
 	if err != nil {
@@ -130,8 +129,8 @@ func (r *run) makeTable(ctx context.Context) error {
 	return s.Close()
 }
 
-// open opens the store once more, where the workers have it: that is another server when
-// one has taken the place of the first.
+// open opens the store as the first worker does, because a failover may have put another server
+// in the place of the first.
 func (r *run) open(ctx context.Context) (err error) {
 	if r.store == nil {
 		ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -144,7 +143,7 @@ func (r *run) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// aim finds out what faults can strike, and by which URL each worker uses the store.
+// aim puts a wire between each worker and the server, where that is possible.
 func (r *run) aim() {
 	if r.target = r.Target; r.target == nil {
 		r.target = &fault.Target{URL: r.URL}
@@ -159,16 +158,15 @@ func (r *run) aim() {
 	}
 }
 
-// separate leaves out faults that must not meet others, if others are there. A server
-// whose clock goes back by an hour freezes what the dead have left for as long; and if it
-// forgets its highest fence too, it has nothing to go on from.
+// separate leaves out the faults that must be alone, if there are others. A server whose clock
+// goes back by an hour cannot raise its fences if it also forgets the highest one.
 func (r *run) separate() {
 	if !slices.ContainsFunc(r.faults, func(f *fault.Fault) bool { return !f.Alone }) {
 		return
 	}
 	r.faults = slices.DeleteFunc(r.faults, func(f *fault.Fault) bool {
 		if f.Alone {
-			r.leaveOut(f.Name, "it is not to be mixed with others; ask for it alone")
+			r.leaveOut(f.Name, "it must be alone; name only it")
 		}
 		return f.Alone
 	})
@@ -179,45 +177,44 @@ func (r *run) leaveOut(name, why string) {
 	r.report.Absent = append(r.report.Absent, Absent{Name: name, Why: why, Asked: r.wanted.Named(name)})
 }
 
-// eventsEach is how many events a thing that a lane does comes to, about: claims that are
-// asked again while they wait, renewals, and what is written of the section.
+// eventsEach is about how many events an action of a lane causes.
 const eventsEach = 5
 
-// pause is how long a lane rests between two things, so that the history gets no longer
-// than it may, and the machine has something left for the faults.
+// pause returns how long a lane rests between two actions, so that the history does not become
+// longer than Options.Events.
 func (r *run) pause() time.Duration {
 	rate := min(float64(r.Events)/eventsEach/r.Duration.Seconds(), maxRate)
 	return time.Duration(float64(r.Workers*r.Lanes) / rate * float64(time.Second))
 }
 
-// maxRate is how many things the lanes of all workers begin in a second, at most.
+// maxRate bounds how many actions all lanes begin in a second.
 const maxRate = 800
 
-// perform is the run, from the first strike to the verdict.
+// perform is the run from the first strike to the check.
 func (r *run) perform(ctx context.Context) error {
 	r.began = time.Now()
 	unwatch := r.watchClock()
 	defer unwatch()
-	r.Log.Info("under fire", "workers", r.Workers, "faults", len(r.faults), "seed", r.Seed)
-	r.underFire(ctx)
+	r.Log.Info("faults strike", "workers", r.Workers, "faults", len(r.faults), "seed", r.Seed)
+	r.faultsStrike(ctx)
 	interrupted := ctx.Err() != nil
-	// What follows is in order, also when somebody wants it to be over.
+	// An interrupted run ends in order too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.orderLimit())
 	defer cancel()
-	if err := r.crew.pacify(ctx); err != nil {
-		r.crew.breaks(err.Error())
+	if err := r.workers.stopCrashing(ctx); err != nil {
+		r.workers.trouble(err.Error())
 	}
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	if err := r.thaw(ctx); err != nil {
-		r.crew.breaks(err.Error())
+	if err := r.releaseStale(ctx); err != nil {
+		r.workers.trouble(err.Error())
 	}
-	_ = r.w.Happened(history.Event{Kind: history.Calm})
-	r.Log.Info("calm")
-	r.calm(ctx)
-	r.crew.finish(ctx)
-	r.crew.kill()
+	_ = r.w.Happened(history.Event{Kind: history.FaultsEnd})
+	r.Log.Info("recovery: every key must be free soon")
+	r.recovery(ctx)
+	r.workers.finish(ctx)
+	r.workers.kill()
 	if err := r.collect(ctx); err != nil {
 		return err
 	}
@@ -225,7 +222,7 @@ func (r *run) perform(ctx context.Context) error {
 	if err := r.file.Close(); err != nil {
 		return err
 	}
-	events, err := history.ReadFiles(append(r.crew.files, r.file.Name())...)
+	events, err := history.ReadFiles(append(r.workers.files, r.file.Name())...)
 	if err != nil {
 		return err
 	}
@@ -236,44 +233,43 @@ func (r *run) perform(ctx context.Context) error {
 	return nil
 }
 
-// orderLimit bounds all that comes after the faults, but the check.
+// orderLimit bounds what follows the faults, without the check.
 func (r *run) orderLimit() time.Duration { return 2*time.Minute + 4*r.TTL }
 
-// calm waits until every worker has had every key.
-func (r *run) calm(ctx context.Context) {
-	r.crew.calm.Store(true)
-	r.crew.order(command{Calm: true})
-	for i, m := range r.crew.members {
+// recovery waits until every worker has acquired every key again.
+func (r *run) recovery(ctx context.Context) {
+	r.workers.recovery.Store(true)
+	r.workers.order(command{Recovery: true})
+	for i, m := range r.workers.supervisors {
 		p := m.process.Load()
 		select {
 		case <-p.swept:
 		case <-p.done:
-			r.crew.breaks(fmt.Sprintf("worker %d ended in the calm: %s", i+1, p.last()))
+			r.workers.trouble(fmt.Sprintf("worker %d ended in the recovery: %s", i+1, p.last()))
 		case <-ctx.Done():
-			r.crew.breaks(fmt.Sprintf("worker %d has not had every key within %v", i+1, r.orderLimit()))
+			r.workers.trouble(fmt.Sprintf("worker %d has not acquired every key within %v", i+1, r.orderLimit()))
 			return
 		}
 	}
 }
 
-// underFire lets every fault strike, again and again, until the time is over; and those
-// that have not bitten by then for some time more, because a run says nothing about them
-// otherwise.
-func (r *run) underFire(ctx context.Context) {
+// faultsStrike lets every fault strike until the duration is over. A fault that has not hit by
+// then gets more time, because otherwise the run says nothing about it.
+func (r *run) faultsStrike(ctx context.Context) {
 	for _, f := range r.faults {
 		r.strikes = append(r.strikes, &Strikes{
-			Name: f.Name, Kind: string(f.Kind), About: f.About, Bite: f.Bite, Forgets: f.Forgets,
+			Name: f.Name, Kind: string(f.Kind), About: f.About, Evidence: f.Evidence, Forgets: f.Forgets,
 		})
 	}
 	r.storm(ctx, r.Duration, func(*Strikes) bool { return true })
-	r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Bites == 0 })
+	r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Hits == 0 })
 }
 
-// encore is how long faults that have not bitten go on, at least, before they are given up:
-// on a busy machine workers that wait for a server to come back give them little to bite.
+// encore is the least time that a fault which has not hit gets, because workers that wait for a
+// server give it little to hit.
 const encore = 30 * time.Second
 
-// storm lets faults strike for as long as one of them wants to, and that long at most.
+// storm lets those faults strike that are wanted, for at most d.
 func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) bool) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -293,39 +289,38 @@ func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) b
 		}
 	}
 	if len(r.faults) == 0 && r.round == 1 {
-		<-ctx.Done() // the workers have the time all the same
+		<-ctx.Done()
 	}
 	all.Wait()
 }
 
-// strike lets one fault strike at random moments, that much time between them on average.
-// The more faults there are, the rarer each is, so that there is time to recover.
+// strike lets one fault strike at random moments, with that time between two strikes on average.
 func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func(*Strikes) bool, between float64, random *rand.Rand) {
 	for wants(s) && rest(ctx, time.Duration(between*(0.2+1.6*random.Float64()))) {
 		call := history.Now()
-		bites, err := f.Strike(ctx, r.target, random)
+		hits, err := f.Strike(ctx, r.target, random)
 		done := history.Now()
 		if began, ok := r.begun.LoadAndDelete(f.Name); ok {
 			call = began.(time.Duration)
 		}
 		s.Strikes++
-		s.Bites += bites
+		s.Hits += hits
 		if err != nil {
 			s.Errors = append(s.Errors, err.Error())
 			r.Log.Warn("a fault could not strike", "fault", f.Name, "error", err)
 		}
-		_ = r.w.Happened(history.Event{Kind: history.Fault, Name: f.Name, Times: bites, Call: call, Return: done})
+		_ = r.w.Happened(history.Event{Kind: history.Fault, Name: f.Name, Times: hits, Call: call, Return: done})
 	}
 }
 
-// strikeShare is how many TTLs lie between two strikes of any fault, on average.
+// strikeShare is how many TTLs are between two strikes of any fault, on average.
 const strikeShare = 0.5
 
-// tearDown ends and removes what the run has made.
+// tearDown ends and removes everything that the run has made.
 func (r *run) tearDown() error {
 	var errs []error
-	if r.crew != nil {
-		r.crew.kill()
+	if r.workers != nil {
+		r.workers.kill()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
@@ -337,16 +332,16 @@ func (r *run) tearDown() error {
 		errs = append(errs, err)
 	}
 	if r.store != nil {
-		_ = r.store.Close() // the workers' is the one that counts
+		_ = r.store.Close()
 	}
 	for _, w := range r.wires {
 		_ = w.Close()
 	}
 	if r.target != nil {
-		r.target.Workers, r.target.Wires, r.target.Began = nil, nil, nil // all of them are gone
+		r.target.Workers, r.target.Wires, r.target.Began = nil, nil, nil // they have ended
 	}
 	if r.file != nil {
-		_ = r.file.Close() // closed before, if all went well
+		_ = r.file.Close()
 	}
 	if r.temporary && r.Dir != "" && (r.report == nil || r.report.OK()) {
 		errs = append(errs, os.RemoveAll(r.Dir))

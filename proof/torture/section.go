@@ -15,9 +15,9 @@ func kindOf(key string) string {
 	return kind
 }
 
-// section is what a holder does: it writes to the key's resource, with its fence, saves
-// what it has done, and looks whether it still holds, as holders should; or it does not
-// look, as holders do that were stopped after they did.
+// section is the work of a holder. It writes to the key's resource with its fence, and saves
+// progress. Mostly it looks first whether it still holds the lease; sometimes it does not, like
+// a holder that was stopped after it looked.
 func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	e := history.Event{
 		Kind: history.Enter, Key: lease.Key().Name, Fence: lease.Fence(), Permits: permits, Weight: weight,
@@ -27,7 +27,7 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	ctx := lease.Context()
 	for end := time.Now().Add(l.hold()); ; {
 		if permits == 1 && (ctx.Err() == nil || l.odds(3)) {
-			l.write(e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Fence)
 		}
 		if l.odds(12) && ctx.Err() == nil {
 			_ = lease.Save(ctx, []byte(e.Token))
@@ -35,7 +35,7 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 		l.crash("in the section")
 		if l.freeze(e.Key) {
 			// The pause that fences are for: between the look at the lease and the write.
-			l.write(e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Fence)
 		}
 		t := time.NewTimer(min(time.Until(end), 1+l.upTo(l.TTL/4)))
 		over := false
@@ -43,7 +43,7 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 		case <-t.C:
 		case <-ctx.Done():
 			over = true
-		case <-l.calm:
+		case <-l.recovery:
 			over = true
 		}
 		t.Stop()
@@ -54,37 +54,37 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	e.Kind, e.Call = history.Leave, history.Now() // it may be long until this is written down
 	if errors.Is(lease.Err(), dibs.ErrLost) {
 		e.Error = history.Lost
-		l.tell.say(message{Lost: true})
+		l.out.send(message{Lost: true})
 		if permits == 1 {
 			// The late write, on purpose.
-			l.write(e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Fence)
 		}
 	}
 	l.note(e)
 }
 
-// freeze stands still beyond the lease, once in a while, if it may and others are about
-// to have the key. It reports whether it did.
+// freeze sometimes stops this process for longer than its lease lasts, so that another holder
+// gets the key. It reports whether it did.
 func (l *lane) freeze(key string) bool {
 	if !l.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
 		return false
 	}
-	l.fate.RLock()
-	defer l.fate.RUnlock()
-	if !l.peace {
+	l.crashing.RLock()
+	defer l.crashing.RUnlock()
+	if !l.noCrash {
 		l.standStill(l.ctx)
 	}
-	return !l.peace
+	return !l.noCrash
 }
 
-// freezeOdds is how rarely a lane stands still where it could.
+// freezeOdds is one in how many times a lane freezes where it can.
 const freezeOdds = 150
 
-// hold is how long a section takes: mostly a moment, and now and then so long that the
-// lease has to be renewed.
+// hold returns how long a section takes: mostly milliseconds, and sometimes so long that the
+// lease must be renewed.
 func (l *lane) hold() time.Duration {
 	switch {
-	case l.calmed():
+	case l.faultsEnded():
 		return 0
 	case l.odds(40):
 		return l.upTo(2 * l.TTL)
@@ -92,7 +92,7 @@ func (l *lane) hold() time.Duration {
 	return time.Duration(l.r.ExpFloat64() * float64(5*time.Millisecond))
 }
 
-// leave ends a lease in one of the ways that there are, and reports whether it was released.
+// leave ends a lease in one of several ways, and reports whether it was released.
 func (l *lane) leave(lease *dibs.Lease) (clean bool) {
 	l.crash("before the release")
 	var err error

@@ -38,7 +38,7 @@ func table(rows [][]row) string {
 	for _, of := range rows {
 		for _, r := range of {
 			p := r.report
-			sum.faults += p.Bites()
+			sum.faults += p.Hits()
 			sum.histories += p.Keys
 			sum.operations += p.Operations
 			sum.unknown += p.Unknown
@@ -48,22 +48,22 @@ func table(rows [][]row) string {
 			if !p.OK() {
 				verdict = strings.Join(p.Failures(), "; ")
 			}
-			fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %s | %d |\n", r.store, bites(p), p.Keys, p.Operations, p.Unknown, p.Refused, verdict, p.Seed)
+			fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %s | %d |\n", r.store, hits(p), p.Keys, p.Operations, p.Unknown, p.Refused, verdict, p.Seed)
 		}
 	}
 	fmt.Fprintf(&b, "| **all** | %d | %d | %d | %d | %d | %d | |\n", sum.faults, sum.histories, sum.operations, sum.unknown, sum.refused, sum.violations)
 	return b.String()
 }
 
-// bites lists how often each fault had an effect.
-func bites(r *torture.Report) string {
+// hits lists how often each fault had an effect.
+func hits(r *torture.Report) string {
 	var all []string
 	for _, s := range r.Faults {
 		name := s.Name
 		if s.Forgets {
 			name += "\\*"
 		}
-		all = append(all, fmt.Sprintf("%s %d", name, s.Bites))
+		all = append(all, fmt.Sprintf("%s %d", name, s.Hits))
 	}
 	if r.Crashes > 0 {
 		all = append(all, fmt.Sprintf("crash %d", r.Crashes))

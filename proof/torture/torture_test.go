@@ -45,9 +45,9 @@ func TestOptions(t *testing.T) {
 // TestInterruptedReport: a run that was interrupted is no failure because of what it did
 // not come to, and does not look as if it had.
 func TestInterruptedReport(t *testing.T) {
-	r := &torture.Report{Interrupted: true, Faults: []*torture.Strikes{{Name: "kill", Bites: 2}, {Name: "stop"}}}
+	r := &torture.Report{Interrupted: true, Faults: []*torture.Strikes{{Name: "kill", Hits: 2}, {Name: "stop"}}}
 	var text strings.Builder
-	if err := r.WriteText(&text); err != nil || !r.OK() || !strings.Contains(text.String(), "\nInterrupted, so far 0 violations, with 2 faults of 1 kinds that bit.\n") {
+	if err := r.WriteText(&text); err != nil || !r.OK() || !strings.Contains(text.String(), "\nInterrupted; so far 0 violations, with 2 hits by 1 kinds of faults.\n") {
 		t.Errorf("%v %q %s", err, r.Failures(), text.String())
 	}
 	if r.Violations = []string{"one"}; r.OK() {

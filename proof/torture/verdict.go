@@ -9,15 +9,15 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// verdict is what the check says of a history.
+// verdict is the result of the check.
 type verdict struct{ check.Verdict }
 
-// deaf is how long a process may take to listen to another shard of a Redis Cluster, and
-// half of what it may take to listen to a shard's new master.
-const deaf = 3 * time.Second
+// subscribeDelay is how long a process may take to subscribe to another shard of a Redis
+// Cluster. After a failover it may take twice as long.
+const subscribeDelay = 3 * time.Second
 
-// reaction is how late a section may end. The machine may stand still for a second, which
-// nobody notes; how soon it has to where nothing does, the simulation looks at.
+// reaction is how late a section may end, because the machine may stand still for a second. The
+// simulation checks it exactly.
 const reaction = 2 * time.Second
 
 // judge checks the history of a run with these faults, on the store of that URL.
@@ -25,7 +25,7 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 	o := &check.Options{Left: left, Reaction: reaction}
 	scheme, _, _ := strings.Cut(url, ":")
 	if strings.HasSuffix(scheme, "+cluster") {
-		o.Deaf, o.Settling = deaf, 2*deaf
+		o.SubscribeDelay, o.Settling = subscribeDelay, 2*subscribeDelay
 	}
 	if scheme != "sqlite" { // which goes by the time since boot
 		o.Forgets = append(o.Forgets, clockSet)
@@ -41,8 +41,8 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 	return &verdict{*check.History(events, o)}
 }
 
-// count fills the report's figures in.
+// count copies the counts to the report.
 func (v *verdict) count(r *Report) {
-	r.Keys, r.Operations, r.Unknown = v.Keys, v.Operations, v.Unheard
+	r.Keys, r.Operations, r.Unknown = v.Keys, v.Operations, v.Unknown
 	r.Grants, r.Records, r.Replays = v.Grants, v.Records, v.Replays
 }

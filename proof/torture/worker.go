@@ -22,35 +22,35 @@ import (
 // workerArg as the program's only argument makes it a worker.
 const workerArg = "__torture-worker"
 
-// historyFile is the open file of a worker that its history goes to. It is a pipe: what
-// was written before a kill is there, and a full disk does not concern it.
+// historyFile is the open file to which a worker writes its history. It is a pipe: what was
+// written before a kill is in it, and a full disk does not matter.
 const historyFile = 3
 
-// Child makes this process a worker and does not return, if that is what its arguments
-// say. A program that uses this package, and a test binary, call it first in main.
+// Child makes this process a worker, and does not return, if its arguments say so. A program or
+// a test binary that uses this package calls it first in main. Nil means OpenStore.
 func Child(open Open) {
 	if len(os.Args) != 2 || os.Args[1] != workerArg {
 		return
 	}
-	ignoreFull()
+	ignoreSignals()
 	w := &worker{
-		open: open,
-		tell: newMouth(os.Stdout),
-		calm: make(chan struct{}), over: make(chan struct{}),
+		open:     open,
+		out:      newSender(os.Stdout),
+		recovery: make(chan struct{}), over: make(chan struct{}),
 		frozen: map[uint64]chan struct{}{},
 	}
-	if err := w.live(os.Stdin, os.NewFile(historyFile, "history")); err != nil {
-		w.tell.say(message{Broken: err.Error()})
+	if err := w.serve(os.Stdin, os.NewFile(historyFile, "history")); err != nil {
+		w.out.send(message{Broken: err.Error()})
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// worker is the life of a process that uses the store.
+// worker is a process that uses the store.
 type worker struct {
 	task
 	open Open
-	tell *mouth
+	out  *sender
 	w    *history.Writer
 
 	opened *Store
@@ -59,60 +59,60 @@ type worker struct {
 	db     *effects
 	tx     dibs.Transactor // recorded
 
-	calm chan struct{} // closed when no fault will come any more
-	over chan struct{} // closed when it is to end
-	end  context.CancelFunc
+	recovery chan struct{} // closed after the last fault
+	over     chan struct{} // closed when the runner ends it
+	end      context.CancelFunc
 
 	mu      sync.Mutex
-	frozen  map[uint64]chan struct{} // who waits until a freeze is over, by its number
+	frozen  map[uint64]chan struct{} // closed when the freeze of that number is over
 	freezes uint64
 
-	fate    sync.RWMutex  // held while this process does something to itself
-	peace   bool          // under fate: it does no more
-	results atomic.Uint64 // numbers them
+	crashing sync.RWMutex  // held while this process crashes or freezes
+	noCrash  bool          // under crashing: it does not any more
+	results  atomic.Uint64 // how many there were
 }
 
 // patience is how long a worker tries to open a store that does not answer.
 const patience = 30 * time.Second
 
-// live works until it is told to end. The process ends with its runner.
-func (w *worker) live(in io.Reader, to io.Writer) error {
+// serve works until the runner ends it, or has ended itself.
+func (w *worker) serve(in io.Reader, to io.Writer) error {
 	words := json.NewDecoder(bufio.NewReader(in))
 	if err := words.Decode(&w.task); err != nil {
 		return fmt.Errorf("no task came: %w", err)
 	}
-	w.w = history.NewWriter(to, w.Process, w.Life)
+	w.w = history.NewWriter(to, w.Process, w.Restarts)
 	w.w.Now = history.Now
-	before := belongings{runtime.NumGoroutine() + 1, openFiles()} // and the listener
+	before := resources{runtime.NumGoroutine() + 1, openFiles()} // with receive
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.end = cancel
-	go w.listen(words)
+	go w.receive(words)
 	if err := w.begin(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // it is to end before it could begin
+			return nil
 		}
 		return err
 	}
-	w.tell.say(message{Ready: true})
+	w.out.send(message{Ready: true})
 	w.work(ctx)
 	<-w.over
-	w.tell.say(message{Ended: w.finish(before)})
+	w.out.send(message{Ended: w.finish(before)})
 	return nil
 }
 
-// listen takes commands, until the runner is gone.
-func (w *worker) listen(words *json.Decoder) {
+// receive handles commands until the runner has ended.
+func (w *worker) receive(words *json.Decoder) {
 	for {
 		var c command
 		if err := words.Decode(&c); err != nil {
 			os.Exit(2)
 		}
 		switch {
-		case c.Peace:
-			go w.pacify() // who stands still has to be thawed first
-		case c.Calm:
-			close(w.calm)
+		case c.NoCrash:
+			go w.stopCrashing() // after a freeze that goes on
+		case c.Recovery:
+			close(w.recovery)
 		case c.End:
 			w.end()
 			close(w.over)
@@ -125,15 +125,15 @@ func (w *worker) listen(words *json.Decoder) {
 	}
 }
 
-// pacify has this process do nothing to itself any more.
-func (w *worker) pacify() {
-	w.fate.Lock()
-	w.peace = true
-	w.fate.Unlock()
-	w.tell.say(message{Peace: true})
+// stopCrashing ends the crashes and freezes of this process.
+func (w *worker) stopCrashing() {
+	w.crashing.Lock()
+	w.noCrash = true
+	w.crashing.Unlock()
+	w.out.send(message{NoCrash: true})
 }
 
-// begin opens the store, as often as that takes while faults strike.
+// begin opens the store, as often as necessary while faults strike.
 func (w *worker) begin(ctx context.Context) error {
 	for start := time.Now(); ; {
 		s, err := w.open(ctx, w.URL)
@@ -154,26 +154,26 @@ func (w *worker) begin(ctx context.Context) error {
 	var err error
 	w.client, err = dibs.New(w.store, &dibs.Options{
 		Namespace: w.Namespace, TTL: w.TTL, Timeout: max(w.TTL, time.Second),
-		Label: fmt.Sprintf("torture %d.%d", w.Process, w.Life),
+		Label: fmt.Sprintf("torture %d.%d", w.Process, w.Restarts),
 	})
 	return err
 }
 
-// failed tells the runner what the store said in place of an answer.
+// failed tells the runner about an error of the store.
 func (w *worker) failed(err error) {
 	if !errors.Is(err, dibs.ErrLost) && !errors.Is(err, context.Canceled) {
-		w.tell.say(message{Failed: err.Error()})
+		w.out.send(message{Failed: err.Error()})
 	}
 }
 
-// belongings are what a process has.
-type belongings struct {
+// resources are the goroutines and files of this process.
+type resources struct {
 	goroutines int
 	files      []string
 }
 
-// finish closes everything and says what is left.
-func (w *worker) finish(before belongings) *ended {
+// finish closes everything, and returns what is left.
+func (w *worker) finish(before resources) *ended {
 	var e ended
 	note := func(what string, err error) {
 		if err != nil {
@@ -196,8 +196,7 @@ func (w *worker) finish(before belongings) *ended {
 	return &e
 }
 
-// openFiles names the files and connections that this process has open, where the system
-// tells.
+// openFiles returns the names of the open files and connections of this process, on Linux.
 func openFiles() []string {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -213,32 +212,34 @@ func openFiles() []string {
 	return open
 }
 
-// leftPatience is how long goroutines and connections may take to end after everything was closed. The
-// client of a Redis Cluster rests for 5 s before it lets go of a connection.
+// leftPatience is how long goroutines and connections may take to end after the store was
+// closed. The client of a Redis Cluster waits for 5 s before it closes a connection.
 const leftPatience = 8 * time.Second
 
-// stacks returns those of other goroutines than this one and the listener.
+// stacks returns the stacks of the goroutines, without this one and the one that receives
+// commands.
 func stacks() string {
 	buf := make([]byte, 1<<16)
 	var left []string
 	for i, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if i > 0 && !strings.Contains(stack, "(*worker).listen") {
+		if i > 0 && !strings.Contains(stack, "(*worker).receive") {
 			left = append(left, stack)
 		}
 	}
 	return strings.Join(left, "\n\n")
 }
 
-// note writes down what happened. Whoever reads it may be gone, and this process is soon.
+// note writes an event to the history. An error means that the runner has ended, and then this
+// process ends too.
 func (w *worker) note(e history.Event) { _ = w.w.Happened(e) }
 
-// write asks the resource of a key to take a write with the fence.
-func (w *worker) write(key, token string, fence uint64) {
-	w.tell.say(message{Write: true, Key: key, Token: token, Fence: fence})
+// write writes to the guarded resource of a key.
+func (w *worker) write(key string, fence uint64) {
+	w.out.send(message{Write: true, Key: key, Fence: fence})
 }
 
-// standStill has the runner stop this process for longer than leases last, and returns
-// when it goes on.
+// standStill asks the runner to stop this process for longer than leases last, and returns when
+// it goes on.
 func (w *worker) standStill(ctx context.Context) {
 	thawed := make(chan struct{})
 	w.mu.Lock()
@@ -246,14 +247,14 @@ func (w *worker) standStill(ctx context.Context) {
 	n := w.freezes
 	w.frozen[n] = thawed
 	w.mu.Unlock()
-	w.tell.say(message{Freeze: n})
+	w.out.send(message{Freeze: n})
 	select {
 	case <-thawed:
 	case <-ctx.Done():
 	}
 }
 
-// rest waits, and reports whether ctx still goes on.
+// rest waits for d, and reports whether ctx has not ended.
 func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -22,21 +22,21 @@ const (
 	permits = 3
 )
 
-// lane is one of the goroutines that use the store, one thing after the other.
+// lane is one of the goroutines of a worker. It does one action after the other.
 type lane struct {
 	*worker
 	ctx context.Context
 	r   *rand.Rand
 }
 
-// deed is one kind of thing that a lane does.
-type deed struct {
+// action is one kind of action of a lane.
+type action struct {
 	weight int
 	do     func(*lane)
 }
 
-// deeds are what lanes do, and how often.
-var deeds = []deed{
+// actions are what lanes do, and how often.
+var actions = []action{
 	{20, (*lane).mutex},
 	{8, (*lane).try},
 	{4, (*lane).several},
@@ -50,12 +50,12 @@ var deeds = []deed{
 	{4, (*lane).look},
 }
 
-// work does things until the calm, and then has every key once more.
+// work lets the lanes run while faults strike, and then acquires every key once more.
 func (w *worker) work(ctx context.Context) {
 	var all sync.WaitGroup
 	for i := range w.Lanes {
 		all.Go(func() {
-			l := &lane{w, ctx, rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Life)<<16|uint64(i)))}
+			l := &lane{w, ctx, rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Restarts)<<16|uint64(i)))}
 			l.run()
 		})
 	}
@@ -65,15 +65,15 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// run does one thing after the other until the calm.
+// run does one action after the other while faults strike.
 func (l *lane) run() {
 	total := 0
-	for _, d := range deeds {
+	for _, d := range actions {
 		total += d.weight
 	}
-	for !l.calmed() && l.ctx.Err() == nil {
+	for !l.faultsEnded() && l.ctx.Err() == nil {
 		n := l.r.IntN(total)
-		for _, d := range deeds {
+		for _, d := range actions {
 			if n -= d.weight; n < 0 {
 				d.do(l)
 				break
@@ -83,28 +83,28 @@ func (l *lane) run() {
 	}
 }
 
-// calmed reports whether no fault will come any more.
-func (w *worker) calmed() bool {
+// faultsEnded reports whether no fault strikes any more.
+func (w *worker) faultsEnded() bool {
 	select {
-	case <-w.calm:
+	case <-w.recovery:
 		return true
 	default:
 		return false
 	}
 }
 
-// pause waits, no longer than the calm.
+// pause waits for d, but not after the last fault.
 func (l *lane) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-l.calm:
+	case <-l.recovery:
 	case <-l.ctx.Done():
 	}
 }
 
-// key picks a key of the kind, a hot one more often than not.
+// key picks a key of the kind, more often a hot one.
 func (l *lane) key(kind string) string {
 	if l.r.IntN(4) < 3 {
 		return hotKey(kind, l.r.IntN(hotKeys))
@@ -114,8 +114,8 @@ func (l *lane) key(kind string) string {
 
 func hotKey(kind string, i int) string { return fmt.Sprintf("%s/hot/%d", kind, i) }
 
-// fresh picks a key of the kind that is new, or not so long ago was: keys of this kind
-// come into being all the time.
+// fresh picks a key of the kind that is new, or was new a short time ago. New keys come into use
+// all the time.
 func (l *lane) fresh(kind string) string {
 	age := int64((history.Now() - l.Begin) / (40 * time.Millisecond))
 	switch n := l.r.IntN(10); {
@@ -129,13 +129,13 @@ func (l *lane) fresh(kind string) string {
 	return fmt.Sprintf("%s/%d", kind, max(age, 0))
 }
 
-// odds is true once in so many times.
+// odds is true one in n times.
 func (l *lane) odds(n int) bool { return l.r.IntN(n) == 0 }
 
 // upTo returns a duration below d.
 func (l *lane) upTo(d time.Duration) time.Duration { return time.Duration(l.r.Int64N(int64(d))) }
 
-// wait is how long the lane waits for its turn: mostly long enough.
+// wait returns how long the lane waits for its turn: mostly long enough.
 func (l *lane) wait() time.Duration {
 	if l.odds(4) {
 		return time.Millisecond + l.upTo(200*time.Millisecond)
@@ -143,43 +143,42 @@ func (l *lane) wait() time.Duration {
 	return l.TTL + l.upTo(2*l.TTL)
 }
 
-// crash ends the process, once in a while, if it may: what it was about to do, nobody
-// does.
+// crash sometimes ends this process, as a crash at this place would.
 func (l *lane) crash(where string) {
 	if !l.Crash || !l.odds(crashOdds) {
 		return
 	}
-	l.fate.RLock()
-	defer l.fate.RUnlock()
-	if !l.peace {
-		l.tell.say(message{Crash: where})
+	l.crashing.RLock()
+	defer l.crashing.RUnlock()
+	if !l.noCrash {
+		l.out.send(message{Crash: where})
 		die()
 	}
 }
 
-// crashOdds is how rarely a lane crashes where it could.
+// crashOdds is one in how many times a lane crashes where it can.
 const crashOdds = 400
 
-// unwanted returns a context that ends soon, once in a while: its caller goes away.
-func (l *lane) unwanted() (context.Context, context.CancelFunc) {
+// impatient returns a context that sometimes ends soon, as that of a caller that gives up.
+func (l *lane) impatient() (context.Context, context.CancelFunc) {
 	if l.odds(12) {
 		return context.WithTimeout(l.ctx, l.upTo(60*time.Millisecond))
 	}
 	return context.WithCancel(l.ctx)
 }
 
-// mutex takes a key, waiting for its turn.
+// mutex acquires a key, and waits for its turn.
 func (l *lane) mutex() {
 	l.acquire(l.key("mutex"), &dibs.AcquireOptions{Wait: l.wait()})
 }
 
-// try takes a key if it is free.
+// try acquires a key if it is free.
 func (l *lane) try() {
 	l.acquire(l.key("mutex"), &dibs.AcquireOptions{NoWait: true})
 }
 
-// permitted takes one of several permits, now and then more of them, or with another
-// number of permits than others see.
+// permitted acquires one of several permits. Sometimes it takes more of them, or asks for
+// another number of permits than others do.
 func (l *lane) permitted() {
 	o := &dibs.AcquireOptions{Permits: permits, Wait: l.wait()}
 	if l.odds(12) {
@@ -192,7 +191,7 @@ func (l *lane) permitted() {
 }
 
 func (l *lane) acquire(key string, o *dibs.AcquireOptions) {
-	ctx, cancel := l.unwanted()
+	ctx, cancel := l.impatient()
 	defer cancel()
 	o.Detach = true // the section goes on when its caller went away, as sections do
 	lease, err := l.client.Acquire(ctx, key, o)
@@ -204,7 +203,7 @@ func (l *lane) acquire(key string, o *dibs.AcquireOptions) {
 	l.leave(lease)
 }
 
-// several takes some keys together.
+// several acquires several keys together.
 func (l *lane) several() {
 	keys := []string{hotKey("mutex", l.r.IntN(hotKeys)), l.key("mutex"), l.key("mutex")}
 	all, err := l.client.AcquireAll(l.ctx, keys, &dibs.AcquireOptions{Wait: l.wait()})
@@ -217,21 +216,21 @@ func (l *lane) several() {
 	_ = all.Release()
 }
 
-// look asks about keys without taking them.
+// look asks about keys without acquiring them.
 func (l *lane) look() {
 	_, _ = l.client.Held(l.ctx, l.key("mutex"))
 	_, _, _ = l.client.Record(l.ctx, l.fresh("once"))
 }
 
-// sweepLimit is how long a key may be out of reach in the calm: what was held when it
-// came runs out, and so does a turn.
+// sweepLimit is how long a key may be out of reach after the last fault: the last lease runs
+// out, and so does a pushed grant.
 func (w *worker) sweepLimit() time.Duration { return w.TTL + dibs.PushedTTL + sweepSlack }
 
-// sweepSlack is for connections that have to be made again, for all the others who sweep,
-// and for a machine that stands still meanwhile.
+// sweepSlack is for connections that must be made again, for other workers that want the key,
+// and for a machine that stands still.
 const sweepSlack = 3 * time.Second
 
-// sweep has every hot key once, and its share of the others.
+// sweep acquires every hot key once, and this worker's share of the others.
 func (w *worker) sweep(ctx context.Context) {
 	var keys []string
 	for _, kind := range []string{"mutex", "permits", "place", "raw"} {
@@ -259,14 +258,14 @@ func (w *worker) sweep(ctx context.Context) {
 	}
 	close(next)
 	all.Wait()
-	w.tell.say(message{Swept: len(keys)})
+	w.out.send(message{Swept: len(keys)})
 }
 
-// enough keys that cannot be had show what is the matter; each takes its time.
+// enough keys that are out of reach show the defect; each costs sweepLimit.
 const enough = 5
 
-// have takes a key and lets it go, and reports whether it could. A store that does not
-// answer in time, on a machine that has too much to do, is asked again; it is about the key.
+// have acquires a key, releases it, and reports whether it could. If the store itself does not
+// answer in time, it tries again, because this check is about the key.
 func (w *worker) have(ctx context.Context, key string) bool {
 	o := &dibs.AcquireOptions{Wait: w.sweepLimit()}
 	if kindOf(key) == "permits" {
@@ -282,17 +281,16 @@ func (w *worker) have(ctx context.Context, key string) bool {
 			return false
 		}
 		if errors.Is(err, dibs.ErrHeld) && w.answers(ctx, key) || time.Since(start) > patience {
-			w.tell.say(message{Stuck: key + ": " + err.Error()})
+			w.out.send(message{Stuck: key + ": " + err.Error()})
 			return false
 		}
 	}
 }
 
-// inTime is how long the store's answer may take for what sweepLimit allows for: others, of
-// whom each takes a few calls, come first.
+// inTime is how long one call may take so that sweepLimit is long enough.
 const inTime = 200 * time.Millisecond
 
-// answers reports whether the store answers in time, as far as one question shows.
+// answers reports whether the store answers a question in time.
 func (w *worker) answers(ctx context.Context, key string) bool {
 	asked := time.Now()
 	_, err := w.client.Held(ctx, key)

@@ -1,27 +1,27 @@
 -- claim answers claims.
 --
--- KEYS  the fence, then the state of each key; on a cluster also the records of
---       those that one can answer: while their slot is moved, state and record can
---       be on two servers, and a claim that names both is told to try again
--- ARGV  sharded, channel, most waiters; then the claims, see state.lua
+-- KEYS  the fence, then the state of each key. On a cluster also the record of each claim
+--       that a record can answer: while a slot is moved, state and record may be on two
+--       servers, and the server refuses a call that names both.
+-- ARGV  sharded, channel, MaxWaiters; then the claims, see state.lua
 --
--- Each is answered by its state:
+-- Each answer begins with the state:
 --   granted   the fence; or 1, fence, number, progress if there is any
---   held      2, left, ahead, queued, a fence that no grant so far is above
+--   held      2, left, ahead, queued, an upper bound of the fences granted so far
 --   free      3, queued
 --   done      4, age, left, data
 --   mismatch  5
 --   unknown   6, token
 
-local sharded, channel, most = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
+local sharded, channel, max_places = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
 local FIRST, COUNT = 3, #ARGV - 3
-local SIMPLE = 1 -- a greater one is for a claim that a record can answer, too
+local SIMPLE = 1 -- flags above it: a record can answer the claim
 
 local mark = highest()
 local given = mark
 
--- The short way to a key of which nothing is known. Claims mostly begin alike, and what
--- the beginning says is worked out once.
+-- The fast path: a key without a state. Consecutive claims usually begin with the same
+-- bytes, which are decoded once.
 local answers, rest = {}, 0
 local beginning, flags, times, ms
 for i = 1, COUNT do
@@ -36,7 +36,7 @@ for i = 1, COUNT do
     local done = pcall_redis('SET', name, PLAIN .. pack('>I8', fence) .. times .. claim, 'NX', 'PX', ms)
     if done and done.ok then given, answers[i] = fence, fence end
   end
-  if not answers[i] then rest = rest + 1 end -- the long way tells why, if it is so there
+  if not answers[i] then rest = rest + 1 end -- the full path decides
 end
 if rest == 0 then
   pcall_redis('SET', KEYS[1], digits(given))
@@ -45,43 +45,42 @@ end
 
 --@key.lua
 
--- granted answers a holder.
 local function granted(k, l)
   local progress = l.inherits > 0 and call('HGET', k.p, digits(l.inherits))
   return pack('>BI8I8', GRANTED, l.fence, l.number) .. (progress and text(progress) or '')
 end
 
--- held answers one whose turn has not come; number is that of its place, if it has one, or
--- of that which it is from. first is the place in front.
+-- held is the answer when the claim is not next. number is that of the claim's place, or
+-- of the place that it is from. first is the place in front.
 local function held(k, number, first)
   local ends, ahead
   for _, l in ipairs(k.leases) do ends = min(ends or l.ends, l.ends) end
   if first and not (number and first.place >= number) then
     ahead = max(1, call('ZCOUNT', k.q, digits(first.place), number and '(' .. digits(number) or '+inf'))
   end
-  -- No grant before now is above the fence, also none that was lost with the data.
+  -- Also an upper bound of grants that were lost with the server's data.
   return pack('>BI8I8I8I8', HELD, (ends or now) - now, ahead or 0, number and 1 or 0, max(given, now - 1))
 end
 
--- last returns the number of a place at the end, or nil when there are too many places.
--- Those that have ended do not count, but only some of them are looked at.
+-- last returns the number for a new place, or nil when there are too many places. It
+-- removes only some of the places that have ended.
 local function last(k)
   local n = 0
-  if call('ZCARD', k.q) >= most then
+  if call('ZCARD', k.q) >= max_places then
     walk(k, function()
       n = n + 1
       return n == MANY
     end)
-    if call('ZCARD', k.q) >= most then return nil end
+    if call('ZCARD', k.q) >= max_places then return nil end
   end
   local number = max((call('ZRANGE', k.q, -1, -1, 'WITHSCORES')[2] or 0) + 1, now)
   for _, l in ipairs(k.leases) do number = max(number, l.place + 1) end
   return number
 end
 
--- stand makes a claim a place with that number; own is the one that its token has. A new one
--- is refused where the server is out of memory.
-local function stand(k, c, own, number)
+-- join gives a claim a place with that number. own is the place of its token. A new place
+-- is refused when the server is out of memory.
+local function join(k, c, own, number)
   c.ends, c.place, c.asked, c.channel = now + c.stay, number, 0, channel
   if c.mode == RESERVE then c.asked, c.channel = now, '' end
   if own then affirm() end
@@ -89,14 +88,14 @@ local function stand(k, c, own, number)
   if not own or own.mode ~= c.mode then
     if own then call('ZREM', k.q, member(own)) end
     local done = pcall_redis('ZADD', k.q, digits(number), member(c))
-    if type(done) == 'table' then -- what has no expiry yet must not stay
+    if type(done) == 'table' then -- the hash has no expiry yet
       call('HDEL', k.w, c.token)
       error(done, 0)
     end
   elseif c.ends <= k.queue then
     return
   end
-  k.gone[c.token] = nil
+  k.removed[c.token] = nil
   if c.ends > k.queue then k.queue, k.changed = c.ends + SLACK, true end
   local ms = ceil((k.queue - now) / 1000)
   call('PEXPIRE', k.q, ms)
@@ -121,9 +120,9 @@ local function decide(k, c)
   local from = not own and c.from ~= NONE and place(k, c.from) or nil
   if from and from.mode ~= RESERVE then from = nil end
   local number = own and own.place or from and from.place
-  local state, answer = refuses(k, c)
+  local state, answer = refusal(k, c)
   if state then
-    if own and state ~= UNKNOWN then remove(k, own) end -- it has its answer
+    if own and state ~= UNKNOWN then remove(k, own) end -- the waiter has its answer
     return pack('>B', state) .. (answer or '')
   end
 
@@ -139,7 +138,7 @@ local function decide(k, c)
   if c.mode == QUEUE or c.mode == RESERVE then
     number = number or last(k)
     if not number then return failed('QUEUEFULL the key has too many places') end
-    stand(k, c, own, number)
+    join(k, c, own, number)
   end
   return held(k, number, first)
 end

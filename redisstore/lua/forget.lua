@@ -1,9 +1,9 @@
--- forget deletes a key's record and forgets an abandoned attempt.
+-- forget deletes a key's record and its abandoned row.
 --
 -- KEYS  the fence, the state of the key
 -- ARGV  sharded
 --
--- It is answered by 1 when there was anything to forget, and 0 otherwise.
+-- Answers: 1 deleted; 0 nothing to delete.
 
 local sharded = ARGV[1] == '1'
 local mark = highest()
@@ -12,7 +12,7 @@ local given = mark
 --@key.lua
 
 return forced(function(k)
-  local forgot = max(call('DEL', k.r), k.lost and 1 or 0)
+  local forgot = max(call('DEL', k.r), k.abandoned and 1 or 0)
   if forgot == 1 then clean(k) end
   return forgot
 end)

@@ -1,18 +1,18 @@
--- inspect tells what there is to know of keys, and changes nothing.
+-- inspect describes keys and changes nothing.
 --
 -- KEYS  the state of each key
--- ARGV  whether the records' data is wanted; whether the places are
+-- ARGV  1 to return the records' data; 1 to return the places
 --
--- Each is answered by 1, and
+-- Each answer is 1, and
 --   permits, waiters, attempts, record, places
--- where attempts and places have how many they are before them.
+-- Attempts and places begin with their count.
 -- permits   of the leases, 0 without one
--- waiters   of a long queue those at its end count whose places have ended, too
--- attempts  those who hold it, then the last one that was abandoned, each
+-- waiters   the exact count of live places up to 500; beyond that, ended places may count
+-- attempts  the holders, then the abandoned row, each
 --           token, fence, number, since, left, owner, abandoned (0, 1, or 2 when its
 --           outcome is unknown)
--- record    how many there are (0 or 1), token, bytes, age, left, data if it is wanted
--- places    in their order, of a long queue its beginning, each
+-- record    their count (0 or 1), token, bytes, age, left, data if asked for
+-- places    in their order, the first 500, each
 --           token, left, reserved, owner
 
 local sharded = false
@@ -23,14 +23,14 @@ local given, mark = 0, 0
 return each({}, #KEYS, function(i)
   local k = open(KEYS[i], true)
   advance(k)
-  front(k) -- what is over there is gone
+  front(k) -- removes places that have ended
   local attempts, waiters, record_in, places = {}, 0, pack('>I8', 0), {}
   local function add(l, abandoned)
     attempts[#attempts + 1] = text(l.token)
       .. pack('>I8I8I8I8', l.fence, l.number, max(now - l.since, 0), l.ends - now) .. text(l.owner) .. pack('>I8', abandoned)
   end
   for _, l in ipairs(k.leases) do add(l, 0) end
-  if k.lost then add(k.lost, 1 + k.lost.once) end
+  if k.abandoned then add(k.abandoned, 1 + k.abandoned.once) end
   local r = record(k)
   if r then
     record_in = pack('>I8', 1) .. text(r.token) .. pack('>I8I8I8', #r.data, max(now - r.written, 0), r.ends - now)

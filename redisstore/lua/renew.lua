@@ -1,10 +1,10 @@
--- renew makes leases last longer.
+-- renew prolongs leases.
 --
 -- KEYS  the fence, then the state of each key
 -- ARGV  sharded; then for each renewal four: token, TTL in µs, whether there is
 --       progress, progress
 --
--- Each is answered by 1 when it is done, and 2 when the token does not hold the key.
+-- Answers: 1 done; 2 the token does not hold the key.
 
 local sharded = ARGV[1] == '1'
 local FIRST, EACH = 1, 4
@@ -20,13 +20,13 @@ return each({}, #KEYS - 1, function(i)
   advance(k)
   local l = holder(k, token)
   if l then
-    if ARGV[a + 3] == '1' then -- refused where the server is out of memory
+    if ARGV[a + 3] == '1' then -- refused when the server is out of memory
       call('HSET', k.p, digits(l.fence), ARGV[a + 4])
       l.saved, k.progress = 1, true
     end
     l.ends, l.as, k.changed = now + ttl, nil, true
   else
-    affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
+    affirm() -- a replica must not report a token as missing
   end
   close(k)
   return l and 1 or '\2'

@@ -1,10 +1,10 @@
--- resolve gives an unknown outcome its record.
+-- resolve settles an unknown outcome with a record.
 --
 -- KEYS  the fence, the state of the key
--- ARGV  sharded; the token of the attempt, or '' for whichever; data; retention
+-- ARGV  sharded; the token of the attempt, or '' for any; data; retention
 --       in µs
 --
--- It is answered by 1 when it did, and by 0 when nothing is unknown.
+-- Answers: 1 done; 0 no outcome is unknown.
 
 local sharded = ARGV[1] == '1'
 local mark = highest()
@@ -13,7 +13,7 @@ local given = mark
 --@key.lua
 
 return forced(function(k)
-  local l = k.lost
+  local l = k.abandoned
   if not unknown(k) or ARGV[2] ~= '' and ARGV[2] ~= l.token then return 0 end
   keep(k, l.token, l.print, ARGV[4] + 0, ARGV[3])
   clean(k)

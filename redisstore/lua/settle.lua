@@ -1,18 +1,17 @@
--- settle ends leases and gives up places.
+-- settle ends leases and places.
 --
 -- KEYS  the fence, then the state of each key
 -- ARGV  sharded; then for each settlement 1 byte outcome (dibs.Outcome), 16 bytes
 --       token, 8 bytes retention in µs, and data
 --
--- Each is answered by 1 when it is done, and 2 when the token neither holds the key
--- nor has a place.
+-- Answers: 1 done; 2 the token neither holds the key nor has a place.
 
 local sharded = ARGV[1] == '1'
 local FIRST, SETTLEMENT, DATA = 1, '>Bc16I8', 26
 local RELEASE, KEEP, ABANDON, UNDO = 0, 1, 2, 3
 local OK, NOT = 1, '\2'
 
--- The short way of a lease, of whose key nothing else is known.
+-- The fast path: a key with one lease and nothing else.
 local answers, rest = {}, 0
 for i = 1, #KEYS - 1 do
   local settlement, name = ARGV[FIRST + i], KEYS[i + 1]
@@ -27,7 +26,7 @@ for i = 1, #KEYS - 1 do
         and pcall_redis('DEL', name) == 1 then answers[i] = OK end
     end
   end
-  if not answers[i] then rest = rest + 1 end -- the long way tells why, if it is so there
+  if not answers[i] then rest = rest + 1 end -- the full path decides
 end
 if rest == 0 then return answers end
 
@@ -38,7 +37,7 @@ local given = mark
 
 return each(answers, #KEYS - 1, function(i)
   local outcome, token, retention = unpack(SETTLEMENT, ARGV[FIRST + i])
-  affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
+  affirm() -- a replica must not report a token as missing
   local k = open(KEYS[i + 1])
   advance(k)
   local l, at = holder(k, token)
@@ -52,10 +51,10 @@ return each(answers, #KEYS - 1, function(i)
     elseif outcome ~= UNDO then
       finish(k, l)
     end
-  elseif outcome == KEEP then -- it was sent twice, or comes too late
+  elseif outcome == KEEP then -- sent twice, or too late
     local r = record(k)
     if r and r.token == token then
-      call('PEXPIRE', k.r, ceil((r.ends - now) / 1000)) -- a write, for those who wait for replicas
+      call('PEXPIRE', k.r, ceil((r.ends - now) / 1000)) -- a write, so that WAIT covers it
     else
       answer = NOT
     end

@@ -1,4 +1,4 @@
--- Returns the keys that have parked jobs of these kinds. It looks at one job of each key.
+-- Returns the keys with parked jobs of these kinds. It reads one job of each key.
 WITH RECURSIVE parked AS (
     SELECT s.state, ''::text AS key FROM unnest('{pending,scheduled}'::@river_job_state[]) AS s(state)
     UNION ALL

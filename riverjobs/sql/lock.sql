@@ -1,2 +1,2 @@
--- Keeps others from changing the job's state until the transaction ends.
+-- Locks the job's state until the transaction ends.
 SELECT state::text FROM @river_job WHERE id = $1 FOR UPDATE

@@ -1,11 +1,10 @@
--- Keeps the rule for keys ($1): of a key's unfinished jobs that have tickets and were inserted after
--- the one in $2, the first $3 are runnable. A job that found no room in a worker and is parked again
--- is made runnable when it is among the first $4, which can run at once. Jobs without tickets took
--- their places later than their ids say: they keep no job with a ticket parked. Jobs that wait for
--- their next attempt count if they keep their places ($5). With $6, only jobs with these tickets are
--- touched. Running it twice changes nothing. It waits for no lock and locks in the order of the ids.
--- Returns the jobs that it made runnable, and notifies the clients of their queues as an insertion
--- does.
+-- Makes jobs of the keys ($1) runnable: the first $3 unfinished jobs with tickets that were
+-- inserted after the id in $2. A job that a worker has parked again must be among the first $4,
+-- which can run at once. Jobs without tickets got their places later than their ids say, so they
+-- do not keep jobs with tickets parked. Jobs that wait for their next attempt count if they keep
+-- their places ($5). With $6, only jobs with these tickets change. The statement is idempotent,
+-- waits for no lock, and locks in the order of the ids. It returns the jobs that it made runnable,
+-- and notifies the clients of their queues as an insert does.
 WITH unfinished AS (
     SELECT j.id, CASE WHEN c.ticket THEN row_number() OVER (PARTITION BY k.key, c.ticket ORDER BY j.id)
         ELSE row_number() OVER (PARTITION BY k.key ORDER BY j.id) END AS rank
@@ -32,7 +31,7 @@ WITH unfinished AS (
     ORDER BY j.id
     FOR UPDATE OF j SKIP LOCKED
 ), promoted AS (
-    -- A job that came later than others of other keys does not stand behind them for it.
+    -- The job goes before jobs of other keys that were inserted later.
     UPDATE @river_job j SET state = 'available', scheduled_at = least(j.scheduled_at, j.created_at),
         metadata = CASE WHEN j.metadata ? 'dibs_parked' THEN j.metadata || '{"dibs_parked": false}' ELSE j.metadata END
     FROM chosen c WHERE j.id = c.id

@@ -1,6 +1,6 @@
-// Package database is where the examples run: on SQLite in a temporary folder, so
-// that nothing has to be installed, or on the PostgreSQL database that DATABASE_URL
-// names, in a schema of its own. Either is gone when the example ends.
+// Package database opens the database of an example: SQLite in a temporary folder, so
+// that nothing has to be installed, or the PostgreSQL database that DATABASE_URL names, in
+// a schema of its own. Both are removed when the example ends.
 package database
 
 import (
@@ -72,7 +72,7 @@ func Join(ctx context.Context, name string) (*Database, error) {
 	if url := os.Getenv("DATABASE_URL"); url != "" {
 		return joinPostgres(ctx, url, name)
 	}
-	// Shared: the file is the application's, and the store is its guest.
+	// Shared: the file is the application's, and the store's tables are in it, too.
 	store, err := sqlitestore.Open(name, &sqlitestore.Options{Shared: true, LockWait: time.Minute})
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command need installs what the tests use beside Go, where it is missing and that is
-// permitted: servers, a C compiler for the race detector, ps and curl.
+// Command need installs what the tests need besides Go, if it is missing and the user is
+// root: servers, a C compiler for the race detector, ps and curl.
 package main
 
 import (

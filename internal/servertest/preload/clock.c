@@ -1,7 +1,7 @@
 /*
- * The time of day that a program is told, so many seconds ahead of the true one: what
- * stands in the file that DIBS_CLOCK names, which can change at any time. It is loaded
- * before the C library (LD_PRELOAD). The monotonic clocks stay as they are.
+ * Shifts a program's time of day by the number of seconds in the file that DIBS_CLOCK
+ * names; the number may change at any time. It is loaded before the C library
+ * (LD_PRELOAD). Monotonic clocks do not change.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -29,8 +29,8 @@ __attribute__((constructor)) static void look(void)
 		ahead = page;
 }
 
-/* The kernel is asked without the library, which may allocate memory to find its own
-   function, and allocators ask for the time. */
+/* A direct system call, because the library may allocate memory to find its own function,
+   and allocators ask for the time. */
 int clock_gettime(clockid_t id, struct timespec *t)
 {
 	int failed = syscall(SYS_clock_gettime, id, t);

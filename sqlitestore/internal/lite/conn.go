@@ -1,10 +1,9 @@
-// Package lite is the little of SQLite that the store needs, on the C interface
-// that modernc.org/sqlite translated to Go.
+// Package lite is the part of SQLite that the store needs, on the C interface that
+// modernc.org/sqlite translated to Go.
 //
-// The store runs a handful of prepared statements hundreds of thousands of times
-// a second from one goroutine. database/sql and the driver under it spend more
-// on each statement (locks, watchers of contexts, boxed values, copies) than
-// SQLite itself does; here a statement costs its bindings and its steps.
+// The store runs a few prepared statements hundreds of thousands of times a second from
+// one goroutine. database/sql and its driver cost more for each statement (locks,
+// watchers of contexts, boxed values, copies) than SQLite itself does.
 //
 // A Conn and its Stmts belong to one goroutine at a time.
 package lite
@@ -29,7 +28,7 @@ type Mode int32
 const (
 	// ReadWrite opens an existing file.
 	ReadWrite Mode = lib.SQLITE_OPEN_READWRITE
-	// Create opens a file, making it if it is not there.
+	// Create opens a file, and creates it if it does not exist.
 	Create Mode = lib.SQLITE_OPEN_READWRITE | lib.SQLITE_OPEN_CREATE
 )
 
@@ -40,8 +39,8 @@ type Conn struct {
 	stmts []*Stmt
 }
 
-// Open opens the file at path, which is taken literally: no URI, no special
-// names as long as it is absolute.
+// Open opens the file at path, which is taken literally if it is absolute: no URI, no
+// special names.
 func Open(path string, mode Mode) (*Conn, error) {
 	c := &Conn{tls: libc.NewTLS()}
 	name, err := libc.CString(path)
@@ -67,8 +66,7 @@ func Open(path string, mode Mode) (*Conn, error) {
 	return c, nil
 }
 
-// Close finalizes the connection's statements and closes it. Closing again does
-// nothing.
+// Close finalizes the connection's statements and closes it. A second Close does nothing.
 func (c *Conn) Close() error {
 	if c.tls == nil {
 		return nil
@@ -90,11 +88,11 @@ func (c *Conn) close() error {
 	return err
 }
 
-// Exec runs one statement that is used too seldom to be kept, and drops its rows.
+// Exec runs one rare statement and ignores its rows.
 func (c *Conn) Exec(sql string) error { return c.once(sql, nil) }
 
-// ExecScript runs the statements of a script one after the other. A semicolon at
-// the end of a line ends a statement.
+// ExecScript runs the statements of a script. A semicolon at the end of a line ends a
+// statement.
 func (c *Conn) ExecScript(script string) error {
 	for sql := range strings.SplitSeq(script, ";\n") {
 		if err := c.Exec(sql); err != nil {
@@ -104,8 +102,8 @@ func (c *Conn) ExecScript(script string) error {
 	return nil
 }
 
-// Query runs one statement that is used too seldom to be kept, and returns the
-// first column of its first row as a number; 0 if there is none.
+// Query runs one rare statement and returns the first column of its first row as a
+// number, or 0.
 func (c *Conn) Query(sql string) (int64, error) {
 	var first int64
 	err := c.once(sql, func(s *Stmt) { first = s.Int(0) })
@@ -119,7 +117,7 @@ func (c *Conn) QueryText(sql string) (string, error) {
 	return first, err
 }
 
-// QueryTextUntil is QueryText that fails with Interrupted once done is closed.
+// QueryTextUntil is QueryText, and fails with Interrupted when done is closed.
 func (c *Conn) QueryTextUntil(done <-chan struct{}, sql string) (string, error) {
 	var watch sync.WaitGroup
 	ended := make(chan struct{})
@@ -131,7 +129,7 @@ func (c *Conn) QueryTextUntil(done <-chan struct{}, sql string) (string, error) 
 		}
 		tls := libc.NewTLS()
 		defer tls.Close()
-		// Again and again: it counts only while a statement runs.
+		// Repeated, because an interrupt counts only while a statement runs.
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -148,14 +146,14 @@ func (c *Conn) QueryTextUntil(done <-chan struct{}, sql string) (string, error) 
 	return c.QueryText(sql)
 }
 
-// once runs a statement to its end and gives its first row to first.
+// once runs a statement to its end and calls first with its first row.
 func (c *Conn) once(sql string, first func(*Stmt)) error {
 	s, err := c.prepare(sql, 0)
 	if err != nil {
 		return err
 	}
 	if s.p == 0 {
-		return nil // nothing but space and comments
+		return nil // only space and comments
 	}
 	defer s.finalize()
 	return s.Each(func(*Stmt) bool {
@@ -167,7 +165,7 @@ func (c *Conn) once(sql string, first func(*Stmt)) error {
 	})
 }
 
-// Prepare makes a statement that lives as long as the connection.
+// Prepare prepares a statement for the life of the connection.
 func (c *Conn) Prepare(sql string) (*Stmt, error) {
 	s, err := c.prepare(sql, lib.SQLITE_PREPARE_PERSISTENT)
 	if err != nil {
@@ -194,7 +192,7 @@ func (c *Conn) prepare(sql string, flags uint32) (*Stmt, error) {
 	return &Stmt{c: c, p: *(*uintptr)(pointer(out))}, nil
 }
 
-// Changes returns how many rows the last INSERT, UPDATE or DELETE changed.
+// Changes returns the number of rows that the last INSERT, UPDATE or DELETE changed.
 func (c *Conn) Changes() int { return int(lib.Xsqlite3_changes(c.tls, c.db)) }
 
 // InTransaction reports whether a transaction is open.
@@ -203,5 +201,5 @@ func (c *Conn) InTransaction() bool { return lib.Xsqlite3_get_autocommit(c.tls, 
 // ReadOnly reports whether the file could only be opened for reading.
 func (c *Conn) ReadOnly() bool { return lib.Xsqlite3_db_readonly(c.tls, c.db, 0) == 1 }
 
-// pointer turns an address outside Go's heap into a pointer.
+// pointer converts an address outside Go's heap.
 func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }

@@ -11,7 +11,7 @@ import (
 // Code is a primary result code of SQLite.
 type Code int32
 
-// The codes that a caller acts on.
+// The codes that callers use.
 const (
 	Busy        Code = lib.SQLITE_BUSY
 	Locked      Code = lib.SQLITE_LOCKED
@@ -28,14 +28,14 @@ const (
 	Interrupted Code = lib.SQLITE_INTERRUPT
 )
 
-// KeyTaken is the extended code for a row whose primary key another one has.
+// KeyTaken is the extended code for a primary key that exists already.
 const KeyTaken = lib.SQLITE_CONSTRAINT_PRIMARYKEY
 
-// Error is what SQLite said.
+// Error is SQLite's error.
 type Error struct {
 	Code     Code          // primary
-	Extended int32         // with its detail
-	Errno    syscall.Errno // what the system said last, 0 if that is not known
+	Extended int32         // extended code
+	Errno    syscall.Errno // the system's last error, or 0
 	Text     string
 }
 

@@ -8,29 +8,28 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// scratch is what a statement keeps for the bytes it is given: enough for the
-// longest key, an owner, a token and a fingerprint.
+// scratch is the size of a statement's buffer for bytes: enough for the longest key, an
+// owner, a token and a fingerprint.
 const scratch = 2 << 10
 
-// Stmt is a prepared statement. Its columns are read in the function that Each calls, and
-// nowhere else.
+// Stmt is a prepared statement. Read its columns only in the function given to Each.
 type Stmt struct {
 	c     *Conn
 	p     uintptr
-	buf   uintptr // scratch bytes for blobs, made when first needed
+	buf   uintptr // scratch bytes for blobs, allocated on first use
 	used  uintptr
 	large []largeBlob
-	noMem bool // a binding found no memory
+	noMem bool // a binding ran out of memory
 }
 
-// largeBlob is a binding that did not fit into the scratch bytes.
+// largeBlob is a binding that did not fit into the buffer.
 type largeBlob struct {
 	param int
 	p     uintptr
 }
 
-// bind gives the parameters their values: numbers, bools as 0 or 1, and bytes, which are
-// copied. Bytes that are nil are an empty blob.
+// bind binds the parameters: numbers, bools as 0 or 1, and bytes, which are copied. nil
+// bytes become an empty blob.
 func (s *Stmt) bind(args []any) {
 	for i, arg := range args {
 		switch v := arg.(type) {
@@ -47,7 +46,7 @@ func (s *Stmt) bind(args []any) {
 		case string:
 			s.bindBlob(i+1, unsafe.StringData(v), len(v))
 		default:
-			panic("lite: an argument of a type that is not known")
+			panic("lite: unknown type of an argument")
 		}
 	}
 }
@@ -80,8 +79,8 @@ func (s *Stmt) malloc(n int) uintptr {
 	return p
 }
 
-// Each runs the statement and calls f, which may be nil, with it at each row, until f
-// returns false.
+// Each runs the statement and calls f, which may be nil, at each row, until f returns
+// false.
 func (s *Stmt) Each(f func(*Stmt) bool, args ...any) error {
 	s.bind(args)
 	defer s.reset()
@@ -112,9 +111,9 @@ func (s *Stmt) step() (bool, error) {
 	}
 }
 
-// reset makes the statement ready to be run again and frees what was bound.
+// reset prepares the statement for its next run and frees large bindings.
 func (s *Stmt) reset() {
-	// It repeats the error that step has returned already.
+	// It returns the error of step again.
 	lib.Xsqlite3_reset(s.c.tls, s.p)
 	s.used, s.noMem = 0, false
 	for _, b := range s.large {
@@ -124,13 +123,13 @@ func (s *Stmt) reset() {
 	s.large = s.large[:0]
 }
 
-// Int returns column i (from 0) of the row as a number.
+// Int returns column i (from 0) as a number.
 func (s *Stmt) Int(i int) int64 { return lib.Xsqlite3_column_int64(s.c.tls, s.p, int32(i)) }
 
 // Bool reports whether column i is not 0.
 func (s *Stmt) Bool(i int) bool { return s.Int(i) != 0 }
 
-// Bytes returns column i without copying it: until the next row.
+// Bytes returns column i without a copy; it is valid until the next row.
 func (s *Stmt) Bytes(i int) []byte {
 	p := lib.Xsqlite3_column_blob(s.c.tls, s.p, int32(i))
 	n := lib.Xsqlite3_column_bytes(s.c.tls, s.p, int32(i))
@@ -140,7 +139,7 @@ func (s *Stmt) Bytes(i int) []byte {
 	return unsafe.Slice((*byte)(pointer(p)), n)
 }
 
-// Copy returns a copy of column i, nil if it has no value and not nil otherwise.
+// Copy returns a copy of column i, or nil if it is NULL.
 func (s *Stmt) Copy(i int) []byte {
 	if lib.Xsqlite3_column_type(s.c.tls, s.p, int32(i)) == lib.SQLITE_NULL {
 		return nil

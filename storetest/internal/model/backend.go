@@ -14,14 +14,13 @@ type Backend struct {
 	turn time.Duration
 
 	mu   sync.Mutex
-	last uint64 // highest fence given out
+	last uint64 // highest fence
 	said uint64 // highest fence that a claim was answered with
-	seq  int    // last number given out
+	seq  int    // last number
 	keys map[dibs.Key]*state
 }
 
-// New returns an empty backend that makes one mistake, or none. A grant that it tells
-// lasts one turn.
+// New returns an empty backend with one bug, or none. A pushed grant lasts for turn.
 func New(bug Bug, turn time.Duration) *Backend {
 	return &Backend{bug: bug, turn: turn, keys: map[dibs.Key]*state{}}
 }
@@ -42,15 +41,15 @@ func (b *Backend) Wipe() {
 // Restart stops the backend and starts it again with the data it had.
 func (b *Backend) Restart() {}
 
-// nextFence returns a fence above all others, also above those given out
-// before the data was lost, if fewer than a million a second were.
+// nextFence returns a fence above all others, also above those before the data was lost, if
+// they were fewer than a million a second.
 func (b *Backend) nextFence(now time.Time) uint64 {
 	b.last = max(b.last+1, uint64(now.UnixMicro()))
 	return b.last
 }
 
-// highest returns a fence that no grant before now is above, also none that was
-// given out before the data was lost.
+// highest returns a fence at least as high as that of every grant before now, also of those
+// before the data was lost.
 func (b *Backend) highest(now time.Time) uint64 {
 	past := uint64(now.UnixMicro()) - 1
 	switch b.bug {

@@ -1,14 +1,14 @@
 package model
 
-// Bug is a mistake that the model can be told to make.
+// Bug is a mistake that the model makes if it is switched on.
 type Bug string
 
-// The mistakes. The comment says what code makes them.
+// The mistakes. The comments name code that makes them.
 const (
 	None Bug = ""
 
-	// Wakes is none either: it makes the other kind of store, which tells no grants and
-	// passes over nobody.
+	// Wakes is no mistake: it makes the other kind of store, which pushes no grants and
+	// skips no waiter.
 	Wakes Bug = "none, and wakes"
 
 	KeyTruncated       Bug = "key truncated"                                                // VARCHAR(255).
@@ -21,30 +21,30 @@ const (
 	KeepsSlices        Bug = "the caller's slices kept"                                     // The answer is a pointer into the caller's slice.
 	BatchMerges        Bug = "one answer for each key of a batch"                           // INSERT … ON CONFLICT over the batch, one row for each key.
 	MismatchJoins      Bug = "a mismatch takes a place"                                     // The fingerprint is compared last.
-	AnsweredKeepsPlace Bug = "a waiter that a record answers keeps its place"               // Only a grant and a settlement delete a place.
+	AnsweredKeepsPlace Bug = "an answered waiter keeps its place"                           // Only a grant and a settlement delete a place.
 	AnsweredEndsFrom   Bug = "a claim that a record answers ends the place that it is from" // Every answer deletes all that the claim names.
 
 	ProgressStops        Bug = "progress not passed on by a holder that saves nothing" // The column is set with each abandonment.
 	UndoForgetsAbandoned Bug = "an undone lease forgets what was abandoned before it"  // The grant takes the abandoned row over.
 	UnknownForgotten     Bug = "an unknown outcome is forgotten in time"               // Unknown outcomes are swept with the records.
-	AbandonedForgotten   Bug = "an abandoned lease is forgotten at once"               // The sweep takes whatever has run out.
+	AbandonedForgotten   Bug = "an abandoned lease is forgotten at once"               // The sweep deletes all that has expired.
 
-	ResolveAny   Bug = "Resolve without comparing the ID" // Resolve takes any ID.
-	PruneLive    Bug = "Prune removes what is alive"      // The sweep deletes what it finds without looking at the time.
-	EvictStrands Bug = "ForceRelease serves nobody"       // ForceRelease leaves the queue as it is.
-	ForgetEvicts Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
+	ResolveAny          Bug = "Resolve without comparing the ID" // Resolve takes any ID.
+	PruneLive           Bug = "Prune removes live data"          // The sweep deletes what it finds without looking at the time.
+	ForceReleaseStrands Bug = "ForceRelease serves no waiter"    // ForceRelease leaves the queue as it is.
+	ForgetReleases      Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
 
-	PermitsMix    Bug = "leases with other permits are counted like those of the claim" // count(*) < permits.
-	WeightIgnored Bug = "every lease counts as one permit"                              // count(*) instead of sum(weight).
-	LightBarges   Bug = "a claim that fits passes a waiter that does not"               // The queue is for those that find no permit.
-	HeavyStarves  Bug = "waiters that fit are served before one that does not"          // All waiters that fit are served.
-	GrantStrands  Bug = "a grant serves nobody behind it"                               // Only a settlement looks at the queue.
+	PermitsMix     Bug = "leases with other permits are counted like those of the claim" // count(*) < permits.
+	WeightIgnored  Bug = "every lease counts as one permit"                              // count(*) instead of sum(weight).
+	LightOvertakes Bug = "a claim that fits overtakes a waiter that does not"            // Only a claim without a free permit looks at the queue.
+	HeavyStarves   Bug = "waiters that fit are served before one that does not"          // All waiters that fit are served.
+	GrantStrands   Bug = "a grant does not serve the waiter behind it"                   // Only a settlement looks at the queue.
 
 	FromIsNothing      Bug = "a claim from a place has no number"                        // The claim is inserted with the next number, always.
 	FromBeforeOwn      Bug = "a waiter that claims from a place leaves its own"          // The place that the claim names comes first.
 	TwoAtANumber       Bug = "a lease is granted at a number that has one"               // The lease does not know its number.
-	LeasedPlaceBlocks  Bug = "a place is in the way while its lease stands"              // The front is the lowest number there is.
-	PlaceHidesWaiter   Bug = "a waiter at a reserved place is not served"                // The lowest row is reserved, so nobody waits there.
+	LeasedPlaceBlocks  Bug = "a place is in the way while its lease is live"             // The front is the lowest number there is.
+	PlaceHidesWaiter   Bug = "a waiter at a reserved place is not served"                // The lowest row is reserved, so no waiter is there.
 	CleanEndKeepsPlace Bug = "a clean end leaves the place"                              // DELETE FROM leases WHERE token = ?.
 	AbandonEndsPlace   Bug = "an abandoned lease ends its place"                         // DELETE FROM places WHERE number = ?, at every end.
 	DeletedSleepOn     Bug = "a waiter whose place is deleted is not woken"              // The rows are deleted in one statement, which returns nothing.
@@ -61,20 +61,20 @@ const (
 	HoldOutlastsGrant   Bug = "a grant does not start the count of Holds anew"        // The mark is cleared when the queue is empty.
 	HoldOutlastsQueue   Bug = "the count of Holds goes on when there is no place"     // It is a column of the key.
 	ClaimClearsHold     Bug = "a claim without a Hold takes the place's away"         // hold = excluded.hold.
-	HoldSetTooEarly     Bug = "a claim that is not granted sets the Hold"             // It is written before it is seen whose turn it is.
-	ToldSetsNoHold      Bug = "a grant that is told does not set the Hold"            // Who waits has no Hold; the reserved place does.
+	HoldSetTooEarly     Bug = "a claim that is not granted sets the Hold"             // It is written before the turn is known.
+	PushSetsNoHold      Bug = "a pushed grant does not set the Hold"                  // The Hold is written only by a claim that is granted.
 	LeftOfPlaces        Bug = "Left is the time until a place ends"                   // Left is until something changes.
 
-	KeepWakesOne       Bug = "a record wakes only the waiter in front"                             // The waiters are served, and that is all.
-	StoppedIsTold      Bug = "a listener is called after it was stopped"                           // The subscription is kept.
-	ToldForEver        Bug = "a told grant lasts as long as was asked for"                         // The lease that is made for a waiter is the one that it asked for.
-	ToldBriefly        Bug = "a told grant runs out before its turn is over"                       // The turn is counted from when the key was freed, and the message waits.
-	ToldForATurn       Bug = "a told grant outlasts the TTL that was asked for"                    // now + turn, always.
-	UnheardLeaves      Bug = "a waiter that is passed over loses its place"                        // A waiter that cannot be told is taken for dead.
-	AtMostOnceTold     Bug = "a grant is told to one that must not run twice"                      // The message has no flag for it.
-	HeirTold           Bug = "a grant after an abandoned lease is told as a first attempt"         // The message has no room for the attempt and the progress.
-	ClashTold          Bug = "a grant is told to one that does something else than another holder" // Only what was abandoned is compared.
-	AnsweredTold       Bug = "a grant is told to one that a record answers"                        // The record is for those who ask.
-	HeldFenceOfClaims  Bug = "a held answer's fence leaves out what was told"                      // The fence of the answers, and not of the grants.
-	HeldFenceFromCount Bug = "a held answer's fence falls when the data is lost"                   // The mark is read from the data that was lost.
+	KeepWakesOne         Bug = "a record wakes only the waiter in front"                                // The waiters are served, and that is all.
+	StoppedIsWoken       Bug = "a listener is called after it was stopped"                              // The subscription is kept.
+	PushedForEver        Bug = "a pushed grant lasts its TTL"                                           // The lease that is made for a waiter is the one that it asked for.
+	PushedBriefly        Bug = "a pushed grant expires before PushedTTL"                                // The time counts from when the key was freed, and the message waits.
+	PushedPastItsTTL     Bug = "a pushed grant outlasts its TTL"                                        // now + PushedTTL, always.
+	UnreachableLeaves    Bug = "a skipped waiter loses its place"                                       // A waiter that cannot be reached counts as dead.
+	AtMostOncePushed     Bug = "a grant is pushed to a claim with AtMostOnce"                           // The message has no flag for it.
+	PushedAfterAbandoned Bug = "a grant after an abandoned lease is pushed as a first attempt"          // The message has no room for the attempt and the progress.
+	MismatchPushed       Bug = "a grant is pushed to a claim whose fingerprint differs from a holder's" // Only what was abandoned is compared.
+	AnsweredPushed       Bug = "a grant is pushed to a claim that a record answers"                     // Only a claim looks at the record.
+	HeldFenceOfClaims    Bug = "a held answer's fence leaves out pushed grants"                         // The fence of the answers, and not of the grants.
+	HeldFenceFromCount   Bug = "a held answer's fence falls when the data is lost"                      // The mark is read from the data that was lost.
 )

@@ -1,14 +1,12 @@
-// Package model is the simplest correct dibs.Store there can be: one mutex,
-// plain slices, everything looked through each time. It is what a property of
-// storetest is read against, and the reference that random schedules are
-// compared with. It is not for use: it is slow, and it never forgets.
+// Package model is the simplest correct dibs.Store: one mutex and plain slices, which each
+// call reads from the beginning. Random schedules compare other stores with it. It is slow
+// and never forgets, so it is only for tests.
 //
-// It tells a grant where somebody listens and the case is plain. Otherwise it wakes
-// the waiter. It passes over waiters of stores that nobody listens at.
+// It pushes a grant if the waiter's process listens and the waiter needs nothing else.
+// Otherwise it wakes the waiter. It skips waiters whose process does not listen.
 //
-// It also has bugs, each of which can be switched on. They are the mistakes
-// that locks over databases really make, and storetest has to catch each.
+// It has bugs that can be switched on one by one. They are mistakes that locks over
+// databases really make, and storetest must catch each.
 //
-// What happens by itself as time passes is worked out when somebody next asks
-// (see advance).
+// It notices what has expired at the next call for the key (see advance).
 package model

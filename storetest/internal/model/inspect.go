@@ -48,7 +48,7 @@ func named(e dibs.Entry, id string) bool {
 		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == id })
 }
 
-// entry describes the key. Its Condition is "" when there is nothing to tell.
+// entry describes the key. Its Condition is "" if the key has nothing.
 func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
 	st.front(now)
 	e := dibs.Entry{Key: k, Waiters: len(st.rows)}
@@ -108,7 +108,7 @@ func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ende
 				st.clean(l)
 			}
 		}
-		return ended > 0 && s.b.bug != EvictStrands
+		return ended > 0 && s.b.bug != ForceReleaseStrands
 	})
 	return ended, err
 }
@@ -131,7 +131,7 @@ func (s *Store) step(ctx context.Context, key dibs.Key, do func(st *state, now t
 // Forget implements dibs.Inspector.
 func (s *Store) Forget(ctx context.Context, key dibs.Key) (forgot bool, err error) {
 	err = s.step(ctx, key, func(st *state, _ time.Time) bool {
-		if s.b.bug == ForgetEvicts {
+		if s.b.bug == ForgetReleases {
 			delete(s.b.keys, key)
 		}
 		forgot = st.record != nil || st.abandoned != nil
@@ -155,8 +155,7 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	return resolved, err
 }
 
-// Prune implements dibs.Pruner. Here what has ended is gone already, except
-// for what nobody has asked about since.
+// Prune implements dibs.Pruner. It finds only what has ended since the last call for its key.
 func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

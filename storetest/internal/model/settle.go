@@ -77,7 +77,7 @@ func (st *state) keep(t dibs.Token, asked dibs.Fingerprint, data []byte, retenti
 	st.record = &record{token: t, asked: asked, data: data, written: now, ends: now.Add(retention)}
 	for _, r := range st.rows {
 		if r.claim.MaxAge > 0 && !r.reserved() && st.b.bug != KeepWakesOne {
-			r.store.tell(r.claim.Token, dibs.Answer{})
+			r.store.wake(r.claim.Token, dibs.Answer{})
 		}
 	}
 }

@@ -13,7 +13,7 @@ type state struct {
 
 	leases    []*lease
 	rows      []*row     // in the order of their numbers; a reserved place before its waiters
-	abandoned *abandoned // those in a row
+	abandoned *abandoned // the abandoned leases in a row
 	record    *record
 	free      time.Time // since when a reserved place keeps others from the key; zero if none does
 }
@@ -36,7 +36,7 @@ type row struct {
 	number int
 	ends   time.Time
 	asked  time.Time // for the reserved place
-	store  *Store    // where the waiter is to be told
+	store  *Store    // which wakes the waiter
 }
 
 func (r *row) reserved() bool { return r.claim.Mode == dibs.Reserve }
@@ -57,8 +57,7 @@ type record struct {
 	ends    time.Time
 }
 
-// advance lets happen what happened by itself until now. What ends at an instant is
-// dead at that instant.
+// advance notices what has expired. What expires at an instant has ended at that instant.
 func (s *state) advance(now time.Time) {
 	over := slices.DeleteFunc(slices.Clone(s.leases), func(l *lease) bool { return l.ends.After(now) })
 	slices.SortFunc(over, func(l, m *lease) int { return l.ends.Compare(m.ends) })
@@ -151,7 +150,7 @@ func (s *state) deleteNumber(number int) {
 			return false
 		}
 		if !r.reserved() && s.b.bug != DeletedSleepOn {
-			r.store.tell(r.claim.Token, dibs.Answer{})
+			r.store.wake(r.claim.Token, dibs.Answer{})
 		}
 		return true
 	})
@@ -172,7 +171,7 @@ func (s *state) number(c dibs.Claim) int {
 	return 0
 }
 
-// leased reports whether a lease stands that was granted at the number.
+// leased reports whether there is a lease that was granted at the number.
 func (s *state) leased(number int) bool {
 	return number != 0 && slices.ContainsFunc(s.leases, func(l *lease) bool { return l.number == number })
 }
@@ -182,7 +181,7 @@ func (s *state) attended(number int) bool {
 	return slices.ContainsFunc(s.rows, func(r *row) bool { return r.number == number && !r.reserved() })
 }
 
-// inTheWay reports whether a place keeps those behind it from the key.
+// inTheWay reports whether a place keeps the places behind it from the key.
 func (s *state) inTheWay(r *row) bool {
 	if s.leased(r.number) && s.b.bug != LeasedPlaceBlocks {
 		return false
@@ -190,8 +189,8 @@ func (s *state) inTheWay(r *row) bool {
 	return !r.reserved() || !s.attended(r.number) || s.b.bug == PlaceHidesWaiter
 }
 
-// front returns the place in front, or nil. A reserved place whose Hold is over is
-// deleted.
+// front returns the place in front, or nil. It deletes a reserved place whose Hold
+// is over.
 func (s *state) front(now time.Time) *row {
 	for i := 0; i < len(s.rows); {
 		r := s.rows[i]
@@ -257,37 +256,37 @@ func (s *state) room(c dibs.Claim) bool {
 	return sum <= c.Permits
 }
 
-// serve tells the waiter in front its grant, or wakes it, if the leases leave room for
-// it, and goes on as long as there is one.
+// serve pushes a grant to the waiter in front, or wakes it, if the leases leave room for it.
+// After a push it serves the next waiter.
 func (s *state) serve(now time.Time) {
 	for !s.unknown() {
 		w := s.next(now)
 		if w == nil {
 			return
 		}
-		if !s.tells(w, now) {
-			w.store.tell(w.claim.Token, dibs.Answer{})
+		if !s.pushes(w, now) {
+			w.store.wake(w.claim.Token, dibs.Answer{})
 			return
 		}
 		c := w.claim
-		if s.b.bug == ToldSetsNoHold {
+		if s.b.bug == PushSetsNoHold {
 			c.Hold = 0
 		}
 		l := s.grant(c, w.number, now)
 		l.ends = now.Add(min(s.b.turn, w.claim.TTL))
 		switch s.b.bug {
-		case ToldForEver:
+		case PushedForEver:
 			l.ends = now.Add(w.claim.TTL)
-		case ToldBriefly:
+		case PushedBriefly:
 			l.ends = now.Add(s.b.turn / 2)
-		case ToldForATurn:
+		case PushedPastItsTTL:
 			l.ends = now.Add(s.b.turn)
 		}
 		a := l.answer()
-		if s.b.bug == HeirTold {
+		if s.b.bug == PushedAfterAbandoned {
 			a.Attempt, a.Progress = 1, nil
 		}
-		w.store.tell(w.claim.Token, a)
+		w.store.wake(w.claim.Token, a)
 	}
 }
 
@@ -299,11 +298,11 @@ func (s *state) next(now time.Time) *row {
 		case !s.inTheWay(r):
 		case r.reserved():
 			return nil
-		case len(r.store.listeners) == 0 && s.b.bug == UnheardLeaves:
+		case len(r.store.listeners) == 0 && s.b.bug == UnreachableLeaves:
 			s.drop(r)
 			return s.next(now)
 		case len(r.store.listeners) == 0 && s.b.bug != Wakes:
-			// Nobody would hear of it.
+			// its process does not listen
 		case s.room(r.claim):
 			return r
 		case s.b.bug != HeavyStarves:
@@ -313,20 +312,20 @@ func (s *state) next(now time.Time) *row {
 	return nil
 }
 
-// tells reports whether a waiter is told its grant. One that needs to know more than
-// that, or may be answered otherwise, is woken.
-func (s *state) tells(w *row, now time.Time) bool {
+// pushes reports whether a waiter's grant is pushed. A waiter that needs more than the grant,
+// or may get another answer, is woken to ask.
+func (s *state) pushes(w *row, now time.Time) bool {
 	switch {
 	case s.b.bug == Wakes:
 		return false
 	case w.claim.AtMostOnce:
-		return s.b.bug == AtMostOnceTold
+		return s.b.bug == AtMostOncePushed
 	case s.abandoned != nil:
-		return s.b.bug == HeirTold
+		return s.b.bug == PushedAfterAbandoned
 	case s.accepts(w.claim, now):
-		return s.b.bug == AnsweredTold
+		return s.b.bug == AnsweredPushed
 	}
-	return !s.differs(w.claim, now) || s.b.bug == ClashTold
+	return !s.differs(w.claim, now) || s.b.bug == MismatchPushed
 }
 
 // grant grants the key to a claim with that number.

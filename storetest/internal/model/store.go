@@ -27,8 +27,7 @@ var (
 	_ dibs.Pruner    = (*Store)(nil)
 )
 
-// Break makes every later call of Claim fail as a whole, as when the backend
-// has gone.
+// Break makes every later call of Claim fail as a whole, as when the backend is down.
 func (s *Store) Break() { s.broke.Store(true) }
 
 // Notify implements dibs.Notifier.
@@ -41,14 +40,14 @@ func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	return func() {
 		s.b.mu.Lock()
 		defer s.b.mu.Unlock()
-		if s.b.bug != StoppedIsTold {
+		if s.b.bug != StoppedIsWoken {
 			delete(s.listeners, number)
 		}
 	}
 }
 
-// tell tells the process what its waiter was granted, or that it should ask.
-func (s *Store) tell(t dibs.Token, a dibs.Answer) {
+// wake wakes a waiter of the process, with its grant or to ask.
+func (s *Store) wake(t dibs.Token, a dibs.Answer) {
 	for _, wake := range s.listeners {
 		wake(t, a)
 	}
@@ -119,7 +118,7 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	turn := st.ahead(number) == 0
 	two := st.leased(number) && s.b.bug != TwoAtANumber
 	room := st.room(c)
-	if s.b.bug == LightBarges && room && c.Weight < c.Permits && front != nil && !front.reserved() {
+	if s.b.bug == LightOvertakes && room && c.Weight < c.Permits && front != nil && !front.reserved() {
 		turn = true
 	}
 	switch {
@@ -146,7 +145,7 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	return st.held(c, now)
 }
 
-// answered returns the answer that is due whoever's turn it is, or none.
+// answered returns the answer that does not depend on the claim's turn, or none.
 func (st *state) answered(c dibs.Claim, now time.Time) dibs.Answer {
 	switch r := st.record; {
 	case st.differs(c, now):
@@ -161,8 +160,8 @@ func (st *state) answered(c dibs.Claim, now time.Time) dibs.Answer {
 	return dibs.Answer{}
 }
 
-// differs reports whether the claim asks something else than those who hold,
-// abandoned or finished the key last.
+// differs reports whether the claim's fingerprint differs from that of a holder, of the last
+// abandoned lease or of the record.
 func (st *state) differs(c dibs.Claim, now time.Time) bool {
 	return slices.ContainsFunc(st.leases, func(l *lease) bool { return l.claim.Fingerprint.Differs(c.Fingerprint) }) ||
 		st.abandoned != nil && st.abandoned.last.claim.Fingerprint.Differs(c.Fingerprint) ||

@@ -22,7 +22,6 @@ type conformity struct {
 	headers []string
 	restart string
 	origin  string
-	control string
 	json    bool
 	list    bool
 }
@@ -36,19 +35,17 @@ func (p *program) conform() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conform --target URL",
 		Short: "Check an implementation of idempotent HTTP, ours or not",
-		Long: `Sends requests to a server that promises to make HTTP idempotent, and looks at
-what comes back and at how often it let them through: more than a hundred cases
-from the IETF draft, the RFCs and the practice of providers, each with its
-source. They are listed in docs/conformance.md, and by --list.
+		Long: `Sends requests to a server that makes HTTP idempotent, and looks at its answers
+and at what it let through: more than a hundred cases from the IETF draft, the
+RFCs and the practice of providers, each with its source. docs/conformance.md
+lists them, and so does --list.
 
 The target forwards what it lets through to the address of --origin, where the
-kit answers, or to a handler that passes it on there. A Go program can have the
-kit's own handler behind its middleware instead; --control then names the
-address of its control channel.
+kit answers.
 
-Prints a line for each case, and below one that failed what was seen. A case
-that the target was not said to do is skipped, never passed. Ends with 1 if a
-case failed that must pass, and with 69 if nothing could be checked.`,
+Prints a line for each case, and below a failed one what was seen. A case that
+the target was not said to do is skipped, never passed. Exit codes: 1 if a case
+failed that must pass, 69 if nothing could be checked.`,
 		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
   dibs conform --target http://127.0.0.1:8080 --profile dibs
   dibs conform --target https://api.example --header 'Authorization: Bearer …'`,
@@ -60,16 +57,12 @@ case failed that must pass, and with 69 if nothing could be checked.`,
 			if err := c.read(); err != nil {
 				return err
 			}
-			if c.control != "" && cmd.Flags().Changed("origin") {
-				return usagef("control: not together with --origin: the origin is where its control channel is")
-			}
 			return p.check(cmd.Context(), &c)
 		}),
 	}
 	f, o := cmd.Flags(), &c.options
 	f.StringVar(&o.Target, "target", "", "the `URL` of the implementation")
 	f.StringVar(&c.origin, "origin", "127.0.0.1:3000", "the `ADDR` on which the kit serves what the target lets through")
-	f.StringVar(&c.control, "control", "", "the `URL` of the control channel of an origin in the target's own process")
 	f.StringVar(&c.profile, "profile", string(conform.Draft), "`WHAT` the target sets out to do: draft, dibs or stripe")
 	f.BoolVar(&o.RequireKey, "require-key", false, "the target refuses requests without a key")
 	f.BoolVar(&o.StrictKey, "strict-key", false, "the target refuses keys without quotes")
@@ -107,9 +100,9 @@ func (c *conformity) read() error {
 
 // check runs the kit and reports.
 func (p *program) check(ctx context.Context, c *conformity) error {
-	origin, err := c.open()
+	origin, err := conform.Listen(c.origin)
 	if err != nil {
-		return err
+		return &failure{is: conform.ErrOrigin, text: strings.TrimPrefix(err.Error(), "conform: ")}
 	}
 	defer origin.Close()
 	c.options.Origin = origin
@@ -133,47 +126,17 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 	return nil
 }
 
-// conformOrigin is the origin behind the target, wherever it is.
-type conformOrigin interface {
-	conform.Control
-	io.Closer
-}
-
-// farOrigin is one in another process, where it stays.
-type farOrigin struct{ conform.Control }
-
-func (farOrigin) Close() error { return nil }
-
-// open returns the origin.
-func (c *conformity) open() (conformOrigin, error) {
-	if c.control != "" {
-		far, err := conform.Remote(c.control)
-		if err != nil {
-			return nil, usagef("control: %v", strings.TrimPrefix(err.Error(), "conform: "))
-		}
-		return farOrigin{far}, nil
-	}
-	origin, err := conform.Listen(c.origin)
-	if err != nil {
-		return nil, &failure{is: conform.ErrOrigin, text: strings.TrimPrefix(err.Error(), "conform: ")}
-	}
-	return origin, nil
-}
-
 // explain makes the kit's error the program's.
 func (c *conformity) explain(err error) error {
 	switch {
-	case errors.Is(err, conform.ErrOrigin) && c.control == "":
+	case errors.Is(err, conform.ErrOrigin):
 		return fmt.Errorf("%w; let it forward to http://%s, or name the address to which it forwards with --origin", err, c.origin)
-	case errors.Is(err, conform.ErrOrigin), errors.Is(err, conform.ErrTarget):
+	case errors.Is(err, conform.ErrTarget):
 		return err
 	}
 	// What is left is an option, which has another name here.
 	text := strings.TrimPrefix(err.Error(), "conform: ")
 	name, ok := strings.CutPrefix(text, "Options.")
-	if !ok && c.control != "" {
-		return &failure{is: conform.ErrOrigin, text: quote(text) + "; name the channel of a running origin with --control"}
-	}
 	if !ok {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -24,19 +24,20 @@ import (
 	"github.com/dibs-go/dibs/memstore"
 )
 
-const guides = "../../../../docs/guides"
+const docs = "../../../../docs"
 
-// block is a block of code in a guide, with the block of text that follows it.
+// block is a block of code on a page, with the block of text that follows it.
 type block struct {
 	language, code string
 	output         string
 	shown          bool // there is such a text
 }
 
-// blocks reads a guide.
+// blocks returns the blocks of a page, which is named from docs. Blocks of sh and go are
+// run; what cannot be run here has another language, such as console or golang.
 func blocks(t *testing.T, name string) []block {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(guides, name))
+	page, err := os.ReadFile(filepath.Join(docs, name))
 	must(t, err)
 	var all []block
 	for _, m := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
@@ -49,11 +50,14 @@ func blocks(t *testing.T, name string) []block {
 	return all
 }
 
-// quick are the guides whose commands and programs take a second or two. The nightly
+// quick are the pages whose commands and programs take a second or two. The nightly
 // tests have the others.
-var quick = []string{"cron-on-two-hosts.md", "retrying-clients.md", "../operate.md"}
+var quick = []string{
+	"start/library.md", "start/proxy.md", "start/command.md", "start/jobs.md", "start/database.md",
+	"guides/cron-on-two-hosts.md", "guides/retrying-clients.md", "guides/webhooks.md", "operate.md",
+}
 
-// TestGuides: the commands and programs in the quick guides do what the guides say.
+// TestGuides: the commands and programs on the quick pages do what the pages say.
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	for _, page := range quick {
@@ -61,7 +65,22 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// checkGuide runs a guide. What differs from run to run is written … there.
+// runs are the languages of blocks that are run.
+var runs = []string{"sh", "go"}
+
+// pages returns every page below docs, by its name from there.
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	must(t, fs.WalkDir(os.DirFS(docs), ".", func(name string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(name, ".md") {
+			all = append(all, name)
+		}
+		return err
+	}))
+	return all
+}
+
+// checkGuide runs a page. What differs from run to run is written … there.
 func checkGuide(t *testing.T, page string) {
 	t.Parallel()
 	b := newBench(t)
@@ -111,7 +130,7 @@ func checkGuide(t *testing.T, page string) {
 			t.Errorf("%s\nended with %v:\n%s", block.code, err, got)
 		}
 		if block.shown && !shows(block.output, got) || !block.shown && got != "" {
-			t.Errorf("%s\nprints\n%s\nthe guide shows\n%s", block.code, got, block.output)
+			t.Errorf("%s\nprints\n%s\nthe page shows\n%s", block.code, got, block.output)
 		}
 		ran++
 	}
@@ -124,7 +143,7 @@ func checkGuide(t *testing.T, page string) {
 // refused: because the first try still runs (with --max-time 1), or for another body.
 func TestItem18CurlFailsWhenRefused(t *testing.T) {
 	t.Parallel()
-	line := regexp.MustCompile(`(?s)\tcurl (.*?/charges)\n`).FindStringSubmatch(blocks(t, "retrying-clients.md")[1].code)
+	line := regexp.MustCompile(`(?s)\tcurl (.*?/charges)\n`).FindStringSubmatch(blocks(t, "guides/retrying-clients.md")[1].code)
 	if line == nil {
 		t.Fatal("the guide has no curl line")
 	}
@@ -155,26 +174,46 @@ func TestItem18CurlFailsWhenRefused(t *testing.T) {
 	}
 }
 
-// shows reports whether got is what a guide shows.
+// shows reports whether got is what a page shows.
 func shows(want, got string) bool {
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".*")
 	return regexp.MustCompile("^" + pattern + "$").MatchString(got)
 }
 
-// TestGuidesLinks: what the guides link to is there.
-func TestGuidesLinks(t *testing.T) {
-	pages, err := os.ReadDir(guides)
-	must(t, err)
-	for _, page := range pages {
-		f, err := os.Open(filepath.Join(guides, page.Name()))
-		must(t, err)
-		text, err := io.ReadAll(f)
-		must(t, err)
-		must(t, f.Close())
-		for _, m := range regexp.MustCompile(`\]\(([^):#]+)[^)]*\)`).FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(guides, m[1])); err != nil {
-				t.Errorf("%s: %v", page.Name(), err)
+// TestPagesLinks: what the pages link to is there, and so is the heading.
+func TestPagesLinks(t *testing.T) {
+	all := pages(t)
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "examples/README.md"} {
+		all = append(all, "../"+page)
+	}
+	for _, page := range all {
+		text := readPage(t, page)
+		for _, m := range regexp.MustCompile(`\]\(([^):#]*)(#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
+			to := page
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(docs, to)); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if m[2] != "" && !slices.Contains(anchors(readPage(t, to)), m[2]) {
+				t.Errorf("%s: %s has no heading for %s", page, to, m[2])
 			}
 		}
 	}
+}
+
+func readPage(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(docs, name))
+	must(t, err)
+	return string(text)
+}
+
+// anchors returns what links to the headings of a page end in.
+func anchors(page string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		word := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(word, " ", "-"))
+	}
+	return all
 }

@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// settings is the page that lists every setting.
+const settings = "../../../../docs/proxy.md"
+
+// TestPageListsEverySetting: docs/proxy.md has a row for each flag, with its default, and
+// no other rows but those of a route.
+func TestPageListsEverySetting(t *testing.T) {
+	page, err := os.ReadFile(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
+	new(Config).Bind(fs)
+	listed := map[string]string{} // the text of the default
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (?:(.*?) \\| )?.*\\|$").FindAllStringSubmatch(string(page), -1) {
+		if _, twice := listed[m[1]]; twice {
+			t.Errorf("%s is listed twice", m[1])
+		}
+		listed[m[1]] = m[2]
+	}
+	// The command adds these flags; a route has host and path.
+	for _, name := range []string{"store", "namespace", "config", "host", "path"} {
+		if _, ok := listed[name]; !ok {
+			t.Errorf("%s is not listed", name)
+		}
+	}
+	fs.VisitAll(func(f *pflag.Flag) {
+		text, ok := listed[f.Name]
+		delete(listed, f.Name)
+		if !ok {
+			t.Errorf("--%s is not listed", f.Name)
+		} else if f.DefValue != "" && f.Name != "docs-url" && plain(strings.Trim(text, "`")) != plain(f.DefValue) {
+			t.Errorf("the default of %s is %s; the page says %s", f.Name, f.DefValue, text)
+		}
+	})
+	for name := range listed {
+		if !slices.Contains([]string{"store", "namespace", "config", "host", "path"}, name) {
+			t.Errorf("%s is listed, and there is no such setting", name)
+		}
+	}
+}
+
+// plain returns a default in one of the ways in which it can be written.
+func plain(s string) string {
+	if d, err := time.ParseDuration(s); err == nil {
+		return d.String()
+	}
+	if s == "on" {
+		return "true"
+	}
+	return s
+}
+
+// TestPageExample: the configuration file of docs/proxy.md can be read.
+func TestPageExample(t *testing.T) {
+	page, err := os.ReadFile(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(string(page))
+	if example == nil {
+		t.Fatal("the page has no example")
+	}
+	c, err := load(t, example[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(example[1], "\n  - "); len(c.Routes) != n || n < 2 {
+		t.Errorf("the example has %d routes; %d were read", n, len(c.Routes))
+	}
+}

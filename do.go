@@ -1,0 +1,31 @@
+package dibs
+
+import "context"
+
+// Do waits for its turn on the key and runs fn while it holds the key. The context that fn
+// gets ends with cause ErrLost when the lease is lost, and carries the lease (see
+// FromContext). The key is released when fn returns, panics or calls runtime.Goexit.
+//
+// Do returns what fn returned. If the lease was lost while fn ran, ErrLost is joined to
+// that, because another holder may have run at the same time. If fn did not run, Do
+// returns ErrHeld when Options.Wait was over, the context's cause when it ended, ErrStore
+// when the store did not answer, or another error of Acquire.
+func (c *Client) Do(ctx context.Context, key string, fn func(context.Context) error) error {
+	return c.run(ctx, key, nil, fn)
+}
+
+// TryDo is Do without waiting: it returns ErrHeld at once if the key is held or others
+// wait for it.
+func (c *Client) TryDo(ctx context.Context, key string, fn func(context.Context) error) error {
+	return c.run(ctx, key, &tryOptions, fn)
+}
+
+var tryOptions = AcquireOptions{NoWait: true}
+
+func (c *Client) run(ctx context.Context, key string, o *AcquireOptions, fn func(context.Context) error) error {
+	lease, err := c.Acquire(ctx, key, o)
+	if err != nil {
+		return err
+	}
+	return lease.run(fn)
+}

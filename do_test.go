@@ -1,0 +1,134 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestDoRunsAloneAndReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		inside, most, runs := 0, 0, 0
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				err := c.Do(t.Context(), "k", func(ctx context.Context) error {
+					inside++
+					most = max(most, inside)
+					time.Sleep(time.Second)
+					inside--
+					runs++
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if most != 1 || runs != 50 {
+			t.Errorf("%d at once, %d runs; want 1 and 50", most, runs)
+		}
+		empty(t, s)
+	})
+}
+
+func TestDoEndsEveryWay(t *testing.T) {
+	broken := errors.New("broken")
+	tests := map[string]func(ctx context.Context, c *dibs.Client) error{
+		"returns an error": func(ctx context.Context, c *dibs.Client) error {
+			err := c.Do(ctx, "k", func(context.Context) error { return broken })
+			if !errors.Is(err, broken) {
+				return fmt.Errorf("Do returned %w", err)
+			}
+			return nil
+		},
+		"panics": func(ctx context.Context, c *dibs.Client) (err error) {
+			defer func() {
+				if recover() != any(broken) {
+					err = errors.New("the panic did not pass")
+				}
+			}()
+			return c.Do(ctx, "k", func(context.Context) error { panic(broken) })
+		},
+		"calls Goexit": func(ctx context.Context, c *dibs.Client) error {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = c.Do(ctx, "k", func(context.Context) error { runtime.Goexit(); return nil })
+			}()
+			<-done
+			return nil
+		},
+		"is cancelled inside": func(ctx context.Context, c *dibs.Client) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return c.Do(ctx, "k", func(ctx context.Context) error {
+				cancel()
+				if ctx.Err() == nil {
+					return errors.New("the lease's context does not derive from the caller's")
+				}
+				return nil
+			})
+		},
+	}
+	for name, run := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c := newClient(t, s, nil)
+				if err := run(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+				if err := c.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+					t.Errorf("the key is not free: %v", err)
+				}
+				empty(t, s)
+			})
+		})
+	}
+}
+
+func TestTryDoReturnsErrHeldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), &dibs.Options{TTL: 30 * time.Second})
+		start := time.Now()
+		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
+			return c.TryDo(ctx, "k", func(context.Context) error { t.Error("ran"); return nil })
+		})
+		held, ok := errors.AsType[*dibs.HeldError](err)
+		if !ok || !errors.Is(err, dibs.ErrHeld) || held.Key.Name != "k" || held.Left != 30*time.Second {
+			t.Errorf("got %#v", err)
+		}
+		if strings.Contains(err.Error(), `"k"`) {
+			t.Errorf("the text of the error has the key in it: %v", err)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
+func TestLossIsReportedThoughTheSectionSucceeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
+			_, err := s.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
+			return err
+		})
+		if !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Do returned %v", err)
+		}
+	})
+}

@@ -1,0 +1,246 @@
+package dibs_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// docPages returns the text of the README and of every page below docs, by name.
+func docPages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	read := func(name string) error {
+		text, err := os.ReadFile(name)
+		all[name] = string(text)
+		return err
+	}
+	err := filepath.WalkDir("docs", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".md") {
+			return err
+		}
+		return read(name)
+	})
+	if err == nil {
+		err = read("README.md")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// exported returns the exported names of the package in a folder. A field or a method is
+// named together with its type: Options.TTL.
+func exported(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no Go files, %v", dir, err)
+	}
+	names := map[string]bool{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv == nil {
+					names[d.Name.Name] = true
+				} else {
+					names[typeName(d.Recv.List[0].Type)+"."+d.Name.Name] = true
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					addSpec(names, s)
+				}
+			}
+		}
+	}
+	return names
+}
+
+func addSpec(names map[string]bool, s ast.Spec) {
+	switch s := s.(type) {
+	case *ast.ValueSpec:
+		for _, n := range s.Names {
+			names[n.Name] = true
+		}
+	case *ast.TypeSpec:
+		names[s.Name.Name] = true
+		var members *ast.FieldList
+		switch t := s.Type.(type) {
+		case *ast.StructType:
+			members = t.Fields
+		case *ast.InterfaceType:
+			members = t.Methods
+		default:
+			return
+		}
+		for _, f := range members.List {
+			for _, n := range f.Names {
+				names[s.Name.Name+"."+n.Name] = true
+			}
+		}
+	}
+}
+
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// TestPagesNameIdentifiers: what a page names as pkg.Name or pkg.Type.Member is exported.
+func TestPagesNameIdentifiers(t *testing.T) {
+	packages := map[string]map[string]bool{}
+	for _, name := range []string{
+		"idempotency", "jobs", "memstore", "sqlitestore", "redisstore", "pgstore", "mysqlstore", "sqllock", "riverjobs", "asynqjobs", "storetest",
+	} {
+		packages[name] = exported(t, name)
+	}
+	packages["dibs"] = exported(t, ".")
+	named := regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+	known := 0
+	for page, text := range docPages(t) {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			names, ours := packages[m[1]]
+			if !ours {
+				continue
+			}
+			known++
+			if !names[m[2]] || m[3] != "" && !names[m[2]+"."+m[3]] {
+				t.Errorf("%s names %s, which is not exported", page, m[0])
+			}
+		}
+	}
+	if known < 100 {
+		t.Errorf("only %d names were found", known)
+	}
+}
+
+// TestPagesFragments: a fragment of Go on a page can be parsed, as declarations or as
+// statements.
+func TestPagesFragments(t *testing.T) {
+	found := 0
+	for page, text := range docPages(t) {
+		for _, m := range regexp.MustCompile("(?ms)^ *```golang\n(.*?)^ *```$").FindAllStringSubmatch(text, -1) {
+			found++
+			_, declarations := parser.ParseFile(token.NewFileSet(), page, "package p\n"+m[1], 0)
+			_, statements := parser.ParseFile(token.NewFileSet(), page, "package p\nfunc _() {\n"+m[1]+"}\n", 0)
+			if declarations != nil && statements != nil {
+				t.Errorf("%s\n%v\n%v", m[1], declarations, statements)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d fragments were found", found)
+	}
+}
+
+// TestDecisionsAreShort: a decision has at most 200 words, says what else was weighed and
+// what it costs, and is listed.
+func TestDecisionsAreShort(t *testing.T) {
+	list, err := os.ReadFile("docs/decisions/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob("docs/decisions/0*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if listed := bytes.Count(list, []byte(".md) |\n")); listed != len(names) {
+		t.Errorf("%d decisions are listed; there are %d", listed, len(names))
+	}
+	for _, name := range names {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(bytes.Fields(page)); n > 202 { // the mark of the heading and the number of a link
+			t.Errorf("%s has %d words; at most 200", name, n)
+		}
+		title, _, _ := bytes.Cut(bytes.TrimPrefix(page, []byte("# ")), []byte("\n"))
+		if row := fmt.Sprintf("[%s](%s) |", title, filepath.Base(name)); !bytes.Contains(list, []byte(row)) {
+			t.Errorf("docs/decisions/README.md does not list %s by its title", name)
+		}
+		for _, part := range []string{"**Decided", "**Weighed.**", "**Costs.**"} {
+			if !bytes.Contains(page, []byte(part)) {
+				t.Errorf("%s has no %s", name, part)
+			}
+		}
+	}
+}
+
+// TestOperatePageQuotesMessages: a message in a table of docs/operate.md is a text of the
+// code, so that a reader who searches for it finds both.
+func TestOperatePageQuotesMessages(t *testing.T) {
+	page, err := os.ReadFile("docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		code.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*`+"`[^|]*`"+`[^|]*) \|`).FindAllStringSubmatch(string(page), -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			if strings.HasPrefix(m[1], "dibs ") || strings.Count(m[1], " ") < 2 {
+				continue // a command, or a word
+			}
+			quoted++
+			for part := range strings.SplitSeq(m[1], "…") {
+				if !strings.Contains(code.String(), strings.TrimSpace(part)) {
+					t.Errorf("docs/operate.md quotes %q, which no program says", m[1])
+				}
+			}
+		}
+	}
+	if quoted < 20 {
+		t.Errorf("only %d messages were found", quoted)
+	}
+}
+
+// TestArchitectureNamesFunctions: a rule of docs/architecture.md is where its row says.
+func TestArchitectureNamesFunctions(t *testing.T) {
+	rows := regexp.MustCompile("(?m) \\| `(\\w+\\.go)`, `(\\w+)` \\| `(\\w+\\.go)`, `(\\w+)` \\|$").FindAllStringSubmatch(docPages(t)["docs/architecture.md"], -1)
+	if len(rows) < 8 {
+		t.Fatalf("only %d rows were found", len(rows))
+	}
+	for _, row := range rows {
+		for name, function := range map[string]string{"memstore/" + row[1]: row[2], "internal/engine/" + row[3]: row[4]} {
+			text, err := os.ReadFile(name)
+			if err != nil || !regexp.MustCompile(`(?m)^func (\(.*\) )?`+function+`\(`).Match(text) {
+				t.Errorf("docs/architecture.md says that %s has %s, %v", name, function, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package history
+
+import (
+	"encoding/hex"
+	"errors"
+
+	"github.com/dibs-go/dibs"
+)
+
+// modes, outcomes and states are how those of a store are written down.
+var (
+	// modes, outcomes and states are the names of a store's constants in a history.
+	modes    = [...]string{dibs.Try: "try", dibs.Queue: "queue", dibs.Reserve: "reserve", dibs.Look: "look"}
+	outcomes = [...]string{dibs.Release: "release", dibs.Keep: "keep", dibs.Abandon: "abandon", dibs.Undo: "undo"}
+	states   = [...]string{
+		dibs.Granted: "granted", dibs.Held: "held", dibs.Free: "free", dibs.Done: "done", dibs.Mismatch: "mismatch", dibs.Unknown: "unknown",
+	}
+)
+
+// OfClaim returns the event of a claim, before its answer.
+func OfClaim(c *dibs.Claim) Event {
+	e := Event{
+		Kind: Claim, Key: c.Key.Name, Token: hex.EncodeToString(c.Token[:]), Mode: modes[c.Mode],
+		TTL: c.TTL, Stay: c.Stay, Hold: c.Hold, Permits: c.Permits, Weight: c.Weight, MaxAge: c.MaxAge, AtMostOnce: c.AtMostOnce,
+	}
+	if !c.From.IsZero() {
+		e.From = hex.EncodeToString(c.From[:])
+	}
+	if !c.Fingerprint.IsZero() {
+		e.Fingerprint = hex.EncodeToString(c.Fingerprint[:8])
+	}
+	return e
+}
+
+// OfRenewal returns the event of a renewal, before its answer.
+func OfRenewal(r *dibs.Renewal) Event {
+	e := Event{Kind: Renew, Key: r.Key.Name, Token: hex.EncodeToString(r.Token[:]), TTL: r.TTL}
+	if r.Progress != nil {
+		e.Data = Data(r.Progress)
+	}
+	return e
+}
+
+// OfSettlement returns the event of a settlement, before its answer.
+func OfSettlement(s *dibs.Settlement) Event {
+	e := Event{Kind: Settle, Key: s.Key.Name, Token: hex.EncodeToString(s.Token[:]), Outcome: outcomes[s.Outcome]}
+	if s.Outcome == dibs.Keep {
+		e.Data, e.Retention = Data(s.Data), s.Retention
+	}
+	return e
+}
+
+// Answer adds the answer of a claim.
+func (e *Event) Answer(a *dibs.Answer) {
+	if a.Err != nil {
+		e.Error = a.Err.Error()
+		return
+	}
+	e.State = states[a.State]
+	switch a.State {
+	case dibs.Granted:
+		e.Fence, e.Attempt = a.Fence, a.Attempt
+		if a.Progress != nil {
+			e.Data = Data(a.Progress)
+		}
+	case dibs.Held:
+		e.Fence, e.Ahead, e.Queued, e.Left = a.Fence, a.Ahead, a.Queued, a.Left
+	case dibs.Done:
+		e.Data = Data(a.Record.Data)
+	}
+}
+
+// OfPushed returns the event of a pushed grant, for the token of a claim.
+func OfPushed(claim Event, a *dibs.Answer) Event {
+	claim.Kind, claim.ID, claim.TTL = Pushed, 0, min(claim.TTL, dibs.PushedTTL)
+	claim.Answer(a)
+	return claim
+}
+
+// Ended adds the answer of a renewal or a settlement.
+func (e *Event) Ended(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, dibs.ErrLost):
+		e.Error = Lost
+	case errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrTransactionEnded):
+		e.Error = err.Error()
+	default:
+		// Nothing was done for it, or something that does no harm: a part of a Redis
+		// Cluster that did not answer may have renewed.
+		e.Error, e.Text = Unknown, err.Error()
+	}
+}

@@ -1,0 +1,174 @@
+package history
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// A history is kept as lines of JSON, each an Event or a part of one:
+//
+//	{"kind":"claim","process":1,"id":7,"call":…, what was asked}     before the call leaves
+//	{"process":1,"id":7,"return":…, what was answered}               after the answer came
+//	{"kind":"enter","process":1,"call":…,"return":…, …}              what is whole at once
+//
+// A line without a kind answers the one of the same process, restarts and id. One that is
+// never answered is a call without an answer.
+
+// Writer writes the lines of one process. Each call of a method is one Write of whole lines, so
+// that a killed process has written everything that it began, if w is a file without a buffer.
+// Each process needs a file of its own, because only the last line of a file may be cut short.
+//
+// It may be used concurrently.
+type Writer struct {
+	// Now is the clock, if not nil; the methods then set the times. It must not change once the
+	// Writer is in use.
+	Now func() time.Duration
+
+	process, restarts int
+
+	mu     sync.Mutex
+	w      io.Writer
+	memory *Memory // in place of w
+	last   uint64
+	buf    []byte
+}
+
+// NewWriter returns a Writer for a process that was started again so many times.
+func NewWriter(w io.Writer, process, restarts int) *Writer {
+	return &Writer{w: w, process: process, restarts: restarts}
+}
+
+// Call writes calls before they leave. It sets each event's Process, Restarts and ID, and with
+// Now its Call. It does not write answers. After an error the call must not leave, because the
+// history would lack it.
+func (w *Writer) Call(events []Event) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = w.buf[:0]
+	now := w.now()
+	for i := range events {
+		w.last++
+		e := &events[i]
+		e.Process, e.Restarts, e.ID = w.process, w.restarts, w.last
+		e.Call = cmp.Or(now, e.Call)
+		asked := *e
+		asked.Return = 0
+		if err := w.add(&asked); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+// Return writes the answers of events that Call has written. With Now it sets each event's
+// Return.
+func (w *Writer) Return(events []Event) error {
+	now := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = w.buf[:0]
+	for i := range events {
+		events[i].Return = cmp.Or(now, events[i].Return)
+		answered := events[i].answered()
+		if err := w.add(&answered); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+// Happened writes whole events: with Call and Return, or with Now those of this moment. It sets
+// each event's Process and Restarts, unless the writer's process is 0, the runner's.
+func (w *Writer) Happened(events ...Event) error {
+	now := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = w.buf[:0]
+	for _, e := range events {
+		if w.process != 0 {
+			e.Process, e.Restarts = w.process, w.restarts
+		}
+		e.Call = cmp.Or(e.Call, now)
+		e.Return = cmp.Or(e.Return, now)
+		if err := w.add(&e); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+func (w *Writer) now() time.Duration {
+	if w.Now == nil {
+		return 0
+	}
+	return w.Now()
+}
+
+func (w *Writer) add(e *Event) error {
+	if w.memory != nil {
+		w.memory.mu.Lock()
+		defer w.memory.mu.Unlock()
+		return w.memory.all.add(*e)
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("history: write an event: %w", err)
+	}
+	w.buf = append(append(w.buf, line...), '\n')
+	return nil
+}
+
+func (w *Writer) flush() error {
+	if w.memory != nil {
+		return nil
+	}
+	if _, err := w.w.Write(w.buf); err != nil {
+		return fmt.Errorf("history: write to the file of process %d (is there room on the disk?): %w", w.process, err)
+	}
+	return nil
+}
+
+// answered returns the part of an event that is its answer.
+func (e *Event) answered() Event {
+	a := Event{
+		Process: e.Process, Restarts: e.Restarts, ID: e.ID, Return: e.Return,
+		State: e.State, Error: e.Error, Fence: e.Fence, Attempt: e.Attempt,
+		Ahead: e.Ahead, Queued: e.Queued, Left: e.Left, Text: e.Text,
+	}
+	if e.Kind == Claim {
+		a.Data = e.Data // the record's; what a settlement has was asked
+	}
+	return a
+}
+
+// join adds an answer to its event.
+func (e *Event) join(a *Event) {
+	e.Return, e.State, e.Error = a.Return, a.State, a.Error
+	e.Fence, e.Attempt, e.Ahead, e.Queued, e.Left = a.Fence, a.Attempt, a.Ahead, a.Queued, a.Left
+	if a.Data != "" {
+		e.Data = a.Data
+	}
+	if a.Text != "" {
+		e.Text = a.Text
+	}
+}
+
+// maxPlain is up to which length the data of a record is written as it is.
+const maxPlain = 64
+
+// Data returns how an event has the data of a record: short text in quotes, and anything else as
+// its digest and length. Two records are equal if their Data is.
+func Data(record []byte) string {
+	if len(record) <= maxPlain && utf8.Valid(record) {
+		return `"` + string(record) + `"`
+	}
+	sum := sha256.Sum256(record)
+	return fmt.Sprintf("%s of %d bytes", hex.EncodeToString(sum[:16]), len(record))
+}

@@ -1,0 +1,225 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dibs-go/dibs/proof/fault"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// workers are the workers of a run. It implements fault.Workers.
+type workers struct {
+	dir         string
+	program     []string // of a worker
+	w           *history.Writer
+	log         *slog.Logger
+	recovery    atomic.Bool
+	doing       sync.WaitGroup
+	supervisors []*supervisor
+
+	mu      sync.Mutex
+	failed  map[string]int // errors of the store, and how often
+	broken  []string       // errors of the harness
+	stuck   []string       // keys that could not be acquired again
+	swept   int            // how many keys could
+	ended   []*ended
+	crashes int
+	freezes int
+	highest map[string]uint64 // the fences that the guarded resources have seen, by key
+	writes  int
+	refused int // writes with a lower fence
+	files   []string
+}
+
+var _ fault.Workers = (*workers)(nil)
+
+// newWorkers prepares workers; taskOf(i) is the task of worker i.
+func newWorkers(dir string, n int, w *history.Writer, log *slog.Logger, taskOf func(i int) task) (*workers, error) {
+	program, err := self()
+	if err != nil {
+		return nil, err
+	}
+	c := &workers{dir: dir, program: program, w: w, log: log, failed: map[string]int{}, highest: map[string]uint64{}}
+	for i := range n {
+		t := taskOf(i)
+		c.supervisors = append(c.supervisors, &supervisor{workers: c, task: t, random: rand.New(rand.NewPCG(t.Seed, uint64(i)))})
+	}
+	return c, nil
+}
+
+// start starts all workers and waits until they are ready.
+func (c *workers) start(ctx context.Context) error {
+	for _, m := range c.supervisors {
+		m.striking.Lock()
+		err := m.start()
+		m.striking.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return c.ready(ctx)
+}
+
+// ready waits until every worker works. Killed ones are started again meanwhile.
+func (c *workers) ready(ctx context.Context) error {
+	deadline := time.Now().Add(2 * patience)
+	for i, m := range c.supervisors {
+		for !m.process.Load().isReady() {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("worker %d is not ready after %v: %s", i+1, 2*patience, m.process.Load().last())
+			}
+			if !rest(ctx, 5*time.Millisecond) {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// stopCrashing ends the crashes and freezes of all workers, and waits until each has confirmed
+// it. A new process starts without them.
+func (c *workers) stopCrashing(ctx context.Context) error {
+	for _, m := range c.supervisors {
+		m.striking.Lock()
+		m.task.Crash = false
+		p := m.process.Load()
+		p.out.send(command{NoCrash: true})
+		m.striking.Unlock()
+		select {
+		case <-p.noCrash:
+		case <-p.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return c.ready(ctx)
+}
+
+// order sends a command to all workers.
+func (c *workers) order(what command) {
+	for _, m := range c.supervisors {
+		m.striking.Lock()
+		if p := m.process.Load(); p != nil {
+			p.out.send(what)
+		}
+		m.striking.Unlock()
+	}
+}
+
+// finish ends all workers in order.
+func (c *workers) finish(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, m := range c.supervisors {
+		all.Go(func() {
+			m.striking.Lock()
+			defer m.striking.Unlock()
+			m.over = true
+			m.end(ctx)
+		})
+	}
+	all.Wait()
+}
+
+// kill kills the processes that are left, and waits for all goroutines.
+func (c *workers) kill() {
+	for _, m := range c.supervisors {
+		m.striking.Lock()
+		m.over = true
+		if p := m.process.Load(); p != nil {
+			p.struck.Store(true)
+			p.kill()
+			<-p.done
+		}
+		m.striking.Unlock()
+	}
+	c.doing.Wait()
+}
+
+// Len implements fault.Workers.
+func (c *workers) Len() int { return len(c.supervisors) }
+
+// PID implements fault.Workers.
+func (c *workers) PID(i int) int {
+	p := c.supervisors[i].process.Load()
+	if p == nil || p.gone() {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Lost implements fault.Workers.
+func (c *workers) Lost(i int) int { return int(c.supervisors[i].lost.Load()) }
+
+// Failed implements fault.Workers.
+func (c *workers) Failed(text string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	text = strings.ToLower(text)
+	for said, times := range c.failed {
+		if strings.Contains(said, text) {
+			n += times
+		}
+	}
+	return n
+}
+
+// Kill implements fault.Workers.
+func (c *workers) Kill(i int) (killed bool, err error) {
+	m := c.supervisors[i]
+	m.striking.Lock()
+	defer m.striking.Unlock()
+	p := m.process.Load()
+	if p == nil || p.gone() {
+		return false, nil
+	}
+	call := history.Now()
+	p.struck.Store(true)
+	p.kill()
+	<-p.done
+	if killed = p.killed() && p.crashed == ""; killed {
+		err = c.w.Happened(history.Event{Kind: history.Killed, Process: i + 1, Restarts: p.restarts, Call: call, Return: history.Now()})
+	}
+	m.again()
+	return killed, err
+}
+
+// Stop implements fault.Workers.
+func (c *workers) Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error) {
+	m := c.supervisors[i]
+	m.striking.Lock()
+	defer m.striking.Unlock()
+	p := m.process.Load()
+	if p == nil || p.gone() {
+		return false, nil
+	}
+	return m.pause(ctx, p, d)
+}
+
+// write lets a worker write to the guarded resource of a key. The resource refuses a fence that
+// is lower than one that it has seen.
+func (c *workers) write(key string, fence uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes++
+	if fence < c.highest[key] {
+		c.refused++
+		return
+	}
+	c.highest[key] = fence
+}
+
+// trouble notes that the harness itself fails.
+func (c *workers) trouble(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = append(c.broken, why)
+	c.log.Warn(why)
+}

@@ -1,0 +1,251 @@
+package dibs_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestPushedGrantNeedsNoClaim: a contended cycle takes two calls, one to join and
+// one to release, and the observer sees it.
+func TestPushedGrantNeedsNoClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 30
+		s := newPusher(t)
+		var mu sync.Mutex
+		events := map[dibs.EventKind][]dibs.Event{}
+		c := newClient(t, s, &dibs.Options{Observe: func(_ context.Context, e dibs.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events[e.Kind] = append(events[e.Kind], e)
+		}})
+		_, end := s.hold(t, "k")
+		var all sync.WaitGroup
+		var order []int
+		inside, last := 0, uint64(0)
+		for i := range n {
+			all.Go(func() {
+				lease, err := c.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				if inside++; inside != 1 || lease.Fence() <= last || lease.Attempt() != 1 || lease.Progress() != nil {
+					t.Errorf("%d at once, fence %d after %d, attempt %d", inside, lease.Fence(), last, lease.Attempt())
+				}
+				last = lease.Fence()
+				time.Sleep(5 * time.Millisecond)
+				inside--
+				release(t, lease)
+			})
+			synctest.Wait()
+		}
+		start := time.Now()
+		end()
+		all.Wait()
+		if d := time.Since(start); d != n*5*time.Millisecond {
+			t.Errorf("%d turns of 5 ms took %v", n, d)
+		}
+		for i, who := range order {
+			if i != who {
+				t.Fatalf("they came in the order %v", order)
+			}
+		}
+		if claims, renews, settles := s.elements(); claims != n || renews != 0 || settles != n {
+			t.Errorf("%d turns took %d claims, %d renewals and %d settlements", n, claims, renews, settles)
+		}
+		if got, want := c.Stats(), (dibs.Stats{Acquired: n, Waited: n, Released: n}); got != want {
+			t.Errorf("counted %+v, want %+v", got, want)
+		}
+		fences := s.fences()
+		for kind, held := range map[dibs.EventKind]time.Duration{dibs.EventAcquired: 0, dibs.EventReleased: 5 * time.Millisecond} {
+			if len(events[kind]) != n {
+				t.Errorf("%d events that it was %s", len(events[kind]), kind)
+			}
+			for i, e := range events[kind] {
+				turn := time.Duration(i) * 5 * time.Millisecond
+				if e.Waited != turn || e.Held != held || !fences[e.Fence] || e.Attempt != 1 || e.ID() == "" {
+					t.Errorf("event %d: %+v, want %s after %v for %v", i, e, kind, turn, held)
+				}
+			}
+		}
+		if len(events) != 2 {
+			t.Errorf("events of %d kinds", len(events))
+		}
+		empty(t, s)
+	})
+}
+
+// TestGrantPushedBeforeTheAnswer: a waiter that gets its grant before it
+// knows that it waits begins at once.
+func TestGrantPushedBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPusher(t)
+		c := newClient(t, s, nil)
+		_, end := s.hold(t, "k")
+		s.set(nil, func(string) error { time.Sleep(50 * time.Millisecond); return nil })
+		waiter := await(t, c, nil)
+		s.set(nil, nil)
+		end()
+		waiter.begins(t, s, 50*time.Millisecond, 1)
+	})
+}
+
+// TestLateGrantIsNotUsed: a grant that reaches the waiter (or that it comes to
+// look at) when little of its time is left, or none, makes it ask.
+func TestLateGrantIsNotUsed(t *testing.T) {
+	const made = 100 * time.Millisecond // after the waiter was answered
+	for late, want := range map[time.Duration]struct {
+		asks    int
+		attempt int
+	}{
+		0:                         {0, 1},
+		600 * time.Millisecond:    {0, 1},
+		740 * time.Millisecond:    {1, 1}, // its claim gets the same grant
+		made + dibs.PushedTTL - 1: {1, 1},
+		made + dibs.PushedTTL:     {1, 2}, // the grant has run out
+		3250 * time.Millisecond:   {1, 2}, // not when it asks by itself
+	} {
+		t.Run(late.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newPusher(t)
+				c := newClient(t, s, nil)
+				_, end := s.hold(t, "k")
+				waiter := await(t, c, nil)
+				answered := time.Now()
+				s.set(func(string) error { return errCut }, nil) // it cannot ask by itself
+				s.delayPushes()
+				time.Sleep(made)
+				end()
+				synctest.Wait()
+				time.Sleep(max(0, late-made))
+				s.set(nil, nil)
+				claims, _, _ := s.elements()
+				s.pushDelayed()
+				lease := waiter.got(t)
+				after, _, _ := s.elements()
+				if after-claims != want.asks || lease.Attempt() != want.attempt {
+					t.Errorf("%d claims, attempt %d; want %d and %d", after-claims, lease.Attempt(), want.asks, want.attempt)
+				}
+				if trusted := lease.Until().Sub(answered); want.asks == 0 && trusted != 979*time.Millisecond {
+					t.Errorf("trusted until %v after the last answer", trusted)
+				}
+				if want.attempt == 1 && !s.fences()[lease.Fence()] {
+					t.Error("it is another grant")
+				}
+				release(t, lease)
+				empty(t, s)
+			})
+		})
+	}
+}
+
+// TestOldGrantIsNotUsed: a grant that was long on its way reaches a waiter
+// that has lost it and waits anew. Somebody else holds the key, perhaps with another
+// number of permits.
+func TestOldGrantIsNotUsed(t *testing.T) {
+	for _, permits := range []int{1, 2} {
+		t.Run(fmt.Sprint(permits, " permits"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newPusher(t)
+				c := newClient(t, s, nil)
+				_, end := s.hold(t, "k")
+				waiter := await(t, c, nil)
+				s.set(func(string) error { return errCut }, nil)
+				s.delayPushes()
+				end()
+				time.Sleep(dibs.PushedTTL + 10*time.Millisecond) // what was told has run out
+				other, end := s.holdOne(t, "k", permits)
+				s.set(nil, nil)
+				time.Sleep(dibs.PushedTTL * 3 / 4)
+				claims, _, _ := s.elements()
+				s.pushDelayed()
+				synctest.Wait()
+				if waiter.over() {
+					t.Fatalf("the waiter took an old grant: %v", waiter.err)
+				}
+				if after, _, _ := s.elements(); after != claims+1 {
+					t.Errorf("it asked %d times", after-claims)
+				}
+				end()
+				lease := waiter.got(t)
+				if lease.Fence() <= other || lease.Attempt() != 1 {
+					t.Errorf("fence %d after %d, attempt %d", lease.Fence(), other, lease.Attempt())
+				}
+				release(t, lease)
+				empty(t, s)
+			})
+		})
+	}
+}
+
+// TestPushedWhileItAsks: a grant pushed then is not used before the answer,
+// as the question might reach the store after the lease's end, and get another.
+func TestPushedWhileItAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPusher(t)
+		c := newClient(t, s, nil)
+		_, end := s.hold(t, "k")
+		waiter := await(t, c, nil)
+		s.set(nil, func(string) error { time.Sleep(100 * time.Millisecond); return nil })
+		time.Sleep(dibs.PushedTTL/2 + 40*time.Millisecond) // the store has done what it asked for
+		s.set(nil, nil)
+		end()
+		if waiter.over() {
+			t.Fatal("it has not waited for the answer")
+		}
+		waiter.begins(t, s, 60*time.Millisecond, 2)
+	})
+}
+
+// TestWokenWhileItsQuestionWaits: the answer to a question does not make up for a wake-up
+// that came before it.
+func TestWokenWhileItsQuestionWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPusher(t)
+		c := newClient(t, s, nil)
+		_, end := s.hold(t, "k")
+		waiter := await(t, c, nil)
+		time.Sleep(dibs.PushedTTL/2 - time.Millisecond)
+		others := keepBusy(t, s, c, 20*time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+		s.wake(s.first(), dibs.Answer{})
+		<-others
+		synctest.Wait()
+		if claims, _, _ := s.elements(); claims != 4 {
+			t.Errorf("%d claims, want the other one and three of the waiter", claims)
+		}
+		end()
+		release(t, waiter.got(t))
+		empty(t, s)
+	})
+}
+
+// keepBusy keeps the store busy with another key for d. What it returns is closed then.
+func keepBusy(t *testing.T, s *pusher, c *dibs.Client, d time.Duration) <-chan struct{} {
+	t.Helper()
+	s.set(func(string) error { time.Sleep(d); return nil }, nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.TryDo(t.Context(), "another", func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	}()
+	synctest.Wait()
+	s.set(nil, nil)
+	return done
+}
+
+// first returns the token that was claimed with first.
+func (s *pusher) first() dibs.Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claims[0][0].Token
+}

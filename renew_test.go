@@ -1,0 +1,142 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestLeaseIsRenewedWhileTheWorkRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
+		var leases []*dibs.Lease
+		for i := range 100 {
+			l, err := c.Acquire(t.Context(), strconv.Itoa(i), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases = append(leases, l)
+		}
+		time.Sleep(5*time.Minute + time.Second)
+		for _, l := range leases {
+			if err := l.Err(); err != nil {
+				t.Fatalf("after ten leases: %v", err)
+			}
+			if err := l.Release(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, renews, _ := s.counts(); renews != 30 {
+			t.Errorf("%d renewal calls for 100 leases of 30 s in 5 minutes; want 30, one each third for all", renews)
+		}
+		empty(t, s)
+		time.Sleep(time.Hour) // a renewer that went on would be seen
+		if _, renews, _ := s.counts(); renews != 30 {
+			t.Errorf("renewals went on after the release")
+		}
+	})
+}
+
+func TestTrustEndsBeforeAnotherHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		line := newFaulty(s)
+		cut := newClient(t, line, &dibs.Options{TTL: 30 * time.Second})
+		other := newClient(t, s, nil)
+		lease, err := cut.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claimed := time.Now()
+		line.set(func(string) error { return errCut }, nil)
+		var lost time.Time
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			<-lease.Context().Done()
+			lost = time.Now()
+			if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrLost) {
+				t.Errorf("the context ended with %v", cause)
+			}
+		})
+		next, err := other.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := time.Now()
+		wg.Wait()
+		if d := lost.Sub(claimed); d < 29*time.Second || d >= 30*time.Second {
+			t.Errorf("trust ended %v after the claim; want just under 30 s", d)
+		}
+		if d := taken.Sub(claimed); d < 30*time.Second || d > 31*time.Second {
+			t.Errorf("the successor entered after %v; want 30 to 31 s", d)
+		}
+		if next.Attempt() != 2 || next.Fence() <= lease.Fence() {
+			t.Errorf("attempt %d, fence %d after %d", next.Attempt(), next.Fence(), lease.Fence())
+		}
+		line.set(nil, nil)
+		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("the loser's Release returned %v", err)
+		}
+		if err := lease.Complete(t.Context(), nil, time.Hour); err != nil && !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("the loser's Complete returned %v", err)
+		}
+		synctest.Wait()
+		if err := next.Err(); err != nil {
+			t.Errorf("the loser took the winner's lease away: %v", err)
+		}
+		if err := next.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRenewalSurvivesAPassingFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(string) error { return errCut }, nil)
+		time.Sleep(25 * time.Second)
+		s.set(nil, nil)
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Errorf("lost to a fault of 25 s under a lease of 30 s: %v", err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStoreThatHangsDoesNotHoldTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, &dibs.Options{TTL: 3 * time.Second})
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hang := make(chan struct{})
+		s.set(func(string) error { <-hang; return errCut }, nil)
+		start := time.Now()
+		<-lease.Context().Done()
+		if d := time.Since(start); d >= 3*time.Second {
+			t.Errorf("the context ended after %v", d)
+		}
+		s.set(nil, nil)
+		close(hang)
+		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Release returned %v", err)
+		}
+	})
+}

@@ -1,0 +1,154 @@
+package dibs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Release ends the lease and leaves nothing behind. It returns nil also when the lease was
+// settled before. It returns ErrLost when the lease was lost before it could be released,
+// ErrStore when the store did not answer, ErrBusy when the store was busy with the key for
+// all of Options.Timeout, or another error of the store. After the last three the lease is
+// released in the background, or expires. Release does not end with the context of Acquire.
+func (l *Lease) Release() error {
+	err := l.settle(context.Background(), Settlement{Outcome: Release})
+	if err != nil && !errors.Is(err, ErrLost) {
+		l.settling.Lock()
+		defer l.settling.Unlock()
+		l.settled = true
+		l.client.undoer.release(l.claim) // before Close can see that the lease is not held
+		l.client.renewer.remove(l)
+		l.end(nil)
+		l.ended(EventReleased)
+	}
+	return err
+}
+
+// Complete ends the lease and leaves data behind as the key's record, kept for the
+// retention (at least 1 ms). It returns ErrLost when the lease was lost, and then nothing is
+// written. It returns ErrFull when the store has no room, ErrBusy when the store was busy
+// with the key until ctx ended or Options.Timeout was over, and ErrStore when the store did
+// not answer before ctx ended. After the last three the lease is still held: the caller may
+// call Complete again, or Release.
+func (l *Lease) Complete(ctx context.Context, data []byte, retention time.Duration) error {
+	s, err := l.keep(data, retention)
+	if err != nil {
+		return err
+	}
+	return l.settle(ctx, s)
+}
+
+// keep returns the settlement that leaves data behind.
+func (l *Lease) keep(data []byte, retention time.Duration) (Settlement, error) {
+	if retention < time.Millisecond {
+		return Settlement{}, fmt.Errorf("dibs: the retention is %v; it must be at least %v", retention, time.Millisecond)
+	}
+	if l.claim.Permits > 1 {
+		return Settlement{}, errors.New("dibs: a key with more than one permit cannot have a record")
+	}
+	return Settlement{Outcome: Keep, Data: data, Retention: retention}, nil
+}
+
+// Abandon ends the lease as if its holder had crashed: the next holder learns of it, and a
+// lease with AtMostOnce leaves an unknown outcome. It returns the errors of Complete.
+func (l *Lease) Abandon(ctx context.Context) error {
+	return l.settle(ctx, Settlement{Outcome: Abandon})
+}
+
+// Undo ends the lease as if it had not been granted, for a holder that has done nothing.
+// The next holder gets the same Attempt and Progress as this one. If the lease was redeemed
+// from a reserved place, the place can be redeemed again. What was saved under the lease is
+// dropped. It returns the errors of Complete.
+func (l *Lease) Undo(ctx context.Context) error {
+	return l.settle(ctx, Settlement{Outcome: Undo})
+}
+
+// settle ends the lease in the store.
+func (l *Lease) settle(ctx context.Context, s Settlement) error {
+	return l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
+		if err, callErr = l.client.settle(ctx, s, l.overdue); errors.Is(callErr, errGaveUp) {
+			callErr = context.Cause(ctx)
+		}
+		return err, callErr
+	})
+}
+
+// settle sends a settlement. While the store is busy with the key it sends it again, until
+// ctx ends, over says so, or the client's Timeout is over.
+func (c *Client) settle(ctx context.Context, s Settlement, over func() bool) (err, callErr error) {
+	r := retry{began: time.Now()}
+	for {
+		err, _, callErr = c.settles.do(ctx, nil, s, nil)
+		if callErr != nil || !errors.Is(err, ErrBusy) || over() || !c.again(ctx, &r, c.options.Timeout) {
+			return err, callErr
+		}
+	}
+}
+
+// settleBy ends the lease by one call. err is what the store said of the settlement.
+// callErr says why the outcome is unknown.
+func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Context, Settlement) (err, callErr error)) error {
+	l.settling.Lock()
+	defer l.settling.Unlock()
+	if l.settled {
+		return nil
+	}
+	if l.client.options.Observe != nil {
+		l.settleFrom = time.Now()
+	}
+	s.Key, s.Token = l.claim.Key, l.claim.Token
+	resend := l.kept && s.Outcome == Keep && !l.overdue()
+	if l.lost() && !resend {
+		// The holder's context has ended with ErrLost, so the lease stays lost. What the
+		// store still has of it is abandoned, as it would be when it expires.
+		l.settled = true
+		l.client.renewer.lose(l)
+		l.client.undoer.abandon(l.claim)
+		return ErrLost
+	}
+	err, callErr := call(ctx, s)
+	if callErr != nil {
+		// If the record was written, a renewal finds no lease. So a renewal cannot tell any
+		// more whether the lease is lost.
+		l.kept = l.kept || s.Outcome == Keep
+		return &StoreError{Op: "settle", Err: callErr}
+	}
+	switch {
+	case errors.Is(err, ErrLost):
+		l.settled = true
+		l.client.renewer.lose(l)
+		return ErrLost
+	case err != nil:
+		return err
+	}
+	l.finish(s.Outcome)
+	return nil
+}
+
+// finish notes that the store has settled the lease. The caller has locked settling.
+func (l *Lease) finish(o Outcome) {
+	l.settled = true
+	l.client.renewer.remove(l)
+	l.end(nil)
+	l.ended(endings[o])
+}
+
+// endings are the events of settled leases.
+var endings = [...]EventKind{Release: EventReleased, Keep: EventCompleted, Abandon: EventAbandoned, Undo: EventReleased}
+
+// lost reports whether the holder may no longer trust the lease.
+func (l *Lease) lost() bool {
+	return l.overdue() || errors.Is(context.Cause(l.context.Context), ErrLost)
+}
+
+// ending reports whether a settlement is under way or done. A renewal that finds no lease
+// then does not mean that the lease was lost.
+func (l *Lease) ending() bool {
+	if !l.settling.TryLock() {
+		return true
+	}
+	defer l.settling.Unlock()
+	return l.settled
+}

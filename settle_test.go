@@ -1,0 +1,295 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, Fingerprint: dibs.Fingerprint{1}}
+		lease, err := c.Acquire(t.Context(), "k", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Complete(t.Context(), []byte("the answer"), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Errorf("Release after Complete returned %v", err)
+		}
+		time.Sleep(time.Minute)
+		_, err = c.Acquire(t.Context(), "k", o)
+		done, ok := errors.AsType[*dibs.DoneError](err)
+		if !ok || !errors.Is(err, dibs.ErrDone) || string(done.Record.Data) != "the answer" ||
+			done.Record.Age != time.Minute || done.Record.Left != 59*time.Minute {
+			t.Errorf("got %+v", err)
+		}
+		other := *o
+		other.Fingerprint = dibs.Fingerprint{2}
+		if _, err := c.Acquire(t.Context(), "k", &other); !errors.Is(err, dibs.ErrMismatch) {
+			t.Errorf("another fingerprint got %v", err)
+		}
+		fresh := *o
+		fresh.MaxAge = 30 * time.Second
+		again, err := c.Acquire(t.Context(), "k", &fresh)
+		if err != nil {
+			t.Fatalf("a record of a minute answered a claim that takes 30 s: %v", err)
+		}
+		if err := again.Release(); err != nil {
+			t.Error(err)
+		}
+		if err := again.Complete(t.Context(), nil, 0); err == nil {
+			t.Error("a retention of 0 was accepted")
+		}
+		time.Sleep(time.Hour)
+		after, err := c.Acquire(t.Context(), "k", o)
+		if err != nil {
+			t.Fatalf("after its retention: %v", err)
+		}
+		if err := after.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCompleteWhoseAnswerWasLost: called again, it reports that the record was
+// written, though the renewals since then found no lease.
+func TestCompleteWhoseAnswerWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		f := newFaulty(s)
+		c := newClient(t, f, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(nil, func(verb string) error {
+			if verb == "settle" {
+				return errors.New("the connection was reset")
+			}
+			return nil
+		})
+		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		f.set(nil, nil)
+		time.Sleep(dibs.DefaultTTL / 2)
+		if err := lease.Err(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("after a renewal the lease said %v", err)
+		}
+		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); err != nil {
+			t.Errorf("the record is there, and Complete returned %v", err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitersAreAnsweredByTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge}
+		lease, err := c.Acquire(t.Context(), "k", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				_, err := c.Acquire(t.Context(), "k", o)
+				if done, ok := errors.AsType[*dibs.DoneError](err); !ok || string(done.Record.Data) != "x" {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		start := time.Now()
+		if err := lease.Complete(t.Context(), []byte("x"), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if d := time.Since(start); d != 0 {
+			t.Errorf("the waiters learned it %v later", d)
+		}
+	})
+}
+
+func TestAtMostOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, AtMostOnce: true}
+		lease, err := c.Acquire(t.Context(), "k", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Abandon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1000 * time.Hour)
+		_, err = c.Acquire(t.Context(), "k", o)
+		if u, ok := errors.AsType[*dibs.UnknownError](err); !ok || u.ID != lease.ID() {
+			t.Fatalf("got %v, want the outcome of %s unknown", err, lease.ID())
+		}
+		if _, err := c.Held(t.Context(), "k"); !errors.Is(err, dibs.ErrUnknown) {
+			t.Errorf("Held returned %v", err)
+		}
+		if ok, err := s.Resolve(t.Context(), dibs.Key{Name: "k"}, lease.ID(), []byte("settled"), time.Hour); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if _, err = c.Acquire(t.Context(), "k", o); !errors.Is(err, dibs.ErrDone) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A lease with AtMostOnce that its holder must think lost, though the store
+// still has it, leaves an unknown outcome and not a free key.
+func TestAtMostOnceIsNotReleasedWhenTrustIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, &dibs.Options{TTL: 10 * time.Second})
+		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{AtMostOnce: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(string) error { return errCut }, nil)
+		<-lease.Context().Done()
+		s.set(nil, nil)
+		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Release returned %v", err)
+		}
+		synctest.Wait()
+		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrUnknown) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestLostLeaseEndsAsAbandoned: a holder that finds out too late that it was cut
+// off gives the next one what it saved.
+func TestLostLeaseEndsAsAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		line := newFaulty(s)
+		c, other := newClient(t, line, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Save(t.Context(), []byte("half")); err != nil {
+			t.Fatal(err)
+		}
+		line.set(func(verb string) error {
+			if verb == "renew" {
+				return errCut
+			}
+			return nil
+		}, nil)
+		<-lease.Context().Done()
+		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Release returned %v", err)
+		}
+		synctest.Wait()
+		next, err := other.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		if err != nil {
+			t.Fatalf("what is left of the lease was not given back: %v", err)
+		}
+		if next.Attempt() != 2 || string(next.Progress()) != "half" {
+			t.Errorf("attempt %d with progress %q", next.Attempt(), next.Progress())
+		}
+		if err := next.Release(); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
+func TestReleaseThatFailsIsMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		err := c.Do(t.Context(), "k", func(context.Context) error {
+			s.set(func(string) error { return errCut }, nil)
+			return nil
+		})
+		if err != nil {
+			t.Errorf("the section succeeded and Do returned %v", err)
+		}
+		s.set(nil, nil)
+		time.Sleep(2 * time.Second)
+		empty(t, s)
+	})
+}
+
+func TestLeaseIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+			if err != nil || lease.Attempt() != 1 {
+				t.Fatalf("%v, %v; want an attempt that comes after none", lease, err)
+			}
+			if err := lease.Undo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Release(); err != nil {
+				t.Errorf("Release after Undo: %v", err)
+			}
+		}
+		if err := c.CancelPlace(t.Context(), p); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
+// refusing is a store that settles nothing, and says why of each.
+type refusing struct{ *faulty }
+
+func (refusing) Settle(_ context.Context, _ []dibs.Settlement, errs []error) error {
+	for i := range errs {
+		errs[i] = dibs.ErrFull
+	}
+	return nil
+}
+
+func TestRefusedReleaseExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, refusing{s}, nil)
+		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{TTL: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(); !errors.Is(err, dibs.ErrFull) {
+			t.Errorf("got %v, want ErrFull", err)
+		}
+		if lease.Err() == nil {
+			t.Error("the lease's context goes on")
+		}
+		next, err := newClient(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: 5 * time.Second})
+		if err != nil {
+			t.Fatalf("the lease is renewed though it was released: %v", err)
+		}
+		if err := next.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+// Callers of one key are served in order; a caller that gives up is passed over, also in
+// the moment in which its turn comes.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns localQueues[string]
+		if err := turns.enter(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := turns.enter(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		came := make(chan int, 5)
+		enough := errors.New("enough")
+		stops := make([]context.CancelCauseFunc, 5)
+		for i := range 5 {
+			var ctx context.Context
+			ctx, stops[i] = context.WithCancelCause(t.Context())
+			go func() {
+				if err := turns.enter(ctx, "a"); err != nil {
+					if err != enough {
+						t.Errorf("%d: %v", i, err)
+					}
+					i = -i
+				}
+				came <- i
+			}()
+			synctest.Wait()
+		}
+		stops[1](enough)
+		synctest.Wait()
+		turns.leave("a") // 0 comes
+		synctest.Wait()
+		turns.leave("a") // 2 comes, and gives up at the same time
+		stops[2](enough)
+		synctest.Wait()
+		got := fmt.Sprint(<-came, <-came, <-came)
+		if got == "-1 0 2" {
+			turns.leave("a")
+			synctest.Wait()
+		} else if got != "-1 0 -2" {
+			t.Errorf("they came in the order %v", got)
+		}
+		turns.leave("a")
+		if got := fmt.Sprint(<-came, <-came); got != "3 4" {
+			t.Errorf("then came %v", got)
+		}
+		turns.leave("a")
+		turns.leave("b")
+		if n := len(turns.at); n != 0 {
+			t.Errorf("%d are left", n)
+		}
+	})
+}

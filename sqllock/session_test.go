@@ -1,0 +1,125 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
+)
+
+// A caller that waits for several locks blocks only those that it has. Also in one process,
+// two callers that keep the order do not wait for each other.
+func TestLockAllKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	a := newAdvisory(t, nil)
+	low, high := IntKey(owned.Add(1)), IntKey(1<<40+owned.Add(1))
+	first, err := a.Lock(t.Context(), low, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		both, err := a.LockAll(t.Context(), []AdvisoryKey{high, low}, nil)
+		if err == nil {
+			err = both.Unlock()
+		}
+		got <- err
+	}()
+	eventually(t, "it waits", func() bool { return advisoryLocks(t, low) == 2 })
+	err = a.Do(t.Context(), high, &LockOptions{Wait: failpoint.Limit}, func(context.Context) error { return nil })
+	if err != nil {
+		t.Errorf("the second of two that are taken in order: %v", err)
+	}
+	if err := first.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// The holder of a lock whose session does not answer any more hears of it before that
+// is ended, and another session may have the lock.
+func TestLostBeforeSessionEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l *Lock
+		var ended atomic.Bool
+		server := &fakeServer{
+			query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
+				if strings.Contains(sql, "IS_USED_LOCK") {
+					return nil, errors.New("no answer")
+				}
+				return []driver.Value{int64(1), int64(7)}, nil
+			},
+			closed: func() { ended.Store(l.Context().Err() != nil) },
+		}
+		db := server.open(t)
+		p := sessions[string]{db: db, functions: &namedFunctions{db: db}, heartbeat: time.Second}
+		var err error
+		if l, err = p.lock(t.Context(), []string{"a"}, request{since: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		<-l.Context().Done()
+		synctest.Wait()
+		if !ended.Load() {
+			t.Error("the session ended before the lock's context")
+		}
+		if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
+			t.Error(err)
+		}
+	})
+}
+
+// A wait that is granted while its session is being ended is none: the end may come
+// when the session is a foreign one.
+func TestNamedGrantedWhileAbandoned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		killing, kill := make(chan struct{}), make(chan struct{})
+		var closed atomic.Int64
+		server := &fakeServer{
+			query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
+				switch {
+				case strings.Contains(sql, "CONNECTION_ID"):
+					return []driver.Value{int64(0), int64(7)}, nil
+				case strings.Contains(sql, "GET_LOCK"):
+					cancel()
+					<-killing
+				}
+				return []driver.Value{int64(1)}, nil
+			},
+			exec: func(sql string) error {
+				if sql != "KILL 7" {
+					t.Error(sql)
+				}
+				close(killing)
+				<-kill
+				return nil
+			},
+			closed: func() { closed.Add(1) },
+		}
+		db := server.open(t)
+		p := sessions[string]{db: db, functions: &namedFunctions{db: db, maria: true}, heartbeat: time.Second}
+		l, err := p.lock(ctx, []string{"a"}, request{since: time.Now()})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if err == nil {
+			_ = l.Unlock()
+		}
+		if closed.Load() != 1 {
+			t.Error("the session went back to the pool, and is about to be killed")
+		}
+		close(kill)
+	})
+}

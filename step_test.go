@@ -1,0 +1,96 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestStepsOfARunThatCrashedAreSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		ran := map[string]int{}
+		var numbers []int
+		// Three holders crash, each one step further; the fourth finishes.
+		for crash := 1; crash <= 4; crash++ {
+			c := newClient(t, s, nil)
+			_, err := dibs.Once(t.Context(), c, "order 7", nil, func(ctx context.Context) (int, error) {
+				numbers = nil
+				for i, name := range []string{"reserve", "charge", "ship"} {
+					n, err := dibs.Step(ctx, name, func(context.Context) (int, error) {
+						ran[name]++
+						return 10 * (i + 1), nil
+					})
+					if err != nil {
+						return 0, err
+					}
+					numbers = append(numbers, n)
+					if crash == i+1 {
+						l, _ := dibs.FromContext(ctx)
+						return 0, l.Abandon(t.Context()) // as a crash would
+					}
+				}
+				return len(numbers), nil
+			})
+			if err != nil {
+				t.Errorf("run %d: %v", crash, err)
+			}
+		}
+		for _, name := range []string{"reserve", "charge", "ship"} {
+			if ran[name] != 1 {
+				t.Errorf("%s ran %d times", name, ran[name])
+			}
+		}
+		if len(numbers) != 3 || numbers[0] != 10 || numbers[2] != 30 {
+			t.Errorf("the last run got %v", numbers)
+		}
+	})
+}
+
+func TestStepErrors(t *testing.T) {
+	broken := errors.New("broken")
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		if _, err := dibs.Step(t.Context(), "a", func(context.Context) (int, error) { return 1, nil }); !errors.Is(err, dibs.ErrNoLease) {
+			t.Errorf("without a lease: %v", err)
+		}
+		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
+			runs := 0
+			step := func() (int, error) {
+				return dibs.Step(ctx, "a", func(context.Context) (int, error) {
+					runs++
+					if runs == 1 {
+						return 0, broken
+					}
+					return runs, nil
+				})
+			}
+			if _, err := step(); !errors.Is(err, broken) {
+				t.Errorf("got %v", err)
+			}
+			for range 2 {
+				if n, err := step(); n != 2 || err != nil {
+					t.Errorf("got %v, %v", n, err)
+				}
+			}
+			if _, err := s.ForceRelease(ctx, dibs.Key{Name: "k"}, ""); err != nil {
+				t.Error(err)
+			}
+			_, err := dibs.Step(ctx, "b", func(context.Context) (int, error) { return 1, nil })
+			if !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("a holder that was evicted kept a step: %v", err)
+			}
+			if _, err := dibs.Step(ctx, "c", func(context.Context) (int, error) { t.Error("ran"); return 0, nil }); !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("the step after it got %v", err)
+			}
+			return nil
+		})
+		if !errors.Is(err, dibs.ErrLost) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,223 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestWaitersAreServedInOrder(t *testing.T) {
+	for _, notified := range []bool{true, false} {
+		t.Run(fmt.Sprintf("notified=%v", notified), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s dibs.Store = newStore(t)
+				if !notified {
+					s = struct{ dibs.Store }{s} // the contract alone
+				}
+				c := newClient(t, s, nil)
+				var order []int
+				var wg sync.WaitGroup
+				first, err := c.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 100 {
+					wg.Go(func() {
+						if err := c.Do(t.Context(), "k", func(context.Context) error {
+							order = append(order, i)
+							return nil
+						}); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				}
+				start := time.Now()
+				if err := first.Release(); err != nil {
+					t.Error(err)
+				}
+				wg.Wait()
+				for i, n := range order {
+					if i != n {
+						t.Fatalf("served in the order %v", order)
+					}
+				}
+				if took := time.Since(start); notified && took > 0 {
+					t.Errorf("with wake-ups 100 hand-overs took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitersFarBackKeepTheirPlaces: waiters that ask seldom have a place that
+// lasts as long, also before they have asked a second time.
+func TestWaitersFarBackKeepTheirPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		first, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []int
+		var wg sync.WaitGroup
+		join := func(i int) {
+			wg.Go(func() {
+				if err := c.Do(t.Context(), "k", func(context.Context) error {
+					order = append(order, i)
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		for i := range 100 {
+			join(i)
+		}
+		time.Sleep(1800 * time.Millisecond)
+		join(100)
+		time.Sleep(700 * time.Millisecond)
+		if err := first.Release(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		for i, n := range order {
+			if i != n {
+				t.Fatalf("served in the order %v", order)
+			}
+		}
+	})
+}
+
+func TestGivingUpLeavesNoPlace(t *testing.T) {
+	cause := errors.New("enough")
+	tests := map[string]struct {
+		options *dibs.AcquireOptions
+		ctx     func(context.Context) (context.Context, context.CancelFunc)
+		want    error
+	}{
+		"the wait is over": {
+			options: &dibs.AcquireOptions{Wait: 7 * time.Second},
+			want:    dibs.ErrHeld,
+		},
+		"the context ends": {
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeoutCause(ctx, 7*time.Second, cause)
+			},
+			want: cause,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c := newClient(t, s, nil)
+				lease, err := c.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := t.Context(), func() {}
+				if test.ctx != nil {
+					ctx, cancel = test.ctx(ctx)
+				}
+				defer cancel()
+				start := time.Now()
+				if _, err := c.Acquire(ctx, "k", test.options); !errors.Is(err, test.want) {
+					t.Errorf("got %v, want %v", err, test.want)
+				}
+				if d := time.Since(start); d != 7*time.Second {
+					t.Errorf("it took %v", d)
+				}
+				if err := lease.Release(); err != nil {
+					t.Error(err)
+				}
+				empty(t, s)
+			})
+		})
+	}
+}
+
+func TestWaiterOutlivesAStoreThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		s.set(func(string) error { return errCut }, nil)
+		time.Sleep(7 * time.Second)
+		s.set(nil, nil)
+		time.Sleep(3 * time.Second)
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		empty(t, s)
+	})
+}
+
+func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		s.set(func(string) error { return errCut }, nil)
+		wg.Wait()
+		if d := time.Since(start); d > 12*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		s.set(nil, nil)
+		_ = lease.Release()
+		time.Sleep(time.Minute)
+		empty(t, s)
+	})
+}
+
+// TestHeldWhileTheStoreIsAway: an ErrHeld with no time left says that the key has no lease,
+// so a waiter whose questions get no answer must not say that.
+func TestHeldWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { s.set(func(string) error { return errCut }, nil) })
+		time.AfterFunc(4*time.Second, func() { s.set(nil, nil) })
+		_, err = c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: 3 * time.Second})
+		held, ok := errors.AsType[*dibs.HeldError](err)
+		if !ok || held.Left == 0 || held.Waited != 3*time.Second {
+			t.Errorf("%v, want an ErrHeld that says for how long", err)
+		}
+		time.Sleep(2 * time.Second)
+		release(t, lease)
+		empty(t, s)
+	})
+}
