@@ -14,8 +14,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// TestRunEarlySignal: a signal that came while the program started is not
-// forgotten: nothing is run.
+// TestRunEarlySignal: after a signal while the program starts, nothing is run.
 func TestRunEarlySignal(t *testing.T) {
 	// Not t.TempDir: a store that is given up while it is opened may be about to make its
 	// file when Run has returned.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -12,7 +14,7 @@ import (
 	"time"
 )
 
-// TestRunCodes: how the command ends is how "dibs run" ends.
+// TestRunCodes: dibs run ends with the command's exit code.
 func TestRunCodes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -60,8 +62,7 @@ func TestRunPassesStreams(t *testing.T) {
 	}
 }
 
-// TestRunUsage: arguments that do not fit together are refused, with the reason,
-// and nothing is run or made.
+// TestRunUsage: contradicting arguments are refused with the reason. Nothing is run or created.
 func TestRunUsage(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -80,14 +81,13 @@ func TestRunUsage(t *testing.T) {
 		"two keys":             {[]string{"--key=k", "l", "--", "touch", "ran"}, "the key was given with --key"},
 		"an unknown flag":      {[]string{"--frob", "k", "--", "touch", "ran"}, "unknown flag: --frob"},
 		"a short lease":        {[]string{"--lease=999ms", "k", "--", "touch", "ran"}, "lease: 999ms is too short"},
-		"lease and ttl":        {[]string{"--lease=2s", "--ttl=2s", "k", "--", "touch", "ran"}, "another name of --lease"},
 		"not a duration":       {[]string{"--lease=fast", "k", "--", "touch", "ran"}, "--lease"},
 		"a negative wait":      {[]string{"--wait=-1s", "k", "--", "touch", "ran"}, "wait: -1s is negative"},
-		"skip and wait":        {[]string{"--skip", "--wait=1s", "k", "--", "touch", "ran"}, "skip: not together with --wait"},
+		"skip and wait":        {[]string{"--skip", "--wait=1s", "k", "--", "touch", "ran"}, "skip: it cannot be used together with --wait"},
 		"no permits":           {[]string{"--permits=0", "k", "--", "touch", "ran"}, "permits: 0 is out of range"},
 		"once per nothing":     {[]string{"--once-per=0s", "k", "--", "touch", "ran"}, "once-per: 0s is too short"},
-		"once and permits":     {[]string{"--once-per=1h", "--permits=2", "k", "--", "touch", "ran"}, "once-per: not together with --permits"},
-		"memory":               {[]string{"--store=memory:", "k", "--", "touch", "ran"}, "would exclude nobody"},
+		"once and permits":     {[]string{"--once-per=1h", "--permits=2", "k", "--", "touch", "ran"}, "once-per: it cannot be used together with --permits"},
+		"memory":               {[]string{"--store=memory:", "k", "--", "touch", "ran"}, "excludes no other process"},
 		"no scheme":            {[]string{"--store=dibs.db", "k", "--", "touch", "ran"}, "has no scheme"},
 		"an unknown scheme":    {[]string{"--store=fax:123", "k", "--", "touch", "ran"}, `the scheme "fax" is unknown`},
 		"a bad namespace":      {[]string{"--namespace=a b", "k", "--", "touch", "ran"}, "the namespace"},
@@ -106,8 +106,7 @@ func TestRunUsage(t *testing.T) {
 	}
 }
 
-// TestRunUnusableStore: what is in the place of a store is said and left as it
-// is, and nothing is run.
+// TestRunUnusableStore: a file that is no store is reported and not changed. Nothing is run.
 func TestRunUnusableStore(t *testing.T) {
 	tests := map[string]struct {
 		put  func(t *testing.T, path string)
@@ -120,7 +119,7 @@ func TestRunUnusableStore(t *testing.T) {
 		"a short text":   {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("no"), 0o644)) }, "not a store"},
 		"a damaged one":  {damage, "damaged"},
 		"a socket":       {func(t *testing.T, path string) { listen(t, path) }, "not a regular file"},
-		"its folder too": {func(t *testing.T, path string) { must(t, os.Remove(filepath.Dir(path))) }, "its folder is not there"},
+		"its folder too": {func(t *testing.T, path string) { must(t, os.Remove(filepath.Dir(path))) }, "its folder does not exist"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -172,10 +171,10 @@ func damage(t *testing.T, path string) {
 	must(t, f.Close())
 }
 
-// TestRunUnwritableStore: a file or a folder that may not be written is said.
-// Root may write everything, so as root the program runs as nobody.
+// TestRunUnwritableStore: a file or folder without write permission is reported. For root
+// the program runs as the user nobody, because root may write everything.
 func TestRunUnwritableStore(t *testing.T) {
-	// t.TempDir is closed to nobody.
+	// Not t.TempDir, because the user nobody cannot open it.
 	dir, err := os.MkdirTemp("", "dibs-run-*")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
@@ -235,8 +234,7 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestRunBusy: whoever does not wait, or not for ever, is told that the key is
-// busy, on one line, and nothing is run.
+// TestRunBusy: with --skip, and after --wait, a line says that the key is busy. Nothing is run.
 func TestRunBusy(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunBusy)
@@ -274,7 +272,7 @@ func checkRunBusy(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunSignalWhileWaiting: a signal gives the place in the queue up.
+// TestRunSignalWhileWaiting: a signal cancels the place in the queue.
 func TestRunSignalWhileWaiting(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunSignalWhileWaiting)
@@ -298,8 +296,7 @@ func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunLockedStore: a store that another program keeps locked is waited for,
-// but not for ever, and nothing is run.
+// TestRunLockedStore: dibs run waits for a locked store within its limit, and runs nothing.
 func TestRunLockedStore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -7,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestRunOncePer: only a success counts, as long as it is not older than the
-// caller says.
+// TestRunOncePer: only a success within the time of --once-per counts.
 func TestRunOncePer(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunOncePer)
@@ -39,7 +40,7 @@ func checkRunOncePer(t *testing.T, b *bench) {
 		{"from its end", []string{"--once-per=1h", "--once-per-from=end", "--key=e"}, "exit 0", 0, false, "succeeded"},
 		{"a failure that counts", []string{"--once-per=1h", "--once-per-failed", "--key=f"}, "exit 3", 3, true, ""},
 		{"for those who say so", []string{"--once-per=1h", "--once-per-failed", "--key=f"}, "exit 0", 0, false, "failed with 3"},
-		{"and for nobody else", []string{"--once-per=1h", "--key=f"}, "exit 0", 0, true, ""},
+		{"and does not count for others", []string{"--once-per=1h", "--key=f"}, "exit 0", 0, true, ""},
 		{"another key", []string{"--once-per=1h", "--key=l"}, "exit 0", 0, true, ""},
 		{"another namespace", []string{"--once-per=1h", "--namespace=n"}, "exit 0", 0, true, ""},
 	}
@@ -63,8 +64,8 @@ func checkRunOncePer(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunOncePerMeanwhile: whoever comes while it runs waits for the outcome, and
-// runs if that was a failure; with --skip it does not wait.
+// TestRunOncePerMeanwhile: a second run waits for the outcome of the first, and runs if that
+// failed. With --skip it does not wait.
 func TestRunOncePerMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, k := range shared {
@@ -104,8 +105,7 @@ func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {
 	}
 }
 
-// TestRunNested: a key inside itself would be waited for in vain, and is refused,
-// also when there is another one between them; anything else may nest.
+// TestRunNested: dibs run refuses a key that an outer dibs run holds. Other keys may nest.
 func TestRunNested(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -132,7 +132,7 @@ func TestRunNested(t *testing.T) {
 				args = append(args, binary+" run A -- true && "+binary+" run A -- true")
 			}
 			code, _, stderr := b.run(t, args...)
-			if code != test.code || test.code == 64 && !strings.Contains(stderr, "would be waited for in vain") {
+			if code != test.code || test.code == 64 && !strings.Contains(stderr, "waiting for it would never end") {
 				t.Errorf("%d, %q; want %d", code, stderr, test.code)
 			}
 		})
@@ -145,7 +145,7 @@ func TestRunNested(t *testing.T) {
 	}
 }
 
-// oddKeys look alike, or like something that they are not.
+// oddKeys look alike, or look like something else.
 var oddKeys = []string{
 	"key", "Key", "KEY", "key ", " key", "key\t", "key\n", "ke y", "ke  y", "\nkey", "key\r",
 	`"key"`, `'key'`, "`key`", "$key", "$(touch ran)", "key;touch ran", "%s", "%key", `key\n`, `\`, "*", "k?y", "k*", "[key]",
@@ -156,8 +156,7 @@ var oddKeys = []string{
 	"null", "NULL", "0", "true", "'; DROP TABLE lease; --",
 }
 
-// TestRunOddKeys: each of them is its own key, and none is taken for another or for
-// anything else: what ran under one is not done for any other.
+// TestRunOddKeys: each odd key is its own key: a run under one does not count for another.
 func TestRunOddKeys(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunOddKeys)

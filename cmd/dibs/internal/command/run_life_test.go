@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -15,8 +17,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// TestRunSignals: each signal reaches the command, which may do with it what it
-// likes, and the key is free then: the lease is not waited for.
+// TestRunSignals: each signal reaches the command. When the command ends, the key is free
+// before the lease expires.
 func TestRunSignals(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{
@@ -26,7 +28,7 @@ func TestRunSignals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			// Nobody has to wait for the end of the lease.
+			// The key is free before the lease expires.
 			p := b.start(t, "run", "--lease=1h", "k", "--", "sh", "-c", "trap 'echo "+name+" > got; exit 9' "+name+"; echo > in; while :; do sleep 0.01; done")
 			eventually(t, "the command", func() bool { return b.read("in") != "" })
 			next := b.start(t, "run", "k", "--", "touch", "next")
@@ -43,8 +45,7 @@ func TestRunSignals(t *testing.T) {
 	}
 }
 
-// TestRunSecondInterrupt: a command that does not mind the first SIGINT is
-// killed by the second.
+// TestRunSecondInterrupt: a command that ignores the first SIGINT is killed by the second.
 func TestRunSecondInterrupt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -58,13 +59,13 @@ func TestRunSecondInterrupt(t *testing.T) {
 	}
 }
 
-// TestRunStragglers: what a command leaves running in its group is ended before
-// the key is given back, also when it does not mind TERM.
+// TestRunStragglers: processes that a command leaves in its group are ended before the key is
+// released, also if they ignore TERM.
 func TestRunStragglers(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
 		"obedient": "sleep 600 & echo $! > pid",
-		"stubborn": "sh -c 'trap : TERM; echo > deaf; while :; do sleep 600; done' & echo $! > pid; while ! test -e deaf; do sleep 0.01; done",
+		"stubborn": "sh -c 'trap : TERM; echo > ignoring; while :; do sleep 600; done' & echo $! > pid; while ! test -e ignoring; do sleep 0.01; done",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,12 +110,12 @@ func checkRunKeepsTheKey(t *testing.T, b *bench) {
 	}
 }
 
-// killLease is the lease of those that are killed: their successors wait for its end.
-// Until then it has to be alive, so it is no shorter.
+// killLease is the lease of runs that are killed. It is long, because it must not expire
+// before the kill.
 const killLease = 10 * time.Second
 
-// TestRunKilled: kill -9 of the program while its command runs ends the command, and the
-// next one enters when the lease has run out, not before.
+// TestRunKilled: if the program is killed while its command runs, the command ends. The next
+// run gets the key when the lease expires, not before.
 func TestRunKilled(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunKilled)
@@ -142,8 +143,7 @@ func checkRunKilled(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunKilledWaiting: kill -9 of a program that waits lets the next one in the queue
-// have its turn.
+// TestRunKilledWaiting: if a waiter is killed, the next waiter gets the key.
 func TestRunKilledWaiting(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunKilledWaiting)
@@ -170,9 +170,8 @@ func checkRunKilledWaiting(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunKilledGivingBack: kill -9 of the program when its command has ended, and before
-// the store knows of it: the key is free when the lease has run out, and a success that
-// nobody wrote down is none.
+// TestRunKilledGivingBack: the program is killed after its command has ended and before the
+// key is settled. The key is free when the lease expires, and the success does not count.
 func TestRunKilledGivingBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -190,7 +189,7 @@ func TestRunKilledGivingBack(t *testing.T) {
 	}
 }
 
-// TestWatchdogKilled: nobody watches any more, so the command is ended.
+// TestWatchdogKilled: if the watchdog is killed, the command is ended.
 func TestWatchdogKilled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -212,8 +211,7 @@ func TestWatchdogKilled(t *testing.T) {
 	}
 }
 
-// guarded is a resource that remembers the highest fence it saw and refuses
-// lower ones.
+// guarded is a resource that refuses fences below the highest that it has had.
 type guarded struct {
 	mu       sync.Mutex
 	highest  uint64
@@ -244,9 +242,9 @@ func (g *guarded) counts(fence uint64) (accepted, refused int) {
 	return g.accepted[fence], g.refused[fence]
 }
 
-// TestRunStopped: the program is stopped for longer than its lease. Its command, which
-// is not, goes on writing; the guarded resource refuses that as soon as a successor
-// has written. When the program wakes it ends the command, with 70.
+// TestRunStopped: the program is stopped for longer than its lease, and its command goes on
+// writing. The guarded resource refuses that after the next holder has written. When the
+// program continues, it ends the command, with 70.
 func TestRunStopped(t *testing.T) {
 	t.Parallel()
 	g := &guarded{accepted: map[uint64]int{}, refused: map[uint64]int{}}
@@ -291,8 +289,8 @@ func TestRunStopped(t *testing.T) {
 	}
 }
 
-// TestRunStoreStuck: when the store cannot be written any more, the command is asked to
-// end, and the program says that the key was lost.
+// TestRunStoreStuck: if the store cannot be written, the command gets TERM, and the program
+// says that the key was lost.
 func TestRunStoreStuck(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -332,8 +330,8 @@ func lockWriters(t *testing.T, path string) (unlock func()) {
 	return unlock
 }
 
-// TestRunReleasedByOperator: dibs release ends the command at the next renewal, and lets
-// the waiter move up before.
+// TestRunReleasedByOperator: dibs release gives the key to the next waiter, and ends the
+// command at the next renewal.
 func TestRunReleasedByOperator(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunReleasedByOperator)
@@ -346,7 +344,7 @@ func checkRunReleasedByOperator(t *testing.T, b *bench) {
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })
 	next := b.start(t, "run", "k", "--", "true")
 	eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
-	if code, stdout, stderr := b.run(t, "release", "--yes", "k"); code != 0 || stdout != "k is released: who waits moves up\n" {
+	if code, stdout, stderr := b.run(t, "release", "--yes", "k"); code != 0 || stdout != "k is released: the next waiter gets it\n" {
 		t.Errorf("release: %d, %q, %q", code, stdout, stderr)
 	}
 	if code := next.code(t); code != 0 {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -8,8 +10,8 @@ import (
 	"testing"
 )
 
-// addOne is a critical section that would lose updates, notices when it is not
-// alone, and writes down who it was.
+// addOne is a critical section that would lose updates. It notices a second process inside,
+// and records the order.
 const addOne = `mkdir inside || echo "$1" >> overlaps
 n=$(cat count)
 echo $((n + 1)) > count
@@ -44,8 +46,8 @@ func (b *bench) checkSum(t *testing.T, n int) {
 	}
 }
 
-// TestRunFew: a few processes that come at once each add one to a number in a file; the
-// sum is right, and no two are inside at once. The nightly tests have crowds.
+// TestRunFew: a few processes at once each add one to a number in a file. The sum is right,
+// and no two are inside at once. The nightly tests start a hundred.
 func TestRunFew(t *testing.T) {
 	t.Parallel()
 	checkRunMany(t, newBench(t), 6)
@@ -66,8 +68,8 @@ func checkRunMany(t *testing.T, b *bench, many int) {
 	b.checkSum(t, many)
 }
 
-// TestRunPermits: so many may be inside at once, and not one more; a caller with
-// another number waits like any other.
+// TestRunPermits: as many processes are inside at once as there are permits. A run with
+// another number waits.
 func TestRunPermits(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunPermits)
@@ -92,7 +94,7 @@ func checkRunPermits(t *testing.T, b *bench) {
 			t.Errorf("%s: %d, %q", c.flag, code, stderr)
 		}
 	}
-	// Others wait until those have gone, and then their number holds.
+	// Runs with another number wait until all have released the key.
 	waits := []*program{
 		b.start(t, "run", "--permits=1", "k", "--", "sh", "-c", "echo ran >> others"),
 		b.start(t, "run", "--permits=2", "--wait=1m", "k", "--", "sh", "-c", "echo ran >> others"),

@@ -13,16 +13,15 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestStorm: 64 connections and 2,000 keys, each sent five times at once.
-func TestStorm(t *testing.T) {
-	over(t, lasting, func(t *testing.T, url string) { blow(t, url, 2000, 64) })
+// TestManyDuplicates: 64 connections and 2,000 keys, each sent five times at once.
+func TestManyDuplicates(t *testing.T) {
+	over(t, lasting, func(t *testing.T, url string) { checkDuplicates(t, url, 2000, 64) })
 }
 
-// TestTransportStorm: clients with idempotency.Transport send their
-// requests through a proxy that is killed with -9, again and again, and comes
-// back at the same address. Each of their calls succeeds, without a word about
-// keys in their code, and the origin runs no more than what a kill cut off again.
-func TestTransportStorm(t *testing.T) {
+// TestTransportThroughKills: clients with idempotency.Transport send requests through a proxy
+// that is killed and restarted several times. Each call succeeds, and the origin runs only
+// those requests again that a kill cut off.
+func TestTransportThroughKills(t *testing.T) {
 	t.Parallel()
 	origin := newCounter(t, func(*http.Request) { <-time.After(5 * time.Millisecond) })
 	store, at := sqliteStore(t), servertest.Addr(t)

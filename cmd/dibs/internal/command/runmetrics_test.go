@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -7,7 +9,7 @@ import (
 	"testing"
 )
 
-// A job leaves how it ended for a node's exporter, whatever the end.
+// TestMetricsFile: a run writes its outcome for a node exporter, however it ends.
 func TestMetricsFile(t *testing.T) {
 	b, dir := newBench(t), t.TempDir()
 	for _, test := range []struct {

@@ -1,7 +1,6 @@
-// Package foreign starts programs that nobody here wrote, for tests: webdis, an
-// HTTP API in C before a Redis server, which has effects that count up; and
-// clients with retries of their own, curl and Python's urllib3.
-package foreign
+//go:build nightly
+
+package main
 
 import (
 	"encoding/json"
@@ -21,32 +20,32 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// packages are the Debian packages that the programs come from.
-var packages = []string{"webdis", "redis-server", "curl", "python3", "python3-urllib3"}
+// foreignPackages are the Debian packages that the programs come from.
+var foreignPackages = []string{"webdis", "redis-server", "curl", "python3", "python3-urllib3"}
 
-// python is Debian's own: the one that sees Debian's packages.
+// python is Debian's own Python, because it finds Debian's packages.
 const python = "/usr/bin/python3"
 
-// Need makes sure that the programs are there: it installs them where it may,
-// and otherwise fails the test with the line that does.
-func Need(t *testing.T) {
+// needForeign installs the programs if root runs the test. Otherwise it fails the test with
+// the line that installs them.
+func needForeign(t *testing.T) {
 	t.Helper()
-	if missing() == "" {
+	if missingProgram() == "" {
 		return
 	}
-	install := "apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
+	install := "apt-get install -y --no-install-recommends " + strings.Join(foreignPackages, " ")
 	if os.Geteuid() == 0 {
 		if err := installOnce(install); err != nil {
-			t.Fatalf("installing %s failed: %v", missing(), err)
+			t.Fatalf("installing %s failed: %v", missingProgram(), err)
 		}
 	}
-	if name := missing(); name != "" {
+	if name := missingProgram(); name != "" {
 		t.Fatalf("%s is missing; on Debian, as root: %s", name, install)
 	}
 }
 
-// missing returns the name of a program that is not there, or "".
-func missing() string {
+// missingProgram returns the name of a program that is not there, or "".
+func missingProgram() string {
 	for _, name := range []string{"webdis", "redis-server", "curl", python} {
 		if _, err := exec.LookPath(name); err != nil {
 			return name
@@ -63,7 +62,7 @@ var (
 	errInstall error
 )
 
-// installOnce installs the packages, with fresh lists if the old ones do not do.
+// installOnce installs the packages, after an update of apt's lists if that is necessary.
 func installOnce(install string) error {
 	installing.Do(func() {
 		for _, line := range []string{install, "apt-get update", install} {
@@ -83,11 +82,11 @@ func installOnce(install string) error {
 	return errInstall
 }
 
-// Webdis starts webdis before a Redis server of its own and returns its URL.
+// startWebdis starts webdis before a Redis server of its own and returns its URL.
 // Both end with the test.
-func Webdis(t *testing.T) string {
+func startWebdis(t *testing.T) string {
 	t.Helper()
-	Need(t)
+	needForeign(t)
 	dir := t.TempDir()
 	redis, web := netip.MustParseAddrPort(servertest.Redis(t, nil).Addr()), netip.MustParseAddrPort(servertest.Addr(t))
 	config, err := json.Marshal(map[string]any{
@@ -103,13 +102,13 @@ func Webdis(t *testing.T) string {
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	background(t, dir, "webdis", file)
+	runInBackground(t, dir, "webdis", file)
 	url := fmt.Sprintf("http://%v", web)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(failpoint.Limit)
 	for {
-		if body, err := get(url + "/PING"); err == nil && strings.Contains(body, "PONG") {
+		if body, err := getBody(url + "/PING"); err == nil && strings.Contains(body, "PONG") {
 			return url
 		}
 		select {
@@ -120,17 +119,17 @@ func Webdis(t *testing.T) string {
 	}
 }
 
-// Ask asks webdis for something that changes nothing, and returns what it says.
-func Ask(t *testing.T, url string) string {
+// askWebdis asks webdis for something that changes nothing, and returns what it says.
+func askWebdis(t *testing.T, url string) string {
 	t.Helper()
-	body, err := get(url)
+	body, err := getBody(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return body
 }
 
-func get(url string) (string, error) {
+func getBody(url string) (string, error) {
 	res, err := http.Get(url)
 	if err != nil {
 		return "", err
@@ -140,8 +139,8 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// background runs a program until the test ends.
-func background(t *testing.T, dir, name string, args ...string) {
+// runInBackground runs a program until the test ends.
+func runInBackground(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

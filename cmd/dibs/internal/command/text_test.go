@@ -1,4 +1,4 @@
-package visible
+package command
 
 import (
 	"strconv"
@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// FuzzText: what is shown of a key shows all of it, stands for that key alone,
-// and does nothing to a terminal.
-func FuzzText(f *testing.F) {
+// FuzzCell: a cell shows the whole key, no other key has the same cell, and the cell does
+// nothing to a terminal.
+func FuzzCell(f *testing.F) {
 	for _, s := range []string{"key", "key ", "", `"key"`, `a\nb`, "a\nb", "\xff", "\u202e", "\ufffd", "a  b", "\u00a0", "鍵"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := Text(s)
+		got := cell(s)
 		for _, r := range got {
 			if !unicode.IsPrint(r) {
 				t.Errorf("%q is shown with %U in it", s, r)

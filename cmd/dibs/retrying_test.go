@@ -1,4 +1,6 @@
-package foreign
+//go:build nightly
+
+package main
 
 import (
 	"errors"
@@ -8,17 +10,17 @@ import (
 	"testing"
 )
 
-// Curl sends a POST by curl, which retries on its own, and returns what it
+// curl sends a POST by curl, which retries on its own, and returns what it
 // prints: the body of the answer.
-func Curl(t *testing.T, url, key, body string) string {
+func curl(t *testing.T, url, key, body string) string {
 	t.Helper()
-	return output(t, "curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "60",
+	return outputOf(t, "curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "60",
 		"--retry", "8", "--retry-all-errors", "--retry-delay", "1",
 		"--header", "Idempotency-Key: "+key, "--data", body, url)
 }
 
-// urllib3 retries a POST on broken connections and on answers that say when.
-const urllib3 = `
+// urllib3Script retries a POST on broken connections and on answers that say when.
+const urllib3Script = `
 import sys, urllib3
 from urllib3.util.retry import Retry
 url, key, body = sys.argv[1:]
@@ -28,14 +30,14 @@ answer = http.request("POST", url, body=body.encode(), headers={"Idempotency-Key
 sys.stdout.write(answer.data.decode())
 `
 
-// Urllib3 sends a POST by Python's urllib3, which retries on its own, and
+// urllib3 sends a POST by Python's urllib3, which retries on its own, and
 // returns the body of the answer.
-func Urllib3(t *testing.T, url, key, body string) string {
+func urllib3(t *testing.T, url, key, body string) string {
 	t.Helper()
-	return output(t, python, "-c", urllib3, url, key, body)
+	return outputOf(t, python, "-c", urllib3Script, url, key, body)
 }
 
-func output(t *testing.T, name string, args ...string) string {
+func outputOf(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).Output()
 	if err != nil {
@@ -48,9 +50,9 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// Lossy is a network that loses answers: the server gets each request, but the
+// lossy is a network that loses answers: the server gets each request, but the
 // connection breaks before the answer arrives.
-type Lossy struct {
+type lossy struct {
 	// URL to send requests to.
 	URL string
 	// Lost counts the answers that were lost.
@@ -60,15 +62,15 @@ type Lossy struct {
 	lose   atomic.Int64
 }
 
-// NewLossy starts a lossy network before the server at addr (HOST:PORT).
-func NewLossy(t *testing.T, addr string) *Lossy {
+// newLossy starts a lossy network before the server at addr (HOST:PORT).
+func newLossy(t *testing.T, addr string) *lossy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	n := &Lossy{URL: "http://" + l.Addr().String(), target: addr}
+	n := &lossy{URL: "http://" + l.Addr().String(), target: addr}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -82,10 +84,10 @@ func NewLossy(t *testing.T, addr string) *Lossy {
 }
 
 // Lose makes the next n answers get lost.
-func (l *Lossy) Lose(n int) { l.lose.Store(int64(n)) }
+func (l *lossy) Lose(n int) { l.lose.Store(int64(n)) }
 
 // carry carries the bytes of one connection.
-func (l *Lossy) carry(client *net.TCPConn) {
+func (l *lossy) carry(client *net.TCPConn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", l.target)
 	if err != nil {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command
 
 import (
@@ -12,8 +14,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// onceRun is the record of --once-per. Times of this host are for people: what counts is
-// the record's age by the store's clock, and how long the run took.
+// onceRun is the record of --once-per. Ended, by this host's clock, is for people. The
+// program uses the record's age by the store's clock, and how long the run took.
 type onceRun struct {
 	Command string    `json:"command"`
 	Ended   time.Time `json:"ended"`
@@ -21,7 +23,7 @@ type onceRun struct {
 	Exit    int       `json:"exit"`
 }
 
-// readRun reads a record; what cannot be read was a success that took no time.
+// readRun reads a record. A record of another program counts as a success that took no time.
 func readRun(r dibs.Record) (run onceRun) {
 	_ = json.Unmarshal(r.Data, &run)
 	return run
@@ -37,8 +39,8 @@ func (r onceRun) since(record dibs.Record, from string) time.Duration {
 	return record.Age + r.took()
 }
 
-// acquire asks for the key.
-func (h *hold) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, error) {
+// acquire acquires the key.
+func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, error) {
 	o := dibs.AcquireOptions{
 		NoWait:  h.skip,
 		Wait:    h.wait,
@@ -46,7 +48,7 @@ func (h *hold) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, e
 		MaxAge:  h.oncePer,
 		Margin:  h.grace() + h.lease/50,
 		Label:   filepath.Base(h.command[0]),
-		Detach:  true, // a signal ends the command, and the command's end the lease
+		Detach:  true, // because a signal ends the command, and the lease lasts until the command has ended
 	}
 	for {
 		lease, err := client.Acquire(ctx, h.key, &o)
@@ -58,14 +60,14 @@ func (h *hold) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, e
 		if run.since(done.Record, h.from) < h.oncePer && (run.Exit == 0 || h.failed) {
 			return nil, err
 		}
-		// This record does not answer the caller: it is of a failure, or of a run that
-		// began too long ago. A newer one would.
+		// The record is of a failed run, or of a run that began too long ago. Only a newer
+		// record ends the next attempt.
 		o.MaxAge = max(done.Record.Age-1, 0)
 	}
 }
 
-// doneText says what was done already.
-func (h *hold) doneText(r dibs.Record) string {
+// doneText describes the run of a record.
+func (h *held) doneText(r dibs.Record) string {
 	run := readRun(r)
 	what := "succeeded"
 	if run.Exit != 0 {
@@ -77,10 +79,10 @@ func (h *hold) doneText(r dibs.Record) string {
 	return fmt.Sprintf("%s %s %s ago, which is within %v", strconv.Quote(h.key), what, span(r.Age), h.oncePer)
 }
 
-// complete leaves the record of a run for so long, trying for as long as the lease is held
-// while the store does not answer, or for as long as it would last while the store is busy
-// with the key, which may not keep the lease from being renewed.
-func (p *program) complete(lease *dibs.Lease, h *hold, run onceRun, keep time.Duration) error {
+// complete stores the record of a run. While the store does not answer, it retries until
+// the lease is lost. While the store is busy with the key, it retries for the time of a
+// lease, because renewals may succeed meanwhile.
+func (p *program) complete(lease *dibs.Lease, h *held, run onceRun, keep time.Duration) error {
 	run.Command, run.Ended = filepath.Base(h.command[0]), time.Now().UTC()
 	data, err := json.Marshal(run)
 	if err != nil {
