@@ -103,6 +103,12 @@ func Show(url string) (shown string, secret bool) {
 	return a.String(), a.secret()
 }
 
+// CheckURL returns an ErrURL for a text that is no URL of a store. It connects to nothing.
+func CheckURL(url string) error {
+	_, err := parse(url)
+	return err
+}
+
 // Forms returns the forms of URLs, for help texts.
 func Forms() []string {
 	forms := make([]string, len(kinds))

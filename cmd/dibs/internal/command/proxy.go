@@ -17,7 +17,6 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/internal/stores"
-	"github.com/dibs-go/dibs/memstore"
 )
 
 func (p *program) proxy() *cobra.Command {
@@ -58,9 +57,9 @@ request. It inherits from the top what it does not set.
   curl -i -H 'Idempotency-Key: "order-17"' -d amount=700 http://127.0.0.1:8080/charges`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			c, err := proxy.Load(file, cmd.Flags())
+			c, err := load(file, cmd.Flags())
 			if err != nil {
-				return usagef("%v", err)
+				return err
 			}
 			if c.Store != "" {
 				p.storeURL = c.Store
@@ -76,9 +75,6 @@ request. It inherits from the top what it does not set.
 
 // serve runs the proxy until ctx ends.
 func (p *program) serve(ctx context.Context, c *proxy.Config) error {
-	if err := check(c); err != nil {
-		return err
-	}
 	store, err := stores.Open(ctx, p.storeOf())
 	if err != nil {
 		return err
@@ -148,21 +144,6 @@ func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *pr
 
 // storeLimit bounds one call of the store.
 const storeLimit = 4 * time.Second
-
-// check builds the proxy once over a store in memory, so that an error in the configuration
-// is reported before a store is opened or created.
-func check(c *proxy.Config) error {
-	store, err := memstore.New(nil)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	client, _, err := build(c, store, io.Discard)
-	if err != nil {
-		return err
-	}
-	return client.Close()
-}
 
 // lines makes a writer safe for several logs that write whole lines.
 type lines struct {

@@ -3,14 +3,13 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 )
 
-// Config configures a proxy. Make one with Load. settings.go describes its fields.
+// Config configures a proxy. Make one with Source.Load. settings.go describes its fields.
 type Config struct {
 	Listen    string
 	Admin     string
@@ -24,6 +23,8 @@ type Config struct {
 
 	// Routes are tried in order. The first that matches serves the request.
 	Routes []Route
+
+	checkStore func(string) error // of the Source
 }
 
 // Route is a policy for some requests.
@@ -41,36 +42,50 @@ func (c *Config) Bind(fs *pflag.FlagSet) {
 	bind(fs, c.settings())
 }
 
-// Load returns the configuration: the defaults, then the settings of the file, if there is
-// one, then the flags that were given. The error names the setting and, for the file, its
-// line.
-func Load(file string, flags *pflag.FlagSet) (*Config, error) {
+// Source is where the settings of a proxy come from.
+type Source struct {
+	// File is a YAML file; "" for none.
+	File string
+	// Flags are the flags of Config.Bind.
+	Flags *pflag.FlagSet
+	// CheckStore returns an error for text that is no URL of a store.
+	CheckStore func(string) error
+}
+
+// Load returns the configuration: the defaults, then the settings of the file, then the flags
+// that were given. The error has a line for each fault. It names the setting and, for the
+// file, the line and the column.
+func (s *Source) Load() (*Config, error) {
 	c := defaults()
+	c.checkStore = s.CheckStore
+	f := new(file)
+	if s.File != "" {
+		f = open(s.File)
+	}
 	// A preset is overridden by the file and by other flags.
-	if err := c.setFlags(flags, true); err != nil {
+	if err := c.setFlags(s.Flags, true); err != nil {
 		return nil, err
 	}
-	routes := routeNodes(nil)
-	if file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("config: %w", err)
-		}
-		if routes, err = c.read(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	if err := c.setFlags(flags, false); err != nil {
+	f.set(f.fields, c.settings())
+	if err := c.setFlags(s.Flags, false); err != nil {
 		return nil, err
 	}
-	for _, node := range routes {
-		r, err := c.route(node)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+	if len(f.faults) == 0 {
+		if err := c.check(len(f.routes)); err != nil {
+			f.contradicts(f.fields, err)
 		}
-		c.Routes = append(c.Routes, *r)
 	}
-	return &c, c.check()
+	inherited := len(f.faults) > 0
+	for _, node := range f.routes {
+		r := Route{Policy: c.Policy}
+		fields, before := f.fieldsOf(node), len(f.faults)
+		f.set(fields, r.settings())
+		if err := r.check(); err != nil && !inherited && len(f.faults) == before {
+			f.contradicts(fields, err)
+		}
+		c.Routes = append(c.Routes, r)
+	}
+	return &c, errors.Join(f.faults...)
 }
 
 // setFlags sets what the flags say: the preset, or all but the preset.
@@ -88,13 +103,26 @@ func (c *Config) setFlags(flags *pflag.FlagSet, presets bool) (err error) {
 	return err
 }
 
-// check refuses settings that contradict each other.
-func (c *Config) check() error {
+// settingError is an error of a setting that contradicts another one, or is missing.
+type settingError struct{ setting, message string }
+
+func (e *settingError) Error() string { return e.setting + ": " + e.message }
+
+// check refuses settings that contradict each other, at the top of a file with some routes.
+func (c *Config) check(routes int) *settingError {
 	switch {
 	case c.Listen == "":
-		return errors.New("listen: the address is missing")
-	case c.Upstream == "" && len(c.Routes) == 0:
-		return errors.New("upstream: it is missing; name the origin, as in --upstream http://127.0.0.1:3000")
+		return &settingError{"listen", "the address is missing"}
+	case c.Upstream == "" && routes == 0:
+		return &settingError{"upstream", "it is missing; name the origin, as in --upstream http://127.0.0.1:3000"}
 	}
 	return c.Policy.check()
+}
+
+// check refuses settings that contradict each other, and a route without an upstream.
+func (r *Route) check() *settingError {
+	if r.Upstream == "" {
+		return &settingError{"upstream", "it is missing, here and at the top"}
+	}
+	return r.Policy.check()
 }

@@ -3,76 +3,69 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
-	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 )
 
-// routeNodes are the routes of a file before they are read. They are read last, because
-// they inherit what the flags say.
-type routeNodes []ast.Node
+// file is a configuration file. The zero file has no settings.
+type file struct {
+	name   string
+	fields []*ast.MappingValueNode // at the top, without the routes
+	routes []ast.Node
+	faults []error
+}
 
-// read sets what a file says, and returns its routes.
-func (c *Config) read(text []byte) (routeNodes, error) {
-	file, err := parser.ParseBytes(text, 0)
+// open reads the text of a file. It sets nothing.
+func open(name string) *file {
+	f := &file{name: name}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		f.faults = append(f.faults, fmt.Errorf("config: %w", err))
+		return f
+	}
+	tree, err := parser.ParseBytes(text, 0)
+	if syntax, ok := errors.AsType[yaml.Error](err); ok && syntax.GetToken() != nil {
+		at := syntax.GetToken().Position
+		f.wrong(at.Line, at.Column, syntax.GetMessage())
+		return f
+	}
 	switch {
 	case err != nil:
-		return nil, plainError(err)
-	case len(file.Docs) > 1 && file.Docs[1].Body != nil:
-		return nil, errors.New("it has several documents; write one")
-	case len(file.Docs) == 0 || file.Docs[0].Body == nil:
-		return nil, nil
+		f.faults = append(f.faults, fmt.Errorf("%s: %w", name, err))
+	case len(tree.Docs) == 0 || tree.Docs[0].Body == nil:
+	case len(tree.Docs) > 1 && tree.Docs[1].Body != nil:
+		f.wrongAt(tree.Docs[1].Body, "it has several documents; write one")
+	default:
+		f.split(tree.Docs[0].Body)
 	}
-	top, err := fields(file.Docs[0].Body)
-	if err != nil {
-		return nil, err
-	}
-	var routes routeNodes
-	top = slices.DeleteFunc(top, func(v *ast.MappingValueNode) bool {
+	return f
+}
+
+// split sets the fields and the routes from the root of the tree.
+func (f *file) split(root ast.Node) {
+	f.fields = slices.DeleteFunc(f.fieldsOf(root), func(v *ast.MappingValueNode) bool {
 		if name(v) != "routes" {
 			return false
 		}
-		sequence, ok := v.Value.(*ast.SequenceNode)
-		if !ok {
-			err = wrong(v.Key, "routes must be a sequence")
-			return true
+		if sequence, ok := v.Value.(*ast.SequenceNode); ok {
+			f.routes = sequence.Values
+		} else {
+			f.wrongAt(v.Key, "routes must be a sequence")
 		}
-		routes = sequence.Values
 		return true
 	})
-	if err != nil {
-		return nil, err
-	}
-	return routes, set(top, c.settings())
 }
 
-// route reads a route.
-func (c *Config) route(node ast.Node) (*Route, error) {
-	r := &Route{Policy: c.Policy}
-	all, err := fields(node)
-	if err != nil {
-		return nil, err
-	}
-	if err := set(all, r.settings()); err != nil {
-		return nil, err
-	}
-	if err := r.Policy.check(); err != nil {
-		return nil, wrong(node, err.Error())
-	}
-	if r.Upstream == "" {
-		return nil, wrong(node, "upstream: it is missing, here and at the top")
-	}
-	return r, nil
-}
-
-// fields returns the fields of a mapping, the preset first, because the others override it.
-func fields(node ast.Node) ([]*ast.MappingValueNode, error) {
+// fieldsOf returns the fields of a mapping, the preset first, because the others override it.
+func (f *file) fieldsOf(node ast.Node) []*ast.MappingValueNode {
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
-		return nil, wrong(node, "it must be a mapping: a line for each setting, NAME: VALUE")
+		f.wrongAt(node, "it must be a mapping: a line for each setting, NAME: VALUE")
+		return nil
 	}
 	var all []*ast.MappingValueNode
 	for i := mapping.MapRange(); i.Next(); {
@@ -83,24 +76,46 @@ func fields(node ast.Node) ([]*ast.MappingValueNode, error) {
 			all = append(all, v)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // name returns a field's name.
 func name(f *ast.MappingValueNode) string { return f.Key.GetToken().Value }
 
 // set sets the fields.
-func set(fields []*ast.MappingValueNode, all []setting) error {
-	for _, f := range fields {
-		i := slices.IndexFunc(all, func(s setting) bool { return s.name == name(f) })
+func (f *file) set(fields []*ast.MappingValueNode, all []setting) {
+	for _, field := range fields {
+		i := slices.IndexFunc(all, func(s setting) bool { return s.name == name(field) })
 		if i < 0 {
-			return wrong(f.Key, fmt.Sprintf("unknown field %q", name(f)))
+			f.wrongAt(field.Key, fmt.Sprintf("unknown field %q%s", name(field), suggestion(name(field), all)))
+			continue
 		}
-		if err := setNode(f.Value, all[i].value); err != nil {
-			return wrong(f.Value, all[i].name+": "+err.Error())
+		if err := setNode(field.Value, all[i].value); err != nil {
+			f.wrongAt(field.Value, all[i].name+": "+err.Error())
 		}
 	}
-	return nil
+}
+
+// contradicts reports the error of settings that contradict each other: at the field that it
+// names, or else at the first field.
+func (f *file) contradicts(fields []*ast.MappingValueNode, err *settingError) {
+	if len(fields) == 0 {
+		f.faults = append(f.faults, err)
+		return
+	}
+	i := slices.IndexFunc(fields, func(v *ast.MappingValueNode) bool { return name(v) == err.setting })
+	f.wrongAt(fields[max(i, 0)].Key, err.Error())
+}
+
+// wrongAt reports what is wrong with a node.
+func (f *file) wrongAt(node ast.Node, message string) {
+	at := node.GetToken().Position
+	f.wrong(at.Line, at.Column, message)
+}
+
+// wrong reports what is wrong at a place in the file.
+func (f *file) wrong(line, column int, message string) {
+	f.faults = append(f.faults, fmt.Errorf("%s:%d:%d: %s", f.name, line, column, message))
 }
 
 // setNode sets a value from a scalar, or a list from a sequence.
@@ -139,14 +154,4 @@ func scalar(node ast.Node) (string, error) {
 		return n.GetToken().Value, nil
 	}
 	return "", errors.New("it must be text or a number")
-}
-
-// wrong is an error with the line of the node and its text.
-func wrong(node ast.Node, message string) error {
-	return plainError(&yaml.SyntaxError{Message: message, Token: node.GetToken()})
-}
-
-// plainError is an error of the YAML library without colours.
-func plainError(err error) error {
-	return errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
 }

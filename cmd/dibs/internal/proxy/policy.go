@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -55,14 +57,14 @@ func (p *Policy) middleware() *idempotency.Options {
 }
 
 // check refuses settings that contradict each other.
-func (p *Policy) check() error {
+func (p *Policy) check() *settingError {
 	switch {
 	case len(p.Options.Keep) > 0 && p.Options.Store5xx:
-		return errors.New("store-5xx: it has no effect together with keep; remove one of them")
+		return &settingError{"store-5xx", "it has no effect together with keep; remove one of them"}
 	case slices.Contains(p.Fingerprint, "key") && (len(p.Fingerprint) > 1 || len(p.Options.Fingerprint.Fields) > 0):
-		return errors.New("fingerprint: key cannot be used together with others")
+		return &settingError{"fingerprint", "key cannot be used together with others"}
 	case slices.Contains(p.Scope, "none") && (len(p.Scope) > 1 || p.SessionCookie != ""):
-		return errors.New("scope: none cannot be used together with other parts")
+		return &settingError{"scope", "none cannot be used together with other parts"}
 	}
 	return nil
 }
@@ -85,6 +87,37 @@ func preset(p *Policy) value {
 		p.Options.Wait = 5 * time.Second
 		return s, nil
 	})
+}
+
+func checkUpstream(s string) error {
+	if s == "" {
+		return nil
+	}
+	_, err := upstream.New(s, nil)
+	return err
+}
+
+// checkNamespace refuses what the client would refuse.
+func checkNamespace(s string) error { return dibs.Key{Namespace: s, Name: "any"}.Validate() }
+
+func checkMethod(s string) error {
+	return optionError(&idempotency.Options{Methods: []string{s}})
+}
+
+func checkNotStored(s string) error {
+	return optionError(&idempotency.Options{NotStored: []string{s}})
+}
+
+func checkDocsURL(s string) error { return optionError(&idempotency.Options{DocsURL: s}) }
+
+// optionError returns the middleware's error for an option, without the Go name of the option.
+func optionError(o *idempotency.Options) error {
+	_, err := idempotency.New(new(dibs.Client), o) // New does not use the client
+	if err == nil {
+		return nil
+	}
+	_, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "idempotency: "), ": ")
+	return errors.New(message)
 }
 
 func checkHost(s string) error {

@@ -22,8 +22,8 @@ func (c *Config) settings() []setting {
 	return append([]setting{
 		{"listen", text(&c.Listen, nil), "the `ADDR` to listen on; port 0 takes a free port"},
 		{"admin", text(&c.Admin, nil), "the `ADDR` of /healthz, /readyz, /version and /metrics (default off)"},
-		{"store", text(&c.Store, nil), "the `URL` of the store"},
-		{"namespace", text(&c.Namespace, nil), "the `NAME` that keeps these keys apart from others in the store"},
+		{"store", text(&c.Store, c.checkStore), "the `URL` of the store"},
+		{"namespace", text(&c.Namespace, checkNamespace), "the `NAME` that keeps these keys apart from others in the store"},
 		{"drain", span(&c.Drain, 0, forever), "how long requests may take to finish after SIGTERM"},
 		{"access-log", yes(&c.AccessLog), "log each request to stderr"},
 	}, c.Policy.settings()...)
@@ -42,9 +42,9 @@ func (r *Route) settings() []setting {
 func (p *Policy) settings() []setting {
 	o := &p.Options
 	return []setting{
-		{"upstream", text(&p.Upstream, nil), "the `URL` of the origin: http://, https:// or h2c://"},
+		{"upstream", text(&p.Upstream, checkUpstream), "the `URL` of the origin: http://, https:// or h2c://"},
 		{"guard", yes(&p.Guard), "guard requests that carry a key"},
-		{"methods", list(&o.Methods, nil), "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
+		{"methods", list(&o.Methods, checkMethod), "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
 		{"require-key", yes(&o.RequireKey), "refuse requests without a key if their method is guarded"},
 		{"strict-key", yes(&o.StrictKey), "refuse keys that are not quoted strings"},
 		{"ignore-x-key", yes(&o.IgnoreXKey), "ignore X-Idempotency-Key"},
@@ -67,14 +67,14 @@ func (p *Policy) settings() []setting {
 		{"keep", list(&o.Keep, checkStatus), "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
 		{"store-5xx", yes(&o.Store5xx), "store answers of 500 and above too"},
 		{"keep-set-cookie", yes(&o.KeepSetCookie), "store and replay Set-Cookie"},
-		{"not-stored", list(&o.NotStored, nil), "further response fields that are not stored, a `LIST`"},
+		{"not-stored", list(&o.NotStored, checkNotStored), "further response fields that are not stored, a `LIST`"},
 		{"on-store-failure", word(&o.OnStoreFailure, idempotency.FailClosed, idempotency.FailOpen), "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
 		{"store-timeout", span(&o.StoreTimeout, time.Millisecond, forever), "how long the proxy waits for the store"},
 		{"handler-timeout", span(&o.HandlerLimit, time.Millisecond, forever), "how long the origin may take for a guarded request"},
 		{"connect-timeout", span(&p.ConnectTimeout, time.Millisecond, forever), "how long connecting to the origin may take"},
 		{"forwarded", yes(&p.Forwarded), "send the client's address to the origin in X-Forwarded-For, -Host and -Proto"},
 		{"cors", list(&p.CORS, checkPage).orElse(corsLearned), "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
-		{"docs-url", text(&o.DocsURL, nil), "the `URL` of the page that problem types link to"},
+		{"docs-url", text(&o.DocsURL, checkDocsURL), "the `URL` of the page that problem types link to"},
 	}
 }
 

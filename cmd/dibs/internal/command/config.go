@@ -1,0 +1,58 @@
+package command
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/internal/stores"
+)
+
+func (p *program) config() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check the configuration file of dibs proxy",
+		Long: `Checks the configuration file of "dibs proxy". docs/proxy.md describes the file
+and its fields.`,
+		Example: `  dibs config check dibs.yaml`,
+		Args:    cobra.NoArgs,
+		RunE:    p.run(func(cmd *cobra.Command, _ []string) error { return cmd.Help() }),
+	}
+	cmd.AddCommand(p.configCheck())
+	return cmd
+}
+
+func (p *program) configCheck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Find every fault in a configuration file",
+		Long: `Checks a configuration file as "dibs proxy --config FILE" does when it starts.
+Prints a line for each fault, with the line and the column in the file:
+
+  dibs.yaml:3:1: unknown field "leese"; did you mean "lease"?
+
+Ends with 64 if there is a fault. Connects to nothing. A setting that the proxy
+gets as a flag is not known here.`,
+		Example: `  dibs config check dibs.yaml
+  dibs config check /etc/dibs/proxy.yaml && systemctl restart dibs`,
+		Args: cobra.ExactArgs(1),
+		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			if _, err := load(args[0], cmd.Flags()); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(p.env.Stdout, "%s: no faults\n", args[0])
+			return err
+		}),
+	}
+}
+
+// load returns the configuration of a proxy, from a file, unless "", and from flags.
+func load(file string, flags *pflag.FlagSet) (*proxy.Config, error) {
+	c, err := (&proxy.Source{File: file, Flags: flags, CheckStore: stores.CheckURL}).Load()
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,50 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestConfigCheck: config check ends with 0 for a file that the proxy takes. Otherwise it ends
+// with 64 and the faults that the proxy finds when it starts.
+func TestConfigCheck(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tests := []struct {
+		text string
+		want string // the faults; "" for none
+	}{
+		{"upstream: http://127.0.0.1:3000\nstore: sqlite:x.db\n", ""},
+		{"upstream: http://x\nleese: 3s\nstore: mongo://h\n",
+			`dibs.yaml:2:1: unknown field "leese"; did you mean "lease"?` + "\n" + `dibs.yaml:3:8: store: not the URL of a store: the scheme "mongo" is unknown`},
+		{"listen: :80\n", "dibs.yaml:1:1: upstream: it is missing"},
+	}
+	for _, test := range tests {
+		if err := os.WriteFile("dibs.yaml", []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := call(t, nil, "config", "check", "dibs.yaml")
+		if test.want == "" {
+			if code != 0 || stdout != "dibs.yaml: no faults\n" || stderr != "" {
+				t.Errorf("%q: %d %q %q; want 0 and no faults", test.text, code, stdout, stderr)
+			}
+			continue
+		}
+		if code != 64 || stdout != "" || !strings.HasPrefix(stderr, "dibs config check: "+test.want) {
+			t.Errorf("%q: %d %q %q; want 64 and %q", test.text, code, stdout, stderr, test.want)
+		}
+		code, stdout, stderr = call(t, nil, "proxy", "--config", "dibs.yaml")
+		if code != 64 || stdout != "" || !strings.HasPrefix(stderr, "dibs proxy: "+test.want) {
+			t.Errorf("the proxy with %q: %d %q %q; want 64 and %q", test.text, code, stdout, stderr, test.want)
+		}
+	}
+	if left, _ := filepath.Glob("*.db"); len(left) != 0 {
+		t.Errorf("there are files now: %v", left)
+	}
+	for _, args := range []string{"config check", "config check a b", "config chek dibs.yaml", "config check missing.yaml"} {
+		if code, stdout, _ := call(t, nil, strings.Fields(args)...); code != 64 || stdout != "" {
+			t.Errorf("dibs %s: %d %q; want 64", args, code, stdout)
+		}
+	}
+}
