@@ -90,7 +90,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer l.Close()
-	text := "dibs proxy: listening on http://" + l.Addr().String()
+	text := "dibs proxy: listening on " + urlOf(l, c.TLSCert != "")
 	if c.Upstream != "" {
 		text += ", upstream " + c.Upstream
 	}
@@ -101,7 +101,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 			return fmt.Errorf("admin: %w", err)
 		}
 		defer admin.Close()
-		text += ", admin http://" + admin.Addr().String()
+		text += ", admin " + urlOf(admin, c.AdminTLS)
 	}
 	signal.Ignore(syscall.SIGHUP) // from a terminal that is closed, or from a script that means reload
 	// The line can be printed now, because the kernel queues connections.
@@ -111,6 +111,14 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
 	return server.Serve(ctx, l, admin)
+}
+
+// urlOf returns the URL of a listener.
+func urlOf(l net.Listener, secure bool) string {
+	if secure {
+		return "https://" + l.Addr().String()
+	}
+	return "http://" + l.Addr().String()
 }
 
 // heapFloor is allocated and never touched, so it takes no memory, but it counts as heap. The

@@ -12,7 +12,10 @@ import (
 // Config configures a proxy. Make one with Source.Load. settings.go describes its fields.
 type Config struct {
 	Listen    string
+	TLSCert   string
+	TLSKey    string
 	Admin     string
+	AdminTLS  bool
 	Store     string
 	Namespace string
 	Drain     time.Duration
@@ -116,7 +119,28 @@ func (c *Config) check(routes int) *settingError {
 	case c.Upstream == "" && routes == 0:
 		return &settingError{"upstream", "it is missing; name the origin, as in --upstream http://127.0.0.1:3000"}
 	}
+	if err := c.checkTLS(); err != nil {
+		return err
+	}
 	return c.Policy.check()
+}
+
+// checkTLS refuses a certificate that cannot be used.
+func (c *Config) checkTLS() *settingError {
+	switch {
+	case c.TLSCert == "" && c.TLSKey == "" && c.AdminTLS:
+		return &settingError{"admin-tls", "it needs tls-cert and tls-key"}
+	case c.TLSCert == "" && c.TLSKey == "":
+		return nil
+	case c.TLSCert == "":
+		return &settingError{"tls-key", "it needs tls-cert"}
+	case c.TLSKey == "":
+		return &settingError{"tls-cert", "it needs tls-key"}
+	}
+	if _, err := newCertificate(c.TLSCert, c.TLSKey, nil); err != nil {
+		return &settingError{"tls-cert", err.Error()}
+	}
+	return nil
 }
 
 // check refuses settings that contradict each other, and a route without an upstream.

@@ -219,7 +219,11 @@ func setForwarded(h http.Header, r *http.Request) {
 	}
 	h.Set("X-Forwarded-For", strings.Join(append(slices.Clone(r.Header["X-Forwarded-For"]), host), ", "))
 	h.Set("X-Forwarded-Host", cmp.Or(r.Header.Get("X-Forwarded-Host"), r.Host))
-	h.Set("X-Forwarded-Proto", cmp.Or(r.Header.Get("X-Forwarded-Proto"), "http"))
+	proto := "http"
+	if r.TLS != nil {
+		proto = "https"
+	}
+	h.Set("X-Forwarded-Proto", cmp.Or(r.Header.Get("X-Forwarded-Proto"), proto))
 }
 
 // cleanAnswer removes the field that marks a replay. It also removes the length of an HTTP/2

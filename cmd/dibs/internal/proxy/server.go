@@ -31,6 +31,7 @@ type Server struct {
 	guards []*idempotency.Middleware
 	scopes []string // that were logged
 	origin []*upstream.Transport
+	secure *certificate // nil without TLS
 
 	stopping atomic.Bool
 }
@@ -52,6 +53,12 @@ func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server,
 	}
 	if c.AccessLog {
 		s.access = newAccessLog(logs)
+	}
+	if c.TLSCert != "" {
+		var err error
+		if s.secure, err = newCertificate(c.TLSCert, c.TLSKey, s.log); err != nil {
+			return nil, err
+		}
 	}
 	all := c.Routes
 	if c.Upstream != "" {
@@ -142,12 +149,13 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 		Protocols:                    new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	failed := make(chan error, 2)
-	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- s.accept(server, l, s.secure != nil) }()
 	if admin != nil {
 		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit}
-		go func() { failed <- a.Serve(admin) }()
+		go func() { failed <- s.accept(a, admin, s.config.AdminTLS) }()
 		defer a.Close()
 	}
 	select {
@@ -158,6 +166,15 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 	}
 	s.drain(server)
 	return nil
+}
+
+// accept serves the connections of a listener, with TLS or without.
+func (s *Server) accept(server *http.Server, l net.Listener, secure bool) error {
+	if !secure {
+		return server.Serve(l)
+	}
+	server.TLSConfig = s.secure.config()
+	return server.ServeTLS(l, "", "")
 }
 
 // drain waits for the requests under way, at most Config.Drain.

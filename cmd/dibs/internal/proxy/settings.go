@@ -21,7 +21,10 @@ type setting struct {
 func (c *Config) settings() []setting {
 	return append([]setting{
 		{"listen", text(&c.Listen, nil), "the `ADDR` to listen on; port 0 takes a free port"},
+		{"tls-cert", text(&c.TLSCert, nil), "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes (default off)"},
+		{"tls-key", text(&c.TLSKey, nil), "the PEM `FILE` of the certificate's key"},
 		{"admin", text(&c.Admin, nil), "the `ADDR` of /healthz, /readyz, /version and /metrics (default off)"},
+		{"admin-tls", yes(&c.AdminTLS), "serve the admin address over HTTPS too, with the same certificate"},
 		{"store", text(&c.Store, c.checkStore), "the `URL` of the store"},
 		{"namespace", text(&c.Namespace, checkNamespace), "the `NAME` that keeps these keys apart from others in the store"},
 		{"drain", span(&c.Drain, 0, forever), "how long requests may take to finish after SIGTERM"},

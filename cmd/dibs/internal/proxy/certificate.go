@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+)
+
+// certificate is the certificate and the key of a server, from files that may change while it
+// serves.
+type certificate struct {
+	cert, key string // files, in PEM
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	current *tls.Certificate // under mu
+	read    [2]os.FileInfo   // under mu: the files when they were read; nil if missing
+}
+
+// newCertificate reads the certificate and its key.
+func newCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
+	c := &certificate{cert: cert, key: key, log: log}
+	c.read = c.stat()
+	err := c.load()
+	return c, err
+}
+
+// config returns the settings of a server that uses the certificate.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(), nil }}
+}
+
+// get returns the certificate, and reads it first if a file has changed. If the new files are
+// wrong, it logs that once and returns the certificate that it had.
+func (c *certificate) get() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// The files are looked at before they are read, so a change in between is noticed next time.
+	now := c.stat()
+	if same(now[0], c.read[0]) && same(now[1], c.read[1]) {
+		return c.current
+	}
+	c.read = now
+	if err := c.load(); err != nil {
+		c.log.Error("the new certificate is wrong; the old one stays in use", "error", err)
+	} else {
+		c.log.Info("the certificate was read again", "file", c.cert)
+	}
+	return c.current
+}
+
+// load reads the files. After an error the certificate stays as it was.
+func (c *certificate) load() error {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("the certificate %s with the key %s: %w", c.cert, c.key, err)
+	}
+	c.current = &pair
+	return nil
+}
+
+// stat returns the state of both files.
+func (c *certificate) stat() (files [2]os.FileInfo) {
+	for i, name := range []string{c.cert, c.key} {
+		if info, err := os.Stat(name); err == nil {
+			files[i] = info
+		}
+	}
+	return files
+}
+
+// same reports whether a file did not change.
+func same(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
