@@ -33,13 +33,13 @@ Prints a line for each fault, with the line and the column in the file:
 
   dibs.yaml:3:1: unknown field "leese"; did you mean "lease"?
 
-Ends with 64 if there is a fault. Connects to nothing. A setting that the proxy
-gets as a flag is not known here.`,
+Checks the environment variables of the proxy too, but not its flags. Ends with
+64 if there is a fault. Connects to nothing.`,
 		Example: `  dibs config check dibs.yaml
   dibs config check /etc/dibs/proxy.yaml && systemctl restart dibs`,
 		Args: cobra.ExactArgs(1),
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
-			if _, err := load(args[0], cmd.Flags()); err != nil {
+			if _, err := p.load(args[0], cmd.Flags()); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(p.env.Stdout, "%s: no faults\n", args[0])
@@ -48,9 +48,10 @@ gets as a flag is not known here.`,
 	}
 }
 
-// load returns the configuration of a proxy, from a file, unless "", and from flags.
-func load(file string, flags *pflag.FlagSet) (*proxy.Config, error) {
-	c, err := (&proxy.Source{File: file, Flags: flags, CheckStore: stores.CheckURL}).Load()
+// load returns the configuration of a proxy, from a file, unless "", from the environment and
+// from flags.
+func (p *program) load(file string, flags *pflag.FlagSet) (*proxy.Config, error) {
+	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: p.env.Getenv, CheckStore: stores.CheckURL}).Load()
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

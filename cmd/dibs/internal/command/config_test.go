@@ -18,7 +18,7 @@ func TestConfigCheck(t *testing.T) {
 		{"upstream: http://127.0.0.1:3000\nstore: sqlite:x.db\n", ""},
 		{"upstream: http://x\nleese: 3s\nstore: mongo://h\n",
 			`dibs.yaml:2:1: unknown field "leese"; did you mean "lease"?` + "\n" + `dibs.yaml:3:8: store: not the URL of a store: the scheme "mongo" is unknown`},
-		{"listen: :80\n", "dibs.yaml:1:1: upstream: it is missing"},
+		{"listen: :80\n", "upstream: it is missing"},
 	}
 	for _, test := range tests {
 		if err := os.WriteFile("dibs.yaml", []byte(test.text), 0o600); err != nil {
@@ -38,6 +38,9 @@ func TestConfigCheck(t *testing.T) {
 		if code != 64 || stdout != "" || !strings.HasPrefix(stderr, "dibs proxy: "+test.want) {
 			t.Errorf("the proxy with %q: %d %q %q; want 64 and %q", test.text, code, stdout, stderr, test.want)
 		}
+	}
+	if code, stdout, stderr := call(t, map[string]string{"DIBS_PROXY_UPSTREAM": "http://x"}, "config", "check", "dibs.yaml"); code != 0 {
+		t.Errorf("with the upstream in the environment: %d %q %q; want 0", code, stdout, stderr)
 	}
 	if left, _ := filepath.Glob("*.db"); len(left) != 0 {
 		t.Errorf("there are files now: %v", left)

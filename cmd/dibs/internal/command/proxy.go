@@ -50,14 +50,18 @@ request. It inherits from the top what it does not set.
     - path: /v1/charges/**
       methods: [POST]
       require-key: true
-      on-crash: at-most-once`,
+      on-crash: at-most-once
+
+"dibs config check FILE" finds the faults of such a file. Each flag but --config
+has an environment variable too: --max-body is DIBS_PROXY_MAX_BODY, and --store
+is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 		Example: `  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000 --store sqlite:dibs.db
   dibs proxy --config dibs.yaml --admin 127.0.0.1:9090
 
   curl -i -H 'Idempotency-Key: "order-17"' -d amount=700 http://127.0.0.1:8080/charges`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			c, err := load(file, cmd.Flags())
+			c, err := p.load(file, cmd.Flags())
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -51,13 +50,15 @@ type Source struct {
 	File string
 	// Flags are the flags of Config.Bind.
 	Flags *pflag.FlagSet
+	// Getenv returns the value of an environment variable, or "".
+	Getenv func(string) string
 	// CheckStore returns an error for text that is no URL of a store.
 	CheckStore func(string) error
 }
 
-// Load returns the configuration: the defaults, then the settings of the file, then the flags
-// that were given. The error has a line for each fault. It names the setting and, for the
-// file, the line and the column.
+// Load returns the configuration: the defaults, then the settings of the file, then the
+// environment variables, then the flags that were given. The error has a line for each fault.
+// It names the setting, the variable or, for the file, the line and the column.
 func (s *Source) Load() (*Config, error) {
 	c := defaults()
 	c.checkStore = s.CheckStore
@@ -65,45 +66,46 @@ func (s *Source) Load() (*Config, error) {
 	if s.File != "" {
 		f = open(s.File)
 	}
-	// A preset is overridden by the file and by other flags.
-	if err := c.setFlags(s.Flags, true); err != nil {
-		return nil, err
-	}
+	// A preset is overridden by every other setting, wherever it is set.
+	faults := s.override(&c, true)
 	f.set(f.fields, c.settings())
-	if err := c.setFlags(s.Flags, false); err != nil {
-		return nil, err
-	}
-	if len(f.faults) == 0 {
+	faults = append(faults, s.override(&c, false)...)
+	if len(faults)+len(f.faults) == 0 {
 		if err := c.check(len(f.routes)); err != nil {
-			f.contradicts(f.fields, err)
+			f.contradicts(f.fields, nil, err)
 		}
 	}
-	inherited := len(f.faults) > 0
+	inherited := len(faults)+len(f.faults) > 0
 	for _, node := range f.routes {
 		r := Route{Policy: c.Policy}
 		fields, before := f.fieldsOf(node), len(f.faults)
 		f.set(fields, r.settings())
 		if err := r.check(); err != nil && !inherited && len(f.faults) == before {
-			f.contradicts(fields, err)
+			f.contradicts(fields, node, err)
 		}
 		c.Routes = append(c.Routes, r)
 	}
-	return &c, errors.Join(f.faults...)
+	return &c, errors.Join(append(faults, f.faults...)...)
 }
 
-// setFlags sets what the flags say: the preset, or all but the preset.
-func (c *Config) setFlags(flags *pflag.FlagSet, presets bool) (err error) {
-	all := c.settings()
-	flags.Visit(func(f *pflag.Flag) {
-		i := slices.IndexFunc(all, func(s setting) bool { return s.name == f.Name })
-		if i < 0 || err != nil || presets != (f.Name == presetName) {
-			return
+// override sets what the environment and then the flags say: the preset, or all but the preset.
+func (s *Source) override(c *Config, presets bool) (faults []error) {
+	for _, row := range c.settings() {
+		if presets != (row.name == presetName) {
+			continue
 		}
-		if err = all[i].value.Set(f.Value.String()); err != nil {
-			err = fmt.Errorf("%s: %w", f.Name, err)
+		if text := s.Getenv(row.variable()); text != "" {
+			if err := row.value.Set(text); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", row.variable(), err))
+			}
 		}
-	})
-	return err
+		if flag := s.Flags.Lookup(row.name); flag != nil && flag.Changed {
+			if err := row.value.Set(flag.Value.String()); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", row.name, err))
+			}
+		}
+	}
+	return faults
 }
 
 // settingError is an error of a setting that contradicts another one, or is missing.

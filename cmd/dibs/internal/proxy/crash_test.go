@@ -87,7 +87,7 @@ func serveChild(path string, flags []string) error {
 	if err := fs.Parse(flags); err != nil {
 		return err
 	}
-	config, err := (&Source{Flags: fs}).Load()
+	config, err := (&Source{Flags: fs, Getenv: os.Getenv}).Load()
 	if err != nil {
 		return err
 	}

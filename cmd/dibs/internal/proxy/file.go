@@ -96,15 +96,20 @@ func (f *file) set(fields []*ast.MappingValueNode, all []setting) {
 	}
 }
 
-// contradicts reports the error of settings that contradict each other: at the field that it
-// names, or else at the first field.
-func (f *file) contradicts(fields []*ast.MappingValueNode, err *settingError) {
-	if len(fields) == 0 {
-		f.faults = append(f.faults, err)
-		return
-	}
+// contradicts reports the error of settings that contradict each other, at the field that the
+// error names. If there is no such field, it is at the route, or has no place if route is nil.
+func (f *file) contradicts(fields []*ast.MappingValueNode, route ast.Node, err *settingError) {
 	i := slices.IndexFunc(fields, func(v *ast.MappingValueNode) bool { return name(v) == err.setting })
-	f.wrongAt(fields[max(i, 0)].Key, err.Error())
+	switch {
+	case i >= 0:
+		f.wrongAt(fields[i].Key, err.Error())
+	case route == nil:
+		f.faults = append(f.faults, err)
+	case len(fields) > 0:
+		f.wrongAt(fields[0].Key, err.Error())
+	default:
+		f.wrongAt(route, err.Error())
+	}
 }
 
 // wrongAt reports what is wrong with a node.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -9,11 +10,21 @@ import (
 )
 
 // setting is a row of the tables below. Its name is a flag of dibs proxy and a field of the
-// configuration file. Its value says which Go field it sets, and what it accepts.
+// configuration file, and it has an environment variable. Its value says which Go field it sets, and what it accepts.
 type setting struct {
 	name  string
 	value value
 	usage string
+}
+
+// variable returns the name of the setting's environment variable. It does not begin with
+// DIBS_ alone, because dibs run sets DIBS_KEY and DIBS_NAMESPACE for its command, which may be
+// a proxy. DIBS_STORE is for all commands.
+func (s setting) variable() string {
+	if s.name == "store" {
+		return "DIBS_STORE"
+	}
+	return "DIBS_PROXY_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
 // settings is the table of what can be set once for the whole proxy. What can be set for

@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestLoadRefuses: the error names what is wrong, with its line if there is one.
+func TestLoadRefuses(t *testing.T) {
+	up := "--upstream=http://x"
+	tests := []struct {
+		text, flag string
+		want       []string
+	}{
+		{flag: "--lease=30s", want: []string{"upstream: it is missing"}},
+		{flag: up + " --lease=500ms", want: []string{"lease", "at least 1s"}},
+		{flag: up + " --lease=soon", want: []string{"lease"}},
+		{flag: up + " --max-body=5MB", want: []string{"max-body", "KiB or MiB"}},
+		{flag: up + " --max-body=-1", want: []string{"max-body"}},
+		{flag: up + " --max-stored=0", want: []string{"max-stored", "at least 1 byte"}},
+		{flag: up + " --max-stored=99999999999999MiB", want: []string{"max-stored"}},
+		{flag: up + " --scope=user", want: []string{"scope", `"user" is none of`}},
+		{flag: up + " --scope=authorization,none", want: []string{"scope", "together"}},
+		{flag: up + " --session-cookie=a;b", want: []string{"session-cookie", `"a;b" is not the name of a cookie`}},
+		{flag: up + " --scope=header:", want: []string{"scope", "name is missing"}},
+		{flag: up + " --key=path", want: []string{"key", "header:NAME"}},
+		{flag: up + " --key=header:A,path:x", want: []string{"key", `"path:x"`}},
+		{flag: up + " --cors=shop.example", want: []string{"cors", `"shop.example"`}},
+		{flag: up + " --for=nothing", want: []string{"for", `"nothing"`, "webhook"}},
+		{flag: up + " --keep=2x", want: []string{"keep", `"2x"`}},
+		{flag: up + " --fingerprint=key,json", want: []string{"fingerprint", "together"}},
+		{flag: up + " --conflict-status=500", want: []string{"conflict-status"}},
+		{flag: up + " --on-oversize=drop", want: []string{"on-oversize", `"drop"`}},
+		{flag: up + " --on-crash=panic", want: []string{"on-crash", `"panic"`}},
+		{flag: up + " --on-store-failure=shut", want: []string{"on-store-failure", `"shut"`}},
+		{flag: up + " --fingerprint=yaml", want: []string{"fingerprint", `"yaml"`}},
+		{flag: up + " --methods=POST,,PUT", want: []string{"methods", "empty element"}},
+		{flag: up + " --wait=-1s", want: []string{"wait"}},
+		{flag: up + " --drain=-1s", want: []string{"drain"}},
+		{flag: up + " --retention=1ms", want: []string{"retention"}},
+		{text: "upstream: http://x\nscope: 'header: X-User'\n", want: []string{"scope", `" X-User" is not the name of a header`}},
+		{text: "upstream: http://x\nscope: cookie:a;b\n", want: []string{"scope", `"a;b" is not the name of a cookie`}},
+		{text: "upstream: http://x\nkey: 'header: X-Event'\n", want: []string{"key", `" X-Event" is not the name of a header`}},
+		{text: "upstream: http://x\nleese: 3s\n", want: []string{":2:", "leese"}},
+		{text: "upstream: http://x\nlease: soon\n", want: []string{":2:", "soon"}},
+		{text: "upstream: http://x\nmax-body: 5MB\n", want: []string{":2:", "max-body", "5MB"}},
+		{text: "upstream: http://x\nroutes:\n  - path: /a\n    requirekey: true\n", want: []string{":4:", "requirekey"}},
+		{text: "upstream: http://x\nroutes:\n  - path: a\n", want: []string{":3:", "path", "must begin with /"}},
+		{text: "upstream: http://x\nroutes:\n  - path: /a*\n", want: []string{":3:", "whole segment"}},
+		{text: "upstream: http://x\nroutes:\n\n  - path: /\n    lease: 1ms\n", want: []string{":5:", "lease"}},
+		{text: "upstream: http://x\nrequire-key: perhaps\n", want: []string{":2:", "require-key"}},
+		{text: "upstream: http://x\nmethods: [POST, {a: b}]\n", want: []string{":2:", "methods"}},
+		{text: "upstream: http://x\nroutes: /a\n", want: []string{":2:", "sequence"}},
+		{text: "routes:\n  - path: /a\n", want: []string{":2:", "upstream"}},
+		{text: "upstream: [\n", want: []string{":1:"}},
+		{text: "[a]\n", want: []string{":1:", "mapping"}},
+		{text: "upstream: http://x\nroutes: [a]\n", want: []string{":2:", "mapping"}},
+		{text: "upstream: http://x\nwait:\n", want: []string{":2:", "wait", "missing"}},
+		{text: "upstream: http://x\nwait: [1s]\n", want: []string{":2:", "wait", "one value"}},
+		{text: "upstream: http://x\nwait: 1s\n\"wait\": 2s\n", want: []string{":3:", "wait"}},
+		{text: "upstream: http://x\nmethods: [POST, GET]\n", want: []string{":2:10: methods: GET cannot be guarded"}},
+		{text: "upstream: http://x\nnot-stored: a b\n", want: []string{":2:13: not-stored: "}},
+		{text: "upstream: http://x\ndocs-url: a\n", want: []string{":2:11: docs-url: "}},
+		{text: "upstream: ftp://x\n", want: []string{":1:11: upstream: ", "http, https or h2c"}},
+		{text: "namespace: a b\nupstream: http://x\n", want: []string{":1:12: namespace: "}},
+		{text: "upstream: http://x\nkeep: 2xx\nstore-5xx: true\n", want: []string{":3:1: store-5xx: it has no effect"}},
+		{text: "upstream: http://x\nroutes:\n  - keep: 2xx\n    store-5xx: true\n", want: []string{":4:5: store-5xx: it has no effect"}},
+		{text: "upstream: http://x\n---\nwait: 1s\n", want: []string{"several documents"}},
+	}
+	for _, test := range tests {
+		t.Run(test.text+test.flag, func(t *testing.T) {
+			_, err := load(t, test.text, strings.Fields(test.flag)...)
+			if err == nil {
+				t.Fatal("nothing was wrong")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error is %q; want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestLoadFindsEveryFault: the error has a line for each fault of the file, and an inherited
+// fault only once.
+func TestLoadFindsEveryFault(t *testing.T) {
+	_, err := load(t, `upstream: http://x
+leese: 3s
+wait: soon
+keep: 2xx
+store-5xx: true
+routes:
+  - path: a
+    require_key: true
+  - path: /b
+    speed: 1
+`)
+	if err == nil {
+		t.Fatal("nothing was wrong")
+	}
+	var got []string
+	for line := range strings.Lines(err.Error()) {
+		_, place, _ := strings.Cut(strings.TrimSpace(line), "dibs.yaml:")
+		got = append(got, place)
+	}
+	want := []string{
+		`2:1: unknown field "leese"; did you mean "lease"?`,
+		`3:7: wait: "soon" is not a duration: write 30s, 5m or 24h`,
+		`7:11: path: "a" must begin with /`,
+		`8:5: unknown field "require_key"; did you mean "require-key"?`,
+		`10:5: unknown field "speed"`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the faults are %q; want %q", got, want)
+	}
+	_, err = load(t, "upstream: http://x\nkeep: 2xx\nstore-5xx: true\nroutes:\n  - path: /a\n")
+	if err == nil || strings.Count(err.Error(), "store-5xx") != 1 {
+		t.Errorf("an inherited fault: %v; want it once", err)
+	}
+}
+
+// TestSuggestion: a misspelt name is told from an unknown one.
+func TestSuggestion(t *testing.T) {
+	all := new(Config).settings()
+	for _, test := range [][2]string{
+		{"requireKey", "require-key"}, {"retentoin", "retention"}, {"handler_timeout", "handler-timeout"}, {"metods", "methods"},
+		{"speed", ""}, {"", ""}, {"x", ""}, {"port", ""}, {"server-name", ""},
+	} {
+		want := ""
+		if test[1] != "" {
+			want = `; did you mean "` + test[1] + `"?`
+		}
+		if got := suggestion(test[0], all); got != want {
+			t.Errorf("for %q: %q; want %q", test[0], got, want)
+		}
+	}
+}
