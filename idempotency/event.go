@@ -31,6 +31,8 @@ const (
 	OutcomeInvalid Outcome = "invalid"
 	// OutcomeTooLarge: the body is longer than Options.MaxBody.
 	OutcomeTooLarge Outcome = "too-large"
+	// OutcomeOverloaded: Options.MaxConcurrent requests were being served, and nothing ran.
+	OutcomeOverloaded Outcome = "overloaded"
 	// OutcomeUnavailable: the store did not answer, and nothing ran.
 	OutcomeUnavailable Outcome = "unavailable"
 	// OutcomeBypassed: the store did not answer, and the request ran without a guard.

@@ -251,6 +251,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"Methods":                    {Methods: []string{"GET"}},
 		"MaxBody":                    {MaxBody: -1},
 		"MaxMemory":                  {MaxMemory: -1},
+		"MaxConcurrent":              {MaxConcurrent: -1},
 		"MaxStored":                  {MaxStored: -1},
 		"Lease":                      {Lease: 1},
 		"Retention":                  {Retention: 2 * idempotency.MaxRetention},

@@ -20,6 +20,7 @@ type Middleware struct {
 	client  *dibs.Client
 	options Options
 	local   localRuns
+	serving chan struct{} // has an element for each request with a key; nil without MaxConcurrent
 
 	storing sync.WaitGroup // answers that are stored in the background
 	warned  struct{ noPrincipal, changingScheme, noKey, twoHeads sync.Once }
@@ -39,6 +40,9 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	}
 	m := &Middleware{client: client, options: options}
 	m.local.running, m.local.waiting = make(map[string]*localRun), make(map[string][]waiter)
+	if options.MaxConcurrent > 0 {
+		m.serving = make(chan struct{}, options.MaxConcurrent)
+	}
 	return m, nil
 }
 
@@ -102,6 +106,26 @@ func (m *Middleware) guards(method string) bool {
 		return false
 	}
 	return len(m.options.Methods) == 0 || slices.Contains(m.options.Methods, method)
+}
+
+// enter reports whether one more request with a key may be served. If so, call leave at its end.
+func (m *Middleware) enter() bool {
+	if m.serving == nil {
+		return true
+	}
+	select {
+	case m.serving <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// leave ends what enter began.
+func (m *Middleware) leave() {
+	if m.serving != nil {
+		<-m.serving
+	}
 }
 
 // unguarded serves a request without a guard.

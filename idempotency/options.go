@@ -115,6 +115,10 @@ type Options struct {
 	// TempDir is the folder of those files. Default: os.TempDir().
 	TempDir string
 
+	// MaxConcurrent is how many requests with a key the Middleware serves at once, those that wait
+	// included. A further one is refused with 503 before its body is read. Default: 0, no bound.
+	MaxConcurrent int
+
 	// Lease is how long a key stays held after its holder crashed. Default: DefaultLease.
 	Lease time.Duration
 	// Retention is how long an answer is kept, unless Idempotency-Control says otherwise: 1 s to
@@ -299,6 +303,7 @@ func (o *Options) validate() error {
 		between("Options.MaxBody", o.MaxBody, 0, math.MaxInt64-1),
 		between("Options.BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
 		between("Options.MaxMemory", o.MaxMemory, 0, math.MaxInt64-1),
+		between("Options.MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
 		between("Options.Lease", o.Lease, time.Second, math.MaxInt64),
 		between("Options.Retention", o.Retention, time.Second, MaxRetention),
 		between("Options.Wait", o.Wait, 0, math.MaxInt64),

@@ -57,6 +57,8 @@ var (
 		Detail: "Nothing was run. Retry with the same key."}
 	problemUnavailable = Problem{Name: "store-unavailable", Status: 503, Title: "The store of Idempotency-Keys does not answer",
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
+	problemOverloaded = Problem{Name: "overloaded", Status: 503, Title: "The server has reached its bound of requests with an Idempotency-Key",
+		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
 	problemNoRoom = Problem{Name: "no-room", Status: 503, Title: "The server had no room for the request's body",
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
 	problemLost = Problem{Name: "lease-lost", Status: 503, Title: "Another attempt may run in place of this one",

@@ -15,7 +15,7 @@ import (
 
 // A requestState is one guarded request while it is served.
 //
-//	key, body, fingerprint ── malformed, too large ── refused
+//	key, body, fingerprint ── malformed, too large, too many requests ── refused
 //	      │
 //	in this process ── runs ── waits, or 409 ── answered ── replay
 //	      │
@@ -70,6 +70,11 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		s.refuseUnread(OutcomeInvalid, problemKeyRequired)
 		return
 	}
+	if !m.enter() {
+		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
+		return
+	}
+	defer m.leave()
 	if err := s.body.read(w, r, &m.options); err != nil {
 		s.refuseBody(err)
 		return

@@ -232,3 +232,37 @@ func TestUnguardedFailure(t *testing.T) {
 		t.Errorf("the origin saw the request %d times", n)
 	}
 }
+
+// TestBoundOfEachRoute: max-concurrent counts the requests of each route apart. A refused
+// request does not reach the origin.
+func TestBoundOfEachRoute(t *testing.T) {
+	began, end := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int64
+	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		if r.URL.Path == "/slow" {
+			close(began)
+			<-end
+		}
+	})
+	p := start(t, up, "max-concurrent: 1\nroutes:\n  - path: /slow\n")
+	post := func(path, key string) string {
+		return "POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nIdempotency-Key: " + key + "\r\n\r\n"
+	}
+	_, slow := raw(t, p.url, post("/slow", "a"))
+	<-began
+	res, _ := send(t, p.url, post("/slow", "b"))
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" {
+		t.Errorf("the second request of the route: %d %v", res.StatusCode, res.Header)
+	}
+	if res, _ := send(t, p.url, post("/", "b")); res.StatusCode != 200 {
+		t.Errorf("a request of another route: %d", res.StatusCode)
+	}
+	close(end)
+	if res, _ := answerOf(t, slow); res.StatusCode != 200 {
+		t.Errorf("the first request: %d", res.StatusCode)
+	}
+	if runs.Load() != 2 || strings.Count(p.logs.String(), "outcome=overloaded") != 1 {
+		t.Errorf("%d runs, and the log %s; want 2 runs and one refusal", runs.Load(), p.logs)
+	}
+}

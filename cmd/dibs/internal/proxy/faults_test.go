@@ -31,6 +31,7 @@ func TestLoadRefuses(t *testing.T) {
 		{flag: up + " --keep=2x", want: []string{"keep", `"2x"`}},
 		{flag: up + " --fingerprint=key,json", want: []string{"fingerprint", "together"}},
 		{flag: up + " --conflict-status=500", want: []string{"conflict-status"}},
+		{flag: up + " --max-concurrent=-1", want: []string{"max-concurrent"}},
 		{flag: up + " --on-oversize=drop", want: []string{"on-oversize", `"drop"`}},
 		{flag: up + " --on-crash=panic", want: []string{"on-crash", `"panic"`}},
 		{flag: up + " --on-store-failure=shut", want: []string{"on-store-failure", `"shut"`}},

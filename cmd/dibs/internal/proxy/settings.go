@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -74,6 +75,7 @@ func (p *Policy) settings() []setting {
 		{"wait", span(&o.Wait, 0, forever), "how long a duplicate waits for the running request before it is refused"},
 		{"conflict-status", number(&o.ConflictStatus, 400, 499), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
 		{"body-timeout", span(&o.BodyTimeout, time.Millisecond, forever), "how long the client may pause while it sends the body of a guarded request"},
+		{"max-concurrent", number(&o.MaxConcurrent, 0, math.MaxInt32), "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
 		{"max-body", size(&o.MaxBody), "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
 		{"max-stored", size(&o.MaxStored), "the largest body of an answer that is stored, a `SIZE`"},
 		{"on-oversize", word(&o.OnOversize, idempotency.Tombstone, idempotency.Rerun), "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
