@@ -88,7 +88,7 @@ var connectionCases = []Case{
 		ID: "http10", Title: "An HTTP/1.0 client gets no chunked answer", Level: Must,
 		Sources: []Source{rfc(9112, "6.1"), rfc(9110, "6.2")},
 		check: func(t *trial) {
-			t.plays(Answer{Chunked: true, Body: []byte("to whom it may concern"), Trailer: []Field{field("Conform-Sum", "1")}})
+			t.plays(originAnswer{Chunked: true, Body: []byte("to whom it may concern"), Trailer: []fieldLine{field("Conform-Sum", "1")}})
 			old := func(r *request) { r.version = "HTTP/1.0" }
 			first := t.first(old)
 			again := t.again(old)
@@ -107,7 +107,7 @@ var connectionCases = []Case{
 		Sources: []Source{rfc(9110, "15.2")},
 		check: func(t *trial) {
 			a := usual()
-			a.Early = []Early{{Status: http.StatusEarlyHints, Header: []Field{field("Link", "</style.css>; rel=preload")}}}
+			a.Early = []earlyAnswer{{Status: http.StatusEarlyHints, Header: []fieldLine{field("Link", "</style.css>; rel=preload")}}}
 			t.plays(a)
 			old := func(r *request) { r.version = "HTTP/1.0" }
 			first := t.first(old)
@@ -148,7 +148,7 @@ var connectionCases = []Case{
 		check: func(t *trial) {
 			first, asked := t.expecting()
 			if !asked {
-				t.wrongf("the first request was not told to go on")
+				t.wrongf("the first request did not get 100")
 			}
 			t.isRun("the first answer", first, 1)
 			again, _ := t.expecting()
@@ -163,7 +163,7 @@ var connectionCases = []Case{
 		ID: "request-chunked", Title: "A chunked body arrives whole", Level: Must,
 		Sources: []Source{rfc(9112, "7.1")},
 		check: func(t *trial) {
-			body := string(Pattern(100 << 10))
+			body := string(pattern(100 << 10))
 			first := t.first(withBody(body), withChunks())
 			t.repeats("the retry's answer", t.again(withBody(body), withChunks()), first)
 			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {

@@ -19,14 +19,14 @@ var contentCases = []Case{
 			for i := range body {
 				body[i] = byte(i)
 			}
-			t.content(Answer{Header: []Field{field("Content-Type", "application/octet-stream")}, Body: body}, body)
+			t.content(originAnswer{Header: []fieldLine{field("Content-Type", "application/octet-stream")}, Body: body}, body)
 		},
 	},
 	{
 		ID: "body-empty", Title: "An empty body is replayed as an empty body", Level: Must,
 		Sources: []Source{draft("2.6"), rfc(9112, "6.3")},
 		check: func(t *trial) {
-			t.plays(Answer{Status: 200}, usual())
+			t.plays(originAnswer{Status: 200}, usual())
 			t.empty(http.StatusOK)
 		},
 	},
@@ -34,7 +34,7 @@ var contentCases = []Case{
 		ID: "status-204", Title: "A 204 is replayed as a 204, without a length", Level: Must,
 		Sources: []Source{rfc(9110, "15.3.5"), rfc(9110, "8.6")},
 		check: func(t *trial) {
-			t.plays(Answer{Status: http.StatusNoContent}, usual())
+			t.plays(originAnswer{Status: http.StatusNoContent}, usual())
 			for _, a := range t.empty(http.StatusNoContent) {
 				if a.chunked || len(a.values("Content-Length")) > 0 {
 					t.wrongf("a 204 has a length: %v", a.values("Content-Length"))
@@ -46,7 +46,7 @@ var contentCases = []Case{
 		ID: "status-205", Title: "A 205 is replayed as a 205, without a body", Level: Should,
 		Sources: []Source{rfc(9110, "15.3.6"), draft("2.6")},
 		check: func(t *trial) {
-			t.plays(Answer{Status: http.StatusResetContent}, usual())
+			t.plays(originAnswer{Status: http.StatusResetContent}, usual())
 			t.empty(http.StatusResetContent)
 		},
 	},
@@ -70,15 +70,15 @@ var contentCases = []Case{
 		ID: "body-large", Title: "A large answer is replayed whole", Level: Practice,
 		Sources: []Source{draft("2.6"), ours},
 		check: func(t *trial) {
-			t.content(Answer{Size: 512 << 10}, Pattern(512<<10))
+			t.content(originAnswer{Size: 512 << 10}, pattern(512<<10))
 		},
 	},
 	{
 		ID: "body-huge", Title: "An answer that is too long to store arrives, and its retry does not run", Level: Must,
 		Sources: []Source{draft("2.6"), ours},
 		check: func(t *trial) {
-			body := Pattern(3 << 20)
-			t.plays(Answer{Size: len(body)})
+			body := pattern(3 << 20)
+			t.plays(originAnswer{Size: len(body)})
 			first := t.first()
 			if !bytes.Equal(first.body, body) {
 				t.wrongf("the first answer is not whole: %v", first)
@@ -94,7 +94,7 @@ var contentCases = []Case{
 		ID: "request-large", Title: "A large request arrives whole, and differs from one with another last byte", Level: Should,
 		Sources: []Source{draft("2.4"), rfc(9110, "6.4")},
 		check: func(t *trial) {
-			body := string(Pattern(2 << 20))
+			body := string(pattern(2 << 20))
 			first := t.first(withBody(body))
 			t.repeats("the retry's answer", t.again(withBody(body)), first)
 			t.refused("the other request", t.again(withBody(body[:len(body)-1]+"!")), t.kit.terms.mismatch)
@@ -108,7 +108,7 @@ var contentCases = []Case{
 		ID: "request-huge", Title: "A request that is too long for the target is refused, not truncated", Level: Must,
 		Sources: []Source{rfc(9110, "15.5.14"), rfc(9110, "6.4")},
 		check: func(t *trial) {
-			body := string(Pattern(9 << 20))
+			body := string(pattern(9 << 20))
 			for i, changes := range [][]change{{withBody(body)}, {withBody(body), withChunks()}} {
 				a := t.send(append(changes, withKey(t.numbered(i)))...)
 				if a.err == nil && a.run() == 0 && a.status != http.StatusRequestEntityTooLarge {
@@ -126,7 +126,7 @@ var contentCases = []Case{
 		ID: "body-chunked", Title: "An answer of unknown length is replayed whole", Level: Must,
 		Sources: []Source{draft("2.6"), rfc(9112, "7.1")},
 		check: func(t *trial) {
-			t.content(Answer{Chunked: true, Body: []byte("in chunks")}, []byte("in chunks"))
+			t.content(originAnswer{Chunked: true, Body: []byte("in chunks")}, []byte("in chunks"))
 		},
 	},
 	{
@@ -138,7 +138,7 @@ var contentCases = []Case{
 			_, err := z.Write(bytes.Repeat([]byte("all work and no play "), 100))
 			t.must(err)
 			t.must(z.Close())
-			a := Answer{Header: []Field{field("Content-Encoding", "gzip"), field("Vary", "Accept-Encoding"), field("Content-Type", "text/plain")}, Body: packed.Bytes()}
+			a := originAnswer{Header: []fieldLine{field("Content-Encoding", "gzip"), field("Vary", "Accept-Encoding"), field("Content-Type", "text/plain")}, Body: packed.Bytes()}
 			for _, got := range t.content(a, packed.Bytes(), with("Accept-Encoding", "gzip")) {
 				if got.header.Get("Content-Encoding") != "gzip" || got.header.Get("Vary") != "Accept-Encoding" {
 					t.wrongf("an answer has Content-Encoding: %s and Vary: %s", got.header.Get("Content-Encoding"), got.header.Get("Vary"))
@@ -150,7 +150,7 @@ var contentCases = []Case{
 		ID: "body-untyped", Title: "An answer without a media type is replayed without one", Level: Should,
 		Sources: []Source{rfc(9110, "8.3"), draft("2.6")},
 		check: func(t *trial) {
-			t.plays(Answer{Header: []Field{{Name: "Content-Type"}}, Body: []byte("<html>")})
+			t.plays(originAnswer{Header: []fieldLine{{Name: "Content-Type"}}, Body: []byte("<html>")})
 			first := t.first()
 			again := t.again()
 			t.repeats("the retry's answer", again, first)
@@ -164,7 +164,7 @@ var contentCases = []Case{
 		ID: "trailers", Title: "The trailer of an answer arrives, and is replayed", Level: Extension,
 		Sources: []Source{rfc(9110, "6.5"), ours},
 		check: func(t *trial) {
-			a := Answer{Body: []byte("with a sum"), Trailer: []Field{field("Conform-Sum", "run {run}"), field("Conform-Count", "10")}}
+			a := originAnswer{Body: []byte("with a sum"), Trailer: []fieldLine{field("Conform-Sum", "run {run}"), field("Conform-Count", "10")}}
 			for i, got := range t.content(a, a.Body, with("TE", "trailers"), with("Connection", "TE")) {
 				if got.trailer.Get("Conform-Sum") != "run 1" || got.trailer.Get("Conform-Count") != "10" {
 					t.wrongf("answer %d has the trailer %v", i+1, got.trailer)
@@ -177,7 +177,7 @@ var contentCases = []Case{
 		Sources: []Source{rfc(9110, "15.2"), rfc(8297, "2")},
 		check: func(t *trial) {
 			a := usual()
-			a.Early = []Early{{Status: http.StatusEarlyHints, Header: []Field{field("Link", "</style.css>; rel=preload")}}}
+			a.Early = []earlyAnswer{{Status: http.StatusEarlyHints, Header: []fieldLine{field("Link", "</style.css>; rel=preload")}}}
 			t.plays(a)
 			first := t.first()
 			if !slices.Equal(first.early, []int{http.StatusEarlyHints}) {
@@ -240,8 +240,8 @@ var contentCases = []Case{
 // stream sends the usual request to an origin that answers with three events. Each event but the
 // first waits for open. It returns the connection and the body.
 func (t *trial) stream() (*line, io.Reader) {
-	t.plays(Answer{
-		Status: 200, Header: []Field{field("Content-Type", "text/event-stream")},
+	t.plays(originAnswer{
+		Status: 200, Header: []fieldLine{field("Content-Type", "text/event-stream")},
 		Body: []byte(eventOf(0)), Pieces: []string{eventOf(1), eventOf(2)},
 	})
 	l := t.dial()
@@ -276,7 +276,7 @@ func eventOf(i int) string { return "data: " + strconv.Itoa(i) + "\n\n" }
 
 // content checks that an answer with that body arrives, and again for the retry. It returns both
 // answers.
-func (t *trial) content(a Answer, body []byte, changes ...change) []*reply {
+func (t *trial) content(a originAnswer, body []byte, changes ...change) []*reply {
 	t.plays(a)
 	first := t.first(changes...)
 	again := t.again(changes...)

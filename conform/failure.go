@@ -40,7 +40,7 @@ var failureCases = []Case{
 		ID: "client-gone-answer", Title: "A client that lost the connection during the answer gets the whole answer", Level: Must,
 		Sources: []Source{draft("1"), stripeError},
 		check: func(t *trial) {
-			t.plays(Answer{Size: 512 << 10})
+			t.plays(originAnswer{Size: 512 << 10})
 			t.lose()
 			t.isWhole("the retry's answer", t.again(), 512<<10)
 			t.ran(1)
@@ -50,7 +50,7 @@ var failureCases = []Case{
 		ID: "client-gone-huge", Title: "A client that lost the connection during an answer that is too long to store does not run again", Level: Must,
 		Sources: []Source{draft("1"), ours},
 		check: func(t *trial) {
-			t.plays(Answer{Size: 8 << 20})
+			t.plays(originAnswer{Size: 8 << 20})
 			t.lose()
 			if a := t.again(); a.err != nil || a.status < 400 || a.run() != 0 {
 				t.isWhole("the retry's answer", a, 8<<20)
@@ -62,7 +62,7 @@ var failureCases = []Case{
 		ID: "client-slow", Title: "A client that does not read its answer does not block other clients", Level: Should,
 		Sources: []Source{draft("2.6"), ours},
 		check: func(t *trial) {
-			t.plays(Answer{Size: 512 << 10})
+			t.plays(originAnswer{Size: 512 << 10})
 			t.must(t.dial().send(t.request()))
 			t.began(1)
 			t.isWhole("the second answer", t.again(), 512<<10)
@@ -116,9 +116,9 @@ var failureCases = []Case{
 		ID: "origin-hangs-up", Title: "If the origin closes the connection, the client gets no success", Level: Must,
 		Sources: []Source{rfc(9110, "15.6.3"), rfc(9112, "8")},
 		check: func(t *trial) {
-			t.plays(Answer{Break: BreakBefore}, usual())
+			t.plays(originAnswer{Break: breakBefore}, usual())
 			if a := t.send(); a.err == nil && !isFailure(a.status) {
-				t.wrongf("nobody answered, and the client got %v", a)
+				t.wrongf("the origin did not answer, and the client got %v", a)
 			}
 			t.orRefused(t.outcome())
 		},
@@ -128,11 +128,11 @@ var failureCases = []Case{
 		Sources: []Source{rfc(9110, "9.2.2"), ours},
 		check: func(t *trial) {
 			for round, body := range []string{`{"amount":1200}`, ""} {
-				t.plays(usual(), usual(), usual(), usual(), usual(), usual(), usual(), usual(), Answer{Break: BreakBefore})
+				t.plays(usual(), usual(), usual(), usual(), usual(), usual(), usual(), usual(), originAnswer{Break: breakBefore})
 				for i := range 16 {
 					a := t.send(withKey(t.numbered(100*round+i)), withBody(body))
 					if i >= 8 && a.err == nil && !isFailure(a.status) {
-						t.wrongf("nobody answered, and the client got %v", a)
+						t.wrongf("the origin did not answer, and the client got %v", a)
 					}
 				}
 				t.ran(16)
@@ -187,7 +187,7 @@ func (t *trial) lose() {
 
 // isWhole checks that an answer has all of a pattern.
 func (t *trial) isWhole(what string, a *reply, size int) {
-	if a.err != nil || !bytes.Equal(a.body, Pattern(size)) {
+	if a.err != nil || !bytes.Equal(a.body, pattern(size)) {
 		t.wrongf("%s has not the %d bytes that the origin sent, but is %v", what, size, a)
 	}
 }
@@ -207,7 +207,7 @@ func (t *trial) orRefused(a *reply) {
 // cut checks what the target makes of a truncated answer.
 func (t *trial) cut(chunked bool) {
 	part := []byte("the beginning of something")
-	t.plays(Answer{Status: 200, Body: part, Break: BreakWithin, Chunked: chunked}, usual())
+	t.plays(originAnswer{Status: 200, Body: part, Break: breakWithin, Chunked: chunked}, usual())
 	if a := t.send(); a.err == nil && !isFailure(a.status) {
 		t.wrongf("the answer broke off, and the client got it as a whole one: %v", a)
 	}

@@ -13,11 +13,11 @@ var fieldCases = []Case{
 		ID: "fields", Title: "The fields of the answer are replayed", Level: Should,
 		Sources: []Source{draft("2.6"), zuora},
 		check: func(t *trial) {
-			sent := []Field{
+			sent := []fieldLine{
 				field("Location", "/orders/{run}"), field("ETag", `"v{run}"`), field("Cache-Control", "private"),
 				field("Content-Language", "de"), field("Conform-One", "a  b"), field("conform-two", "ü, {run}"),
 			}
-			t.plays(Answer{Header: sent, Body: []byte("x")})
+			t.plays(originAnswer{Header: sent, Body: []byte("x")})
 			t.first()
 			again := t.again()
 			for _, f := range sent {
@@ -136,7 +136,7 @@ var fieldCases = []Case{
 		Sources: []Source{rfc(9112, "6.2"), rfc(9112, "6.3")},
 		check: func(t *trial) {
 			for i, chunked := range []bool{false, true} {
-				t.plays(Answer{Body: []byte("framed"), Chunked: chunked})
+				t.plays(originAnswer{Body: []byte("framed"), Chunked: chunked})
 				key := withKey(t.numbered(i))
 				first := t.first(key)
 				again := t.again(key)

@@ -13,7 +13,7 @@ var keptCases = []Case{
 		Sources: []Source{draft("2.6"), stripe, whop},
 		check: func(t *trial) {
 			statuses := []int{400, 402, 404, 410, 422}
-			answers := make([]Answer, len(statuses))
+			answers := make([]originAnswer, len(statuses))
 			for i, status := range statuses {
 				answers[i] = usual()
 				answers[i].Status = status
@@ -32,7 +32,7 @@ var keptCases = []Case{
 		ID: "kept-redirect", Title: "A redirect is replayed", Level: Should,
 		Sources: []Source{draft("2.6"), rfc(9110, "15.4.4")},
 		check: func(t *trial) {
-			t.plays(Answer{Status: http.StatusSeeOther, Header: []Field{field("Location", "/orders/{run}")}})
+			t.plays(originAnswer{Status: http.StatusSeeOther, Header: []fieldLine{field("Location", "/orders/{run}")}})
 			first := t.first()
 			again := t.again()
 			t.repeats("the retry's answer", again, first)
@@ -98,7 +98,7 @@ var keptCases = []Case{
 		Sources: []Source{rfc(9110, "10.2.3"), ours},
 		check: func(t *trial) {
 			for i, status := range []int{http.StatusForbidden, http.StatusNotFound} {
-				t.refusing(status, []Field{field("Retry-After", "1")}, withKey(t.numbered(i)))
+				t.refusing(status, []fieldLine{field("Retry-After", "1")}, withKey(t.numbered(i)))
 			}
 		},
 	},
@@ -178,7 +178,7 @@ var keptCases = []Case{
 func (t *trial) passing(status int, changes ...change) { t.refusing(status, nil, changes...) }
 
 // refusing checks that a refusal with these fields is not kept.
-func (t *trial) refusing(status int, fields []Field, changes ...change) {
+func (t *trial) refusing(status int, fields []fieldLine, changes ...change) {
 	refusal := usual()
 	refusal.Status = status
 	refusal.Header = append(refusal.Header, fields...)

@@ -69,7 +69,7 @@ var mismatchCases = []Case{
 		Sources: []Source{draft("5")},
 		check: func(t *trial) {
 			asked, told := "asked-"+t.key[8:], "told-"+t.key[8:]
-			t.plays(Answer{Header: []Field{field("Conform-Secret", told)}, Body: []byte(told)})
+			t.plays(originAnswer{Header: []fieldLine{field("Conform-Secret", told)}, Body: []byte(told)})
 			t.first(withBody(asked))
 			a := t.again(withBody("another"))
 			text := new(bytes.Buffer)
@@ -77,7 +77,7 @@ var mismatchCases = []Case{
 			text.Write(a.body)
 			for _, secret := range []string{asked, told} {
 				if strings.Contains(text.String(), secret) && a.run() != 2 {
-					t.wrongf("who sent another request was told of the first one: %v", a)
+					t.wrongf("the refusal of another request reveals the first one: %v", a)
 				}
 			}
 		},
@@ -118,7 +118,7 @@ var mismatchCases = []Case{
 		ID: "same-preferences", Title: "A retry with other Accept fields gets the first answer", Level: Extension,
 		Sources: []Source{ours},
 		check: func(t *trial) {
-			t.plays(Answer{Header: []Field{field("ETag", `"v1"`), field("Content-Type", "text/plain")}, Body: []byte("0123456789")})
+			t.plays(originAnswer{Header: []fieldLine{field("ETag", `"v1"`), field("Content-Type", "text/plain")}, Body: []byte("0123456789")})
 			first := t.first(with("Accept-Encoding", "identity"))
 			again := t.again(with("Accept-Encoding", "gzip, br"), with("Accept", "application/xml"), with("Range", "bytes=2-4"),
 				with("If-Match", `"v2"`), with("If-None-Match", `"v1"`))

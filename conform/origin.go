@@ -32,10 +32,10 @@ type Origin struct {
 
 // play is one case at the origin.
 type play struct {
-	answers []Answer
+	answers []originAnswer
 
 	mu      sync.Mutex
-	seen    []Seen
+	seen    []seenRequest
 	changed chan struct{} // closed, and made anew, when something was seen
 	gates   map[int]chan struct{}
 	all     chan struct{} // closed: no request waits any more
@@ -84,7 +84,7 @@ func (o *Origin) Close() error {
 }
 
 // play makes a case known, and sets the answers to its requests.
-func (o *Origin) play(id string, answers []Answer) {
+func (o *Origin) play(id string, answers []originAnswer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.plays[id] = &play{
@@ -97,7 +97,7 @@ func (o *Origin) play(id string, answers []Answer) {
 
 // await returns the requests of the case that have reached the origin, in order. It waits until
 // there are n of them, or ctx ends.
-func (p *play) await(ctx context.Context, n int) []Seen {
+func (p *play) await(ctx context.Context, n int) []seenRequest {
 	for {
 		p.mu.Lock()
 		seen, changed := p.seen[:len(p.seen):len(p.seen)], p.changed
@@ -154,7 +154,7 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve notes the request, and answers as the case says.
 func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	body, err := io.ReadAll(r.Body)
-	run := p.note(Seen{
+	run := p.note(seenRequest{
 		Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone(),
 		Body: body, Trailer: r.Trailer.Clone(), Broken: err != nil,
 	})
@@ -172,7 +172,7 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	if a.Hold {
 		p.wait(run)
 	}
-	if a.Break == BreakBefore {
+	if a.Break == breakBefore {
 		panic(http.ErrAbortHandler)
 	}
 	if r.ProtoMajor > 1 {
@@ -183,18 +183,18 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 
 // withoutConnection returns the fields without Connection and those that it names, because
 // HTTP/2 does not have them.
-func withoutConnection(fields []Field) []Field {
+func withoutConnection(fields []fieldLine) []fieldLine {
 	hop := []string{"Connection"}
 	for _, f := range fields {
 		if f.Name == "Connection" {
 			hop = append(hop, *f.Value)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(fields), func(f Field) bool { return slices.Contains(hop, f.Name) })
+	return slices.DeleteFunc(slices.Clone(fields), func(f fieldLine) bool { return slices.Contains(hop, f.Name) })
 }
 
 // note counts the request and returns its number.
-func (p *play) note(s Seen) int {
+func (p *play) note(s seenRequest) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.Run = len(p.seen) + 1
@@ -239,10 +239,10 @@ func (p *play) openAll() {
 }
 
 // answer writes the final answer.
-func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.Replacer) {
+func (p *play) answer(w http.ResponseWriter, run int, a *originAnswer, fill *strings.Replacer) {
 	body := []byte(fill.Replace(string(a.Body)))
 	if a.Size > 0 {
-		body = Pattern(min(a.Size, MaxPattern))
+		body = pattern(min(a.Size, maxPattern))
 	}
 	h := w.Header()
 	addFields(h, a.Header, fill)
@@ -258,14 +258,14 @@ func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.R
 	whole := len(a.Pieces) == 0 && len(a.Trailer) == 0 && !a.Chunked
 	switch {
 	case !whole || status == http.StatusNoContent || status == http.StatusNotModified:
-	case a.Break == BreakWithin:
+	case a.Break == breakWithin:
 		h.Set("Content-Length", strconv.Itoa(len(body)+1000))
 	default:
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may have gone
-	if a.Break == BreakWithin {
+	if a.Break == breakWithin {
 		_ = flush()
 		panic(http.ErrAbortHandler)
 	}
@@ -281,7 +281,7 @@ func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.R
 }
 
 // inform sends informational answers.
-func inform(w http.ResponseWriter, early []Early, fill *strings.Replacer) {
+func inform(w http.ResponseWriter, early []earlyAnswer, fill *strings.Replacer) {
 	h := w.Header()
 	for _, e := range early {
 		addFields(h, e.Header, fill)
@@ -290,7 +290,7 @@ func inform(w http.ResponseWriter, early []Early, fill *strings.Replacer) {
 	}
 }
 
-func addFields(h http.Header, fields []Field, fill *strings.Replacer) {
+func addFields(h http.Header, fields []fieldLine, fill *strings.Replacer) {
 	for _, f := range fields {
 		if f.Value == nil {
 			h[f.Name] = nil

@@ -47,7 +47,7 @@ var rawCases = []Case{
 			for _, s := range t.seen(0) {
 				fence, err := strconv.ParseUint(strings.Join(s.Header["Dibs-Fence"], ", "), 10, 64)
 				if err != nil || fence <= last || fence == 1<<64-1 {
-					t.wrongf("run %d was told the fence %q after %d", s.Run, s.Header["Dibs-Fence"], last)
+					t.wrongf("run %d got the fence %q after %d", s.Run, s.Header["Dibs-Fence"], last)
 				}
 				last = fence
 			}
@@ -82,7 +82,7 @@ var rawCases = []Case{
 		Sources: []Source{rfc(9112, "6.3")}, needs: needsWire,
 		check: func(t *trial) {
 			for i, version := range []string{"HTTP/1.1", "HTTP/1.0"} {
-				t.plays(Answer{Raw: []byte(version + " 201 Created\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nrun {run} of {key}\n")})
+				t.plays(originAnswer{Raw: []byte(version + " 201 Created\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nrun {run} of {key}\n")})
 				key := withKey(t.numbered(i))
 				first := t.first(key)
 				if first.status != http.StatusCreated || first.key() != t.numbered(i) {
@@ -97,7 +97,7 @@ var rawCases = []Case{
 		ID: "origin-chunks", Title: "An answer with chunk extensions, or with a length as well, is read as chunks", Level: Must,
 		Sources: []Source{rfc(9112, "6.3"), rfc(9112, "7.1.1")}, needs: needsWire,
 		check: func(t *trial) {
-			t.plays(Answer{Raw: []byte("HTTP/1.1 201 Created\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\nConform-Run: {run}\r\nConnection: close\r\n\r\n4;a=1\r\nrun \r\n0A;b\r\nin chunks\n\r\n0\r\n\r\n")})
+			t.plays(originAnswer{Raw: []byte("HTTP/1.1 201 Created\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\nConform-Run: {run}\r\nConnection: close\r\n\r\n4;a=1\r\nrun \r\n0A;b\r\nin chunks\n\r\n0\r\n\r\n")})
 			first := t.send()
 			if first.err == nil && first.status == http.StatusBadGateway {
 				t.orRefused(t.outcome())
@@ -121,7 +121,7 @@ var rawCases = []Case{
 				"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\na\r\nrun 1 of x\r\n0\r\n\r\n",
 				"HTTP/1.1 204 No Content\r\nConform-Run: 1\r\nContent-Length: " + strconv.Itoa(len(stray)) + "\r\n\r\n",
 			} {
-				t.plays(Answer{Raw: []byte(answer + stray), Linger: true}, usual())
+				t.plays(originAnswer{Raw: []byte(answer + stray), Linger: true}, usual())
 				for i := range 5 {
 					a := t.send(withKey(t.numbered(10*round + i)))
 					if i > 0 {
@@ -147,7 +147,7 @@ var rawCases = []Case{
 				"SSH-2.0-OpenSSH_9.9\r\n",
 				"HTTP/1.1 2x1 Created\r\nContent-Length: 0\r\n\r\n",
 			} {
-				t.plays(Answer{Raw: []byte(answer)})
+				t.plays(originAnswer{Raw: []byte(answer)})
 				if a := t.send(withKey(t.numbered(i))); a.err == nil && !isFailure(a.status) {
 					t.wrongf("the origin wrote %q, and the client got %v", answer, a)
 				}
@@ -159,7 +159,7 @@ var rawCases = []Case{
 		ID: "origin-folded", Title: "A folded field is not replayed as two lines", Level: Must,
 		Sources: []Source{rfc(9112, "5.2")}, needs: needsWire,
 		check: func(t *trial) {
-			t.plays(Answer{Raw: []byte("HTTP/1.1 201 Created\r\nConform-Fold: one\r\n Conform-Hidden: two\r\nConform-Run: {run}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")})
+			t.plays(originAnswer{Raw: []byte("HTTP/1.1 201 Created\r\nConform-Fold: one\r\n Conform-Hidden: two\r\nConform-Run: {run}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")})
 			first := t.send()
 			if first.err == nil && first.status == http.StatusBadGateway {
 				return

@@ -141,7 +141,7 @@ var runningCases = []Case{
 }
 
 // held is the usual answer after open.
-func held() Answer {
+func held() originAnswer {
 	a := usual()
 	a.Hold = true
 	return a

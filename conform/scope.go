@@ -183,7 +183,7 @@ var methodCases = []Case{
 		ID: "upgrade", Title: "An Upgrade to another protocol passes", Level: Extension,
 		Sources: []Source{rfc(9110, "7.8"), ours},
 		check: func(t *trial) {
-			t.plays(Answer{Upgrade: "conform"})
+			t.plays(originAnswer{Upgrade: "conform"})
 			l := t.dial()
 			t.must(l.send(t.request(withMethod(http.MethodGet), withBody(""), with("Connection", "Upgrade"), with("Upgrade", "conform"))))
 			if a := l.upgraded(); a.err != nil || a.status != http.StatusSwitchingProtocols || a.header.Get("Upgrade") != "conform" {

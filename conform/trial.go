@@ -28,14 +28,14 @@ type trial struct {
 // trial begins a case: the origin answers every request with its number.
 func (k *kit) trial(ctx context.Context, id string) *trial {
 	t := &trial{ctx: ctx, kit: k, id: k.name + "-" + id, key: "conform-" + strings.ToLower(rand.Text())}
-	k.options.Origin.play(t.id, []Answer{usual()})
+	k.options.Origin.play(t.id, []originAnswer{usual()})
 	return t
 }
 
 // usual is the origin's answer unless the case sets another one.
-func usual() Answer {
-	return Answer{
-		Header: []Field{field("Content-Type", "text/plain; charset=utf-8")},
+func usual() originAnswer {
+	return originAnswer{
+		Header: []fieldLine{field("Content-Type", "text/plain; charset=utf-8")},
 		Body:   []byte("run {run} of {key}\n"),
 	}
 }
@@ -86,12 +86,12 @@ func (t *trial) must(err error) {
 }
 
 // plays sets the answers of the origin in this case.
-func (t *trial) plays(answers ...Answer) {
+func (t *trial) plays(answers ...originAnswer) {
 	t.kit.options.Origin.play(t.id, answers)
 }
 
 // seen waits until n requests have reached the origin, and returns all.
-func (t *trial) seen(n int) []Seen {
+func (t *trial) seen(n int) []seenRequest {
 	ctx, cancel := context.WithTimeout(t.ctx, t.patience())
 	defer cancel()
 	return t.kit.options.Origin.find(t.id).await(ctx, n)

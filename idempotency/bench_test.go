@@ -78,30 +78,6 @@ func keysFor(n int) [][]string {
 	return keys
 }
 
-// allocs returns how many allocations one request costs.
-func allocs(h http.Handler, keys [][]string) float64 {
-	r, again := requestFor()
-	w := &noWriter{h: make(http.Header)}
-	i := 0
-	return testing.AllocsPerRun(len(keys)-1, func() {
-		again(keys[i])
-		i++
-		clear(w.h)
-		h.ServeHTTP(w, r)
-	})
-}
-
-func TestAllocationsOfFirstRequest(t *testing.T) {
-	const most = 10
-	keys := keysFor(2000)
-	h := benchMiddleware(t)
-	added := allocs(h, keys) - allocs(answerCreated, keys)
-	t.Logf("a first request adds %.1f allocations", added)
-	if added > most && !raceEnabled {
-		t.Errorf("a first request adds %.1f allocations; at most %d", added, most)
-	}
-}
-
 func BenchmarkServe(b *testing.B) {
 	run := func(b *testing.B, h http.Handler, key func(i int) []string) {
 		r, again := requestFor()

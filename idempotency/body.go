@@ -1,13 +1,16 @@
 package idempotency
 
 import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
 	"crypto/sha256"
 	"errors"
-	"hash"
 	"io"
 	"net/http"
 	"os"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/linger"
@@ -19,220 +22,152 @@ var errTooLarge = errors.New("the body is longer than allowed")
 // errStream: the request waits for an answer before it goes on.
 var errStream = errors.New("the request is a stream, which cannot be guarded")
 
-// A body is a request's body, read as a whole before anything runs: up to
-// Options.MaxMemory in memory, what is longer in a temporary file as well. It
-// is what the handler reads.
+// A body is a request's body, read whole before the handler runs: in memory, or in a temporary file
+// if it is longer than Options.MaxMemory.
 type body struct {
 	timed  timedReader // while it is read
-	mu     sync.Mutex
-	memory []byte   // the beginning, in a pooled buffer
-	file   *os.File // the rest; nil when there is none
+	memory []byte
+	file   *os.File // nil: in memory
 	path   string   // of the file, while it has a name
 	size   int64
-	digest [sha256.Size]byte
-	off    int64
-	closed bool // by the handler
-	over   bool // the buffer is somebody else's now
 }
 
-// timedReader is a body whose sender may pause for so long and no longer.
+// timedReader is a body whose sender may pause no longer than pause.
 type timedReader struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	silence time.Duration
+	w     http.ResponseWriter
+	r     *http.Request
+	pause time.Duration
 }
 
-// Read reads from the body. The error of a pause that was too long is
-// os.ErrDeadlineExceeded.
+// Read reads from the body. After a pause that was too long it returns os.ErrDeadlineExceeded.
 func (r *timedReader) Read(p []byte) (int, error) {
-	end := time.Now().Add(r.silence)
+	end := time.Now().Add(r.pause)
 	linger.Within(r.w, r.r, end)
 	n, err := r.r.Body.Read(p)
 	switch {
 	case err == io.EOF:
-		linger.Within(r.w, r.r, time.Time{}) // the next request has a time of its own
+		linger.Within(r.w, r.r, time.Time{}) // the deadline must not meet the next request
 	case err != nil && !time.Now().Before(end):
-		err = os.ErrDeadlineExceeded // within a trailer net/http says something else
+		err = os.ErrDeadlineExceeded // within a trailer net/http returns another error
 	}
 	return n, err
 }
 
-// read reads all of r's body. buf is where its beginning goes; the grown buffer
-// is returned even when reading fails.
-func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options, buf []byte) (grown []byte, err error) {
-	b.memory = buf[:0]
+// read reads all of r's body. It returns errTooLarge, errStream, an *fs.PathError of the temporary
+// file, or the connection's error.
+func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if r.Body == nil || r.Body == http.NoBody {
-		b.digest = sha256.Sum256(nil)
-		return b.memory, nil
+		return nil
 	}
 	if r.ContentLength > o.MaxBody {
-		return b.memory, errTooLarge
+		return errTooLarge
 	}
-	b.timed = timedReader{w: w, r: r, silence: o.BodyTimeout}
+	b.timed = timedReader{w: w, r: r, pause: o.BodyTimeout}
 	in := io.Reader(&b.timed)
 	switch protocolOf(r.Header) {
 	case grpc, grpcWeb, connectStream:
-		unary := &unaryReader{timedReader: b.timed}
-		in = unary
-		defer func() {
-			if errors.Is(err, os.ErrDeadlineExceeded) && unary.begun() {
-				err = errStream
-			}
-		}()
+		in = &unaryReader{timedReader: b.timed}
 	}
-	inMemory := min(o.MaxMemory, o.MaxBody)
-	if n := r.ContentLength; n > 0 && n <= inMemory && int64(cap(b.memory)) <= n {
-		// One more byte, so that the end is seen without growing.
-		b.memory = make([]byte, 0, n+1)
+	limit := min(o.MaxMemory, o.MaxBody)
+	size := int64(512)
+	if n := r.ContentLength; n >= 0 && n <= limit {
+		size = n + 1 // so that the end is seen without growing
 	}
-	ended := false
-	for !ended && int64(len(b.memory)) <= inMemory {
-		if len(b.memory) == cap(b.memory) {
-			b.memory = append(b.memory, 0)[:len(b.memory)]
-		}
-		n, err := in.Read(b.memory[len(b.memory):cap(b.memory)])
-		b.memory = b.memory[:len(b.memory)+n]
-		if err == io.EOF {
-			ended = true
-		} else if err != nil {
-			return b.memory, err
+	memory, ended := make([]byte, 0, size), false
+	for !ended && int64(len(memory)) <= limit {
+		memory = slices.Grow(memory, 1)
+		n, err := in.Read(memory[len(memory):cap(memory)])
+		memory = memory[:len(memory)+n]
+		if ended = err == io.EOF; err != nil && !ended {
+			return err
 		}
 	}
-	b.size = int64(len(b.memory))
+	b.size = int64(len(memory))
 	switch {
-	case b.size > o.MaxBody:
-		return b.memory, errTooLarge
-	case ended:
-		b.digest = sha256.Sum256(b.memory)
-		return b.memory, nil
-	}
-	return b.memory, b.spill(in, o)
-}
-
-// spill reads the rest into a temporary file.
-func (b *body) spill(rest io.Reader, o *Options) error {
-	file, err := os.CreateTemp(o.TempDir, "dibs-body-")
-	if err != nil {
-		return &spillError{err}
-	}
-	b.file, b.path = file, file.Name()
-	if os.Remove(b.path) == nil {
-		b.path = "" // without a name it goes when the process does
-	}
-	h := sha256.New()
-	h.Write(b.memory)
-	spilled := &spillWriter{file: file, hash: h}
-	n, err := io.Copy(spilled, io.LimitReader(rest, o.MaxBody-b.size+1))
-	b.size += n
-	switch {
-	case err != nil:
-		return err
 	case b.size > o.MaxBody:
 		return errTooLarge
+	case !ended:
+		return b.spill(io.MultiReader(bytes.NewReader(memory), in), o)
 	}
-	h.Sum(b.digest[:0])
+	b.memory = memory
 	return nil
 }
 
-// spillError is a temporary file's failure: ours, not the client's.
-type spillError struct{ err error }
-
-func (e *spillError) Error() string { return "idempotency: a body could not be kept: " + e.err.Error() }
-func (e *spillError) Unwrap() error { return e.err }
-
-// spillWriter tells the file's failures from the connection's.
-type spillWriter struct {
-	file *os.File
-	hash hash.Hash
+// spill reads the body into a temporary file.
+func (b *body) spill(in io.Reader, o *Options) (err error) {
+	if b.file, err = os.CreateTemp(o.TempDir, "dibs-body-"); err != nil {
+		return err
+	}
+	if b.path = b.file.Name(); os.Remove(b.path) == nil {
+		b.path = "" // a file without a name ends with the process
+	}
+	b.size, err = io.Copy(b.file, io.LimitReader(in, o.MaxBody+1))
+	if err == nil && b.size > o.MaxBody {
+		err = errTooLarge
+	}
+	return err
 }
 
-func (w *spillWriter) Write(p []byte) (int, error) {
-	n, err := w.file.Write(p)
-	w.hash.Write(p[:n])
-	if err != nil {
-		err = &spillError{err}
+// reader returns a new reader of the body.
+func (b *body) reader() *io.SectionReader {
+	if b.file != nil {
+		return io.NewSectionReader(b.file, 0, b.size)
 	}
-	return n, err
+	return io.NewSectionReader(bytes.NewReader(b.memory), 0, b.size)
 }
 
 // sum returns the SHA-256 digest of the body.
-func (b *body) sum() [sha256.Size]byte { return b.digest }
-
-// section returns a reader of the body that does not move the handler's.
-func (b *body) section() *io.SectionReader { return io.NewSectionReader(b, 0, b.size) }
-
-// ReadAt reads from any place of the body.
-func (b *body) ReadAt(p []byte, off int64) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.readAt(p, off)
+func (b *body) sum() (sum [sha256.Size]byte, err error) {
+	if b.file == nil {
+		return sha256.Sum256(b.memory), nil
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, b.reader())
+	h.Sum(sum[:0])
+	return sum, err
 }
 
-func (b *body) readAt(p []byte, off int64) (n int, err error) {
-	if b.over {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	for n < len(p) && err == nil {
-		var m int
-		switch at := off + int64(n); {
-		case at >= b.size:
-			err = io.EOF
-		case at < int64(len(b.memory)):
-			m = copy(p[n:], b.memory[at:])
-		default:
-			m, err = b.file.ReadAt(p[n:min(int64(len(p)), int64(n)+b.size-at)], at-int64(len(b.memory)))
-			switch {
-			case err == io.EOF && m > 0:
-				err = nil
-			case err == io.EOF:
-				err = io.ErrUnexpectedEOF // somebody cut the file
-			}
-		}
-		n += m
-	}
-	return n, err
-}
-
-// Read reads on, as the handler does.
-func (b *body) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	if len(p) == 0 {
-		return 0, nil
-	}
-	n, err := b.readAt(p, b.off)
-	b.off += int64(n)
-	if n > 0 && err == io.EOF {
-		err = nil
-	}
-	return n, err
-}
-
-// Close ends the handler's reading.
-func (b *body) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	return nil
-}
-
-// remove takes the buffer and the file away: the request is over, and whoever
-// still reads gets an error.
+// remove removes the temporary file: the request is over.
 func (b *body) remove() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.over = true
-	b.memory = nil
 	if b.file == nil {
 		return
 	}
-	// Nothing is left to be written, so closing cannot lose anything.
-	_ = b.file.Close()
+	_ = b.file.Close() // nothing is left to be written
 	if b.path != "" {
 		_ = os.Remove(b.path)
 	}
-	b.file = nil
+}
+
+// maxContent is how many bytes a decompressed body may have to be looked into.
+const maxContent = 64 << 20
+
+// errNoContent: the body cannot be looked into.
+var errNoContent = errors.New("the body is compressed in a way that is not known, or too long")
+
+// contentOf returns what the body holds, decompressed if Content-Encoding is gzip or deflate.
+func contentOf(r *http.Request, body io.Reader) ([]byte, error) {
+	if len(r.Header["Content-Encoding"]) > 1 {
+		return nil, errNoContent
+	}
+	return decompressed(r.Header.Get("Content-Encoding"), body)
+}
+
+// decompressed returns what a body in the encoding holds.
+func decompressed(encoding string, body io.Reader) (content []byte, err error) {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "identity", "":
+	case "gzip", "x-gzip":
+		body, err = gzip.NewReader(body)
+	case "deflate":
+		body, err = zlib.NewReader(body)
+	default:
+		return nil, errNoContent
+	}
+	if err == nil {
+		content, err = io.ReadAll(io.LimitReader(body, maxContent+1))
+	}
+	if err == nil && len(content) > maxContent {
+		err = errNoContent
+	}
+	return content, err
 }

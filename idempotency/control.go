@@ -6,63 +6,54 @@ import (
 	"time"
 )
 
-// controlField is how an application decides, per answer, whether and for how
-// long it is kept. It never leaves the process.
+// controlField is how an application decides, per answer, whether and for how long it is kept. It
+// is removed from every answer.
 const controlField = "Idempotency-Control"
 
 // control is what Idempotency-Control asks for.
 type control struct {
 	noStore bool
-	maxAge  time.Duration // 0: the policy's retention
-	ignored int           // directives that made no sense
+	asked   bool          // for maxAge
+	maxAge  time.Duration // default: Options.Retention
 }
 
-// parseControl reads the field's lines. What makes no sense is ignored and
-// counted, because the handler has run.
-func parseControl(lines []string) control {
-	var c control
-	aged := false
+// parseControl parses the field's lines. It ignores and counts directives that are malformed,
+// because the handler has run.
+func (m *Middleware) parseControl(lines []string) control {
+	c := control{maxAge: m.options.Retention}
 	for _, line := range lines {
-		if strings.Trim(line, " \t") == "" {
-			c.ignored++
+		if strings.TrimSpace(line) == "" {
+			m.count(func(c *Stats) { c.ControlIgnored++ })
 			continue
 		}
 		for directive := range strings.SplitSeq(line, ",") {
-			name, value, valued := strings.Cut(strings.Trim(directive, " \t"), "=")
+			name, value, valued := strings.Cut(strings.TrimSpace(directive), "=")
+			age, isAge := parseSeconds(value)
 			switch {
 			case name == "" && !valued: // lists may have empty elements
-			case strings.EqualFold(name, "no-store") && !valued:
+			case strings.EqualFold(name, "no-store") && !valued, strings.EqualFold(name, "max-age") && isAge && age == 0:
 				c.noStore = true
-			case strings.EqualFold(name, "max-age") && valued:
-				age, ok := parseSeconds(value)
-				switch {
-				case !ok:
-					c.ignored++
-				case age == 0:
-					c.noStore = true
-				case aged:
-					// Of two ages the shorter one promises less.
-					c.maxAge = min(c.maxAge, age)
-				default:
-					c.maxAge, aged = age, true
-				}
+			case !strings.EqualFold(name, "max-age") || !isAge:
+				m.count(func(c *Stats) { c.ControlIgnored++ })
+			case c.asked: // of two ages the shorter promises less
+				c.maxAge = min(c.maxAge, age)
 			default:
-				c.ignored++
+				c.asked, c.maxAge = true, age
 			}
 		}
 	}
 	return c
 }
 
-// parseSeconds reads delta-seconds, cut to MaxRetention.
+// parseSeconds parses a number of seconds, cut to MaxRetention.
 func parseSeconds(s string) (time.Duration, bool) {
-	if s == "" || digits(s) != len(s) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, false
 	}
 	const most = int64(MaxRetention / time.Second)
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n > most {
-		n = most // only too long: all are digits
+		n = most // the number is only too long
 	}
 	return time.Duration(n) * time.Second, true
 }

@@ -42,7 +42,7 @@ var controlRules = []rule{
 			}
 		}
 	}},
-	{"An answer that says come back later is not kept", func(t *testing.T) {
+	{"An answer with Retry-After is not kept", func(t *testing.T) {
 		for _, test := range []struct {
 			status         int
 			after, control string
@@ -75,7 +75,7 @@ var controlRules = []rule{
 			}
 		}
 	}},
-	{"What is not kept frees the key", func(t *testing.T) {
+	{"An answer that is not kept frees the key", func(t *testing.T) {
 		var g *rig
 		g = newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			if g.runs.Load() == 1 {

@@ -1,11 +1,11 @@
-// Package idempotency makes HTTP handlers idempotent: a request that carries an
-// Idempotency-Key runs once, and every retry gets the first one's answer.
+// Package idempotency makes HTTP handlers idempotent: a request that carries an Idempotency-Key
+// runs once, and every retry gets the first one's answer.
 //
 //	m, err := idempotency.New(client, nil)
 //	http.ListenAndServe(addr, m.Wrap(mux))
 //
-// The rules that clients rely on are in docs/http.md; Options change them. The
-// life of a key, as a client sees it:
+// The rules that clients rely on are in docs/http.md; Options change them. The states of a key, as
+// a client sees it:
 //
 //	           new ◄───────────────────────────────────────────┐
 //	            │ a request: the handler runs                  │
@@ -19,11 +19,8 @@
 //	▼                                ▼ an operator settles it  │
 //	done ── retries: the stored answer ────────────────────────┘
 //
-// A handler's answer is held back until it is stored, so that a client that saw
-// success will see it again. A handler that flushes streams, and its answer is
-// stored at its end. Handlers run on the server's goroutine, under a context
-// that does not end because the client went away.
-//
-// A handler that stands for another server, such as a proxy, says with Fail
-// what became of a request that got no answer.
+// The Middleware holds a handler's answer back until it is stored, so that a client that saw
+// success will see it again. A handler that flushes streams, and its answer is stored at its end.
+// Handlers run on the server's goroutine, under a context that does not end when the client goes
+// away.
 package idempotency

@@ -11,8 +11,8 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// A request is told of once, also when a function of the application panics.
-func TestPanicsAreTold(t *testing.T) {
+// Options.Observe is called once for a request, also when a function of the application panics.
+func TestPanicsAreObserved(t *testing.T) {
 	boom := func() { panic(http.ErrAbortHandler) }
 	for name, o := range map[string]*idempotency.Options{
 		"key":         {Key: func(*http.Request, io.ReadSeeker) (string, error) { boom(); return "", nil }},
@@ -22,7 +22,7 @@ func TestPanicsAreTold(t *testing.T) {
 		g := newRig(t, o, nil)
 		g.sendBroken()
 		if events := g.seen(); len(events) != 1 || events[0].Outcome != idempotency.OutcomeInterrupted || events[0].Status != 0 {
-			t.Errorf("%s: told %+v", name, events)
+			t.Errorf("%s: observed %+v", name, events)
 		}
 	}
 	g := newRig(t, nil, nil)
@@ -32,7 +32,7 @@ func TestPanicsAreTold(t *testing.T) {
 		g.h.ServeHTTP(w, request())
 	}()
 	if events := g.seen(); len(events) != 1 || events[0].Outcome != idempotency.OutcomeInterrupted || events[0].Status != 0 || !events[0].Stored {
-		t.Errorf("the answer could not be sent: told %+v", events)
+		t.Errorf("the answer could not be sent: observed %+v", events)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestReplayNamesTheFirstTrace(t *testing.T) {
 	isFresh(t, g.send(within(first)), 201)
 	w := g.send(within("another"))
 	if e := g.last(); e.Outcome != idempotency.OutcomeReplayed || e.First != first {
-		t.Errorf("told %+v", e)
+		t.Errorf("observed %+v", e)
 	}
 	for name, values := range w.Header() {
 		for _, value := range values {

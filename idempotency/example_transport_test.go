@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -62,13 +63,13 @@ func ExampleTransport() {
 }
 
 // Steps that were done are skipped when the retry runs after a crash.
-func ExampleStep() {
+func Example_step() {
 	m, err := idempotency.New(exampleClient(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	handler := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+		id, err := dibs.Step(r.Context(), "charge", func(context.Context) (string, error) {
 			return "ch_17", nil // an effect elsewhere
 		})
 		if err != nil {

@@ -18,27 +18,25 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// FingerprintOptions say by what a request under a reused key is recognised.
-// The zero value: method, path and query as sent, Content-Type,
-// Content-Encoding, and the body's bytes.
+// FingerprintOptions say how a request under a reused key is recognised. The zero value compares
+// method, path and query as sent, Content-Type, Content-Encoding, and the body's bytes. A body that
+// cannot be compared as asked is compared byte by byte.
 type FingerprintOptions struct {
 	// SortQuery ignores the order of the query's parameters of different names.
 	SortQuery bool
-	// CanonicalJSON ignores white space, the order of members and the escaping
-	// of strings in a JSON body. Numbers count as they are spelled. A body
-	// that is not plain JSON counts byte by byte.
+	// CanonicalJSON ignores white space, the order of members and the escaping of strings in a JSON
+	// body. Numbers are compared as they are spelled.
 	CanonicalJSON bool
-	// Multipart compares a multipart body part by part (headers and content),
-	// whatever the boundary. A body that cannot be split counts byte by byte.
+	// Multipart compares a multipart body part by part (headers and content), whatever the
+	// boundary.
 	Multipart bool
-	// Fields, when not empty, are all that counts of a JSON or form body: names
-	// of a form's fields or of a JSON object's members, or JSON pointers
-	// (beginning with "/"). Bodies of other kinds count byte by byte.
+	// Fields, if not empty, are the only parts of a JSON or form body that are compared: names of a
+	// form's fields or of a JSON object's members, or JSON pointers (beginning with "/").
 	Fields []string
-	// KeyAlone compares nothing: whatever has the key is the same request.
+	// KeyAlone compares nothing: every request with the key is the same request.
 	KeyAlone bool
-	// Func makes the fingerprint itself, and nothing above counts. An error
-	// refuses the request with 400.
+	// Func makes the fingerprint, in place of all fields above. An error refuses the request with
+	// 400.
 	Func func(r *http.Request, body io.ReadSeeker) (dibs.Fingerprint, error)
 }
 
@@ -47,53 +45,48 @@ func (o *FingerprintOptions) validate() error {
 	if slices.Contains(o.Fields, "") {
 		return errors.New("idempotency: Options.Fingerprint.Fields: a field has no name")
 	}
-	if (o.Func != nil || o.KeyAlone) && (o.SortQuery || o.CanonicalJSON || o.Multipart || len(o.Fields) > 0 || o.Func != nil && o.KeyAlone) {
+	compares := o.SortQuery || o.CanonicalJSON || o.Multipart || len(o.Fields) > 0
+	if o.Func != nil && (compares || o.KeyAlone) || o.KeyAlone && compares {
 		return errors.New("idempotency: Options.Fingerprint: Func and KeyAlone have no meaning together with other fields")
 	}
 	return nil
 }
 
-// fingerprintBy is the version of what is hashed: another one makes every key
-// in use a mismatch.
+// fingerprintBy is the version of what is hashed. Another version makes every key in use a
+// mismatch.
 const fingerprintBy = "dibs http fingerprint 1\x00"
 
-// How a body went into the fingerprint.
-const (
-	byBytes     = 'b'
-	byJSON      = 'j'
-	byParts     = 'm'
-	byFields    = 'f'
-	byFormField = 'u'
-	byKey       = 'k'
-)
-
-// of returns the request's fingerprint. buf is scratch.
-func (o *FingerprintOptions) of(r *http.Request, b *body, buf []byte) (f dibs.Fingerprint, scratch []byte, err error) {
+// of returns the request's fingerprint. It returns the error of Func, or of the temporary file that
+// has the body.
+func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, error) {
 	if o.Func != nil {
-		f, err = o.Func(r, b.section())
-		return f, buf, err
+		return o.Func(r, b.reader())
 	}
-	buf = append(buf[:0], fingerprintBy...)
 	if o.KeyAlone {
-		return sha256.Sum256(append(buf, byKey)), buf, nil
+		return sha256.Sum256([]byte(fingerprintBy + "key")), nil
 	}
-	buf = appendCounted(buf, r.Method)
-	buf = appendCounted(buf, o.target(r))
-	contentType := r.Header["Content-Type"]
-	contentEncoding := r.Header["Content-Encoding"]
-	how, sum, contentType := o.body(r, b, contentType)
-	if how != byBytes {
-		contentEncoding = nil // the content is what was compared
+	how, form, contentType, err := o.body(r, b)
+	encoding := r.Header["Content-Encoding"]
+	var sum [sha256.Size]byte
+	switch {
+	case how == "bytes" || err != nil:
+		how, contentType = "bytes", r.Header["Content-Type"]
+		if sum, err = b.sum(); err != nil {
+			return dibs.Fingerprint{}, err
+		}
+	default:
+		sum, encoding = sha256.Sum256(form), nil // the content was compared
 	}
-	buf = appendLines(buf, contentType)
-	buf = appendLines(buf, contentEncoding)
-	buf = append(buf, how)
-	buf = append(buf, sum[:]...)
-	return sha256.Sum256(buf), buf, nil
+	text := append(make([]byte, 0, 256), fingerprintBy...)
+	text = appendCounted(text, r.Method)
+	text = appendCounted(text, o.target(r))
+	text = appendLines(text, contentType)
+	text = appendLines(text, encoding)
+	text = appendCounted(text, how)
+	return sha256.Sum256(append(text, sum[:]...)), nil
 }
 
-// appendCounted appends s so that nothing that follows can be taken for a part
-// of it.
+// appendCounted appends s with its length, so that what follows cannot be taken for a part of s.
 func appendCounted(dst []byte, s string) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(s)))
 	return append(dst, s...)
@@ -107,30 +100,28 @@ func appendLines(dst []byte, lines []string) []byte {
 	return dst
 }
 
-// targetOf returns path and query as sent.
+// targetOf returns path and query as sent. The absolute form of a target names the same resource as
+// its path and query.
 func targetOf(r *http.Request) string {
 	target := r.RequestURI
 	if target == "" {
-		target = r.URL.RequestURI() // a request that came by no server
+		target = r.URL.RequestURI() // the request came from no server
 	}
-	if !strings.HasPrefix(target, "/") {
-		// The absolute form names the same resource.
-		if _, rest, ok := strings.Cut(target, "://"); ok {
-			i := strings.IndexAny(rest, "/?")
-			switch {
-			case i < 0:
-				target = "/"
-			case rest[i] == '?':
-				target = "/" + rest[i:]
-			default:
-				target = rest[i:]
-			}
-		}
+	_, rest, absolute := strings.Cut(target, "://")
+	if strings.HasPrefix(target, "/") || !absolute {
+		return target
 	}
-	return target
+	i := strings.IndexAny(rest, "/?")
+	switch {
+	case i < 0:
+		return "/"
+	case rest[i] == '?':
+		return "/" + rest[i:]
+	}
+	return rest[i:]
 }
 
-// target returns what counts of path and query.
+// target returns what is compared of path and query.
 func (o *FingerprintOptions) target(r *http.Request) string {
 	target := targetOf(r)
 	path, query, ok := strings.Cut(target, "?")
@@ -146,68 +137,62 @@ func (o *FingerprintOptions) target(r *http.Request) string {
 	return path + "?" + strings.Join(parameters, "&")
 }
 
-// body returns the digest of what counts of the body, how it was made, and
-// what counts of the Content-Type.
-func (o *FingerprintOptions) body(r *http.Request, b *body, contentType []string) (how byte, sum [sha256.Size]byte, counts []string) {
+// body returns what is compared of the body and of the Content-Type, and how. A body that returns
+// an error is compared byte by byte.
+func (o *FingerprintOptions) body(r *http.Request, b *body) (how string, form []byte, contentType []string, err error) {
+	contentType = r.Header["Content-Type"]
 	if !o.CanonicalJSON && !o.Multipart && len(o.Fields) == 0 || len(contentType) != 1 {
-		return byBytes, b.sum(), contentType
+		return "bytes", nil, contentType, nil
 	}
 	media, parameters, err := mime.ParseMediaType(contentType[0])
-	if err != nil {
-		return byBytes, b.sum(), contentType
-	}
 	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
-	var form []byte
+	boundary := parameters["boundary"]
 	switch {
+	case err != nil:
+		return "bytes", nil, contentType, nil
 	case isJSON && len(o.Fields) > 0:
-		how = byFields
-		form, err = o.jsonFields(r, b)
+		how = "fields"
 	case isJSON && o.CanonicalJSON:
-		how = byJSON
-		if form, err = contentOf(r, b.section()); err == nil {
-			form, err = canonicalJSON(nil, form)
-		}
+		how = "JSON"
 	case media == "application/x-www-form-urlencoded" && len(o.Fields) > 0:
-		how = byFormField
-		form, err = o.formFields(r, b)
-	case strings.HasPrefix(media, "multipart/") && o.Multipart && parameters["boundary"] != "":
-		how = byParts
-		content := io.Reader(b.section())
-		if len(r.Header["Content-Encoding"]) > 0 {
-			var whole []byte
-			whole, err = contentOf(r, content)
-			content = bytes.NewReader(whole)
-		}
-		if err == nil {
-			form, err = multipartForm(content, parameters["boundary"])
-		}
+		how = "form"
+	case strings.HasPrefix(media, "multipart/") && o.Multipart && boundary != "":
+		how = "parts"
 		delete(parameters, "boundary")
 		contentType = []string{mime.FormatMediaType(media, parameters)}
 	default:
-		return byBytes, b.sum(), contentType
+		return "bytes", nil, contentType, nil
 	}
+	if how == "parts" && len(r.Header["Content-Encoding"]) == 0 {
+		form, err = multipartForm(b.reader(), boundary) // which may be too long for memory
+		return how, form, contentType, err
+	}
+	content, err := contentOf(r, b.reader())
 	if err != nil {
-		return byBytes, b.sum(), r.Header["Content-Type"]
+		return how, nil, nil, err
 	}
-	return how, sha256.Sum256(form), contentType
+	switch how {
+	case "JSON":
+		form, err = canonicalJSON(content)
+	case "fields":
+		form, err = o.jsonFields(content)
+	case "form":
+		form, err = o.formFields(content)
+	case "parts":
+		form, err = multipartForm(bytes.NewReader(content), boundary)
+	}
+	return how, form, contentType, err
 }
 
 // jsonFields returns the chosen parts of a JSON document.
-func (o *FingerprintOptions) jsonFields(r *http.Request, b *body) ([]byte, error) {
-	document, err := contentOf(r, b.section())
+func (o *FingerprintOptions) jsonFields(document []byte) (form []byte, err error) {
+	if _, err := canonicalJSON(document); err != nil {
+		return nil, err
+	}
+	value, err := decodeJSON(document)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := canonicalJSON(nil, document); err != nil {
-		return nil, err // not before everybody reads it in the same way
-	}
-	d := json.NewDecoder(bytes.NewReader(document))
-	d.UseNumber()
-	var value any
-	if err := d.Decode(&value); err != nil {
-		return nil, err
-	}
-	var form []byte
 	for _, field := range o.Fields {
 		part, ok := pointAt(value, field)
 		if !ok {
@@ -224,26 +209,17 @@ func (o *FingerprintOptions) jsonFields(r *http.Request, b *body) ([]byte, error
 }
 
 // formFields returns the chosen fields of a form.
-func (o *FingerprintOptions) formFields(r *http.Request, b *body) ([]byte, error) {
-	text, err := contentOf(r, b.section())
-	if err != nil {
-		return nil, err
-	}
-	values, err := url.ParseQuery(string(text))
-	if err != nil {
-		return nil, err
-	}
-	var form []byte
+func (o *FingerprintOptions) formFields(content []byte) (form []byte, err error) {
+	values, err := url.ParseQuery(string(content))
 	for _, field := range o.Fields {
 		form = appendLines(form, values[field])
 	}
-	return form, nil
+	return form, err
 }
 
 // multipartForm returns digests of the parts of a multipart body, in order.
-func multipartForm(r io.Reader, boundary string) ([]byte, error) {
-	var form []byte
-	parts := multipart.NewReader(r, boundary)
+func multipartForm(content io.Reader, boundary string) (form []byte, err error) {
+	parts := multipart.NewReader(content, boundary)
 	for {
 		part, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) && len(form) > 0 {

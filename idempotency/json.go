@@ -4,136 +4,90 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// maxDepth bounds how deeply a JSON document may be nested that is brought into
-// canonical form.
-const maxDepth = 1000
-
-// errNotPlain: the document has no canonical form here, because two readers
-// could understand it differently.
+// errNotPlain: the document has no canonical form, because two readers could understand it
+// differently.
 var errNotPlain = errors.New("the JSON document is ambiguous")
 
-// canonicalJSON appends a form of the document that differs for documents that
-// mean different things, and only for those: members sorted, no white space,
-// strings unescaped, numbers as they are spelled (1.0 may not be 1, and no
-// number is rounded). It fails for what is not JSON, and for what readers
-// disagree about: a member that is there twice, text that is not Unicode.
-func canonicalJSON(dst, document []byte) ([]byte, error) {
-	if !utf8.Valid(document) {
+// canonicalJSON returns a form of the document that is the same for two documents only if they mean
+// the same: members sorted, no white space, strings unescaped, numbers as they are spelled, because
+// 1.0 may not be 1. It returns an error for what is not JSON, and for what readers disagree about:
+// a member that is there twice, text that is not Unicode.
+func canonicalJSON(document []byte) ([]byte, error) {
+	if !utf8.Valid(document) || !json.Valid(document) {
 		return nil, errNotPlain
 	}
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.UseNumber()
-	dst, err := appendValue(dst, d, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errNotPlain
-	}
-	return dst, nil
+	return canonicalValue(d)
 }
 
-// appendValue appends the canonical form of the next value.
-func appendValue(dst []byte, d *json.Decoder, depth int) ([]byte, error) {
-	if depth > maxDepth {
-		return nil, errNotPlain
-	}
+// canonicalValue returns the canonical form of the next value.
+func canonicalValue(d *json.Decoder) ([]byte, error) {
 	token, err := d.Token()
 	if err != nil {
 		return nil, err
 	}
 	switch t := token.(type) {
 	case nil:
-		return append(dst, "null"...), nil
+		return []byte("null"), nil
 	case bool:
-		return strconv.AppendBool(dst, t), nil
+		return strconv.AppendBool(nil, t), nil
 	case json.Number:
-		return append(dst, t...), nil
+		return []byte(t), nil
 	case string:
-		return appendText(dst, t)
-	case json.Delim:
-		if t == '[' {
-			return appendArray(dst, d, depth)
+		if strings.ContainsRune(t, utf8.RuneError) {
+			return nil, errNotPlain // perhaps half of a surrogate pair
 		}
-		return appendObject(dst, d, depth)
+		return strconv.AppendQuote(nil, t), nil
 	}
-	return nil, errNotPlain
-}
-
-func appendText(dst []byte, s string) ([]byte, error) {
-	if strings.ContainsRune(s, utf8.RuneError) {
-		return nil, errNotPlain // perhaps half of a surrogate pair
-	}
-	return strconv.AppendQuote(dst, s), nil
-}
-
-func appendArray(dst []byte, d *json.Decoder, depth int) ([]byte, error) {
-	dst = append(dst, '[')
-	var err error
-	for i := 0; d.More(); i++ {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst, err = appendValue(dst, d, depth+1); err != nil {
-			return nil, err
-		}
-	}
-	_, err = d.Token() // the bracket
-	return append(dst, ']'), err
-}
-
-func appendObject(dst []byte, d *json.Decoder, depth int) ([]byte, error) {
-	type member struct {
-		name  string
-		value []byte
-	}
-	var members []member
+	isObject := token == json.Delim('{')
+	var elements []string
+	names := make(map[string]bool)
 	for d.More() {
-		token, err := d.Token()
+		element, err := canonicalValue(d)
 		if err != nil {
 			return nil, err
 		}
-		name, ok := token.(string)
-		if !ok {
-			return nil, errNotPlain
-		}
-		value, err := appendValue(nil, d, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		members = append(members, member{name, value})
-	}
-	if _, err := d.Token(); err != nil { // the brace
-		return nil, err
-	}
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
-	dst = append(dst, '{')
-	for i, m := range members {
-		if i > 0 {
-			if m.name == members[i-1].name {
+		if isObject {
+			if names[string(element)] {
 				return nil, errNotPlain
 			}
-			dst = append(dst, ',')
+			names[string(element)] = true
+			value, err := canonicalValue(d)
+			if err != nil {
+				return nil, err
+			}
+			element = append(append(element, ':'), value...)
 		}
-		var err error
-		if dst, err = appendText(dst, m.name); err != nil {
-			return nil, err
-		}
-		dst = append(dst, ':')
-		dst = append(dst, m.value...)
+		elements = append(elements, string(element))
 	}
-	return append(dst, '}'), nil
+	_, _ = d.Token() // the closing bracket of a valid document
+	if !isObject {
+		return []byte("[" + strings.Join(elements, ",") + "]"), nil
+	}
+	slices.Sort(elements)
+	return []byte("{" + strings.Join(elements, ",") + "}"), nil
 }
 
-// pointAt returns the part of a decoded document that field names: a member of
-// the object or, beginning with "/", a JSON pointer (RFC 6901).
+// decodeJSON returns what a document has, with numbers as they are spelled.
+func decodeJSON(document []byte) (value any, err error) {
+	if !json.Valid(document) {
+		return nil, errNotPlain
+	}
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.UseNumber()
+	err = d.Decode(&value)
+	return value, err
+}
+
+// pointAt returns the part of a decoded document that field names: a member of the object or, if
+// field begins with "/", a JSON pointer (RFC 6901).
 func pointAt(document any, field string) (any, bool) {
 	path := []string{field}
 	if strings.HasPrefix(field, "/") {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 var keyRules = []rule{
@@ -23,11 +25,11 @@ var keyRules = []rule{
 		events := g.seen()
 		for _, e := range events {
 			if e.Outcome != idempotency.OutcomeUnguarded {
-				t.Errorf("told %+v of a request that is not guarded", e)
+				t.Errorf("observed %+v of a request that is not guarded", e)
 			}
 		}
 		if len(events) != 12 {
-			t.Errorf("told of %d requests, want 12", len(events))
+			t.Errorf("observed %d requests, want 12", len(events))
 		}
 	}},
 	{"Upgrades pass", func(t *testing.T) {
@@ -239,27 +241,36 @@ func TestKeyPart(t *testing.T) {
 }
 
 func TestOptionsAreValidated(t *testing.T) {
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	j := journal.New(store)
 	for field, o := range map[string]idempotency.Options{
-		"Methods":        {Methods: []string{"GET"}},
-		"MaxBody":        {MaxBody: -1},
-		"MaxMemory":      {MaxMemory: -1},
-		"MaxStored":      {MaxStored: -1},
-		"Lease":          {Lease: 1},
-		"Retention":      {Retention: 2 * idempotency.MaxRetention},
-		"Wait":           {Wait: -1},
-		"ConflictStatus": {ConflictStatus: 200},
-		"OnOversize":     {OnOversize: "?"},
-		"OnCrash":        {OnCrash: "?"},
-		"OnStoreFailure": {OnStoreFailure: "?"},
-		"StoreTimeout":   {StoreTimeout: -1},
-		"HandlerLimit":   {HandlerLimit: -1},
-		"DocsURL":        {DocsURL: "docs#x"},
-		"Label":          {Label: strings.Repeat("x", 256)},
-		"NotStored":      {NotStored: []string{"a b"}},
-		"Scope":          {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
-		"Store5xx":       {Store5xx: true, Keep: []string{"2xx"}},
-		"Keep":           {Keep: []string{"2x"}},
-		"Fingerprint":    {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
+		"Methods":                    {Methods: []string{"GET"}},
+		"MaxBody":                    {MaxBody: -1},
+		"MaxMemory":                  {MaxMemory: -1},
+		"MaxStored":                  {MaxStored: -1},
+		"Lease":                      {Lease: 1},
+		"Retention":                  {Retention: 2 * idempotency.MaxRetention},
+		"Wait":                       {Wait: -1},
+		"ConflictStatus":             {ConflictStatus: 200},
+		"OnOversize":                 {OnOversize: "?"},
+		"OnCrash":                    {OnCrash: "?"},
+		"OnStoreFailure":             {OnStoreFailure: "?"},
+		"Commits":                    {Commits: func(int) bool { return true }},
+		"OnCrash is AtMostOnce":      {Transactor: j, OnCrash: idempotency.AtMostOnce},
+		"OnStoreFailure is FailOpen": {Transactor: j, OnStoreFailure: idempotency.FailOpen},
+		"StoreTimeout":               {StoreTimeout: -1},
+		"HandlerLimit":               {HandlerLimit: -1},
+		"DocsURL":                    {DocsURL: "docs#x"},
+		"Label":                      {Label: strings.Repeat("x", 256)},
+		"NotStored":                  {NotStored: []string{"a b"}},
+		"Scope":                      {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
+		"Store5xx":                   {Store5xx: true, Keep: []string{"2xx"}},
+		"Keep":                       {Keep: []string{"2x"}},
+		"Fingerprint":                {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
 	} {
 		g := newRig(t, nil, nil)
 		if _, err := idempotency.New(g.client, &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {

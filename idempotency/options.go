@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,14 +31,14 @@ const (
 	DefaultDocsURL        = "https://github.com/dibs-go/dibs/blob/main/docs/http.md"
 )
 
-// MaxRetention is the longest time for which an answer is kept; a longer one
-// that an application asks for is shortened to it.
+// MaxRetention is the longest time for which an answer is kept. A longer Idempotency-Control:
+// max-age is shortened to it.
 const MaxRetention = 10 * 365 * 24 * time.Hour
 
-// Oversize says what becomes of a key whose answer is too long to be kept.
+// Oversize says what an answer longer than Options.MaxStored leaves behind.
 type Oversize string
 
-// What an answer longer than Options.MaxStored leaves behind.
+// The values of Options.OnOversize.
 const (
 	// Tombstone leaves a note: a retry is answered 410, and nothing runs twice.
 	Tombstone Oversize = "tombstone"
@@ -45,159 +46,151 @@ const (
 	Rerun Oversize = "rerun"
 )
 
-// Crash says what becomes of a key whose holder ended without an outcome: it
-// crashed, its handler panicked, its origin hung up.
+// Crash says what happens to a request whose earlier attempt ended without an outcome: the process
+// crashed, the handler panicked, the origin hung up.
 type Crash string
 
-// What happens to a request whose earlier attempt ended without an outcome.
+// The values of Options.OnCrash.
 const (
-	// TakeOver runs it again: at least once.
+	// TakeOver runs the request again: at least once.
 	TakeOver Crash = "takeover"
-	// AtMostOnce answers 409 "outcome unknown" until an operator settles it.
+	// AtMostOnce answers 409 "outcome unknown" until an operator settles the key.
 	AtMostOnce Crash = "at-most-once"
 )
 
-// StoreFailure says what happens while the store cannot be asked.
+// StoreFailure says what happens while the store does not answer.
 type StoreFailure string
 
-// What a guarded request gets while the store does not answer.
+// The values of Options.OnStoreFailure.
 const (
 	// FailClosed answers 503 and runs nothing.
 	FailClosed StoreFailure = "closed"
-	// FailOpen runs the request unguarded, counts it, and marks the answer
-	// with Idempotency-Bypassed.
+	// FailOpen runs the request without a guard, counts it, and marks the answer with
+	// Idempotency-Bypassed.
 	FailOpen StoreFailure = "open"
 )
 
-// Options are the policy of a Middleware. The zero value, and nil, mean the
-// defaults. A program with several policies makes several Middlewares; they
-// may share a client, and those that may see the same key must agree on how it
-// is scoped and fingerprinted.
+// Options are the policy of a Middleware. The zero value, and nil, mean the defaults. A program
+// with several policies makes several Middlewares, which may share a client. Middlewares that may
+// see the same key must have the same Scope, AnyAuthority and Fingerprint.
 type Options struct {
-	// Methods are the methods that are guarded. Safe methods (GET, HEAD,
-	// OPTIONS, TRACE) and CONNECT cannot be. Default: all others.
+	// Methods are the methods that are guarded. Safe methods (GET, HEAD, OPTIONS, TRACE) and
+	// CONNECT cannot be. Default: all others.
 	Methods []string
 
 	// RequireKey refuses a request of a guarded method that has no key.
 	RequireKey bool
 	// StrictKey refuses a key that is not a quoted structured-field String.
 	StrictKey bool
-	// IgnoreXKey takes no notice of X-Idempotency-Key.
+	// IgnoreXKey ignores X-Idempotency-Key.
 	IgnoreXKey bool
-	// Key derives the key from the request and its body, and no header is
-	// looked at; see KeyHeader, KeyJSON, KeyForm, KeyOf and KeyFirst. "" means that the
-	// request has no key, which the Logger is told once; an error refuses it with 400.
-	// The body need not be read or closed. Every request of a guarded method then has
-	// its body read up to MaxBody. Such a key counts for the request's path alone:
-	// a sender gives one event to several endpoints. Default: the Idempotency-Key
-	// header.
+	// Key derives the key from the request and its body, instead of from the Idempotency-Key
+	// header; see KeyHeader, KeyJSON, KeyForm, KeyOf and KeyFirst. "" means that the request has no
+	// key; the Logger gets one warning. An error refuses the request with 400. Every request of a
+	// guarded method then has its body read up to MaxBody. A derived key counts for the request's
+	// path alone, because a sender may send one event to several endpoints. Default: the
+	// Idempotency-Key header.
 	Key KeyFunc
 
-	// Scope says to which principal a request's key belongs. All of these parts together
-	// tell principals apart. Requests that have none of them share keys, and the Logger
-	// is told so once. See ScopeCredentials, ScopeAuthorization, ScopeHeader, ScopeCookie,
-	// ScopeFunc and ScopeNone. Default: ScopeCredentials.
+	// Scope says which principal a key belongs to. All of these parts together tell principals
+	// apart. Requests that have none of them share keys; the Logger gets one warning. See
+	// ScopeCredentials, ScopeAuthorization, ScopeHeader, ScopeCookie, ScopeFunc and ScopeNone.
+	// Default: ScopeCredentials.
 	Scope []ScopePart
 	// AnyAuthority lets requests for different hosts share keys.
 	AnyAuthority bool
 
-	// Fingerprint says by what a request under a reused key is recognised.
+	// Fingerprint says how a request under a reused key is recognised.
 	Fingerprint FingerprintOptions
 
-	// MaxBody is how many bytes the body of a guarded request may have; beyond
-	// it is refused with 413. Default: DefaultMaxBody.
+	// MaxBody is how many bytes the body of a guarded request may have. A longer one is refused
+	// with 413. Default: DefaultMaxBody.
 	MaxBody int64
-	// BodyTimeout is how long the sender of a guarded request's body may pause; after
-	// that the request is refused with 408. Default: DefaultBodyTimeout.
+	// BodyTimeout is how long the sender of a guarded request's body may pause. After that the
+	// request is refused with 408. Default: DefaultBodyTimeout.
 	BodyTimeout time.Duration
-	// MaxMemory is how many bytes of a body are kept in memory; a longer one
-	// goes to a temporary file. Default: DefaultMaxMemory.
+	// MaxMemory is the longest body, in bytes, that is kept in memory. A longer one is kept in a
+	// temporary file. Default: DefaultMaxMemory.
 	MaxMemory int64
-	// TempDir is where those files are made. Default: os.TempDir().
+	// TempDir is the folder of those files. Default: os.TempDir().
 	TempDir string
 
-	// Lease is how long a key outlives a holder that crashed. Default:
-	// DefaultLease.
+	// Lease is how long a key stays held after its holder crashed. Default: DefaultLease.
 	Lease time.Duration
-	// Retention is how long an answer is kept, unless the application says
-	// otherwise. At least 1 s, at most MaxRetention. Default:
-	// DefaultRetention.
+	// Retention is how long an answer is kept, unless Idempotency-Control says otherwise: 1 s to
+	// MaxRetention. Default: DefaultRetention.
 	Retention time.Duration
-	// Wait is how long a duplicate waits for the one that runs before it is
-	// answered with ConflictStatus. Default: not at all.
+	// Wait is how long a duplicate waits for the request that runs before it is answered with
+	// ConflictStatus. Default: 0.
 	Wait time.Duration
-	// ConflictStatus answers a duplicate of a request that still runs: a 4xx.
-	// Default: DefaultConflictStatus.
+	// ConflictStatus answers a duplicate of a request that still runs: a 4xx. Default:
+	// DefaultConflictStatus.
 	ConflictStatus int
 
-	// MaxStored is how many bytes of an answer's body are kept; at most 1 GiB.
-	// Default: DefaultMaxStored.
+	// MaxStored is the longest body, in bytes, of an answer that is kept; at most 1 GiB. Default:
+	// DefaultMaxStored.
 	MaxStored int64
 	// OnOversize says what a longer answer leaves behind. Default: Tombstone.
 	OnOversize Oversize
-	// OnCrash says what becomes of a key without an outcome. Default: TakeOver.
+	// OnCrash says what happens after an attempt without an outcome. Default: TakeOver.
 	OnCrash Crash
 
-	// Store5xx keeps answers with a status of 500 and more, besides what is kept by
-	// default. Not together with Keep.
+	// Store5xx also keeps answers with a status of 500 and more. Not together with Keep.
 	Store5xx bool
-	// Keep lists the statuses that are kept: a status such as "404", or a class such as
-	// "2xx". An answer that has Retry-After is kept only if the application says so.
-	// Default: 2xx, 3xx and 4xx, except 401, 407, 408, 409, 423, 425 and 429.
+	// Keep lists the statuses that are kept: a status such as "404", or a class such as "2xx". An
+	// answer that has Retry-After is kept only if Idempotency-Control says so. Default: 2xx, 3xx
+	// and 4xx, except 401, 407, 408, 409, 423, 425 and 429.
 	Keep []string
 	// KeepSetCookie keeps and replays Set-Cookie.
 	KeepSetCookie bool
 	// NotStored names more response fields that are neither kept nor replayed.
 	NotStored []string
 
-	// OnStoreFailure says what happens while the store does not answer.
-	// Default: FailClosed.
+	// OnStoreFailure says what happens while the store does not answer. Default: FailClosed.
 	OnStoreFailure StoreFailure
-	// StoreTimeout is how long the store is waited for, before the handler runs
-	// and again after it. Default: DefaultStoreTimeout.
+	// StoreTimeout limits a call of the store, before the handler runs and after it. Default:
+	// DefaultStoreTimeout.
 	StoreTimeout time.Duration
-	// HandlerLimit is after how long the context of a handler ends. Default:
+	// HandlerLimit is how long a handler runs before its context ends. Default:
 	// DefaultHandlerLimit.
 	HandlerLimit time.Duration
 
-	// Transactor begins a transaction for each run, in the database that has the
-	// keys too: what the handler writes in it and the answer are committed together,
-	// and a crash leaves either both or neither. The handler finds it in its
-	// request's context, with what the store has for that. A run whose transaction
-	// fell victim to a conflict with another one is made again, with the same
-	// request, up to dibs.MaxConflicts times in all and within HandlerLimit, unless
-	// part of its answer was sent. Requests that are not guarded have none. Not
-	// together with AtMostOnce or FailOpen. Default: none.
+	// Transactor begins a transaction for each run, in the database that has the keys. What the
+	// handler writes in it and the answer are committed together, and a crash leaves both or
+	// neither. The handler finds the transaction in its request's context, by a function of the
+	// store. If the database rolls the transaction back because of a conflict with another one, the
+	// handler runs again with the same request, up to dibs.MaxConflicts times in all and within
+	// HandlerLimit, unless part of its answer was sent. Requests without a guard have no
+	// transaction. Not together with AtMostOnce or FailOpen. Default: none.
 	Transactor dibs.Transactor
-	// Commits says with which statuses the transaction is committed; with others it
-	// is rolled back before the answer is stored and sent. Default: below 400.
+	// Commits says with which statuses the transaction is committed. With others it is rolled back
+	// before the answer is stored and sent. Default: below 400.
 	Commits func(status int) bool
 
-	// DocsURL is the page that problem types link to, without a fragment.
-	// Default: DefaultDocsURL.
+	// DocsURL is the page that problem types link to, without a fragment. Default: DefaultDocsURL.
 	DocsURL string
 	// Label tells operators what a key is held for. Default: the client's.
 	Label string
 
-	// Logger gets a warning, once each, when requests come that no guard can serve as
-	// meant: without any part of the scope, with credentials that differ each time,
-	// without the key that Key looks for. Default: slog.Default().
+	// Logger gets one warning for each of these: requests without any part of the scope, with
+	// credentials that differ each time, without the key that Key looks for, and handlers that call
+	// WriteHeader twice. Default: slog.Default().
 	Logger *slog.Logger
 
-	// Observe is told of every request once, when its outcome is known, on the request's
-	// goroutine and with its context: it must not block. Default: nobody is told.
+	// Observe is called once for every request, when its outcome is known, on the request's
+	// goroutine and with its context. It must not block. Default: none.
 	Observe func(context.Context, Event)
 
-	// Trace returns what names the trace that a context is in, as a traceparent (W3C
-	// Trace Context). It is stored with the answer, and Event.First has it when that is
-	// replayed. Default: nothing is stored.
+	// Trace returns the name of the trace that a context is in, as a traceparent (W3C Trace
+	// Context). It is stored with the answer, and Event.First has it when the answer is replayed.
+	// Default: nothing is stored.
 	Trace func(context.Context) string
 }
 
-// mostStored bounds Options.MaxStored: answers are kept in memory for a while.
+// mostStored bounds Options.MaxStored, because answers are held in memory until they are stored.
 const mostStored = 1 << 30
 
-// safeMethods are never guarded.
+// safeMethods are methods that change nothing, and are never guarded.
 var safeMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
 
 // withDefaults returns a validated copy.
@@ -232,7 +225,14 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, err
 	}
 	if r.Commits == nil {
-		r.Commits = commitsDefault
+		// What the handler wrote before it found the reason of a refusal must not stay.
+		r.Commits = func(status int) bool { return status < 400 }
+	}
+	if r.Observe == nil {
+		r.Observe = func(context.Context, Event) {}
+	}
+	if r.Trace == nil {
+		r.Trace = func(context.Context) string { return "" }
 	}
 	return r, nil
 }
@@ -260,7 +260,7 @@ func (o *Options) validate() error {
 		}
 		kind, name, named := strings.Cut(part.name, ":")
 		if (kind == "header" || kind == "cookie") && named && !isToken(name) {
-			// Nobody would have it, and so everybody would be one.
+			// No request would have this part, so all would share keys.
 			return fmt.Errorf("idempotency: Options.Scope: %q is not the name of a %s", name, kind)
 		}
 	}
@@ -283,48 +283,46 @@ func (o *Options) validate() error {
 	case o.Transactor == nil && o.Commits != nil:
 		return errors.New("idempotency: Options.Commits has no meaning without Transactor")
 	case o.Transactor != nil && o.OnCrash == AtMostOnce:
-		return errors.New("idempotency: Options.OnCrash is AtMostOnce, which has no meaning together with Transactor: a run that crashed has done nothing")
+		return errors.New("idempotency: Options.OnCrash is AtMostOnce, which has no meaning together with Transactor, because a run that crashed has done nothing")
 	case o.Transactor != nil && o.OnStoreFailure == FailOpen:
 		return errors.New("idempotency: Options.OnStoreFailure is FailOpen, which would run handlers without the transaction of Transactor")
-	case o.MaxBody < 0:
-		return fmt.Errorf("idempotency: Options.MaxBody is %d; it must not be negative", o.MaxBody)
-	case o.BodyTimeout < time.Millisecond:
-		return fmt.Errorf("idempotency: Options.BodyTimeout is %v; it must be at least 1ms", o.BodyTimeout)
-	case o.MaxMemory < 0:
-		return fmt.Errorf("idempotency: Options.MaxMemory is %d; it must not be negative", o.MaxMemory)
-	case o.MaxStored < 0 || o.MaxStored > mostStored:
-		return fmt.Errorf("idempotency: Options.MaxStored is %d; it must be 0 to %d", o.MaxStored, mostStored)
-	case o.Lease < time.Second:
-		return fmt.Errorf("idempotency: Options.Lease is %v; it must be at least 1s", o.Lease)
-	case o.Retention < time.Second || o.Retention > MaxRetention:
-		return fmt.Errorf("idempotency: Options.Retention is %v; it must be 1s to %v", o.Retention, MaxRetention)
-	case o.Wait < 0:
-		return fmt.Errorf("idempotency: Options.Wait is %v; it must not be negative", o.Wait)
-	case o.ConflictStatus < 400 || o.ConflictStatus > 499:
-		return fmt.Errorf("idempotency: Options.ConflictStatus is %d; it must be 400 to 499", o.ConflictStatus)
 	case o.OnOversize != Tombstone && o.OnOversize != Rerun:
 		return fmt.Errorf("idempotency: Options.OnOversize is %q; it must be %q or %q", o.OnOversize, Tombstone, Rerun)
 	case o.OnCrash != TakeOver && o.OnCrash != AtMostOnce:
 		return fmt.Errorf("idempotency: Options.OnCrash is %q; it must be %q or %q", o.OnCrash, TakeOver, AtMostOnce)
 	case o.OnStoreFailure != FailClosed && o.OnStoreFailure != FailOpen:
 		return fmt.Errorf("idempotency: Options.OnStoreFailure is %q; it must be %q or %q", o.OnStoreFailure, FailClosed, FailOpen)
-	case o.StoreTimeout < time.Millisecond:
-		return fmt.Errorf("idempotency: Options.StoreTimeout is %v; it must be at least 1ms", o.StoreTimeout)
-	case o.HandlerLimit < time.Millisecond:
-		return fmt.Errorf("idempotency: Options.HandlerLimit is %v; it must be at least 1ms", o.HandlerLimit)
 	case len(o.Label) > dibs.MaxOwner:
 		return fmt.Errorf("idempotency: Options.Label has %d bytes; it may have at most %d", len(o.Label), dibs.MaxOwner)
+	}
+	return cmp.Or(
+		between("Options.MaxBody", o.MaxBody, 0, math.MaxInt64-1),
+		between("Options.BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
+		between("Options.MaxMemory", o.MaxMemory, 0, math.MaxInt64-1),
+		between("Options.Lease", o.Lease, time.Second, math.MaxInt64),
+		between("Options.Retention", o.Retention, time.Second, MaxRetention),
+		between("Options.Wait", o.Wait, 0, math.MaxInt64),
+		between("Options.ConflictStatus", o.ConflictStatus, 400, 499),
+		between("Options.MaxStored", o.MaxStored, 0, mostStored),
+		between("Options.StoreTimeout", o.StoreTimeout, time.Millisecond, math.MaxInt64),
+		between("Options.HandlerLimit", o.HandlerLimit, time.Millisecond, math.MaxInt64),
+	)
+}
+
+// between returns an error if the field's value is too small or too large.
+func between[T int | int64 | float64 | time.Duration](field string, value, least, most T) error {
+	switch {
+	case value < least:
+		return fmt.Errorf("idempotency: %s is %v; it must be at least %v", field, value, least)
+	case value > most:
+		return fmt.Errorf("idempotency: %s is %v; it may be at most %v", field, value, most)
 	}
 	return nil
 }
 
-// commitsDefault takes a refusal for a failure: what was written before it was
-// found out is not meant to stay.
-func commitsDefault(status int) bool { return status < 400 }
-
-// keepsStatus reports whether answers with the status are kept. By default these are the
-// ones that another attempt would not change: not the server's failures, and not a
-// refusal that time, another request's end or other credentials lift.
+// keepsStatus reports whether answers with the status are kept. By default these are the statuses
+// that another attempt would not change. A failure of the server may pass, and time, the end of
+// another request or other credentials may lift a refusal.
 func (o *Options) keepsStatus(status int) bool {
 	if len(o.Keep) > 0 {
 		text := strconv.Itoa(status)
@@ -340,23 +338,12 @@ func (o *Options) keepsStatus(status int) bool {
 
 // isStatusOrClass reports whether s is an element of Options.Keep.
 func isStatusOrClass(s string) bool {
-	return len(s) == 3 && '2' <= s[0] && s[0] <= '9' && (s[1:] == "xx" || digits(s) == 3)
+	return len(s) == 3 && '2' <= s[0] && s[0] <= '9' && (s[1:] == "xx" || strings.Trim(s, "0123456789") == "")
 }
 
 // isToken reports whether s is a token of RFC 9110: a method's or field's name.
 func isToken(s string) bool {
-	for i := range len(s) {
-		if !tokenChar[s[i]] {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c >= '\x7f' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
+	})
 }
-
-// tokenChar tells the characters of a token.
-var tokenChar = func() (t [256]bool) {
-	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
-		t[c] = true
-	}
-	return t
-}()

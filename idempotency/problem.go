@@ -8,89 +8,78 @@ import (
 	"time"
 )
 
-// Problem is a refusal of our own, as a problem document (RFC 9457).
+// Problem is a refusal of the Middleware, as a problem document (RFC 9457).
 type Problem struct {
-	// Name is the fragment of the type's address: stable, for programs.
+	// Name is the fragment of the type's address. Programs may rely on it.
 	Name string
 	// Title says the same to people.
 	Title string
 	// Status of the answer.
 	Status int
-	// Detail says more about this occurrence; no text of the request.
+	// Detail says more. It has no text of the request.
 	Detail string
 	// Instance is a URI that names this occurrence; "" for none.
 	Instance string
-	// RetryAfter, when not 0, says when to try again; sent in whole seconds,
-	// rounded up.
+	// RetryAfter, if not 0, says when to try again; sent in whole seconds, rounded up.
 	RetryAfter time.Duration
+
+	code string // of gRPC and Connect; "": as the status says
 }
 
 // The problems. Each is a section of docs/http.md.
 var (
 	problemKeyRequired = Problem{Name: "key-required", Status: 400, Title: "An Idempotency-Key is required",
-		Detail: "Send the header Idempotency-Key with a value of your own making, such as a UUID, and the same value with each retry."}
+		Detail: "Send the header Idempotency-Key with a new value, such as a UUID, and the same value with each retry."}
 	problemKeyInvalid = Problem{Name: "key-invalid", Status: 400, Title: "The Idempotency-Key is malformed"}
 	problemBodyBroken = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read",
 		Detail: "It ended early or is malformed. Nothing was run."}
 	problemMethod = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
-		Detail: "This is not a proxy that opens tunnels."}
+		Detail: "This server does not open tunnels."}
 	problemBodyTimeout = Problem{Name: "body-timeout", Status: 408, Title: "The request's body did not arrive",
-		Detail: "Nothing came for too long. Nothing was run."}
+		Detail: "The client sent nothing for too long. Nothing was run."}
 	problemStream = Problem{Name: "stream-refused", Status: 400, Title: "A stream cannot be guarded",
-		Detail: "The request did not end after its first message. Leave the key out. Nothing was run."}
-	problemInProgress = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
-		Detail: "Retry with the same key: once the request has finished, its answer is repeated."}
-	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, Title: "The outcome of an earlier attempt is unknown",
-		Detail: "An earlier attempt with this Idempotency-Key was cut off, and it may or may not have taken effect. It is not run again until an operator has settled it."}
-	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, Title: "The request was served, but its answer was not kept",
-		Detail: "The answer was too long to be kept. The request is not run again under this Idempotency-Key."}
-	problemTooLarge = Problem{Name: "body-too-large", Status: 413, Title: "The request's body is too large",
+		Detail: "The request did not end after its first message. Send it without a key. Nothing was run."}
+	problemInProgress = Problem{Name: "in-progress", Status: 409, code: "aborted", Title: "A request with this Idempotency-Key is still running",
+		Detail: "Retry with the same key. When the request has finished, a retry gets its answer."}
+	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, code: "failed_precondition", Title: "The outcome of an earlier attempt is unknown",
+		Detail: "An earlier attempt with this Idempotency-Key ended without an answer. It may or may not have taken effect. The request is not run again until an operator has settled the key."}
+	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, code: "already_exists", Title: "The request was served, but its answer was not kept",
+		Detail: "The answer was too long to be kept, or cannot be read. The request is not run again under this Idempotency-Key."}
+	problemTooLarge = Problem{Name: "body-too-large", Status: 413, code: "resource_exhausted", Title: "The request's body is too large",
 		Detail: "Nothing was run."}
 	problemMismatch = Problem{Name: "key-reused", Status: 422, Title: "The Idempotency-Key was used for another request",
 		Detail: "A retry must repeat the request: method, target, Content-Type, Content-Encoding and body. A new request needs a new key."}
 	problemHungUp = Problem{Name: "origin-hung-up", Status: 502, Title: "The origin hung up",
-		Detail: "The request was sent, and the connection ended before an answer came: it may or may not have taken effect."}
+		Detail: "The request was sent, and the connection ended before an answer came. The request may or may not have taken effect."}
 	problemBrokeOff = Problem{Name: "origin-broke-off", Status: 502, Title: "The origin's answer broke off",
-		Detail: "The request was sent, and its answer is incomplete: it may or may not have taken effect."}
+		Detail: "The request was sent, and its answer is incomplete. The request may or may not have taken effect."}
 	problemUnreached = Problem{Name: "origin-unreachable", Status: 502, Title: "The origin could not be reached",
-		Detail: "Nothing was run. The request may be sent again with the same Idempotency-Key."}
-	problemUnavailable = Problem{Name: "store-unavailable", Status: 503, Title: "Idempotency-Keys cannot be looked up at the moment",
+		Detail: "Nothing was run. Retry with the same key."}
+	problemUnavailable = Problem{Name: "store-unavailable", Status: 503, Title: "The store of Idempotency-Keys does not answer",
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
-	problemNoRoom = Problem{Name: "no-room", Status: 503, Title: "The request's body could not be kept",
+	problemNoRoom = Problem{Name: "no-room", Status: 503, Title: "The server had no room for the request's body",
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
-	problemLost = Problem{Name: "lease-lost", Status: 503, Title: "The request was taken over",
-		Detail: "This attempt took too long to be trusted, and another one may run in its place. Retry with the same key to get the answer.", RetryAfter: time.Second}
+	problemLost = Problem{Name: "lease-lost", Status: 503, Title: "Another attempt may run in place of this one",
+		Detail: "This attempt lost its lease of the key while it ran. Retry with the same key to get the answer.", RetryAfter: time.Second}
 	problemRolledBack = Problem{Name: "rolled-back", Status: 503, Title: "The request's transaction was rolled back",
 		Detail: "Nothing was done. Retry with the same key.", RetryAfter: time.Second}
-	problemEnded = Problem{Name: "transaction-ended", Status: 500, Title: "The handler ended the request's transaction itself",
-		Detail: "What it did may have taken effect, and its answer is not kept. This has to be mended in the server."}
+	problemEnded = Problem{Name: "transaction-ended", Status: 500, code: "internal", Title: "The handler ended the request's transaction itself",
+		Detail: "What the handler did may have taken effect, and its answer is not kept. This is a defect of the server."}
 	problemUnsure = Problem{Name: "commit-unknown", Status: 503, Title: "It is not known whether the request was served",
-		Detail: "The database was lost while the request's transaction was committed. Retry with the same key: the request runs once at most, and is answered.", RetryAfter: time.Second}
-	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, Title: "The origin did not answer in time",
-		Detail: "The request was sent: it may or may not have taken effect."}
+		Detail: "The connection to the database was lost during the commit. Retry with the same key: the request runs once at most, and a retry gets an answer.", RetryAfter: time.Second}
+	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, code: "deadline_exceeded", Title: "The origin did not answer in time",
+		Detail: "The request was sent. It may or may not have taken effect."}
 )
 
-// problemOf returns the answer to a failure of the origin.
-func problemOf(f Failure) Problem {
-	switch f {
-	case Unreached:
-		return problemUnreached
-	case TimedOut:
-		return problemTimedOut
-	case BrokeOff:
-		return problemBrokeOff
-	}
-	return problemHungUp
+// FailureProblem returns the problem that answers a Failure. A handler that serves a request
+// without a guard writes it itself.
+func FailureProblem(f Failure) Problem {
+	return [...]Problem{problemHungUp, Unreached: problemUnreached, HungUp: problemHungUp, TimedOut: problemTimedOut, BrokeOff: problemBrokeOff}[f]
 }
 
-// FailureProblem returns the problem with which a Failure is answered, for
-// handlers that serve requests without a guard, too.
-func FailureProblem(f Failure) Problem { return problemOf(f) }
-
-// WriteProblem answers a request with a problem document, or in the protocol of gRPC or
-// Connect if that is what it speaks. docsURL is the page whose section p.Name describes
-// the problem; "" means DefaultDocsURL. A 1xx or 2xx has no problem: the status is 500
-// unless it is 300 to 599.
+// WriteProblem answers a request with a problem document. A request of gRPC or Connect is answered
+// in that protocol. docsURL is the page whose section p.Name describes the problem; "" means
+// DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
 func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
 	if p.Status < 300 || p.Status > 599 {
 		p.Status = http.StatusInternalServerError
@@ -100,16 +89,15 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Prob
 		writeRPCProblem(w, r, docsURL, p)
 		return
 	}
-	body, err := json.Marshal(problemDocument{
-		Type:     docsURL + "#" + p.Name,
-		Title:    p.Title,
-		Status:   p.Status,
-		Detail:   p.Detail,
-		Instance: p.Instance,
-	})
+	body, err := json.Marshal(struct {
+		Type     string `json:"type"`
+		Title    string `json:"title"`
+		Status   int    `json:"status"`
+		Detail   string `json:"detail,omitempty"`
+		Instance string `json:"instance,omitempty"`
+	}{docsURL + "#" + p.Name, p.Title, p.Status, p.Detail, p.Instance})
 	if err != nil {
-		// Strings and a number always have a JSON form.
-		panic(err)
+		panic(err) // strings and a number have a JSON form
 	}
 	body = append(body, '\n')
 	h := w.Header()
@@ -120,10 +108,10 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Prob
 		h.Set("Retry-After", retryAfterOf(p))
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // whoever asked may be gone
+	_, _ = w.Write(body) // the client may have gone away
 }
 
-// clearContent takes out what described another answer.
+// clearContent removes the fields that described another answer.
 func clearContent(h http.Header) {
 	for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Range", "Etag", "Last-Modified", "Trailer", "Transfer-Encoding"} {
 		delete(h, name)
@@ -131,15 +119,7 @@ func clearContent(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// retryAfterOf is a problem's Retry-After, in whole seconds.
+// retryAfterOf returns a problem's Retry-After in whole seconds.
 func retryAfterOf(p Problem) string {
 	return strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10)
-}
-
-type problemDocument struct {
-	Type     string `json:"type"`
-	Title    string `json:"title"`
-	Status   int    `json:"status"`
-	Detail   string `json:"detail,omitempty"`
-	Instance string `json:"instance,omitempty"`
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// connect opens a connection to a server with the middleware, on which nothing is kept
-// from the client's side of the tale.
+// connect opens a connection to a server with the middleware. A client library would hide the
+// defects that these tests look for.
 func connect(t *testing.T, o *idempotency.Options) (g *rig, c net.Conn) {
 	t.Helper()
 	g = newRig(t, o, nil)
@@ -45,7 +45,7 @@ func status(t *testing.T, c net.Conn) string {
 }
 
 var refusalRules = []rule{
-	{"A refusal arrives", func(t *testing.T) {
+	{"A refusal reaches the client", func(t *testing.T) {
 		for name, test := range map[string]struct {
 			options idempotency.Options
 			key     string
@@ -85,7 +85,7 @@ var refusalRules = []rule{
 			g.ran(0)
 		}
 	}},
-	{"A refusal arrives", func(t *testing.T) {
+	{"A refusal reaches the client", func(t *testing.T) {
 		// What a client sends of a refused body is not served as a request.
 		for name, body := range map[string]string{
 			"too short": "Content-Length: 1000\r\n\r\n",
@@ -104,7 +104,7 @@ var refusalRules = []rule{
 			g.ran(0)
 		}
 	}},
-	{"A refusal arrives", func(t *testing.T) {
+	{"A refusal reaches the client", func(t *testing.T) {
 		// Over HTTP/2 a "100 Continue" goes before the answer, because it must not follow.
 		g := newRig(t, &idempotency.Options{RequireKey: true}, nil)
 		server, client := http2Server(t, g.h)
@@ -125,8 +125,8 @@ var refusalRules = []rule{
 		}
 		g.ran(0)
 	}},
-	{"A refusal arrives", func(t *testing.T) {
-		// A client that was told to send a body too large sends all before it reads.
+	{"A refusal reaches the client", func(t *testing.T) {
+		// A client that got 100 Continue sends a body that is too large before it reads.
 		g, c := connect(t, &idempotency.Options{MaxBody: 1 << 10})
 		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
 		r := bufio.NewReader(c)

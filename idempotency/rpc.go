@@ -2,18 +2,22 @@ package idempotency
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// protocol is what a request speaks on top of HTTP. gRPC and Connect have statuses of
-// their own: an HTTP status of 200 says nothing.
+// protocol is what a request speaks on top of HTTP. gRPC and Connect have statuses of their own: an
+// HTTP status of 200 says nothing.
 type protocol uint8
 
 const (
@@ -41,30 +45,24 @@ func protocolOf(h http.Header) protocol {
 	return plainHTTP
 }
 
-// rpcDeadlines are the fields in which a client says for how long it waits. They end its
-// waiting and not the run, so that no handler gets them.
-var rpcDeadlines = []string{"Grpc-Timeout", "Connect-Timeout-Ms"}
-
-// withoutDeadlines takes rpcDeadlines out of a header, which it does not change.
-func withoutDeadlines(h http.Header) http.Header {
-	cloned := false
-	for _, name := range rpcDeadlines {
-		if len(h[name]) == 0 {
-			continue
-		}
-		if !cloned {
-			h, cloned = h.Clone(), true
-		}
-		delete(h, name)
+// withoutDeadlines removes the fields in which a client of gRPC or Connect says how long it waits,
+// because they end its waiting and not the run.
+func withoutDeadlines(r *http.Request) *http.Request {
+	if r.Header.Get("Grpc-Timeout") != "" || r.Header.Get("Connect-Timeout-Ms") != "" {
+		r.Header = r.Header.Clone()
+		r.Header.Del("Grpc-Timeout")
+		r.Header.Del("Connect-Timeout-Ms")
 	}
-	return h
+	return r
 }
 
-// Codes of gRPC (google.rpc.Code) and Connect's names for them.
-var rpcCodes = []struct {
+type rpcCode struct {
 	name   string
-	status int // of HTTP that is treated alike
-}{
+	status int // the HTTP status that is treated alike
+}
+
+// rpcCodes are the codes of gRPC (google.rpc.Code) with Connect's names for them.
+var rpcCodes = []rpcCode{
 	0: {"ok", 200}, 1: {"canceled", 500}, 2: {"unknown", 500}, 3: {"invalid_argument", 400},
 	4: {"deadline_exceeded", 504}, 5: {"not_found", 404}, 6: {"already_exists", 400},
 	7: {"permission_denied", 403}, 8: {"resource_exhausted", 429}, 9: {"failed_precondition", 400},
@@ -72,40 +70,16 @@ var rpcCodes = []struct {
 	14: {"unavailable", 503}, 15: {"data_loss", 500}, 16: {"unauthenticated", 401},
 }
 
-const (
-	codeInvalidArgument    = 3
-	codeDeadlineExceeded   = 4
-	codeAlreadyExists      = 6
-	codeResourceExhausted  = 8
-	codeFailedPrecondition = 9
-	codeAborted            = 10
-	codeInternal           = 13
-	codeUnavailable        = 14
-)
-
-// codeOf is the code with which a problem is answered.
+// codeOf returns the code of a problem.
 func codeOf(p Problem) int {
-	switch p.Name {
-	case problemInProgress.Name:
-		return codeAborted
-	case problemUnknown.Name:
-		return codeFailedPrecondition
-	case problemNotKept.Name:
-		return codeAlreadyExists
-	case problemTooLarge.Name:
-		return codeResourceExhausted
-	case problemTimedOut.Name:
-		return codeDeadlineExceeded
-	case problemEnded.Name:
-		return codeInternal
+	name := cmp.Or(p.code, "invalid_argument")
+	if p.code == "" && (p.Status >= 500 || p.Status == http.StatusRequestTimeout) {
+		name = "unavailable"
 	}
-	if p.Status >= 500 || p.Status == http.StatusRequestTimeout {
-		return codeUnavailable
-	}
-	return codeInvalidArgument
+	return codeNamed(name)
 }
 
-// writeRPCProblem answers a request of gRPC or Connect with a problem in its protocol.
+// writeRPCProblem answers a request of gRPC or Connect with a problem, in its protocol.
 func writeRPCProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
 	code := codeOf(p)
 	text := p.Title + " (" + docsURL + "#" + p.Name + ")"
@@ -146,65 +120,57 @@ const (
 	webTrailer = 0x80
 )
 
-// rpcStatus returns the HTTP status that an answer of gRPC or Connect is treated by; ok
-// is false for any other answer, and for a failure of HTTP itself. whole says whether the
-// body is all there.
-func rpcStatus(status int, header, trailer func(name string) string, contentType string, body []byte, whole bool) (int, bool) {
-	if status != http.StatusOK {
+// rpcStatus returns the HTTP status that stands for the status of gRPC or Connect. ok is false for
+// any other answer, and for a failure of HTTP itself. whole says whether the body is complete.
+func rpcStatus(status int, header, trailer http.Header, body []byte, whole bool) (rpc int, ok bool) {
+	protocol := protocolOf(header)
+	if status != http.StatusOK || protocol != grpc && protocol != grpcWeb && protocol != connectStream {
 		return 0, false
 	}
-	h := http.Header{"Content-Type": {contentType}}
-	switch protocolOf(h) {
-	case grpc:
-		code := trailer("Grpc-Status")
-		if code == "" {
-			code = header("Grpc-Status")
-		}
+	code := header.Get("Grpc-Status")
+	switch {
+	case protocol == grpc:
+		return statusOfCode(cmp.Or(trailer.Get("Grpc-Status"), code)), true
+	case protocol == grpcWeb && code != "":
 		return statusOfCode(code), true
-	case grpcWeb:
-		if code := header("Grpc-Status"); code != "" {
-			return statusOfCode(code), true
-		}
-		if !whole {
-			return 0, false
-		}
-		if strings.HasPrefix(strings.ToLower(contentType), "application/grpc-web-text") {
-			body = decodeText(body)
-		}
-		fields, err := lastFrame(body, webTrailer, header("Grpc-Encoding"))
-		if err != nil {
-			return http.StatusOK, true
-		}
-		for line := range strings.SplitSeq(string(fields), "\n") {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.EqualFold(strings.TrimSpace(name), "grpc-status") {
-				return statusOfCode(strings.TrimSpace(value)), true
-			}
-		}
-		return http.StatusInternalServerError, true
-	case connectStream:
-		if !whole {
-			return 0, false
-		}
-		var end struct {
-			Error *struct{ Code string }
-		}
-		text, err := lastFrame(body, connectEnd, header("Connect-Content-Encoding"))
-		if err != nil {
-			return http.StatusOK, true
-		}
-		if json.Unmarshal(text, &end) != nil {
-			return http.StatusInternalServerError, true
-		}
-		if end.Error == nil {
-			return http.StatusOK, true
-		}
-		return statusOfName(end.Error.Code), true
+	case !whole:
+		return 0, false
+	case protocol == grpcWeb:
+		return webStatus(header, body), true
 	}
-	return 0, false
+	var end struct {
+		Error *struct{ Code string }
+	}
+	text, err := lastFrame(body, connectEnd, header.Get("Connect-Content-Encoding"))
+	switch {
+	case err != nil:
+		return http.StatusOK, true
+	case json.Unmarshal(text, &end) != nil:
+		return http.StatusInternalServerError, true
+	case end.Error == nil:
+		return http.StatusOK, true
+	}
+	return statusOfName(end.Error.Code), true
 }
 
-// statusOfCode returns the HTTP status for a code of gRPC; one that makes no sense, or is
-// missing, is a failure.
+// webStatus is rpcStatus for an answer of gRPC-Web, whose trailer is its last frame.
+func webStatus(header http.Header, body []byte) int {
+	if strings.HasPrefix(strings.ToLower(header.Get("Content-Type")), "application/grpc-web-text") {
+		body = decodeText(body)
+	}
+	fields, err := lastFrame(body, webTrailer, header.Get("Grpc-Encoding"))
+	if err != nil {
+		return http.StatusOK
+	}
+	for line := range strings.SplitSeq(string(fields), "\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.EqualFold(strings.TrimSpace(name), "grpc-status") {
+			return statusOfCode(strings.TrimSpace(value))
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+// statusOfCode returns the HTTP status for a code of gRPC. An unknown or missing code is a failure.
 func statusOfCode(code string) int {
 	if n, err := strconv.Atoi(code); err == nil && n >= 0 && n < len(rpcCodes) {
 		return rpcCodes[n].status
@@ -212,19 +178,17 @@ func statusOfCode(code string) int {
 	return http.StatusInternalServerError
 }
 
-// statusOfName is statusOfCode for a code by the name that Connect has for it.
-func statusOfName(name string) int {
-	for _, c := range rpcCodes {
-		if c.name == name {
-			return c.status
-		}
-	}
-	return http.StatusInternalServerError
+// statusOfName is statusOfCode for a code by Connect's name.
+func statusOfName(name string) int { return statusOfCode(strconv.Itoa(codeNamed(name))) }
+
+// codeNamed returns the code by Connect's name; -1 if there is none.
+func codeNamed(name string) int {
+	return slices.IndexFunc(rpcCodes, func(c rpcCode) bool { return c.name == name })
 }
 
-// connectStatus returns the HTTP status for the error of Connect that a body has; ok is
-// false if it has none. The HTTP status of the answer cannot stand for it: that of
-// ALREADY_EXISTS is the one of ABORTED, and that of CANCELED is below 500.
+// connectStatus returns the HTTP status that stands for the error of Connect in a body; ok is false
+// if there is none. The HTTP status of the answer does not say it, because ALREADY_EXISTS and
+// ABORTED have the same one, and that of CANCELED is below 500.
 func connectStatus(encoding string, body []byte) (status int, ok bool) {
 	text, err := decompressed(encoding, bytes.NewReader(body))
 	if err != nil {
@@ -237,9 +201,9 @@ func connectStatus(encoding string, body []byte) (status int, ok bool) {
 	return statusOfName(failure.Code), true
 }
 
-// lastFrame returns the content of the frame with the flag; nil when there is none. The
-// error says that it is compressed in a way that cannot be undone: such an answer is kept,
-// because a failure that is replayed does less harm than a success that runs again.
+// lastFrame returns the content of the frame with the flag; nil if there is none. It returns an
+// error if the content cannot be decompressed. Such an answer is kept, because a failure that is
+// replayed does less harm than a success that runs again.
 func lastFrame(body []byte, flag byte, encoding string) ([]byte, error) {
 	for len(body) >= 5 {
 		flags, n := body[0], int64(binary.BigEndian.Uint32(body[1:5]))
@@ -258,12 +222,11 @@ func lastFrame(body []byte, flag byte, encoding string) ([]byte, error) {
 	return nil, nil
 }
 
-// decodeText decodes base64 that was written piece by piece, each with its own padding.
+// decodeText decodes base64 in pieces that each have their own padding.
 func decodeText(text []byte) (out []byte) {
-	text = bytes.TrimSpace(text)
-	for i := 0; i+4 <= len(text); i += 4 {
-		piece := make([]byte, 3)
-		n, err := base64.StdEncoding.Decode(piece, text[i:i+4])
+	for text = bytes.TrimSpace(text); len(text) >= 4; text = text[4:] {
+		var piece [3]byte
+		n, err := base64.StdEncoding.Decode(piece[:], text[:4])
 		if err != nil {
 			return out
 		}
@@ -272,30 +235,33 @@ func decodeText(text []byte) (out []byte) {
 	return out
 }
 
-// firstMessageLimit is how long a gRPC request may take to end after its first message.
-// One that takes longer streams: it waits for answers before it goes on.
+// firstMessageLimit is how long a gRPC request may take to end after its first message. A request
+// that takes longer streams: it waits for answers before it goes on.
 const firstMessageLimit = 5 * time.Second
 
-// unaryReader is the body of a gRPC request, which has to end soon after its first message.
+// unaryReader is the body of a gRPC request, which must end soon after its first message.
 type unaryReader struct {
 	timedReader
 	head [5]byte
 	n    int // bytes of head
 	read int64
-	end  time.Time // by when; zero until the first message is there
+	end  time.Time // zero until the first message is there
 }
 
-// Read reads from the body.
+// Read reads from the body. It returns errStream if the body does not end.
 func (r *unaryReader) Read(p []byte) (int, error) {
 	if r.begun() {
 		if r.end.IsZero() {
 			r.end = time.Now().Add(firstMessageLimit)
 		}
-		r.silence = min(r.silence, time.Until(r.end))
+		r.pause = min(r.pause, time.Until(r.end))
 	}
 	n, err := r.timedReader.Read(p)
 	r.n += copy(r.head[r.n:], p[:n])
 	r.read += int64(n)
+	if errors.Is(err, os.ErrDeadlineExceeded) && r.begun() {
+		err = errStream
+	}
 	return n, err
 }
 

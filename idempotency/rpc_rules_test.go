@@ -17,12 +17,12 @@ import (
 )
 
 var rpcRules = []rule{
-	{"Their status is the status", failuresOfRPCAreNotKept},
+	{"The status of gRPC or Connect counts", failuresOfRPCAreNotKept},
 	{"A deadline ends the client's wait, not the run", deadlinesOfClientsDoNotReachTheHandler},
 	{"Refusals are in the protocol", refusalsInTheProtocolAskedIn},
 	{"Refusals are in the protocol", refusalsOfGRPCAreTrailersAlone},
-	{"Streams of the client are not guarded for long", streamsAreRefused},
-	{"Streams of the client are not guarded for long", streamsThatGoOnAreRefused},
+	{"Client streams are refused", streamsAreRefused},
+	{"Client streams are refused", streamsThatGoOnAreRefused},
 }
 
 // frameOf is a message of gRPC or Connect.
@@ -127,7 +127,7 @@ func failuresOfRPCAreNotKept(t *testing.T) {
 	}
 }
 
-// deadlinesOfClientsDoNotReachTheHandler: they end the waiting and not the run.
+// deadlinesOfClientsDoNotReachTheHandler: a deadline ends the client's wait and not the run.
 func deadlinesOfClientsDoNotReachTheHandler(t *testing.T) {
 	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header["Grpc-Timeout"], r.Header["Connect-Timeout-Ms"], r.Header["X-A"])
@@ -142,7 +142,7 @@ func deadlinesOfClientsDoNotReachTheHandler(t *testing.T) {
 	}
 }
 
-// refusalsInTheProtocolAskedIn: a client of gRPC or Connect is told in its own terms.
+// refusalsInTheProtocolAskedIn: a client of gRPC or Connect gets refusals in its protocol.
 func refusalsInTheProtocolAskedIn(t *testing.T) {
 	gate := newGate()
 	g := newRig(t, &idempotency.Options{RequireKey: true}, gate.ServeHTTP)
@@ -177,8 +177,7 @@ func refusalsInTheProtocolAskedIn(t *testing.T) {
 	g.ran(1)
 }
 
-// streamsAreRefused: a request that waits for an answer before it goes on is refused,
-// and not left to hang.
+// streamsAreRefused: a request that waits for an answer before it goes on does not hang.
 func streamsAreRefused(t *testing.T) {
 	g := newRig(t, &idempotency.Options{BodyTimeout: time.Minute}, nil)
 	server, client := http2Server(t, g.h)
@@ -224,8 +223,8 @@ func http2Server(t *testing.T, h http.Handler) (*httptest.Server, *http.Client) 
 	return server, &http.Client{Transport: transport}
 }
 
-// refusalsOfGRPCAreTrailersAlone: with the header the stream ends, or its clients take the
-// answer for one that lacks its status.
+// refusalsOfGRPCAreTrailersAlone: the stream ends with the header, because a client would
+// otherwise miss the status.
 func refusalsOfGRPCAreTrailersAlone(t *testing.T) {
 	g := newRig(t, &idempotency.Options{RequireKey: true}, nil)
 	server, client := http2Server(t, g.h)
@@ -246,8 +245,8 @@ func refusalsOfGRPCAreTrailersAlone(t *testing.T) {
 	}
 }
 
-// streamsThatGoOnAreRefused: the time is that since the first message, and no message
-// renews it.
+// streamsThatGoOnAreRefused: the limit counts from the first message, and later messages do
+// not prolong it.
 func streamsThatGoOnAreRefused(t *testing.T) {
 	g := newRig(t, &idempotency.Options{BodyTimeout: time.Minute}, nil)
 	server, client := http2Server(t, g.h)

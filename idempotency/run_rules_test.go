@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"context"
-	"errors"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -29,10 +28,10 @@ func loseLease(g *rig) {
 var runRules = []rule{
 	{"A run outlives its client", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			entered, gone, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			entered, left, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 				close(entered)
-				<-gone
+				<-left
 				if r.Context().Value(http.ServerContextKey) == nil || r.Context().Value(http.LocalAddrContextKey) == nil {
 					t.Error("the server's values are not in the context")
 				}
@@ -42,7 +41,7 @@ var runRules = []rule{
 			})
 			_, base := newBubbleServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				// Tell when the connection's own context has ended.
-				context.AfterFunc(r.Context(), func() { close(gone) })
+				context.AfterFunc(r.Context(), func() { close(left) })
 				g.h.ServeHTTP(w, r)
 			}))
 			conn, err := base.DialContext(t.Context(), "", "")
@@ -276,131 +275,5 @@ var runRules = []rule{
 		if e := g.last(); e.Fence != fences[2] {
 			t.Errorf("observed fence %d; want %d", e.Fence, fences[2])
 		}
-	}},
-	{"A failing origin is told apart", func(t *testing.T) {
-		for _, test := range []struct {
-			failure idempotency.Failure
-			name    string
-			status  int
-			free    bool // under AtMostOnce, too
-		}{
-			{idempotency.Unreached, "origin-unreachable", 502, true},
-			{idempotency.HungUp, "origin-hung-up", 502, false},
-			{idempotency.TimedOut, "origin-timeout", 504, false},
-			{idempotency.BrokeOff, "origin-broke-off", 502, false},
-		} {
-			for _, policy := range []idempotency.Crash{idempotency.TakeOver, idempotency.AtMostOnce} {
-				fails := true
-				g := newRig(t, &idempotency.Options{OnCrash: policy, Store5xx: true}, func(w http.ResponseWriter, r *http.Request) {
-					if !fails {
-						return
-					}
-					w.Header().Set("Content-Encoding", "gzip")
-					w.WriteHeader(http.StatusOK)
-					_, _ = w.Write([]byte("half an answer"))
-					if !idempotency.Fail(r.Context(), test.failure) {
-						t.Error("Fail does not know the request")
-					}
-				})
-				w := g.send()
-				isProblem(t, w, test.name, test.status)
-				if w.Header().Get("Content-Encoding") != "" {
-					t.Error("the broken answer's header got through")
-				}
-				fails = false
-				if policy == idempotency.TakeOver || test.free {
-					isFresh(t, g.send(), 200)
-				} else {
-					isProblem(t, g.send(), "outcome-unknown", 409)
-				}
-			}
-		}
-		// When bytes have left, the transfer breaks.
-		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = w.Write([]byte("half"))
-			w.(http.Flusher).Flush()
-			idempotency.Fail(r.Context(), idempotency.BrokeOff)
-		})
-		if w := g.sendBroken(); w.Body.String() != "half" {
-			t.Errorf("sent %q", w.Body)
-		}
-		if idempotency.Fail(t.Context(), idempotency.HungUp) {
-			t.Error("Fail knows a request that is not guarded")
-		}
-	}},
-	{"An answer outlives a failing store", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, nil, nil)
-			g.store.fail(func(_ context.Context, op string) error {
-				if op == "settle" {
-					return errDown
-				}
-				return nil
-			})
-			first := g.send()
-			isFresh(t, first, 201)
-			if e := g.last(); !e.StoreFailed || e.Stored || !errors.Is(e.Err, dibs.ErrStore) {
-				t.Errorf("observed %+v", e)
-			}
-			isReplay(t, g.send(), first) // this process knows
-			other := newRigOn(t, g.store, nil, nil)
-			isProblem(t, other.send(), "in-progress", 409)
-			g.store.heal()
-			if err := g.m.Drain(t.Context()); err != nil {
-				t.Error(err)
-			}
-			isReplay(t, other.send(), first)
-			isReplay(t, g.send(), first)
-			g.ran(1)
-			other.ran(0)
-			if s := g.m.Stats(); s.StoreFailed != 1 || s.StoreRecovered != 1 || s.StoreGivenUp != 0 {
-				t.Errorf("counted %+v", s)
-			}
-		})
-		// Only while the lease stands.
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, nil, nil)
-			g.store.fail(func(_ context.Context, op string) error {
-				if op == "claim" {
-					return nil
-				}
-				return errDown
-			})
-			isFresh(t, g.send(), 201)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if err := g.m.Drain(ctx); err != context.DeadlineExceeded {
-				t.Errorf("Drain: %v", err)
-			}
-			if err := g.m.Drain(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if s := g.m.Stats(); s.StoreFailed != 1 || s.StoreRecovered != 0 || s.StoreGivenUp != 1 {
-				t.Errorf("counted %+v", s)
-			}
-			g.store.heal()
-			time.Sleep(time.Minute)
-			isFresh(t, g.send(), 201)
-		})
-		// A store that hangs does not hold the answer up for long.
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, nil, nil)
-			g.store.fail(func(ctx context.Context, op string) error {
-				if op == "settle" {
-					<-ctx.Done()
-					return ctx.Err()
-				}
-				return nil
-			})
-			start := time.Now()
-			isFresh(t, g.send(), 201)
-			if took := time.Since(start); took > 5*time.Second {
-				t.Errorf("the answer came after %v", took)
-			}
-			g.store.heal()
-			if err := g.m.Drain(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
 	}},
 }

@@ -1,12 +1,12 @@
 package idempotency
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -14,20 +14,19 @@ import (
 // A ScopePart is a part of what tells principals apart; see Options.Scope.
 type ScopePart struct {
 	name string // for people to read
-	// of appends the request's; nothing when it lacks this part.
+	// of appends the request's part; nothing if the request lacks it.
 	of func([]byte, *http.Request) []byte
 	// authorization says that the Authorization header counts.
 	authorization bool
 }
 
-// String describes the part as the proxy's flag --scope names it.
+// String returns the part as the proxy's flag --scope names it.
 func (p ScopePart) String() string { return p.name }
 
-// ScopeCredentials are the credentials that servers commonly read: Authorization, and
-// each of the headers that CredentialHeaders lists. All that a request has count
-// together. It is the default.
+// ScopeCredentials are the credentials that servers commonly read: Authorization, and each of the
+// headers that CredentialHeaders lists. All that a request has count together. It is the default.
 var ScopeCredentials = ScopePart{name: "credentials", authorization: true,
-	of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, credentials) },
+	of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, isCredential) },
 }
 
 // ScopeAuthorization is the Authorization header, and no other credential.
@@ -36,38 +35,38 @@ var ScopeAuthorization = ScopePart{
 	of: func(b []byte, r *http.Request) []byte { return appendValues(b, r.Header["Authorization"]) },
 }
 
-// ScopeNone tells nobody apart: all requests to one authority share keys.
+// ScopeNone tells no principals apart: all requests to one authority share keys.
 var ScopeNone = ScopePart{name: "none"}
 
-// ScopeHeader is the value of a header: that of an authenticating gateway, say. A
-// request without the header lacks this part.
+// ScopeHeader is the value of a header, such as one that an authenticating gateway sets. A request
+// without the header lacks this part.
 func ScopeHeader(name string) ScopePart {
-	only := fieldSet{names: map[string]bool{string(appendFolded(nil, name)): true}}
-	return ScopePart{name: "header:" + name, of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, only) }}
+	wanted := folded(name)
+	return ScopePart{name: "header:" + name, of: func(b []byte, r *http.Request) []byte {
+		return appendFieldsOf(b, r.Header, func(sent string) bool { return sent == wanted })
+	}}
 }
 
-// ScopeCookie is the value of a cookie, as it was sent. A request without the cookie lacks
-// this part.
+// ScopeCookie is the value of a cookie, as it was sent. A request without the cookie lacks this
+// part.
 func ScopeCookie(name string) ScopePart {
 	return ScopePart{name: "cookie:" + name, of: func(b []byte, r *http.Request) []byte {
 		// net/http drops cookies that other servers accept, such as those with a quote or a
 		// backslash in their value. Without them two sessions would be one.
 		var values []string
-		for _, line := range r.Header["Cookie"] {
-			for pair := range strings.SplitSeq(line, ";") {
-				if sent, value, _ := strings.Cut(pair, "="); strings.Trim(sent, " \t") == name {
-					values = append(values, strings.Trim(value, " \t"))
-				}
+		for pair := range strings.SplitSeq(strings.Join(r.Header["Cookie"], ";"), ";") {
+			if sent, value, _ := strings.Cut(pair, "="); strings.Trim(sent, " \t") == name {
+				values = append(values, strings.Trim(value, " \t"))
 			}
 		}
 		return appendValues(b, values)
 	}}
 }
 
-// ScopeFunc is what the function returns; a request for which it returns "" lacks this
-// part. The name describes it in logs. A replay never reaches the application, so the
-// function must not take a credential's word for who sends it: it returns what somebody
-// has verified, or the whole credential.
+// ScopeFunc is what the function returns; a request for which it returns "" lacks this part. The
+// name describes it in logs. A replay never reaches the application, which would verify a
+// credential. So the function must return what another server has verified, or the whole
+// credential.
 func ScopeFunc(name string, of func(*http.Request) string) ScopePart {
 	if of == nil {
 		return ScopePart{name: name}
@@ -75,15 +74,15 @@ func ScopeFunc(name string, of func(*http.Request) string) ScopePart {
 	return ScopePart{name: name, of: func(b []byte, r *http.Request) []byte { return appendValues(b, []string{of(r)}) }}
 }
 
-// credentialHeaders are the headers beside Authorization in which servers commonly
-// expect a credential, in lower case and in order.
+// credentialHeaders are the headers beside Authorization in which servers commonly expect a
+// credential, in lower case and in order.
 var credentialHeaders = []string{
 	"authentication", "circle-token", "fastly-key", "job-token", "private-token", "proxy-authorization", "token",
 	"x-auth", "x-authorization", "x-consul-token", "x-figma-token", "x-functions-key", "x-gitlab-token", "x-jwt",
 	"x-plex-token", "x-secret", "x-token", "x-vault-token", "x-zumo-auth",
 }
 
-// credentialEndings are what the other names of such headers end with, or are.
+// credentialEndings are the other names of such headers, and endings of names.
 var credentialEndings = []string{
 	"access-key", "access-token", "admin-secret", "api-auth", "api-key", "api-secret", "api-token", "apikey",
 	"app-key", "app-secret", "app-token", "application-key", "auth-key", "auth-token", "client-key", "client-secret",
@@ -91,9 +90,10 @@ var credentialEndings = []string{
 	"subscription-key", "user-token",
 }
 
-// CredentialHeaders returns the headers beside Authorization that ScopeCredentials looks
-// at, in lower case. "*-api-key" is Api-Key and every name that ends in -Api-Key. A "_" in
-// a request's field counts as "-", because there are servers that read both alike.
+// CredentialHeaders returns the headers beside Authorization that ScopeCredentials reads, in lower
+// case. "*-api-key" stands for Api-Key and every name that ends in
+// -Api-Key. A "_" in a request's field counts as "-", because some servers read both
+// alike.
 func CredentialHeaders() []string {
 	names := slices.Clone(credentialHeaders)
 	for _, ending := range credentialEndings {
@@ -102,31 +102,22 @@ func CredentialHeaders() []string {
 	return names
 }
 
-// A fieldSet is a set of fields by their folded names.
-type fieldSet struct {
-	names   map[string]bool
-	endings map[string]bool // what names of its fields end with, after a hyphen, or are
-}
+var (
+	credentialNames = setOf(append(slices.Clone(credentialHeaders), "authorization"))
+	credentialEnds  = setOf(credentialEndings)
+)
 
-// has reports whether a field is in the set.
-func (s fieldSet) has(folded []byte) bool {
-	if s.names[string(folded)] {
+// isCredential reports whether a field with that folded name is a credential.
+func isCredential(name string) bool {
+	if credentialNames[name] {
 		return true
 	}
-	for found := len(s.endings) > 0; found; _, folded, found = bytes.Cut(folded, hyphen) {
-		if s.endings[string(folded)] {
+	for found := true; found; _, name, found = strings.Cut(name, "-") {
+		if credentialEnds[name] {
 			return true
 		}
 	}
 	return false
-}
-
-var hyphen = []byte("-")
-
-// credentials are the fields that count as credentials.
-var credentials = fieldSet{
-	names:   setOf(append(slices.Clone(credentialHeaders), "authorization")),
-	endings: setOf(credentialEndings),
 }
 
 func setOf(names []string) map[string]bool {
@@ -137,13 +128,12 @@ func setOf(names []string) map[string]bool {
 	return all
 }
 
-// appendFieldsOf appends names and values of the fields that count, so that two requests
-// have the same only if they have the same fields; nothing when there is none.
-func appendFieldsOf(b []byte, h http.Header, counts fieldSet) []byte {
-	var space [64]byte // a name in it is one that nobody keeps
-	names := make([]string, 0, 8)
+// appendFieldsOf appends names and values of the fields that count, so that two requests have the
+// same only if they have the same fields; nothing if there is none.
+func appendFieldsOf(b []byte, h http.Header, counts func(folded string) bool) []byte {
+	var names []string
 	for name, lines := range h {
-		if len(lines) > 0 && counts.has(appendFolded(space[:0], name)) {
+		if len(lines) > 0 && counts(folded(name)) {
 			names = append(names, name)
 		}
 	}
@@ -154,8 +144,8 @@ func appendFieldsOf(b []byte, h http.Header, counts fieldSet) []byte {
 	return b
 }
 
-// appendValues appends values, so that neither of two in one request is taken for the other
-// alone; nothing when there is none but an empty one.
+// appendValues appends values, so that two values differ from each of them alone; nothing if there
+// is none, or only an empty one.
 func appendValues(b []byte, values []string) []byte {
 	if len(values) == 0 || len(values) == 1 && values[0] == "" {
 		return b
@@ -163,88 +153,61 @@ func appendValues(b []byte, values []string) []byte {
 	return appendLines(b, values)
 }
 
-// appendFolded appends a field's name as the laxest server reads it: in any case, with "_"
-// for "-".
-func appendFolded(dst []byte, name string) []byte {
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		case c == '_':
-			c = '-'
-		}
-		dst = append(dst, c)
-	}
-	return dst
-}
+// folded returns a field's name as the most tolerant server reads it: in any case, with "_" for
+// "-".
+func folded(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// appendPrincipal appends whose key a request's is; nothing when the request has no part
-// of the scope.
-func (o *Options) appendPrincipal(b []byte, r *http.Request) []byte {
+// principal returns the parts of the scope that a request has; nothing if it has none.
+func (o *Options) principal(r *http.Request) (b []byte) {
 	for i, part := range o.Scope {
 		if part.of == nil {
 			continue
 		}
-		before := len(b)
-		b = binary.AppendUvarint(b, uint64(i))
-		start := len(b)
-		if b = part.of(b, r); len(b) == start {
-			b = b[:before]
-			continue
+		if of := part.of(nil, r); len(of) > 0 {
+			b = appendCounted(binary.AppendUvarint(b, uint64(i)), string(of))
 		}
-		b = binary.BigEndian.AppendUint64(b, uint64(len(b)-start)) // nothing of it counts as another part's
 	}
 	return b
 }
 
-// scopeIsNone reports whether nobody is meant to be told apart.
+// scopeIsNone reports whether all requests are meant to share keys.
 func (o *Options) scopeIsNone() bool {
 	return !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of != nil })
 }
 
-// changingSchemes are schemes of Authorization whose value differs with every request, so
-// that no retry has that of the first try. So is every scheme with HMAC in its name.
+// changingSchemes are schemes of Authorization whose value differs with every request, so that a
+// retry has another value than the first try. Schemes with HMAC in their name are, too.
 var changingSchemes = setOf([]string{
 	"aws", "aws4", "digest", "goog1", "goog4", "hawk", "http-signature", "mac", "negotiate", "ntlm", "oauth", "oss",
 	"sharedkey", "sharedkeylite", "signature",
 })
 
-// changingScheme returns the scheme of the request's Authorization if that counts for
-// the scope and is one of changingSchemes; "" otherwise.
+// changingScheme returns the scheme of the request's Authorization if that counts for the scope and
+// is one of changingSchemes; "" otherwise.
 func (o *Options) changingScheme(r *http.Request) string {
 	if !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.authorization }) {
 		return ""
 	}
-	var space [64]byte
 	for _, line := range r.Header["Authorization"] {
-		line, _, _ = strings.Cut(strings.TrimLeft(strings.ReplaceAll(line, "\t", " "), " "), " ")
-		scheme := appendFolded(space[:0], line)
-		family, _, _ := bytes.Cut(scheme, hyphen) // AWS4-HMAC-SHA256, GOOG4-RSA-SHA256
-		if changingSchemes[string(scheme)] || changingSchemes[string(family)] || bytes.Contains(scheme, []byte("hmac")) {
-			return string(scheme)
+		scheme, _, _ := strings.Cut(strings.TrimLeft(strings.ReplaceAll(line, "\t", " "), " "), " ")
+		scheme = folded(scheme)
+		family, _, _ := strings.Cut(scheme, "-") // AWS4-HMAC-SHA256, GOOG4-RSA-SHA256
+		if changingSchemes[scheme] || changingSchemes[family] || strings.Contains(scheme, "hmac") {
+			return scheme
 		}
 	}
 	return ""
 }
 
-// authority returns the host that the request is for: in lower case, without the dot
-// that ends a full name and without the port that the scheme has anyway.
+// authority returns the host that the request is for, in lower case, without the dot that ends a
+// full name. The default port is left out, also that of https behind a proxy that ends TLS.
 func authority(r *http.Request) string {
-	host := strings.ToLower(r.Host) // host names know no case
-	if !strings.Contains(host, ":") {
-		return strings.TrimSuffix(host, ".")
+	u := url.URL{Host: strings.ToLower(r.Host)}
+	port := u.Port()
+	if port == "443" || port == "80" && r.TLS == nil {
+		port = ""
 	}
-	if name, port, err := net.SplitHostPort(host); err == nil && (port == "443" || port == "80" && r.TLS == nil || port == "") {
-		// Whoever ends TLS before this server leaves the port of https.
-		if host = name; strings.Contains(name, ":") {
-			host = "[" + name + "]"
-		}
-	}
-	if name, port, err := net.SplitHostPort(host); err == nil {
-		return net.JoinHostPort(strings.TrimSuffix(name, "."), port)
-	}
-	return strings.TrimSuffix(host, ".")
+	return net.JoinHostPort(strings.TrimSuffix(u.Hostname(), "."), port)
 }
 
 // keyPrefix begins the names of all keys of HTTP requests.
@@ -253,11 +216,11 @@ const keyPrefix = "http:"
 // scopeBytes is how much of the scope's digest a key's name has: 128 bits.
 const scopeBytes = 16
 
-// keyName returns the name under which a request's key is kept: the digest of its scope,
-// and the key as people know it. A key that the sender derives, of an event that it may
-// send to several endpoints, counts for the path of the request alone. buf is scratch.
-func (o *Options) keyName(r *http.Request, principal []byte, key string, buf []byte) (name string, scratch []byte) {
-	b := append(buf[:0], "dibs http scope 1\x00"...)
+// keyName returns the name under which a request's key is stored: the digest of its scope, and the
+// key as people know it. A derived key counts for the path of the request alone, because a sender
+// may send one event to several endpoints.
+func (o *Options) keyName(r *http.Request, principal []byte, key string) string {
+	b := append(make([]byte, 0, 256), "dibs http scope 1\x00"...)
 	if !o.AnyAuthority {
 		b = appendCounted(b, authority(r))
 	}
@@ -265,24 +228,17 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string, buf []b
 		path, _, _ := strings.Cut(targetOf(r), "?")
 		b = appendCounted(b, path)
 	}
-	b = append(b, principal...)
-	sum := sha256.Sum256(b)
-	b = append(b[:0], keyPrefix...)
-	b = base64.RawURLEncoding.AppendEncode(b, sum[:scopeBytes])
-	b = append(b, ':')
-	b = append(b, key...)
-	return string(b), b
+	sum := sha256.Sum256(append(b, principal...))
+	b = base64.RawURLEncoding.AppendEncode(append(b[:0], keyPrefix...), sum[:scopeBytes])
+	return string(append(append(b, ':'), key...))
 }
 
-// KeyPart returns the key as the client knows it from the name of a key that a
-// Middleware made, and false for any other name.
+// KeyPart returns the client's key from the name under which a Middleware stores it. It returns
+// false for any other name.
 func KeyPart(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, keyPrefix)
-	if !ok {
-		return "", false
-	}
 	n := base64.RawURLEncoding.EncodedLen(scopeBytes)
-	if len(rest) <= n+1 || rest[n] != ':' {
+	if !ok || len(rest) <= n+1 || rest[n] != ':' {
 		return "", false
 	}
 	return rest[n+1:], true

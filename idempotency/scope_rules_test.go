@@ -64,7 +64,7 @@ var scopeRules = []rule{
 			{with("X-Api-Key", "a"), with("Authorization", "Bearer a")},
 		}
 		for i, p := range principals {
-			// Another body too: nobody learns that others use the key.
+			// With another body, because no principal learns that others use the key.
 			isFresh(t, g.send(append(p, withBody(strings.Repeat("x", i)))...), 201)
 		}
 		for i, p := range principals {
@@ -100,7 +100,7 @@ var scopeRules = []rule{
 			}
 		}
 	}},
-	{"The principal can be told otherwise", func(t *testing.T) {
+	{"The scope can be changed", func(t *testing.T) {
 		one := []change{with("X-Account", "one"), with("X-Org", "one"), with("Cookie", "sid=one"), with("Authorization", "one")}
 		account, org, cookie := idempotency.ScopeHeader("x-account"), idempotency.ScopeHeader("X-Org"), idempotency.ScopeCookie("sid")
 		first := idempotency.ScopeFunc("first letter", func(r *http.Request) string { return r.Header.Get("X-Account")[:1] })
@@ -135,8 +135,8 @@ var scopeRules = []rule{
 			}
 		}
 	}},
-	{"A scope that cannot work is told once", func(t *testing.T) {
-		const anonymous, changing = "requests without credentials share keys", "a retry will not be recognised"
+	{"A scope that cannot work is logged once", func(t *testing.T) {
+		const anonymous, changing = "requests without credentials share keys", "retries will not be recognised"
 		for name, test := range map[string]struct {
 			scope idempotency.ScopePart
 			sent  change
@@ -152,7 +152,7 @@ var scopeRules = []rule{
 			"OAuth 1":                 {idempotency.ScopeCredentials, with("Authorization", `OAuth oauth_nonce="1"`), changing},
 			"OAuth 1, not looked at":  {idempotency.ScopeHeader("X-Org"), func(r *http.Request) { with("Authorization", "OAuth a")(r); with("X-Org", "one")(r) }, ""},
 			"Bearer":                  {idempotency.ScopeCredentials, with("Authorization", "Bearer a"), ""},
-			"nobody is told apart":    {idempotency.ScopeNone, with("X-Org", "one"), ""},
+			"none":                    {idempotency.ScopeNone, with("X-Org", "one"), ""},
 			"a credential of its own": {idempotency.ScopeCredentials, with("X-Api-Key", "a"), ""},
 		} {
 			log, logger := newLogger()

@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -158,7 +157,7 @@ var stateRules = []rule{
 			g.ran(1)
 			other.ran(0)
 		})
-		// When another process was next, its answer serves those who wait here.
+		// If a waiter in another process runs next, its answer serves the waiters here.
 		synctest.Test(t, func(t *testing.T) {
 			o := &idempotency.Options{Wait: time.Minute}
 			gate, gate2 := newGate(), newGate()
@@ -203,8 +202,8 @@ var stateRules = []rule{
 			<-gate.entered
 			start := time.Now()
 			ctx, leave := context.WithCancel(t.Context())
-			gone := func(r *http.Request) { *r = *r.WithContext(ctx) }
-			leaving := []<-chan *httptest.ResponseRecorder{g.sendLater(gone), other.sendLater(gone)}
+			leaves := func(r *http.Request) { *r = *r.WithContext(ctx) }
+			leaving := []<-chan *httptest.ResponseRecorder{g.sendLater(leaves), other.sendLater(leaves)}
 			staying := []<-chan *httptest.ResponseRecorder{g.sendLater(), other.sendLater()}
 			time.Sleep(time.Second)
 			leave()
@@ -363,86 +362,6 @@ var stateRules = []rule{
 				t.Errorf("after it was settled: %d %q", w.Code, w.Body)
 			}
 			other.ran(0)
-		})
-	}},
-	{"Without a store nothing runs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, nil, nil)
-			for name, f := range map[string]func(context.Context, string) error{
-				"refuses": func(context.Context, string) error { return errDown },
-				"hangs":   func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() },
-			} {
-				g.store.fail(f)
-				start := time.Now()
-				w := g.send()
-				isProblem(t, w, "store-unavailable", 503)
-				retryAfter(t, w, 30)
-				if took := time.Since(start); took > 5*time.Second {
-					t.Errorf("a store that %s: answered after %v", name, took)
-				}
-				if e := g.last(); e.Outcome != idempotency.OutcomeUnavailable || e.Err == nil {
-					t.Errorf("observed %+v", e)
-				}
-			}
-			g.store.heal()
-			g.ran(0)
-			time.Sleep(time.Minute)
-			isFresh(t, g.send(), 201)
-		})
-	}},
-	{"Without a store everything can run", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, func(w http.ResponseWriter, r *http.Request) {
-				if _, ok := leaseOf(r); ok {
-					t.Error("a bypassed request has a lease")
-				}
-				if idempotency.Fail(r.Context(), idempotency.HungUp) {
-					t.Error("Fail works on a bypassed request")
-				}
-				w.Header().Set("Idempotency-Control", "no-store")
-				var b bytes.Buffer
-				_, _ = b.ReadFrom(r.Body)
-				w.WriteHeader(http.StatusAccepted)
-				_, _ = w.Write(b.Bytes())
-			})
-			g.store.fail(func(context.Context, string) error { return errDown })
-			for range 2 {
-				w := g.send(withBody("whole"))
-				isFresh(t, w, 202)
-				res := w.Result()
-				if res.Header.Get("Idempotency-Bypassed") != "store-unavailable" || res.Header.Get("Idempotency-Control") != "" || w.Body.String() != "whole" {
-					t.Errorf("header %v, body %q", res.Header, w.Body)
-				}
-			}
-			g.ran(2)
-			if n := g.m.Stats().Bypassed; n != 2 {
-				t.Errorf("%d bypasses counted; want 2", n)
-			}
-			if e := g.last(); e.Outcome != idempotency.OutcomeBypassed || e.Status != 202 {
-				t.Errorf("observed %+v", e)
-			}
-			g.store.heal()
-		})
-	}},
-	{"Refusals are never stored", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, &idempotency.Options{MaxBody: 100}, nil)
-			g.store.fail(func(context.Context, string) error { return errDown })
-			g.send() // 503
-			g.store.heal()
-			time.Sleep(time.Minute)
-			g.send(withBody(strings.Repeat("x", 101))) // 413
-			g.send(with("Idempotency-Key", "k", "k"))  // 400
-			isFresh(t, g.send(), 201)
-			first := g.send()
-			g.send(withBody("other")) // 422
-			isReplay(t, g.send(), first)
-
-			// An application's own 410 is an answer like any other.
-			app := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "taken", http.StatusGone) })
-			first = app.send()
-			isReplay(t, app.send(), first)
-			app.ran(1)
 		})
 	}},
 }

@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -92,75 +91,6 @@ func TestBatchedStore(t *testing.T) {
 			t.Errorf("ran %d times", runs)
 		}
 		isReplay(t, sendTo(h), first)
-	})
-}
-
-// TestBatchedStoreAfterLimit: a handler that took all of its time has its
-// answer stored at once all the same.
-// slow is a store that takes its time with the first settlement, and then looks at
-// it once more.
-type slow struct {
-	batched
-	asked   atomic.Bool
-	changed chan bool
-}
-
-func (s *slow) Settle(ctx context.Context, r []dibs.Settlement, errs []error) error {
-	if s.asked.CompareAndSwap(false, true) {
-		before := bytes.Clone(r[0].Data)
-		time.Sleep(20 * time.Second)
-		s.changed <- !bytes.Equal(before, r[0].Data)
-	}
-	return s.batched.Settle(ctx, r, errs)
-}
-
-// TestRecordOnItsWay: an answer whose store is not waited for any longer is written as
-// it was, whatever the memory of its request is used for next.
-func TestRecordOnItsWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		store := &slow{batched: batched{&faulty{Store: mem}}, changed: make(chan bool, 1)}
-		client, err := dibs.New(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := idempotency.New(client, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "answer to "+r.Header.Get("Idempotency-Key"))
-		}))
-		for i := range 5 {
-			isFresh(t, sendTo(h, withKey(fmt.Sprintf(`"key-%d"`, i))), http.StatusOK)
-		}
-		if <-store.changed {
-			t.Error("a record changed on its way to the store")
-		}
-		if err := m.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := mem.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestBatchedStoreAfterLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var event idempotency.Event
-		_, _, h := newBatched(t, &idempotency.Options{HandlerLimit: time.Second, Observe: func(_ context.Context, e idempotency.Event) { event = e }},
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-		isFresh(t, sendTo(h), 200)
-		if !event.Stored || event.StoreFailed {
-			t.Errorf("observed %+v", event)
-		}
 	})
 }
 
@@ -259,7 +189,7 @@ func TestRecordWithoutRoom(t *testing.T) {
 		}
 		first := g.send()
 		isFresh(t, first, 200)
-		isReplay(t, g.send(), first)
+		isProblem(t, g.send(), "in-progress", 409)
 		if err := g.m.Drain(t.Context()); err != nil {
 			t.Error(err)
 		}

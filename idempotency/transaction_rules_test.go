@@ -29,7 +29,7 @@ var transactionRules = []rule{
 		}
 		committed(t, j, 1)
 		if e := g.seen()[0]; !e.Stored || e.Outcome != idempotency.OutcomeRan {
-			t.Errorf("the observer was told %+v", e)
+			t.Errorf("observed %+v", e)
 		}
 	}},
 	{"A refusal rolls back", func(t *testing.T) {
@@ -75,7 +75,7 @@ var transactionRules = []rule{
 			committed(t, j, 0)
 		})
 	}},
-	{"A conflict is tried again", func(t *testing.T) {
+	{"A transaction in conflict runs again", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -93,7 +93,7 @@ var transactionRules = []rule{
 		g.ran(5)
 		committed(t, j, 1)
 		if e := g.last(); e.Conflicts != 4 || e.Outcome != idempotency.OutcomeRan || !e.Stored {
-			t.Errorf("the observer was told %+v", e)
+			t.Errorf("observed %+v", e)
 		}
 		isReplay(t, g.send(), first)
 
@@ -150,7 +150,7 @@ var transactionRules = []rule{
 		g.ran(1)
 		committed(t, j, 0)
 	}},
-	{"What cannot be committed was not done", func(t *testing.T) {
+	{"A failed commit leaves nothing", func(t *testing.T) {
 		for name, ends := range map[string][]journal.Ending{
 			"refused":   {journal.Refused},
 			"conflicts": {journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted},
@@ -161,7 +161,7 @@ var transactionRules = []rule{
 			isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
 			committed(t, j, 0)
 			if e := g.last(); e.Outcome != idempotency.OutcomeRolledBack || e.Err == nil || e.Stored {
-				t.Errorf("%s: the observer was told %+v", name, e)
+				t.Errorf("%s: observed %+v", name, e)
 			}
 			isFresh(t, g.send(), http.StatusCreated)
 			committed(t, j, 1)
@@ -195,16 +195,16 @@ var transactionRules = []rule{
 		g.sendBroken()
 		committed(t, j, 0)
 	}},
-	{"The transaction is the middleware's to end", func(t *testing.T) {
+	{"The middleware ends the transaction", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Ended)
 		isProblem(t, g.send(), "transaction-ended", http.StatusInternalServerError)
 		committed(t, j, 1)
 		if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || !errors.Is(e.Err, dibs.ErrTransactionEnded) || e.Stored {
-			t.Errorf("the observer was told %+v", e)
+			t.Errorf("observed %+v", e)
 		}
 		g.ran(1)
 	}},
-	{"A commit that nobody heard of is looked up", func(t *testing.T) {
+	{"A commit with an unknown outcome is looked up", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unanswered)
 		first := g.send()
 		isFresh(t, first, http.StatusCreated)
@@ -312,27 +312,4 @@ func TestTransactionStorm(t *testing.T) {
 			t.Errorf("the journal has %q", rows)
 		}
 	})
-}
-
-func TestTransactorIsValidated(t *testing.T) {
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	j := journal.New(store)
-	for name, o := range map[string]*idempotency.Options{
-		"AtMostOnce": {Transactor: j, OnCrash: idempotency.AtMostOnce},
-		"FailOpen":   {Transactor: j, OnStoreFailure: idempotency.FailOpen},
-		"Commits":    {Commits: func(int) bool { return true }},
-	} {
-		if _, err := idempotency.New(client, o); err == nil || errors.Is(err, dibs.ErrStore) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }

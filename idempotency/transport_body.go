@@ -11,53 +11,44 @@ import (
 	"sync"
 )
 
-// resumedBody is the body of an answer that can be fetched again: when it breaks off, the
-// server is asked for a replay, and the reader gets what it has not seen yet.
+// A resumedBody is the body of an answer that can be fetched again. If it breaks off, it asks the
+// server for a replay, and returns what the reader has not read yet.
 type resumedBody struct {
-	fetch  func() (*http.Response, error) // a replay of the same answer
+	fetch  func() *http.Response // a replay of the same answer; nil for none
 	status int
 	left   int       // how often it may be fetched again
 	seen   hash.Hash // of what the reader got
-	n      int64
+	n      int64     // bytes that the reader got
 
 	mu     sync.Mutex // a body may be closed while it is read
 	body   io.ReadCloser
 	closed bool
 }
 
-// newResumedBody wraps the response's body.
-func newResumedBody(r *http.Response, attempts int, fetch func() (*http.Response, error)) *resumedBody {
-	return &resumedBody{body: r.Body, fetch: fetch, status: r.StatusCode, left: attempts, seen: sha256.New()}
-}
-
 // Read reads from the answer.
 func (b *resumedBody) Read(p []byte) (int, error) {
-	n, err := b.readSome(p)
-	for err != nil && err != io.EOF && n == 0 && b.left > 0 &&
-		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		b.left--
-		if !b.resume() {
+	for {
+		b.mu.Lock()
+		body := b.body
+		b.mu.Unlock()
+		n, err := body.Read(p)
+		b.seen.Write(p[:n])
+		b.n += int64(n)
+		switch {
+		case err == nil || err == io.EOF || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+			return n, err
+		case n > 0:
+			return n, nil // the next read gets the error again
+		case b.left == 0:
 			return 0, err
 		}
-		n, err = b.readSome(p)
+		if b.left--; !b.resume() {
+			return 0, err
+		}
 	}
-	if n > 0 && err != nil && err != io.EOF {
-		return n, nil // the next read meets it again
-	}
-	return n, err
 }
 
-func (b *resumedBody) readSome(p []byte) (int, error) {
-	b.mu.Lock()
-	body := b.body
-	b.mu.Unlock()
-	n, err := body.Read(p)
-	b.seen.Write(p[:n])
-	b.n += int64(n)
-	return n, err
-}
-
-// Close closes the answer. It is not fetched again after that.
+// Close closes the answer, which is then not fetched again.
 func (b *resumedBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,38 +56,36 @@ func (b *resumedBody) Close() error {
 	return b.body.Close()
 }
 
-// replace makes another body the one that is read and closed. It reports false when the
-// reader has no more use for it.
+// replace makes another body the one that is read. It reports false if the reader has closed the
+// answer.
 func (b *resumedBody) replace(body io.ReadCloser) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_ = b.body.Close()
-	b.body = body
-	return !b.closed
-}
-
-func (b *resumedBody) isClosed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closed
-}
-
-// resume replaces the body by that of a replay, behind what was read. It reports false
-// when there is none, or another answer.
-func (b *resumedBody) resume() bool {
-	if b.isClosed() {
+	if b.closed {
+		_ = body.Close()
 		return false
 	}
-	r, err := b.fetch()
-	if err != nil {
+	_ = b.body.Close()
+	b.body = body
+	return true
+}
+
+// resume replaces the body by that of a replay, from where it broke off. It reports false if there
+// is no replay, or it is another answer.
+func (b *resumedBody) resume() bool {
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return false
+	}
+	r := b.fetch()
+	if r == nil || !b.replace(r.Body) {
 		return false
 	}
 	again := sha256.New()
-	if !b.replace(r.Body) || r.StatusCode != b.status || r.Header.Get(replayedField) != "true" {
-		_ = r.Body.Close()
-		return false
-	}
-	if _, err := io.CopyN(again, r.Body, b.n); err != nil || !bytes.Equal(again.Sum(nil), b.seen.Sum(nil)) {
+	_, err := io.CopyN(again, r.Body, b.n)
+	if err != nil || r.StatusCode != b.status || r.Header.Get(replayedField) != "true" || !bytes.Equal(again.Sum(nil), b.seen.Sum(nil)) {
 		_ = r.Body.Close()
 		return false
 	}

@@ -48,10 +48,10 @@ func charge(client *http.Client, url string) (status int, body string, replayed 
 	return res.StatusCode, string(text), res.Header.Get("Idempotent-Replayed") == "true", err
 }
 
-// TestTransportOverABadLine: connections break before the request arrives, while
+// TestTransportOverABadNetwork: connections break before the request arrives, while
 // it runs, and after it ran, before and in the middle of the answer's head. The
 // guarded handler runs once for each request all the same.
-func TestTransportOverABadLine(t *testing.T) {
+func TestTransportOverABadNetwork(t *testing.T) {
 	g := newRig(t, nil, nil)
 	var mu sync.Mutex
 	breaks := map[string]int{} // by key: how often it broke
@@ -64,7 +64,7 @@ func TestTransportOverABadLine(t *testing.T) {
 		switch n {
 		case 0: // nothing happened
 			panic(http.ErrAbortHandler)
-		case 1: // it ran, and nobody was told
+		case 1: // it ran, and the answer was lost
 			g.h.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
 		case 2: // it broke off in the head
@@ -97,7 +97,7 @@ func TestTransportOverABadLine(t *testing.T) {
 }
 
 // TestTransportWaitsForTheFirst: a client that sends a request again, because the
-// line broke while it ran, is told to wait, and gets the first run's answer.
+// connection broke while it ran, waits, and gets the first run's answer.
 func TestTransportWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running := make(chan struct{})
@@ -197,8 +197,8 @@ func TestTransportAndTheMiddlewaresAnswers(t *testing.T) {
 	}
 }
 
-// TestTransportAndHangingOrigins: an origin that accepts and says nothing, and one
-// whose refusal never ends, hold nobody up.
+// TestTransportAndHangingOrigins: the transport does not hang on an origin that accepts and
+// sends nothing, nor on a refusal that never ends.
 func TestTransportAndHangingOrigins(t *testing.T) {
 	for name, head := range map[string]string{
 		"says nothing":              "",
@@ -243,7 +243,7 @@ func TestTransportAndHangingOrigins(t *testing.T) {
 // TestTransportAndAnUnreachableOrigin: the caller gets the network's error.
 func TestTransportAndAnUnreachableOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, _, _, err := charge(newClient(t, nil), "http://127.0.0.1:1") // a port that nobody is given
+		_, _, _, err := charge(newClient(t, nil), "http://127.0.0.1:1") // a port on which no server listens
 		if _, ok := errors.AsType[*net.OpError](err); !ok {
 			t.Errorf("%v; want a *net.OpError", err)
 		}
@@ -255,7 +255,7 @@ func TestTransportAndAnUnreachableOrigin(t *testing.T) {
 func TestStepInAHandler(t *testing.T) {
 	var charges, mails atomic.Int64
 	handler := func(w http.ResponseWriter, r *http.Request) {
-		id, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+		id, err := dibs.Step(r.Context(), "charge", func(context.Context) (string, error) {
 			return fmt.Sprintf("ch_%d", charges.Add(1)), nil
 		})
 		if err != nil {

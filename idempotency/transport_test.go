@@ -1,11 +1,9 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -23,18 +21,20 @@ import (
 type attempt struct {
 	at   time.Duration // since the origin was made
 	key  string
+	x    bool // X-Idempotency-Key was there
 	body string
 }
 
 // reply is what a scripted origin answers: a status, with Retry-After if after is
 // not "", or an error.
 type reply struct {
-	status int
-	after  string
-	err    error
+	status   int
+	after    string
+	replayed bool
+	err      error
 }
 
-// origin is a http.RoundTripper that answers as it was told, the last reply
+// origin is a http.RoundTripper with scripted replies. It repeats the last one
 // again and again.
 type origin struct {
 	replies []reply
@@ -67,7 +67,8 @@ func (o *origin) RoundTrip(r *http.Request) (*http.Response, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	reply := o.replies[min(len(o.got), len(o.replies)-1)]
-	o.got = append(o.got, attempt{time.Since(o.start), r.Header.Get("Idempotency-Key"), string(body)})
+	_, x := r.Header["X-Idempotency-Key"]
+	o.got = append(o.got, attempt{time.Since(o.start), r.Header.Get("Idempotency-Key"), x, string(body)})
 	if reply.err != nil {
 		return nil, reply.err
 	}
@@ -76,6 +77,9 @@ func (o *origin) RoundTrip(r *http.Request) (*http.Response, error) {
 	res := &http.Response{StatusCode: reply.status, Header: http.Header{}, Body: w, ContentLength: 4, Request: r}
 	if reply.after != "" {
 		res.Header.Set("Retry-After", reply.after)
+	}
+	if reply.replayed {
+		res.Header.Set("Idempotent-Replayed", "true")
 	}
 	return res, nil
 }
@@ -134,13 +138,14 @@ func TestTransportRetries(t *testing.T) {
 		"503, in 2 s":                 {func() reply { return reply{status: 503, after: "2"} }, 2, 2000 * ms, 2051 * ms},
 		"503, at once":                {func() reply { return reply{status: 503, after: "0"} }, 2, 50 * ms, 101 * ms},
 		"503, on a date":              {func() reply { return reply{status: 503, after: date(7 * time.Second)} }, 2, 7000 * ms, 7051 * ms},
-		"503, on a date gone by":      {func() reply { return reply{status: 503, after: date(-time.Hour)} }, 2, 50 * ms, 101 * ms},
+		"503, on a date in the past":  {func() reply { return reply{status: 503, after: date(-time.Hour)} }, 2, 50 * ms, 101 * ms},
 		"503, in 30 s":                {func() reply { return reply{status: 503, after: "30"} }, 2, 30000 * ms, 30051 * ms},
 		"503, in 31 s":                {func() reply { return reply{status: 503, after: "31"} }, 1, 0, 0},
 		"503, on a date far away":     {func() reply { return reply{status: 503, after: date(time.Hour)} }, 1, 0, 0},
 		"503, some day":               {func() reply { return reply{status: 503, after: "soon"} }, 1, 0, 0},
 		"503, in -1 s":                {func() reply { return reply{status: 503, after: "-1"} }, 1, 0, 0},
 		"503, in 1.5 s":               {func() reply { return reply{status: 503, after: "1.5"} }, 1, 0, 0},
+		"409, replayed":               {func() reply { return reply{status: 409, after: "2", replayed: true} }, 1, 0, 0},
 		"409 for good":                {func() reply { return reply{status: 409} }, 1, 0, 0},
 		"429 for good":                {func() reply { return reply{status: 429} }, 1, 0, 0},
 		"503 for good":                {func() reply { return reply{status: 503} }, 1, 0, 0},
@@ -291,171 +296,21 @@ func TestTransportBudget(t *testing.T) {
 	}
 }
 
-// TestTransportBodies: a body is sent again whole, or the request is not.
-func TestTransportBodies(t *testing.T) {
-	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // the limit of 1 MiB
-	type source struct {
-		request  func(r *http.Request, text string) *watched
-		attempts int
-	}
-	plain := func(r *http.Request, text string) *watched {
-		w := &watched{Reader: strings.NewReader(text)}
-		r.Body, r.GetBody, r.ContentLength = w, nil, -1
-		return w
-	}
-	sources := map[string]struct {
-		source
-		text string
-	}{
-		"made anew": {source{func(r *http.Request, text string) *watched {
-			w := &watched{Reader: strings.NewReader(text)}
-			r.Body = w
-			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
-			return w
-		}, 2}, string(big) + "and more"},
-		"cannot be made anew": {source{func(r *http.Request, text string) *watched {
-			w := &watched{Reader: strings.NewReader(text)}
-			r.Body = w
-			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("the file is gone") }
-			return w
-		}, 1}, "text"},
-		"kept":         {source{plain, 2}, "text"},
-		"kept, empty":  {source{plain, 2}, ""},
-		"at the limit": {source{plain, 2}, string(big)},
-		"too long":     {source{plain, 1}, string(big) + "!"},
-		"none": {source{func(r *http.Request, _ string) *watched {
-			r.Body, r.GetBody, r.ContentLength = nil, nil, 0
-			return &watched{closed: true}
-		}, 2}, ""},
-		"http.NoBody": {source{func(r *http.Request, _ string) *watched {
-			r.Body, r.GetBody, r.ContentLength = http.NoBody, nil, 0
-			return &watched{closed: true}
-		}, 2}, ""},
-	}
-	for name, test := range sources {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newPost(t.Context(), t)
-				sent := test.request(r, test.text)
-				o := newOrigin(reply{status: 503, after: "1"}, reply{status: 201})
-				res, err := newTransport(t, o, nil).RoundTrip(r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want := []int{0, 503, 201}[test.attempts]; res.StatusCode != want || len(o.attempts()) != test.attempts {
-					t.Errorf("%d after %d attempts; want %d after %d", res.StatusCode, len(o.attempts()), want, test.attempts)
-				}
-				for i, a := range o.attempts() {
-					if a.body != test.text {
-						t.Errorf("attempt %d sent %d bytes; want %d", i, len(a.body), len(test.text))
-					}
-				}
-				if !sent.closed {
-					t.Error("the request's body was not closed")
-				}
-				if o.bodies[len(o.bodies)-1].closed {
-					t.Error("the answer that was returned is closed")
-				}
-			})
-		})
-	}
-	t.Run("one that breaks off", func(t *testing.T) {
-		r := newPost(t.Context(), t)
-		w := &watched{Reader: io.MultiReader(strings.NewReader("half"), broken{})}
-		r.Body, r.GetBody = w, nil
-		o := newOrigin(reply{status: 201})
-		if _, err := newTransport(t, o, nil).RoundTrip(r); !errors.Is(err, errCut) || len(o.attempts()) != 0 || !w.closed {
-			t.Errorf("%v after %d attempts; closed: %v", err, len(o.attempts()), w.closed)
+// TestTransportAndUnknownSchemes: a scheme that nothing speaks is not tried again.
+func TestTransportAndUnknownSchemes(t *testing.T) {
+	for _, scheme := range []string{"foo", ""} {
+		n := 0
+		tr := newTransport(t, tripper(func(r *http.Request) (*http.Response, error) {
+			n++
+			return http.DefaultTransport.RoundTrip(r)
+		}), nil)
+		r, _ := http.NewRequest("POST", scheme+"://a", nil)
+		if r == nil {
+			r, _ = http.NewRequest("POST", "http://a", nil)
+			r.URL.Scheme = scheme
 		}
-	})
-}
-
-// broken is a reader that fails.
-type broken struct{}
-
-func (broken) Read([]byte) (int, error) { return 0, errCut }
-
-// TestTransportKeys: a request of an unsafe method has a key, its own or ours.
-func TestTransportKeys(t *testing.T) {
-	o := newOrigin(reply{status: 201})
-	n := 0
-	numbered := func(*http.Request) string { n++; return fmt.Sprintf(`order "%d" \`, n) }
-	transport := newTransport(t, o, &idempotency.TransportOptions{Key: numbered})
-	for _, test := range []struct {
-		method string
-		header http.Header
-		want   string
-	}{
-		{http.MethodPost, nil, `"order \"1\" \\"`},
-		{http.MethodPut, nil, `"order \"2\" \\"`},
-		{http.MethodPatch, nil, `"order \"3\" \\"`},
-		{http.MethodDelete, nil, `"order \"4\" \\"`},
-		{"PURGE", nil, `"order \"5\" \\"`},
-		{http.MethodGet, nil, ""},
-		{"", nil, ""},
-		{http.MethodHead, nil, ""},
-		{http.MethodOptions, nil, ""},
-		{http.MethodPost, http.Header{"Idempotency-Key": {`"mine"`}}, `"mine"`},
-		{http.MethodGet, http.Header{"Idempotency-Key": {`"mine"`}}, `"mine"`},
-		{http.MethodPost, http.Header{"X-Idempotency-Key": {"mine"}}, ""},
-		{http.MethodPost, http.Header{"Idempotency-Key": {""}}, `"order \"6\" \\"`},
-	} {
-		r := newPost(t.Context(), t)
-		r.Method = test.method
-		if test.header != nil {
-			r.Header = test.header.Clone()
+		if _, err := tr.RoundTrip(r); err == nil || n != 1 {
+			t.Errorf("%q: tried %d times: %v", scheme, n, err)
 		}
-		before := r.Header.Clone()
-		if _, err := transport.RoundTrip(r); err != nil {
-			t.Fatal(err)
-		}
-		got := o.attempts()
-		if key := got[len(got)-1].key; key != test.want {
-			t.Errorf("%s with %v has the key %s; want %s", test.method, test.header, key, test.want)
-		}
-		if fmt.Sprint(r.Header) != fmt.Sprint(before) {
-			t.Errorf("the caller's request was changed from %v to %v", before, r.Header)
-		}
-	}
-	for _, bad := range []string{"", strings.Repeat("k", 256), "new\nline", "clé", "\x7f"} {
-		transport := newTransport(t, o, &idempotency.TransportOptions{Key: func(*http.Request) string { return bad }})
-		r := newPost(t.Context(), t)
-		w := &watched{Reader: strings.NewReader("text")}
-		r.Body = w
-		before := len(o.attempts())
-		if _, err := transport.RoundTrip(r); err == nil || !w.closed || len(o.attempts()) != before {
-			t.Errorf("the key %q: %v; closed: %v", bad, err, w.closed)
-		}
-	}
-	// Random keys differ.
-	keys := map[string]bool{}
-	random := newTransport(t, o, nil)
-	for range 100 {
-		if _, err := random.RoundTrip(newPost(t.Context(), t)); err != nil {
-			t.Fatal(err)
-		}
-		got := o.attempts()
-		keys[got[len(got)-1].key] = true
-	}
-	if len(keys) != 100 {
-		t.Errorf("%d keys for 100 requests", len(keys))
-	}
-}
-
-func TestTransportOptionsAreValidated(t *testing.T) {
-	for name, o := range map[string]idempotency.TransportOptions{
-		"Attempts":   {Attempts: -1},
-		"Backoff":    {Backoff: -1},
-		"MaxBackoff": {Backoff: time.Second, MaxBackoff: time.Millisecond},
-		"Budget":     {Budget: -0.1},
-		"MaxBody":    {MaxBody: -1},
-	} {
-		if _, err := idempotency.NewTransport(&o); err == nil || !strings.Contains(err.Error(), "TransportOptions."+strings.TrimPrefix(name, "Max")) && !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	// A long backoff lifts the limit with it.
-	if _, err := idempotency.NewTransport(&idempotency.TransportOptions{Backoff: time.Hour}); err != nil {
-		t.Error(err)
 	}
 }

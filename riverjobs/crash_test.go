@@ -192,6 +192,9 @@ func TestKilledWorker(t *testing.T) {
 					got = slices.Delete(got, at, at+1)
 				}
 			}
+			if c.recovery < time.Hour { // a slow machine may take longer than Hold, after which others may pass
+				slices.Sort(got)
+			}
 			if want := []int{1, 2, 3, 4, 5, 6}; !slices.Equal(got, want) {
 				t.Errorf("the effects are %v, want %v", got, want)
 			}

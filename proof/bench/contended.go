@@ -15,13 +15,13 @@ import (
 // contention is what happened while goroutines wanted one key.
 type contention struct {
 	grants []int           // by goroutine
-	gaps   []time.Duration // from one who gives the key back to the next who has it
+	gaps   []time.Duration // from a release to the next section
 }
 
-// crowd lets goroutines take one key in turns for d, each holding it for a
-// while. The key is new: a peer may leave one held that was waited for in vain.
-// The goroutines are as if spread over the processes.
-func crowd(ctx context.Context, processes []locker, key string, waiters int, d time.Duration) (contention, error) {
+// contend lets goroutines take one key in turns for d, each holding it for a while. The
+// goroutines are spread over the processes. The key must be new, because a peer may leave a key
+// held that was waited for in vain.
+func contend(ctx context.Context, processes []locker, key string, waiters int, d time.Duration) (contention, error) {
 	c := contention{grants: make([]int, waiters)}
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -69,7 +69,8 @@ func gap(c contention) float64 {
 	return float64(c.gaps[len(c.gaps)/2].Microseconds()) / 1000
 }
 
-// evenness returns how often the luckiest was granted against the unluckiest.
+// evenness returns how often the goroutine with the most grants was granted, against the one
+// with the fewest.
 func evenness(c contention) float64 {
 	return float64(slices.Max(c.grants)) / float64(max(slices.Min(c.grants), 1))
 }
@@ -87,7 +88,7 @@ func redisRoundTrips(ctx context.Context, c config) (figure, error) {
 		if err != nil {
 			return f, err
 		}
-		one, err := crowd(ctx, b.lockers[ours], "contended", 32, 2*c.round)
+		one, err := contend(ctx, b.lockers[ours], "contended", 32, 2*c.round)
 		if err != nil {
 			return f, err
 		}

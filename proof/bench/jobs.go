@@ -28,14 +28,14 @@ import (
 const (
 	jobWorkers    = 50   // that run jobs
 	jobsARound    = 2000 // each side's
-	jobsEnqueued  = 100  // at once, by each of those who enqueue
+	jobsEnqueued  = 100  // at once, by each goroutine that enqueues
 	jobEnqueuers  = 4
 	jobFetchPause = 5 * time.Millisecond // how soon a queue looks for more jobs
 )
 
-// jobQueue is a queue on its own server, whose jobs take a while each.
+// jobQueue is a queue on its own server.
 type jobQueue struct {
-	*contestants
+	*candidates
 	// enqueue enqueues jobs, those that are mutexed each with a key of its own.
 	enqueue func(ctx context.Context, n int, mutexed bool) error
 
@@ -104,7 +104,7 @@ func jobRates(open func(context.Context) (*jobQueue, error), takes time.Duration
 	}
 }
 
-// key returns one that nobody has used.
+// key returns a new key.
 func (q *jobQueue) key() string { return "key " + strconv.FormatInt(q.keys.Add(1), 10) }
 
 // riverPlain and riverMutexed are the two kinds of jobs on River.
@@ -123,7 +123,7 @@ func (riverMutexed) Kind() string { return "mutexed" }
 
 // openRiver starts River on PostgreSQL, and mutexes in the same database.
 func openRiver(ctx context.Context) (q *jobQueue, err error) {
-	q = &jobQueue{contestants: newContestants()}
+	q = &jobQueue{candidates: newCandidates()}
 	defer func() {
 		if err != nil {
 			q.end()
@@ -202,7 +202,7 @@ func (q *jobQueue) mutexes(store dibs.Store, closeStore func() error) (*dibs.Cli
 
 // openAsynq starts Asynq on Redis, and mutexes on the same server.
 func openAsynq(ctx context.Context) (q *jobQueue, err error) {
-	q = &jobQueue{contestants: newContestants()}
+	q = &jobQueue{candidates: newCandidates()}
 	defer func() {
 		if err != nil {
 			q.end()

@@ -27,7 +27,7 @@ func (l dibsLocker) lock(ctx context.Context, key string, section func()) error 
 	return lease.Release()
 }
 
-// stuck is how long one waits for those who should be done.
+// stuck is how long a measurement may take longer than it should.
 const stuck = time.Minute
 
 // lockRate lets goroutines take and release keys of their own for d, and
@@ -38,9 +38,9 @@ func lockRate(ctx context.Context, l locker, goroutines int, d time.Duration) (f
 	})
 }
 
-// rate lets goroutines do something again and again for d, and returns how often
-// they did a second. Each is told its number and how often it has done so. Who gets
-// stuck is told so by its context.
+// rate lets goroutines repeat an action for d, and returns how often they did per second. Each
+// call gets the goroutine's number and the count of its actions. A stuck action ends with its
+// context.
 func rate(ctx context.Context, goroutines int, d time.Duration, do func(ctx context.Context, g, i int) error) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, d+stuck)
 	defer cancel()

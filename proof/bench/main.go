@@ -1,7 +1,7 @@
 // Command bench measures dibs against raw floors and peers in one run, as
 // ratios, and prints the table of docs/benchmarks.md.
 //
-// The sides of a contest run in turns, round after round. The median of the rounds' ratios
+// The sides of a comparison run in turns, round after round. The median of the rounds' ratios
 // counts, because the machine's speed drifts for both sides.
 package main
 
@@ -27,25 +27,25 @@ func main() {
 	}
 }
 
-// A contest is one line of the table: something of ours beside its floor.
-type contest struct {
+// comparison is one line of the table: something of ours beside its floor.
+type comparison struct {
 	name  string
 	goal  string
 	run   func(ctx context.Context, c config) (figure, error)
 	group string
 }
 
-// config is what all contests share.
+// config is what all comparisons share.
 type config struct {
 	rounds int
 	round  time.Duration // how long one side runs in one round
 	dibs   string        // the built program
 }
 
-// contests, in the order of the table. The goals are those of the project.
-var contests = []contest{
+// comparisons are the lines of the table, in order.
+var comparisons = []comparison{
 	{group: "memory", name: "uncontended `Do` on memstore", goal: "≤ 1.5 µs", run: uncontendedDo},
-	{group: "memory", name: "grants among 32 waiters on memstore, max/min", goal: "≤ 1.05", run: evenly(openMemory, nil)},
+	{group: "memory", name: "grants among 32 waiters on memstore, max/min", goal: "≤ 1.05", run: fairness(openMemory, nil)},
 	{group: "sqlite", name: "SQLite durable claim+settle, 64 goroutines / one by one", goal: "≥ 8", run: sqliteGroupCommit},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines / best peer", goal: "≥ 2", run: rates(openRedis, 64, redisPeers, floorName)},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines / raw floor", goal: "≥ 0.65", run: rates(openRedis, 64, []string{floorName}, redisPeers...)},
@@ -54,7 +54,7 @@ var contests = []contest{
 	{group: "redis", name: "Redis claim+settle, 64 goroutines: p99", goal: "≤ 2 ms", run: tails(openRedis, 64, redsyncName)},
 	{group: "redis", name: "Redis hand-over, 2 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 2, redisPeers, "ms", gap)},
 	{group: "redis", name: "Redis hand-over, 32 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 32, redisPeers, "ms", gap)},
-	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: evenly(openRedis, redisPeers)},
+	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: fairness(openRedis, redisPeers)},
 	{group: "redis", name: "Redis round trips of a contended cycle", goal: "2", run: redisRoundTrips},
 	{group: "redis", name: "Redis round trips of a replay", goal: "1", run: redisReplay},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines: with metrics and traces / without", goal: "≥ 0.97", run: redisObserved},
@@ -64,14 +64,13 @@ var contests = []contest{
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / best of pglock", goal: "≥ 5", run: rates(openPostgres, 512, pglocks)},
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 2 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 2, []string{advisoryName}, "ms", gap)},
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 32 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 32, []string{advisoryName}, "ms", gap)},
-	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: evenly(openPostgres, []string{advisoryName})},
+	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: fairness(openPostgres, []string{advisoryName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 64, []string{singlyName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 512, []string{singlyName})},
 	{group: "sqllock", name: "gapless numbers, 100 a transaction / `MAX+1` under an advisory lock", goal: "≥ 20", run: sequenceNumbers},
 	{group: "jobs", name: "River jobs of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openRiver, 20*time.Millisecond)},
 	{group: "jobs", name: "Asynq tasks of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openAsynq, 20*time.Millisecond)},
 	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.8", run: middlewareReplay},
-	{group: "middleware", name: "middleware on memstore: allocations that a first request adds", goal: "≤ 10", run: middlewareAllocations},
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.8", run: proxyMiss},
 	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: proxyReplay},
 	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
@@ -84,27 +83,27 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
 	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, sqllock, jobs, middleware or proxy")
-	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
-	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
+	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
+	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	report := newReport(os.Stdout, c)
-	for _, contest := range contests {
-		if *only != contest.group && !strings.Contains(contest.name, *only) {
+	for _, comparison := range comparisons {
+		if *only != comparison.group && !strings.Contains(comparison.name, *only) {
 			continue
 		}
-		f, err := contest.run(ctx, c)
+		f, err := comparison.run(ctx, c)
 		if err != nil {
-			return fmt.Errorf("%s: %w", contest.name, err)
+			return fmt.Errorf("%s: %w", comparison.name, err)
 		}
-		report.add(contest, f)
+		report.add(comparison, f)
 	}
 	return report.end()
 }
 
-// figure is what a contest measured.
+// figure is the result of a comparison.
 type figure struct {
 	value  []float64 // a value or ratio a round
 	unit   string    // of value; "" for a ratio
@@ -119,7 +118,7 @@ func interleave(ctx context.Context, c config, unit string, ours, floor func(con
 		sides := []func(context.Context, time.Duration) (float64, error){ours, floor}
 		var got [2]float64
 		for i := range sides {
-			side := (i + round) % 2 // who goes first alternates
+			side := (i + round) % 2 // the first side alternates
 			v, err := sides[side](ctx, c.round)
 			if err != nil {
 				return figure{}, err

@@ -46,8 +46,8 @@ func uncontendedDo(ctx context.Context, c config) (figure, error) {
 const hold = time.Millisecond
 
 // openMemory makes a store in memory.
-func openMemory(context.Context) (*contestants, error) {
-	b := newContestants()
+func openMemory(context.Context) (*candidates, error) {
+	b := newCandidates()
 	store, err := memstore.New(nil)
 	if err == nil {
 		err = b.enter(store, store.Close)

@@ -9,8 +9,8 @@ import (
 )
 
 // openMySQL starts a MariaDB server with its own settings, which waits for its disk.
-func openMySQL(ctx context.Context) (b *contestants, err error) {
-	b = newContestants()
+func openMySQL(ctx context.Context) (b *candidates, err error) {
+	b = newCandidates()
 	defer func() {
 		if err != nil {
 			b.end()

@@ -108,7 +108,7 @@ func proxyObserved(ctx context.Context, c config) (figure, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go eachSecond(ctx, func() { scrape(ctx, observed.admin) })
-	return contend(ctx, c, observed, bare, once)
+	return compareServers(ctx, c, observed, bare, once)
 }
 
 // scrape reads a proxy's metrics.

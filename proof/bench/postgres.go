@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/pgstore"
 )
 
-// The names of those who are measured on PostgreSQL.
+// The names of what is measured on PostgreSQL.
 const (
 	pglockName   = "pglock"
 	noBeatName   = "pglock on pgx, without heartbeats"
@@ -27,9 +27,9 @@ const (
 var pglocks = []string{pglockName, noBeatName}
 
 // openPostgres starts a server with its own settings, which waits for its disk, and
-// everybody who is measured on it.
-func openPostgres(ctx context.Context) (b *contestants, err error) {
-	b = newContestants()
+// its candidates.
+func openPostgres(ctx context.Context) (b *candidates, err error) {
+	b = newCandidates()
 	defer func() {
 		if err != nil {
 			b.end()
@@ -65,7 +65,7 @@ func openPostgres(ctx context.Context) (b *contestants, err error) {
 }
 
 // enterPglock adds pglock twice.
-func (b *contestants) enterPglock(url string) error {
+func (b *candidates) enterPglock(url string) error {
 	connector, err := pq.NewConnector(url)
 	if err != nil {
 		return err

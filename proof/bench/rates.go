@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// rates measures everybody at that many goroutines, which take and release keys of
-// their own, and compares ours with the best of the others in each round. Those
-// beside are measured for orientation only.
+// rates measures all candidates with that many goroutines, which take and release keys of their
+// own. It compares ours with the best of the others in each round. Those in beside are measured
+// for orientation only.
 func rates(open opener, goroutines int, others []string, beside ...string) func(context.Context, config) (figure, error) {
 	return func(ctx context.Context, c config) (figure, error) {
 		b, err := open(ctx)
@@ -22,7 +22,7 @@ func rates(open opener, goroutines int, others []string, beside ...string) func(
 		var ratios []float64
 		for round := range c.rounds + 1 {
 			for i := range names {
-				name := names[(i+round)%len(names)] // who goes first alternates
+				name := names[(i+round)%len(names)] // the first one alternates
 				rate, err := lockRate(ctx, b.lockers[name][0], goroutines, c.round)
 				if err != nil {
 					return figure{}, fmt.Errorf("%s: %w", name, err)
@@ -52,31 +52,30 @@ func rates(open opener, goroutines int, others []string, beside ...string) func(
 // tails measures the slowest hundredth of that many goroutines' claims and
 // settlements, of keys of their own.
 func tails(open opener, goroutines int, beside ...string) func(context.Context, config) (figure, error) {
-	return everybody(open, beside, "ms", func(ctx context.Context, c config, lockers []locker, _ string) (float64, error) {
+	return measureAll(open, beside, "ms", func(ctx context.Context, c config, lockers []locker, _ string) (float64, error) {
 		return tail(ctx, lockers[0], goroutines, c.round)
 	})
 }
 
-// contended measures everybody with that many goroutines on one key, and tells what
-// figure says. Everybody has a crowd of its own, one after the other.
+// contended measures all candidates with that many goroutines on one key.
 func contended(open opener, waiters int, beside []string, unit string, of func(contention) float64) func(context.Context, config) (figure, error) {
-	return everybody(open, beside, unit, func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
-		one, err := crowd(ctx, lockers, key, waiters, 2*c.round)
+	return measureAll(open, beside, unit, func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
+		one, err := contend(ctx, lockers, key, waiters, 2*c.round)
 		return of(one), err
 	})
 }
 
-// evenly measures how often the luckiest of 32 waiters on one key is granted against
-// the unluckiest: for long enough that one grant more or less weighs little.
-func evenly(open opener, beside []string) func(context.Context, config) (figure, error) {
-	return everybody(open, beside, "", func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
-		one, err := crowd(ctx, lockers, key, 32, 4*c.round)
+// fairness measures how often the waiter with the most grants of 32 is granted, against the one
+// with the fewest.
+func fairness(open opener, beside []string) func(context.Context, config) (figure, error) {
+	return measureAll(open, beside, "", func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
+		one, err := contend(ctx, lockers, key, 32, 4*c.round)
 		return evenness(one), err
 	})
 }
 
-// everybody measures ours, and the others for orientation. The key is new each time.
-func everybody(open opener, beside []string, unit string, measure func(ctx context.Context, c config, lockers []locker, key string) (float64, error)) func(context.Context, config) (figure, error) {
+// measureAll measures ours, and the others for orientation. The key is new each time.
+func measureAll(open opener, beside []string, unit string, measure func(ctx context.Context, c config, lockers []locker, key string) (float64, error)) func(context.Context, config) (figure, error) {
 	return func(ctx context.Context, c config) (figure, error) {
 		b, err := open(ctx)
 		if err != nil {

@@ -17,35 +17,35 @@ import (
 	"github.com/dibs-go/dibs/redisstore"
 )
 
-// redisBench is a Redis server and everybody who is measured on it.
+// redisBench is a Redis server and its candidates.
 type redisBench struct {
-	*contestants
+	*candidates
 	server *servertest.RedisServer
 	client rueidis.Client // of dibs and the floor
 }
 
 const lockTTL = 30 * time.Second
 
-// The names of those who are measured.
+// The names of the peers on Redis.
 const (
 	redsyncName = "redsync"
 	bsmName     = "redislock"
 	rueidisName = "rueidislock"
 )
 
-// openRedis is newRedisBench for those who ask the server nothing.
-func openRedis(context.Context) (*contestants, error) {
+// openRedis is newRedisBench as an opener.
+func openRedis(context.Context) (*candidates, error) {
 	b, err := newRedisBench()
 	if err != nil {
 		return nil, err
 	}
-	return b.contestants, nil
+	return b.candidates, nil
 }
 
 var redisPeers = []string{redsyncName, bsmName, rueidisName}
 
 func newRedisBench() (b *redisBench, err error) {
-	b = &redisBench{contestants: newContestants()}
+	b = &redisBench{candidates: newCandidates()}
 	// The server has one processor to itself. Otherwise the callers take it away
 	// in the middle of an answer, and what is measured is the scheduler.
 	all := runtime.GOMAXPROCS(max(1, runtime.NumCPU()-1))
@@ -90,7 +90,7 @@ func newRedisBench() (b *redisBench, err error) {
 }
 
 // floorLocker is the least that a lock on Redis can be: SET NX with a time to
-// live, and a delete that compares. It waits for nobody and guards against
+// live, and a delete that compares. It does not wait, and guards against
 // nothing else.
 type floorLocker struct{ client rueidis.Client }
 

@@ -23,7 +23,7 @@ func newReport(w io.Writer, c config) *report {
 	return &report{w: w}
 }
 
-func (r *report) add(c contest, f figure) {
+func (r *report) add(c comparison, f figure) {
 	fmt.Fprintf(r.w, "| %s | %s | **%s** | %s … %s | %s |\n", c.name, c.goal, strings.TrimSpace(count(median(f.value))+" "+f.unit),
 		count(slices.Min(f.value)), count(slices.Max(f.value)), f.detail)
 }

@@ -11,7 +11,7 @@ import (
 // caller: the same statements, without what the client makes of them.
 const singlyName = "one by one"
 
-// callersConns is how many connections those have who need one for each caller.
+// callersConns is how many connections a client has that needs one for each caller.
 const callersConns = 64
 
 // storeConns is how many calls of one kind a store of PostgreSQL or MySQL makes at
@@ -22,7 +22,7 @@ const storeConns = 4
 type singlyLocker struct{ slots chan dibs.Store }
 
 // enterSingly adds a singlyLocker whose stores have a connection for each caller.
-func (b *contestants) enterSingly(open func() (dibs.Store, func() error, error)) error {
+func (b *candidates) enterSingly(open func() (dibs.Store, func() error, error)) error {
 	l := singlyLocker{make(chan dibs.Store, callersConns)}
 	b.lockers[singlyName] = []locker{l}
 	for range callersConns / storeConns {
@@ -57,5 +57,5 @@ func (l singlyLocker) lock(ctx context.Context, key string, section func()) erro
 	return errs[0]
 }
 
-// errHeld is what those say who wait for nobody.
-var errHeld = errors.New("a key that nobody else wants is held")
+// errHeld is the error of a client that does not wait.
+var errHeld = errors.New("a key is held that no other goroutine uses")

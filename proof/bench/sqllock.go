@@ -21,7 +21,7 @@ const (
 )
 
 // openSQL opens a pool of database/sql by pgx, with a connection for each caller.
-func (b *contestants) openSQL(url string) (*sql.DB, error) {
+func (b *candidates) openSQL(url string) (*sql.DB, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (b *contestants) openSQL(url string) (*sql.DB, error) {
 // transaction that also writes a row for each, with one number above the largest, taken in a
 // transaction under an advisory lock.
 func sequenceNumbers(ctx context.Context, c config) (figure, error) {
-	b := newContestants()
+	b := newCandidates()
 	defer b.end()
 	server := servertest.Postgres(b.scope, nil)
 	pool, err := pgxPool(ctx, server.URL())

@@ -111,7 +111,7 @@ func (l *index) each(f func(i int, b *keyHistory, patience time.Duration)) {
 				share := left.Seconds() * float64(len(b.calls)+1) / float64(todo) * float64(workers)
 				todo -= len(b.calls) + 1
 				mu.Unlock()
-				// Most need far less than their share: whoever needs more may have it.
+				// Most keys need far less than their share, so that others may have more.
 				f(i, b, min(left, max(left/4, time.Duration(share*float64(time.Second)))))
 			}
 		})

@@ -11,15 +11,15 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// tale is a history whose events have names, in Text, by which a test changes them.
-type tale struct {
+// builder is a history whose events have names, in Text, by which a test changes them.
+type builder struct {
 	events []*history.Event
 	o      check.Options
 }
 
 const ms = time.Millisecond
 
-func (h *tale) at(name string) *history.Event {
+func (h *builder) at(name string) *history.Event {
 	i := slices.IndexFunc(h.events, func(e *history.Event) bool { return e.Text == name })
 	if i < 0 {
 		panic("no event " + name)
@@ -28,17 +28,17 @@ func (h *tale) at(name string) *history.Event {
 }
 
 // add adds an event that was under way from one moment to another, in milliseconds.
-func (h *tale) add(name string, from, to int, e history.Event) *history.Event {
+func (h *builder) add(name string, from, to int, e history.Event) *history.Event {
 	e.Text, e.Call, e.Return = name, time.Duration(from)*ms, time.Duration(to)*ms
 	h.events = append(h.events, &e)
 	return &e
 }
 
-func (h *tale) drop(names ...string) {
+func (h *builder) drop(names ...string) {
 	h.events = slices.DeleteFunc(h.events, func(e *history.Event) bool { return slices.Contains(names, e.Text) })
 }
 
-func (h *tale) claim(name string, from, to int, key, token, mode, state string) *history.Event {
+func (h *builder) claim(name string, from, to int, key, token, mode, state string) *history.Event {
 	e := history.Event{
 		Kind: history.Claim, Process: process(token), Key: key, Token: token, Mode: mode, TTL: time.Second,
 		Permits: 1, Weight: 1, State: state, Queued: state == "held" && mode == "queue",
@@ -52,28 +52,28 @@ func (h *tale) claim(name string, from, to int, key, token, mode, state string) 
 	return h.add(name, from, to, e)
 }
 
-func (h *tale) granted(name string, from, to int, key, token, mode string, fence uint64) *history.Event {
+func (h *builder) granted(name string, from, to int, key, token, mode string, fence uint64) *history.Event {
 	e := h.claim(name, from, to, key, token, mode, "granted")
 	e.Fence, e.Attempt = fence, 1
 	return e
 }
 
 // hears tells a token, which claimed first at a moment, that it was granted.
-func (h *tale) hears(name string, from, to int, key, token string, fence uint64) *history.Event {
+func (h *builder) hears(name string, from, to int, key, token string, fence uint64) *history.Event {
 	return h.add(name, from, to, history.Event{
 		Kind: history.Pushed, Process: process(token), Key: key, Token: token, TTL: time.Second, State: "granted", Fence: fence, Attempt: 1,
 	})
 }
 
-func (h *tale) settle(name string, from, to int, key, token, outcome string) *history.Event {
+func (h *builder) settle(name string, from, to int, key, token, outcome string) *history.Event {
 	return h.add(name, from, to, history.Event{Kind: history.Settle, Process: process(token), Key: key, Token: token, Outcome: outcome})
 }
 
-func (h *tale) renew(name string, from, to int, key, token string) *history.Event {
+func (h *builder) renew(name string, from, to int, key, token string) *history.Event {
 	return h.add(name, from, to, history.Event{Kind: history.Renew, Process: process(token), Key: key, Token: token, TTL: time.Second})
 }
 
-func (h *tale) happened(kind history.Kind, name string, at int, key, token string, fence uint64) *history.Event {
+func (h *builder) happened(kind history.Kind, name string, at int, key, token string, fence uint64) *history.Event {
 	return h.add(name, at, at, history.Event{Kind: kind, Process: process(token), Key: key, Token: token, Fence: fence})
 }
 
@@ -82,8 +82,8 @@ func process(token string) int { return int(token[0]) }
 
 // good is a history of a correct store and its users: A and then B hold a mutex; C leaves
 // an answer, which D is told; E asks something else; P, Q and R share permits.
-func good() *tale {
-	h := &tale{}
+func good() *builder {
+	h := &builder{}
 	h.granted("A claims", 100, 110, "mutex", "A", "queue", 10)
 	h.happened(history.Enter, "A enters", 111, "mutex", "A", 10)
 	h.claim("B waits", 150, 160, "mutex", "B", "queue", "held")
@@ -128,7 +128,7 @@ func good() *tale {
 	return h
 }
 
-func (h *tale) check() *check.Verdict {
+func (h *builder) check() *check.Verdict {
 	var events []history.Event
 	for _, e := range h.events {
 		events = append(events, *e)
@@ -176,9 +176,9 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// tell is a case of TestHistories.
-type tell struct {
+// historyCase is a case of TestHistories.
+type historyCase struct {
 	name   string
 	breaks string // the rule, or "" if it is a good history still
-	change func(h *tale)
+	change func(h *builder)
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-var leaseCases = []tell{
-	{"nothing is changed", "", func(h *tale) {}},
-	{"granted while another one holds", "lease", func(h *tale) {
+var leaseCases = []historyCase{
+	{"nothing is changed", "", func(h *builder) {}},
+	{"granted while another one holds", "lease", func(h *builder) {
 		h.at("B claims").Call, h.at("B claims").Return = 350*ms, 360*ms
 	}},
-	{"granted while a settlement is on its way", "", func(h *tale) {
+	{"granted while a settlement is on its way", "", func(h *builder) {
 		h.at("B claims").Call, h.at("B claims").Return = 395*ms, 401*ms
 	}},
-	{"a place is got while the grant is given up, which is told later", "", func(h *tale) {
+	{"a place is got while the grant is given up, which is told later", "", func(h *builder) {
 		h.granted("G claims", 10, 20, "late", "G", "queue", 10)
 		h.claim("T waits", 30, 40, "late", "T", "queue", "held")
 		h.claim("V waits", 50, 60, "late", "V", "queue", "held")
@@ -26,12 +26,12 @@ var leaseCases = []tell{
 		h.settle("T undoes again", 150, 155, "late", "T", "undo")
 		h.settle("V releases", 200, 210, "late", "V", "release")
 	}},
-	{"granted again after the lease ran out", "", func(h *tale) {
+	{"granted again after the lease ran out", "", func(h *builder) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
 		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1261*ms, 1270*ms, 2
 	}},
-	{"a second grant, whose claim was not answered, is renewed after a gap", "", func(h *tale) {
+	{"a second grant, whose claim was not answered, is renewed after a gap", "", func(h *builder) {
 		h.granted("G claims", 10, 20, "again", "G", "queue", 10)
 		again := h.claim("G asks", 600, 1600, "again", "G", "queue", "")
 		again.Error = history.Unknown
@@ -41,192 +41,192 @@ var leaseCases = []tell{
 		h.renew("G renews", 1650, 1660, "again", "G")
 		h.settle("G releases", 1700, 1710, "again", "G", "release")
 	}},
-	{"granted before the lease ran out", "lease", func(h *tale) {
+	{"granted before the lease ran out", "lease", func(h *builder) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
 		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
 		h.at("B claims").Call, h.at("B claims").Return = 1200*ms, 1230*ms
 	}},
-	{"the settlement was not answered of, and another one is granted", "", func(h *tale) {
+	{"the settlement was not answered of, and another one is granted", "", func(h *builder) {
 		h.at("A releases").Error = history.Unknown
 		h.at("B claims").Call, h.at("B claims").Return = 700*ms, 710*ms
 		h.drop("B enters", "B leaves", "B releases")
 	}},
-	{"a renewal that was not answered of lets the lease last", "", func(h *tale) {
+	{"a renewal that was not answered of lets the lease last", "", func(h *builder) {
 		h.at("A renews").Error = history.Unknown
 		h.renew("A renews again", 1200, 1210, "mutex", "A")
 		h.at("A releases").Call, h.at("A releases").Return = 1300*ms, 1310*ms
 		h.at("A leaves").Call, h.at("A leaves").Return = 1290*ms, 1290*ms
 		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B releases")
 	}},
-	{"a renewal brings a lease back to life", "lease", func(h *tale) {
+	{"a renewal brings a lease back to life", "lease", func(h *builder) {
 		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B releases", "A releases", "A leaves", "A enters")
 		h.renew("A renews late", 1300, 1310, "mutex", "A")
 	}},
-	{"renewed though another one was granted", "lease", func(h *tale) {
+	{"renewed though another one was granted", "lease", func(h *builder) {
 		h.renew("A renews late", 450, 460, "mutex", "A")
 		h.at("A releases").Error = history.Unknown
 	}},
-	{"one that was granted in its absence renews, and did not hear of it", "", func(h *tale) {
+	{"one that was granted in its absence renews, and did not hear of it", "", func(h *builder) {
 		h.drop("B claims", "B enters", "B leaves")
 		h.renew("B renews", 415, 425, "mutex", "B")
 	}},
 	{"one that was granted in its absence after it had lost the key renews", "", losesAndWaits},
-	{"one that waits renews though another one holds", "lease", func(h *tale) {
+	{"one that waits renews though another one holds", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.at("W releases").Call, h.at("W releases").Return = 2000*ms, 2010*ms
 	}},
-	{"one that had lost the key renews before it waits again", "lease", func(h *tale) {
+	{"one that had lost the key renews before it waits again", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.renew("U renews late", 1811, 1812, "mutex", "U")
 		h.drop("W claims", "W releases")
 	}},
-	{"one that gave its place up renews", "lease", func(h *tale) {
+	{"one that gave its place up renews", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.settle("U gives up", 1840, 1850, "mutex", "U", "undo")
 	}},
-	{"one that was granted in its absence keeps a record, and did not hear of it", "", func(h *tale) {
+	{"one that was granted in its absence keeps a record, and did not hear of it", "", func(h *builder) {
 		losesAndWaits(h)
 		k := h.settle("U keeps", 1931, 1935, "mutex", "U", "keep")
 		k.Data, k.Retention = "answer", time.Hour
 		h.drop("U releases")
 	}},
-	{"one that waits keeps a record though another one holds", "lease", func(h *tale) {
+	{"one that waits keeps a record though another one holds", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.at("W releases").Call, h.at("W releases").Return = 2000*ms, 2010*ms
 		k := h.settle("U keeps", 1931, 1935, "mutex", "U", "keep")
 		k.Data, k.Retention = "answer", time.Hour
 		h.drop("U renews", "U releases")
 	}},
-	{"a reserved place is renewed", "lease", func(h *tale) { h.renew("X renews", 150, 160, "place", "X") }},
-	{"one whose place has run out renews", "lease", func(h *tale) {
+	{"a reserved place is renewed", "lease", func(h *builder) { h.renew("X renews", 150, 160, "place", "X") }},
+	{"one whose place has run out renews", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.at("U renews").Call, h.at("U renews").Return = 9000*ms, 9010*ms
 		h.drop("U releases")
 	}},
-	{"another one is granted while one holds that did not hear of its grant", "lease", func(h *tale) {
+	{"another one is granted while one holds that did not hear of its grant", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.granted("V claims", 1932, 1936, "mutex", "V", "queue", 15)
 	}},
-	{"another one is granted after one that did not hear of its grant", "", func(h *tale) {
+	{"another one is granted after one that did not hear of its grant", "", func(h *builder) {
 		losesAndWaits(h)
 		h.granted("V claims", 1960, 1970, "mutex", "V", "queue", 15)
 	}},
-	{"one that did not hear of its grant renews when that is over", "lease", func(h *tale) {
+	{"one that did not hear of its grant renews when that is over", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.at("U releases").Call, h.at("U releases").Return = 4040*ms, 4050*ms
 		h.renew("U renews late", 4020, 4030, "mutex", "U")
 	}},
-	{"one that waits cannot keep a record, and is granted in its absence", "", func(h *tale) {
+	{"one that waits cannot keep a record, and is granted in its absence", "", func(h *builder) {
 		losesAndWaits(h)
 		k := h.settle("U keeps", 1840, 1850, "mutex", "U", "keep")
 		k.Data, k.Retention, k.Error = "answer", time.Hour, history.Lost
 	}},
-	{"one that waits is told an old grant, and is granted in its absence", "", func(h *tale) {
+	{"one that waits is told an old grant, and is granted in its absence", "", func(h *builder) {
 		losesAndWaits(h)
 		h.at("U waits").Fence = 13
 		h.hears("U is told", 700, 1835, "mutex", "U", 12)
 	}},
-	{"lost though it lasts", "lease", func(h *tale) {
+	{"lost though it lasts", "lease", func(h *builder) {
 		h.at("A renews").Error = history.Lost
 	}},
-	{"lost after it ran out", "", func(h *tale) {
+	{"lost after it ran out", "", func(h *builder) {
 		h.renew("A is late", 1500, 1510, "mutex", "A").Error = history.Lost
 	}},
-	{"settled twice", "lease", func(h *tale) {
+	{"settled twice", "lease", func(h *builder) {
 		h.settle("A releases again", 500, 510, "mutex", "A", "release")
 	}},
-	{"a settlement whose reply was lost is sent again", "", func(h *tale) {
+	{"a settlement whose reply was lost is sent again", "", func(h *builder) {
 		h.at("A releases").Error = history.Unknown
 		h.settle("A releases again", 500, 510, "mutex", "A", "release").Error = history.Lost
 	}},
-	{"settled by one that never held", "lease", func(h *tale) {
+	{"settled by one that never held", "lease", func(h *builder) {
 		h.claim("V tries", 300, 310, "mutex", "V", "try", "held")
 		h.settle("V releases", 320, 330, "mutex", "V", "release")
 	}},
-	{"a waiter leaves", "", func(h *tale) {
+	{"a waiter leaves", "", func(h *builder) {
 		h.claim("V waits", 300, 310, "mutex", "V", "queue", "held")
 		h.settle("V gives up", 320, 330, "mutex", "V", "undo")
 	}},
-	{"the holder asks again", "", func(h *tale) {
+	{"the holder asks again", "", func(h *builder) {
 		h.granted("A asks again", 300, 310, "mutex", "A", "queue", 10)
 	}},
-	{"the holder asks again and is granted anew", "lease", func(h *tale) {
+	{"the holder asks again and is granted anew", "lease", func(h *builder) {
 		h.granted("A asks again", 300, 309, "mutex", "A", "try", 12)
 		h.drop("B claims", "B enters", "B leaves", "B releases")
 	}},
-	{"the holder asks again and is held", "lease", func(h *tale) {
+	{"the holder asks again and is held", "lease", func(h *builder) {
 		h.claim("A asks again", 300, 310, "mutex", "A", "try", "held")
 	}},
-	{"somebody looks and finds a held key free", "lease", func(h *tale) {
+	{"somebody looks and finds a held key free", "lease", func(h *builder) {
 		h.claim("look", 300, 310, "mutex", "00", "look", "free")
 	}},
-	{"a grant was told, and confirmed", "", func(h *tale) {
+	{"a grant was told, and confirmed", "", func(h *builder) {
 		e := h.granted("B is told", 150, 412, "mutex", "B", "", 11)
 		e.Kind = history.Pushed
 	}},
-	{"a grant was told, and renewed late", "lease", func(h *tale) {
+	{"a grant was told, and renewed late", "lease", func(h *builder) {
 		h.at("B claims").Kind = history.Pushed
 		h.at("B claims").Call = 150 * ms
 		h.drop("B enters", "B leaves", "B releases")
 		h.renew("B renews", 1500, 1510, "mutex", "B")
 	}},
-	{"a grant was told though a record answers", "register", func(h *tale) {
+	{"a grant was told though a record answers", "register", func(h *builder) {
 		h.drop("D is done", "D replies", "E mismatches")
 		d := h.claim("D waits", 150, 160, "once", "D", "queue", "held")
 		e := h.granted("D is told", 150, 320, "once", "D", "", 21)
 		d.Fingerprint, e.Kind, e.Fingerprint = "aa", history.Pushed, "aa"
 		d.MaxAge, e.MaxAge = 1<<63-1, 1<<63-1
 	}},
-	{"three at once with two permits", "lease", func(h *tale) {
+	{"three at once with two permits", "lease", func(h *builder) {
 		h.at("R claims").Call, h.at("R claims").Return = 210*ms, 220*ms
 	}},
-	{"one takes more permits than are left", "lease", func(h *tale) { h.at("Q claims").Weight = 2 }},
-	{"two hold though they see other numbers of permits", "lease", func(h *tale) { h.at("Q claims").Permits = 3 }},
-	{"the number of permits changes", "", func(h *tale) {
+	{"one takes more permits than are left", "lease", func(h *builder) { h.at("Q claims").Weight = 2 }},
+	{"two hold though they see other numbers of permits", "lease", func(h *builder) { h.at("Q claims").Permits = 3 }},
+	{"the number of permits changes", "", func(h *builder) {
 		h.at("R claims").Permits, h.at("R claims").Weight = 3, 3
 		h.at("R claims").Call, h.at("R claims").Return = 370*ms, 380*ms
 	}},
-	{"the number of permits changes while a lease stands", "lease", func(h *tale) {
+	{"the number of permits changes while a lease stands", "lease", func(h *builder) {
 		h.at("R claims").Permits, h.at("R claims").Weight = 3, 3
 		h.at("R claims").Call, h.at("R claims").Return = 300*ms, 310*ms
 	}},
-	{"somebody who looks finds room for more than there is", "lease", func(h *tale) {
+	{"somebody who looks finds room for more than there is", "lease", func(h *builder) {
 		e := h.claim("look", 220, 230, "permits", "00", "look", "free")
 		e.Permits, e.Weight = 2, 1
 	}},
 	{"a lease that was undone leaves what was abandoned before", "", undone},
-	{"a lease that was undone is counted", "lease", func(h *tale) {
+	{"a lease that was undone is counted", "lease", func(h *builder) {
 		undone(h)
 		h.at("V redeems").Attempt = 3
 	}},
-	{"a lease that was undone takes what was abandoned before along", "lease", func(h *tale) {
+	{"a lease that was undone takes what was abandoned before along", "lease", func(h *builder) {
 		undone(h)
 		h.at("V redeems").Attempt = 1
 	}},
-	{"progress of a lease that was undone is told", "lease", func(h *tale) {
+	{"progress of a lease that was undone is told", "lease", func(h *builder) {
 		undone(h)
 		h.at("V redeems").Data = "Z's"
 	}},
-	{"progress is forgotten with an undone lease", "lease", func(h *tale) {
+	{"progress is forgotten with an undone lease", "lease", func(h *builder) {
 		undone(h)
 		h.at("V redeems").Data = ""
 	}},
-	{"progress is told after a clean end", "lease", func(h *tale) {
+	{"progress is told after a clean end", "lease", func(h *builder) {
 		undone(h)
 		h.at("Z undoes").Outcome = "release"
 		h.at("V redeems").Attempt = 1
 	}},
-	{"an attempt that must be made once is made again", "lease", func(h *tale) {
+	{"an attempt that must be made once is made again", "lease", func(h *builder) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases")
 		h.at("A claims").AtMostOnce = true
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1300*ms, 1310*ms, 2
 	}},
-	{"an attempt that must be made once is released", "", func(h *tale) {
+	{"an attempt that must be made once is released", "", func(h *builder) {
 		h.at("A claims").AtMostOnce = true
 	}},
-	{"an abandoned lease is not counted", "lease", func(h *tale) { h.at("Z redeems").Attempt = 1 }},
-	{"a released lease is counted", "lease", func(h *tale) { h.at("B claims").Attempt = 2 }},
-	{"the store forgets, and grants anew", "", func(h *tale) {
+	{"an abandoned lease is not counted", "lease", func(h *builder) { h.at("Z redeems").Attempt = 1 }},
+	{"a released lease is counted", "lease", func(h *builder) { h.at("B claims").Attempt = 2 }},
+	{"the store forgets, and grants anew", "", func(h *builder) {
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 300, 305, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
 		h.at("B claims").Call, h.at("B claims").Return = 310*ms, 320*ms
@@ -235,36 +235,36 @@ var leaseCases = []tell{
 		h.granted("F claims", 320, 330, "once", "F", "queue", 21).MaxAge = time.Hour
 		h.drop("E mismatches", "D is done", "D replies")
 	}},
-	{"the store forgot, and later a key is held though nobody holds it", "held", func(h *tale) {
+	{"the store forgot, and later a key is held though nobody holds it", "held", func(h *builder) {
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 10, 20, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
-	{"the store forgets, and fences fall", "fences", func(h *tale) {
+	{"the store forgets, and fences fall", "fences", func(h *builder) {
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 300, 305, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 1710*ms, 1720*ms, 9
 		h.drop("B enters", "B leaves", "B asks", "B waits", "B releases")
 	}},
-	{"somebody is evicted", "", func(h *tale) {
+	{"somebody is evicted", "", func(h *builder) {
 		h.add("evicted", 280, 290, history.Event{Kind: history.Fault, Name: "evict", Key: "mutex"})
 		h.at("B claims").Call, h.at("B claims").Return = 295*ms, 299*ms
 		h.drop("B enters", "B leaves", "B asks")
 		h.at("A releases").Error = history.Lost
 	}},
-	{"a fence falls", "fences", func(h *tale) {
+	{"a fence falls", "fences", func(h *builder) {
 		h.at("B claims").Fence = 9
 		h.drop("B waits", "B asks")
 	}},
-	{"a fence is granted twice", "fences", func(h *tale) { h.at("B claims").Fence = 10 }},
-	{"one lease has two attempt numbers", "lease", func(h *tale) {
+	{"a fence is granted twice", "fences", func(h *builder) { h.at("B claims").Fence = 10 }},
+	{"one lease has two attempt numbers", "lease", func(h *builder) {
 		h.granted("A asks again", 300, 310, "mutex", "A", "queue", 10).Attempt = 2
 	}},
 }
 
 // undone lets Y save something and abandon its lease, Z save something else and undo its
 // lease, and V come next.
-func undone(h *tale) {
+func undone(h *builder) {
 	h.renew("Y saves", 220, 230, "place", "Y").Data = "Y's"
 	h.renew("Z saves", 420, 430, "place", "Z").Data = "Z's"
 	h.at("Z redeems").Data = "Y's"
@@ -275,7 +275,7 @@ func undone(h *tale) {
 
 // losesAndWaits lets U lose the key to W, for which it waits. It is granted in its absence as
 // W releases, and does not hear of that.
-func losesAndWaits(h *tale) {
+func losesAndWaits(h *builder) {
 	h.granted("U claims", 700, 710, "mutex", "U", "queue", 12)
 	h.granted("W claims", 1750, 1760, "mutex", "W", "queue", 13).Attempt = 2
 	h.renew("U is late", 1800, 1810, "mutex", "U").Error = history.Lost

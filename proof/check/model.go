@@ -289,7 +289,7 @@ func (m *model) renew(s *state, op *operation) (why string) {
 			s.leases = s.with(-1, m.lasting(s, op, lease{grant: op.grant, asked: op.e.Call}))
 		}
 	case i >= 0:
-		return fmt.Sprintf("its lease ended at %v at the latest, and was brought back to life", s.leases[i].latest)
+		return fmt.Sprintf("its lease ended at %v at the latest, and it was renewed", s.leases[i].latest)
 	default:
 		return "it did not hold the key any more, and its lease was renewed"
 	}

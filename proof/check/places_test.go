@@ -7,21 +7,21 @@ import (
 )
 
 // reserve reserves a place of the key "place" for a minute.
-func (h *tale) reserve(name string, from, to int, token string) *history.Event {
+func (h *builder) reserve(name string, from, to int, token string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "reserve", "held")
 	e.TTL, e.Stay, e.Queued = 0, time.Minute, true
 	return e
 }
 
 // waits lets a token ask from a reserved place before its turn.
-func (h *tale) waits(name string, from, to int, token, place string) *history.Event {
+func (h *builder) waits(name string, from, to int, token, place string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "try", "held")
 	e.From, e.Stay, e.Queued = place, 0, true
 	return e
 }
 
 // redeems grants a token the key from a reserved place.
-func (h *tale) redeems(name string, from, to int, token, place string, fence uint64) *history.Event {
+func (h *builder) redeems(name string, from, to int, token, place string, fence uint64) *history.Event {
 	e := h.granted(name, from, to, "place", token, "try", fence)
 	e.From, e.Stay = place, 0
 	return e
@@ -29,7 +29,7 @@ func (h *tale) redeems(name string, from, to int, token, place string, fence uin
 
 // row lets X and W stand in a row of which nothing has come yet, and somebody wait at W's
 // place.
-func row(h *tale) {
+func row(h *builder) {
 	h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 	h.granted("H claims", 50, 60, "place", "H", "try", 39)
 	h.settle("H releases", 240, 250, "place", "H", "release")
@@ -39,7 +39,7 @@ func row(h *tale) {
 
 // joined lets x and w join the queue from X's place, one after the other be granted, and the
 // first one abandon its lease.
-func joined(h *tale) {
+func joined(h *builder) {
 	row(h)
 	for i, token := range []string{"x", "w"} {
 		h.drop(token + " waits")
@@ -52,44 +52,44 @@ func joined(h *tale) {
 	w.Mode, w.Attempt = "queue", 2
 }
 
-var placeCases = []tell{
-	{"a place is redeemed, and another one waits there", "", func(h *tale) {
+var placeCases = []historyCase{
+	{"a place is redeemed, and another one waits there", "", func(h *builder) {
 		h.waits("V waits", 420, 430, "V", "X")
 		h.settle("V gives up", 440, 450, "place", "V", "undo").Error = history.Lost
 	}},
-	{"who waits at a place gives up, and is told that it had one", "lease", func(h *tale) {
+	{"who waits at a place gives up, and is told that it had one", "lease", func(h *builder) {
 		h.waits("V waits", 420, 430, "V", "X")
 		h.settle("V gives up", 440, 450, "place", "V", "undo")
 	}},
-	{"a place is redeemed, and is not there", "places", func(h *tale) {
+	{"a place is redeemed, and is not there", "places", func(h *builder) {
 		h.waits("V tries", 420, 430, "V", "X").Queued = false
 	}},
-	{"a redeemer abandoned its lease, and its place is not there", "places", func(h *tale) {
+	{"a redeemer abandoned its lease, and its place is not there", "places", func(h *builder) {
 		h.at("Z releases").Outcome = "abandon"
 		h.waits("V tries", 520, 530, "V", "X").Queued = false
 	}},
-	{"a redeemer abandoned its lease, and its place had a shorter hold from then on", "", func(h *tale) {
+	{"a redeemer abandoned its lease, and its place had a shorter hold from then on", "", func(h *builder) {
 		h.at("Z redeems").Hold = 10 * ms
 		h.at("Z releases").Outcome = "abandon"
 		h.waits("V tries", 520, 530, "V", "X").Queued = false
 	}},
-	{"two places are redeemed in their order", "", func(h *tale) {
+	{"two places are redeemed in their order", "", func(h *builder) {
 		row(h)
 		h.waits("x waits", 180, 190, "x", "X")
 		h.redeems("x redeems", 255, 260, "x", "X", 40)
 		h.settle("x releases", 300, 310, "place", "x", "release")
 		h.redeems("w redeems", 315, 320, "w", "W", 41)
 	}},
-	{"a place is redeemed before the one in front of it", "order", func(h *tale) {
+	{"a place is redeemed before the one in front of it", "order", func(h *builder) {
 		row(h)
 		h.redeems("w redeems", 255, 260, "w", "W", 40)
 	}},
-	{"a place is redeemed before the one in front of it, whose hold may be over", "", func(h *tale) {
+	{"a place is redeemed before the one in front of it, whose hold may be over", "", func(h *builder) {
 		row(h)
 		h.at("X reserves").Hold = 50 * ms
 		h.redeems("w redeems", 255, 260, "w", "W", 40)
 	}},
-	{"a place is redeemed after one who came before it", "", func(h *tale) {
+	{"a place is redeemed after one who came before it", "", func(h *builder) {
 		row(h)
 		h.drop("X reserves")
 		h.claim("V waits", 70, 80, "place", "V", "queue", "held")
@@ -97,7 +97,7 @@ var placeCases = []tell{
 		h.settle("V releases", 270, 280, "place", "V", "release")
 		h.redeems("w redeems", 285, 290, "w", "W", 41)
 	}},
-	{"a place is redeemed before one who came before it", "order", func(h *tale) {
+	{"a place is redeemed before one who came before it", "order", func(h *builder) {
 		row(h)
 		h.drop("X reserves")
 		h.claim("V waits", 70, 80, "place", "V", "queue", "held")
@@ -105,7 +105,7 @@ var placeCases = []tell{
 		h.settle("w releases", 270, 280, "place", "w", "release")
 		h.granted("V claims", 285, 290, "place", "V", "queue", 41)
 	}},
-	{"a place is redeemed before one who came after it", "", func(h *tale) {
+	{"a place is redeemed before one who came after it", "", func(h *builder) {
 		row(h)
 		h.drop("X reserves")
 		h.claim("V waits", 140, 150, "place", "V", "queue", "held")
@@ -113,14 +113,14 @@ var placeCases = []tell{
 		h.settle("w releases", 270, 280, "place", "w", "release")
 		h.granted("V claims", 285, 290, "place", "V", "queue", 41)
 	}},
-	{"two join the queue from one place", "", func(h *tale) { joined(h) }},
-	{"one who joined from a place is passed by one who came after it", "order", func(h *tale) {
+	{"two join the queue from one place", "", func(h *builder) { joined(h) }},
+	{"one who joined from a place is passed by one who came after it", "order", func(h *builder) {
 		joined(h)
 		h.drop("x redeems", "x releases")
 		h.granted("V claims", 255, 260, "place", "V", "try", 40)
 		h.settle("V releases", 270, 280, "place", "V", "release")
 	}},
-	{"held only by one who asked from a place that was given up", "held", func(h *tale) {
+	{"held only by one who asked from a place that was given up", "held", func(h *builder) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		h.waits("x waits", 180, 190, "x", "X")
 		h.settle("X gives up", 200, 210, "place", "X", "release")

@@ -41,7 +41,7 @@ func impatient(e *history.Event) bool {
 		(strings.Contains(e.Text, context.Canceled.Error()) || strings.Contains(e.Text, context.DeadlineExceeded.Error()))
 }
 
-// idle looks for a waiter of a key that nobody can have held.
+// idle looks for a waiter of a key that no token can have held.
 func (c *checker) idle(settled, bound time.Duration) {
 	for _, e := range c.calls {
 		if e.Kind == history.Claim && e.Mode == "reserve" {

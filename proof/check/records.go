@@ -21,7 +21,7 @@ func effects(c *checker) {
 	}
 }
 
-// replies: a caller gets only what somebody had sent as a record by then.
+// replies: a caller gets only what a holder had sent as a record by then.
 func replies(c *checker) {
 	kept := map[string]*history.Event{} // the first of each content
 	for _, a := range c.attempts {

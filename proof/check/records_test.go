@@ -6,80 +6,80 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-var recordCases = []tell{
-	{"a replay has other bytes", "register", func(h *tale) { h.at("D is done").Data = "another" }},
-	{"done before anybody kept anything", "register", func(h *tale) {
+var recordCases = []historyCase{
+	{"a replay has other bytes", "register", func(h *builder) { h.at("D is done").Data = "another" }},
+	{"done before anybody kept anything", "register", func(h *builder) {
 		h.at("D is done").Call, h.at("D is done").Return = 150*ms, 160*ms
 	}},
-	{"a record that may have been written answers", "", func(h *tale) { h.at("C keeps").Error = history.Unknown }},
-	{"a record that may have been written does not answer", "", func(h *tale) {
+	{"a record that may have been written answers", "", func(h *builder) { h.at("C keeps").Error = history.Unknown }},
+	{"a record that may have been written does not answer", "", func(h *builder) {
 		h.at("C keeps").Error = history.Unknown
 		h.drop("D is done", "D replies", "E mismatches", "C replies")
 		h.granted("F claims", 1200, 1210, "once", "F", "queue", 21).MaxAge = time.Hour
 	}},
-	{"a record is written after its lease was another's", "register", func(h *tale) {
+	{"a record is written after its lease was another's", "register", func(h *builder) {
 		h.at("C keeps").Error = history.Unknown
 		h.drop("C replies", "E mismatches", "D replies")
 		h.granted("F claims", 1200, 1210, "once", "F", "queue", 21).MaxAge = time.Hour
 		h.settle("F releases", 1220, 1230, "once", "F", "release")
 		h.at("D is done").Call, h.at("D is done").Return = 1300*ms, 1310*ms
 	}},
-	{"a record is written by one that had lost the key", "lease", func(h *tale) {
+	{"a record is written by one that had lost the key", "lease", func(h *builder) {
 		h.at("C keeps").Call, h.at("C keeps").Return = 1200*ms, 1210*ms
 		h.drop("C replies", "E mismatches", "D replies", "D is done")
 	}},
-	{"a refused record answers", "register", func(h *tale) {
+	{"a refused record answers", "register", func(h *builder) {
 		h.at("C keeps").Call, h.at("C keeps").Return, h.at("C keeps").Error = 1200*ms, 1210*ms, history.Lost
 		h.at("D is done").Call, h.at("D is done").Return = 1300*ms, 1310*ms
 		h.drop("C replies", "E mismatches", "D replies")
 	}},
-	{"a record is kept twice", "", func(h *tale) {
+	{"a record is kept twice", "", func(h *builder) {
 		k := h.settle("C keeps again", 220, 230, "once", "C", "keep")
 		k.Data, k.Retention = "answer", time.Hour
 	}},
-	{"a record answers after its end", "register", func(h *tale) {
+	{"a record answers after its end", "register", func(h *builder) {
 		h.at("C keeps").Retention = 50 * ms
 		h.drop("E mismatches")
 	}},
-	{"a record that is too old answers", "register", func(h *tale) { h.at("D is done").MaxAge = 50 * ms }},
-	{"a record that has ended does not answer", "", func(h *tale) {
+	{"a record that is too old answers", "register", func(h *builder) { h.at("D is done").MaxAge = 50 * ms }},
+	{"a record that has ended does not answer", "", func(h *builder) {
 		h.at("C keeps").Retention = 50 * ms
 		h.drop("D is done", "D replies", "E mismatches")
 		h.granted("F claims", 300, 310, "once", "F", "queue", 21).MaxAge = time.Hour
 	}},
-	{"an acknowledged record is not found", "register", func(h *tale) {
+	{"an acknowledged record is not found", "register", func(h *builder) {
 		h.drop("D is done", "D replies", "E mismatches")
 		h.granted("F claims", 300, 310, "once", "F", "queue", 21).MaxAge = time.Hour
 	}},
-	{"an acknowledged record is not found by one who looks", "register", func(h *tale) {
+	{"an acknowledged record is not found by one who looks", "register", func(h *builder) {
 		h.claim("look", 300, 310, "once", "00", "look", "free").MaxAge = time.Hour
 	}},
-	{"a lock passes over a record", "", func(h *tale) {
+	{"a lock passes over a record", "", func(h *builder) {
 		h.granted("F claims", 500, 510, "once", "F", "try", 21).Fingerprint = "aa"
 	}},
-	{"another fingerprint is answered", "register", func(h *tale) { h.at("D is done").Fingerprint = "bb" }},
-	{"another fingerprint is held", "register", func(h *tale) {
+	{"another fingerprint is answered", "register", func(h *builder) { h.at("D is done").Fingerprint = "bb" }},
+	{"another fingerprint is held", "register", func(h *builder) {
 		h.at("C's rival is held").Fingerprint = "bb"
 	}},
-	{"the same fingerprint mismatches", "mismatch", func(h *tale) { h.at("E mismatches").Fingerprint = "aa" }},
-	{"one without a fingerprint mismatches", "mismatch", func(h *tale) { h.at("E mismatches").Fingerprint = "" }},
-	{"held though nobody runs", "held", func(h *tale) {
+	{"the same fingerprint mismatches", "mismatch", func(h *builder) { h.at("E mismatches").Fingerprint = "aa" }},
+	{"one without a fingerprint mismatches", "mismatch", func(h *builder) { h.at("E mismatches").Fingerprint = "" }},
+	{"held though nobody runs", "held", func(h *builder) {
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
-	{"held while somebody may run", "", func(h *tale) {
+	{"held while somebody may run", "", func(h *builder) {
 		h.at("B releases").Error = history.Unknown
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
-	{"a reserved place is not there any more", "places", func(h *tale) {
+	{"a reserved place is not there any more", "places", func(h *builder) {
 		h.at("Z redeems").State, h.at("Z redeems").Fence, h.at("Z redeems").Attempt = "held", 0, 0
 		h.drop("Z releases")
 	}},
-	{"a reserved place that has run out is in the way", "held", func(h *tale) {
+	{"a reserved place that has run out is in the way", "held", func(h *builder) {
 		h.at("X reserves").Stay = 450 * ms
 		h.drop("Z redeems", "Z releases")
 		h.claim("V tries", 600, 610, "place", "V", "try", "held")
 	}},
-	{"a reserved place has run out", "", func(h *tale) {
+	{"a reserved place has run out", "", func(h *builder) {
 		h.at("X reserves").Stay = 250 * ms
 		h.granted("V claims", 550, 560, "place", "V", "try", 42).Attempt = 2
 		h.at("Z redeems").Left = ms
@@ -89,17 +89,17 @@ var recordCases = []tell{
 	}},
 }
 
-var userCases = []tell{
-	{"two are in the section", "sections", func(h *tale) {
+var userCases = []historyCase{
+	{"two are in the section", "sections", func(h *builder) {
 		h.at("A leaves").Call, h.at("A leaves").Return = 500*ms, 500*ms
 	}},
-	{"two share the section", "", func(h *tale) { share(h, 1) }},
-	{"two take more of the section than there is", "sections", func(h *tale) { share(h, 2) }},
-	{"two in the section see other numbers of permits", "sections", func(h *tale) {
+	{"two share the section", "", func(h *builder) { share(h, 1) }},
+	{"two take more of the section than there is", "sections", func(h *builder) { share(h, 2) }},
+	{"two in the section see other numbers of permits", "sections", func(h *builder) {
 		share(h, 1)
 		h.at("Q enters").Permits = 3
 	}},
-	{"one entered on a lease that it had lost", "", func(h *tale) {
+	{"one entered on a lease that it had lost", "", func(h *builder) {
 		h.drop("A renews", "A releases")
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1200*ms, 1210*ms, 2
 		h.at("B enters").Call, h.at("B enters").Return = 1211*ms, 1211*ms
@@ -107,29 +107,29 @@ var userCases = []tell{
 		h.at("B releases").Call, h.at("B releases").Return = 1310*ms, 1320*ms
 		h.at("A leaves").Call, h.at("A leaves").Return, h.at("A leaves").Error = 1250*ms, 1250*ms, history.Lost
 	}},
-	{"one that stood still is in the section with another", "", func(h *tale) {
+	{"one that stood still is in the section with another", "", func(h *builder) {
 		stoodStill(h)
 	}},
-	{"one that did not stand still is in the section with another", "sections", func(h *tale) {
+	{"one that did not stand still is in the section with another", "sections", func(h *builder) {
 		stoodStill(h)
 		h.drop("stopped")
 	}},
-	{"one overstays", "overstayed", func(h *tale) {
+	{"one overstays", "overstayed", func(h *builder) {
 		h.at("B leaves").Call, h.at("B leaves").Return, h.at("B leaves").Error = 2500*ms, 2500*ms, history.Lost
 		h.drop("B releases")
 	}},
-	{"one overstays after it was stopped", "", func(h *tale) {
+	{"one overstays after it was stopped", "", func(h *builder) {
 		h.at("B leaves").Call, h.at("B leaves").Return, h.at("B leaves").Error = 2500*ms, 2500*ms, history.Lost
 		h.drop("B releases")
 		h.add("stopped", 700, 2490, history.Event{Kind: history.Stopped, Process: process("B")})
 	}},
-	{"a transaction happens twice", "effects", func(h *tale) {
+	{"a transaction happens twice", "effects", func(h *builder) {
 		h.at("C's effect").Name = "transaction"
 		h.happened(history.Effect, "D's effect", 305, "once", "D", 0).Name = "transaction"
 		h.add("killed", 160, 170, history.Event{Kind: history.Killed, Process: process("C")})
 	}},
-	{"somebody is told what nobody kept", "replies", func(h *tale) { h.at("D replies").Data = "another" }},
-	{"one who came later is granted first", "order", func(h *tale) {
+	{"somebody is told what nobody kept", "replies", func(h *builder) { h.at("D replies").Data = "another" }},
+	{"one who came later is granted first", "order", func(h *builder) {
 		h.claim("V waits", 320, 330, "mutex", "V", "queue", "held")
 		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)
 		h.settle("V releases", 414, 416, "mutex", "V", "release")
@@ -137,7 +137,7 @@ var userCases = []tell{
 		h.at("B claims").Return = 430 * ms
 		h.at("B enters").Call, h.at("B enters").Return = 431*ms, 431*ms
 	}},
-	{"one who came later is granted first by a process that hears of its turns late", "", func(h *tale) {
+	{"one who came later is granted first by a process that hears of its turns late", "", func(h *builder) {
 		h.claim("V waits", 320, 330, "mutex", "V", "queue", "held")
 		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)
 		h.settle("V releases", 414, 416, "mutex", "V", "release")
@@ -146,7 +146,7 @@ var userCases = []tell{
 		h.at("B enters").Call, h.at("B enters").Return = 431*ms, 431*ms
 		h.o.SubscribeDelay = time.Second
 	}},
-	{"one who came later is granted first as the other one gave its place up while it asked", "", func(h *tale) {
+	{"one who came later is granted first as the other one gave its place up while it asked", "", func(h *builder) {
 		h.drop("B asks")
 		h.settle("B gives up", 310, 320, "mutex", "B", "undo")
 		h.claim("V waits", 330, 340, "mutex", "V", "queue", "held")
@@ -155,14 +155,14 @@ var userCases = []tell{
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 300*ms, 430*ms, 12
 		h.at("B enters").Call, h.at("B enters").Return = 431*ms, 431*ms
 	}},
-	{"one who came later is granted first and the other one waits on", "order", func(h *tale) {
+	{"one who came later is granted first and the other one waits on", "order", func(h *builder) {
 		h.claim("V waits", 320, 330, "mutex", "V", "queue", "held")
 		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)
 		h.drop("B enters", "B leaves", "B releases")
 		h.at("B claims").State, h.at("B claims").Fence, h.at("B claims").Attempt, h.at("B claims").Queued = "held", 0, 0, true
 		h.at("B claims").Call, h.at("B claims").Return = 500*ms, 510*ms
 	}},
-	{"one who came later is granted first as the other one missed its turn", "", func(h *tale) {
+	{"one who came later is granted first as the other one missed its turn", "", func(h *builder) {
 		h.at("A releases").Call, h.at("A releases").Return = 311*ms, 320*ms
 		h.at("A leaves").Call, h.at("A leaves").Return = 310*ms, 310*ms
 		h.claim("V waits", 330, 340, "mutex", "V", "queue", "held")
@@ -171,27 +171,27 @@ var userCases = []tell{
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 1440*ms, 1450*ms, 12
 		h.drop("B enters", "B leaves", "B releases")
 	}},
-	{"one who came after a reserved place is granted before", "order", func(h *tale) {
+	{"one who came after a reserved place is granted before", "order", func(h *builder) {
 		h.granted("V claims", 150, 160, "place", "V", "try", 39)
 		h.settle("V releases", 170, 180, "place", "V", "release")
 	}},
-	{"one who came after a reserved place is granted when its hold is over", "", func(h *tale) {
+	{"one who came after a reserved place is granted when its hold is over", "", func(h *builder) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		h.at("X reserves").Hold = 200 * ms
 		h.claim("V is held", 150, 160, "place", "V", "try", "held")
 		h.granted("V claims", 350, 360, "place", "V", "try", 39)
 	}},
-	{"somebody waits for an idle key", "progress", func(h *tale) {
+	{"somebody waits for an idle key", "progress", func(h *builder) {
 		h.add("faultsEnd", 1000, 1000, history.Event{Kind: history.FaultsEnd})
 		for at := 1100; at < 8000; at += 400 {
 			h.claim("V waits", at, at+10, "mutex", "V", "queue", "held")
 		}
 	}},
-	{"a call is not answered in the faultsEnd", "progress", func(h *tale) {
+	{"a call is not answered in the faultsEnd", "progress", func(h *builder) {
 		h.add("faultsEnd", 1000, 1000, history.Event{Kind: history.FaultsEnd})
 		h.claim("V tries", 5000, 6000, "mutex", "V", "try", "").Error = history.Unknown
 	}},
-	{"somebody waits for a holder in the faultsEnd", "", func(h *tale) {
+	{"somebody waits for a holder in the faultsEnd", "", func(h *builder) {
 		h.add("faultsEnd", 1000, 1000, history.Event{Kind: history.FaultsEnd})
 		h.granted("U claims", 1010, 1020, "mutex", "U", "try", 12)
 		for at := 1500; at < 8000; at += 500 {
@@ -203,11 +203,11 @@ var userCases = []tell{
 		h.settle("U releases", 8010, 8020, "mutex", "U", "release")
 		h.granted("V claims", 8030, 8040, "mutex", "V", "queue", 13)
 	}},
-	{"something is left", "left", func(h *tale) { h.o.Left = []string{"a lease of \"mutex\""} }},
+	{"something is left", "left", func(h *builder) { h.o.Left = []string{"a lease of \"mutex\""} }},
 }
 
 // share lets P and Q be in the section of their permits together; Q takes so many.
-func share(h *tale, weight int) {
+func share(h *builder, weight int) {
 	for at, token := range map[int]string{200: "P", 211: "Q"} {
 		e := h.happened(history.Enter, token+" enters", at, "permits", token, h.at(token+" claims").Fence)
 		e.Permits, e.Weight = 2, 1
@@ -217,7 +217,7 @@ func share(h *tale, weight int) {
 }
 
 // stoodStill lets A's process stand still in its section until its lease is B's.
-func stoodStill(h *tale) {
+func stoodStill(h *builder) {
 	h.drop("A renews", "A releases")
 	h.add("stopped", 300, 1240, history.Event{Kind: history.Stopped, Process: process("A")})
 	h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1200*ms, 1210*ms, 2

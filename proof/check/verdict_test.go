@@ -56,7 +56,7 @@ func TestOptionsAreValidated(t *testing.T) {
 // Those who give their places up all at once, as the calls of one batch do, cost nothing:
 // there are too many orders of them to try all. (A seed of proof/sim.)
 func TestGivingUpAtOnce(t *testing.T) {
-	h := &tale{}
+	h := &builder{}
 	h.o.Timeout = time.Minute
 	h.granted("A", 10, 12, "mutex", "a", "queue", 10)
 	h.settle("A releases", 20, 30, "mutex", "a", "release")
@@ -77,7 +77,7 @@ func TestGivingUpAtOnce(t *testing.T) {
 
 // A counter-example has what matters, and little else: here two tokens of a hundred.
 func TestCounterExampleIsSmall(t *testing.T) {
-	h := &tale{}
+	h := &builder{}
 	for i := range 100 {
 		token := strings.Repeat("T", i+1)
 		h.granted("", 1000+100*i, 1010+100*i, "mutex", token, "try", uint64(1+i))

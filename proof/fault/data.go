@@ -55,7 +55,7 @@ func flushScripts(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
 	if err := w.do(looking, "SCRIPT", "FLUSH", "SYNC").Error(); err != nil {
 		return 0, err
 	}
-	// It hits whoever comes next.
+	// It hits the next client.
 	after := before
 	await(evidence, func() bool {
 		after, err = w.unscripted(looking)

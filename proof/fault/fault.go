@@ -127,7 +127,7 @@ func (f *Fault) of(t *Target) *Fault {
 }
 
 // errOthers is why a fault does not apply that would take something away from other users.
-var errOthers = errors.New("it takes something away from others who use the server, unless that is the run's own; name it to have it all the same")
+var errOthers = errors.New("it takes something away from other users of the server; name it in the list to have it")
 
 // Applies returns nil if the fault can strike the target, and otherwise why it cannot. named
 // says that a list has it by its own name.

@@ -55,7 +55,7 @@ func networkFaults() []*Fault {
 		},
 		{
 			Name: "lost-reply", Kind: Network,
-			About:    "a reply is lost and its connection reset at once, a few times: whoever asked can ask again before anything has run out",
+			About:    "a few replies are lost and their connections reset at once, so that the client can ask again before its lease ends",
 			Evidence: "a reply that came and was dropped",
 			applies:  needWires,
 			strike: trouble(func(_ *Target, r *rand.Rand) Trouble {

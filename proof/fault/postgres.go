@@ -52,7 +52,7 @@ func (w *postgresWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone 
 	if err != nil {
 		return 0, err
 	}
-	// That was a signal; the rows of those who heeded it go away.
+	// That was a signal. The rows of the ended connections go away.
 	left := len(pids)
 	await(evidence, func() bool {
 		if left > 0 && err == nil {

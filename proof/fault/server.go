@@ -106,7 +106,7 @@ func needClock(t *Target) error {
 		return err
 	}
 	if t.Clock == nil {
-		return errors.New("the server looks at the host's clock, which is everybody's")
+		return errors.New("the server uses the host's clock, and other programs need that")
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ type Failover interface {
 	Lag() error
 	// Promote takes the server away and makes the replica the server, with what it has. It
 	// returns the new server's address, and by the servers' own count how much of what was
-	// written it does not have: bytes, or how often somebody found that something is missing.
+	// written it does not have: bytes, or how often a replica could not resynchronize.
 	Promote() (addr string, behind int64, err error)
 	// Rebuild makes a replica of what was the server before, which is in step when this
 	// returns.

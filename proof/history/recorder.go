@@ -191,10 +191,10 @@ func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 	claim, ok := r.waiting[t]
 	r.mu.Unlock()
 	if !ok {
-		return // nobody has claimed by this store
+		return // the token has not claimed through this store
 	}
 	r.granted(t, a)
-	_ = r.w.Happened(OfPushed(claim, a)) // whoever reads it is gone, and so are we soon
+	_ = r.w.Happened(OfPushed(claim, a)) // an error means that the runner has ended
 }
 
 // notifier is a recorder of a dibs.Notifier.

@@ -59,6 +59,6 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 	if err != nil {
 		tx.t.failed(err)
 	}
-	_ = tx.t.w.Return(events) // whoever reads it is gone, and so are we soon
+	_ = tx.t.w.Return(events) // an error means that the runner has ended
 	return err
 }

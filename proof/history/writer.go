@@ -19,7 +19,7 @@ import (
 //	{"kind":"enter","process":1,"call":…,"return":…, …}              what is whole at once
 //
 // A line without a kind answers the one of the same process, restarts and id. One that is
-// never answered is a call whose answer nobody heard.
+// never answered is a call without an answer.
 
 // Writer writes the lines of one process. Each call of a method is one Write of whole lines, so
 // that a killed process has written everything that it began, if w is a file without a buffer.

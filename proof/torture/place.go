@@ -33,7 +33,7 @@ func (l *lane) place() {
 	case n < 18:
 		l.pause(stands + l.TTL/4) // too late, it is none any more
 		l.redeem(p, l.odds(6))
-	default: // nobody comes
+	default: // the place is left
 		return
 	}
 	if again {

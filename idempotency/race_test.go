@@ -1,6 +1,0 @@
-//go:build race
-
-package idempotency_test
-
-// raceEnabled: the race detector allocates on its own.
-const raceEnabled = true

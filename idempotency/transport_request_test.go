@@ -1,0 +1,188 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// TestTransportBodies: a body is sent again whole, or the request is not.
+func TestTransportBodies(t *testing.T) {
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // the limit of 1 MiB
+	type source struct {
+		request  func(r *http.Request, text string) *watched
+		attempts int
+	}
+	plain := func(r *http.Request, text string) *watched {
+		w := &watched{Reader: strings.NewReader(text)}
+		r.Body, r.GetBody, r.ContentLength = w, nil, -1
+		return w
+	}
+	sources := map[string]struct {
+		source
+		text string
+	}{
+		"made anew": {source{func(r *http.Request, text string) *watched {
+			w := &watched{Reader: strings.NewReader(text)}
+			r.Body = w
+			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+			return w
+		}, 2}, string(big) + "and more"},
+		"cannot be made anew": {source{func(r *http.Request, text string) *watched {
+			w := &watched{Reader: strings.NewReader(text)}
+			r.Body = w
+			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("the file was removed") }
+			return w
+		}, 1}, "text"},
+		"kept":         {source{plain, 2}, "text"},
+		"kept, empty":  {source{plain, 2}, ""},
+		"at the limit": {source{plain, 2}, string(big)},
+		"too long":     {source{plain, 1}, string(big) + "!"},
+		"none": {source{func(r *http.Request, _ string) *watched {
+			r.Body, r.GetBody, r.ContentLength = nil, nil, 0
+			return &watched{closed: true}
+		}, 2}, ""},
+		"http.NoBody": {source{func(r *http.Request, _ string) *watched {
+			r.Body, r.GetBody, r.ContentLength = http.NoBody, nil, 0
+			return &watched{closed: true}
+		}, 2}, ""},
+	}
+	for name, test := range sources {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newPost(t.Context(), t)
+				sent := test.request(r, test.text)
+				o := newOrigin(reply{status: 503, after: "1"}, reply{status: 201})
+				res, err := newTransport(t, o, nil).RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := []int{0, 503, 201}[test.attempts]; res.StatusCode != want || len(o.attempts()) != test.attempts {
+					t.Errorf("%d after %d attempts; want %d after %d", res.StatusCode, len(o.attempts()), want, test.attempts)
+				}
+				for i, a := range o.attempts() {
+					if a.body != test.text {
+						t.Errorf("attempt %d sent %d bytes; want %d", i, len(a.body), len(test.text))
+					}
+				}
+				if !sent.closed {
+					t.Error("the request's body was not closed")
+				}
+				if o.bodies[len(o.bodies)-1].closed {
+					t.Error("the answer that was returned is closed")
+				}
+			})
+		})
+	}
+	t.Run("one that breaks off", func(t *testing.T) {
+		r := newPost(t.Context(), t)
+		w := &watched{Reader: io.MultiReader(strings.NewReader("half"), broken{})}
+		r.Body, r.GetBody = w, nil
+		o := newOrigin(reply{status: 201})
+		if _, err := newTransport(t, o, nil).RoundTrip(r); !errors.Is(err, errCut) || len(o.attempts()) != 0 || !w.closed {
+			t.Errorf("%v after %d attempts; closed: %v", err, len(o.attempts()), w.closed)
+		}
+	})
+}
+
+// broken is a reader that fails.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errCut }
+
+// TestTransportKeys: a request of an unsafe method has a key, its own or ours.
+func TestTransportKeys(t *testing.T) {
+	o := newOrigin(reply{status: 201})
+	n := 0
+	numbered := func(*http.Request) string { n++; return fmt.Sprintf(`order "%d" \`, n) }
+	transport := newTransport(t, o, &idempotency.TransportOptions{Key: numbered})
+	for _, test := range []struct {
+		method string
+		header http.Header
+		want   string
+	}{
+		{http.MethodPost, nil, `"order \"1\" \\"`},
+		{http.MethodPut, nil, `"order \"2\" \\"`},
+		{http.MethodPatch, nil, `"order \"3\" \\"`},
+		{http.MethodDelete, nil, `"order \"4\" \\"`},
+		{"PURGE", nil, `"order \"5\" \\"`},
+		{http.MethodGet, nil, ""},
+		{"", nil, ""},
+		{http.MethodHead, nil, ""},
+		{http.MethodOptions, nil, ""},
+		{http.MethodPost, http.Header{"Idempotency-Key": {`"mine"`}}, `"mine"`},
+		{http.MethodGet, http.Header{"Idempotency-Key": {`"mine"`}}, `"mine"`},
+		{http.MethodPost, http.Header{"X-Idempotency-Key": {"mine"}}, ""},
+		{http.MethodPost, http.Header{"Idempotency-Key": {""}}, `"order \"6\" \\"`},
+		{http.MethodPost, http.Header{"X-Idempotency-Key": {""}}, `"order \"7\" \\"`},
+	} {
+		r := newPost(t.Context(), t)
+		r.Method = test.method
+		if test.header != nil {
+			r.Header = test.header.Clone()
+		}
+		before := r.Header.Clone()
+		if _, err := transport.RoundTrip(r); err != nil {
+			t.Fatal(err)
+		}
+		got := o.attempts()
+		if key := got[len(got)-1].key; key != test.want {
+			t.Errorf("%s with %v has the key %s; want %s", test.method, test.header, key, test.want)
+		}
+		if x := got[len(got)-1].x; x && test.want != "" {
+			t.Error("an empty X-Idempotency-Key, which servers refuse, was sent")
+		}
+		if fmt.Sprint(r.Header) != fmt.Sprint(before) {
+			t.Errorf("the caller's request was changed from %v to %v", before, r.Header)
+		}
+	}
+	for _, bad := range []string{"", strings.Repeat("k", 256), "new\nline", "clé", "\x7f"} {
+		transport := newTransport(t, o, &idempotency.TransportOptions{Key: func(*http.Request) string { return bad }})
+		r := newPost(t.Context(), t)
+		w := &watched{Reader: strings.NewReader("text")}
+		r.Body = w
+		before := len(o.attempts())
+		if _, err := transport.RoundTrip(r); err == nil || !w.closed || len(o.attempts()) != before {
+			t.Errorf("the key %q: %v; closed: %v", bad, err, w.closed)
+		}
+	}
+	// Random keys differ.
+	keys := map[string]bool{}
+	random := newTransport(t, o, nil)
+	for range 100 {
+		if _, err := random.RoundTrip(newPost(t.Context(), t)); err != nil {
+			t.Fatal(err)
+		}
+		got := o.attempts()
+		keys[got[len(got)-1].key] = true
+	}
+	if len(keys) != 100 {
+		t.Errorf("%d keys for 100 requests", len(keys))
+	}
+}
+
+func TestTransportOptionsAreValidated(t *testing.T) {
+	for name, o := range map[string]idempotency.TransportOptions{
+		"Attempts":   {Attempts: -1},
+		"Backoff":    {Backoff: -1},
+		"MaxBackoff": {Backoff: time.Second, MaxBackoff: time.Millisecond},
+		"Budget":     {Budget: -0.1},
+		"MaxBody":    {MaxBody: -1},
+	} {
+		if _, err := idempotency.NewTransport(&o); err == nil || !strings.Contains(err.Error(), "TransportOptions."+strings.TrimPrefix(name, "Max")) && !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A long backoff lifts the limit with it.
+	if _, err := idempotency.NewTransport(&idempotency.TransportOptions{Backoff: time.Hour}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,88 @@
+package idempotency
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+)
+
+// pass serves a request without a guard and returns its status. bypassed says that the reason is
+// the store.
+func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, bypassed bool) int {
+	u := &unguardedWriter{ResponseWriter: w, m: m, r: r, bypassed: bypassed}
+	next.ServeHTTP(u, r)
+	u.end()
+	return u.status
+}
+
+// An unguardedWriter is the ResponseWriter of a handler that is not guarded. It removes the fields
+// that only the Middleware sends.
+type unguardedWriter struct {
+	http.ResponseWriter
+	m        *Middleware
+	r        *http.Request
+	bypassed bool
+	headed   bool // the final header was sent
+	status   int
+}
+
+// head prepares the header before it is sent.
+func (u *unguardedWriter) head(status int) {
+	if u.headed {
+		return
+	}
+	u.headed = status >= 200 || status == http.StatusSwitchingProtocols
+	u.status = status
+	u.m.parseControl(u.clean())
+}
+
+// end prepares the header of a handler that wrote nothing, and the trailer.
+func (u *unguardedWriter) end() {
+	u.head(http.StatusOK)
+	u.clean()
+}
+
+// clean removes the Middleware's own fields from the header, and marks it.
+func (u *unguardedWriter) clean() (controls []string) {
+	h := u.Header()
+	controls = takeOurs(h)
+	if u.bypassed {
+		h[bypassedField] = []string{bypassedForStore}
+	}
+	return controls
+}
+
+func (u *unguardedWriter) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols && !u.r.ProtoAtLeast(1, 1) {
+		return // HTTP/1.0 has no informational answers (RFC 9110, section 15.2)
+	}
+	u.head(status)
+	u.ResponseWriter.WriteHeader(status)
+}
+
+func (u *unguardedWriter) Write(b []byte) (int, error) {
+	u.head(http.StatusOK)
+	return u.ResponseWriter.Write(b)
+}
+
+// ReadFrom lets the server send files without copying them.
+func (u *unguardedWriter) ReadFrom(src io.Reader) (int64, error) {
+	u.head(http.StatusOK)
+	return io.Copy(u.ResponseWriter, src)
+}
+
+func (u *unguardedWriter) Flush() { _ = u.FlushError() }
+
+func (u *unguardedWriter) FlushError() error {
+	u.head(http.StatusOK)
+	return http.NewResponseController(u.ResponseWriter).Flush()
+}
+
+// Hijack serves libraries that ask for an http.Hijacker.
+func (u *unguardedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(u.ResponseWriter).Hijack()
+}
+
+// Unwrap serves http.ResponseController for what is not here.
+func (u *unguardedWriter) Unwrap() http.ResponseWriter { return u.ResponseWriter }
