@@ -194,3 +194,9 @@ func (o *Options) withDefaults() (Options, error) {
 
 // queues reports whether jobs of the policy have places in the queue.
 func (p Policy) queues() bool { return p == Requeue || p == Wait || p == Replace }
+
+// keepsOrder reports whether a failed job blocks the later jobs of its key until it is tried
+// again.
+func (o *Options) keepsOrder() bool {
+	return (o.Policy == Requeue || o.Policy == Wait) && o.Failed == KeepPlace
+}
