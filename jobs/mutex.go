@@ -80,7 +80,7 @@ type attempt struct {
 	mutex  *Mutex
 	job    Job
 	place  dibs.Place
-	number uint64 // of the enqueue, with Replace; 0: unknown
+	number uint64 // of the enqueue, with Replace and CancelRunning; 0: unknown
 
 	placed bool      // it has or had a place in the queue
 	since  time.Time // start of the wait for its turn

@@ -26,6 +26,10 @@ const (
 	// Replace is Requeue, but a job ends as done without running when a job that was
 	// enqueued later for the same key has reached a worker. So the newest job runs.
 	Replace
+	// CancelRunning is Replace, but also ends the context of the job that runs, with a
+	// *ReplacedError as the cause. If that job then returns an error, it ends as done. The
+	// newest job runs when it has returned.
+	CancelRunning
 	// Periodic ends the job as done when a job of the same key succeeded within
 	// Options.Period. Otherwise it is Skip.
 	Periodic
@@ -37,7 +41,7 @@ type Failed uint8
 // The values of Failed.
 const (
 	// KeepPlace blocks the key's other jobs until this one is tried again, so the order
-	// is kept. With the policy Replace a newer job does not wait.
+	// is kept. With the policies Replace and CancelRunning a newer job does not wait.
 	KeepPlace Failed = iota
 	// LetPass lets other jobs pass: the job joins the end of the queue when it is tried
 	// again.
@@ -180,10 +184,10 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, errors.New("jobs: Options.GaveUp and AfterLimit: GiveUp need each other")
 	case (r.Policy == Periodic) != (r.Period > 0):
 		return r, errors.New("jobs: Options.Period and Policy: Periodic need each other")
-	case (r.Policy == Periodic || r.Policy == Replace) && r.Permits > 1:
-		return r, errors.New("jobs: Options.Permits must be 1 with the policies Periodic and Replace")
-	case r.Policy == Replace && r.Unordered:
-		return r, errors.New("jobs: Options.Unordered does not work with Policy: Replace, which must know the newest job")
+	case (r.Policy == Periodic || r.Policy.Replaces()) && r.Permits > 1:
+		return r, errors.New("jobs: Options.Permits must be 1 with the policies Periodic, Replace and CancelRunning")
+	case r.Policy.Replaces() && r.Unordered:
+		return r, errors.New("jobs: Options.Unordered does not work with the policies Replace and CancelRunning, which must know the newest job")
 	case r.Policy == Periodic && (r.Once > 0 || r.Transactor != nil):
 		return r, errors.New("jobs: Options.Once and Transactor do not work with Policy: Periodic, which keeps its own record")
 	case r.Transactor != nil && r.Once == 0:
@@ -193,7 +197,11 @@ func (o *Options) withDefaults() (Options, error) {
 }
 
 // queues reports whether jobs of the policy have places in the queue.
-func (p Policy) queues() bool { return p == Requeue || p == Wait || p == Replace }
+func (p Policy) queues() bool { return p == Requeue || p == Wait || p.Replaces() }
+
+// Replaces reports whether a newer job of the key replaces older ones: Replace and
+// CancelRunning.
+func (p Policy) Replaces() bool { return p == Replace || p == CancelRunning }
 
 // keepsOrder reports whether a failed job blocks the later jobs of its key until it is tried
 // again.
