@@ -76,6 +76,13 @@ type Options struct {
 	Policy Policy
 	// Permits is how many jobs of a key may run at once. Default: 1.
 	Permits int
+	// Total is how many jobs of all keys may run at once, in all programs with the same
+	// TotalKey. A job takes a permit of TotalKey when its turn on its own key has come, and
+	// holds its key while it waits for that. Not with the policies Skip and Periodic, and
+	// RunAnyway does not take a permit. Default: no limit.
+	Total int
+	// TotalKey is the key of Total. Required with Total.
+	TotalKey string
 	// TTL is how long the key stays blocked after a worker has died. Jobs may run longer.
 	// Default: the client's.
 	TTL time.Duration
@@ -174,6 +181,12 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, dibs.MaxPermits)
 	case r.Ahead < r.Permits:
 		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least Permits, %d, because that many jobs run at once", r.Ahead, r.Permits)
+	case r.Total < 0 || r.Total > dibs.MaxPermits:
+		return r, fmt.Errorf("jobs: Options.Total is %d; it must be 0, no limit, to %d", r.Total, dibs.MaxPermits)
+	case (r.Total > 0) != (r.TotalKey != ""):
+		return r, errors.New("jobs: Options.Total and TotalKey need each other")
+	case r.Total > 0 && !r.Policy.queues():
+		return r, errors.New("jobs: Options.Total does not work with the policies Skip and Periodic")
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
 	case r.PlaceTTL < r.Hold || r.PlaceTTL < r.Recovery:

@@ -37,6 +37,14 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	lease, err := a.turn(ctx)
+	if err == nil && m.options.Total > 0 {
+		var end func()
+		if end, err = a.takeTotal(lease, cancel); err == nil {
+			defer end()
+		} else {
+			a.giveBack(ctx, lease)
+		}
+	}
 	if errors.Is(err, errLimit) {
 		return a.afterLimit(ctx, err, fn)
 	}
