@@ -119,3 +119,33 @@ func TestCancelledJob(t *testing.T) {
 		})
 	}
 }
+
+// TestLongest: a job that hangs loses its key, and the next job runs.
+func TestLongest(t *testing.T) {
+	simulate(t, func(t *testing.T, f *fixture) {
+		m := f.mutex(&jobs.Options{Longest: time.Minute})
+		first, second := f.ticket(m, "k"), f.ticket(m, "k")
+		hangs, start := make(chan struct{}), time.Now()
+		f.wg.Go(func() {
+			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: first, Final: func(error) bool { return true }}, func(ctx context.Context) error {
+				<-ctx.Done()
+				if took := time.Since(start); took != time.Minute || !errors.Is(context.Cause(ctx), dibs.ErrLost) {
+					t.Errorf("its context ended after %v with %v", took, context.Cause(ctx))
+				}
+				<-hangs
+				return context.Cause(ctx)
+			})
+			if !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+		time.Sleep(time.Second)
+		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: second, NoRequeue: true}, nothing))
+		if took := time.Since(start); took < time.Minute {
+			t.Errorf("the next job ran after %v", took)
+		}
+		close(hangs)
+		f.wg.Wait()
+		f.empty()
+	})
+}

@@ -136,7 +136,7 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 func (a *attempt) acquire() *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
-		TTL: o.TTL, Permits: o.Permits, Hold: o.Recovery,
+		TTL: o.TTL, Longest: o.Longest, Permits: o.Permits, Hold: o.Recovery,
 		Label: a.job.Kind + " " + a.job.ID,
 	}
 }

@@ -87,6 +87,11 @@ type Options struct {
 	// Default: the client's.
 	TTL time.Duration
 
+	// Longest is how long a job may hold its key in all. Then its context ends with cause
+	// dibs.ErrLost. If the job hangs, another job gets the key as after a crash: after TTL,
+	// and Recovery if this job has a place. Default: no limit.
+	Longest time.Duration
+
 	// Unordered reserves a job's place when it reaches a worker, not when it is enqueued.
 	// The jobs of a key then run in about the order of the queue. Default: false.
 	Unordered bool
@@ -165,7 +170,7 @@ func (o *Options) withDefaults() (Options, error) {
 		name string
 		d    time.Duration
 	}{
-		{"TTL", r.TTL}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
+		{"TTL", r.TTL}, {"Longest", r.Longest}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
 		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Period", r.Period}, {"Once", r.Once},
 	} {
 		if d.d < 0 {
