@@ -41,6 +41,7 @@ share.`,
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as the command says it
 	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
+	root.AddCommand(p.man())
 	root.InitDefaultHelpCmd()
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Example = "  dibs help run"
@@ -79,11 +80,15 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 
 // version describes this build.
 func version() string {
-	release := "devel"
+	return fmt.Sprintf("%s %s %s/%s", release(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// release is the version that this is a build of, or "devel".
+func release() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		release = info.Main.Version
+		return info.Main.Version
 	}
-	return fmt.Sprintf("%s %s %s/%s", release, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return "devel"
 }
 
 // storeFlags adds the flags that say where the keys are.
