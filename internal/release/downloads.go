@@ -73,10 +73,11 @@ func (r *release) makeDownloads(ctx context.Context) error {
 			if d.binary, err = r.build(ctx, m, t); err != nil {
 				return err
 			}
-			if err := d.pack(r.downloads, goroot, cache, texts); err != nil {
-				return fmt.Errorf("%s: %w", d.name, err)
+			files, bill, err := d.files(goroot, cache, texts)
+			if err == nil {
+				err = d.write(r.downloads, files, bill)
 			}
-			if t == here {
+			if err == nil && t == here {
 				err = r.unpack(ctx, m, d.name)
 			}
 			if err != nil {
@@ -137,32 +138,35 @@ func shownBy(ctx context.Context, binary string) (files []packed, err error) {
 	return files, nil
 }
 
-// pack writes the archive and the SBOM into the folder.
-func (d *download) pack(dir, goroot, cache string, texts []packed) error {
+// files returns what the archive has, and the SBOM.
+func (d *download) files(goroot, cache string, texts []packed) (files []packed, bill []byte, err error) {
 	text, err := os.ReadFile(d.binary)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	info, err := buildinfo.ReadFile(d.binary)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	bill, err := sbom(info, fmt.Sprintf("%x", sha256.Sum256(text)))
-	if err != nil {
-		return err
+	if bill, err = sbom(info, fmt.Sprintf("%x", sha256.Sum256(text))); err != nil {
+		return nil, nil, err
 	}
 	others, err := licences(info, goroot, cache)
 	if err != nil {
+		return nil, nil, err
+	}
+	name := filepath.Base(d.binary)
+	return append([]packed{
+		{"bin/" + name, text, 0o755},
+		{"share/doc/" + strings.TrimSuffix(name, ".exe") + "/LICENSES.txt", others, 0o644},
+	}, texts...), bill, nil
+}
+
+// write writes the archive and the SBOM into the folder.
+func (d *download) write(dir string, files []packed, bill []byte) error {
+	if err := os.WriteFile(filepath.Join(dir, d.name+".cdx.json"), bill, 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, d.name+".cdx.json"), append(bill, '\n'), 0o644); err != nil {
-		return err
-	}
-	file := filepath.Base(d.binary)
-	files := append([]packed{
-		{"bin/" + file, text, 0o755},
-		{"share/doc/" + strings.TrimSuffix(file, ".exe") + "/LICENSES.txt", others, 0o644},
-	}, texts...)
 	return archive(filepath.Join(dir, d.name+".tar.gz"), d.name, files, d.when)
 }
 

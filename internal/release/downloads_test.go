@@ -1,14 +1,11 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +17,8 @@ import (
 	"time"
 )
 
-// TestDownload: this machine's program, packed, has an archive that installs everything, an
-// SBOM with every module, the licence of each, and the right checksums.
+// TestDownload: an archive of this machine's program installs everything, its SBOM has every
+// module, and it has the licence of each.
 func TestDownload(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "dibs")
 	// As make build does, so that it is compiled once.
@@ -37,19 +34,18 @@ func TestDownload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	d := download{name: "dibs_v0.1.0_here", binary: binary, when: time.Unix(1e9, 0)}
-	if err := d.pack(dir, goroot, cache, texts); err != nil {
+	packed, bill, err := (&download{binary: binary}).files(goroot, cache, texts)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := checksums(dir); err != nil {
-		t.Fatal(err)
+	files := map[string]string{}
+	for _, p := range packed {
+		files[p.name] = fmt.Sprintf("%o %s", p.mode, p.text)
 	}
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := unpacked(t, filepath.Join(dir, d.name+".tar.gz"), d.name)
 	if program, err := os.ReadFile(binary); err != nil || files["bin/dibs"] != "755 "+string(program) {
 		t.Errorf("the archive does not have the program to be executed, %v", err)
 	}
@@ -71,8 +67,7 @@ func TestDownload(t *testing.T) {
 			t.Errorf("LICENSES.txt has %s %s: %v", m.Path, m.Version, ours)
 		}
 	}
-	checkBill(t, filepath.Join(dir, d.name+".cdx.json"), binary, info)
-	checkSums(t, dir, d.name+".cdx.json", d.name+".tar.gz")
+	checkBill(t, bill, files["bin/dibs"], info)
 	parse := exec.Command("bash", "-n")
 	parse.Stdin = strings.NewReader(strings.TrimPrefix(files["share/bash-completion/completions/dibs"], "644 "))
 	if said, err := parse.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
@@ -82,56 +77,16 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-// unpacked returns the files of an archive by their names below the folder: mode and text.
-func unpacked(t *testing.T, name, folder string) map[string]string {
-	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for r := tar.NewReader(z); ; {
-		header, err := r.Next()
-		if err == io.EOF {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		below, ok := strings.CutPrefix(header.Name, folder+"/")
-		if !ok || !header.ModTime.Equal(time.Unix(1e9, 0)) {
-			t.Errorf("the archive has %s of %v", header.Name, header.ModTime)
-		}
-		files[below] = fmt.Sprintf("%o %s", header.Mode, text)
-	}
-}
-
 // checkBill compares an SBOM with what the binary says.
-func checkBill(t *testing.T, name, binary string, info *buildinfo.BuildInfo) {
+func checkBill(t *testing.T, text []byte, program string, info *buildinfo.BuildInfo) {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var b bill
 	if err := json.Unmarshal(text, &b); err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	digest := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.TrimPrefix(program, "755 "))))
 	about := b.Metadata.Component
-	if b.Format != "CycloneDX" || about.Name != info.Main.Path || !slices.Equal(about.Hashes, []hash{{"SHA-256", fmt.Sprintf("%x", sha256.Sum256(program))}}) {
+	if b.Format != "CycloneDX" || about.Name != info.Main.Path || !slices.Equal(about.Hashes, []hash{{"SHA-256", digest}}) {
 		t.Errorf("it is a %s of %v", b.Format, about)
 	}
 	want := map[string]bool{"pkg:golang/stdlib@" + strings.TrimPrefix(info.GoVersion, "go"): true}
@@ -151,11 +106,30 @@ func checkBill(t *testing.T, name, binary string, info *buildinfo.BuildInfo) {
 	}
 }
 
-// checkSums checks that SHA256SUMS has these files and no others.
-func checkSums(t *testing.T, dir string, names ...string) {
-	t.Helper()
+// TestWrite: an archive and an SBOM are written as they were made, and SHA256SUMS has the
+// checksums of both.
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	d := download{name: "dibs_v0.1.0_here", when: time.Unix(1e9, 0)}
+	if err := d.write(dir, []packed{{"bin/dibs", []byte("program"), 0o755}, {"share/text", []byte("text"), 0o644}}, []byte("bill")); err != nil {
+		t.Fatal(err)
+	}
+	if err := checksums(dir); err != nil {
+		t.Fatal(err)
+	}
+	user := t.TempDir()
+	if _, err := output(t.Context(), dir, nil, "tar", "-xzf", d.name+".tar.gz", "--strip-components=1", "-C", user); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Stat(filepath.Join(user, "bin/dibs"))
+	if err != nil || program.Mode()&0o100 == 0 || !program.ModTime().Equal(d.when) {
+		t.Errorf("the program is %v, %v", program, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(user, "share/text")); err != nil || string(text) != "text" {
+		t.Errorf("the text is %q, %v", text, err)
+	}
 	var want strings.Builder
-	for _, name := range names {
+	for _, name := range []string{d.name + ".cdx.json", d.name + ".tar.gz"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,8 @@ func sbom(info *buildinfo.BuildInfo, digest string) ([]byte, error) {
 	for _, m := range info.Deps {
 		b.Components = append(b.Components, componentOf("library", m.Path, m.Version))
 	}
-	return json.MarshalIndent(b, "", "  ")
+	text, err := json.MarshalIndent(b, "", "  ")
+	return append(text, '\n'), err
 }
 
 // componentOf names a module also as a package URL, by which scanners look it up.
