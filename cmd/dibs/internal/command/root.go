@@ -41,8 +41,8 @@ share.`,
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as the command says it
 	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
-	root.AddCommand(p.man())
 	root.InitDefaultHelpCmd()
+	root.AddCommand(p.man())
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Example = "  dibs help run"
 		explain := help.Run
