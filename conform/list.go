@@ -1,26 +1,43 @@
 package conform
 
 import (
+	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"text/template"
 )
 
 //go:embed list.md
-var listText string
+var listHead string
 
-var list = template.Must(template.New("list").Parse(listText))
-
-// WriteList writes the published list, in Markdown: one line for each case.
+// WriteList writes the published list, in Markdown: a line for each case. It uses no
+// template package, because that makes the linker keep every method of a program.
 func WriteList(w io.Writer) error {
-	count := make(map[string]int)
 	all := Cases()
+	count := make(map[Level]int)
 	for _, c := range all {
-		count[string(c.Level)]++
+		count[c.Level]++
 	}
-	return list.Execute(w, map[string]any{"All": len(all), "Count": count, "Sections": Sections()})
+	numbers := []string{"{{all}}", strconv.Itoa(len(all))}
+	for _, level := range Levels {
+		numbers = append(numbers, "{{"+string(level)+"}}", strconv.Itoa(count[level]))
+	}
+	var b bytes.Buffer
+	b.WriteString(strings.NewReplacer(numbers...).Replace(listHead))
+	for _, section := range Sections() {
+		fmt.Fprintf(&b, "\n## %s\n\n| case | what holds | level | sources |\n|---|---|---|---|\n", section.Title)
+		for _, c := range section.Cases {
+			holds := c.Title
+			if needs := c.Needs(); needs != "" {
+				holds += ". Needs " + needs
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", c.ID, holds, c.Level, c.Cite())
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
 }
 
 // Cite returns the sources of the case as links.

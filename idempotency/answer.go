@@ -127,7 +127,7 @@ func parseMessage(message []byte) (*Answer, error) {
 	if a.Header, err = parseFields(fields); err != nil {
 		return nil, err
 	}
-	if a.Header.Get("Transfer-Encoding") != "" {
+	if len(a.Header["Transfer-Encoding"]) > 0 {
 		in := bufio.NewReader(bytes.NewReader(body))
 		if a.Body, err = io.ReadAll(httputil.NewChunkedReader(in)); err != nil {
 			return nil, err
@@ -139,7 +139,7 @@ func parseMessage(message []byte) (*Answer, error) {
 	} else if length := a.Header.Get("Content-Length"); length != strconv.Itoa(len(body)) && (length != "" || len(body) > 0) {
 		return nil, ErrRecord
 	}
-	a.NotKept, a.trace = a.Header.Get(notKeptField) != "", a.Header.Get(traceField)
+	a.NotKept, a.trace = len(a.Header[notKeptField]) > 0, a.Header.Get(traceField)
 	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer", notKeptField, traceField} {
 		delete(a.Header, name)
 	}

@@ -25,6 +25,7 @@ var errStream = errors.New("the request is a stream, which cannot be guarded")
 // A body is a request's body, read whole before the handler runs: in memory, or in a temporary file
 // if it is longer than Options.MaxMemory.
 type body struct {
+	timed  timedReader // while it is read
 	memory []byte
 	file   *os.File // nil: in memory
 	path   string   // of the file, while it has a name
@@ -61,11 +62,11 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if r.ContentLength > o.MaxBody {
 		return errTooLarge
 	}
-	timed := timedReader{w: w, r: r, pause: o.BodyTimeout}
-	in := io.Reader(&timed)
+	b.timed = timedReader{w: w, r: r, pause: o.BodyTimeout}
+	in := io.Reader(&b.timed)
 	switch protocolOf(r.Header) {
 	case grpc, grpcWeb, connectStream:
-		in = &unaryReader{timedReader: timed}
+		in = &unaryReader{timedReader: b.timed}
 	}
 	limit := min(o.MaxMemory, o.MaxBody)
 	size := int64(512)

@@ -23,7 +23,4 @@
 // success will see it again. A handler that flushes streams, and its answer is stored at its end.
 // Handlers run on the server's goroutine, under a context that does not end when the client goes
 // away.
-//
-// A handler that stands for another server, such as a proxy, calls Fail if that server gave no
-// answer.
 package idempotency

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -32,8 +31,6 @@ var neverStored = setOf([]string{
 	"www-authenticate", "authentication-info",
 	// the request
 	"ratelimit", "x-request-id", "traceparent", "tracestate",
-	// ours
-	"idempotency-control", "idempotent-replayed", "idempotency-bypassed", "idempotency-answer-not-kept", "idempotency-answer-trace",
 })
 
 // stored returns the fields of a header or trailer that are stored. connection is the answer's
@@ -52,7 +49,7 @@ func (o *Options) stored(h http.Header, connection []string) http.Header {
 func (o *Options) stores(name string) bool {
 	lower := strings.ToLower(name)
 	switch {
-	case !isToken(name), neverStored[lower], hasListToken(o.NotStored, name),
+	case !isToken(name), neverStored[lower], hasListToken(ourFields, name), hasListToken(o.NotStored, name),
 		strings.HasPrefix(lower, "ratelimit-"), strings.HasPrefix(lower, "x-ratelimit-"):
 		return false
 	}
@@ -75,8 +72,7 @@ func hasListToken(lines []string, token string) bool {
 // spelling. It returns the lines of Idempotency-Control.
 func takeOurs(h http.Header) (controls []string) {
 	for name, lines := range h {
-		plain := strings.TrimPrefix(name, http.TrailerPrefix)
-		if !slices.ContainsFunc(ourFields, func(our string) bool { return strings.EqualFold(plain, our) }) {
+		if !hasListToken(ourFields, strings.TrimPrefix(name, http.TrailerPrefix)) {
 			continue
 		}
 		if strings.EqualFold(name, controlField) {

@@ -56,16 +56,6 @@ func (o *FingerprintOptions) validate() error {
 // mismatch.
 const fingerprintBy = "dibs http fingerprint 1\x00"
 
-// How a body went into the fingerprint.
-const (
-	byBytes     = 'b'
-	byJSON      = 'j'
-	byParts     = 'm'
-	byFields    = 'f'
-	byFormField = 'u'
-	byKey       = 'k'
-)
-
 // of returns the request's fingerprint. It returns the error of Func, or of the temporary file that
 // has the body.
 func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, error) {
@@ -73,14 +63,14 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 		return o.Func(r, b.reader())
 	}
 	if o.KeyAlone {
-		return sha256.Sum256([]byte(fingerprintBy + string(byKey))), nil
+		return sha256.Sum256([]byte(fingerprintBy + "key")), nil
 	}
 	how, form, contentType, err := o.body(r, b)
 	encoding := r.Header["Content-Encoding"]
 	var sum [sha256.Size]byte
 	switch {
-	case how == byBytes || err != nil:
-		how, contentType = byBytes, r.Header["Content-Type"]
+	case how == "bytes" || err != nil:
+		how, contentType = "bytes", r.Header["Content-Type"]
 		if sum, err = b.sum(); err != nil {
 			return dibs.Fingerprint{}, err
 		}
@@ -92,7 +82,7 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 	text = appendCounted(text, o.target(r))
 	text = appendLines(text, contentType)
 	text = appendLines(text, encoding)
-	text = append(text, how)
+	text = appendCounted(text, how)
 	return sha256.Sum256(append(text, sum[:]...)), nil
 }
 
@@ -149,31 +139,31 @@ func (o *FingerprintOptions) target(r *http.Request) string {
 
 // body returns what is compared of the body and of the Content-Type, and how. A body that returns
 // an error is compared byte by byte.
-func (o *FingerprintOptions) body(r *http.Request, b *body) (how byte, form []byte, contentType []string, err error) {
+func (o *FingerprintOptions) body(r *http.Request, b *body) (how string, form []byte, contentType []string, err error) {
 	contentType = r.Header["Content-Type"]
 	if !o.CanonicalJSON && !o.Multipart && len(o.Fields) == 0 || len(contentType) != 1 {
-		return byBytes, nil, contentType, nil
+		return "bytes", nil, contentType, nil
 	}
 	media, parameters, err := mime.ParseMediaType(contentType[0])
 	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
 	boundary := parameters["boundary"]
 	switch {
 	case err != nil:
-		return byBytes, nil, contentType, nil
+		return "bytes", nil, contentType, nil
 	case isJSON && len(o.Fields) > 0:
-		how = byFields
+		how = "fields"
 	case isJSON && o.CanonicalJSON:
-		how = byJSON
+		how = "JSON"
 	case media == "application/x-www-form-urlencoded" && len(o.Fields) > 0:
-		how = byFormField
+		how = "form"
 	case strings.HasPrefix(media, "multipart/") && o.Multipart && boundary != "":
-		how = byParts
+		how = "parts"
 		delete(parameters, "boundary")
 		contentType = []string{mime.FormatMediaType(media, parameters)}
 	default:
-		return byBytes, nil, contentType, nil
+		return "bytes", nil, contentType, nil
 	}
-	if how == byParts && len(r.Header["Content-Encoding"]) == 0 {
+	if how == "parts" && len(r.Header["Content-Encoding"]) == 0 {
 		form, err = multipartForm(b.reader(), boundary) // which may be too long for memory
 		return how, form, contentType, err
 	}
@@ -182,13 +172,13 @@ func (o *FingerprintOptions) body(r *http.Request, b *body) (how byte, form []by
 		return how, nil, nil, err
 	}
 	switch how {
-	case byJSON:
+	case "JSON":
 		form, err = canonicalJSON(content)
-	case byFields:
+	case "fields":
 		form, err = o.jsonFields(content)
-	case byFormField:
+	case "form":
 		form, err = o.formFields(content)
-	case byParts:
+	case "parts":
 		form, err = multipartForm(bytes.NewReader(content), boundary)
 	}
 	return how, form, contentType, err

@@ -4,15 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
-
-// maxDepth bounds how deeply a JSON document with a canonical form may be nested.
-const maxDepth = 1000
 
 // errNotPlain: the document has no canonical form, because two readers could understand it
 // differently.
@@ -23,23 +19,16 @@ var errNotPlain = errors.New("the JSON document is ambiguous")
 // 1.0 may not be 1. It returns an error for what is not JSON, and for what readers disagree about:
 // a member that is there twice, text that is not Unicode.
 func canonicalJSON(document []byte) ([]byte, error) {
-	if !utf8.Valid(document) {
+	if !utf8.Valid(document) || !json.Valid(document) {
 		return nil, errNotPlain
 	}
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.UseNumber()
-	form, err := canonicalValue(d, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errNotPlain
-	}
-	return form, nil
+	return canonicalValue(d)
 }
 
 // canonicalValue returns the canonical form of the next value.
-func canonicalValue(d *json.Decoder, depth int) ([]byte, error) {
+func canonicalValue(d *json.Decoder) ([]byte, error) {
 	token, err := d.Token()
 	if err != nil {
 		return nil, err
@@ -57,51 +46,44 @@ func canonicalValue(d *json.Decoder, depth int) ([]byte, error) {
 		}
 		return strconv.AppendQuote(nil, t), nil
 	}
-	if depth == maxDepth {
-		return nil, errNotPlain
-	}
 	isObject := token == json.Delim('{')
 	var elements []string
 	names := make(map[string]bool)
 	for d.More() {
-		var name []byte
-		if isObject {
-			if name, err = canonicalValue(d, depth+1); err != nil {
-				return nil, err
-			}
-			if names[string(name)] {
-				return nil, errNotPlain
-			}
-			names[string(name)] = true
-			name = append(name, ':')
-		}
-		value, err := canonicalValue(d, depth+1)
+		element, err := canonicalValue(d)
 		if err != nil {
 			return nil, err
 		}
-		elements = append(elements, string(name)+string(value))
+		if isObject {
+			if names[string(element)] {
+				return nil, errNotPlain
+			}
+			names[string(element)] = true
+			value, err := canonicalValue(d)
+			if err != nil {
+				return nil, err
+			}
+			element = append(append(element, ':'), value...)
+		}
+		elements = append(elements, string(element))
 	}
-	closing, err := d.Token()
-	if err != nil {
-		return nil, err
+	_, _ = d.Token() // the closing bracket of a valid document
+	if !isObject {
+		return []byte("[" + strings.Join(elements, ",") + "]"), nil
 	}
-	if isObject {
-		slices.Sort(elements)
-	}
-	return []byte(token.(json.Delim).String() + strings.Join(elements, ",") + closing.(json.Delim).String()), nil
+	slices.Sort(elements)
+	return []byte("{" + strings.Join(elements, ",") + "}"), nil
 }
 
 // decodeJSON returns what a document has, with numbers as they are spelled.
 func decodeJSON(document []byte) (value any, err error) {
+	if !json.Valid(document) {
+		return nil, errNotPlain
+	}
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.UseNumber()
-	if err = d.Decode(&value); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errNotPlain // something follows the document
-	}
-	return value, nil
+	err = d.Decode(&value)
+	return value, err
 }
 
 // pointAt returns the part of a decoded document that field names: a member of the object or, if

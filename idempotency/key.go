@@ -74,8 +74,8 @@ func ParseKey(value string, strict bool) (string, error) {
 	case value[0] != '"':
 		return value, checkKey(value)
 	}
-	if end := strings.IndexByte(value[1:], '"'); end >= 0 && end == len(value)-2 && !strings.Contains(value, `\`) {
-		return value[1 : end+1], checkKey(value[1 : end+1]) // a String without parameters
+	if key, ok := strings.CutSuffix(value[1:], `"`); ok && !strings.ContainsAny(key, `"\`) {
+		return key, checkKey(key) // without parameters
 	}
 	text := quoted.FindString(value)
 	switch rest := value[len(text):]; {

@@ -171,8 +171,7 @@ var separators = strings.NewReplacer("%", "%25", ",", "%2C")
 //   - The key is the event's id: the header Webhook-Id, Svix-Id, X-GitHub-Delivery,
 //     X-Shopify-Webhook-Id or X-Event-Id, else the member id or event_id of a JSON body,
 //     else the field id of a form. It counts for one path.
-//   - All senders share keys (ScopeNone), because a sender's signature differs from one
-//     attempt to the next.
+//   - All senders share keys (ScopeNone), because signatures differ from attempt to attempt.
 //   - A retry may differ in everything but the id.
 //   - Only 2xx answers are kept, so that a retry after any other answer runs again. An
 //     event with a false signature thus cannot keep the true one from running.

@@ -182,11 +182,6 @@ func (rec *recorder) FlushError() error {
 	return nil
 }
 
-// SetReadDeadline passes on.
-func (rec *recorder) SetReadDeadline(t time.Time) error {
-	return http.NewResponseController(rec.w).SetReadDeadline(t)
-}
-
 // SetWriteDeadline passes on.
 func (rec *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(rec.w).SetWriteDeadline(t)

@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -48,12 +47,6 @@ type requestState struct {
 	tooLarge bool // the store will never take the answer
 	settled  bool // or will be in the background
 }
-
-// errStoreTimeout ends calls of the store after Options.StoreTimeout.
-var errStoreTimeout = fmt.Errorf("idempotency: %w in time: %w", dibs.ErrStore, context.DeadlineExceeded)
-
-// errClientGone is the reason why a request was not served.
-var errClientGone = errors.New("idempotency: the client went away")
 
 // guard serves a request of a guarded method.
 func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -221,17 +214,20 @@ func (s *requestState) claim() (err error) {
 		Label:       o.Label,
 	}
 	asked := time.Now()
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(s.r.Context()), o.StoreTimeout, errStoreTimeout)
-	defer cancel()
-	s.lease, err = s.m.client.Acquire(ctx, s.key, &options)
+	limit := s.m.withStoreLimit(s.r.Context())
+	defer limit.stop()
+	s.lease, err = s.m.client.Acquire(limit, s.key, &options)
 	s.event.Claiming = time.Since(asked)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errStoreTimeout
+	}
 	left := o.Wait - time.Since(s.event.Start)
 	if left <= 0 || !errors.Is(err, dibs.ErrHeld) {
 		return err
 	}
 	options.NoWait, options.Wait = false, left
 	asked = time.Now()
-	ctx, cancel = context.WithTimeoutCause(s.r.Context(), left+o.StoreTimeout, errStoreTimeout)
+	ctx, cancel := context.WithTimeoutCause(s.r.Context(), left+o.StoreTimeout, errStoreTimeout)
 	defer cancel()
 	s.lease, err = s.m.client.Acquire(ctx, s.key, &options)
 	s.event.Waiting += time.Since(asked)
@@ -349,7 +345,7 @@ func (s *requestState) refuseBody(err error) {
 // canceled ends a request whose client has gone away. It sends a problem, because a client that has
 // only stopped sending must not take silence for success.
 func (s *requestState) canceled(p Problem) {
-	s.event.Err = errClientGone
+	s.event.Err = errors.New("idempotency: the client went away")
 	s.refuse(OutcomeCanceled, p)
 }
 

@@ -229,7 +229,8 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string) string 
 		b = appendCounted(b, path)
 	}
 	sum := sha256.Sum256(append(b, principal...))
-	return keyPrefix + base64.RawURLEncoding.EncodeToString(sum[:scopeBytes]) + ":" + key
+	b = base64.RawURLEncoding.AppendEncode(append(b[:0], keyPrefix...), sum[:scopeBytes])
+	return string(append(append(b, ':'), key...))
 }
 
 // KeyPart returns the client's key from the name under which a Middleware stores it. It returns

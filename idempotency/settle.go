@@ -16,14 +16,14 @@ type settlement struct {
 }
 
 // apply settles the lease.
-func (how settlement) apply(lease *dibs.Lease, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, errStoreTimeout)
-	defer cancel()
+func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
+	limit := m.withStoreLimit(context.Background())
+	defer limit.stop()
 	switch how.outcome {
 	case dibs.Keep:
-		return lease.Complete(ctx, how.record, how.retention)
+		return lease.Complete(limit, how.record, how.retention)
 	case dibs.Abandon:
-		return lease.Abandon(ctx)
+		return lease.Abandon(limit)
 	}
 	return lease.Release()
 }
@@ -94,7 +94,7 @@ func (s *requestState) settle(how settlement) (lost bool) {
 	m := s.m
 	s.settled = true
 	asked := time.Now()
-	err := how.apply(s.lease, m.options.StoreTimeout)
+	err := m.apply(how, s.lease)
 	s.event.Settling += time.Since(asked)
 	switch {
 	case err == nil:
@@ -140,7 +140,7 @@ func (s *requestState) settleLater(how settlement) {
 				m.count(func(c *Stats) { c.StoreGivenUp++ })
 				keep, how = false, settlement{outcome: dibs.Abandon}
 			}
-			err := how.apply(lease, m.options.StoreTimeout)
+			err := m.apply(how, lease)
 			if err != nil && !errors.Is(err, dibs.ErrLost) {
 				continue
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -48,7 +47,8 @@ func (s *requestState) tryIn() (again bool) {
 		return false
 	}
 	s.tx = tx
-	s.next.ServeHTTP(s.answer, s.requestIn(tx))
+	ctx := dibs.WithTransaction(s.ctx, tx)
+	s.next.ServeHTTP(s.answer, withoutDeadlines(s.withBody(ctx).Clone(ctx))) // nothing is shared with other tries
 	whole := s.answer.finish()
 	s.event.Handler = time.Since(s.run.began)
 	answered := whole && s.ctx.failure.Load() == uint32(noFailure)
@@ -75,12 +75,6 @@ func (s *requestState) tryIn() (again bool) {
 	return false
 }
 
-// requestIn returns the request for one try, which shares nothing with the others.
-func (s *requestState) requestIn(tx dibs.Transaction) *http.Request {
-	ctx := dibs.WithTransaction(s.ctx, tx)
-	return withoutDeadlines(s.withBody(ctx).Clone(ctx))
-}
-
 // mayTryAgain reports whether the handler may run once more.
 func (s *requestState) mayTryAgain() bool {
 	return !s.answer.streaming && s.event.Conflicts+1 < dibs.MaxConflicts && s.ctx.Err() == nil
@@ -89,14 +83,14 @@ func (s *requestState) mayTryAgain() bool {
 // commit settles the key in the transaction, commits, and sends the answer. again is that of tryIn.
 func (s *requestState) commit() (again bool) {
 	how := s.settlement()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), s.m.options.StoreTimeout, errStoreTimeout)
-	defer cancel()
+	limit := s.m.withStoreLimit(context.Background())
+	defer limit.stop()
 	asked := time.Now()
 	var err error
 	if how.outcome == dibs.Keep {
-		err = s.lease.CompleteIn(ctx, s.tx, how.record, how.retention)
+		err = s.lease.CompleteIn(limit, s.tx, how.record, how.retention)
 	} else {
-		err = s.lease.ReleaseIn(ctx, s.tx)
+		err = s.lease.ReleaseIn(limit, s.tx)
 	}
 	s.event.Settling += time.Since(asked)
 	conflicted := err != nil && s.tx.Conflicted(err)

@@ -79,16 +79,15 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 //   - an attempt that got no answer,
 //   - 409, 429 and 503 with a Retry-After.
 //
-// It returns all other answers. 422 (the key was used for something else), 410 (done, but the
-// answer was not kept) and 409 without Retry-After (the outcome of an earlier attempt is unknown)
-// do not change with a retry. The server must honour the key: otherwise an attempt that got no
-// answer may have had an effect.
+// It returns all other answers. 422 (key reused), 410 (answer not kept) and 409 without Retry-After
+// (outcome unknown) do not change with a retry. The server must honour the key: otherwise an attempt
+// that got no answer may have had an effect.
 //
 // If an answer breaks off while it is read, the Transport sends the request again. The server
 // replays the answer, and the caller reads on. The caller gets an error if it is another answer.
 //
-// Safe methods get no key, and are also retried. A request that has a key keeps it. A client
-// that restarts and sends the same key again gets the answer of its first try.
+// Safe methods get no key, and are also retried. A request that has a key keeps it. A client that
+// restarts and sends the same key again gets the answer of its first try.
 type Transport struct {
 	options TransportOptions
 	budget  budget
@@ -123,7 +122,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		case again == nil:
 			return response, err
 		case !retry && err == nil && !isSafe(r.Method) && response.Body != http.NoBody && response.StatusCode != http.StatusSwitchingProtocols:
-			fetch := func() (*http.Response, error) { return t.fetchAgain(again) }
+			fetch := func() *http.Response { return t.fetchAgain(again) }
 			response.Body = &resumedBody{body: response.Body, fetch: fetch, status: response.StatusCode, left: t.options.Attempts - attempt, seen: sha256.New()}
 			return response, nil
 		case !retry || attempt == t.options.Attempts || r.Context().Err() != nil:
@@ -150,19 +149,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// errBudget: the budget allows no more retries at the moment.
-var errBudget = errors.New("idempotency: the budget of retries is spent")
-
-// fetchAgain sends the request once more, for an answer that broke off.
-func (t *Transport) fetchAgain(again func() (*http.Request, error)) (*http.Response, error) {
-	if !t.budget.take() {
-		return nil, errBudget
-	}
+// fetchAgain sends the request once more, for an answer that broke off; nil if it got no answer.
+func (t *Transport) fetchAgain(again func() (*http.Request, error)) *http.Response {
 	request, err := again()
-	if err != nil {
-		return nil, err
+	if err != nil || !t.budget.take() {
+		return nil
 	}
-	return t.options.Base.RoundTrip(request)
+	response, _ := t.options.Base.RoundTrip(request)
+	return response
 }
 
 // prepare returns the request to send, with its key, and a function that makes it again; nil if the

@@ -14,7 +14,7 @@ import (
 // A resumedBody is the body of an answer that can be fetched again. If it breaks off, it asks the
 // server for a replay, and returns what the reader has not read yet.
 type resumedBody struct {
-	fetch  func() (*http.Response, error) // a replay of the same answer
+	fetch  func() *http.Response // a replay of the same answer; nil for none
 	status int
 	left   int       // how often it may be fetched again
 	seen   hash.Hash // of what the reader got
@@ -79,12 +79,12 @@ func (b *resumedBody) resume() bool {
 	if closed {
 		return false
 	}
-	r, err := b.fetch()
-	if err != nil || !b.replace(r.Body) {
+	r := b.fetch()
+	if r == nil || !b.replace(r.Body) {
 		return false
 	}
 	again := sha256.New()
-	_, err = io.CopyN(again, r.Body, b.n)
+	_, err := io.CopyN(again, r.Body, b.n)
 	if err != nil || r.StatusCode != b.status || r.Header.Get(replayedField) != "true" || !bytes.Equal(again.Sum(nil), b.seen.Sum(nil)) {
 		_ = r.Body.Close()
 		return false

@@ -24,9 +24,6 @@ func TestWriterOfGuardedHandler(t *testing.T) {
 		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
 			t.Error("what is underneath a guarded writer can be reached")
 		}
-		if err := rc.SetReadDeadline(noTime); err != nil {
-			t.Errorf("SetReadDeadline: %v", err)
-		}
 		if err := rc.SetWriteDeadline(noTime); err != nil {
 			t.Errorf("SetWriteDeadline: %v", err)
 		}

@@ -3,10 +3,8 @@ package mysqlstore
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -90,28 +88,6 @@ func TestCheck(t *testing.T) {
 	}, func(t *testing.T) sqltest.Store {
 		return open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
 	})
-}
-
-// TestClockStep: a clock that was set between two looks is noticed.
-func TestClockStep(t *testing.T) {
-	t.Parallel()
-	start := time.Now()
-	for _, test := range []struct {
-		step time.Duration
-		says string
-	}{
-		{step: 0}, {step: 300 * time.Millisecond}, {step: time.Minute, says: "1m0s ahead"}, {step: -time.Hour, says: "1h0m0s back"},
-	} {
-		k, c := &clocks{}, &checkup{}
-		k.check(c, &facts{at: start, shows: 5e15})
-		k.check(c, &facts{at: start.Add(time.Minute), shows: 5e15 + engine.Micros(time.Minute+test.step)})
-		switch {
-		case test.says == "" && len(c.found) > 0, test.says != "" && len(c.found) != 1:
-			t.Errorf("a step of %v: found %+v", test.step, c.found)
-		case test.says != "" && !strings.Contains(c.found[0].What, test.says):
-			t.Errorf("a step of %v: %q does not say %q", test.step, c.found[0].What, test.says)
-		}
-	}
 }
 
 // TestLeastRights: what the README says a user needs is enough, on both kinds of

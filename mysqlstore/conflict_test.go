@@ -16,8 +16,8 @@ func (b *bank) touch(row string) string {
 	return fmt.Sprintf("UPDATE %s SET n=n+1 WHERE what='%s'", b.ledger, row)
 }
 
-// suffer has a transaction fall victim to a deadlock, and returns what it was told.
-func (b *bank) suffer(ctx context.Context, tx *sql.Tx) error {
+// deadlock has the server roll a transaction back because of a deadlock, and returns the error.
+func (b *bank) deadlock(ctx context.Context, tx *sql.Tx) error {
 	other, err := b.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func TestDeadlockIgnored(t *testing.T) {
 				if _, err := tx.ExecContext(ctx, b.entry("before")); err != nil {
 					return "", err
 				}
-				if err := b.suffer(ctx, tx); code(err) != 1213 {
+				if err := b.deadlock(ctx, tx); code(err) != 1213 {
 					t.Errorf("%v, want a deadlock", err)
 				}
 				if _, err := tx.ExecContext(ctx, goOn); err != nil {
@@ -82,9 +82,9 @@ func TestDeadlockIgnored(t *testing.T) {
 	})
 }
 
-// TestLockWaits: a run that has waited for a row for too long is made again. One that
-// keeps that to itself goes on, as the server has undone only the statement; where it
-// is set up to undo all, no answer is kept.
+// TestLockWaits: a run that returns the error of a lock wait runs again. A run that does not goes
+// on, because the server rolled back only the statement. If the server rolls back the whole
+// transaction, no answer is kept.
 func TestLockWaits(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

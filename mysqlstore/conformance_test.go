@@ -27,7 +27,7 @@ func conform(t *testing.T, shared func() *servertest.MariaDBServer, own serverte
 			} else {
 				server = shared()
 			}
-			o := &Options{Prefix: ownPrefix(), turn: turn}
+			o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
 			return &storetest.Backend{
 				Open:    func() dibs.Store { return open(t, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },

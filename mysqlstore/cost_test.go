@@ -58,9 +58,9 @@ func TestCost(t *testing.T) {
 			}
 			defer s.Close()
 			// A look is made by a connection that does not count.
-			ear := s.ear
-			s.ear = openDB(t, server().URL())
-			defer func() { s.ear.Close(); s.ear = ear }()
+			polls := s.polls
+			s.polls = openDB(t, server().URL())
+			defer func() { s.polls.Close(); s.polls = polls }()
 			asked := 0
 			sqltest.Costs(t, suite(server()), s, func() (c sqltest.Cost) {
 				for _, db := range []*sql.DB{s.front, s.back} {

@@ -90,7 +90,7 @@ func ExampleNew() {
 	// 42
 }
 
-// Who applies SQL by other means prints it.
+// A program that migrates in its own way prints the SQL.
 func ExampleMigrations() {
 	all, err := mysqlstore.Migrations(&mysqlstore.Options{Prefix: "app"})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
-// NewDatabase returns the URL and the DSN of a database that nobody else uses.
+// NewDatabase returns the URL and the DSN of a database for one test.
 func NewDatabase() (url, dsn string) {
 	name := sqltest.Name()
 	mariadb().Query("CREATE DATABASE " + name)

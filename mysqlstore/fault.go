@@ -11,70 +11,69 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// What is wrong with the server, for errors.Is. The error's text has the
-// server's own words and the cure.
+// The errors of the server, for errors.Is. The text of an error has the server's own words and
+// the cure.
 var (
-	// ErrURL: the URL is not one of a MySQL or MariaDB database, or a parameter is
-	// wrong.
+	// ErrURL: the URL does not name a MySQL or MariaDB database, or a parameter is wrong.
 	ErrURL = errors.New("mysqlstore: not a URL of a MySQL or MariaDB database")
-	// ErrUnreachable: nobody answers at the address, or not in time.
+	// ErrUnreachable: no server answers at the address, or not in time.
 	ErrUnreachable = errors.New("mysqlstore: the server cannot be reached")
-	// ErrUnauthorized: the password, or what the user may do, is not enough.
+	// ErrUnauthorized: the password is wrong, or the user lacks a right.
 	ErrUnauthorized = errors.New("mysqlstore: the server refuses this user")
-	// ErrUnsupported: who answers is not a MySQL or MariaDB of the right age, or it is
-	// set up so that it cannot be used.
-	ErrUnsupported = errors.New("mysqlstore: the server is not one that can be used")
+	// ErrUnsupported: the server is not a MySQL 8.0 or MariaDB 10.6 or newer, or its set-up does
+	// not work with the store.
+	ErrUnsupported = errors.New("mysqlstore: the server cannot be used")
 	// ErrReadOnly: the server is a replica, or takes no writes.
 	ErrReadOnly = errors.New("mysqlstore: the server takes no writes")
-	// ErrNotMigrated: the store's tables are not there, or older than this program.
+	// ErrNotMigrated: the store's tables do not exist, or are older than this program.
 	ErrNotMigrated = errors.New("mysqlstore: the tables are missing or old")
 	// ErrNewer: the store's tables are newer than this program.
 	ErrNewer = errors.New("mysqlstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
 	ErrCrowded = errors.New("mysqlstore: the server has no connection left")
-	// ErrLocked: somebody else kept a key's row locked. It is a dibs.ErrBusy.
+	// ErrLocked: another transaction kept a key's row locked. It is a dibs.ErrBusy.
 	ErrLocked = fmt.Errorf("mysqlstore: a key's row is locked: %w", dibs.ErrBusy)
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("mysqlstore: the store is closed")
 )
 
 const (
-	migrateCure  = "run mysqlstore.Migrate, or dibs migrate, once with a user who may create and alter tables; or set Options.Migrate"
+	migrateCure  = "run mysqlstore.Migrate, or dibs migrate, once as a user that may create and alter tables; or set Options.Migrate"
 	readOnlyCure = "read_only or super_read_only is on: connect to the primary, or turn it off"
 	rightsCure   = "the user needs the rights that the README of mysqlstore lists"
-	crowdedCure  = "raise max_connections or the user's own limit, or have the application use fewer"
-	stopsCure    = "the server is starting up or shutting down, or somebody ended the connection"
+	crowdedCure  = "raise max_connections or the user's own limit, or have the application use fewer connections"
+	stopsCure    = "the server is starting up or shutting down, or an administrator ended the connection"
 )
 
-var errNoMeta = fmt.Errorf("%w: the row of its version is gone (%s)", ErrNotMigrated, migrateCure)
+var errNoMeta = fmt.Errorf("%w: the row of its version is missing (%s)", ErrNotMigrated, migrateCure)
 
-// faults are what servers say, and what it means.
+// faults are the meanings of the server's error numbers.
 var faults = map[uint16]struct {
 	is   error
 	cure string
 }{
 	1044: {ErrUnauthorized, rightsCure},
-	1045: {ErrUnauthorized, "the user name or the password is wrong, or the user may not come from here"},
-	1130: {ErrUnauthorized, "no user may come from this host; CREATE USER … @ this address"},
+	1045: {ErrUnauthorized, "the user name or the password is wrong, or the user may not connect from this host"},
+	1130: {ErrUnauthorized, "no user may connect from this host; CREATE USER … @ its address"},
 	1142: {ErrUnauthorized, rightsCure},
 	1143: {ErrUnauthorized, rightsCure},
 	1227: {ErrUnauthorized, rightsCure},
-	1698: {ErrUnauthorized, "the user is one of the server's host alone, or the password is wrong"},
+	1698: {ErrUnauthorized, "the user may only connect from the server's host, or the password is wrong"},
 	1049: {ErrUnsupported, "create the database, or name another one"},
 	1046: {ErrUnsupported, "name a database"},
-	1286: {ErrUnsupported, "the server has to have InnoDB"},
-	1193: {ErrUnsupported, "it has to be MySQL 8.0 or newer, or MariaDB 10.6 or newer"},
+	1286: {ErrUnsupported, "the server needs InnoDB"},
+	1193: {ErrUnsupported, "use MySQL 8.0 or newer, or MariaDB 10.6 or newer"},
 	1665: {ErrUnsupported, "set binlog_format = ROW or MIXED"},
 	1290: {ErrReadOnly, readOnlyCure},
 	1792: {ErrReadOnly, readOnlyCure},
 	1836: {ErrReadOnly, readOnlyCure},
-	1048: {ErrNotMigrated, migrateCure}, // the mark of a store without its row
+	1048: {ErrNotMigrated, migrateCure}, // the fence of a @meta without a row
 	1146: {ErrNotMigrated, migrateCure},
 	1054: {ErrNotMigrated, migrateCure},
 	1040: {ErrCrowded, crowdedCure},
 	1203: {ErrCrowded, crowdedCure},
 	1226: {ErrCrowded, crowdedCure},
-	1205: {ErrLocked, "look for a transaction that is open for long: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started"},
+	1205: {ErrLocked, "find the transaction that keeps it locked: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started"},
 	1021: {dibs.ErrFull, "the disk is full"},
 	1037: {dibs.ErrFull, "the server is out of memory"},
 	1041: {dibs.ErrFull, "the server is out of memory"},
@@ -93,7 +92,7 @@ var faults = map[uint16]struct {
 	3024: {ErrUnreachable, "max_execution_time is too short"},
 }
 
-// explain gives an error its meaning.
+// explain returns the error with its meaning, if it has none yet.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -118,5 +117,5 @@ func explain(err error) error {
 			return err
 		}
 	}
-	return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "see that it runs, and listens at the address; what was asked for may or may not have happened"}
+	return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "check that it runs and listens at the address; the outcome of the call is unknown"}
 }

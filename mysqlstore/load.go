@@ -12,40 +12,30 @@ const (
 	holderColumns = "k," + engine.LeaseColumns
 	waiterColumns = "k," + engine.PlaceColumns
 
-	// clock is the server's time when a statement begins.
+	// clock is the server's time when a statement begins, in microseconds since 1970.
 	clock = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01 00:00:00',UTC_TIMESTAMP(6))"
 )
 
-// load is how keys are loaded.
-type load uint8
-
-const (
-	creating load = iota // lock their rows, and make those that are missing
-	locking              // lock their rows
-	passing              // lock their rows, but for those that somebody else has locked
-	looking              // as they are at one moment, without a lock
-	glancing             // the same, and nothing else is read
-)
-
-// opens is how their transactions begin.
-var opens = map[load]string{
-	creating: begins, locking: begins, passing: begins,
-	looking:  "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;SET SESSION wait_timeout=5;START TRANSACTION READ ONLY",
-	glancing: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION READ ONLY",
-}
-
-// work is a transaction on some keys: they are loaded, do changes them, and what is
-// different then is written.
-func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tokens, do func(*engine.Batch)) error {
-	b := engine.NewBatch(wants, how >= looking, engine.Micros(s.options.turn))
-	err := use(ctx, db, func(c *sql.Conn) error {
-		for begun := false; ; begun = how != glancing {
+// work is a transaction on some keys: it loads them, do changes them, and it writes the
+// difference. A poll takes one round trip, because it ends its transaction at once.
+func (s *Store) work(ctx context.Context, how engine.Load, b *engine.Batch, do func()) error {
+	db, open := s.front, begins
+	switch how {
+	case engine.Locking, engine.Passing:
+		db = s.back
+	case engine.Looking:
+		open = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;SET SESSION wait_timeout=5;START TRANSACTION READ ONLY"
+	case engine.Polling:
+		db, open = s.polls, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION READ ONLY"
+	}
+	return use(ctx, db, func(c *sql.Conn) error {
+		for begun := false; ; begun = how != engine.Polling {
 			ask := s.script()
 			if !begun {
-				ask.raw(opens[how]).done()
+				ask.raw(open).done()
 			}
 			ok := false
-			if loadBatch(ask, b, how, &ok); how == glancing {
+			if loadBatch(ask, b, how, &ok); how == engine.Polling {
 				ask.raw("COMMIT").done()
 			}
 			if err := ask.run(ctx, c); err != nil {
@@ -54,31 +44,27 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tok
 			if !ok {
 				return errNoMeta
 			}
-			if how == passing {
+			if how == engine.Passing {
 				b.Locked()
 			}
-			if do(b); !b.Short() {
+			if do(); !b.Short() {
 				break
 			}
 		}
-		if how == glancing {
+		if how == engine.Polling {
 			return nil
 		}
 		last := s.script()
 		write(last, b.Changes())
 		return last.raw("COMMIT;"+ends).done().run(ctx, c)
 	})
-	if err == nil && how < looking {
-		s.waiting.told(b.Turns())
-	}
-	return err
 }
 
-// loadBatch writes the statements that lock the rows and read them, and what belongs to
-// them. ok is set when the server knows of the store.
-func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
+// loadBatch writes the statements that lock and read the rows of the keys, and what belongs to
+// them. It sets ok if @meta has its row.
+func loadBatch(s *script, b *engine.Batch, how engine.Load, ok *bool) {
 	b.Begin()
-	if how == creating {
+	if how == engine.Creating {
 		s.raw("INSERT INTO @key (k,fence) VALUES ")
 		for i, k := range b.Keys {
 			if i > 0 {
@@ -90,9 +76,9 @@ func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
 	}
 	in(s.raw("SELECT "+keyColumns+" FROM @key FORCE INDEX (PRIMARY) WHERE k"), b.Keys).raw(" ORDER BY k")
 	switch how {
-	case creating, locking:
+	case engine.Creating, engine.Locking:
 		s.raw(" FOR UPDATE")
-	case passing:
+	case engine.Passing:
 		s.raw(" FOR UPDATE SKIP LOCKED")
 	}
 	var k string
@@ -101,8 +87,7 @@ func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
 		r.scan(&k).scan(w.Fields()...)
 		b.AddRow(k, w)
 	})
-	// What a new row must rise above is known now that it stands: no row is deleted
-	// without raising the mark before.
+	// The mark is read after the rows were made, because it is raised before a row is deleted.
 	s.raw("SET @N=" + clock).done()
 	s.raw("SELECT @N,fence FROM @meta").asks(func(r *reading) {
 		var now, mark int64
@@ -125,8 +110,8 @@ func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
 	}
 }
 
-// readQueue reads the first places of a queue, the last one, and those of the tokens that
-// are asked for.
+// readQueue reads the first places of a queue, the last place, and the places of the tokens in
+// Wants.
 func readQueue(s *script, b *engine.Batch, k string) {
 	part := func(n, end string) {
 		s.raw("(SELECT " + n + "," + waiterColumns + " FROM @waiter WHERE k=").value(k).raw(end)
@@ -146,4 +131,28 @@ func readQueue(s *script, b *engine.Batch, k string) {
 		r.scan(&first, &k).scan(p.Fields()...)
 		b.AddPlace(k, first, p)
 	})
+}
+
+// list returns keys.
+func (s *Store) list(ctx context.Context, first, last string, limit int) (keys []string, err error) {
+	ask := s.script()
+	ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k>=").value(first).raw(" AND k<=").value(last)
+	ask.raw(" ORDER BY k LIMIT ").value(int64(limit)).asks(func(r *reading) {
+		keys = append(keys, "")
+		r.scan(&keys[len(keys)-1])
+	})
+	return keys, ask.on(ctx, s.front)
+}
+
+// stuck returns which of the keys another transaction has locked.
+func (s *Store) stuck(ctx context.Context, keys []string) (map[string]bool, error) {
+	stuck := map[string]bool{}
+	ask := s.script()
+	var k string
+	in(ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k"), keys)
+	ask.asks(func(r *reading) { r.scan(&k); stuck[k] = true })
+	in(ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k"), keys).raw(" ORDER BY k FOR UPDATE SKIP LOCKED")
+	ask.asks(func(r *reading) { r.scan(&k); delete(stuck, k) })
+	err := ask.on(ctx, s.back)
+	return stuck, explain(err)
 }

@@ -55,7 +55,7 @@ func TestStandstill(t *testing.T) {
 			sqltest.Cycle(t, s, k)
 			err := use(t.Context(), s.front, func(c *sql.Conn) error {
 				lock := s.script().raw(begins).done()
-				loadBatch(lock, engine.NewBatch(engine.Tokens{engine.KeyOf(k): nil}, false, 0), locking, new(bool))
+				loadBatch(lock, engine.NewBatch(engine.Tokens{engine.KeyOf(k): nil}, false, 0), engine.Locking, new(bool))
 				if err := lock.run(t.Context(), c); err != nil {
 					t.Error(err)
 				}

@@ -12,21 +12,20 @@ import (
 //go:embed sql/001_schema.sql
 var schema string
 
-// version is that of the tables that this program wants.
+// version is the version of the tables that this program needs.
 const version = 1
 
 // Migration takes a store's tables from one version to the next.
 type Migration struct {
-	// Version is the one after it.
+	// Version is the version that it makes.
 	Version int
-	// SQL is what it takes: statements with a semicolon and the end of the line
-	// behind each. They can be run again when some of them have been run already.
+	// SQL is the migration: statements that each end with a semicolon and a new line. They can be
+	// run again if some of them have been run before.
 	SQL string
 }
 
-// Migrations returns what there is to run for a new store, in order, for those who
-// do so themselves, in the database that the store is to be in. Of the options it
-// uses Prefix.
+// Migrations returns the migrations of a new store, in order, for programs that run them in their
+// own way, in the database of the store. Of the options it uses Prefix.
 func Migrations(o *Options) ([]Migration, error) {
 	options, err := o.withDefaults()
 	if err != nil {
@@ -42,13 +41,11 @@ type DB interface {
 
 var _ DB = (*sql.DB)(nil)
 
-// Migrate makes the store's tables, or brings them up to date, in the database that
-// the connection is for. When they are, it does nothing and needs no rights but to
-// read them; many may call it at once, and one that was cut short is made up for by
-// the next. Of the options it uses Prefix.
+// Migrate makes the store's tables, or brings them up to date, in the connection's database. If
+// they are up to date, it does nothing and needs only the right to read them. Many processes may
+// call it at once. If it was interrupted, call it again. Of the options it uses Prefix.
 //
-// It returns ErrNewer when the tables are newer than this program, and otherwise
-// what Open does.
+// It returns ErrNewer if the tables are newer than this program, and otherwise the errors of Open.
 func Migrate(ctx context.Context, db DB, o *Options) error {
 	all, err := Migrations(o)
 	if err != nil {
@@ -77,9 +74,8 @@ func Migrate(ctx context.Context, db DB, o *Options) error {
 	return nil
 }
 
-// Version returns the version of the tables that are there, 0 when there are none, and
-// the one that this program wants. Of the options it uses Prefix; the errors are those
-// of Open.
+// Version returns the version of the tables that exist, 0 if none do, and the version that this
+// program needs. Of the options it uses Prefix. The errors are those of Open.
 func Version(ctx context.Context, db DB, o *Options) (have, want int, err error) {
 	options, err := o.withDefaults()
 	if err != nil {
@@ -99,5 +95,5 @@ func Version(ctx context.Context, db DB, o *Options) (have, want int, err error)
 }
 
 func tooNew(have int) error {
-	return fmt.Errorf("%w: they have version %d, it knows %d; use a newer program", ErrNewer, have, version)
+	return fmt.Errorf("%w: they have version %d, the program needs %d; use a newer program", ErrNewer, have, version)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// validName reports whether a name can be part of an identifier as it is.
+// validName reports whether a name can be part of an identifier without quoting.
 func validName(s string, most int) bool {
 	for i, c := range []byte(s) {
 		switch {
@@ -21,13 +21,13 @@ func validName(s string, most int) bool {
 // tables are the store's.
 var tables = []string{"key", "holder", "waiter", "progress", "record", "meta"}
 
-// namer writes the names of a store's tables into SQL.
+// namer writes the names of a store's tables.
 type namer struct {
 	prefix   string
-	database string // in front of each name, with its dot; "" for none
+	database string // in front of each name, with its dot; may be ""
 }
 
-// sql replaces @name with the name of one of the store's tables.
+// sql replaces @name with the name of a table of the store.
 func (n namer) sql(text string) string { return string(n.append(nil, text)) }
 
 func (n namer) append(b []byte, text string) []byte {
@@ -39,7 +39,7 @@ func (n namer) append(b []byte, text string) []byte {
 		}
 		text = strings.TrimLeft(after, "abcdefghijklmnopqrstuvwxyz")
 		if name := after[:len(after)-len(text)]; name == "" {
-			b = append(b, '@') // of a variable or an account
+			b = append(b, '@') // it belongs to a variable or an account
 		} else {
 			b = append(b, n.database+"`"+n.table(name)+"`"...)
 		}
@@ -48,5 +48,5 @@ func (n namer) append(b []byte, text string) []byte {
 
 func (n namer) table(name string) string { return n.prefix + "_" + name }
 
-// sorted returns the members of a set in their order.
+// sorted returns the keys of a map, sorted.
 func sorted[T any](set map[string]T) []string { return slices.Sorted(maps.Keys(set)) }

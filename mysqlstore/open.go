@@ -21,28 +21,25 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// openLimit bounds Open and New, and migrateLimit what comes before with
-// Options.Migrate.
+// openLimit bounds Open and New, and migrateLimit the migration with Options.Migrate.
 const (
 	openLimit    = 8 * time.Second
 	migrateLimit = time.Minute
 )
 
-// Open connects to the database that the URL names and returns a Store on it.
-// Options may be nil; what the URL says goes into them:
+// Open connects to the database that the URL names and returns a Store on it. Options may be nil.
+// The URL overrides them:
 //
 //	mysql://USER:PASSWORD@HOST[:PORT]/DATABASE?prefix=P&migrate=true&tls=true|false|preferred|skip-verify&tls-ca=FILE&socket=FILE
 //
-// It may begin with mariadb:// too. tls-ca names a file of certificates, in PEM form,
-// that the server's has to be signed by; with socket the server is reached by that
-// file, and HOST is left out. It asks the server a first question, and takes 8 s at
-// most; with Options.Migrate a minute more.
+// It may begin with mariadb:// too. tls-ca is a PEM file with the certificates that sign the
+// server's certificate. socket is the server's socket; HOST is left out then. Open makes one call,
+// and takes 8 s at most; with Options.Migrate a minute more.
 //
-// It returns an ErrURL, or an error that says what is wrong and what to do:
-// ErrUnreachable when nobody answers, ErrUnsupported when who answers cannot be
-// used, ErrUnauthorized when it refuses the user, ErrReadOnly when it takes no writes,
-// ErrNotMigrated when the tables are missing, ErrNewer when they are newer, ErrCrowded
-// when it has no connection left, and others that calls return.
+// The errors say what is wrong and what to do: ErrURL; ErrUnreachable if no server answers;
+// ErrUnsupported if the server cannot be used; ErrUnauthorized if it refuses the user; ErrReadOnly
+// if it takes no writes; ErrNotMigrated if the tables are missing; ErrNewer if they are newer;
+// ErrCrowded if the server has no connection left; and the errors of calls.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	config, o, err := parse(rawURL, o)
 	if err != nil {
@@ -51,9 +48,8 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	return New(ctx, config, o)
 }
 
-// ParseURL reads a URL as Open does, for those who want to set up more of the
-// connection, or give it to Migrate by sql.OpenDB and mysql.NewConnector. The options
-// are a copy with what the URL says.
+// ParseURL reads a URL as Open does, without connecting. It returns the settings of the
+// connection, for New or mysql.NewConnector, and a copy of the options that the URL overrides.
 func ParseURL(rawURL string, o *Options) (*mysql.Config, *Options, error) { return parse(rawURL, o) }
 
 func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
@@ -77,7 +73,7 @@ func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: what is behind the ? cannot be read", ErrURL)
+		return nil, nil, fmt.Errorf("%w: the text after the ? cannot be read", ErrURL)
 	}
 	authority := ""
 	for name, values := range query {
@@ -99,7 +95,7 @@ func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
 		case "socket":
 			c.Net, c.Addr = "unix", v
 		default:
-			return nil, nil, fmt.Errorf("%w: there is no parameter %q; there are prefix, migrate, tls, tls-ca and socket", ErrURL, name)
+			return nil, nil, fmt.Errorf("%w: unknown parameter %q; use prefix, migrate, tls, tls-ca or socket", ErrURL, name)
 		}
 	}
 	if authority != "" {
@@ -113,13 +109,13 @@ func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
 	return c, &d, nil
 }
 
-// begin gets to know the server and sees to it that the tables are there.
+// begin checks the server, and makes the tables with Options.Migrate.
 func (s *Store) begin(ctx context.Context) error {
 	meeting, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	if err := s.meet(meeting); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "it does not answer in time; see whether it hangs, and whether it is a MySQL or MariaDB"}
+			return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "it does not answer in time; check that it does not hang, and that it is a MySQL or MariaDB"}
 		}
 		return err
 	}
@@ -141,25 +137,26 @@ func (s *Store) begin(ctx context.Context) error {
 	case have < version:
 		return &backend.Fault{
 			Is:   ErrNotMigrated,
-			Said: fmt.Errorf("the tables %s_… have version %d, this program wants %d", s.names.prefix, have, version),
+			Said: fmt.Errorf("the tables %s_… have version %d, this program needs %d", s.names.prefix, have, version),
 			Cure: migrateCure,
 		}
 	}
-	// A look at a key finds out whether the tables are there, and may be read.
+	// This call finds out whether the tables exist, and the user may read them.
 	claims, answers := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}, make([]dibs.Answer, 1)
 	err = s.Claim(meeting, claims, answers)
 	return cmp.Or(err, answers[0].Err)
 }
 
-// meet finds out whether the server is one that the store can be on.
+// meet checks the server's version.
 func (s *Store) meet(ctx context.Context) error {
 	var version string
 	ask := s.script()
-	// In lower case it would be the name of a table.
+	// In lower case the namer would take it for the name of a table.
 	ask.raw("SELECT VERSION(),@@MAX_ALLOWED_PACKET").asks(func(r *reading) {
 		var n int64
 		r.scan(&version, &n)
 		s.packet = int(n)
+		s.server.MaxBytes = min(maxBytes, s.packet/4)
 	})
 	if err := ask.on(ctx, s.front); err != nil {
 		return err
@@ -167,7 +164,7 @@ func (s *Store) meet(ctx context.Context) error {
 	if tooOld(version) {
 		return &backend.Fault{
 			Is: ErrUnsupported, Said: fmt.Errorf("its version is %s", version),
-			Cure: "it has to be MySQL 8.0 or newer, or MariaDB 10.6 or newer",
+			Cure: "use MySQL 8.0 or newer, or MariaDB 10.6 or newer",
 		}
 	}
 	return nil

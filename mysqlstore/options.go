@@ -10,34 +10,33 @@ import (
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
 type Options struct {
-	// Prefix begins the names of the store's tables, so that several stores share a
-	// database; "dibs" when "". A lower-case letter or '_', then up to 31 of these and
-	// digits.
+	// Prefix begins the names of the store's tables, so that several stores share a database;
+	// default "dibs". A lower-case letter or '_', then up to 31 of these and digits.
 	Prefix string
 
-	// Migrate brings the tables up to date before the store is used, see Migrate.
+	// Migrate brings the tables up to date before the store is used. See Migrate.
 	Migrate bool
 
-	// MaxWaiters is the longest queue of one key; 100,000 when 0. Who would make
-	// it longer is answered dibs.ErrFull.
+	// MaxWaiters bounds the queue of one key; default 100,000. A claim that would make it longer
+	// gets dibs.ErrFull.
 	MaxWaiters int
 
-	// MaxRecord is the largest record, in bytes; 64 MiB when 0, at most 256 MiB. A
-	// larger one is answered dibs.ErrFull, as is one that the server's
-	// max_allowed_packet has no room for.
+	// MaxRecord bounds the size of a record, in bytes; default 64 MiB, at most 256 MiB. A larger
+	// record gets dibs.ErrTooLarge, and so does a record that does not fit into the server's
+	// max_allowed_packet.
 	MaxRecord int
 
-	// PruneEvery is how often this process asks whether it is its turn to look for what
-	// has ended; 10 s when 0, at least 1 ms, never when negative. One of those that share
-	// a store does so once a minute.
+	// PruneEvery is how often a process looks in the background whether it is its turn to delete
+	// what has expired; default 10 s, at least 1 ms; negative: never. The processes of a store
+	// take turns, once a minute.
 	PruneEvery time.Duration
 
-	// turn is how long a lease lasts that is told; dibs.PushedTTL when 0. Only tests set it.
-	turn time.Duration
+	// pushedTTL is how long the lease of a pushed grant lasts; dibs.PushedTTL when 0. Only tests
+	// set it.
+	pushedTTL time.Duration
 }
 
-// withDefaults returns the options with every zero field filled in, and an
-// error that names the field that is wrong.
+// withDefaults returns the options with their defaults, or an error that names the wrong field.
 func (o *Options) withDefaults() (Options, error) {
 	var d Options
 	if o != nil {
@@ -47,7 +46,7 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
-	d.turn = cmp.Or(d.turn, dibs.PushedTTL)
+	d.pushedTTL = cmp.Or(d.pushedTTL, dibs.PushedTTL)
 	switch {
 	case !validName(d.Prefix, 32):
 		return d, fmt.Errorf("mysqlstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)

@@ -10,11 +10,10 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// Plain leases, which are most of them, take one round trip: of keys with one permit,
-// for which nobody waits, and of which nothing else is known. What is not plain is
-// left for a batch, which takes two more.
+// Plain calls take one round trip: they are about keys with one permit, without waiters or other
+// rows. Calls that are not plain take two more.
 
-// plain is what a script finds out about a key's row.
+// plain is a key's row, as a script of plain calls reads it.
 type plain struct {
 	engine.Row
 	data []byte // of the record
@@ -23,21 +22,21 @@ type plain struct {
 const (
 	plainColumns = "x.k,x.fence,x.busy,x.token,x.since,x.ends,x.fingerprint,x.rec_token,x.rec_written,x.rec_ends,x.rec_fingerprint"
 
-	// free is a key that nothing is known of. It has a record also when that has ended.
+	// free is the condition of a free key without a record, not even one that has expired.
 	free = "token='' AND busy=0 AND rec_ends=0"
 )
 
-// takes is the end of the INSERT that takes keys: rows that are there already are
-// taken if they are free. The last assignment is that of what the condition looks at.
+// takes is the end of the INSERT that takes keys: it takes rows that exist if they are free. The
+// token is assigned last, because the condition reads it.
 var takes = func() string {
 	set := []string{"fence=IF(" + free + ",GREATEST(fence+1,VALUES(fence)),fence)"}
-	for c := range strings.SplitSeq("attempt,since,ends,once,seq,heir,fingerprint,owner,token", ",") {
+	for c := range strings.SplitSeq("attempt,since,ends,once,seq,inherits,fingerprint,owner,token", ",") {
 		set = append(set, c+"=IF("+free+",VALUES("+c+"),"+c+")")
 	}
 	return " ON DUPLICATE KEY UPDATE " + strings.Join(set, ",")
 }()
 
-// finds has a script take down rows of plainColumns, and what else there is, in found.
+// finds returns a function that puts rows of plainColumns, and maybe data, into found.
 func finds(found map[string]*plain) func(r *reading) {
 	return func(r *reading) {
 		p, k := &plain{}, ""
@@ -50,7 +49,7 @@ func finds(found map[string]*plain) func(r *reading) {
 	}
 }
 
-// alone returns which of the keys only one element is about.
+// alone returns the keys, and whether only one element is about each.
 func alone(part []int, keys []string) map[string]bool {
 	once := map[string]bool{}
 	for _, i := range part {
@@ -60,9 +59,9 @@ func alone(part []int, keys []string) map[string]bool {
 	return once
 }
 
-// claimPlain makes those claims that are plain, with one statement that commits by
-// itself, and returns the others.
-func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer) (rest []int, err error) {
+// claim makes the claims that are plain, with one statement that commits by itself, and
+// returns the others.
+func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, _ int64) (rest []int, err error) {
 	once := alone(part, keys)
 	order := slices.Clone(part)
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
@@ -77,7 +76,7 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 		}
 		if inserts++; inserts == 1 {
 			ask.raw("SET @F=GREATEST(@N,(SELECT fence+1 FROM @meta))").done()
-			ask.raw("INSERT INTO @key (k,fence,since,ends,token,attempt,once,seq,heir,fingerprint,owner) VALUES ")
+			ask.raw("INSERT INTO @key (k,fence,since,ends,token,attempt,once,seq,inherits,fingerprint,owner) VALUES ")
 		} else {
 			ask.raw(",")
 		}
@@ -109,8 +108,7 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 	return rest, nil
 }
 
-// answer answers a claim, if the row is all that there is to know. Those that were
-// granted are since that time.
+// answer answers a claim if the row is enough for that. A grant of this script has the time began.
 func (p *plain) answer(c *dibs.Claim, began, now int64, a *dibs.Answer) bool {
 	h := &p.Holder
 	held := !h.Token.IsZero()
@@ -135,7 +133,7 @@ func (p *plain) answer(c *dibs.Claim, began, now int64, a *dibs.Answer) bool {
 	return false
 }
 
-// replay answers from the record, if there is one that does.
+// replay answers a claim from the record, if that answers it.
 func (p *plain) replay(c *dibs.Claim, now int64, a *dibs.Answer) bool {
 	r := &p.Record
 	if !r.Accepts(engine.Micros(c.MaxAge), now) {
@@ -150,20 +148,19 @@ func (p *plain) replay(c *dibs.Claim, now int64, a *dibs.Answer) bool {
 	return p.data != nil
 }
 
-// group is some keys, and the tokens that belong to them.
+// group is keys with their tokens.
 type group struct{ keys, both []string }
 
 func (g *group) add(k string, t dibs.Token) {
 	g.keys, g.both = append(g.keys, k), append(g.both, string(t[:])+k)
 }
 
-// of adds the condition that a row is one of these keys, and has the token that belongs
-// to it.
+// of adds the condition that a row has one of these keys and its token.
 func (g *group) of(ask *script) *script {
 	return in(in(ask.raw(" WHERE k"), g.keys).raw(" AND CONCAT(token,k)"), g.both)
 }
 
-// grouped groups keys and tokens by how long something lasts.
+// grouped groups keys and tokens by a duration, in microseconds.
 func grouped(mine []int, keys []string, of func(i int) (lasts int64, t dibs.Token)) map[int64]*group {
 	groups := map[int64]*group{}
 	for _, i := range mine {
@@ -176,9 +173,9 @@ func grouped(mine []int, keys []string, of func(i int) (lasts int64, t dibs.Toke
 	return groups
 }
 
-// locked is what a script of lockPlain finds: the rows, and the times before and after they
-// were locked. A lease that is younger than before may be one that a statement of the
-// script sees though its row was not there to be locked.
+// locked is what a script of lockPlain reads: the rows, and the times before and after they were
+// locked. A later statement may see a row that did not exist when the rows were locked. Its lease
+// is younger than before.
 type locked struct {
 	rows          map[string]*plain
 	before, after int64
@@ -195,16 +192,16 @@ func (s *Store) lockPlain(mine []int, keys []string, found *locked) *script {
 	return ask.raw("SELECT @O,@N").asks(func(r *reading) { r.scan(&found.before, &found.after) })
 }
 
-// of returns what was found of a key, and whether a statement of the script has met the
-// token's lease there.
+// of returns the row of a key, and whether the statements of the script found the token's lease in
+// it.
 func (l *locked) of(k string, t dibs.Token) (p *plain, met bool) {
 	p = cmp.Or(l.rows[k], &plain{})
 	return p, p.Holder.Token == t && p.Holder.Ends > l.after && p.Holder.Since < l.before
 }
 
-// renewPlain makes those renewals that one statement for each TTL is enough for, and
-// returns the others.
-func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error) {
+// renew makes the renewals that one statement for each TTL is enough for, and returns the
+// others.
+func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error) {
 	mine, rest := split(part, keys, func(i int) bool { return renewals[i].Progress == nil })
 	if len(mine) == 0 {
 		return rest, nil
@@ -231,8 +228,8 @@ func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renew
 	return rest, nil
 }
 
-// settlePlain makes those settlements that are plain, and returns the others.
-func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
+// settle makes the settlements that are plain, and returns the others.
+func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
 	mine, rest := split(part, keys, func(i int) bool { return settlements[i].Outcome != dibs.Abandon })
 	if len(mine) == 0 {
 		return rest, nil
@@ -267,7 +264,7 @@ func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, sett
 	for _, i := range mine {
 		x := &settlements[i]
 		switch p, met := found.of(keys[i], x.Token); {
-		case met && !p.Busy, x.Outcome == dibs.Keep && p.Record.Of(x.Token, found.after): // or sent twice
+		case met && !p.Busy, x.Outcome == dibs.Keep && p.Record.Of(x.Token, found.after): // or it was sent twice
 			errs[i] = nil
 		case p.Busy, p.Holder.Token == x.Token, found.rows[keys[i]] == nil:
 			rest = append(rest, i)
@@ -278,8 +275,7 @@ func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, sett
 	return rest, nil
 }
 
-// split returns those of the elements that have their keys for themselves and may be plain,
-// and the others.
+// split returns the elements that are alone with their keys and may be plain, and the others.
 func split(part []int, keys []string, may func(i int) bool) (mine, rest []int) {
 	once := alone(part, keys)
 	for _, i := range part {

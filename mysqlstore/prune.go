@@ -3,188 +3,89 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"math"
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-var _ dibs.Pruner = (*Store)(nil)
-
 const (
-	// pruneRows is how many keys one transaction removes something of, and sweepRows
-	// how many one look goes through.
-	pruneRows = 128
-	sweepRows = 512
-	// prunePause is how long pruning leaves the server alone after a step.
-	prunePause = 5 * time.Millisecond
-	// sweepEvery is how often all keys are gone through in the background, by one
-	// process. One that is not in use is remembered that long: its next claim is
-	// cheaper then, and its fence is known to be below the mark before it is forgotten.
-	sweepEvery = time.Minute
-	// sweepSays is how often that process says that it still does so: where there are
-	// very many keys it takes longer than until the next one would begin.
-	sweepSays = sweepEvery / 4
-	// pruneLimit bounds one step.
-	pruneLimit = 10 * time.Second
+	// forgetKeys bounds the keys that one transaction forgets, and sweepKeys the keys that one
+	// step of a sweep reads.
+	forgetKeys = 128
+	sweepKeys  = 512
 )
 
-// Prune implements dibs.Pruner. It works in small steps, each a transaction of its
-// own, and passes over what somebody is at.
-func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
-	if err := s.usable(ctx); err != nil {
-		return 0, err
-	}
-	left := limit
-	if limit <= 0 {
-		left = math.MaxInt
-	}
-	removed := 0
-	for p := (&sweep{}); !p.done && removed < left; {
-		n, err := s.sweep(ctx, p, left-removed)
-		removed += n
-		if err != nil {
-			return removed, err
+// sweep goes through the keys in their order. It forgets keys that are not in use and whose
+// fence is at most safe: every claim knows that the mark is above that.
+func (s *Store) sweep(safe int64) engine.Sweep {
+	var last string
+	var high int64 // the highest fence above the clock of a key that is not in use
+	return func(ctx context.Context, _ int) (removed int, used []string, done bool, err error) {
+		var idle []string
+		rows := 0
+		find := s.script()
+		find.raw("SELECT k,fence," + clock + "," + free + ",busy=1 OR token<>'' AND ends<=" + clock + " OR rec_ends>0 AND rec_ends<=" + clock)
+		find.raw(" FROM @key FORCE INDEX (PRIMARY) WHERE k>").value(last).raw(" ORDER BY k LIMIT ").value(int64(sweepKeys))
+		k := last
+		find.asks(func(r *reading) {
+			var fence, now int64
+			var unused, expired bool
+			r.scan(&k, &fence, &now, &unused, &expired)
+			rows++
+			switch {
+			case unused && fence <= safe:
+				idle = append(idle, k)
+			case unused && fence > now:
+				high = max(high, fence) // the clock was set back
+			case expired:
+				used = append(used, k)
+			}
+		})
+		if err := find.on(ctx, s.back); err != nil {
+			return 0, nil, false, explain(err)
 		}
-	}
-	return removed, nil
-}
-
-// prunes removes what has ended, in the background. What is wrong with the server is
-// told to those who make calls.
-func (s *Store) prunes() {
-	timer := time.NewTimer(s.options.PruneEvery)
-	defer timer.Stop()
-	var going *sweep
-	var said time.Time // when others were told of it
-	for {
-		select {
-		case <-timer.C:
-		case <-s.life.Done():
-			return
-		}
-		ctx, cancel := context.WithTimeout(s.life, pruneLimit)
-		var err error
-		if going == nil {
-			going, err = s.mayISweep(ctx)
-			said = time.Now()
-		} else if time.Since(said) > sweepSays {
-			err = s.stillSweeping(ctx)
-			said = time.Now()
-		}
-		if err == nil && going != nil {
-			if _, err = s.sweep(ctx, going, math.MaxInt); going.done {
-				going = nil
+		for some := range slices.Chunk(idle, forgetKeys) {
+			if err := s.forget(ctx, some, safe); err != nil {
+				return 0, nil, false, err
 			}
 		}
-		cancel()
-		if err == nil && going != nil {
-			timer.Reset(prunePause)
-		} else {
-			timer.Reset(s.options.PruneEvery)
+		last, done = k, rows < sweepKeys
+		if done && high > 0 {
+			err = s.raise(ctx, high)
 		}
+		return 0, used, done, err
 	}
 }
 
-// sweep is a walk through all keys.
-type sweep struct {
-	after string // the last key that was seen
-	done  bool
-	safe  int64 // fences up to that are below the mark, as everybody knows
-	high  int64 // the highest that was seen beyond that of a key that is not in use
-}
-
-// mayISweep returns a walk when it is our turn to make one. The mark is raised to
-// the time when the walk begins, and to what else was found, so that by the next one
-// no claim is under way that does not know of it.
-func (s *Store) mayISweep(ctx context.Context) (*sweep, error) {
-	p, mine := &sweep{}, false
-	const every = int64(sweepEvery / time.Microsecond)
+// takeSweep returns a sweep if it is this process's turn, else nil. It raises the mark to the
+// time when the sweep begins. When the next sweep begins, every claim knows that mark.
+func (s *Store) takeSweep(ctx context.Context) (engine.Sweep, error) {
+	var safe int64
+	mine := false
+	const every = int64(engine.SweepEvery / time.Microsecond)
 	look := s.script()
 	look.raw(begins).done()
-	look.raw("SELECT fence,swept<=" + clock + "-").value(every).raw(" FROM @meta FOR UPDATE").asks(func(r *reading) { r.scan(&p.safe, &mine) })
+	look.raw("SELECT fence,swept<=" + clock + "-").value(every).raw(" FROM @meta FOR UPDATE").asks(func(r *reading) { r.scan(&safe, &mine) })
 	// A clock that was set back begins anew.
 	look.raw("UPDATE @meta SET fence=GREATEST(fence," + clock + "),swept=" + clock + " WHERE swept<=" + clock + "-").value(every)
 	look.raw(" OR swept>" + clock).done()
 	look.raw("COMMIT;" + ends).done()
-	err := look.on(ctx, s.front)
+	err := look.on(ctx, s.back)
 	if err != nil || !mine {
 		return nil, explain(err)
 	}
-	return p, nil
+	return s.sweep(safe), nil
 }
 
-// stillSweeping keeps others from going through all keys, too, before we are through. The
-// mark stays, so that what was known of it when the walk began holds for the next one.
-func (s *Store) stillSweeping(ctx context.Context) error { return s.raise(ctx, 0) }
+// keepSweep keeps other processes from a sweep while this one is under way. It leaves the mark
+// as it is, so that the next sweep knows it as every claim does.
+func (s *Store) keepSweep(ctx context.Context) error { return s.raise(ctx, 0) }
 
-// sweep goes through some more keys. It forgets those that nobody has used for long,
-// lets time pass for those where something may have ended, and removes up to so many
-// records, places and abandoned attempts.
-func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, err error) {
-	var idle, used []string
-	rows, last := 0, p.after
-	find := s.script()
-	find.raw("SELECT k,fence," + clock + "," + free + ",busy=1 OR token<>'' AND ends<=" + clock + " OR rec_ends>0 AND rec_ends<=" + clock + " FROM @key FORCE INDEX (PRIMARY) WHERE k>")
-	find.value(p.after).raw(" ORDER BY k LIMIT ").value(int64(sweepRows)).asks(func(r *reading) {
-		var fence, now int64
-		var unused, ended bool
-		r.scan(&last, &fence, &now, &unused, &ended)
-		rows++
-		switch {
-		case unused && fence <= p.safe:
-			idle = append(idle, last)
-		case unused && fence > now:
-			p.high = max(p.high, fence) // the clock was set back
-		case ended:
-			used = append(used, last)
-		}
-	})
-	if err := find.on(ctx, s.front); err != nil {
-		return 0, explain(err)
-	}
-	for some := range slices.Chunk(idle, pruneRows) {
-		if err := s.forgetKeys(ctx, some, p.safe); err != nil {
-			return 0, err
-		}
-	}
-	for some := range slices.Chunk(used, pruneRows) {
-		if removed >= limit {
-			break
-		}
-		wants, n := engine.Tokens{}, 0
-		for _, k := range some {
-			wants[k] = nil
-		}
-		err := try(ctx, func() error {
-			return s.work(ctx, s.front, passing, wants, func(b *engine.Batch) {
-				n = 0
-				for _, k := range b.Keys {
-					n += b.State(k).Sweep(limit - removed - n)
-				}
-			})
-		})
-		if err != nil {
-			return removed, err
-		}
-		removed += n
-	}
-	p.after = last
-	if rows < sweepRows {
-		p.done = true
-		if p.high > 0 {
-			err = s.raise(ctx, p.high)
-		}
-	}
-	return removed, err
-}
-
-// forgetKeys deletes rows of keys that are not in use.
-func (s *Store) forgetKeys(ctx context.Context, keys []string, safe int64) error {
+// forget deletes rows of keys that are not in use.
+func (s *Store) forget(ctx context.Context, keys []string, safe int64) error {
 	return try(ctx, func() error {
-		return use(ctx, s.front, func(c *sql.Conn) error {
+		return use(ctx, s.back, func(c *sql.Conn) error {
 			var found []string
 			lock, last := s.script(), s.script()
 			lock.raw(begins).done()
@@ -202,10 +103,10 @@ func (s *Store) forgetKeys(ctx context.Context, keys []string, safe int64) error
 	})
 }
 
-// raise raises the mark. The next walk begins no sooner than if this one had begun now:
-// claims that do not know of the mark have to be over by then.
+// raise raises the mark. The next sweep begins no sooner than if this one had begun now, because
+// claims that do not know the mark must have ended by then.
 func (s *Store) raise(ctx context.Context, fence int64) error {
 	up := s.script()
 	up.raw("UPDATE @meta SET fence=GREATEST(fence,").value(fence).raw("),swept=" + clock).done()
-	return explain(up.on(ctx, s.front))
+	return explain(up.on(ctx, s.back))
 }

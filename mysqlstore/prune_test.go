@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -17,23 +18,28 @@ import (
 func sweepNow(t *testing.T, s *Store) {
 	t.Helper()
 	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
-	p, err := s.mayISweep(t.Context())
-	if err != nil || p == nil {
-		t.Fatalf("%v, %v; want that it is our turn", p, err)
-	}
-	if again, err := s.mayISweep(t.Context()); err != nil || again != nil {
-		t.Fatalf("%v, %v; want that it is nobody's turn", again, err)
-	}
-	for !p.done {
-		if _, err := s.sweep(t.Context(), p, 1<<30); err != nil {
+	sweep := takeSweep(t, s, true)
+	takeSweep(t, s, false)
+	for done := false; !done; {
+		var err error
+		if _, _, done, err = sweep(t.Context(), 1<<30); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestFencesOutliveTheirKeys: the fences of a key rise also when the clock was set
-// back, and all that was known of the key is gone. A key is forgotten only when what it
-// leaves behind has been known for a while.
+// takeSweep asks whether it is the store's turn to sweep.
+func takeSweep(t *testing.T, s *Store, want bool) engine.Sweep {
+	t.Helper()
+	sweep, err := s.takeSweep(t.Context())
+	if err != nil || (sweep != nil) != want {
+		t.Fatalf("its turn: %v, %v; want %v", sweep != nil, err, want)
+	}
+	return sweep
+}
+
+// TestFencesOutliveTheirKeys: the fences of a key rise also if the clock was set back and the key's
+// row was deleted. A row is deleted only when every claim knows that the mark is above its fence.
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
@@ -155,26 +161,20 @@ func TestServersLimits(t *testing.T) {
 	}
 }
 
-// TestSlowSweep: when a walk through all keys has taken longer than the time between two,
-// the next one still waits: what the first one found out only at its end is no secret to
-// anybody by then.
+// TestSlowSweep: if a sweep has taken longer than the time between two sweeps, the next sweep still
+// waits, until every claim knows the mark that the first sweep raised at its end.
 func TestSlowSweep(t *testing.T) {
 	t.Parallel()
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
 	sqltest.Cycle(t, s, dibs.Key{Name: "k"})
 	mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000")) // the clock was an hour ahead
 	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
-	slow, err := s.mayISweep(t.Context())
-	if err != nil || slow == nil {
-		t.Fatalf("%v, %v; want that it is our turn", slow, err)
-	}
+	slow := takeSweep(t, s, true)
 	mariadb().Query(s.names.sql("UPDATE @meta SET swept=swept-120000000"))
-	if _, err := s.sweep(t.Context(), slow, 1<<30); err != nil || !slow.done {
-		t.Fatal(err, slow.done)
+	if _, _, done, err := slow(t.Context(), 1<<30); err != nil || !done {
+		t.Fatal(done, err)
 	}
-	if next, err := s.mayISweep(t.Context()); err != nil || next != nil {
-		t.Errorf("%v, %v; want that it is nobody's turn", next, err)
-	}
+	takeSweep(t, s, false)
 }
 
 // TestPruneDeadlocks: what the server undoes because of a deadlock is done anew, and

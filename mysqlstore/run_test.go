@@ -21,9 +21,9 @@ const (
 	servedRequests = 480
 )
 
-// TestServed: two servers get the same requests again and again; some handlers fail
-// after they have written, some are in each other's way, and connections are ended by
-// the server. Each key ends with one entry, and all who got an answer got that.
+// TestServed: two servers get the same requests again and again. Some handlers fail after they have
+// written, some deadlock, and the server ends connections. Each key ends with one entry, and all
+// answers are the same.
 func TestServed(t *testing.T) {
 	t.Parallel()
 	for name, get := range servers {
@@ -94,7 +94,7 @@ func (b *bank) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := fmt.Sprint(k, " ", rand.Int64())
 	_, err := tx.ExecContext(ctx, "INSERT INTO "+b.ledger+" (what, answer) VALUES (?, ?)", k, answer)
-	if rand.N(2) == 0 { // these fall victim to deadlocks
+	if rand.N(2) == 0 { // these deadlock
 		for _, row := range rows {
 			if err == nil {
 				_, err = tx.ExecContext(ctx, b.touch(row))

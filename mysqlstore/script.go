@@ -17,17 +17,16 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// script is some statements that go to the server together and are carried out in
-// their order, up to the first that fails.
+// script is statements that are sent together. The server carries them out in their order, up to
+// the first that fails.
 //
-// What is written into the text are numbers, bytes in hexadecimal and the names of
-// tables: it means the same at every sql_mode and with every character set. What may
-// be large is a parameter.
+// Their text has numbers, bytes in hexadecimal and the names of tables, so it means the same at
+// every sql_mode and with every character set. Data that may be large is a parameter.
 type script struct {
 	names namer
 	text  []byte
 	args  []driver.NamedValue
-	gives []func(r *reading) // each takes the rows of one statement that has some
+	gives []func(r *reading) // each reads the rows of one statement that returns rows
 }
 
 // raw writes SQL, with @name for the name of a table.
@@ -36,19 +35,19 @@ func (s *script) raw(sql string) *script {
 	return s
 }
 
-// done ends a statement that gives no rows.
+// done ends a statement that returns no rows.
 func (s *script) done() *script {
 	s.text = append(s.text, ";\n"...)
 	return s
 }
 
-// asks ends a statement that gives rows.
+// asks ends a statement that returns rows, which row reads.
 func (s *script) asks(row func(r *reading)) *script {
 	s.gives = append(s.gives, row)
 	return s.done()
 }
 
-// value writes one, or where a column is kept.
+// value writes a value, or what it points to.
 func (s *script) value(v any) *script {
 	switch v := v.(type) {
 	case *int64:
@@ -81,7 +80,7 @@ func (s *script) value(v any) *script {
 			return s.value("")
 		}
 		return s.value(string(v[:]))
-	case []byte: // which may be large
+	case []byte: // it may be large
 		if v == nil {
 			v = []byte{} // nil is NULL to the server
 		}
@@ -104,7 +103,7 @@ func list[T any](s *script, values ...T) *script {
 	return s
 }
 
-// in writes a condition that what comes before is one of the values; with none it is none.
+// in writes the condition that the expression before it is one of the values.
 func in[T any](s *script, values []T) *script {
 	s.raw(" IN (")
 	if len(values) == 0 {
@@ -113,12 +112,12 @@ func in[T any](s *script, values []T) *script {
 	return list(s, values...).raw(")")
 }
 
-// run has a session carry a script out, in one round trip.
+// run sends a script on a session, in one round trip.
 func (s *script) run(ctx context.Context, c *sql.Conn) error {
 	var said error
 	err := c.Raw(func(conn any) error {
 		if said = s.runOn(ctx, conn); said != nil && code(said) == 0 {
-			return driver.ErrBadConn // it is of no use any more, and the pool makes a new one
+			return driver.ErrBadConn // the pool replaces the connection
 		}
 		return nil
 	})
@@ -140,10 +139,10 @@ func (s *script) runOn(ctx context.Context, conn any) error {
 	return cmp.Or(s.read(rows), rows.Close())
 }
 
-// errPacket: the script is longer than the server takes.
+// errPacket: the script is too long for the server.
 var errPacket = &mysql.MySQLError{Number: 1153, Message: "a packet bigger than max_allowed_packet"}
 
-// read hands the rows out, also those behind which an error comes.
+// read reads all rows, also rows before an error.
 func (s *script) read(rows driver.Rows) error {
 	more, ok := rows.(driver.RowsNextResultSet)
 	if !ok {
@@ -152,7 +151,7 @@ func (s *script) read(rows driver.Rows) error {
 	n, r := 0, reading{}
 	for ; len(rows.Columns()) > 0; n++ {
 		if n == len(s.gives) {
-			return errors.New("mysqlstore: the server gave rows that nobody asked for")
+			return errors.New("mysqlstore: the server returned rows that no statement asked for")
 		}
 		r.row = make([]driver.Value, len(rows.Columns()))
 		for {
@@ -174,7 +173,7 @@ func (s *script) read(rows driver.Rows) error {
 		}
 	}
 	if r.err == nil && n < len(s.gives) {
-		return errors.New("mysqlstore: the server left a question without an answer")
+		return errors.New("mysqlstore: the server returned too few results")
 	}
 	return r.err
 }
@@ -186,11 +185,10 @@ type reading struct {
 	err error
 }
 
-// next returns the next column's bytes, which are good until the next row is read; nil
-// for NULL.
+// next returns the bytes of the next column until the next row is read; nil for NULL.
 func (r *reading) next() []byte {
 	if r.at == len(r.row) {
-		r.err = errors.New("mysqlstore: the server answered with a row of too few columns")
+		r.err = errors.New("mysqlstore: the server's answer has too few columns")
 		return nil
 	}
 	r.at++
@@ -236,7 +234,7 @@ func (r *reading) scan(to ...any) *reading {
 func (r *reading) number(v []byte) int64 {
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err != nil && r.err == nil {
-		r.err = fmt.Errorf("mysqlstore: the server answered with what is no number, column %d", r.at)
+		r.err = fmt.Errorf("mysqlstore: column %d of the server's answer is not a number", r.at)
 	}
 	return n
 }

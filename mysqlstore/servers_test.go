@@ -27,8 +27,7 @@ var mariadb = sync.OnceValue(func() *servertest.MariaDBServer {
 	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 600})
 })
 
-// odd is a server that is set up as few are. Who is no superuser gets another character
-// set from it.
+// odd is a server with unusual settings. Users without SUPER get another character set.
 var odd = sync.OnceValue(func() *servertest.MariaDBServer {
 	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, Settings: []string{
 		"sql_mode = NO_BACKSLASH_ESCAPES,ANSI_QUOTES,PIPES_AS_CONCAT",
@@ -47,7 +46,7 @@ func serverOf(name string) func() *servertest.MariaDBServer {
 	return servers[kind]
 }
 
-// ownPrefix returns a prefix that nobody else in this run has.
+// ownPrefix returns a prefix that is unique in this run.
 func ownPrefix() string { return sqltest.Name() }
 
 // openDB returns a pool of the application's.

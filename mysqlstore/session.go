@@ -6,48 +6,43 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
-	// frontConns and backConns is how many connections a store has at most, beside
-	// the one that polls.
+	// frontConns and backConns bound the connections of a store, beside the connection that polls.
 	frontConns = 4
 	backConns  = 4
 
 	// lockWait is how many seconds a statement waits for a row.
 	lockWait = 2
 
-	// dialLimit bounds the making of a connection, and hangLimit how long one may
-	// owe an answer when the caller has no limit of its own.
+	// dialLimit bounds an attempt to connect, and hangLimit the wait for an answer if the caller
+	// sets no limit.
 	dialLimit = 5 * time.Second
 	hangLimit = 60 * time.Second
-
-	// patience is how often a call is tried again that the server has undone as a
-	// whole: deadlocks, lost connections on which nothing happened.
-	patience = 8
 )
 
-// setUp makes a session ours, whatever the server's own settings are. In some character
-// sets a byte before it makes a part of a character of the backslash that escapes a
-// quote in a parameter: it must not be one of these. A session that does nothing is not
-// ended by the server, in case there is no other left to have.
+// setUp sets up a session, whatever the server's settings are. The character set is utf8mb4,
+// because in some others a byte and the backslash that escapes a quote are one character. The
+// server does not end idle sessions, because it may have no connection left later.
 var setUp = fmt.Sprintf("SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"+
 	"SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',autocommit=1,time_zone='+00:00',"+
 	"innodb_lock_wait_timeout=%d,lock_wait_timeout=10,net_write_timeout=20,%s", lockWait, idles)
 
 const (
-	// A session between two round trips of a transaction has rows locked: it is ended
-	// when its process has stopped or is cut off.
+	// Between two round trips of a transaction a session keeps rows locked, so the server ends the
+	// session if its process hangs or is cut off.
 	idles  = "wait_timeout=604800"
 	begins = "SET SESSION wait_timeout=5;START TRANSACTION"
 	ends   = "SET SESSION " + idles
 )
 
-// connector makes the store's own connections.
+// connector makes the store's connections.
 type connector struct{ driver.Connector }
 
 // Connect implements driver.Connector.
@@ -66,13 +61,13 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// own returns a configuration for the store's own connections: who they are is as
-// before, what the application does with its own connections is left out.
+// own returns the settings of the store's connections. They have the application's address and
+// user, but none of its session settings.
 func own(config *mysql.Config) *mysql.Config {
 	c := config.Clone()
 	c.MultiStatements, c.InterpolateParams, c.CheckConnLiveness = true, true, true
 	c.ClientFoundRows, c.ParseTime, c.RejectReadOnly = false, false, false
-	c.MaxAllowedPacket = 0 // what the server says
+	c.MaxAllowedPacket = 0 // as the server says
 	c.Params, c.Collation = nil, ""
 	c.Logger = &mysql.NopLogger{}
 	if c.Timeout == 0 {
@@ -87,7 +82,7 @@ func own(config *mysql.Config) *mysql.Config {
 	return c
 }
 
-// pool returns a pool of so many connections. They stay open.
+// pool returns a pool of n connections, which stay open.
 func pool(c driver.Connector, n int) *sql.DB {
 	db := sql.OpenDB(connector{c})
 	db.SetMaxOpenConns(n)
@@ -95,7 +90,7 @@ func pool(c driver.Connector, n int) *sql.DB {
 	return db
 }
 
-// use has f use a session. A failed f may leave a transaction open, which is undone.
+// use calls f with a session. If f fails, use rolls back.
 func use(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -114,36 +109,17 @@ func use(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
 	return err
 }
 
-// on has a session of a pool's carry a script out.
+// on sends a script on a session of the pool.
 func (s *script) on(ctx context.Context, db *sql.DB) error {
 	return use(ctx, db, func(c *sql.Conn) error { return s.run(ctx, c) })
 }
 
-// try makes a call. What the server has undone as a whole is tried again.
-func try(ctx context.Context, f func() error) error {
-	for n := 1; ; n++ {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		if !undone(err) || n == patience {
-			return explain(err)
-		}
-		// Who met in a deadlock must not meet again.
-		pause := time.NewTimer(rand.N(time.Duration(n) * 4 * time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
-		if ctx.Err() != nil {
-			return explain(fmt.Errorf("%w: %w", ctx.Err(), err))
-		}
-	}
+// try makes a call, and makes it again if it was undone.
+func try(ctx context.Context, call func() error) error {
+	return explain(engine.Try(ctx, undone, call))
 }
 
-// undone reports whether an error means that nothing of a call was done, and that
-// trying again helps.
+// undone reports whether an error means that a call did nothing, and another try may succeed.
 func undone(err error) bool {
 	switch code(err) {
 	case 1213, // deadlock
@@ -157,7 +133,7 @@ func undone(err error) bool {
 	return errors.Is(err, driver.ErrBadConn)
 }
 
-// code returns the number that the server gives an error, or 0.
+// code returns the number of a server's error, or 0.
 func code(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number

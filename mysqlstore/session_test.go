@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTryEnds: who has no time left is told so, also where the driver, which closes the
-// connection then, says something else.
+// TestTryEnds: if the context has ended the error says so, although the driver closes the connection
+// then and returns another error.
 func TestTryEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	tries := 0

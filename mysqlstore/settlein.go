@@ -1,69 +1,58 @@
 package mysqlstore
 
 import (
-	"cmp"
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// What can be wrong with a transaction of the application.
+// The errors of a transaction of the application.
 var (
-	// ErrTransactionEnded: the run has ended the transaction by itself, or the server has because
-	// of a deadlock and the run went on. What it did may be committed, in part, and its
-	// answer is not kept.
+	// ErrTransactionEnded: the run ended the transaction, or the server did because of a deadlock
+	// and the run went on. Its effect may be committed in part. Its answer is not kept.
 	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors", dibs.ErrTransactionEnded)
-	// ErrOtherDatabase: what was given to Transactions is not of the server that the
-	// store is on.
-	ErrOtherDatabase = errors.New("mysqlstore: the transactions are not on the store's server: an answer could not be committed with its effect; give Transactions a pool of the server that the store was opened on, and not of a replica")
+	// ErrOtherDatabase: the pool that was given to Transactions is not on the store's server.
+	ErrOtherDatabase = errors.New("mysqlstore: the transactions are not on the store's server, so the store cannot commit with them; use a pool of the server that the store was opened on, not of a replica")
 )
 
-// codeNoSavepoint is what the server says when the transaction is not the one that was
-// begun.
+// codeNoSavepoint is the server's error if the transaction has no savepoint of the store.
 const codeNoSavepoint = 1305
 
 const (
-	// moment is the server's time when a row is looked at, after its lock is had:
-	// SYSDATE goes on while a statement waits. The difference of the two does without
-	// the session's time zone, and holds where the session has its clock stopped.
+	// moment is the server's time after a row was locked, because SYSDATE advances while a
+	// statement waits. The difference of the two does not depend on the session's time zone, and
+	// is 0 if the session has set its timestamp.
 	moment = "(" + clock + "+GREATEST(0,TIMESTAMPDIFF(MICROSECOND,NOW(6),SYSDATE(6))))"
-
-	// catchUpLimit bounds what is done after a settlement for those who wait.
-	catchUpLimit = 2 * time.Second
 )
 
-// settlement is the statements that settle in a transaction: numbers, bytes in
-// hexadecimal and names, so that they mean the same whatever the session has set.
+// settlement is the statements that settle in a transaction. They have numbers, bytes in
+// hexadecimal and names, so they mean the same whatever the session has set.
 type settlement struct {
-	// one ends the lease of a key with one permit, and writes down what there is to
-	// know of the record. It changes a row if the token holds the key; LAST_INSERT_ID
-	// is then whether there is something left to do when it is committed.
+	// one ends the lease of a key with one permit, and writes the record without its data. It
+	// changes a row if the token holds the key. Then LAST_INSERT_ID is whether CatchUp is needed.
 	one string
-	// many does the same for a key with several, of which there always is.
+	// many does the same for a key with more permits, which always needs CatchUp.
 	many string
-	// record writes the record's data; "" when there is none.
+	// record writes the data of the record; "" if there is no record.
 	record string
 }
 
 // settleIn returns the statements that settle in a transaction.
 //
-// The lease is ended and the record is written there, which is all that has to be there.
-// Of a key of which there is more to know the lease stays, as one that was settled, and
-// catchUp sees to the rest, or whoever next works on the key: a transaction of the
-// application may have a snapshot, and not see what there is.
+// They end the lease and write the record. If other tables have rows of the key, the lease stays
+// and is marked as settled. CatchUp or the next call about the key does the rest, because a
+// transaction of the application may have a snapshot and not see these rows.
 func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
-	if err := cmp.Or(x.Validate(), s.fitsIn(x)); err != nil {
+	if err := s.validateIn(x); err != nil {
 		return nil, err
 	}
 	keep := x.Outcome == dibs.Keep
 	if !keep && x.Outcome != dibs.Release {
-		return nil, errors.New("mysqlstore: a transaction keeps or releases; what is abandoned or undone is rolled back")
+		return nil, errors.New("mysqlstore: a transaction can only keep or release; roll it back to abandon or undo")
 	}
 	k := engine.KeyOf(x.Key)
 	statement := func(sql string) *script {
@@ -91,24 +80,17 @@ func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
 	return c, nil
 }
 
-// fitsIn returns an error when a record is too large to be kept in a transaction.
-func (s *Store) fitsIn(x *dibs.Settlement) error {
+// validateIn returns an error if a settlement is wrong, or its record is too large for a
+// transaction of the application.
+func (s *Store) validateIn(x *dibs.Settlement) error {
 	if n := 2*len(x.Data) + besides; n > s.packet {
-		return fmt.Errorf("%w: %d bytes take twice as much in a transaction, which does not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(x.Data), s.packet)
+		return fmt.Errorf("%w: %d bytes take twice as many in a transaction, which do not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(x.Data), s.packet)
 	}
-	return s.fits(x)
+	return engine.Validate(s.server, x)
 }
 
-// newMark returns what a transaction is recognized by.
+// newMark returns the name of the savepoint that marks a transaction.
 func newMark() string {
 	t := dibs.NewToken()
 	return "dibs_" + hex.EncodeToString(t[:])
-}
-
-// catchUp sees to what a settlement in a transaction has left to do. If it fails,
-// whoever next works on the key does that; those who wait find out by asking.
-func (s *Store) catchUp(ctx context.Context, key dibs.Key) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
-	defer cancel()
-	_ = s.force(ctx, key, (*engine.State).Advance)
 }

@@ -184,10 +184,9 @@ func TestLargeRecord(t *testing.T) {
 	}
 }
 
-// TestNobodyCatchesUp: where the process ends before it has seen to those who wait, they
-// are answered by the record when anybody asks, and never granted for what is done.
-// What else was left of the lease goes too.
-func TestNobodyCatchesUp(t *testing.T) {
+// TestNoCatchUp: if the process ends before CatchUp, waiters that ask get the record and no grant.
+// The next call about the key deletes what is left of the lease.
+func TestNoCatchUp(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
 		claim := func(token dibs.Token, mode dibs.Mode, age time.Duration) dibs.Answer {
 			t.Helper()
@@ -265,7 +264,7 @@ func TestOtherServer(t *testing.T) {
 	}
 }
 
-// other is a Transactor of somebody else's.
+// other is a transaction of another Transactor.
 type other struct{ dibs.Transaction }
 
 func (o other) Begin(context.Context) (dibs.Transaction, error) { return o, nil }

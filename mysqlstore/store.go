@@ -4,51 +4,63 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// Store is a dibs.Store on a MySQL or MariaDB database. It is safe for concurrent use.
+// core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
+type core = engine.Store
+
+// Store is a dibs.Store, dibs.Inspector and dibs.Pruner on a MySQL or MariaDB database. It is
+// safe for concurrent use.
 type Store struct {
+	*core
+	server  *engine.Server
 	options Options
 	names   namer
 	config  *mysql.Config
 
-	// The connections are the store's own. Renewals and settlements have theirs, so
+	// The connections are the store's own. Renewals and settlements have a pool of their own, so
 	// that they wait neither for the application nor for claims.
 	front *sql.DB // claims, and what operators ask
-	back  *sql.DB // renewals and settlements
-	ear   *sql.DB // who polls
+	back  *sql.DB // renewals, settlements and pruning
+	polls *sql.DB
 
-	packet  int // max_allowed_packet
-	waiting *waiting
-	clocks  clocks // that Check saw
-
-	life       context.Context
-	end        context.CancelFunc
-	background sync.WaitGroup
-	closed     atomic.Bool
+	packet int          // max_allowed_packet, in bytes
+	clock  engine.Clock // of Check
 }
 
 var (
-	_ dibs.Store    = (*Store)(nil)
-	_ dibs.Notifier = (*Store)(nil)
-	_ dibs.Batcher  = (*Store)(nil)
+	_ dibs.Store     = (*Store)(nil)
+	_ dibs.Notifier  = (*Store)(nil)
+	_ dibs.Batcher   = (*Store)(nil)
+	_ dibs.Inspector = (*Store)(nil)
+	_ dibs.Pruner    = (*Store)(nil)
 )
 
-// New returns a Store on the database that the configuration names. It makes
-// connections of its own, up to 9, with sessions of its own settings; the
-// configuration says who they are and how they are made (its address, user, TLS,
-// timeouts and Apply options), and its Params, character set and collation are left
-// out. Options may be nil.
+const (
+	// maxElements bounds the elements of one transaction, and maxBytes their size in bytes. A
+	// single element may be larger.
+	maxElements = 256
+	maxBytes    = 8 << 20
+
+	// pollMin and pollMax bound the time between two polls.
+	pollMin = time.Millisecond
+	pollMax = 8 * time.Millisecond
+)
+
+// New returns a Store on the database of the configuration. It makes up to 9 connections of its
+// own, with the address, user, TLS, timeouts and Apply options of the configuration. Its Params,
+// character set and collation are not used, because sessions have the store's settings. Options
+// may be nil.
 //
-// It asks the server a first question, and takes 8 s at most, with Options.Migrate
-// a minute more; the errors are those of Open.
+// It makes one call, and takes 8 s at most, with Options.Migrate a minute more. The errors are
+// those of Open.
 func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) {
 	if config == nil {
 		return nil, errors.New("mysqlstore: New was given no configuration")
@@ -60,50 +72,50 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	s := &Store{options: options, names: namer{prefix: options.Prefix}, config: own(config)}
 	c, err := mysql.NewConnector(s.config)
 	if err != nil {
-		return nil, &backend.Fault{Is: ErrURL, Said: err, Cure: "put the configuration right"}
+		return nil, &backend.Fault{Is: ErrURL, Said: err, Cure: "correct the configuration"}
 	}
-	s.front, s.back, s.ear = pool(c, frontConns), pool(c, backConns), pool(c, 1)
-	s.life, s.end = context.WithCancel(context.Background())
-	s.waiting = newWaiting(s)
+	s.front, s.back, s.polls = pool(c, frontConns), pool(c, backConns), pool(c, 1)
+	s.server = &engine.Server{
+		Closer: engine.NewCloser(ErrClosed), MaxElements: maxElements, MaxBytes: maxBytes, MaxWaiters: options.MaxWaiters,
+		MaxRecord: options.MaxRecord, PushedTTL: options.pushedTTL, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
+		Busy: ErrLocked, Try: try, Stuck: s.stuck, Fits: s.fits, Claim: s.claim, Renew: s.renew, Settle: s.settle,
+		Work: s.work, List: s.list, Sweep: func() engine.Sweep { return s.sweep(0) }, TakeSweep: s.takeSweep, KeepSweep: s.keepSweep,
+		Process: func() int64 { return 1 },
+	}
+	s.core = engine.New(s.server)
 	if err := s.begin(ctx); err != nil {
 		_ = s.Close()
 		return nil, explain(err)
 	}
-	if options.PruneEvery > 0 {
-		s.background.Go(s.prunes)
-	}
+	engine.Start(s.core)
 	return s, nil
 }
 
-// Close stops polling and pruning and closes the connections. Calls after it return
-// an error. It returns nil.
+// Close stops polling and pruning and closes the connections. It returns nil. Calls after
+// it return ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
-		return nil
-	}
-	s.waiting.mu.Lock() // nobody is about to begin something
-	s.end()
-	s.waiting.mu.Unlock()
-	s.background.Wait()
-	for _, db := range []*sql.DB{s.front, s.back, s.ear} {
-		// What it says is that it could not take leave of a server that had ended a
-		// connection before: it is closed all the same.
-		_ = db.Close()
+	if s.server.Close() {
+		for _, db := range []*sql.DB{s.front, s.back, s.polls} {
+			_ = db.Close() // which fails where the server ended a connection before
+		}
 	}
 	return nil
 }
 
-func (s *Store) script() *script { return &script{names: s.names} }
-
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
-		return ErrClosed
+// Renew implements dibs.Store.
+func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	err := s.core.Renew(ctx, renewals, errs)
+	// The connection was cut, perhaps long ago and unnoticed. To renew twice does no harm.
+	for n := 1; n < maxStale && errors.Is(err, mysql.ErrInvalidConn) && ctx.Err() == nil; n++ {
+		err = s.core.Renew(ctx, renewals, errs)
 	}
-	return ctx.Err()
+	return err
 }
 
-// Batching implements dibs.Batcher: a batch is one commit, and while it waits for
-// the disk the next one is made up.
+func (s *Store) script() *script { return &script{names: s.names} }
+
+// Batching implements dibs.Batcher. A batch is one commit. The next batch is collected while
+// that waits for the disk.
 func (s *Store) Batching() dibs.Batching {
-	return dibs.Batching{Size: most, Parallel: 2}
+	return dibs.Batching{Size: maxElements, Parallel: 2}
 }

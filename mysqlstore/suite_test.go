@@ -38,20 +38,20 @@ func suite(server *servertest.MariaDBServer) *sqltest.Kind {
 			var off atomic.Int64
 			return func() sqltest.Store { return openWrong(t, server, name, &off) }, func(back time.Duration) { off.Store(-int64(back.Seconds())) }
 		},
-		Names:         func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
-		Bytes:         "x'%x'",
-		End:           "KILL %s",
-		NewKey:        "INSERT INTO @key (k,fence) VALUES (%s,0)",
-		RunOut:        "UPDATE @key SET ends=since+1 WHERE ends>0",
-		Random:        "RAND()",
-		Sleep:         "DO SLEEP(%f)",
-		LockWait:      4 * time.Second,
-		SweepSoon:     "UPDATE @meta SET swept=0",
-		Later:         "UPDATE @meta SET swept=swept-120000000",
-		StillSweeping: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).stillSweeping(ctx) },
-		MayISweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
-			page, err := s.(*Store).mayISweep(ctx)
-			return page != nil, err
+		Names:     func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
+		Bytes:     "x'%x'",
+		End:       "KILL %s",
+		NewKey:    "INSERT INTO @key (k,fence) VALUES (%s,0)",
+		RunOut:    "UPDATE @key SET ends=since+1 WHERE ends>0",
+		Random:    "RAND()",
+		Sleep:     "DO SLEEP(%f)",
+		LockWait:  4 * time.Second,
+		SweepSoon: "UPDATE @meta SET swept=0",
+		Later:     "UPDATE @meta SET swept=swept-120000000",
+		KeepSweep: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).keepSweep(ctx) },
+		TakeSweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
+			sweep, err := s.(*Store).takeSweep(ctx)
+			return sweep != nil, err
 		},
 		Records: []string{"@record", "@key WHERE rec_ends>0"},
 		Locked:  ErrLocked, Crowded: ErrCrowded, Explain: explain,
@@ -88,7 +88,7 @@ func openWrong(t testing.TB, server *servertest.MariaDBServer, prefix string, of
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, db := range []**sql.DB{&s.front, &s.back, &s.ear} {
+	for _, db := range []**sql.DB{&s.front, &s.back, &s.polls} {
 		if err := (*db).Close(); err != nil {
 			t.Error(err)
 		}

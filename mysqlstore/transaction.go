@@ -12,26 +12,24 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// Transactions returns what begins transactions by connections of the application's
-// pool, for dibs.OnceIn, OnceTx and idempotency.Options.Transactor. Functions that
-// run in one find it with Tx. The pool's driver has to be go-sql-driver/mysql, as it
-// is or wrapped, and its server the store's; which database its connections are in,
-// and what else they have set, does not matter. Its user needs some rights, see the
-// README. Options may be nil.
+// Transactions begins transactions on connections of the application's pool, for dibs.OnceIn,
+// OnceTx and idempotency.Options.Transactor. The function that runs in a transaction gets it with
+// Tx. The pool's driver has to be go-sql-driver/mysql, as it is or wrapped, and its server the
+// store's. The database and the settings of its connections do not matter. Its user needs some
+// rights; see the README. Options may be nil.
 //
-// A transaction takes four round trips more than without dibs: one to be marked, and
-// three to be settled before it is committed.
+// A transaction takes four round trips more than without dibs: one for the mark, and three for
+// the settlement.
 //
-// With MariaDB's innodb_snapshot_isolation, at the levels REPEATABLE READ and
-// SERIALIZABLE, a lease that is renewed while the transaction is open, which is after
-// a third of its TTL, makes it fail with a conflict: let the TTL be well above three
-// times what a run takes.
+// With MariaDB's innodb_snapshot_isolation, at REPEATABLE READ and SERIALIZABLE, a renewal of the
+// lease conflicts with the transaction. Leases are renewed after a third of their TTL, so let the
+// TTL be well above three times the time of a run.
 //
-// Begin returns an ErrOtherDatabase, once, when the pool is not one of the store's
-// server, ErrReadOnly when the options ask for read-only transactions, and what the
-// pool returns.
+// Begin returns ErrOtherDatabase if the pool is not on the store's server, ErrReadOnly if the
+// options ask for read-only transactions, and the errors of the pool.
 func (s *Store) Transactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 	t := &transactor{s: s, db: db}
 	if o != nil {
@@ -40,17 +38,15 @@ func (s *Store) Transactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 	return t
 }
 
-// Tx returns the transaction in which the function that was given ctx runs, of those
-// that Transactions makes. It is committed when the function has returned, and rolled
-// back if that returned an error. Make a savepoint (SAVEPOINT, ROLLBACK TO SAVEPOINT)
-// for what may fail.
+// Tx returns the transaction that a function with this context runs in, if Transactions began it.
+// dibs commits it when the function has returned, and rolls it back if that returned an error. Use
+// a savepoint (SAVEPOINT, ROLLBACK TO SAVEPOINT) for statements that may fail.
 //
-// A run that ends it by itself fails, with ErrTransactionEnded: what it did may be committed
-// then, and its answer is not kept. So it is with Commit and Rollback, with COMMIT,
-// ROLLBACK and START TRANSACTION, and with statements that commit what was before
-// them, as all do that change a table's definition. Return the error of a deadlock
-// (1213), and do nothing after it: the server has rolled back then, and commits each
-// further statement by itself.
+// If the run ends the transaction it fails with ErrTransactionEnded: its effect may be committed
+// then, and its answer is not kept. Commit and Rollback end it, and so do COMMIT, ROLLBACK, START
+// TRANSACTION, and statements that commit, such as ALTER TABLE. Return the error of a deadlock
+// (1213) at once, because the server has rolled back then, and commits each further statement by
+// itself.
 func Tx(ctx context.Context) (*sql.Tx, bool) {
 	t, ok := dibs.TransactionFrom(ctx).(*transaction)
 	if !ok {
@@ -59,11 +55,10 @@ func Tx(ctx context.Context) (*sql.Tx, bool) {
 	return t.tx, true
 }
 
-// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions):
-// what fn does in it and what it returns are committed together, and whoever asks
-// under the key gets that, in any process, until the retention is over. See
-// dibs.OnceIn for what it returns and when fn is called again, and Tx for what fn must
-// leave alone. The context that fn gets carries the transaction too.
+// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions). It commits
+// the effect of fn together with its result. Later calls under the key return that result, in any
+// process, until the retention is over. See dibs.OnceIn for the errors, and for when fn is called
+// again, and Tx for what fn must not do. The context of fn carries the transaction too.
 func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
 	return dibs.OnceIn(ctx, c, t, key, o, func(ctx context.Context) (result T, err error) {
 		tx, ok := Tx(ctx)
@@ -81,7 +76,7 @@ type transactor struct {
 	options sql.TxOptions
 
 	mu    sync.Mutex
-	known bool // that the pool is one of the store's server
+	known bool // the pool is on the store's server
 }
 
 // meet finds out, once, whether the application's connections go to the store's server.
@@ -91,8 +86,8 @@ func (b *transactor) meet(ctx context.Context) error {
 	if b.known {
 		return nil
 	}
-	// The store takes a lock, which there is one of in each server, and asks for it
-	// there. A replica has locks of its own, and so has each node of a cluster.
+	// The store takes a named lock and looks for it through the application's pool. If it is
+	// visible, both are on the same server: replicas and nodes of a cluster have their own locks.
 	name := "dibs " + newMark()
 	err := use(ctx, b.s.front, func(c *sql.Conn) error {
 		if err := b.s.script().raw("DO GET_LOCK('"+name+"',0)").done().run(ctx, c); err != nil {
@@ -107,8 +102,8 @@ func (b *transactor) meet(ctx context.Context) error {
 	return explain(err)
 }
 
-// fresh is how often a connection is tried that turns out to be closed.
-const fresh = 3
+// maxStale bounds the connections that a call tries before one is not closed.
+const maxStale = 3
 
 // Begin implements dibs.Transactor.
 func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
@@ -116,9 +111,9 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	case b.db == nil:
 		return nil, errors.New("mysqlstore: Transactions was given no DB")
 	case b.options.ReadOnly:
-		return nil, fmt.Errorf("%w: TxOptions.ReadOnly is set, and what is done once is written down", ErrReadOnly)
+		return nil, fmt.Errorf("%w: TxOptions.ReadOnly is set, but the answer is written", ErrReadOnly)
 	}
-	if err := b.s.usable(ctx); err != nil {
+	if err := b.s.server.Usable(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.meet(ctx); err != nil {
@@ -130,19 +125,18 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 		if err == nil {
 			return t, nil
 		}
-		if n == fresh || !errors.Is(err, driver.ErrBadConn) {
+		if n == maxStale || !errors.Is(err, driver.ErrBadConn) {
 			return nil, explain(err)
 		}
 	}
 }
 
-// transaction is one of database/sql's, which also rolls it back when the context
-// ends that it was begun with.
+// transaction is a transaction of database/sql, which rolls it back when the context of Begin ends.
 type transaction struct {
 	s    *Store
 	conn *sql.Conn
 	tx   *sql.Tx
-	mark string // a savepoint, which ends with the transaction, however that ends
+	mark string // a savepoint, which ends with the transaction
 
 	ended func() error // why database/sql has rolled it back, if it has
 	over  atomic.Bool
@@ -187,14 +181,14 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		t.cut()
 	}
 	if err == nil && later {
-		t.s.catchUp(ctx, x.Key)
+		engine.CatchUp(ctx, t.s.core, x.Key)
 	}
 	return err
 }
 
-// settle settles. later says that there is something left to do when it is committed.
+// settle settles. later says that CatchUp is needed after the commit.
 func (t *transaction) settle(ctx context.Context, c *settlement) (later bool, err error) {
-	// It fails unless the transaction is the one that was begun.
+	// This fails if it is another transaction.
 	if _, err := t.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+t.mark); err != nil {
 		return false, t.failed(err, true)
 	}
@@ -219,10 +213,10 @@ func (t *transaction) settle(ctx context.Context, c *settlement) (later bool, er
 	return false, dibs.ErrLost
 }
 
-// commit commits, however long that takes, but waits only as long as ctx lasts.
+// commit commits. It stops waiting when ctx ends, but the commit goes on.
 func (t *transaction) commit(ctx context.Context) error {
 	committed := make(chan error, 1)
-	go func() { committed <- t.tx.Commit() }() // which no context ends
+	go func() { committed <- t.tx.Commit() }() // no context ends it
 	select {
 	case err := <-committed:
 		if err != nil {
@@ -234,8 +228,8 @@ func (t *transaction) commit(ctx context.Context) error {
 	}
 }
 
-// failed gives the error of a settlement, or of the COMMIT behind it, its meaning.
-// before says that COMMIT was not reached, or has done nothing, for sure.
+// failed returns the error of a settlement, or of the COMMIT after it, with its meaning. before
+// says that COMMIT was not sent, or did nothing.
 func (t *transaction) failed(err error, before bool) error {
 	switch ended := t.ended(); {
 	case errors.Is(err, sql.ErrTxDone) && ended != nil:
@@ -243,7 +237,7 @@ func (t *transaction) failed(err error, before bool) error {
 	case errors.Is(err, sql.ErrTxDone), code(err) == codeNoSavepoint:
 		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	case errors.Is(err, driver.ErrBadConn):
-		// The driver's word for that it has sent nothing.
+		// The driver has sent nothing.
 		return fmt.Errorf("%w: %w (%w): the connection was lost, or the run has left rows open: close them", dibs.ErrRolledBack, ErrUnreachable, err)
 	case !before:
 		return explain(err)
@@ -258,7 +252,7 @@ func (t *transaction) Rollback() {
 	}
 }
 
-// release gives the connection back, without a transaction on it.
+// release rolls back and gives the connection back.
 func (t *transaction) release() {
 	bounded(func() {
 		_ = t.tx.Rollback()
@@ -266,7 +260,7 @@ func (t *transaction) release() {
 	})
 }
 
-// cut closes the connection: nobody knows whether there is a transaction on it.
+// cut closes the connection, because a transaction may be open on it.
 func (t *transaction) cut() {
 	bounded(func() {
 		_ = t.tx.Rollback()
@@ -275,8 +269,8 @@ func (t *transaction) cut() {
 	})
 }
 
-// bounded waits for f, but not for long: database/sql ends transactions without a
-// context, and on a connection that was cut that takes as long as the system tries.
+// bounded waits for f up to endLimit. database/sql ends transactions without a context, which
+// takes long on a connection that was cut.
 func bounded(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -291,7 +285,7 @@ func bounded(f func()) {
 	}
 }
 
-// endLimit is how long the end of a transaction is waited for.
+// endLimit bounds the wait for the end of a transaction.
 const endLimit = 4 * time.Second
 
 // Conflicted implements dibs.Transaction.

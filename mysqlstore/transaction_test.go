@@ -29,7 +29,7 @@ type bank struct {
 func newBank(t testing.TB, server *servertest.MariaDBServer, params string) *bank {
 	t.Helper()
 	// No turn passes because the machine is slow.
-	o := &Options{Prefix: ownPrefix(), turn: failpoint.Limit}
+	o := &Options{Prefix: ownPrefix(), pushedTTL: failpoint.Limit}
 	b := &bank{server: server, s: open(t, server.URL(), o), ledger: ledgerOf(o.Prefix)}
 	b.client = sqltest.Client(t, b.s, nil)
 	b.root = openDSN(t, server.DSN()+"?multiStatements=true")
@@ -168,8 +168,8 @@ func TestOwnCommit(t *testing.T) {
 	})
 }
 
-// TestRowsLeftOpen: a run that has not read to the end what it asked for is not
-// committed, and told why.
+// TestRowsLeftOpen: a run that has not read all rows of a query is not committed, and the error
+// says why.
 func TestRowsLeftOpen(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
 		_, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (int, error) {

@@ -109,8 +109,7 @@ func BenchmarkTwoStatements(b *testing.B) {
 	}
 }
 
-// The raw floor of a hand-over: a row that is written, with a NOTIFY, and another
-// connection that hears of it.
+// The raw floor of a hand-over: one connection writes a row and notifies another connection.
 func BenchmarkNotify(b *testing.B) {
 	ctx := context.Background()
 	var conns [2]*pgx.Conn
@@ -171,8 +170,8 @@ func BenchmarkOnceTx(b *testing.B) {
 	}
 }
 
-// A transaction that inserts a row, and the same with a place: of a key of its own, or
-// of one that all reserve places of.
+// A transaction that inserts a row, and the same with a reserved place: of a key of its own, or of
+// one key for all.
 func BenchmarkReserveIn(b *testing.B) {
 	for _, keys := range []string{"without", "own", "one"} {
 		for _, goroutines := range []int{1, 64} {

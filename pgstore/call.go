@@ -4,22 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
-	// most is how many elements one call has, and mostBytes how many bytes of records or
-	// progress, but for a single one that is larger.
-	most      = 512
-	mostBytes = 16 << 20
-
-	// patience is how often a call is tried again that the server has undone as a
-	// whole: deadlocks, lost connections on which nothing happened.
-	patience = 8
+	// maxElements bounds the elements of one transaction, and maxBytes their size in bytes. A
+	// single element may be larger.
+	maxElements = 512
+	maxBytes    = 16 << 20
 )
 
 // statement is SQL that is sent again and again.
@@ -39,38 +35,21 @@ type query struct {
 	row    func(r *reading) // takes a row
 }
 
-// undone is an error of a call of which nothing was done, and that may go better next
-// time.
+// undone is an error of a call that did nothing, because of a deadlock or a connection that
+// was lost before. Another try may succeed.
 type undone struct{ error }
 
 func (u undone) Unwrap() error { return u.error }
 
-// try makes a call. What the server has undone as a whole is tried again.
+// try makes a call, and makes it again if it was undone.
 func try(ctx context.Context, call func() error) error {
-	for n := 1; ; n++ {
-		err := call()
-		if err == nil {
-			return nil
-		}
-		again, ok := errors.AsType[undone](err)
-		if ok {
-			err = again.error
-		}
-		if !ok || n == patience || ctx.Err() != nil {
-			return explain(err)
-		}
-		// Who met in a deadlock must not meet again.
-		pause := time.NewTimer(rand.N(time.Duration(n) * 4 * time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return explain(err)
-		}
-	}
+	return explain(engine.Try(ctx, func(err error) bool {
+		_, ok := errors.AsType[undone](err)
+		return ok
+	}, call))
 }
 
-// use has f use a connection. A failed f may leave a transaction open, which is undone.
+// use calls f with a connection. If f fails and leaves a transaction open, use rolls it back.
 func use(ctx context.Context, pool *pgxpool.Pool, f func(*pgconn.PgConn) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -87,13 +66,13 @@ func use(ctx context.Context, pool *pgxpool.Pool, f func(*pgconn.PgConn) error) 
 	return err
 }
 
-// ask has the server carry out one statement.
+// ask sends one statement.
 func (s *Store) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	return use(ctx, pool, func(pg *pgconn.PgConn) error { return s.send(ctx, pg, true, q) })
 }
 
-// send has the server carry out some statements in one round trip, up to the first that
-// fails. commits says that they may be committed with that.
+// send sends statements in one round trip. The server carries them out up to the first that
+// fails. commits says that the server may commit them.
 func (s *Store) send(ctx context.Context, pg *pgconn.PgConn, commits bool, all ...query) error {
 	batch, err := s.prepare(ctx, pg, all)
 	begun, said := err == nil, false
@@ -168,7 +147,7 @@ func exchange(ctx context.Context, pg *pgconn.PgConn, batch *pgconn.Batch, all [
 	return said, nil
 }
 
-// stuck returns which of the keys somebody else has locked.
+// stuck returns which of the keys another transaction has locked.
 func (s *Store) stuck(ctx context.Context, keys []string) (map[string]bool, error) {
 	stuck := map[string]bool{}
 	err := s.ask(ctx, s.back, query{s.sql.stuck, [][]byte{keyArray(keys)}, func(r *reading) {
@@ -200,7 +179,7 @@ func code(err error) string {
 func ended(err error) bool {
 	switch code(err) {
 	case "57P01", "57P02", "57P03",
-		"25P03": // a transaction was idle for too long, which is ours to be undone
+		"25P03": // a transaction was idle for too long; it is rolled back
 		return true
 	}
 	return false

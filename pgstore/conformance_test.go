@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		New: func(t testing.TB, turn time.Duration) *storetest.Backend {
 			server, o := serverFor(t), ownNames()
-			o.turn = turn
+			o.pushedTTL = turn
 			return &storetest.Backend{
 				Open:    func() dibs.Store { return open(t, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },
@@ -27,8 +27,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// serverFor returns the server that all share, and another one to those who restart
-// theirs.
+// serverFor returns the shared server, or another server to tests that restart it.
 func serverFor(t testing.TB) *servertest.PostgresServer {
 	if restarts(t) {
 		return servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})

@@ -62,7 +62,7 @@ func counting(t *testing.T, url string, connections int32) (pool *pgxpool.Pool, 
 	}
 }
 
-// TestCost: what the verbs take. A hand-over is the settlement, as the waiter is told of it.
+// TestCost: what the verbs take. A hand-over is one settlement, because the grant is pushed.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	url := ownDatabase(counter())

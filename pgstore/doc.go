@@ -1,52 +1,49 @@
-// Package pgstore keeps leases, queues and records in a PostgreSQL database: the
-// store for those who have one, and the one whose answers can commit together with
-// what they are about.
+// Package pgstore keeps leases, queues and records in a PostgreSQL database. Use it if several
+// hosts share such a database, or if an answer must commit together with its effect.
 //
 //	store, err := pgstore.Open(ctx, "postgres://app@db.internal/app", &pgstore.Options{Migrate: true})
 //
-// New makes a Store with what a pgx pool was made with.
+// New makes a Store with the settings of a pgx pool.
 //
-// What is plain is one function in the database and one statement, however many elements
-// a call has: leases of keys with one permit, their queue, their end, a hand-over, records.
-// What is not takes one transaction in two round trips, for all elements of a call: their
-// rows are locked and loaded, internal/engine decides, and the difference is written. No
-// session keeps anything, so a transaction pooler may be in between.
+// Plain calls take one statement, however many elements they have: leases of keys with one
+// permit, their queue, their end, a hand-over, replays. The other calls take one transaction of
+// two round trips for all their elements: it locks and loads rows, package engine decides, and it
+// writes the difference. Nothing is kept in a session, so a transaction pooler may be in between.
 //
 // # A key
 //
-// A key is a row, whose lock orders those who want something of it. A claim of a key
-// that nobody is at writes that row, its end writes it again, and whoever is merely
-// told that it is held, or what the answer is, writes nothing. Who waits, and what
-// else there is to know, is in tables beside it, and the row says that it is busy. See
-// sql/001_schema.sql. What ends by itself as time passes is put down by whoever asks next.
+// A key is a row, and the lock of this row orders the calls about the key. A claim of a free key
+// writes the row, and its end writes it again. A claim that is answered with held, or with the
+// record, writes nothing. Waiters, reserved places and abandoned leases are in tables beside it,
+// and the row is marked busy. See sql/001_schema.sql. Rows that have expired are deleted by the
+// next call about the key.
 //
-// Whoever frees a key grants it to the next waiter, if the grant is all that there is to
-// tell, and notifies its process (NOTIFY); otherwise the waiter is told to ask. The
-// connection that listens has an advisory lock, so that waiters of the dead are passed
-// over. A process listens when somebody in it waits first.
+// The call that frees a key grants it to the next waiter and notifies the waiter's process
+// (NOTIFY), if the grant is all that the waiter needs. Otherwise it wakes the waiter, which asks.
+// The connection that listens holds an advisory lock, so that a waiter whose process is dead is
+// passed over. A process listens from the first time that a client waits in it.
 //
 // # In a transaction
 //
-// OnceTx runs a function in a transaction of the application and commits what it did
-// together with its answer; Store.Transactions is what the HTTP middleware wants for
-// that. The transaction can be told from others by how it begins, and the function
-// that settles looks at that, so that no answer is kept of any other.
+// OnceTx runs a function in a transaction of the application, and commits its effect together
+// with its answer. Store.Transactions does the same for the HTTP middleware. The store
+// recognizes the transaction by how it began, so it keeps no answer of another transaction.
 //
 //	claim ── BEGIN ── the application's statements ── settle, COMMIT
 //	  │                                                   │
 //	  by the store's connections            one message: without the settlement
 //	                                        the server does not commit
 //
-// Of a key for which somebody waits the lease stays, as one that was settled, until whoever
-// works on the key next sees to it: those who wait are told to ask when it commits.
+// If clients wait for the key, the lease stays and is marked as settled. The waiters are woken
+// when the transaction commits, and the next call about the key does the rest.
 //
-// Places are reserved in a transaction with Store.Reserver, for jobs that it inserts: rows
-// among the places, which nobody sees before it commits.
+// Store.Reserver reserves places in a transaction, for jobs that it inserts. Other transactions
+// see the places once it commits.
 //
 // # Time and fences
 //
-// Everything ends by the server's clock (clock_timestamp). A fence is the key's last
-// one plus 1, or that clock in microseconds if it is higher. The row of a key that
-// is not in use any more is forgotten after a minute, and of all that were forgotten
-// the highest fence is kept, so that fences rise also when the clock was set back.
+// Everything expires by the server's clock (clock_timestamp). A fence is the key's last fence
+// plus 1, or the clock in microseconds if that is higher. The row of a key that is not in use is
+// deleted after a minute. The store keeps the highest fence of all deleted rows, so fences rise
+// also if the clock was set back.
 package pgstore

@@ -254,7 +254,7 @@ func ExampleStore_Reserver() {
 	// anybody there?
 }
 
-// Who applies SQL by other means prints it.
+// A program that migrates in its own way prints the SQL.
 func ExampleMigrations() {
 	all, err := pgstore.Migrations(&pgstore.Options{Schema: "app", Prefix: "dibs"})
 	if err != nil {

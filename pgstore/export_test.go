@@ -1,4 +1,4 @@
 package pgstore
 
-// NewDatabase returns the URL of a database that nobody else uses.
+// NewDatabase returns the URL of a database for one test.
 func NewDatabase() string { return ownDatabase(shared()) }

@@ -67,8 +67,7 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// TestOpenHanging: a server that accepts connections and says nothing is one that
-// cannot be reached.
+// TestOpenHanging: a server that accepts connections and does not answer is unreachable.
 func TestOpenHanging(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

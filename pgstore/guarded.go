@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// guardedTx is a run's transaction as the run sees it, or a savepoint in it. It notes
-// conflicts, also of errors that the run keeps to itself, and works no more when the
-// run is over.
+// guardedTx is the transaction that a run gets, or a savepoint in it. It notes conflicts, also if
+// the run does not return the error. Once the run is over it returns pgx.ErrTxClosed.
 type guardedTx struct {
 	pgx.Tx
 	t         *transaction
@@ -30,7 +29,7 @@ func (g *guardedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &guardedTx{Tx: tx, t: g.t, savepoint: true}, nil
 }
 
-// Commit releases the savepoint. That of the transaction is refused.
+// Commit releases the savepoint. The transaction itself refuses it.
 func (g *guardedTx) Commit(ctx context.Context) error {
 	if !g.savepoint {
 		return ErrOwnTransaction
@@ -41,7 +40,7 @@ func (g *guardedTx) Commit(ctx context.Context) error {
 	return g.t.note(g.Tx.Commit(ctx))
 }
 
-// Rollback rolls back to the savepoint. That of the transaction is refused.
+// Rollback rolls back to the savepoint. The transaction itself refuses it.
 func (g *guardedTx) Rollback(ctx context.Context) error {
 	if !g.savepoint {
 		return ErrOwnTransaction
@@ -51,14 +50,14 @@ func (g *guardedTx) Rollback(ctx context.Context) error {
 	}
 	err := g.Tx.Rollback(ctx)
 	if err == nil && g.t.mark {
-		g.t.mark = false // it may have been made behind the savepoint
+		g.t.mark = false // the mark may be younger than the savepoint
 		g.t.watch(ctx)
 	}
 	return g.t.note(err)
 }
 
-// open returns pgx.ErrTxClosed when the run is over: the connection may be another
-// one's by then.
+// open returns pgx.ErrTxClosed when the run is over, because the connection may serve another
+// caller by then.
 func (g *guardedTx) open() error {
 	if g.t.over.Load() {
 		return pgx.ErrTxClosed
@@ -66,15 +65,16 @@ func (g *guardedTx) open() error {
 	return nil
 }
 
-// look looks for what could end the transaction and begin one that looks the same: AND
-// CHAIN, BEGIN DEFERRABLE. Whatever else it may be, the transaction is marked first.
+// look marks the transaction before a statement that could end it and begin a transaction that
+// looks the same: AND CHAIN, BEGIN DEFERRABLE.
 func (g *guardedTx) look(ctx context.Context, sql string) {
 	if sql = strings.ToLower(sql); strings.Contains(sql, "chain") || strings.Contains(sql, "deferrable") {
 		g.t.watch(ctx)
 	}
 }
 
-// Conn returns the connection, on which a run can do what it likes.
+// Conn returns the connection. The transaction is marked first, because the run may do anything
+// with it.
 func (g *guardedTx) Conn() *pgx.Conn {
 	if g.open() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), rollbackLimit)
@@ -171,7 +171,7 @@ func (r notedResults) QueryRow() pgx.Row { return notedRow{row: r.BatchResults.Q
 
 func (r notedResults) Close() error { return r.t.note(r.BatchResults.Close()) }
 
-// failedRows are those of a query that was not made.
+// failedRows are the rows of a query that was not sent.
 type failedRows struct{ err error }
 
 func (r failedRows) Close()                                       {}

@@ -80,8 +80,8 @@ func TestOwnTransaction(t *testing.T) {
 	}
 }
 
-// TestRowsLeftOpen: a run that has not read to the end what it asked for is not
-// committed, and told why.
+// TestRowsLeftOpen: a run that has not read all rows of a query is not committed, and the error
+// says why.
 func TestRowsLeftOpen(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
@@ -98,8 +98,8 @@ func TestRowsLeftOpen(t *testing.T) {
 	}
 }
 
-// TestConflictsAreNoted: a run that keeps it to itself that a statement fell victim
-// to another transaction is made again all the same, however it was made.
+// TestConflictsAreNoted: a run that does not return the error of a conflict runs again all the
+// same, whatever method made the statement.
 func TestConflictsAreNoted(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
@@ -177,8 +177,8 @@ func TestForgottenStatement(t *testing.T) {
 	}
 }
 
-// TestTransactionAlike: a run that ends its transaction and begins one that looks like
-// it has no answer kept, however it does so and whatever is the default.
+// TestTransactionAlike: if a run ends its transaction and begins one that looks the same, no answer
+// is kept, whatever the statements and the defaults are.
 func TestTransactionAlike(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

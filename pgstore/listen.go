@@ -11,34 +11,32 @@ import (
 )
 
 const (
-	// How soon a connection that was lost is made again.
+	// A lost connection is made again after listenBackoffMin to listenBackoffMax.
 	listenBackoffMin = 10 * time.Millisecond
 	listenBackoffMax = time.Second
-	// pingGap is how often a connection on which nothing is heard is asked, and
-	// pingLimit how long it may owe the answer.
+	// A connection without a message for pingGap is asked, and has pingLimit to answer.
 	pingGap   = 5 * time.Second
 	pingLimit = 4 * time.Second
 )
 
-// listenSQL makes a connection one that listens. The lock says to whoever grants
-// that somebody does, for as long as the connection lives; where this host is cut
-// off, the server notices in half a minute.
+// listenSQL sets up the connection that listens. The server notices within 30 s when this host
+// is cut off.
 const listenSQL = `SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4;
 SET idle_session_timeout = 0`
 
-// listen keeps listening until the store is closed.
-func (w *waiting) listen() {
+// listen keeps listening until ctx ends. If a pooler turns out to be in between, waiters are
+// polled for when they ask next.
+func (u *subscriber) listen(ctx context.Context) {
 	backoff := listenBackoffMin
 	for {
 		start := time.Now()
-		err := w.attend(w.s.life)
-		w.process.Store(0)
-		if w.s.life.Err() != nil {
+		err := u.subscribe(ctx)
+		u.process.Store(0)
+		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errPooled) && w.s.options.Wake == WakeAuto {
-			w.s.pooled.Store(true)
-			w.poll()
+		if errors.Is(err, errPooled) && u.s.options.Wake == WakeAuto {
+			u.s.pooled.Store(true)
 			return
 		}
 		if time.Since(start) > listenBackoffMax {
@@ -47,7 +45,7 @@ func (w *waiting) listen() {
 		pause := time.NewTimer(backoff)
 		select {
 		case <-pause.C:
-		case <-w.s.life.Done():
+		case <-ctx.Done():
 			pause.Stop()
 			return
 		}
@@ -55,20 +53,20 @@ func (w *waiting) listen() {
 	}
 }
 
-// attend listens on a connection of its own until that is lost.
-func (w *waiting) attend(life context.Context) error {
-	dialing, cancel := context.WithTimeout(life, openLimit)
+// subscribe listens on a connection of its own until that is lost.
+func (u *subscriber) subscribe(ctx context.Context) error {
+	dialing, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	config := w.s.config.ConnConfig.Copy()
-	if w.s.config.BeforeConnect != nil {
-		if err := w.s.config.BeforeConnect(dialing, config); err != nil {
+	config := u.s.config.ConnConfig.Copy()
+	if u.s.config.BeforeConnect != nil {
+		if err := u.s.config.BeforeConnect(dialing, config); err != nil {
 			return err
 		}
 	}
-	// A number of its own for each connection: the lock of the last one may still
-	// stand.
+	// Each connection has another number, because the lock of the last one may still be
+	// held.
 	process := rand.Int64N(1<<63-1) + 1
-	channel := w.s.names.prefix + "_" + strconv.FormatInt(process, 16)
+	channel := u.s.names.prefix + "_" + strconv.FormatInt(process, 16)
 	config.OnNotification = nil
 	conn, err := pgx.ConnectConfig(dialing, config)
 	if err != nil {
@@ -85,28 +83,29 @@ func (w *waiting) attend(life context.Context) error {
 	if _, err := conn.Exec(dialing, listenSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
+	// The lock shows that the process listens, for as long as the connection lives.
 	if _, err := conn.Exec(dialing, "SELECT pg_advisory_lock($1)", pgx.QueryExecModeExec, process); err != nil {
 		return err
 	}
 	if _, err := conn.Exec(dialing, `LISTEN "`+channel+`"`, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	w.process.Store(process)
-	w.opened()
+	u.process.Store(process)
+	u.confirm()
 	for {
-		waiting, cancel := context.WithTimeout(life, pingGap)
+		waiting, cancel := context.WithTimeout(ctx, pingGap)
 		n, err := conn.WaitForNotification(waiting)
 		idle := waiting.Err() != nil
 		cancel()
 		switch {
 		case err == nil:
 			if n.Channel == channel {
-				w.hear(n.Payload)
+				u.receive(n.Payload)
 			}
-		case life.Err() != nil || !idle || conn.IsClosed():
+		case ctx.Err() != nil || !idle || conn.IsClosed():
 			return err
 		default:
-			asking, cancel := context.WithTimeout(life, pingLimit)
+			asking, cancel := context.WithTimeout(ctx, pingLimit)
 			err := conn.Ping(asking)
 			cancel()
 			if err != nil {

@@ -12,23 +12,23 @@ import (
 //go:embed sql
 var sources embed.FS
 
-// version is that of the tables and functions that this program wants.
+// version is the version of the tables and functions that this program needs.
 const version = 1
 
-// files are what makes version 1: the tables, then the functions.
+// files make version 1: the tables, then the functions.
 var files = []string{"001_schema", "plain", "transaction", "prune"}
 
 // Migration takes a store's tables and functions from one version to the next.
 type Migration struct {
-	// Version is the one after it.
+	// Version is the version that it makes.
 	Version int
-	// SQL is what it takes, to be run as a whole or not at all.
+	// SQL is the migration, to be run in one transaction.
 	SQL string
 }
 
-// Migrations returns what there is to run for a new store, in order, for those who
-// do so themselves: each in one transaction, after those before it. The schema has
-// to be there. Of the options it uses Schema and Prefix.
+// Migrations returns the migrations of a new store, in order, for programs that run them in their
+// own way: each in one transaction. The schema has to exist. Of the options it uses Schema and
+// Prefix.
 func Migrations(o *Options) ([]Migration, error) {
 	options, err := o.withDefaults()
 	if err != nil {
@@ -42,11 +42,11 @@ func Migrations(o *Options) ([]Migration, error) {
 	return []Migration{m}, nil
 }
 
-// source returns one of the files, with the store's names.
+// source returns a file, with the store's names.
 func (n namer) source(name string) string {
 	text, err := sources.ReadFile("sql/" + name + ".sql")
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // it is embedded
 	}
 	return n.sql(string(text))
 }
@@ -56,13 +56,11 @@ type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Migrate makes the store's schema, tables and functions in one transaction. When they
-// are there, it does nothing and needs no rights; many may call it at once. Of the
-// options it uses Schema and Prefix. A release runs beside the one before it on the
-// same database.
+// Migrate makes the store's schema, tables and functions in one transaction. If they exist, it
+// does nothing and needs no rights. Many processes may call it at once. Of the options it uses
+// Schema and Prefix. A release runs beside the release before it on the same database.
 //
-// It returns ErrNewer when the tables are newer than this program, and otherwise
-// what Open does.
+// It returns ErrNewer if the tables are newer than this program, and otherwise the errors of Open.
 func Migrate(ctx context.Context, db DB, o *Options) error {
 	options, err := o.withDefaults()
 	if err != nil {
@@ -80,9 +78,9 @@ func Migrate(ctx context.Context, db DB, o *Options) error {
 	return explain(tx.Commit(ctx))
 }
 
-// Version returns the version of the tables that are there, 0 when there are none, and
-// the one that this program wants. db is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx. Of
-// the options it uses Schema and Prefix; the errors are those of Open.
+// Version returns the version of the tables that exist, 0 if none do, and the version that this
+// program needs. db is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx. Of the options it uses Schema and
+// Prefix. The errors are those of Open.
 func Version(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, o *Options) (have, want int, err error) {
@@ -95,8 +93,7 @@ func Version(ctx context.Context, db interface {
 }
 
 func (n namer) migrate(ctx context.Context, tx pgx.Tx, o *Options) error {
-	// One at a time; and what the one before did is seen, whatever level the connection
-	// begins its transactions at.
+	// A migration must see what the last one did, whatever the isolation level of the connection.
 	if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
 		return err
 	}
@@ -139,11 +136,11 @@ type asker interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// version returns that of the tables there are, 0 for none.
+// version returns the version of the tables, 0 if there are none.
 func (n namer) version(ctx context.Context, db asker) (v int, err error) {
 	var there bool
-	// Not by to_regclass: it may answer from what this session remembers, and a
-	// session that looked before others made the tables would not see them.
+	// Not by to_regclass, because its answer may come from the session's cache, which does not
+	// have tables that another session has made since.
 	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = $2)`, pgx.QueryExecModeExec, n.schema, n.prefix+"_meta").Scan(&there)
 	if err != nil || !there {
@@ -154,5 +151,5 @@ func (n namer) version(ctx context.Context, db asker) (v int, err error) {
 }
 
 func tooNew(have int) error {
-	return fmt.Errorf("%w: they have version %d, it knows %d; use a newer program", ErrNewer, have, version)
+	return fmt.Errorf("%w: they have version %d, the program needs %d; use a newer program", ErrNewer, have, version)
 }

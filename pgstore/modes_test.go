@@ -25,7 +25,7 @@ func TestConformanceBehindPgBouncer(t *testing.T) {
 				}).URL()
 			}
 			o := ownNames()
-			o.turn = turn
+			o.pushedTTL = turn
 			return &storetest.Backend{
 				Open:    func() dibs.Store { return open(t, url, o) },
 				Restart: func() { server.Kill(); server.Restart() },

@@ -2,7 +2,7 @@ package pgstore
 
 import "strings"
 
-// validName reports whether a name can be part of an identifier as it is.
+// validName reports whether a name can be part of an identifier without quoting.
 func validName(s string, most int) bool {
 	for i, c := range []byte(s) {
 		switch {
@@ -14,12 +14,11 @@ func validName(s string, most int) bool {
 	return s != "" && len(s) <= most
 }
 
-// namer writes the names of a store's tables and functions into SQL.
+// namer writes the names of a store's tables and functions.
 type namer struct{ schema, prefix string }
 
-// sql replaces @name with the name of one of the store's things, and @@ with the
-// prefix. A new index is in its table's schema, and PostgreSQL will not hear
-// that again.
+// sql replaces @name with the name of a table or function of the store, and @@ with the prefix.
+// The name of a new index has no schema, because PostgreSQL refuses one there.
 func (n namer) sql(text string) string {
 	var b strings.Builder
 	for {

@@ -10,11 +10,10 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions):
-// what fn does in it and what it returns are committed together, and whoever asks
-// under the key gets that, in any process, until the retention is over. See
-// dibs.OnceIn for what it returns and when fn is called again. The context that fn
-// gets carries the transaction too.
+// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions). It commits
+// the effect of fn together with its result. Later calls under the key return that result, in any
+// process, until the retention is over. See dibs.OnceIn for the errors, and for when fn is called
+// again. The context of fn carries the transaction too.
 func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	return dibs.OnceIn(ctx, c, t, key, o, func(ctx context.Context) (result T, err error) {
 		tx, ok := Tx(ctx)

@@ -15,32 +15,30 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// openLimit bounds Open and New, and migrateLimit what comes before with
-// Options.Migrate; connectLimit bounds an attempt to connect.
+// openLimit bounds Open and New, migrateLimit the migration with Options.Migrate, and
+// connectLimit an attempt to connect.
 const (
 	openLimit    = 8 * time.Second
 	connectLimit = 5 * time.Second
 	migrateLimit = time.Minute
 )
 
-// oldest is the oldest major version of a server that will do.
+// oldest is the oldest major version of a server that works.
 const oldest = 14
 
-// Open connects to the database that the URL names and returns a Store on it.
-// Options may be nil; what the URL says goes into them:
+// Open connects to the database that the URL names and returns a Store on it. Options may be nil.
+// The URL overrides them:
 //
 //	postgres://USER:PASSWORD@HOST[:PORT][,HOST…]/DATABASE?schema=S&prefix=P&wake=auto|listen|poll&migrate=true
 //
-// Its other parameters are those of pgx and libpq, such as sslmode and sslrootcert;
-// of several hosts it takes the one that writes, unless target_session_attrs says
-// otherwise. It asks the server a first question, and takes 8 s at most; with
-// Options.Migrate a minute more.
+// The other parameters are those of pgx and libpq, such as sslmode and sslrootcert. Of several
+// hosts Open takes the host that accepts writes, unless target_session_attrs says otherwise. Open
+// makes one call, and takes 8 s at most; with Options.Migrate a minute more.
 //
-// It returns an ErrURL, or an error that says what is wrong and what to do:
-// ErrUnreachable when nobody answers, ErrUnsupported when who answers cannot be
-// used, ErrUnauthorized when it refuses the user, ErrReadOnly when it is a standby,
-// ErrNotMigrated when the tables are missing, ErrNewer when they are newer, and
-// others that calls return.
+// The errors say what is wrong and what to do: ErrURL; ErrUnreachable if no server answers;
+// ErrUnsupported if the server cannot be used; ErrUnauthorized if it refuses the user; ErrReadOnly
+// if it is a standby; ErrNotMigrated if the tables are missing; ErrNewer if they are newer; and
+// the errors of calls.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	config, o, err := parse(rawURL, o)
 	if err != nil {
@@ -49,8 +47,8 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	return newStore(ctx, config, o)
 }
 
-// Parse reads a URL as Open does, without connecting: it returns how to connect, and
-// the options with what the URL says of the store. It returns an ErrURL.
+// Parse reads a URL as Open does, without connecting. It returns the settings of the connection,
+// and the options that the URL overrides. Its error is an ErrURL.
 func Parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	config, d, err := parse(rawURL, o)
 	if err == nil {
@@ -64,7 +62,7 @@ func Parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	return config, d, nil
 }
 
-// parse reads a URL, and puts what it says of the store into a copy of the options.
+// parse reads a URL. It returns a copy of the options that the URL overrides.
 func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	var d Options
 	if o != nil {
@@ -113,13 +111,13 @@ func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	return config, &d, nil
 }
 
-// begin gets to know the server and sees to it that the tables are there.
+// begin checks the server, and makes the tables with Options.Migrate.
 func (s *Store) begin(ctx context.Context) error {
 	meeting, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	if err := s.meet(meeting); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return fault(ErrUnreachable, err, "it does not answer in time; see whether it hangs, and whether it is a PostgreSQL")
+			return fault(ErrUnreachable, err, "it does not answer in time; check that it does not hang, and that it is a PostgreSQL")
 		}
 		return err
 	}
@@ -138,8 +136,7 @@ func (s *Store) begin(ctx context.Context) error {
 	return s.look(meeting)
 }
 
-// meet finds out whether the server is one that the store can be on, and what is
-// between.
+// meet checks the server's version, and finds out whether a pooler is in between.
 func (s *Store) meet(ctx context.Context) error {
 	conn, err := s.front.Acquire(ctx)
 	if err != nil {
@@ -149,14 +146,14 @@ func (s *Store) meet(ctx context.Context) error {
 	text := conn.Conn().PgConn().ParameterStatus("server_version")
 	if major, ok := majorOf(text); ok && major < oldest {
 		return fault(ErrUnsupported, fmt.Errorf("its version is %s", text),
-			fmt.Sprintf("it has to be PostgreSQL %d or newer", oldest))
+			fmt.Sprintf("use PostgreSQL %d or newer", oldest))
 	}
 	switch err := direct(ctx, conn.Conn()); {
 	case err == nil:
 	case !errors.Is(err, errPooled):
 		return err
 	case s.options.Wake == WakeListen:
-		return fault(ErrUnsupported, err, "nobody can listen through it; connect to the server itself, or let Options.Wake be WakeAuto")
+		return fault(ErrUnsupported, err, "no connection can listen through it; connect to the server itself, or let Options.Wake be WakeAuto")
 	default:
 		s.pooled.Store(true)
 	}
@@ -166,7 +163,7 @@ func (s *Store) meet(ctx context.Context) error {
 	return nil
 }
 
-// agree finds out whether the tables are those that this program works with.
+// agree checks the version of the tables.
 func (s *Store) agree(ctx context.Context) error {
 	switch have, err := s.names.version(ctx, s.front); {
 	case err != nil:
@@ -174,13 +171,13 @@ func (s *Store) agree(ctx context.Context) error {
 	case have > version:
 		return tooNew(have)
 	case have < version:
-		return fault(ErrNotMigrated, fmt.Errorf("the tables %s.%s_… have version %d, this program wants %d", s.names.schema, s.names.prefix, have, version), migrateCure)
+		return fault(ErrNotMigrated, fmt.Errorf("the tables %s.%s_… have version %d, this program needs %d", s.names.schema, s.names.prefix, have, version), migrateCure)
 	}
 	return nil
 }
 
-// look asks for a key and changes nothing: whether the functions are there, and may
-// be used.
+// look makes a call that changes nothing, to find out whether the functions exist and the user
+// may call them.
 func (s *Store) look(ctx context.Context) error {
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
@@ -190,11 +187,11 @@ func (s *Store) look(ctx context.Context) error {
 	return answers[0].Err
 }
 
-// errPooled: there is a transaction pooler between us and the server.
+// errPooled: there is a transaction pooler in front of the server.
 var errPooled = errors.New("a pooler is in between that gives each transaction another connection")
 
-// direct returns errPooled unless the connection is one to the server itself. A
-// pooler invents the number by which a connection can be cancelled.
+// direct returns errPooled unless the connection goes to the server itself. A pooler invents the
+// number by which a connection can be cancelled.
 func direct(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
@@ -206,7 +203,7 @@ func direct(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// majorOf reads "15.18 (Debian 15.18-0+deb12u1)"; false for what is none.
+// majorOf reads the major version of "15.18 (Debian 15.18-0+deb12u1)".
 func majorOf(text string) (int, bool) {
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	n, err := strconv.Atoi(digits)

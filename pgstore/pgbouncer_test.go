@@ -24,10 +24,9 @@ func init() {
 	ways["sql, PgBouncer"] = func() string { return sharedPooler().URL() }
 }
 
-// sharedPooler is a PgBouncer in transaction mode before it. A login that fails must not
-// cost 15 s. And sessions that go through hundreds of schemas remember all their plans:
-// with each table that is made anywhere they look through them, which took them
-// seconds in the end, in which they answered nobody.
+// sharedPooler is a PgBouncer in transaction mode in front of the server. A failed login must not
+// cost 15 s. Sessions must be short, because they keep the plans of hundreds of schemas and look
+// through all of them with each new table, which takes seconds.
 var sharedPooler = sync.OnceValue(func() *servertest.PgBouncerServer {
 	return servertest.PgBouncer(scope, shared(), &servertest.PgBouncerOptions{
 		PoolSize: 60,
@@ -35,8 +34,7 @@ var sharedPooler = sync.OnceValue(func() *servertest.PgBouncerServer {
 	})
 })
 
-// TestPooler: behind a pooler nobody listens, and who insists on it is told at
-// once.
+// TestPooler: behind a pooler the store polls, and WakeListen is an error at once.
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	s := open(t, sharedPooler().URL(), ownNames())

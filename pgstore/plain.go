@@ -7,13 +7,14 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// What is plain takes one statement, see sql/plain.sql, whatever there is of it in a call.
+// Plain calls take one statement, however many elements they have. See sql/plain.sql.
 
-// claimPlain makes those claims that are plain, and returns the others.
-func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
-	var asked []int
-	rows := make([][]any, 0, len(part))
-	var last dibs.Owner // mostly that of all
+const claimColumns, renewColumns, settleColumns = 9, 4, 5
+
+// claim makes the claims that are plain, and returns the others.
+func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
+	asked, rows := make([]int, 0, len(part)), make([]any, 0, claimColumns*len(part))
+	var last dibs.Owner // mostly all have the same
 	var owner string
 	for _, i := range part {
 		c := &claims[i]
@@ -25,31 +26,31 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 			last, owner = c.Owner, c.Owner.String()
 		}
 		asked = append(asked, i)
-		rows = append(rows, []any{
-			keys[i], int64(c.Mode), &c.Token, engine.Micros(c.TTL), engine.Micros(c.Stay), engine.Micros(c.MaxAge),
-			c.AtMostOnce, &c.Fingerprint, owner,
-		})
+		rows = append(rows, &keys[i], int64(c.Mode), &c.Token, &c.TTL, &c.Stay, &c.MaxAge, &c.AtMostOnce, &c.Fingerprint, owner)
 	}
 	if len(asked) == 0 {
 		return rest, nil
 	}
-	params := append(arrays(rows), values(process, int64(s.options.MaxWaiters))...)
+	params := append(arrays(claimColumns, rows), values(process, int64(s.options.MaxWaiters))...)
+	var got struct {
+		n, state, fence, remains, ahead, age int64
+		data                                 []byte
+	}
 	err = s.ask(ctx, s.front, query{s.sql.claim, params, func(r *reading) {
-		var n, state, fence, remains, ahead, age int64
-		var data []byte
-		if r.scan(&n, &state, &fence, &remains, &ahead, &age, &data); !number(r, n, len(asked)) {
+		r.scan(&got.n, &got.state, &got.fence, &got.remains, &got.ahead, &got.age, &got.data)
+		if !number(r, got.n, len(asked)) {
 			return
 		}
-		i := asked[n-1]
+		i := asked[got.n-1]
 		a := &answers[i]
-		*a = dibs.Answer{State: dibs.State(state)}
+		*a = dibs.Answer{State: dibs.State(got.state)}
 		switch a.State {
 		case dibs.Granted:
-			a.Fence, a.Attempt = uint64(fence), 1
+			a.Fence, a.Attempt = uint64(got.fence), 1
 		case dibs.Held:
-			a.Fence, a.Left, a.Ahead, a.Queued = uint64(fence), engine.Duration(remains), int(ahead), claims[i].Mode == dibs.Queue
+			a.Fence, a.Left, a.Ahead, a.Queued = uint64(got.fence), engine.Duration(got.remains), int(got.ahead), claims[i].Mode == dibs.Queue
 		case dibs.Done:
-			a.Record = dibs.Record{Data: data, Age: engine.Duration(max(age, 0)), Left: engine.Duration(remains)}
+			a.Record = dibs.Record{Data: got.data, Age: engine.Duration(max(got.age, 0)), Left: engine.Duration(got.remains)}
 		case dibs.Free, dibs.Mismatch:
 		default:
 			rest = append(rest, i)
@@ -58,15 +59,15 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 	return rest, err
 }
 
-// renew makes those renewals.
-func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) error {
-	rows := make([][]any, len(part))
-	for n, i := range part {
+// renew makes all renewals.
+func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) ([]int, error) {
+	rows := make([]any, 0, renewColumns*len(part))
+	for _, i := range part {
 		r := &renewals[i]
-		rows[n] = []any{keys[i], &r.Token, engine.Micros(r.TTL), r.Progress}
+		rows = append(rows, &keys[i], &r.Token, &r.TTL, r.Progress)
 		errs[i] = dibs.ErrLost
 	}
-	return s.ask(ctx, s.back, query{s.sql.renew, arrays(rows), func(r *reading) {
+	return nil, s.ask(ctx, s.back, query{s.sql.renew, arrays(renewColumns, rows), func(r *reading) {
 		var n int64
 		if r.scan(&n); number(r, n, len(part)) {
 			errs[part[n-1]] = nil
@@ -74,19 +75,19 @@ func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals [
 	}})
 }
 
-// settlePlain makes those settlements that are plain, and returns the others.
-func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
-	rows := make([][]any, len(part))
-	for n, i := range part {
+// settle makes the settlements that are plain, and returns the others.
+func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
+	rows := make([]any, 0, settleColumns*len(part))
+	for _, i := range part {
 		x := &settlements[i]
 		data := x.Data
 		if data == nil {
 			data = []byte{}
 		}
-		rows[n] = []any{keys[i], &x.Token, int64(x.Outcome), engine.Micros(x.Retention), data}
+		rows = append(rows, &keys[i], &x.Token, int64(x.Outcome), &x.Retention, data)
 		errs[i] = dibs.ErrLost
 	}
-	err = s.ask(ctx, s.back, query{s.sql.settle, append(arrays(rows), values(engine.Micros(s.options.turn))...), func(r *reading) {
+	err = s.ask(ctx, s.back, query{s.sql.settle, append(arrays(settleColumns, rows), values(&s.options.pushedTTL)...), func(r *reading) {
 		var n int64
 		r.scan(&n)
 		if number(r, max(n, -n), len(part)) {

@@ -8,8 +8,8 @@ import (
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
-// TestFencesOutliveTheirKeys: the fences of a key rise also when the clock was set
-// back, and all that was known of the key is gone.
+// TestFencesOutliveTheirKeys: the fences of a key rise also if the clock was set back and the key's
+// row was deleted.
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared().URL(), &Options{Schema: sqltest.Name(), PruneEvery: -1})
@@ -74,8 +74,8 @@ func TestIndexStays(t *testing.T) {
 	}
 }
 
-// TestSweepLeavesTheBusyAlone: a key that is held and waited for, and where nothing has
-// ended, is not locked by who goes through all keys.
+// TestSweepLeavesTheBusyAlone: a sweep does not lock a key that has a holder and waiters, and
+// nothing that has expired.
 func TestSweepLeavesTheBusyAlone(t *testing.T) {
 	t.Parallel()
 	o := ownNames()

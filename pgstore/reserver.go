@@ -16,19 +16,17 @@ import (
 
 const reserveInSQL = "SELECT @reserve_in($1::text, $2::text)"
 
-// Reserver returns what reserves places in a transaction, for Client.ReserveIn: a job
-// that is inserted in it has its place from the moment at which both are committed,
-// and neither without the other. The user of the transaction needs no rights on the
-// store's tables, but EXECUTE on one function, see the README. A transaction pooler
-// may be in between.
+// Reserver reserves places in a transaction, for Client.ReserveIn. A job that the transaction
+// inserts and its place are committed together or not at all. The user of the transaction needs
+// no rights on the store's tables, but EXECUTE on one function; see the README. A transaction
+// pooler may be in between.
 //
-// It costs one statement, in which nothing of the key is locked: the transaction may
-// stay open for long. The order of the places is that in which they were reserved, whenever
-// the transactions commit. Options.MaxWaiters does not count here.
+// It costs one statement, which locks nothing of the key, so the transaction may stay open for
+// long. The places have the order in which they were reserved, whenever their transactions commit.
+// Options.MaxWaiters does not count here.
 //
-// Reserve returns ErrOtherDatabase when the transaction is not in the store's database:
-// then it has done nothing, and the transaction can go on. After other errors of the server
-// it cannot.
+// Reserve returns ErrOtherDatabase if the transaction is not in the store's database. It has done
+// nothing then, and the transaction can go on. After other errors of the server it cannot.
 func (s *Store) Reserver(tx pgx.Tx) dibs.Reserver {
 	if tx == nil {
 		return &reserver{}
@@ -50,13 +48,13 @@ func (s *Store) SQLReserver(tx *sql.Tx) dibs.Reserver {
 	}}
 }
 
-// reserver reserves places in a transaction, in which it asks.
+// reserver reserves places in the transaction that ask queries.
 type reserver struct {
 	s   *Store
 	ask func(ctx context.Context, sql string, args ...any) (bool, error)
 }
 
-// reservation is a claim as reserve_in reads it; a time is in microseconds.
+// reservation is a claim as reserve_in reads it. Times are in microseconds.
 type reservation struct {
 	Key   string `json:"k"`
 	Token string `json:"token"`
@@ -70,7 +68,7 @@ func (r *reserver) Reserve(ctx context.Context, claims []dibs.Claim) error {
 	if r.ask == nil {
 		return errors.New("pgstore: Reserver was given no transaction")
 	}
-	if err := r.s.usable(ctx); err != nil {
+	if err := r.s.server.Usable(ctx); err != nil {
 		return err
 	}
 	if len(claims) == 0 {
@@ -80,7 +78,7 @@ func (r *reserver) Reserve(ctx context.Context, claims []dibs.Claim) error {
 	for i := range claims {
 		c := &claims[i]
 		if c.Mode != dibs.Reserve {
-			return fmt.Errorf("pgstore: Claim.Mode is %d; only places can be had in a transaction, with dibs.Reserve", c.Mode)
+			return fmt.Errorf("pgstore: Claim.Mode is %d; a transaction can only reserve places, with dibs.Reserve", c.Mode)
 		}
 		if err := c.Validate(); err != nil {
 			return err
@@ -97,8 +95,7 @@ func (r *reserver) Reserve(ctx context.Context, claims []dibs.Claim) error {
 	return r.reserve(ctx, string(text), r.s.identity.Load())
 }
 
-// reserve asks for the places, of the store that has that identity, or nil if it is
-// not known.
+// reserve reserves the places in the store with that identity; nil: it is not known yet.
 func (r *reserver) reserve(ctx context.Context, claims string, store *string) error {
 	fresh := store == nil
 	if fresh {
@@ -114,12 +111,12 @@ func (r *reserver) reserve(ctx context.Context, claims string, store *string) er
 	case same:
 		return nil
 	case !fresh:
-		return r.reserve(ctx, claims, nil) // its tables may have been made anew
+		return r.reserve(ctx, claims, nil) // its tables may be new
 	}
 	return ErrOtherDatabase
 }
 
-// identify asks the store who it is.
+// identify reads the identity of the store.
 func (s *Store) identify(ctx context.Context) (*string, error) {
 	var id string
 	if err := s.front.QueryRow(ctx, s.names.sql("SELECT id::text FROM @meta"), pgx.QueryExecModeExec).Scan(&id); err != nil {
@@ -129,7 +126,7 @@ func (s *Store) identify(ctx context.Context) (*string, error) {
 	return &id, nil
 }
 
-// reserveFailed gives the error of a reservation its meaning.
+// reserveFailed returns the error of a reservation with its meaning.
 func reserveFailed(err error) error {
 	switch {
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
@@ -137,7 +134,7 @@ func reserveFailed(err error) error {
 	case sqlState(err) == "25P02":
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	case sqlState(err) == "25006":
-		return fault(ErrReadOnly, err, "a place is written down: let the transaction be a read-write one, on the primary")
+		return fault(ErrReadOnly, err, "a place is written: use a read-write transaction on the primary")
 	}
 	return explain(err)
 }

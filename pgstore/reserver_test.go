@@ -161,8 +161,7 @@ func TestReserveIn(t *testing.T) {
 	})
 }
 
-// TestReserveInHasHold: what the options say of a place holds for one that a
-// transaction reserves.
+// TestReserveInHasHold: a place that a transaction reserves has the Hold of the options.
 func TestReserveInHasHold(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
@@ -221,9 +220,8 @@ func TestReserveInHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestReserveInAtOnce: however many reserve places of the same keys, in whatever order,
-// while others take and renew leases of them, nobody meets a deadlock and no place is
-// lost.
+// TestReserveInAtOnce: many transactions reserve places of the same keys, in any order, while other
+// clients take and renew leases. There is no deadlock, and no place is lost.
 func TestReserveInAtOnce(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *bank, way string) {
 		const enqueuers, each, keys = 16, 8, 3
@@ -312,7 +310,7 @@ func TestReserveInARun(t *testing.T) {
 	if ran.Load() != rounds*n {
 		t.Errorf("%d runs, want %d: some met in a deadlock", ran.Load(), rounds*n)
 	}
-	// One that was rolled back has reserved nothing.
+	// A transaction that was rolled back has reserved nothing.
 	boom := errors.New("boom")
 	_, err := OnceTx(t.Context(), b.client, tr, "fails", nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
 		_, err := b.client.ReserveIn(ctx, b.s.Reserver(tx), "k", time.Hour, nil)

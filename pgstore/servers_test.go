@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
@@ -24,7 +25,7 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
-	catchUpLimit = failpoint.Limit
+	engine.CatchUpLimit = failpoint.Limit
 	sqltest.Main(m, scope, beChild)
 }
 
@@ -34,7 +35,7 @@ var shared = sync.OnceValue(func() *servertest.PostgresServer {
 	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 400})
 })
 
-// ownDatabase returns the URL of a database of the server that nobody else uses.
+// ownDatabase returns the URL of a database of the server for one test.
 func ownDatabase(server *servertest.PostgresServer) string {
 	name := sqltest.Name()
 	server.Query("CREATE DATABASE " + name)
@@ -97,11 +98,11 @@ func restarts(t testing.TB) bool {
 	})
 }
 
-// untilListening waits until the store listens: nobody is told of anything before. It does
-// not wait for one that polls.
+// untilListening waits until the store listens, because no grant is pushed before. A store that
+// polls does not listen.
 func untilListening(t testing.TB, s *Store) {
 	t.Helper()
-	if s.waiting.polls() {
+	if !s.listens() {
 		return
 	}
 	holder := sqltest.Hold(t, s, "listening")
@@ -109,7 +110,7 @@ func untilListening(t testing.TB, s *Store) {
 		waiter := dibs.Settlement{Key: dibs.Key{Name: "listening"}, Token: dibs.NewToken(), Outcome: dibs.Undo}
 		sqltest.Ask(t, s, dibs.Claim{Key: waiter.Key, Token: waiter.Token, Mode: dibs.Queue})
 		_ = sqltest.Settle(t, s, waiter)
-		return s.waiting.process.Load() != 0
+		return s.subscriber.process.Load() != 0
 	})
 	if err := sqltest.Settle(t, s, dibs.Settlement{Key: dibs.Key{Name: "listening"}, Token: holder}); err != nil {
 		t.Error(err)

@@ -48,8 +48,8 @@ func TestRenewedInTransaction(t *testing.T) {
 	}
 }
 
-// TestRecordBeforeGrant: where nobody sees to those who wait after a transaction with
-// a snapshot, they are answered by the record when they ask, and not granted.
+// TestRecordBeforeGrant: if the process ends before CatchUp, after a transaction with a snapshot,
+// waiters that ask get the record and no grant.
 func TestRecordBeforeGrant(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
@@ -168,7 +168,7 @@ func TestTransactionRights(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), b.s.names.sql("SELECT FROM @key")); code(err) != "42501" {
 		t.Errorf("reading the table: %v, want that it is forbidden", err)
 	}
-	// Where nobody may call the function, that is said.
+	// If the user may not call the function, the error says so.
 	shared().Query(fmt.Sprintf(b.s.names.sql("REVOKE EXECUTE ON FUNCTION @settle_in FROM %s"), role))
 	if _, err := b.book(t.Context(), b.s.Transactions(pool, nil), "l"); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, dibs.ErrRolledBack) {
 		t.Errorf("%v, want ErrUnauthorized and ErrRolledBack", err)

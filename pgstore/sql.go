@@ -23,8 +23,8 @@ const (
 	leaseColumns = "k," + engine.LeaseColumns
 	placeColumns = "k," + engine.PlaceColumns
 
-	// planned has statements use the indexes, also while the tables are so small, or so
-	// little known, that they look as if they could be read whole.
+	// planned makes the server use the indexes, also if its statistics say that a table is small
+	// enough to be read as a whole.
 	planned = "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
 		"set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 )
@@ -36,7 +36,7 @@ func (n namer) statements() *statements {
 	row := append(key, new(engine.Row).Fields()...)
 	lease := append(key, new(engine.Lease).Fields()...)
 	place := append(key, new(engine.Place).Fields()...)
-	// of lists columns with something in front of each.
+	// of lists columns with a prefix.
 	of := func(prefix, columns string) string {
 		return prefix + strings.ReplaceAll(columns, ",", ","+prefix)
 	}
@@ -68,20 +68,22 @@ func (n namer) statements() *statements {
 		stuck: n.statement("stuck", "WITH free AS MATERIALIZED (SELECT k FROM @key WHERE k = ANY ($1::bytea[]) FOR UPDATE SKIP LOCKED)"+
 			" SELECT k FROM @key WHERE k = ANY ($1) AND k NOT IN (SELECT k FROM free)"),
 		settleIn: n.statement("settle_in", "SELECT @settle_in($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bytea, $6::boolean)"),
-		list:     n.statement("list", listSQL),
+		list: n.statement("list", "SELECT k FROM ("+
+			"(SELECT k FROM @key WHERE k >= $1 AND k <= $2 AND (token <> '' OR busy OR rec_ends > 0) ORDER BY k LIMIT $3)"+
+			" UNION (SELECT DISTINCT k FROM @waiter WHERE k >= $1 AND k <= $2 ORDER BY k LIMIT $3)) t ORDER BY k LIMIT $3"),
 
-		// What a transaction keeps locked is free again soon when its process has stopped or is
-		// cut off.
+		// The server ends the transaction of a process that hangs or is cut off, because it keeps
+		// rows locked.
 		beginWork: []query{
 			{statement: &statement{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}},
-			{statement: n.statement("begin_work", "SELECT @begin_verb(), set_config('idle_in_transaction_session_timeout', '5s', true), "+planned)},
+			{statement: n.statement("begin_work", "SELECT @begin_verb(), set_config('lock_timeout', '2s', true), set_config('idle_in_transaction_session_timeout', '5s', true), "+planned)},
 		},
 		beginLook: []query{
 			{statement: &statement{sql: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}},
 			{statement: n.statement("begin_look", "SELECT "+planned)},
 		},
 
-		// The rows that are there are locked, too.
+		// This locks the rows that exist, too.
 		create: n.statement("create", "INSERT INTO @key AS t (k, fence) SELECT u.k, 0 FROM unnest($1::bytea[]) AS u (k) ORDER BY u.k"+
 			" ON CONFLICT (k) DO UPDATE SET fence = t.fence WHERE false"),
 		rows:     n.statement("rows", rows+") t"),
@@ -92,7 +94,7 @@ func (n namer) statements() *statements {
 			" LATERAL (SELECT * FROM @holder t WHERE t.k = u.key OFFSET 0) t ORDER BY k, ends"),
 		saved: n.statement("saved", "SELECT k, fence FROM unnest($1::bytea[]) AS u (key),"+
 			" LATERAL (SELECT * FROM @progress t WHERE t.k = u.key OFFSET 0) t"),
-		places: n.statement("places", "SELECT true, $3 AND w.kind = 0 AND w.process <> 0 AND NOT @hears(w.process), "+w+
+		places: n.statement("places", "SELECT true, $3 AND w.kind = 0 AND w.process <> 0 AND NOT @is_listening(w.process), "+w+
 			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq LIMIT $2) w"+
 			" UNION ALL SELECT false, false, "+w+
 			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq DESC LIMIT 1) w"+

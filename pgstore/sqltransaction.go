@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// SQLTransactions is Transactions for database/sql, with any driver whose errors have
-// their SQLSTATE (pgx and lib/pq do). A function that runs in one finds it with SQLTx.
-// A transaction costs two round trips more than without dibs, to be marked and to be
-// settled.
+// SQLTransactions is Transactions for database/sql, with any driver whose errors have an
+// SQLState method (pgx and lib/pq do). The function that runs in a transaction gets it with SQLTx.
+// A transaction costs two round trips more than without dibs: the mark and the settlement.
 func (s *Store) SQLTransactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 	t := &sqlTransactor{s: s, db: db}
 	if o != nil {
@@ -23,11 +23,10 @@ func (s *Store) SQLTransactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 	return t
 }
 
-// SQLTx returns the transaction in which the function that was given ctx runs, of
-// those that SQLTransactions makes. It is committed when the function has returned,
-// and rolled back if that returned an error. A run that calls its Commit or Rollback
-// fails, with ErrTransactionEnded: what it did may be committed then, and its answer is not
-// kept.
+// SQLTx returns the transaction that a function with this context runs in, if SQLTransactions
+// began it. dibs commits it when the function has returned, and rolls it back if that returned an
+// error. If the run calls its Commit or Rollback it fails with ErrTransactionEnded: its effect may
+// be committed then, and its answer is not kept.
 func SQLTx(ctx context.Context) (*sql.Tx, bool) {
 	t, ok := dibs.TransactionFrom(ctx).(*sqlTransaction)
 	if !ok {
@@ -50,9 +49,9 @@ func (b *sqlTransactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	case b.db == nil:
 		return nil, errors.New("pgstore: SQLTransactions was given no DB")
 	case b.options.ReadOnly:
-		return nil, fmt.Errorf("%w: TxOptions.ReadOnly is set, and what is done once is written down", ErrReadOnly)
+		return nil, fmt.Errorf("%w: TxOptions.ReadOnly is set, but the answer is written", ErrReadOnly)
 	}
-	if err := b.s.usable(ctx); err != nil {
+	if err := b.s.server.Usable(ctx); err != nil {
 		return nil, err
 	}
 	err := b.same.check(ctx, b.s, func(ctx context.Context, sql string) (yes bool, err error) {
@@ -73,8 +72,8 @@ func (b *sqlTransactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	return t, nil
 }
 
-// sqlTransaction is one of database/sql's, which also rolls it back when the context
-// ends that it was begun with.
+// sqlTransaction is a transaction of database/sql, which rolls it back when the context of Begin
+// ends.
 type sqlTransaction struct {
 	s  *Store
 	tx *sql.Tx
@@ -108,15 +107,14 @@ func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	switch {
 	case err == nil:
 		if later {
-			t.s.catchUp(ctx, x.Key)
+			engine.CatchUp(ctx, t.s.core, x.Key)
 		}
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		// The context of Begin ended, and the transaction with it: COMMIT was not sent.
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, cmp.Or(t.ended(), err))
 	}
-	// The server's own word for that it did not commit is an error with a state that is
-	// not about the connection.
+	// An error with a state that is not about the connection says that the server did not commit.
 	state := sqlState(err)
 	return settleFailed(err, state != "" && state[:2] != "57" && state[:2] != "08")
 }

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,56 +12,60 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// Store is a dibs.Store on a PostgreSQL database. It is safe for concurrent use.
+// core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
+type core = engine.Store
+
+// Store is a dibs.Store, dibs.Inspector and dibs.Pruner on a PostgreSQL database. It is safe
+// for concurrent use.
 type Store struct {
+	*core
+	server  *engine.Server
 	options Options
 	names   namer
 
-	// The connections are the store's own. Renewals and settlements have theirs, so
+	// The connections are the store's own. Renewals and settlements have a pool of their own, so
 	// that they wait neither for the application nor for claims.
 	config *pgxpool.Config
 	front  *pgxpool.Pool // claims, and what operators ask
 	back   *pgxpool.Pool // renewals, settlements and pruning
 
-	sql   *statements
-	calls engine.Caller
+	sql *statements
 
-	pooled     atomic.Bool // a pooler is in between: nobody can listen
-	unprepared atomic.Bool // no statements are prepared: a connection may not be the same from one call to the next
-	waiting    *waiting
-	identity   atomic.Pointer[string] // that @meta has, once it was asked for
-	clocks     clocks                 // that Check saw
-
-	life       context.Context
-	end        context.CancelFunc
-	background sync.WaitGroup
-	closed     atomic.Bool
+	pooled     atomic.Bool // a transaction pooler is in between, so no connection can listen
+	unprepared atomic.Bool // no statement is prepared, because each call may be on another connection
+	subscriber *subscriber
+	identity   atomic.Pointer[string] // of @meta; nil until it was read
+	clock      engine.Clock           // of Check
 }
 
 var (
-	_ dibs.Store    = (*Store)(nil)
-	_ dibs.Notifier = (*Store)(nil)
-	_ dibs.Batcher  = (*Store)(nil)
+	_ dibs.Store     = (*Store)(nil)
+	_ dibs.Notifier  = (*Store)(nil)
+	_ dibs.Batcher   = (*Store)(nil)
+	_ dibs.Inspector = (*Store)(nil)
+	_ dibs.Pruner    = (*Store)(nil)
 )
 
 const (
-	// frontConns and backConns is how many connections a store has at most, beside
-	// the one that listens.
+	// frontConns and backConns bound the connections of a store, beside the connection that
+	// listens.
 	frontConns = 4
 	backConns  = 4
+
+	// pollMin and pollMax bound the time between two polls.
+	pollMin = 2 * time.Millisecond
+	pollMax = 50 * time.Millisecond
 )
 
 // ErrClosed is returned by calls on a closed store.
 var ErrClosed = errors.New("pgstore: the store is closed")
 
-// New returns a Store on the database that the pool is of. It makes connections of
-// its own, up to 9, with what the pool was made with: its address, its user and
-// its BeforeConnect and AfterConnect. The pool itself is not used, and may be
-// closed at any time. Options may be nil.
+// New returns a Store on the database of the pool. It makes up to 9 connections of its own with
+// the settings of the pool: its address, user, BeforeConnect and AfterConnect. It does not use
+// the pool itself, which may be closed at any time. Options may be nil.
 //
-// It asks the server a first question, and takes 8 s at most, with Options.Migrate
-// a minute more; the errors are those
-// of Open.
+// It makes one call, and takes 8 s at most, with Options.Migrate a minute more. The errors are
+// those of Open.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("pgstore: New was given no pool")
@@ -77,33 +80,37 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 	}
 	s := &Store{options: options, names: namer{schema: options.Schema, prefix: options.Prefix}, config: own(config)}
 	s.sql = s.names.statements()
-	s.calls = engine.Caller{Most: most, Bytes: mostBytes, Busy: ErrLocked, Try: try, Stuck: s.stuck}
-	s.life, s.end = context.WithCancel(context.Background())
-	s.waiting = newWaiting(s)
-	if s.front, err = pgxpool.NewWithConfig(s.life, sized(s.config, frontConns)); err == nil {
-		s.back, err = pgxpool.NewWithConfig(s.life, sized(s.config, backConns))
+	s.subscriber = &subscriber{s: s}
+	s.server = &engine.Server{
+		Closer: engine.NewCloser(ErrClosed), MaxElements: maxElements, MaxBytes: maxBytes, MaxWaiters: options.MaxWaiters,
+		MaxRecord: options.MaxRecord, PushedTTL: options.pushedTTL, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
+		Busy: ErrLocked, Try: try, Stuck: s.stuck, Claim: s.claim, Renew: s.renew, Settle: s.settle, Work: s.work, List: s.list,
+		Sweep: func() engine.Sweep { return s.sweep(0) }, TakeSweep: s.takeSweep, KeepSweep: s.keepSweep,
+		Process: s.subscriber.process.Load, Listens: s.listens, Unreached: s.subscriber.unreached,
+	}
+	s.core = engine.New(s.server)
+	if s.front, err = pgxpool.NewWithConfig(s.server.Context(), sized(s.config, frontConns)); err == nil {
+		s.back, err = pgxpool.NewWithConfig(s.server.Context(), sized(s.config, backConns))
 	}
 	if err == nil {
 		err = s.begin(ctx)
 	}
 	if err != nil {
-		// Not waited for: a connection that is being made may hang for a while.
+		// In the background, because a connection that is being made may hang for a while.
 		go s.Close()
 		return nil, explain(err)
 	}
-	if options.PruneEvery > 0 {
-		s.background.Go(s.prunes)
-	}
+	engine.Start(s.core)
 	return s, nil
 }
 
-// own returns a configuration for the store's own connections: who they are is as
-// before, what the application does with its own connections is left out.
+// own returns the settings of the store's connections. They have the application's address and
+// user, but not its hooks.
 func own(config *pgxpool.Config) *pgxpool.Config {
 	c := config.Copy()
 	c.PrepareConn, c.AfterRelease, c.BeforeClose = nil, nil, nil
 	c.BeforeAcquire = nil                                                                //nolint:staticcheck // the application may still use it
-	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a lost one is noticed, and replaced
+	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a lost connection is noticed and replaced
 	c.MinIdleConns = 0
 	c.MaxConnIdleTime = 10 * time.Minute
 	c.ConnConfig.Tracer = nil
@@ -116,8 +123,8 @@ func own(config *pgxpool.Config) *pgxpool.Config {
 	return c
 }
 
-// sized returns a configuration with so many connections. One stays open, so that
-// there is one when the server has none left to give.
+// sized returns settings for n connections. One stays open, because the server may have none left
+// later.
 func sized(config *pgxpool.Config, n int32) *pgxpool.Config {
 	c := config.Copy()
 	c.MaxConns, c.MinConns = n, 1
@@ -125,16 +132,12 @@ func sized(config *pgxpool.Config, n int32) *pgxpool.Config {
 	return c
 }
 
-// Close stops listening and pruning and closes the connections. Calls after it
-// return an error.
+// Close stops listening and pruning and closes the connections. It returns nil. Calls after
+// it return ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	if !s.server.Close() {
 		return nil
 	}
-	s.waiting.mu.Lock() // nobody is about to begin something
-	s.end()
-	s.waiting.mu.Unlock()
-	s.background.Wait()
 	for _, p := range []*pgxpool.Pool{s.front, s.back} {
 		if p != nil {
 			p.Close()
@@ -143,15 +146,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
-		return ErrClosed
-	}
-	return ctx.Err()
-}
-
-// Batching implements dibs.Batcher: a batch is one commit, and while it waits for
-// the disk the next one is made up.
+// Batching implements dibs.Batcher. A batch is one commit. The next batch is collected while
+// that waits for the disk.
 func (s *Store) Batching() dibs.Batching {
 	return dibs.Batching{Size: 256, Parallel: 1}
 }

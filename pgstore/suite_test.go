@@ -54,20 +54,20 @@ func suite() *sqltest.Kind {
 				exec(fmt.Sprintf("UPDATE wrong.clock SET off = '-%f seconds'", back.Seconds()))
 			}
 		},
-		Names:         func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
-		Bytes:         `'\x%x'::bytea`,
-		End:           "SELECT pg_terminate_backend(%s, 60000)",
-		NewKey:        "INSERT INTO @key (k, fence) VALUES (%s, 0)",
-		RunOut:        "UPDATE @key SET ends = since + 1 WHERE ends > 0",
-		Random:        "random()",
-		Sleep:         "SELECT pg_sleep(%f)",
-		LockWait:      2 * time.Second,
-		SweepSoon:     "UPDATE @key SET since = since - 120000000; UPDATE @meta SET swept = 0",
-		Later:         "UPDATE @meta SET swept = swept - 120000000",
-		StillSweeping: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).stillSweeping(ctx) },
-		MayISweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
-			page, err := s.(*Store).mayISweep(ctx)
-			return page != nil, err
+		Names:     func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
+		Bytes:     `'\x%x'::bytea`,
+		End:       "SELECT pg_terminate_backend(%s, 60000)",
+		NewKey:    "INSERT INTO @key (k, fence) VALUES (%s, 0)",
+		RunOut:    "UPDATE @key SET ends = since + 1 WHERE ends > 0",
+		Random:    "random()",
+		Sleep:     "SELECT pg_sleep(%f)",
+		LockWait:  2 * time.Second,
+		SweepSoon: "UPDATE @key SET since = since - 120000000; UPDATE @meta SET swept = 0",
+		Later:     "UPDATE @meta SET swept = swept - 120000000",
+		KeepSweep: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).keepSweep(ctx) },
+		TakeSweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
+			sweep, err := s.(*Store).takeSweep(ctx)
+			return sweep != nil, err
 		},
 		Records: []string{"@key WHERE rec_ends > 0"},
 		Locked:  ErrLocked, Crowded: ErrCrowded, Explain: explain,

@@ -13,32 +13,31 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
-	// rollbackLimit bounds a rollback, after which the connection is given up.
+	// rollbackLimit bounds a rollback. Then the connection is closed.
 	rollbackLimit = 4 * time.Second
-	// rollbackGrace is how long after the end of its context a transaction may still
-	// be ended by whoever runs it. Then its connection is closed.
+	// rollbackGrace is how long a run has to roll back after its context has ended. Then the
+	// connection is closed.
 	rollbackGrace = time.Second
 )
 
-// Transactions returns what begins transactions by connections of the application's
-// pool, for dibs.OnceIn, OnceTx and idempotency.Options.Transactor. Functions that
-// run in one find it with Tx. The pool has to be one of the store's database; its
-// user needs no rights on the store's tables, but EXECUTE on one function, see the
-// README. It may go through a transaction pooler. Options may be nil.
+// Transactions begins transactions on connections of the application's pool, for dibs.OnceIn,
+// OnceTx and idempotency.Options.Transactor. The function that runs in a transaction gets it with
+// Tx. The pool has to be in the store's database. Its user needs no rights on the store's tables,
+// but EXECUTE on one function; see the README. A transaction pooler may be in between. Options may
+// be nil.
 //
-// The key is settled together with COMMIT, in one message, so that a transaction
-// costs no more round trips than without dibs, and nobody waits for a lock of ours
-// while this process is slow. At the isolation levels REPEATABLE READ and
-// SERIALIZABLE, a lease that is renewed while the transaction is open, which is after
-// a third of its TTL, makes it fail with a conflict: let the TTL be well above three
-// times what a run takes.
+// The key is settled together with COMMIT, in one message. So a transaction takes no more round
+// trips than without dibs, and other calls do not wait for its lock while this process is slow. At
+// REPEATABLE READ and SERIALIZABLE, a renewal of the lease conflicts with the transaction. Leases
+// are renewed after a third of their TTL, so let the TTL be well above three times the time of a
+// run.
 //
-// Begin returns an ErrOtherDatabase, once, when the pool is not one of the store's
-// database, ErrReadOnly when the options ask for read-only transactions, and what
-// the pool returns.
+// Begin returns ErrOtherDatabase if the pool is not in the store's database, ErrReadOnly if the
+// options ask for read-only transactions, and the errors of the pool.
 func (s *Store) Transactions(pool *pgxpool.Pool, o *pgx.TxOptions) dibs.Transactor {
 	t := &transactor{s: s, pool: pool}
 	if o != nil {
@@ -47,11 +46,10 @@ func (s *Store) Transactions(pool *pgxpool.Pool, o *pgx.TxOptions) dibs.Transact
 	return t
 }
 
-// Tx returns the transaction in which the function that was given ctx runs, of those
-// that Transactions makes. Its Begin makes a savepoint, so that a statement may fail
-// and the run go on. Its Commit and Rollback do nothing and return ErrOwnTransaction:
-// it is committed when the function has returned, and rolled back if that returned
-// an error.
+// Tx returns the transaction that a function with this context runs in, if Transactions began it.
+// Its Begin makes a savepoint, for statements that may fail. Its Commit and Rollback do nothing
+// and return ErrOwnTransaction: dibs commits it when the function has returned, and rolls it back
+// if that returned an error.
 func Tx(ctx context.Context) (pgx.Tx, bool) {
 	t, ok := dibs.TransactionFrom(ctx).(*transaction)
 	if !ok {
@@ -75,9 +73,9 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	case b.pool == nil:
 		return nil, errors.New("pgstore: Transactions was given no pool")
 	case b.options.AccessMode == pgx.ReadOnly:
-		return nil, fmt.Errorf("%w: TxOptions.AccessMode is ReadOnly, and what is done once is written down", ErrReadOnly)
+		return nil, fmt.Errorf("%w: TxOptions.AccessMode is ReadOnly, but the answer is written", ErrReadOnly)
 	}
-	if err := b.s.usable(ctx); err != nil {
+	if err := b.s.server.Usable(ctx); err != nil {
 		return nil, err
 	}
 	err := b.same.check(ctx, b.s, func(ctx context.Context, sql string) (yes bool, err error) {
@@ -103,8 +101,8 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	return t, nil
 }
 
-// prepare has the server remember the settlement on a connection, and reports whether
-// it does, where the application prepares its own statements.
+// prepare prepares the settlement on a connection, if the application prepares its statements,
+// and reports whether it is prepared.
 func (b *transactor) prepare(ctx context.Context, conn *pgx.Conn) bool {
 	if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return false
@@ -117,10 +115,10 @@ func (b *transactor) prepare(ctx context.Context, conn *pgx.Conn) bool {
 	return known[settle.name] == true
 }
 
-// marked returns the options with which the transaction begins so that it can be told
-// from one that a run begins in its place.
+// marked returns options that make the transaction differ from a transaction that the run begins
+// in its place.
 func (t *transaction) marked(o pgx.TxOptions) pgx.TxOptions {
-	o.DeferrableMode = pgx.Deferrable // means nothing else, as it is not read-only
+	o.DeferrableMode = pgx.Deferrable // has no other effect, because it is not read-only
 	t.mark = o.BeginQuery != "" || t.by.marks.Load()
 	if !t.mark {
 		return o
@@ -135,8 +133,8 @@ func (t *transaction) marked(o pgx.TxOptions) pgx.TxOptions {
 	return o
 }
 
-// watch marks the transaction by a statement: what the run is about to do could begin
-// another one that looks the same.
+// watch marks the transaction by a statement, because the run may be about to begin another
+// transaction that looks the same.
 func (t *transaction) watch(ctx context.Context) {
 	if !t.mark {
 		_, t.doubt = t.tx.Exec(ctx, markSQL, pgx.QueryExecModeSimpleProtocol)
@@ -144,31 +142,31 @@ func (t *transaction) watch(ctx context.Context) {
 	}
 }
 
-// transaction is one of a pgx pool's.
+// transaction is a transaction of a pgx pool.
 type transaction struct {
 	s      *Store
 	by     *transactor
 	conn   *pgxpool.Conn
 	tx     pgx.Tx
 	mark   bool   // it is marked by a statement
-	doubt  error  // it should have been
+	doubt  error  // why it could not be marked
 	commit string // the statement that commits
 
-	prepared bool // the settlement is
+	prepared bool // the settlement is prepared
 	forget   func() bool
 
-	over     atomic.Bool // it is used no more
-	conflict atomic.Bool // a statement fell victim to another transaction
+	over     atomic.Bool // the run is over
+	conflict atomic.Bool // a statement failed because of another transaction
 
 	mu       sync.Mutex
-	released bool        // the connection is the pool's again
+	released bool        // the pool has the connection back
 	grace    *time.Timer // since ctx ended
-	cut      bool        // and it is over
+	cut      bool        // the grace is over
 }
 
-// expire gives whoever runs it a moment to roll back, and then has the server do so.
-// Statements that are under way end by their own contexts; one may also be missing,
-// and then nobody but us ends what the transaction keeps locked.
+// expire gives the run a moment to roll back, and then closes the connection, so that the server
+// rolls back. Statements under way end by their own contexts, but a run that sends none would keep
+// its rows locked.
 func (t *transaction) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,8 +189,8 @@ func (t *transaction) wasCut() bool {
 	return t.cut
 }
 
-// Commit implements dibs.Transaction. What it settles with and COMMIT are one
-// message, of which the server leaves out the latter when the former fails.
+// Commit implements dibs.Transaction. The settlement and COMMIT are one message. If the settlement
+// fails the server skips COMMIT.
 func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	if t.over.Swap(true) {
 		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
@@ -235,13 +233,13 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 			(&reading{columns: result.Values()}).scan(&later)
 		}
 		if ended, err := result.Close(); err == nil {
-			tag = ended // the last one is that of COMMIT
+			tag = ended // in the end it is that of COMMIT
 		}
 	}
 	switch err := results.Close(); {
 	case err == nil && tag.String() == "COMMIT":
 		if later {
-			t.s.catchUp(ctx, x.Key)
+			engine.CatchUp(ctx, t.s.core, x.Key)
 		}
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
@@ -249,16 +247,15 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	case err == nil:
 		return fmt.Errorf("pgstore: the server answered COMMIT with %q", tag)
 	default:
-		// The server answers errors of the two to the end. Where it did not, nobody knows
-		// how far it came, and the driver's word for whether it sent anything is about
-		// the last thing it tried.
+		// After an error the server answers the message to the end. If it did not, the outcome is
+		// unknown. The driver cannot say whether the message was sent.
 		if t.prepared && sqlState(err) == stateForgotten {
 			pg.CustomData()[settle.name] = false
-			t.conflict.Store(true) // so that it is made again, without
+			t.conflict.Store(true) // so that it runs again, unprepared
 		}
 		if sqlState(err) == stateAlike {
 			t.by.marks.Store(true)
-			t.conflict.Store(true) // so that it is tried again
+			t.conflict.Store(true) // so that it runs again, marked
 		}
 		return settleFailed(err, !pg.IsClosed() && pg.TxStatus() != 'T')
 	}
@@ -271,7 +268,7 @@ func (t *transaction) Rollback() {
 	}
 }
 
-// release gives the connection back, without a transaction on it.
+// release rolls back what is open and gives the connection back.
 func (t *transaction) release() {
 	t.forget()
 	t.mu.Lock()
@@ -291,7 +288,7 @@ func (t *transaction) release() {
 // Conflicted implements dibs.Transaction.
 func (t *transaction) Conflicted(err error) bool { return t.conflict.Load() || conflicts(err) }
 
-// note remembers of an error that it is a conflict, and returns it.
+// note remembers whether an error is a conflict, and returns it.
 func (t *transaction) note(err error) error {
 	if conflicts(err) {
 		t.conflict.Store(true)

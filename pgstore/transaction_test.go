@@ -32,7 +32,7 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 		o = &Options{}
 	}
 	mine := ownNames()
-	o.Schema, o.Prefix, o.turn = mine.Schema, mine.Prefix, failpoint.Limit // no turn passes because the machine is slow
+	o.Schema, o.Prefix, o.pushedTTL = mine.Schema, mine.Prefix, failpoint.Limit // no turn passes because the machine is slow
 	b := &bank{s: open(t, url, o), ledger: o.Schema + ".ledger"}
 	b.client = sqltest.Client(t, b.s, nil)
 	config, err := pgxpool.ParseConfig(url)

@@ -5,20 +5,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// encode appends a value in PostgreSQL's binary form. null says that it is NULL, which nil
-// is. Values may be pointers to what they are.
+// encode appends a value, or what it points to, in PostgreSQL's binary form. A nil slice is NULL.
 func encode(b []byte, v any) (to []byte, oid uint32, null bool) {
 	switch v := v.(type) {
 	case int64:
 		return binary.BigEndian.AppendUint64(b, uint64(v)), pgtype.Int8OID, false
 	case *int64:
 		return binary.BigEndian.AppendUint64(b, uint64(*v)), pgtype.Int8OID, false
+	case *time.Duration: // in microseconds
+		return binary.BigEndian.AppendUint64(b, uint64(engine.Micros(*v))), pgtype.Int8OID, false
 	case bool:
 		if v {
 			return append(b, 1), pgtype.BoolOID, false
@@ -57,42 +60,44 @@ func values(of ...any) [][]byte {
 	return params
 }
 
-// arrays encodes rows as parameters: each of their columns is an array.
-func arrays(rows [][]any) [][]byte {
-	params := make([][]byte, len(rows[0]))
+// arrays encodes rows as parameters, each of which is the array of a column. The values of a row
+// follow those of the row before it.
+func arrays(columns int, values []any) [][]byte {
+	params, rows := make([][]byte, columns), len(values)/columns
+	b := make([]byte, 0, columns*(20+rows*24))
 	for column := range params {
-		// What comes before the elements: dimensions, whether there are NULLs, the type of
-		// the elements, how many there are, and what the first one's number is.
-		a := make([]byte, 20, 20+len(rows)*24)
-		binary.BigEndian.PutUint32(a, 1)
-		binary.BigEndian.PutUint32(a[12:], uint32(len(rows)))
-		binary.BigEndian.PutUint32(a[16:], 1)
-		for _, row := range rows {
-			at := len(a)
-			b, oid, null := encode(append(a, 0, 0, 0, 0), row[column])
-			length := uint32(len(b) - at - 4)
+		// In front of the elements: the dimensions, whether there are NULLs, the type of the
+		// elements, how many there are, and the number of the first one.
+		start := len(b)
+		b = append(b, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+		b = binary.BigEndian.AppendUint32(b, uint32(rows))
+		b = append(b, 0, 0, 0, 1)
+		for i := column; i < len(values); i += columns {
+			at := len(b)
+			to, oid, null := encode(append(b, 0, 0, 0, 0), values[i])
+			length := uint32(len(to) - at - 4)
 			if null {
-				length, b[7] = 1<<32-1, 1
+				length, to[start+7] = 1<<32-1, 1
 			}
-			binary.BigEndian.PutUint32(b[at:], length)
-			binary.BigEndian.PutUint32(b[8:], oid)
-			a = b
+			binary.BigEndian.PutUint32(to[at:], length)
+			binary.BigEndian.PutUint32(to[start+8:], oid)
+			b = to
 		}
-		params[column] = a
+		params[column] = b[start:]
 	}
 	return params
 }
 
 // keyArray encodes keys as a parameter.
 func keyArray(keys []string) []byte {
-	rows := make([][]any, len(keys))
-	for i, k := range keys {
-		rows[i] = []any{k}
+	values := make([]any, len(keys))
+	for i := range keys {
+		values[i] = &keys[i]
 	}
-	return arrays(rows)[0]
+	return arrays(1, values)[0]
 }
 
-// unnest is what makes such arrays rows again, of values like these.
+// unnest returns the SQL that makes arrays of such values rows again.
 func unnest(like []any) string {
 	casts := make([]string, len(like))
 	for i, v := range like {
@@ -109,7 +114,7 @@ type reading struct {
 	err     error
 }
 
-// scan reads columns. What is NULL is zero.
+// scan reads columns. NULL is read as zero.
 func (r *reading) scan(to ...any) {
 	for _, to := range to {
 		if len(r.columns) == 0 {
@@ -123,7 +128,7 @@ func (r *reading) scan(to ...any) {
 			if *to = 0; len(v) == 8 {
 				*to = int64(binary.BigEndian.Uint64(v))
 			} else if v != nil {
-				r.err = fmt.Errorf("pgstore: the server answered a number of %d bytes", len(v))
+				r.err = fmt.Errorf("pgstore: the server's answer has a number of %d bytes", len(v))
 			}
 		case *bool:
 			*to = len(v) == 1 && v[0] == 1

@@ -7,37 +7,30 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// load is how keys are loaded.
-type load uint8
-
-const (
-	locking load = iota // lock their rows, and make those that are missing
-	passing             // lock their rows, but for those that somebody else has locked
-	looking             // as they are at one moment, without a lock
-)
-
-// work is a transaction on some keys, in two round trips: they are loaded, do changes
-// them, and what is different then is written.
-func (s *Store) work(ctx context.Context, pool *pgxpool.Pool, how load, wants engine.Tokens, do func(*engine.Batch)) error {
-	b := engine.NewBatch(wants, how == looking, engine.Micros(s.options.turn))
+// work is a transaction on some keys, in two round trips: it loads them, do changes them, and
+// it writes the difference.
+func (s *Store) work(ctx context.Context, how engine.Load, b *engine.Batch, do func()) error {
+	pool, begin := s.front, s.sql.beginWork
+	switch {
+	case how >= engine.Looking:
+		begin = s.sql.beginLook
+	case how != engine.Creating:
+		pool = s.back
+	}
 	return use(ctx, pool, func(pg *pgconn.PgConn) error {
-		ask := slices.Clone(s.sql.beginWork)
-		if how == looking {
-			ask = slices.Clone(s.sql.beginLook)
-		}
+		ask := slices.Clone(begin)
 		for {
 			if err := s.send(ctx, pg, false, append(ask, s.load(b, how)...)...); err != nil {
 				return err
 			}
-			if how == passing {
+			if how == engine.Passing {
 				b.Locked()
 			}
-			if do(b); !b.Short() {
+			if do(); !b.Short() {
 				break
 			}
 			ask = nil
@@ -46,8 +39,8 @@ func (s *Store) work(ctx context.Context, pool *pgxpool.Pool, how load, wants en
 	})
 }
 
-// load locks the rows and reads them, and what belongs to them.
-func (s *Store) load(b *engine.Batch, how load) (all []query) {
+// load returns the queries that lock and read the rows of the keys, and what belongs to them.
+func (s *Store) load(b *engine.Batch, how engine.Load) (all []query) {
 	b.Begin()
 	keys := keyArray(b.Keys)
 	add := func(q *statement, row func(r *reading), more ...any) {
@@ -55,10 +48,10 @@ func (s *Store) load(b *engine.Batch, how load) (all []query) {
 	}
 	rows := s.sql.rows
 	switch how {
-	case locking:
+	case engine.Creating, engine.Locking: // a key with only reserved places has no row
 		add(s.sql.create, nil)
 		rows = s.sql.lockRows
-	case passing:
+	case engine.Passing:
 		rows = s.sql.passRows
 	}
 	var k string
@@ -84,32 +77,31 @@ func (s *Store) load(b *engine.Batch, how load) (all []query) {
 		r.scan(&k, &fence)
 		b.AddSaved(k, fence)
 	})
-	tokens := [][]any{{"", ""}}
+	tokens := []any{"", ""}
 	for k, wants := range b.Wants {
 		for _, t := range wants {
-			tokens = append(tokens, []any{k, t})
+			tokens = append(tokens, k, t)
 		}
 	}
-	wanted := arrays(tokens)
+	wanted := arrays(2, tokens)
 	add(s.sql.places, func(r *reading) {
 		var first bool
 		var p engine.Place
-		r.scan(&first, &p.Deaf, &k)
+		r.scan(&first, &p.Unreachable, &k)
 		r.scan(p.Fields()...)
 		b.AddPlace(k, first, p)
-	}, b.Limit, how != looking)
+	}, b.Limit, how < engine.Looking)
 	last := &all[len(all)-1]
 	last.params = [][]byte{keys, last.params[1], last.params[2], wanted[0], wanted[1]}
 	add(s.sql.numbers, func(r *reading) {
 		var length, from int64
 		r.scan(&k, &length, &from)
 		b.Queue(k, length, from)
-	}, how != looking)
+	}, how < engine.Looking)
 	return all
 }
 
-// write writes what is different from what was loaded, and tells what is to be told when
-// that is committed.
+// write returns the queries that write the changes and, once they are committed, notify waiters.
 func (s *Store) write(b *engine.Batch) (all []query) {
 	c := b.Changes()
 	for _, w := range []struct {
@@ -118,10 +110,10 @@ func (s *Store) write(b *engine.Batch) (all []query) {
 	}{
 		{s.sql.writeRows, c.Rows}, {s.sql.dropLeases, c.NoLeases}, {s.sql.writeLeases, c.Leases},
 		{s.sql.dropNumbers, c.NoNumbers}, {s.sql.dropPlaces, c.NoPlaces}, {s.sql.writePlaces, c.Places},
-		{s.sql.notify, messages(b.Turns())},
+		{s.sql.notify, messages(b.WakeUps())},
 	} {
 		if len(w.rows) > 0 {
-			all = append(all, query{statement: w.sql, params: arrays(w.rows)})
+			all = append(all, query{statement: w.sql, params: arrays(len(w.rows[0]), slices.Concat(w.rows...))})
 		}
 	}
 	for _, x := range c.Steps {
@@ -149,14 +141,15 @@ func (s *Store) write(b *engine.Batch) (all []query) {
 	return all
 }
 
-// mostMessage is how many bytes one message has; the server takes fewer than 8,000.
-const mostMessage = 7000
+// maxMessage is how many bytes a message has before no token is added; the server takes fewer
+// than 8,000.
+const maxMessage = 7000
 
-// messages are what processes are to be told, as many words in one as there is room for:
-// tokens, each of which should ask again, or has its grant's fence and attempt behind it.
-func messages(turns []engine.Turn) (rows [][]any) {
-	open := map[int64]int{} // the last row of each process
-	for _, t := range turns {
+// messages returns a row for each message: the process, and tokens, which subscriber.receive
+// reads.
+func messages(wakeUps []engine.WakeUp) (rows [][]any) {
+	open := map[int64]int{} // the last message of each process
+	for _, t := range wakeUps {
 		if t.Process == 0 {
 			continue
 		}
@@ -164,7 +157,7 @@ func messages(turns []engine.Turn) (rows [][]any) {
 		if a := &t.Answer; a.State != 0 {
 			word += fmt.Sprintf(":%d:%d", a.Fence, a.Attempt)
 		}
-		if n, ok := open[t.Process]; ok && len(rows[n][1].(string)) < mostMessage {
+		if n, ok := open[t.Process]; ok && len(rows[n][1].(string)) < maxMessage {
 			rows[n][1] = rows[n][1].(string) + " " + word
 			continue
 		}
@@ -172,4 +165,14 @@ func messages(turns []engine.Turn) (rows [][]any) {
 		rows = append(rows, []any{t.Process, word})
 	}
 	return rows
+}
+
+// list returns keys that have something to list, also keys that have only reserved places.
+func (s *Store) list(ctx context.Context, first, last string, limit int) (keys []string, err error) {
+	err = s.ask(ctx, s.front, query{s.sql.list, values(first, last, int64(limit)), func(r *reading) {
+		var k string
+		r.scan(&k)
+		keys = append(keys, k)
+	}})
+	return keys, err
 }

@@ -59,9 +59,28 @@ var turnProperties = []Property{
 			t.granted("the next", p.try(k, dibs.NewToken()), 2)
 
 			// A pushed grant expires with its TTL, if that is shorter than PushedTTL.
-			k, _ = hold("short", ttl(t.short()))
-			t.outlast(t.short())
-			t.granted("the next", p.try(k, dibs.NewToken(), asked("this")), 2)
+			t.inTime("short", func(k dibs.Key, d time.Duration) bool {
+				a, b := dibs.NewToken(), dibs.NewToken()
+				edits := []edit{asked("this"), answerable, ttl(d)}
+				wakes.ready(k)
+				t.granted("the holder", p.try(k, a, asked("this")), 1)
+				t.waits("the waiter", q.queue(k, b, edits...), 0)
+				before := time.Now()
+				t.ok("release", p.release(k, a))
+				got := wakes.wait("the waiter", b)
+				for got.State == 0 { // it was woken to ask
+					if got = q.queue(k, b, edits...); got.State == dibs.Held {
+						got = wakes.wait("the waiter", b)
+					}
+				}
+				if time.Since(before) >= d {
+					return false
+				}
+				t.granted("the waiter", got, 1)
+				t.outlast(d)
+				t.granted("the next", p.try(k, dibs.NewToken(), asked("this")), 2)
+				return true
+			})
 		},
 	},
 	{

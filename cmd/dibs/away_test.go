@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// unusable is a store that cannot be used, and what is said of it.
+// unusable is a store that cannot be used, and the message about it.
 type unusable struct{ url, names, says string }
 
-// idle returns an origin of which no request is expected.
+// idle returns an origin that must get no request.
 func idle(t *testing.T) *counter {
 	t.Helper()
 	origin := newCounter(t, nil)
@@ -26,7 +26,8 @@ func idle(t *testing.T) *counter {
 // addr returns the address of the origin.
 func (c *counter) addr() string { return strings.TrimPrefix(c.URL, "http://") }
 
-// checkUnusable: a store that cannot be used ends every command with 69 and a line that names the server and not its password; nothing runs.
+// checkUnusable: a store that cannot be used ends every command with 69, and a line that
+// names the server without its password. Nothing runs.
 func checkUnusable(t *testing.T, origin *counter, all map[string]unusable) {
 	for name, test := range all {
 		for _, args := range [][]string{
@@ -64,9 +65,9 @@ func TestAway(t *testing.T) {
 	t.Run("mariadb", mariadbAway)
 }
 
-// checkAway: while the server is down, hangs or may not write, a guarded request
-// gets 503 with Retry-After and nothing runs; others pass, and all is
-// well again afterwards. With --on-store-failure open requests pass, marked.
+// checkAway: while the server is down, hangs or may not write, a guarded request gets 503
+// with Retry-After and does not run. Other requests are forwarded. Afterwards all works
+// again. With --on-store-failure open, requests are forwarded and marked.
 func checkAway(t *testing.T, store string, begin, end func()) {
 	origin := newCounter(t, nil)
 	closed := startProxy(t, origin.URL, store)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -53,7 +55,7 @@ func checkProxy(t *testing.T, url string) {
 	conforms(t, &o, skipped...)
 }
 
-// TestConformProxyHTTP2: so does one whose origin is spoken to in HTTP/2.
+// TestConformProxyHTTP2: a proxy to an HTTP/2 origin passes every case.
 func TestConformProxyHTTP2(t *testing.T) {
 	t.Parallel()
 	origin := newOrigin(t)
@@ -64,7 +66,7 @@ func TestConformProxyHTTP2(t *testing.T) {
 	conforms(t, &o, append(byHand, "key-strict", "missing-refused", "missing-problem", "failed-kept", "restart")...)
 }
 
-// TestConformProxyStrictly: so does one with all that is off by default.
+// TestConformProxyStrictly: a proxy with every option that is off by default passes every case.
 func TestConformProxyStrictly(t *testing.T) {
 	t.Parallel()
 	origin := newOrigin(t)

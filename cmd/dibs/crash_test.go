@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -12,7 +14,7 @@ import (
 	"time"
 )
 
-// gate is an origin's hold: it says when a run has begun, and lets it end.
+// gate stops a run of an origin: it reports when the run has begun, and lets it end.
 type gate struct {
 	begun chan *http.Request
 	open  chan struct{}
@@ -33,16 +35,16 @@ func (g *gate) first() func(*http.Request) {
 	}
 }
 
-// killLease is the lease of proxies that are killed: their successors wait for its end.
-// Until the kill it has to be alive, so it is no shorter.
+// killLease is the lease of proxies that are killed. It is long, because it must not expire
+// before the kill.
 const killLease = 10 * time.Second
 
-// clockSlack is how much the clock of a store may differ from ours over a lease.
+// clockSlack is how much a store's clock and this host's may differ over a lease.
 const clockSlack = 100 * time.Millisecond
 
-// TestKill: a proxy is killed with -9 in the middle of a request. The key is
-// free when its lease runs out and not before; another process takes over, with
-// a higher fence, and knows that it was abandoned.
+// TestKill: a proxy is killed in the middle of a request. The key is free when its lease
+// expires and not before. Another proxy takes over, with a higher fence, and knows that the
+// attempt was abandoned.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	g := newGate()
@@ -102,9 +104,8 @@ func problemOf(t *testing.T, r reply) problem {
 	return p
 }
 
-// TestKillAtMostOnce: with --on-crash at-most-once, the outcome of a request
-// that was cut off stays unknown, longer than any retention, until an operator
-// settles it with an answer or lets it run again.
+// TestKillAtMostOnce: with --on-crash at-most-once, the outcome of a crashed request stays
+// unknown, longer than any retention, until an operator settles it.
 func TestKillAtMostOnce(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -180,8 +181,8 @@ func TestKillAtMostOnce(t *testing.T) {
 	}
 }
 
-// TestStop: a proxy is stopped for longer than its lease in the middle of a request and
-// goes on. Its late answer is not stored and not sent; the successor's stays.
+// TestStop: a proxy is stopped in the middle of a request, for longer than its lease. Its
+// late answer is neither stored nor sent. The next holder's answer stays.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	g := newGate()

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -13,8 +15,8 @@ func TestDemoInterrupted(t *testing.T) {
 	temp := t.TempDir()
 	p := startWith(t, []string{"TMPDIR=" + temp}, "demo")
 	eventually(t, func() bool {
-		ledgers, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*", "bare.ledger"))
-		return err == nil && len(ledgers) == 1
+		files, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*", "bare.charges"))
+		return err == nil && len(files) == 1
 	})
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 128+int(syscall.SIGTERM) {

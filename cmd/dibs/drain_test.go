@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -11,10 +13,10 @@ import (
 	"testing"
 )
 
-// TestDrain: on SIGTERM the proxy takes no new requests, the answer that is
-// under way is sent and stored, and it ends with 0 soon after. Connections that
-// are idle, that have said nothing, or that stopped in the middle of a header do not hold
-// it up, and those that stopped in the middle of a body no longer than --body-timeout.
+// TestDrain: on SIGTERM the proxy accepts no new requests, sends and stores the answer under
+// way, and ends with 0. Idle connections, and connections that stopped in the middle of a
+// header, do not delay it. A connection that stopped in a body delays it at most by
+// --body-timeout.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	g := newGate()
@@ -45,7 +47,7 @@ func TestDrain(t *testing.T) {
 	dial("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: half\r\nContent-Length: 10\r\n\r\nabc")
 	idle := dial("OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n")
 	if line := readLine(t, idle); !strings.Contains(line, "201") {
-		t.Fatalf("the connection that is to be idle: %s", line)
+		t.Fatalf("the connection that should be idle: %s", line)
 	}
 	p.signal(t, syscall.SIGTERM)
 	eventually(t, func() bool {
@@ -72,7 +74,7 @@ func TestDrain(t *testing.T) {
 	if code := p.code(t); code != 0 {
 		t.Errorf("the proxy ended with %d", code)
 	}
-	if log := p.stderr.String(); strings.Contains(log, "cut off") {
+	if log := p.stderr.String(); strings.Contains(log, "aborted") {
 		t.Errorf("requests were cut off:\n%s", log)
 	}
 	next := startProxy(t, origin.URL, store)
@@ -84,9 +86,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainClientGone: a run whose client went away is waited for as well, and
-// its answer is there for the retry.
-func TestDrainClientGone(t *testing.T) {
+// TestDrainClientAway: the proxy also waits for a run whose client closed its connection. The
+// answer is stored for the retry.
+func TestDrainClientAway(t *testing.T) {
 	t.Parallel()
 	g := newGate()
 	origin := newCounter(t, g.first())
@@ -158,8 +160,7 @@ func TestDrainLimit(t *testing.T) {
 	}
 }
 
-// TestAmbiguousFraming: what follows a request that could be two is not served, and the
-// connection is closed.
+// TestAmbiguousFraming: after a request that could be read as two, the connection is closed.
 func TestAmbiguousFraming(t *testing.T) {
 	t.Parallel()
 	origin := newCounter(t, nil)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -11,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestUnusableStore: what is in the place of a store ends the program with 69 and a
-// line that names it; nothing is made or overwritten.
+// TestUnusableStore: a file that is no store ends the program with 69 and a line that names
+// it. Nothing is created or overwritten.
 func TestUnusableStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -71,7 +73,7 @@ func damagedFile(t *testing.T) []byte {
 	return b
 }
 
-// TestUnwritableStore: a file that may be read only.
+// TestUnwritableStore: a store in a read-only file cannot be used.
 func TestUnwritableStore(t *testing.T) {
 	t.Parallel()
 	// Not below t.TempDir, which only we may enter.
@@ -124,9 +126,9 @@ func lockWriter(t *testing.T, path string) (unlock func()) {
 	return func() { f.Close() }
 }
 
-// TestLockedStore: while another program has the file locked, a guarded request
-// gets 503 with Retry-After and nothing runs; others pass, the proxy
-// says that it is not ready, and all is well again afterwards.
+// TestLockedStore: while another program has locked the file, a guarded request gets 503 with
+// Retry-After and does not run. Other requests are forwarded, and the proxy is not ready.
+// Afterwards all works again.
 func TestLockedStore(t *testing.T) {
 	t.Parallel()
 	origin := newCounter(t, nil)
@@ -155,9 +157,8 @@ func TestLockedStore(t *testing.T) {
 	}
 }
 
-// TestLockedAtTheEnd: the file is locked when the answer is to be stored. The
-// client gets the answer, and while the lease stands it is stored later: the
-// retry is a replay, and nothing runs twice.
+// TestLockedAtTheEnd: the file is locked when the proxy stores the answer. The client gets the
+// answer. It is stored later, while the lease lasts. The retry is a replay.
 func TestLockedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	g := newGate()

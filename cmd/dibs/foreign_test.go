@@ -5,26 +5,23 @@ package main
 import (
 	"strings"
 	"testing"
-
-	"github.com/dibs-go/dibs/cmd/dibs/internal/foreign"
 )
 
-// TestForeign: a program that nobody here wrote (webdis, in C) works unchanged
-// as the origin, with the retries of clients that nobody here wrote: the answer
-// is lost twice, and what was asked for happens once. Without dibs it happens
-// three times.
+// TestForeign: webdis, an HTTP API in C before Redis, is the origin. The clients retry on
+// their own: curl, and Python's urllib3. The answer is lost twice, and the effect happens
+// once. Without dibs it happens three times.
 func TestForeign(t *testing.T) {
 	t.Parallel()
-	webdis := foreign.Webdis(t)
+	webdis := startWebdis(t)
 	p := startProxy(t, webdis, sqliteStore(t))
-	bare := foreign.NewLossy(t, strings.TrimPrefix(webdis, "http://"))
-	guarded := foreign.NewLossy(t, strings.TrimPrefix(p.url, "http://"))
+	bare := newLossy(t, strings.TrimPrefix(webdis, "http://"))
+	guarded := newLossy(t, strings.TrimPrefix(p.url, "http://"))
 	clients := []struct {
 		name string
 		send func(t *testing.T, url, key, body string) string
 	}{
-		{"curl", foreign.Curl},
-		{"urllib3", foreign.Urllib3},
+		{"curl", curl},
+		{"urllib3", urllib3},
 	}
 	for _, client := range clients {
 		t.Run(client.name, func(t *testing.T) {
@@ -40,7 +37,7 @@ func TestForeign(t *testing.T) {
 			if n := guarded.Lost.Load() - lost; n != 2 {
 				t.Errorf("%d answers were lost; want 2", n)
 			}
-			if got := foreign.Ask(t, webdis+"/GET/"+client.name); got != `{"GET":"1"}` {
+			if got := askWebdis(t, webdis+"/GET/"+client.name); got != `{"GET":"1"}` {
 				t.Errorf("the origin's own count is %s", got)
 			}
 			if got := client.send(t, guarded.URL+"/", `"`+client.name+`-2"`, "INCR/"+client.name); got != `{"INCR":2}` {

@@ -13,9 +13,9 @@ import (
 	"unsafe"
 )
 
-// TestFullDisk: the file cannot grow any more. What could not be remembered
-// does not run, or is answered all the same; nothing runs twice; and when there
-// is room again, all is well.
+// TestFullDisk: the store's file cannot grow. A request whose key cannot be stored does not
+// run; a request whose answer cannot be stored is answered. No request runs twice. When
+// there is space again, all works.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	t.Run("a limit on the size of files", func(t *testing.T) {
@@ -60,11 +60,11 @@ func limitFiles(t *testing.T, p *process, size uint64) {
 	}
 }
 
-// fillUp runs a proxy with its store in dir and takes its room away.
+// fillUp runs a proxy with its store in dir and uses up the space.
 func fillUp(t *testing.T, dir string, fill func(*testing.T, *process, string) (free func())) {
 	origin := newCounter(t, nil)
 	path := filepath.Join(dir, "dibs.db")
-	p := startProxy(t, origin.URL, "sqlite:"+path, "--access-log", "off")
+	p := startProxy(t, origin.URL, "sqlite:"+path, "--access-log=off")
 	if r := mustPost(t, p.url, "before", "x"); r.status != 201 {
 		t.Fatalf("at first: %d", r.status)
 	}

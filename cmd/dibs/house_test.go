@@ -25,20 +25,19 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/idempotency", internal + "/foreign", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
+			root, root + "/idempotency", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
 		}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", root + "/internal/stores",
-				internal + "/visible", root + "/conform",
+				root + "/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, root + "/idempotency", root + "/jobs"}},
-		{Dir: "internal/foreign", Imports: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
@@ -51,7 +50,6 @@ func TestHouse(t *testing.T) {
 			Tests:   []string{root + "/internal/failpoint"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
-		{Dir: "internal/visible"},
 	})
 }
 

@@ -39,11 +39,10 @@ func over(t *testing.T, stores []onStore, check func(t *testing.T, url string)) 
 // TestConformProxyLasting: the proxy passes every case of the kit over every lasting store.
 func TestConformProxyLasting(t *testing.T) { over(t, lasting, checkProxy) }
 
-// TestConformMiddlewareLasting: so does the middleware.
+// TestConformMiddlewareLasting: the middleware passes every case over every lasting store.
 func TestConformMiddlewareLasting(t *testing.T) { over(t, lasting, checkMiddleware) }
 
-// TestConformProxies: two proxies that share a store are as good as one, whichever of them
-// a connection comes to.
+// TestConformProxies: two proxies that share a store pass every case, with connections to both.
 func TestConformProxies(t *testing.T) {
 	t.Parallel()
 	over(t, lasting, func(t *testing.T, url string) {

@@ -1,5 +1,5 @@
-// Command dibs makes what is asked for twice happen once: a proxy that makes
-// HTTP services idempotent, and what its operators need.
+// Command dibs makes duplicate requests and jobs run once: a proxy that makes HTTP services
+// idempotent, commands that run under a key, and commands for operators.
 package main
 
 import (
@@ -12,9 +12,8 @@ import (
 )
 
 func main() {
-	command.Child() // does not return in a process that another run started
-	// The first signal ends the run in order; the second one ends it as if we
-	// had never asked for signals.
+	command.Child() // does not return in a child process
+	// The first signal ends the run in order. The second one kills the program.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -57,7 +59,7 @@ type process struct {
 	admin string
 }
 
-// output is what a process has said so far.
+// output is the output of a process so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -271,7 +273,7 @@ func post(ctx context.Context, client *http.Client, url, key, body string) (repl
 	return reply{res.StatusCode, res.Header, string(text)}, err
 }
 
-// mustPost is post when nothing may go wrong on the way.
+// mustPost is post that fails the test on an error.
 func mustPost(t *testing.T, url, key, body string) reply {
 	t.Helper()
 	r, err := post(t.Context(), http.DefaultClient, url, key, body)

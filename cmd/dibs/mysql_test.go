@@ -19,7 +19,7 @@ var mariadb = sync.OnceValue(func() *servertest.MariaDBServer {
 	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, Password: secret, MaxConnections: 200})
 })
 
-// ownPrefix returns the URL of a store that nobody else in this run has.
+// ownPrefix returns the URL of a store with a new prefix.
 func ownPrefix(url string) string { return fmt.Sprintf("%s?prefix=own%d", url, schemas.Add(1)) }
 
 // TestUnusableMariaDB: see checkUnusable.
@@ -37,7 +37,7 @@ func TestUnusableMariaDB(t *testing.T) {
 	replica.Query("CREATE USER 'app'@'127.0.0.1' IDENTIFIED BY '" + secret + "'; GRANT ALL ON app.* TO 'app'@'127.0.0.1'; SET GLOBAL read_only = 1")
 	origin := idle(t)
 	instead := func(url, was, is string) string { return strings.Replace(url, was, is, 1) }
-	// Who only looks may use a replica.
+	// A command that changes nothing may use a replica.
 	for _, args := range [][]string{{"run", "k", "--", "touch", "ran"}, {"race"}} {
 		args = append([]string{args[0], "--store", instead(replica.URL(), "//root:", "//app:")}, args[1:]...)
 		code, stdout, stderr := run(t, args...)

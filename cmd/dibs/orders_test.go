@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestDemo: the demo shows what it is for.
+// TestDemo: without dibs orders are charged twice, and with dibs once.
 func TestDemo(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { checkDemo(t) })
 	t.Run("redis", func(t *testing.T) {
@@ -40,7 +40,7 @@ func checkDemo(t *testing.T, flags ...string) {
 		}
 	}
 	if scanRow(stdout, "orders charged more than once", &bare, &with); bare == 0 {
-		t.Errorf("the bare service charged nobody twice:\n%s", stdout)
+		t.Errorf("the bare service charged no order twice:\n%s", stdout)
 	}
 	for _, want := range []string{"answers replayed", "conflicts (409), retried", "cut off by the kill, then settled"} {
 		if !scanRow(stdout, want, &bare, &with) || with == 0 || bare != 0 {

@@ -19,7 +19,7 @@ var postgres = sync.OnceValue(func() *servertest.PostgresServer {
 
 var schemas atomic.Int64
 
-// ownSchema returns the URL of a store that nobody else in this run has.
+// ownSchema returns the URL of a store in a new schema.
 func ownSchema(url string) string { return fmt.Sprintf("%s&schema=own%d", url, schemas.Add(1)) }
 
 // TestUnusablePostgres: see checkUnusable.

@@ -14,12 +14,10 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// secret must not be seen in anything that is printed.
+// secret must not appear in any output.
 const secret = "pass-word"
 
-// TestUnusableRedis: a server that is not there, hangs, refuses us or is
-// something else ends the program with 69 and a line that names it and not its
-// password.
+// TestUnusableRedis: see checkUnusable.
 func TestUnusableRedis(t *testing.T) {
 	t.Parallel()
 	gone := servertest.Redis(t, nil)
@@ -61,7 +59,7 @@ func TestKillOnRedis(t *testing.T) {
 	checkKill(t, servertest.Redis(t, nil).URL())
 }
 
-// checkKill: what a killed proxy held is free when the lease runs out.
+// checkKill: the key of a killed proxy is free when the lease expires.
 func checkKill(t *testing.T, store string) {
 	g := newGate()
 	origin := newCounter(t, g.first())

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -43,10 +45,9 @@ func send(client *http.Client, url, body string) (reply, error) {
 	return reply{res.StatusCode, res.Header, string(text)}, err
 }
 
-// TestTransportThroughProxies: a client with idempotency.Transport sends its request
-// through a proxy that is killed with -9 while the origin works, and comes back at the
-// same address. The call succeeds, without a word about keys in the client's code, and
-// the origin runs again what the kill cut off.
+// TestTransportThroughProxies: a client with idempotency.Transport sends a request through a
+// proxy that is killed while the origin works, and restarted. The call succeeds, and the
+// origin runs the request again that the kill cut off.
 func TestTransportThroughProxies(t *testing.T) {
 	t.Parallel()
 	g := newGate()

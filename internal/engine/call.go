@@ -8,64 +8,54 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Caller is how a store makes calls.
-type Caller struct {
-	Most  int   // elements of one transaction
-	Bytes int   // of them together, but for a single one that is larger
-	Busy  error // somebody else keeps a key's row locked: nothing was done for any element
+// call is a call about the elements of one slice.
+type call struct {
+	keys  []string         // of each element
+	valid []int            // the elements that are made
+	size  func(i int) int  // of the data of an element, in bytes; nil: none has any
+	fail  func(int, error) // answers an element
 
-	// Try makes a call, again where the server has undone it as a whole.
-	Try func(ctx context.Context, call func() error) error
-	// Stuck returns which of the keys somebody else has locked.
-	Stuck func(ctx context.Context, keys []string) (map[string]bool, error)
-}
-
-// Call is a call about the elements of one slice.
-type Call struct {
-	Keys []string         // of each element
-	Size func(i int) int  // of what is sent of it; nil: it does not matter
-	Fail func(int, error) // answers it
-
-	// Plain makes the calls of those that are plain, and returns the others; Rest makes
+	// plain makes the elements of part that are plain and returns the others; rest makes
 	// those. Each does all or nothing.
-	Plain func(ctx context.Context, part []int) (rest []int, err error)
-	Rest  func(ctx context.Context, part []int) error
-
-	valid []int
+	plain func(ctx context.Context, part []int) (rest []int, err error)
+	rest  func(ctx context.Context, part []int) error
 }
 
-// NewCall is about those of n elements that validate finds no fault in.
-func NewCall(n int, validate func(i int) (dibs.Key, error), fail func(int, error)) *Call {
-	c := &Call{Keys: make([]string, n), Fail: fail}
+// newCall is about those of n elements that validate returns no error of.
+func newCall(n int, validate func(i int) (dibs.Key, error), fail func(int, error)) *call {
+	c := &call{keys: make([]string, n), valid: make([]int, 0, n), fail: fail}
 	for i := range n {
 		k, err := validate(i)
 		if fail(i, err); err == nil {
-			c.valid, c.Keys[i] = append(c.valid, i), KeyOf(k)
+			c.valid, c.keys[i] = append(c.valid, i), KeyOf(k)
 		}
 	}
 	return c
 }
 
-// Valid returns the numbers of the elements.
-func (c *Call) Valid() []int { return c.valid }
+// bytes is what an element adds to the text of a call, at most.
+func (c *call) bytes(i int) int {
+	n := 2<<10 + 8*len(c.keys[i])
+	if c.size != nil {
+		n += c.size(i)
+	}
+	return n
+}
 
-// Make makes a call, as many elements in one as may be: in two steps, because what the
-// first one has done must not be done again when the second one has to be.
-func (o *Caller) Make(ctx context.Context, c *Call) error {
+// make makes a call, in parts that the server takes. Each part is two steps, because what
+// the first step did must not be done again when the second step is.
+func (s *Store) make(ctx context.Context, c *call) error {
 	for all := c.valid; len(all) > 0; {
-		n := min(len(all), o.Most)
-		if c.Size != nil {
-			bytes := 0
-			for i, at := range all[:n] {
-				if bytes += c.Size(at); i > 0 && bytes > o.Bytes {
-					n = i
-					break
-				}
+		n, bytes := 0, 0
+		for n < min(len(all), s.server.MaxElements) {
+			if bytes += c.bytes(all[n]); n > 0 && bytes > s.server.MaxBytes {
+				break
 			}
+			n++
 		}
 		var rest []int
-		err := o.apart(ctx, all[:n], c, func(ctx context.Context, part []int) error {
-			others, err := c.Plain(ctx, part)
+		err := s.apart(ctx, all[:n], c, func(ctx context.Context, part []int) error {
+			others, err := c.plain(ctx, part)
 			if err == nil {
 				rest = append(rest, others...)
 			}
@@ -73,7 +63,7 @@ func (o *Caller) Make(ctx context.Context, c *Call) error {
 		})
 		if err == nil && len(rest) > 0 {
 			slices.Sort(rest)
-			err = o.apart(ctx, rest, c, c.Rest)
+			err = s.apart(ctx, rest, c, c.rest)
 		}
 		if err != nil {
 			return err
@@ -83,33 +73,33 @@ func (o *Caller) Make(ctx context.Context, c *Call) error {
 	return nil
 }
 
-// apart makes the call of some elements. Where somebody else keeps the rows of some
-// keys locked, nothing was done for any, and they are made without these, each of
-// which fails alone. What is too large for the server fails alone, too.
-func (o *Caller) apart(ctx context.Context, part []int, c *Call, run func(ctx context.Context, part []int) error) error {
-	err := o.Try(ctx, func() error { return run(ctx, part) })
+// apart makes the call of some elements. If another transaction keeps the rows of some keys
+// locked, nothing was done for any element. Then these fail alone, and the others are made
+// without them. An element that is too large for the server fails alone, too.
+func (s *Store) apart(ctx context.Context, part []int, c *call, run func(ctx context.Context, part []int) error) error {
+	err := s.server.Try(ctx, func() error { return run(ctx, part) })
 	large := errors.Is(err, dibs.ErrTooLarge)
-	if !large && !errors.Is(err, o.Busy) {
+	if !large && !errors.Is(err, s.server.Busy) {
 		return err
 	}
 	if len(part) == 1 {
-		c.Fail(part[0], err)
+		c.fail(part[0], err)
 		return nil
 	}
 	var left []int
 	if !large {
 		keys := make([]string, len(part))
 		for n, i := range part {
-			keys[n] = c.Keys[i]
+			keys[n] = c.keys[i]
 		}
 		slices.Sort(keys)
-		stuck, wrong := o.Stuck(ctx, slices.Compact(keys))
+		stuck, wrong := s.server.Stuck(ctx, slices.Compact(keys))
 		if wrong != nil {
 			return wrong
 		}
 		for _, i := range part {
-			if stuck[c.Keys[i]] {
-				c.Fail(i, err)
+			if stuck[c.keys[i]] {
+				c.fail(i, err)
 			} else {
 				left = append(left, i)
 			}
@@ -118,13 +108,13 @@ func (o *Caller) apart(ctx context.Context, part []int, c *Call, run func(ctx co
 			return nil
 		}
 		if len(left) < len(part) {
-			return o.apart(ctx, left, c, run)
+			return s.apart(ctx, left, c, run)
 		}
 	}
-	// Nobody can see who it is: one that is too large, or a row that somebody is about to
-	// insert.
+	// The element is not known: it is too large, or another transaction is about to insert
+	// its row.
 	for _, i := range part {
-		if err := o.apart(ctx, []int{i}, c, run); err != nil {
+		if err := s.apart(ctx, []int{i}, c, run); err != nil {
 			return err
 		}
 	}

@@ -1,32 +1,32 @@
 package engine
 
-// Changes are what has to be written. A row is the key and the fields; of one that is to
-// be deleted it has what is named here.
+// Changes are what a store writes. A row is the key and the Fields; a row to delete has the
+// columns that are named here.
 type Changes struct {
-	Rows      [][]any // of keys; they are there
-	NoLeases  [][]any // the key, token and abandoned
-	Leases    [][]any // may be there
-	NoNumbers [][]any // the key, and the seq of all places
-	NoPlaces  [][]any // the key, seq and token
-	Places    [][]any // may be there, with another token too
+	Rows      [][]any // of keys; the rows exist
+	NoLeases  [][]any // delete: key, token, abandoned
+	Leases    [][]any // insert or update
+	NoNumbers [][]any // delete: key, seq of all places with that number
+	NoPlaces  [][]any // delete: key, seq, token
+	Places    [][]any // insert or update
 	Steps     []Step  // in the order in which they happened
 }
 
 // Does is what a Step does.
 type Does uint8
 
-// What there is to write besides rows, and to read on the way.
+// What a store writes besides rows, and what it reads meanwhile.
 const (
-	WriteRecord   Does = iota // Data
-	EraseRecord               // its data
-	WriteProgress             // Data, under the Fence
-	DropProgress              // that of the Fence
-	ReadRecord                // its data, To
-	ReadProgress              // that of the Fence, To
-	ReadSize                  // that of the record's data
+	WriteRecord   Does = iota // write Data
+	EraseRecord               // delete its data
+	WriteProgress             // write Data under the Fence
+	DropProgress              // delete the data of the Fence
+	ReadRecord                // read its data into To
+	ReadProgress              // read the data of the Fence into To
+	ReadSize                  // read the size of the record's data into Size
 )
 
-// Step does something with data, which may be large.
+// Step writes or reads data, which may be large.
 type Step struct {
 	Does  Does
 	K     string // the key
@@ -41,17 +41,17 @@ func (st *State) step(s Step) {
 	st.steps = append(st.steps, s)
 }
 
-// Changes returns what is different from what was loaded.
+// Changes returns the difference between what was loaded and the states.
 func (b *Batch) Changes() *Changes {
 	c := &Changes{}
 	for _, k := range b.Keys {
 		st := b.states[k]
-		if !b.looks {
+		if !b.readOnly {
 			st.tidy()
 			st.changes(c)
 		}
 		for _, s := range st.steps {
-			if !b.looks || s.Does >= ReadRecord {
+			if !b.readOnly || s.Does >= ReadRecord {
 				c.Steps = append(c.Steps, s)
 			}
 		}
@@ -65,13 +65,13 @@ func (st *State) changes(c *Changes) {
 		c.Rows = append(c.Rows, row(w.Fields()...))
 	}
 	all, left := st.holders, map[leaseID]bool{}
-	if st.lost != nil {
-		all = append(all[:len(all):len(all)], *st.lost)
+	if st.abandoned != nil {
+		all = append(all[:len(all):len(all)], *st.abandoned)
 	}
 	for i := range all {
 		l := &all[i]
 		if l.Permits == 1 && !l.Abandoned {
-			continue // in the key's row
+			continue // it is in the key's row
 		}
 		id := leaseID{l.Token, l.Abandoned}
 		left[id] = true
@@ -85,7 +85,7 @@ func (st *State) changes(c *Changes) {
 		}
 	}
 	q := &st.queue
-	for _, seq := range q.gone {
+	for _, seq := range q.cleared {
 		c.NoNumbers = append(c.NoNumbers, row(seq))
 	}
 	stay := map[placeID]bool{}

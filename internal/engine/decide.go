@@ -6,10 +6,10 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Terms is under what a claim is answered, beside what it says itself.
+// Terms is what a claim's answer depends on, beside the claim and the state.
 type Terms struct {
 	MaxWaiters int
-	Process    int64 // that takes a grant that is told; 0: none does
+	Process    int64 // that grants are pushed to; 0: none
 }
 
 // Claim answers a claim.
@@ -27,9 +27,9 @@ func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
 		return
 	}
 	front, own := st.front(), st.queue.of(c.Token)
-	seat := own // the number that the claim has, if any
+	at := own // the place whose number the claim has
 	if p := st.queue.of(c.From); own == nil && p != nil && p.Kind == reserved {
-		seat = p
+		at = p
 	}
 	if st.refused(c, a) {
 		if own != nil && c.Mode != dibs.Look && a.State != dibs.Unknown {
@@ -39,38 +39,38 @@ func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
 		return
 	}
 	room := st.room(int64(c.Permits), int64(c.Weight))
-	first := front == nil || seat != nil && seat.Seq <= front.Seq
-	turn := first && (seat == nil || !st.leased(seat.Seq))
+	first := front == nil || at != nil && at.Seq <= front.Seq
+	turn := first && (at == nil || !st.leased(at.Seq))
 	switch {
 	case c.Mode == dibs.Reserve:
-		seat = st.reserve(own, c, o, a)
+		at = st.reserve(own, c, o, a)
 	case turn && room && c.Mode == dibs.Look:
-		a.State, a.Queued = dibs.Free, seat != nil
+		a.State, a.Queued = dibs.Free, at != nil
 		return
 	case turn && room:
-		st.take(own, seat, c, a)
+		st.take(own, at, c, a)
 		return
 	case c.Mode == dibs.Look:
-	case room && !first && front.Kind == reserved && st.free == 0:
-		st.free = st.now
+	case room && !first && front.Kind == reserved && st.idleSince == 0:
+		st.idleSince = st.now
 	}
 	if c.Mode == dibs.Queue {
-		seat = st.wait(own, seat, c, o, a)
+		at = st.wait(own, at, c, o, a)
 	}
 	if a.Err == nil {
-		st.held(seat, a)
+		st.held(at, a)
 	}
 }
 
-// granted answers a holder.
+// granted answers a holder, with the progress that its lease inherits.
 func (st *State) granted(l *Lease, a *dibs.Answer) {
 	*a = grantOf(l)
-	if l.Heir != 0 {
-		st.step(Step{Does: ReadProgress, Fence: l.Heir, To: &a.Progress})
+	if l.Inherits != 0 {
+		st.step(Step{Does: ReadProgress, Fence: l.Inherits, To: &a.Progress})
 	}
 }
 
-// refused answers a claim that is not for want of a turn, and reports whether it did.
+// refused answers a claim that gets neither the key nor a place, and reports whether it did.
 func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 	r := &st.record
 	accepts := r.Accepts(Micros(c.MaxAge), st.now)
@@ -82,7 +82,7 @@ func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 		a.Record.Age, a.Record.Left = Duration(max(st.now-r.Written, 0)), Duration(r.Ends-st.now)
 		st.step(Step{Does: ReadRecord, To: &a.Record.Data})
 	case st.unknown():
-		a.State, a.ID = dibs.Unknown, st.lost.Token.ID()
+		a.State, a.ID = dibs.Unknown, st.abandoned.Token.ID()
 	default:
 		return false
 	}
@@ -90,16 +90,16 @@ func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 }
 
 // take grants the key to a claim.
-func (st *State) take(own, seat *Place, c *dibs.Claim, a *dibs.Answer) {
+func (st *State) take(own, at *Place, c *dibs.Claim, a *dibs.Answer) {
 	l := st.grant(Lease{
 		Token: c.Token, Ends: st.now + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
 		Fingerprint: c.Fingerprint, Owner: c.Owner.String(),
-	}, own, seat, Micros(c.Hold))
+	}, own, at, Micros(c.Hold))
 	st.granted(l, a)
 	st.serve()
 }
 
-// reserve takes a reserved place, or asks for it again.
+// reserve makes a reserved place, or prolongs it.
 func (st *State) reserve(own *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *Place {
 	p := &Place{Token: c.Token, Kind: reserved}
 	if !st.join(p, own, own, o, a) {
@@ -109,10 +109,10 @@ func (st *State) reserve(own *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *P
 	return p
 }
 
-// wait has a token wait at its place, at the one that it claims from, or at the end.
-func (st *State) wait(own, seat *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *Place {
+// wait makes a token wait at its own place, at the place that it claims from, or at the end.
+func (st *State) wait(own, at *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *Place {
 	p := &Place{Token: c.Token}
-	if !st.join(p, own, seat, o, a) {
+	if !st.join(p, own, at, o, a) {
 		return nil
 	}
 	p.Ends, p.Owner = st.now+Micros(c.Stay), c.Owner.String()
@@ -122,14 +122,14 @@ func (st *State) wait(own, seat *Place, c *dibs.Claim, o *Terms, a *dibs.Answer)
 	return p
 }
 
-// join puts a place where its token's own one is, or at the number of a seat, or at the
-// end. It reports false, and answers, when there is no room for one more.
-func (st *State) join(p, own, seat *Place, o *Terms, a *dibs.Answer) bool {
+// join puts a place where the token's own place is, at the number of at, or at the end. If the
+// queue is full it answers that and returns false.
+func (st *State) join(p, own, at *Place, o *Terms, a *dibs.Answer) bool {
 	switch {
-	case seat != nil:
-		p.Seq = seat.Seq
+	case at != nil:
+		p.Seq = at.Seq
 	case st.full(o.MaxWaiters):
-		a.Err = fmt.Errorf("%w: %d wait for the key already", dibs.ErrFull, o.MaxWaiters)
+		a.Err = fmt.Errorf("%w: %d clients wait for the key already", dibs.ErrFull, o.MaxWaiters)
 		return false
 	default:
 		p.Seq = st.next()
@@ -141,11 +141,11 @@ func (st *State) join(p, own, seat *Place, o *Terms, a *dibs.Answer) bool {
 	return true
 }
 
-// highest is a fence that no grant of the key until now is above, also none that was
-// lost with the data.
+// highest returns a fence that no grant of the key is above, not even a grant that was lost with
+// the server's data.
 func (st *State) highest() uint64 { return uint64(max(st.fence, st.now-1)) }
 
-// held answers a claim whose turn has not come; p is its place, nil if it has none.
+// held answers a claim whose turn has not come. p is its place, nil if it has none.
 func (st *State) held(p *Place, a *dibs.Answer) {
 	a.State, a.Fence, a.Queued = dibs.Held, st.highest(), p != nil
 	seq := st.next()

@@ -13,7 +13,7 @@ func (st *State) Settle(x *dibs.Settlement) bool {
 	if l := st.holder(x.Token); l != nil {
 		st.end(*l, x)
 	} else if x.Outcome == dibs.Keep {
-		return st.record.Of(x.Token, st.now) // this was sent twice, or comes too late
+		return st.record.Of(x.Token, st.now) // it was sent twice, or comes too late
 	} else if p := st.queue.of(x.Token); p != nil {
 		st.queue.remove(p)
 	} else {
@@ -26,7 +26,7 @@ func (st *State) Settle(x *dibs.Settlement) bool {
 // end ends a holder's lease.
 func (st *State) end(l Lease, x *dibs.Settlement) {
 	if x.Outcome == dibs.Keep {
-		st.leave(x.Token, l.Fingerprint, x.Data, Micros(x.Retention))
+		st.keep(x.Token, l.Fingerprint, x.Data, Micros(x.Retention))
 	}
 	st.holders = slices.DeleteFunc(st.holders, func(other Lease) bool { return other.Token == l.Token })
 	switch x.Outcome {
@@ -37,31 +37,30 @@ func (st *State) end(l Lease, x *dibs.Settlement) {
 	}
 }
 
-// abandon notes that a lease, which is no holder any more, ended then without being
-// settled.
+// abandon counts a lease, which was removed from the holders, as abandoned at that time.
 func (st *State) abandon(l Lease, then int64) {
-	l.Abandoned, l.Attempt, l.Ends, l.Seq, l.Heir = true, 1, then, 0, 0
-	if st.lost != nil {
-		l.Attempt, l.Heir = st.lost.Attempt+1, st.lost.Heir
+	l.Abandoned, l.Attempt, l.Ends, l.Seq, l.Inherits = true, 1, then, 0, 0
+	if st.abandoned != nil {
+		l.Attempt, l.Inherits = st.abandoned.Attempt+1, st.abandoned.Inherits
 	}
 	if st.saved[l.Fence] {
-		l.Heir = l.Fence
+		l.Inherits = l.Fence
 	}
-	if st.lost = &l; l.Once {
+	if st.abandoned = &l; l.Once {
 		st.short = st.short || !st.queue.complete
 		st.wakeAll(func(*Place) bool { return true })
 	}
 }
 
-// clean leaves nothing of a lease, which is no holder any more, and of those that were
-// abandoned before it.
+// clean deletes what is left of a lease, which was removed from the holders, and forgets the
+// leases that were abandoned before it.
 func (st *State) clean(l Lease) {
 	st.deleteAt(l.Seq)
-	st.lost = nil
+	st.abandoned = nil
 }
 
-// leave writes a record, and wakes the waiters that it may answer.
-func (st *State) leave(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
+// keep writes a record, and wakes the waiters that it may answer.
+func (st *State) keep(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
 	st.record = Record{Token: t, Written: st.now, Ends: st.now + retention, Fingerprint: f}
 	st.step(Step{Does: WriteRecord, Data: data})
 	st.short = st.short || !st.queue.complete
@@ -76,7 +75,7 @@ func (st *State) erase() {
 	}
 }
 
-// Renew makes a lease last longer, and reports whether the token has one.
+// Renew prolongs a lease, and reports whether the token has one.
 func (st *State) Renew(r *dibs.Renewal) bool {
 	l := st.holder(r.Token)
 	if l == nil || l.Ends <= st.now {
@@ -90,12 +89,12 @@ func (st *State) Renew(r *dibs.Renewal) bool {
 	return true
 }
 
-// ForceRelease ends the leases of a key and forgets its abandoned attempt: all, or the one that
-// the ID names. It returns how many it ended.
+// ForceRelease ends the leases of a key and forgets its abandoned lease: all, or the lease that
+// the ID names. It returns how many.
 func (st *State) ForceRelease(id string) (n int) {
 	st.Advance()
 	is := func(l Lease) bool { return id == "" || l.Token.ID() == id }
-	if st.lost != nil && is(*st.lost) {
+	if st.abandoned != nil && is(*st.abandoned) {
 		n++
 	}
 	for _, l := range slices.Clone(st.holders) {
@@ -105,32 +104,32 @@ func (st *State) ForceRelease(id string) (n int) {
 		}
 	}
 	if n > 0 {
-		st.lost = nil
+		st.abandoned = nil
 		st.serve()
 	}
 	return n
 }
 
-// Forget deletes the record and forgets an abandoned attempt. It reports whether there
-// was anything to forget.
+// Forget deletes the record and forgets an abandoned lease. It reports whether there was
+// either.
 func (st *State) Forget() bool {
 	st.Advance()
-	found := st.record.Ends > st.now || st.lost != nil
+	found := st.record.Ends > st.now || st.abandoned != nil
 	st.erase()
-	st.lost = nil
+	st.abandoned = nil
 	st.serve()
 	return found
 }
 
-// Resolve gives an unknown outcome its record. It reports false, and changes nothing,
-// when there is none, or it is not of the attempt that the ID names.
+// Resolve gives an unknown outcome its record. If the outcome is known, or belongs to another
+// attempt than the ID names, it changes nothing and returns false.
 func (st *State) Resolve(id string, data []byte, retention time.Duration) bool {
 	st.Advance()
-	if !st.unknown() || id != "" && st.lost.Token.ID() != id {
+	if !st.unknown() || id != "" && st.abandoned.Token.ID() != id {
 		return false
 	}
-	st.leave(st.lost.Token, st.lost.Fingerprint, data, Micros(retention))
-	st.lost = nil
+	st.keep(st.abandoned.Token, st.abandoned.Fingerprint, data, Micros(retention))
+	st.abandoned = nil
 	st.serve()
 	return true
 }

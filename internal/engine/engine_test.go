@@ -3,6 +3,8 @@ package engine_test
 import (
 	"cmp"
 	"context"
+	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -15,19 +17,17 @@ import (
 )
 
 // TestConformance: a store that does nothing but load, decide and write, on tables in memory.
-// It sees what is over when somebody asks, and not at that instant: so it runs in real time.
+// It ends what has expired with the next call, and not at that instant, so it runs in real time.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		New: func(_ testing.TB, turn time.Duration) *storetest.Backend {
 			db := &tables{turn: cmp.Or(turn, dibs.PushedTTL)}
 			db.wipe()
-			return &storetest.Backend{Open: func() dibs.Store { return store{db} }, Wipe: db.wipe}
+			return &storetest.Backend{Open: func() dibs.Store { return db.open() }, Wipe: db.wipe}
 		},
 		Lacks: map[storetest.Feature]string{
-			storetest.Skew:      "it has one clock",
-			storetest.Restart:   "nothing outlives the process",
-			storetest.Inspector: "the stores have it",
-			storetest.Pruner:    "the stores have it",
+			storetest.Skew:    "it has one clock",
+			storetest.Restart: "nothing outlives the process",
 		},
 	})
 }
@@ -36,13 +36,12 @@ func TestConformance(t *testing.T) {
 type tables struct {
 	turn time.Duration
 
-	mu        sync.Mutex
-	rows      map[string]engine.Row
-	leases    map[string][]engine.Lease
-	places    map[string][]engine.Place
-	progress  map[string]map[int64][]byte
-	records   map[string][]byte
-	listeners []*func(dibs.Token, dibs.Answer)
+	mu       sync.Mutex
+	rows     map[string]engine.Row
+	leases   map[string][]engine.Lease
+	places   map[string][]engine.Place
+	progress map[string]map[int64][]byte
+	records  map[string][]byte
 }
 
 func (db *tables) wipe() {
@@ -133,85 +132,60 @@ func (db *tables) write(c *engine.Changes) {
 			*s.To = slices.Clone(db.records[s.K])
 		case engine.ReadProgress:
 			*s.To = slices.Clone(db.progress[s.K][s.Fence])
+		case engine.ReadSize:
+			*s.Size = len(db.records[s.K])
 		}
 	}
 }
 
-// work does something with one key.
-func (db *tables) work(key dibs.Key, looks bool, tokens []dibs.Token, do func(*engine.State)) {
-	k := engine.KeyOf(key)
+// work loads, decides and writes.
+func (db *tables) work(_ context.Context, _ engine.Load, b *engine.Batch, do func()) error {
 	db.mu.Lock()
-	b := engine.NewBatch(engine.Tokens{k: tokens}, looks, engine.Micros(db.turn))
+	defer db.mu.Unlock()
 	for again := true; again; again = b.Short() {
 		db.load(b)
-		do(b.State(k))
+		do()
 	}
 	db.write(b.Changes())
-	listeners := db.listeners
-	db.mu.Unlock()
-	for _, t := range b.Turns() {
-		for _, wake := range listeners {
-			(*wake)(t.Token, t.Answer)
-		}
-	}
-}
-
-// store is a dibs.Store on them.
-type store struct{ db *tables }
-
-func (s store) Claim(_ context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	s.db.mu.Lock()
-	o := &engine.Terms{MaxWaiters: 100_000, Process: int64(min(len(s.db.listeners), 1))}
-	s.db.mu.Unlock()
-	for i := range claims {
-		c := &claims[i]
-		if answers[i].Err = c.Validate(); answers[i].Err != nil {
-			continue
-		}
-		s.db.work(c.Key, c.Mode == dibs.Look, []dibs.Token{c.Token, c.From}, func(st *engine.State) {
-			answers[i] = dibs.Answer{}
-			st.Claim(c, o, &answers[i])
-		})
-	}
 	return nil
 }
 
-// lose does something with one element, which has lost what it is about if that is false.
-func (s store) lose(key dibs.Key, token dibs.Token, wrong error, do func(*engine.State) bool) (err error) {
-	if wrong != nil {
-		return wrong
-	}
-	s.db.work(key, false, []dibs.Token{token}, func(st *engine.State) {
-		if err = nil; !do(st) {
-			err = dibs.ErrLost
+// keys returns the keys of the range.
+func (db *tables) keys(_ context.Context, first, last string, limit int) (keys []string, err error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for k := range db.rows {
+		if k >= first && k <= last {
+			keys = append(keys, k)
 		}
+	}
+	slices.Sort(keys)
+	return keys[:min(limit, len(keys))], nil
+}
+
+// sweep sweeps all keys in one step.
+func (db *tables) sweep() engine.Sweep {
+	return func(context.Context, int) (int, []string, bool, error) {
+		keys, err := db.keys(nil, "", "\xff", math.MaxInt)
+		return 0, keys, true, err
+	}
+}
+
+// open opens a store on the tables, with which nothing is plain.
+func (db *tables) open() *engine.Store {
+	return engine.New(&engine.Server{
+		Closer: engine.NewCloser(errors.New("closed")), MaxElements: 512, MaxBytes: 1 << 20, MaxWaiters: 100_000, MaxRecord: 64 << 20,
+		PushedTTL: db.turn, PollMin: time.Millisecond, PollMax: 8 * time.Millisecond, Busy: dibs.ErrBusy,
+		Try: func(_ context.Context, call func() error) error { return call() },
+		Claim: func(_ context.Context, part []int, _ []string, _ []dibs.Claim, _ []dibs.Answer, _ int64) ([]int, error) {
+			return part, nil
+		},
+		Renew: func(_ context.Context, part []int, _ []string, _ []dibs.Renewal, _ []error) ([]int, error) {
+			return part, nil
+		},
+		Settle: func(_ context.Context, part []int, _ []string, _ []dibs.Settlement, _ []error) ([]int, error) {
+			return part, nil
+		},
+		Work: db.work, List: db.keys, Sweep: db.sweep, Process: func() int64 { return 1 },
 	})
-	return err
-}
-
-func (s store) Renew(_ context.Context, renewals []dibs.Renewal, errs []error) error {
-	for i := range renewals {
-		r := &renewals[i]
-		errs[i] = s.lose(r.Key, r.Token, r.Validate(), func(st *engine.State) bool { return st.Renew(r) })
-	}
-	return nil
-}
-
-func (s store) Settle(_ context.Context, settlements []dibs.Settlement, errs []error) error {
-	for i := range settlements {
-		x := &settlements[i]
-		errs[i] = s.lose(x.Key, x.Token, x.Validate(), func(st *engine.State) bool { return st.Settle(x) })
-	}
-	return nil
-}
-
-func (s store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	s.db.mu.Lock()
-	defer s.db.mu.Unlock()
-	s.db.listeners = append(slices.Clone(s.db.listeners), &wake)
-	return func() {
-		s.db.mu.Lock()
-		defer s.db.mu.Unlock()
-		s.db.listeners = slices.DeleteFunc(slices.Clone(s.db.listeners), func(other *func(dibs.Token, dibs.Answer)) bool { return other == &wake })
-	}
 }

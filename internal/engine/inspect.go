@@ -7,10 +7,10 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// Describe tells of a key. The Condition is "" when there is nothing to tell.
+// Describe fills an entry. Its Condition is "" if the key is free and has no record.
 func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 	st.Advance()
-	st.front() // reserved places whose Hold is over
+	st.front() // which removes reserved places whose Hold is over
 	e.Key, _ = backend.ParseKey(st.k)
 	e.Waiters = len(st.queue.places)
 	st.short = !st.queue.complete
@@ -25,8 +25,8 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 	if len(all) > 0 {
 		e.Permits = int(all[0].Permits)
 	}
-	if st.lost != nil {
-		all = append(all[:len(all):len(all)], *st.lost)
+	if st.abandoned != nil {
+		all = append(all[:len(all):len(all)], *st.abandoned)
 	}
 	for _, l := range all {
 		e.Attempts = append(e.Attempts, dibs.Attempt{
@@ -41,22 +41,22 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 			st.step(Step{Does: ReadRecord, To: &e.Record.Data})
 		}
 	}
-	backend.Describe(e, len(st.holders) > 0, st.unknown(), st.lost != nil)
+	backend.Describe(e, len(st.holders) > 0, st.unknown(), st.abandoned != nil)
 }
 
-// Look returns what some tokens that wait have to be told, and says how many come before
-// the others.
-func (st *State) Look(tokens []dibs.Token, ahead map[dibs.Token]int) (due []Turn) {
+// Due returns the wake-ups of waiting tokens whose answer has changed. It sets how many places
+// are ahead of the others.
+func (st *State) Due(tokens []dibs.Token, ahead map[dibs.Token]int) (due []WakeUp) {
 	st.Advance()
 	front := st.front()
 	for _, t := range tokens {
 		l, p := st.holder(t), st.queue.of(t)
 		switch {
 		case l != nil && l.Attempt == 1:
-			due = append(due, Turn{Token: t, Answer: grantOf(l)})
+			due = append(due, WakeUp{Token: t, Answer: grantOf(l)})
 		case p == nil, st.unknown(), st.record.Accepts(p.MaxAge, st.now),
 			front != nil && front.Seq == p.Seq && st.room(p.Permits, p.Weight):
-			due = append(due, Turn{Token: t})
+			due = append(due, WakeUp{Token: t})
 		default:
 			ahead[t] = st.ahead(p.Seq)
 		}
@@ -64,8 +64,8 @@ func (st *State) Look(tokens []dibs.Token, ahead map[dibs.Token]int) (due []Turn
 	return due
 }
 
-// Sweep removes up to limit records, places and abandoned attempts that are over, and
-// returns how many it removed.
+// Sweep deletes up to limit records, places and abandoned leases that have expired, and returns
+// how many.
 func (st *State) Sweep(limit int) (removed int) {
 	st.short = !st.queue.complete
 	if r := &st.record; limit > 0 && r.Ends > 0 && r.Ends <= st.now {
@@ -77,24 +77,24 @@ func (st *State) Sweep(limit int) (removed int) {
 			continue
 		}
 		if removed == limit {
-			delete(st.queue.was, id) // it stays
+			delete(st.queue.was, id) // the place stays
 			st.queue.complete = false
 		} else {
 			removed++
 		}
 	}
 	if removed == limit {
-		return removed // what else there is counts for the next
+		return removed // the next sweep does the rest
 	}
-	lost := st.lost
-	if st.Advance(); lost != nil && st.lost == nil {
+	before := st.abandoned
+	if st.Advance(); before != nil && st.abandoned == nil {
 		removed++
 	}
 	return removed
 }
 
-// Bounds returns from which k, and up to which, what the query asks for is.
-func Bounds(q *dibs.Query) (first, last string) {
+// bounds returns the first and the last k that the query asks for.
+func bounds(q *dibs.Query) (first, last string) {
 	switch {
 	case q.Namespace == nil:
 		return "", "\xff" // no namespace is that long

@@ -7,42 +7,40 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// The kinds of places, in the order in which those of one number come.
+// The kinds of places. Of one number, the waiter comes first.
 const (
 	waits    = 0
 	reserved = 1
 )
 
-// Place is a row of a queue: a reserved place, or a waiter. A waiter that came from a
-// reserved place has the same Seq.
+// Place is a row of a queue: a reserved place, or a waiter. A waiter that claims from a
+// reserved place has its Seq. Times are the server's, in microseconds.
 type Place struct {
-	Seq   int64
+	Seq   int64 // its number: places are served in this order
 	Token dibs.Token
 	Kind  int64
 	Ends  int64
 	Owner string
 
-	// Of who waits: its claim, and the process that takes a grant that is told, 0 for
-	// none.
+	// Of a waiter: its claim, and the process that its grant is pushed to; 0: it is woken.
 	TTL, Permits, Weight int64
 	Once                 bool
 	MaxAge               int64
 	Process              int64
 	Fingerprint          dibs.Fingerprint
 
-	// Hold is, of a reserved place, how long it may keep others from room that there is; 0:
-	// until it ends. Of who waits at one it is what that becomes when the waiter is granted;
-	// 0: what it was.
+	// Hold is how long a reserved place may block an idle key; 0: until it expires. Of a waiter
+	// it is the new Hold of the reserved place when the waiter is granted; 0: no new one.
 	Hold  int64
-	Asked int64 // when a reserved place was asked for last
+	Asked int64 // when a reserved place was claimed last
 
-	Deaf bool // nobody listens there, as the store knows; not a field
+	Unreachable bool // its process does not listen; no column
 }
 
-// PlaceColumns are the names of its Fields.
+// PlaceColumns are the columns of the Fields of a Place.
 const PlaceColumns = "seq,token,kind,ends,owner,ttl,permits,weight,once,max_age,process,fingerprint,hold,asked"
 
-// Fields returns where they are.
+// Fields returns pointers to the fields, in the order of PlaceColumns.
 func (p *Place) Fields() []any {
 	return []any{
 		&p.Seq, &p.Token, &p.Kind, &p.Ends, &p.Owner, &p.TTL, &p.Permits, &p.Weight, &p.Once, &p.MaxAge, &p.Process,
@@ -50,21 +48,21 @@ func (p *Place) Fields() []any {
 	}
 }
 
-// queue is the places of a key, in the order of Seq: all, or those up to a point and some
-// beyond. They stand: what had ended when it was loaded is not there, and is deleted.
+// queue is the places of a key that have not expired, in the order of Seq: all places, or the
+// places up to a number and some beyond.
 type queue struct {
 	places   []*Place
-	loaded   int64 // how many are from the front
-	length   int64 // there are at most so many
-	complete bool  // there are no others
-	known    int64 // all up to that Seq are there
-	last     int64 // the highest Seq that there was
-	from     int64 // a new one is at least that
+	loaded   int64 // how many were loaded from the front
+	length   int64 // the upper bound of how many there are
+	complete bool  // all are loaded
+	known    int64 // all up to that Seq are loaded
+	last     int64 // the highest Seq
+	from     int64 // the lowest Seq of a new place
 	was      map[placeID]*Place
-	gone     []int64 // numbers of which all places are deleted
+	cleared  []int64 // numbers whose places are all deleted
 }
 
-// placeID is what is unique of a place.
+// placeID identifies a place.
 type placeID struct {
 	seq   int64
 	token dibs.Token
@@ -97,8 +95,7 @@ func (q *queue) remove(p *Place) {
 // empty reports whether there is no place.
 func (q *queue) empty() bool { return len(q.places) == 0 && q.complete }
 
-// of returns the place of that token, or nil. Those of tokens that are asked for are
-// loaded.
+// of returns the place of a token, or nil.
 func (q *queue) of(t dibs.Token) *Place {
 	if i := slices.IndexFunc(q.places, func(p *Place) bool { return p.Token == t }); i >= 0 {
 		return q.places[i]
@@ -106,8 +103,8 @@ func (q *queue) of(t dibs.Token) *Place {
 	return nil
 }
 
-// next returns the number of a new place: behind the last one, which is always loaded, and
-// behind those at which leases were granted.
+// next returns the number of a new place. It is behind the last place, which is always loaded,
+// and behind the numbers of the leases.
 func (st *State) next() int64 {
 	last := max(st.queue.last, st.queue.from-1)
 	for _, l := range st.holders {
@@ -116,11 +113,11 @@ func (st *State) next() int64 {
 	return last + 1
 }
 
-// front returns the first place that is in the way, or nil: of a number at which somebody
-// waits the waiter.
+// front returns the first place that blocks, or nil. A waiter comes before the reserved place
+// with its number.
 func (st *State) front() *Place { return st.first(func(*Place) bool { return false }) }
 
-// first does that, and passes some over. Reserved places whose Hold is over are removed.
+// first is front that passes some places over. It removes reserved places whose Hold is over.
 func (st *State) first(passed func(*Place) bool) *Place {
 	q := &st.queue
 	for i := 0; i < len(q.places); {
@@ -131,9 +128,9 @@ func (st *State) first(passed func(*Place) bool) *Place {
 			return nil
 		case st.leased(p.Seq), passed(p):
 			i++
-		case p.Kind == reserved && p.Hold > 0 && st.free > 0 && max(st.free, p.Asked)+p.Hold <= st.now:
+		case p.Kind == reserved && p.Hold > 0 && st.idleSince > 0 && max(st.idleSince, p.Asked)+p.Hold <= st.now:
 			if q.remove(p); q.empty() {
-				st.free = 0
+				st.idleSince = 0
 			}
 		default:
 			return p
@@ -143,7 +140,7 @@ func (st *State) first(passed func(*Place) bool) *Place {
 	return nil
 }
 
-// deleteAt deletes all places with that number, and wakes those who wait there.
+// deleteAt deletes all places with that number, and wakes the waiters among them.
 func (st *State) deleteAt(seq int64) {
 	if seq == 0 {
 		return
@@ -152,10 +149,10 @@ func (st *State) deleteAt(seq int64) {
 	st.short = st.short || !st.queue.complete && seq > st.queue.known
 	st.wakeAll(at)
 	st.queue.places = slices.DeleteFunc(st.queue.places, at)
-	st.queue.gone = append(st.queue.gone, seq)
+	st.queue.cleared = append(st.queue.cleared, seq)
 }
 
-// ahead returns how many places come before that number, at most.
+// ahead returns an upper bound of the places that come before that number.
 func (st *State) ahead(seq int64) int {
 	q := &st.queue
 	n, first, last := int64(0), int64(0), int64(0)
@@ -172,12 +169,12 @@ func (st *State) ahead(seq int64) int {
 		}
 	}
 	if !q.complete && seq > q.known && n > 0 {
-		n = max(n, min(seq-first, q.length)) // in a long queue those in it are not counted one by one
+		n = max(n, min(seq-first, q.length)) // a long queue is not counted place by place
 	}
 	return int(n)
 }
 
-// full reports whether there are as many numbers as there may be.
+// full reports whether the queue has as many numbers as it may have.
 func (st *State) full(most int) bool {
 	places := st.queue.places
 	if len(places) == 0 || min(st.queue.last-places[0].Seq+1, st.queue.length) < int64(most) {

@@ -8,104 +8,103 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Lease is a lease of a key, or the last one that was abandoned: its Attempt is how many
-// were then, in a row. Times are the server's, in microseconds.
+// Lease is a lease of a key, or the last lease that was abandoned. Then Attempt is how many were
+// abandoned in a row. Times are the server's, in microseconds.
 type Lease struct {
 	Token           dibs.Token
 	Abandoned       bool
 	Fence, Attempt  int64
-	Since, Ends     int64 // Ends is 0 when it was settled in a transaction of the application's
+	Since, Ends     int64 // Ends is 0 if a transaction of the application settled it
 	Once            bool
-	Seq             int64 // of the reserved place at which it was granted; 0: none
-	Heir            int64 // of what was saved under that fence; 0: of nothing
+	Seq             int64 // the number of the reserved place at which it was granted; 0: none
+	Inherits        int64 // the fence under which the progress was saved that it inherits; 0: none
 	Permits, Weight int64
 	Fingerprint     dibs.Fingerprint
 	Owner           string
 }
 
-// LeaseColumns are the names of its Fields.
-const LeaseColumns = "token,abandoned,fence,attempt,since,ends,once,seq,heir,permits,weight,fingerprint,owner"
+// LeaseColumns are the columns of the Fields of a Lease.
+const LeaseColumns = "token,abandoned,fence,attempt,since,ends,once,seq,inherits,permits,weight,fingerprint,owner"
 
-// Fields returns where they are.
+// Fields returns pointers to the fields, in the order of LeaseColumns.
 func (l *Lease) Fields() []any {
 	return []any{
-		&l.Token, &l.Abandoned, &l.Fence, &l.Attempt, &l.Since, &l.Ends, &l.Once, &l.Seq, &l.Heir, &l.Permits, &l.Weight,
+		&l.Token, &l.Abandoned, &l.Fence, &l.Attempt, &l.Since, &l.Ends, &l.Once, &l.Seq, &l.Inherits, &l.Permits, &l.Weight,
 		&l.Fingerprint, &l.Owner,
 	}
 }
 
-// Record is what a key's last holder left behind, but for its data.
+// Record is the record of a key, without its data.
 type Record struct {
 	Token         dibs.Token
-	Written, Ends int64 // Ends is 0 when there is none
+	Written, Ends int64 // Ends is 0 if there is no record
 	Fingerprint   dibs.Fingerprint
 }
 
-// Row is a key's row. The lease of a key with one permit is in it, and of keys with
-// more in rows of their own.
+// Row is a key's row. It has the lease of a key with one permit. Leases of keys with more permits
+// have rows of their own.
 type Row struct {
-	There  bool // it is in the table
-	Fence  int64
-	Busy   bool // there is more to know than this row and the record
-	Free   int64
-	Holder Lease
-	Record Record
+	There     bool  // it is in the table
+	Fence     int64 // the highest of the key
+	Busy      bool  // other tables have rows of the key
+	IdleSince int64 // since when a reserved place has blocked the idle key; 0: none does
+	Holder    Lease
+	Record    Record
 }
 
-// RowColumns are the names of its Fields.
-const RowColumns = "fence,busy,free,token,attempt,since,ends,once,seq,heir,fingerprint,owner," +
+// RowColumns are the columns of the Fields of a Row.
+const RowColumns = "fence,busy,idle_since,token,attempt,since,ends,once,seq,inherits,fingerprint,owner," +
 	"rec_token,rec_written,rec_ends,rec_fingerprint"
 
-// Fields returns where they are.
+// Fields returns pointers to the fields, in the order of RowColumns.
 func (w *Row) Fields() []any {
 	h, r := &w.Holder, &w.Record
 	return []any{
-		&w.Fence, &w.Busy, &w.Free, &h.Token, &h.Attempt, &h.Since, &h.Ends, &h.Once, &h.Seq, &h.Heir, &h.Fingerprint, &h.Owner,
+		&w.Fence, &w.Busy, &w.IdleSince, &h.Token, &h.Attempt, &h.Since, &h.Ends, &h.Once, &h.Seq, &h.Inherits, &h.Fingerprint, &h.Owner,
 		&r.Token, &r.Written, &r.Ends, &r.Fingerprint,
 	}
 }
 
-// State is a key that is being worked on. Whoever does so has its row locked, or
-// only looks: it is loaded, changed in memory, and what is different then is
-// written.
+// State is the state of a key in a transaction that has locked its row or is read-only. It is
+// loaded and changed in memory. Then the difference is written.
 type State struct {
-	k     string
-	looks bool  // nothing is written
-	now   int64 // one moment for all that is done
-	turn  int64 // how long a lease lasts that is told
-	was   Row
-	short bool // more has to be loaded of the queue to know
+	k         string
+	readOnly  bool
+	now       int64 // one moment for the whole transaction
+	pushedTTL int64
+	was       Row  // as it was loaded
+	short     bool // a decision needs more of the queue
 
-	fence   int64
-	free    int64 // since when a reserved place keeps others from room that there is
-	holders []Lease
-	lost    *Lease // the last one that was abandoned
-	record  Record
-	queue   queue
+	fence     int64
+	idleSince int64 // since when a reserved place has blocked the idle key; 0: none does
+	holders   []Lease
+	abandoned *Lease // the last lease that was abandoned
+	record    Record
+	queue     queue
 
-	saved  map[int64]bool     // the fences of leases under which something was saved
-	others map[leaseID]*Lease // leases in rows of their own, as they are there
-	turns  []Turn             // the waiters that have to be told something
-	steps  []Step
+	saved   map[int64]bool     // the fences under which progress was saved
+	others  map[leaseID]*Lease // leases with rows of their own, as they were loaded
+	wakeUps []WakeUp
+	steps   []Step
 }
 
-// leaseID is what is unique of a lease in a row of its own.
+// leaseID identifies a lease with a row of its own.
 type leaseID struct {
 	token     dibs.Token
 	abandoned bool
 }
 
-// Turn is what a waiter has to be told.
-type Turn struct {
+// WakeUp is for a waiter. It carries the pushed grant, or has the waiter ask.
+type WakeUp struct {
 	Token   dibs.Token
-	Process int64       // that of its place
-	Answer  dibs.Answer // its State is zero when it should ask
+	Process int64       // of its place
+	Answer  dibs.Answer // the grant; the zero Answer: ask
 }
 
-// memory is how long an abandoned lease is remembered.
-const memory = int64(dibs.AbandonedRetention / time.Microsecond)
+// abandonedRetention is how long an abandoned lease is remembered, in microseconds.
+const abandonedRetention = int64(dibs.AbandonedRetention / time.Microsecond)
 
-// Micros counts microseconds, rounded up.
+// Micros returns a duration in microseconds, rounded up.
 func Micros(d time.Duration) int64 {
 	n := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -114,7 +113,7 @@ func Micros(d time.Duration) int64 {
 	return n
 }
 
-// Duration is so many microseconds.
+// Duration returns the duration of that many microseconds.
 func Duration(us int64) time.Duration {
 	if us > math.MaxInt64/1000 {
 		return math.MaxInt64
@@ -122,8 +121,8 @@ func Duration(us int64) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// unknown reports whether nobody may be granted before somebody resolves the key.
-func (st *State) unknown() bool { return st.lost != nil && st.lost.Once }
+// unknown reports whether the key is not granted before an operator resolves it.
+func (st *State) unknown() bool { return st.abandoned != nil && st.abandoned.Once }
 
 // holder returns the lease of a token, or nil.
 func (st *State) holder(t dibs.Token) *Lease {
@@ -133,7 +132,7 @@ func (st *State) holder(t dibs.Token) *Lease {
 	return nil
 }
 
-// leased reports whether a lease was granted at that number: its places are in nobody's way.
+// leased reports whether a lease was granted at that number. Its places do not block.
 func (st *State) leased(seq int64) bool {
 	return slices.ContainsFunc(st.holders, func(l Lease) bool { return l.Seq == seq })
 }
@@ -148,25 +147,25 @@ func (st *State) room(permits, weight int64) bool {
 	return weight <= permits
 }
 
-// differs reports whether a holder, or who abandoned the key last, does something else.
+// differs reports whether a lease, or the abandoned lease, has another fingerprint.
 func (st *State) differs(f dibs.Fingerprint) bool {
-	return st.lost != nil && st.lost.Fingerprint.Differs(f) ||
+	return st.abandoned != nil && st.abandoned.Fingerprint.Differs(f) ||
 		slices.ContainsFunc(st.holders, func(l Lease) bool { return l.Fingerprint.Differs(f) })
 }
 
-// Accepts reports whether the record answers a claim with that MaxAge.
+// Accepts reports whether the record answers a claim with that MaxAge, in microseconds.
 func (r *Record) Accepts(maxAge, now int64) bool {
 	return maxAge > 0 && r.Ends > now && r.Written >= now-maxAge
 }
 
-// Of reports whether it is there, and of that token.
+// Of reports whether there is a record and the token wrote it.
 func (r *Record) Of(t dibs.Token, now int64) bool { return r.Token == t && r.Ends > now }
 
-// Advance lets time pass: what is over is dead, and what that frees is handed over. The
-// leases were loaded in the order in which they end.
+// Advance lets time pass: it ends what has expired, in the order in which it expired, and serves
+// the waiters that this frees the key for.
 func (st *State) Advance() {
 	if st.queue.empty() {
-		st.free = 0 // the count of Holds ends with the last place
+		st.idleSince = 0 // no place is left to block the key
 	}
 	for i := 0; i < len(st.holders); {
 		l := st.holders[i]
@@ -184,74 +183,74 @@ func (st *State) Advance() {
 			st.wakeAll(func(p *Place) bool { return p.MaxAge > 0 })
 		}
 	}
-	if st.lost != nil && !st.lost.Once && st.lost.Ends+memory <= st.now {
-		st.lost = nil
+	if st.abandoned != nil && !st.abandoned.Once && st.abandoned.Ends+abandonedRetention <= st.now {
+		st.abandoned = nil
 	}
 	st.serve()
 }
 
-// serve hands the key over to those in front, as far as there is room: it grants it where
-// the grant is all that there is to tell, and otherwise has the waiter ask. Who is deaf
-// is passed over. A reserved place that nobody waits at stops it.
+// serve hands the key over to the waiters in front while there is room. It pushes the grant if
+// the grant is all that the waiter needs, and otherwise wakes the waiter. It passes over waiters
+// that cannot be reached, and stops at a reserved place without a waiter.
 func (st *State) serve() {
-	for !st.looks && !st.unknown() {
+	for !st.readOnly && !st.unknown() {
 		passed := false
 		p := st.first(func(p *Place) bool {
-			passed = passed || p.Deaf
-			return p.Deaf
+			passed = passed || p.Unreachable
+			return p.Unreachable
 		})
 		switch {
 		case p == nil, p.Kind == reserved, !st.room(p.Permits, p.Weight):
 			return
-		case p.Process == 0, p.Once, st.lost != nil, st.record.Accepts(p.MaxAge, st.now), st.differs(p.Fingerprint):
-			if !passed { // else it would ask in vain: a claim passes nobody over
+		case p.Process == 0, p.Once, st.abandoned != nil, st.record.Accepts(p.MaxAge, st.now), st.differs(p.Fingerprint):
+			if !passed { // else the waiter would ask in vain, because a claim passes no place over
 				st.wake(p)
 			}
 			return
 		}
 		l := Lease{
-			Token: p.Token, Ends: st.now + min(st.turn, p.TTL), Permits: p.Permits, Weight: p.Weight,
+			Token: p.Token, Ends: st.now + min(st.pushedTTL, p.TTL), Permits: p.Permits, Weight: p.Weight,
 			Fingerprint: p.Fingerprint, Owner: p.Owner,
 		}
-		st.turns = append(st.turns, Turn{p.Token, p.Process, grantOf(st.grant(l, p, p, p.Hold))})
+		st.wakeUps = append(st.wakeUps, WakeUp{p.Token, p.Process, grantOf(st.grant(l, p, p, p.Hold))})
 	}
 }
 
-// grant makes a lease, with the next fence. Its token waits at the place own, if that is
-// not nil, and is granted at the number of the place seat, if that is not. A hold that is
-// not 0 is then the reserved place's.
-func (st *State) grant(l Lease, own, seat *Place, hold int64) *Lease {
+// grant makes a lease with the next fence. own is the place of its token, or nil. at is the
+// place whose number it is granted at, or nil. A hold that is not 0 becomes the Hold of the
+// reserved place there.
+func (st *State) grant(l Lease, own, at *Place, hold int64) *Lease {
 	if own != nil && own.Kind == waits {
 		st.queue.remove(own)
 	}
 	for _, p := range st.queue.places {
-		if seat == nil || p.Seq != seat.Seq {
+		if at == nil || p.Seq != at.Seq {
 			continue
 		}
 		if l.Seq = p.Seq; p.Kind == reserved && hold > 0 {
 			p.Hold = hold
 		}
 	}
-	st.fence, st.free = max(st.fence+1, st.now), 0
+	st.fence, st.idleSince = max(st.fence+1, st.now), 0
 	l.Fence, l.Attempt, l.Since = st.fence, 1, st.now
-	if st.lost != nil {
-		l.Attempt, l.Heir = st.lost.Attempt+1, st.lost.Heir
+	if st.abandoned != nil {
+		l.Attempt, l.Inherits = st.abandoned.Attempt+1, st.abandoned.Inherits
 	}
 	st.holders = append(st.holders, l)
 	return &st.holders[len(st.holders)-1]
 }
 
-// grantOf is how a lease is told.
+// grantOf returns the answer that grants a lease.
 func grantOf(l *Lease) dibs.Answer {
 	return dibs.Answer{State: dibs.Granted, Fence: uint64(l.Fence), Attempt: int(l.Attempt)}
 }
 
-// wake has the store tell a waiter to ask.
+// wake has a waiter ask.
 func (st *State) wake(p *Place) {
-	st.turns = append(st.turns, Turn{Token: p.Token, Process: p.Process})
+	st.wakeUps = append(st.wakeUps, WakeUp{Token: p.Token, Process: p.Process})
 }
 
-// wakeAll wakes those waiters, as far as they are loaded.
+// wakeAll wakes the waiters of those places that are loaded.
 func (st *State) wakeAll(which func(*Place) bool) {
 	for _, p := range st.queue.places {
 		if p.Kind == waits && which(p) {
@@ -260,22 +259,22 @@ func (st *State) wakeAll(which func(*Place) bool) {
 	}
 }
 
-// tidy deletes what was saved and is nobody's to be told of any more.
+// tidy deletes progress that no lease inherits.
 func (st *State) tidy() {
 	for fence := range st.saved {
-		if is := func(l Lease) bool { return l.Fence == fence || l.Heir == fence }; !slices.ContainsFunc(st.holders, is) && (st.lost == nil || !is(*st.lost)) {
+		if is := func(l Lease) bool { return l.Fence == fence || l.Inherits == fence }; !slices.ContainsFunc(st.holders, is) && (st.abandoned == nil || !is(*st.abandoned)) {
 			delete(st.saved, fence)
 			st.step(Step{Does: DropProgress, Fence: fence})
 		}
 	}
 }
 
-// row is the key's row as it is to be.
+// row returns the key's row as it is written.
 func (st *State) row() Row {
-	w := Row{There: true, Fence: st.fence, Free: st.free, Record: st.record}
-	w.Busy = !st.queue.empty() || st.lost != nil || len(st.saved) > 0
+	w := Row{There: true, Fence: st.fence, IdleSince: st.idleSince, Record: st.record}
+	w.Busy = !st.queue.empty() || st.abandoned != nil || len(st.saved) > 0
 	if st.queue.empty() {
-		w.Free = 0
+		w.IdleSince = 0
 	}
 	for _, l := range st.holders {
 		if l.Permits == 1 {

@@ -13,8 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Cycles has so many goroutines make b.N cycles together, and reports how many that
-// is in a second.
+// Cycles has goroutines make b.N cycles together, and reports the cycles per second.
 func Cycles(b *testing.B, goroutines int, cycle func(g, i int64) error) {
 	b.Helper()
 	b.ReportAllocs()
@@ -42,8 +41,8 @@ func Each(b *testing.B, measure func(b *testing.B, goroutines int), numbers ...i
 	}
 }
 
-// AcquireRelease measures one claim and settlement of a key that nobody has used before,
-// or of a key of one's own, by so many at once.
+// AcquireRelease measures a claim and its settlement by several goroutines at once: each cycle
+// with a new key, or each goroutine with a key of its own.
 func AcquireRelease(b *testing.B, open func(b *testing.B) Store) {
 	for _, keys := range []string{"new", "own"} {
 		b.Run(keys, func(b *testing.B) {
@@ -65,7 +64,7 @@ func AcquireRelease(b *testing.B, open func(b *testing.B) Store) {
 	}
 }
 
-// OneByOne measures the same with each call on its own: what batching is worth.
+// OneByOne measures the same with one call for each element, to show the gain of batching.
 func OneByOne(b *testing.B, open func(b *testing.B, connections int) Store) {
 	Each(b, func(b *testing.B, goroutines int) {
 		s, ctx := open(b, goroutines), context.Background()
@@ -81,8 +80,8 @@ func OneByOne(b *testing.B, open func(b *testing.B, connections int) Store) {
 	}, 1, 64)
 }
 
-// Once measures answers that are kept, each under a key of its own, or with replay one
-// that is there already.
+// Once measures answers that are kept, each under another key, or with replay the same answer
+// again and again.
 func Once(b *testing.B, open func(b *testing.B) Store, replay bool) {
 	Each(b, func(b *testing.B, goroutines int) {
 		client := Client(b, open(b), nil)
@@ -103,8 +102,8 @@ func Once(b *testing.B, open func(b *testing.B) Store, replay bool) {
 	}, 1, 64)
 }
 
-// HandOver measures from a release in one process to the moment at which another one's
-// waiter holds the key, which it has waited for for so long. The stores share tables.
+// HandOver measures the time from a release in one process until a waiter in another process
+// holds the key. The waiter has waited for that long before. The stores share tables.
 func HandOver(b *testing.B, held time.Duration, stores [2]Store) {
 	clients := []*dibs.Client{Client(b, stores[0], nil), Client(b, stores[1], nil)}
 	ctx := context.Background()
@@ -123,7 +122,7 @@ func HandOver(b *testing.B, held time.Duration, stores [2]Store) {
 			got <- l
 		}()
 		AwaitQueue(b, stores[0], "k")
-		time.Sleep(held) // until it knows; the time that is measured begins afterwards
+		time.Sleep(held) // so that the lease and the queue are settled; the measured time begins later
 		start := time.Now()
 		go func() { _ = lease.Release() }()
 		next := <-got
@@ -136,7 +135,7 @@ func HandOver(b *testing.B, held time.Duration, stores [2]Store) {
 	Quantiles(b, took)
 }
 
-// Quantiles reports how long something took.
+// Quantiles reports the median and the 99th percentile.
 func Quantiles(b *testing.B, took []time.Duration) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")

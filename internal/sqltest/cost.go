@@ -10,8 +10,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Counted is a connection that counts the messages that are sent on it. Each is the
-// first half of a round trip.
+// Counted is a connection that counts the messages that it sends. Each message begins a round
+// trip.
 type Counted struct {
 	net.Conn
 	N *atomic.Int64
@@ -26,8 +26,8 @@ func (c *Counted) Write(b []byte) (int, error) {
 // Cost is what a call takes: statements, counted by the server, and round trips.
 type Cost struct{ Statements, RoundTrips int }
 
-// Measure returns what one of six runs takes; the least, as drivers now and then ask
-// whether a connection still lives. It runs before until what is prepared once is.
+// Measure returns the least cost of six runs, because drivers sometimes check whether a connection
+// is alive. It makes some runs before, so that all statements are prepared.
 func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
 	t.Helper()
 	least := Cost{math.MaxInt, math.MaxInt}
@@ -45,7 +45,7 @@ func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
 	return least
 }
 
-// Costs looks at what calls cost on a store that does not prune by itself.
+// Costs measures the calls of a store that does not prune in the background.
 func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Cost) {
 	t.Helper()
 	told := make(chan dibs.Token, 1)
@@ -58,7 +58,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 		k.Listen(t, s)
 	}
 	const many = 64
-	// batch has new tokens claim that many keys, one or all of them.
+	// claim has new tokens claim one key or many keys.
 	claims, answers := make([]dibs.Claim, many), make([]dibs.Answer, many)
 	errs, renewals, settlements := make([]error, many), make([]dibs.Renewal, many), make([]dibs.Settlement, many)
 	claim := func(n int, mode dibs.Mode) error {
@@ -132,7 +132,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 		must(s.Settle(t.Context(), []dibs.Settlement{{Key: holder.Key, Token: settlements[0].Token, Outcome: dibs.Undo}}, make([]error, 1)))
 		release()
 	})
-	// A hand-over is the settlement: who waits is told of its grant.
+	// A hand-over is one settlement, because the grant is pushed to the waiter.
 	measure("hand-over", func() { held(); must(queue(holder.Token)) }, func() error {
 		release()
 		select {

@@ -12,17 +12,17 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Crowd is clients of several stores that do what clients do, again and again.
+// Crowd is clients of several stores that work without a break.
 type Crowd struct {
 	t     testing.TB
 	s     Store
-	done  atomic.Int64 // how much
+	done  atomic.Int64 // cycles
 	stop  context.CancelFunc
 	group sync.WaitGroup
 }
 
-// NewCrowd begins with the stores, which share their tables. Nothing goes wrong on the
-// way to the last one.
+// NewCrowd starts a crowd on stores that share their tables. No test disturbs the connections of
+// the last store.
 func NewCrowd(t testing.TB, stores ...Store) *Crowd {
 	t.Helper()
 	c := &Crowd{t: t, s: stores[len(stores)-1]}
@@ -33,7 +33,7 @@ func NewCrowd(t testing.TB, stores ...Store) *Crowd {
 	var number atomic.Int64
 	var clients []*dibs.Client
 	for _, s := range stores {
-		// Where a store cannot be reached, those who wait find out soon, and leases end.
+		// If a store cannot be reached, its waiters notice soon, and its leases expire soon.
 		clients = append(clients, Client(t, s, &dibs.Options{TTL: 2 * time.Second, Timeout: 5 * time.Second}))
 	}
 	for g := range 16 {
@@ -68,14 +68,14 @@ func NewCrowd(t testing.TB, stores ...Store) *Crowd {
 	return c
 }
 
-// GoOn waits until that much more is done.
+// GoOn waits until the crowd has made that many more cycles.
 func (c *Crowd) GoOn(more int64) {
 	c.t.Helper()
 	want := c.done.Load() + more
 	Eventually(c.t, "work goes on", func() bool { return c.done.Load() >= want })
 }
 
-// End ends it. Nothing but records is left then.
+// End ends the crowd. It has left only records then.
 func (c *Crowd) End() {
 	c.t.Helper()
 	c.stop()

@@ -20,7 +20,7 @@ import (
 // childArgs is the variable with the arguments of a child.
 const childArgs = "SQLTEST_CHILD"
 
-// Main runs the tests, and ends the servers that they share. In a child it calls child
+// Main runs the tests, and ends the servers that they share. In a child process it calls child
 // with its arguments.
 func Main(m *testing.M, scope *servertest.Scope, child func(args []string) error) {
 	if text := os.Getenv(childArgs); text != "" {
@@ -51,10 +51,10 @@ func KillAt(t testing.TB, point string, args ...string) {
 	child.Kill()
 }
 
-// childAnswer is what a child's run answers.
+// childAnswer is the answer of a child's run.
 const childAnswer = "by a child"
 
-// RunOnce is a child that runs once under the key "k", and stops at a point.
+// RunOnce is the child: it runs once under the key "k", and stops at a failpoint.
 func RunOnce(ctx context.Context, s dibs.Store, tr dibs.Transactor, ledger string, exec func(ctx context.Context, sql string) error) error {
 	client, err := dibs.New(s, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
 	if err != nil {
@@ -69,7 +69,7 @@ func RunOnce(ctx context.Context, s dibs.Store, tr dibs.Transactor, ledger strin
 	return err
 }
 
-// stopping is a Transactor whose transactions reach points.
+// stopping is a Transactor whose transactions reach failpoints.
 type stopping struct{ dibs.Transactor }
 
 func (s stopping) Begin(ctx context.Context) (dibs.Transaction, error) {
@@ -87,9 +87,9 @@ func (s stoppingTransaction) Commit(ctx context.Context, x dibs.Settlement) erro
 	return err
 }
 
-// Killed kills processes that run once at each point, and asks after them: there is one
-// entry and one answer, which is the killed process's if it had committed. The arguments
-// are those of a child that calls RunOnce for the bank.
+// Killed kills processes that run once at each failpoint. Then there is one entry and one answer,
+// which is the killed process's if that had committed. The arguments are those of a child that
+// calls RunOnce for the bank.
 func Killed(t *testing.T, open func(t *testing.T) *Bank, args func(b *Bank) []string) {
 	for point, committed := range map[string]bool{"claimed": false, "before COMMIT": false, "after COMMIT": true, "answered": true} {
 		t.Run(point, func(t *testing.T) {

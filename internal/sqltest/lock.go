@@ -11,8 +11,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Where the row of a key is locked, the calls about it fail after a while, and no others:
-// whether the row is there already or about to be.
+// If another transaction keeps the row of a key locked, the calls about that key fail after a
+// while, and no other calls do. It does not matter whether the row exists or is being made.
 func (k *Kind) lockedRow(t *testing.T) {
 	s := k.Open(t, k.Server.URL(), Name(), none)
 	token := Hold(t, s, "locked")
@@ -44,8 +44,8 @@ func (k *Kind) lockedRow(t *testing.T) {
 	}
 }
 
-// Calls about the same keys, in whatever order they come and from however many, all
-// succeed, and where the server counts deadlocks, without one.
+// Calls about the same keys, in any order and from many stores, all succeed. Where the server
+// counts deadlocks, it counts none.
 func (k *Kind) deadlocks(t *testing.T, callers int) {
 	const keys = 24
 	url, name := k.Server.URL(), Name()
@@ -94,7 +94,7 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 			t.Error(err)
 		}
 	}
-	// Each connection counts when it ends, if not before.
+	// The server counts a connection's deadlocks at the latest when it ends.
 	db, n := k.DB(t, url), 0
 	Eventually(t, "the server has counted", func() bool {
 		err := db.QueryRowContext(t.Context(), k.Others).Scan(&n)
@@ -105,8 +105,8 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 	}
 }
 
-// A claim whose wait for a row ends as the row becomes free is granted, or nothing was
-// done for it. The server ends the wait and, at nearly the same moment, the lock.
+// A claim whose wait for a row ends as the row is unlocked is granted, or it did nothing. The
+// server ends the wait and the lock at nearly the same moment.
 func (k *Kind) lockWaitRaces(t *testing.T) {
 	s := k.Open(t, k.Server.URL(), Name(), none)
 	var all sync.WaitGroup

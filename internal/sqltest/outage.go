@@ -12,11 +12,11 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// none is for stores that do not prune by themselves.
+// none is PruneEvery of stores that do not prune in the background.
 const none = -1
 
-// ending returns a function that ends some of the connections that the query finds, or all
-// of them if it is told so many, and then waits until they are gone.
+// ending returns a function that ends some of the connections that the query finds, or all of
+// them if there are not more than that, and waits until they have ended.
 func (k *Kind) ending(t testing.TB, connections string) func(most int) {
 	t.Helper()
 	db := k.DB(t, k.Server.URL())
@@ -42,7 +42,7 @@ func (k *Kind) ending(t testing.TB, connections string) func(most int) {
 			found := find()
 			for i, n := range found {
 				if i < most {
-					_, _ = db.ExecContext(t.Context(), fmt.Sprintf(k.End, n)) // it may have gone by itself
+					_, _ = db.ExecContext(t.Context(), fmt.Sprintf(k.End, n)) // it may have ended by itself
 				}
 			}
 			return most < all || len(found) == 0 // a pool may make new ones
@@ -52,7 +52,7 @@ func (k *Kind) ending(t testing.TB, connections string) func(most int) {
 
 const all = math.MaxInt
 
-// A connection that was ended while nothing happened on it is no failure of the next call.
+// A connection that ended while it was idle does not make the next call fail.
 func (k *Kind) lostConnections(t *testing.T) {
 	url, connections := k.Apart(t, k.Server)
 	c := Client(t, k.Open(t, url, Name(), none), nil)
@@ -74,7 +74,7 @@ func (k *Kind) lostConnections(t *testing.T) {
 	}
 }
 
-// Whatever connections are ended while many work, no two hold a key, and nothing is left
+// If connections end while many clients work, at most one client holds a key, and nothing is left
 // behind.
 func (k *Kind) endedUnderLoad(t *testing.T) {
 	url, connections := k.Apart(t, k.Server)
@@ -88,7 +88,7 @@ func (k *Kind) endedUnderLoad(t *testing.T) {
 	crowd.End()
 }
 
-// A server that crashes and comes back while many work loses no lease and no record.
+// A server that crashes and restarts while many clients work loses no lease and no record.
 func (k *Kind) serverRestarts(t *testing.T) {
 	server, name := k.Own(t, 100), Name()
 	crowd := NewCrowd(t, k.Open(t, server.URL(), name, 0), k.Open(t, server.URL(), name, 0))
@@ -100,9 +100,9 @@ func (k *Kind) serverRestarts(t *testing.T) {
 	crowd.End()
 }
 
-// A process that is cut off from the server, by a network that refuses or by one that is
-// silent, keeps others waiting until its leases have run out, and goes on when it is
-// back. Meanwhile its own calls fail.
+// A process that is cut off from the server, by a network that refuses or that is silent, keeps
+// others waiting until its leases expire. Its calls fail meanwhile. Then it goes on when the
+// network is back.
 func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 	for name, trouble := range map[string]func(*servertest.Wire){"cut": (*servertest.Wire).Cut, "hang": (*servertest.Wire).Hang} {
 		t.Run(name, func(t *testing.T) {
@@ -112,15 +112,15 @@ func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 			crowd := NewCrowd(t, k.Open(t, far, name, 0), k.Open(t, k.Server.URL(), name, 0))
 			crowd.GoOn(50)
 			s := k.Open(t, far, name, 0)
-			// A claim of lone's that the wire delivers after its own undo holds the key until
-			// its lease runs out: see docs/reliability.md.
+			// A claim of lone that the network delivers after its own undo holds the key until its
+			// lease expires: see docs/reliability.md.
 			lone, patient := Client(t, s, &dibs.Options{Timeout: time.Second, TTL: 2 * time.Second}), Client(t, s, nil)
 			trouble(wire)
 			for back := time.Now().Add(lasts); ; {
 				if _, err := lone.Acquire(t.Context(), "lone", nil); !errors.Is(err, dibs.ErrStore) {
 					t.Errorf("%v, want ErrStore", err)
 				}
-				crowd.GoOn(1) // those who are not cut off
+				crowd.GoOn(1) // the clients that are not cut off
 				if !time.Now().Before(back) {
 					break
 				}
@@ -136,7 +136,7 @@ func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 	}
 }
 
-// A store whose connections were cut closes without complaint.
+// A store whose connections were cut closes without an error.
 func (k *Kind) closeAfterCut(t *testing.T) {
 	wire := servertest.NewWire(t, k.Server.Addr())
 	s := k.Open(t, k.Server.URLAt(wire.Addr()), Name(), none)
@@ -147,8 +147,7 @@ func (k *Kind) closeAfterCut(t *testing.T) {
 	}
 }
 
-// An application that uses up all connections of the server does not keep leases from
-// being renewed and released.
+// If an application uses up all connections of the server, leases are still renewed and released.
 func (k *Kind) exhausted(t *testing.T) {
 	server := k.Own(t, 30)
 	url, _ := k.Apart(t, server)
@@ -182,8 +181,8 @@ func (k *Kind) exhausted(t *testing.T) {
 	}
 }
 
-// When the server's clock is set back while many work, no two hold a key, fences rise,
-// and no record is lost.
+// If the server's clock is set back while many clients work, at most one client holds a key,
+// fences rise, and no record is lost.
 func (k *Kind) clockSetBack(t *testing.T) {
 	open, set := k.Skewed(t, Name())
 	crowd := NewCrowd(t, open(), open())

@@ -9,20 +9,20 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// While a process goes through all keys, however long that takes, no other one begins to.
+// While a process sweeps all keys, however long that takes, no other process begins a sweep.
 func (k *Kind) oneSweeps(t *testing.T) {
 	name := Name()
 	s, other := k.Open(t, k.Server.URL(), name, none), k.Open(t, k.Server.URL(), name, none)
 	may := func(s Store, want bool) {
 		t.Helper()
-		if got, err := k.MayISweep(t.Context(), s); err != nil || got != want {
+		if got, err := k.TakeSweep(t.Context(), s); err != nil || got != want {
 			t.Errorf("whether it is its turn: %v, %v; want %v", got, err, want)
 		}
 	}
 	may(s, true)
 	later := k.Names(s, k.Later)
 	k.Server.Query(later)
-	if err := k.StillSweeping(t.Context(), s); err != nil {
+	if err := k.KeepSweep(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	may(other, false)
@@ -30,7 +30,7 @@ func (k *Kind) oneSweeps(t *testing.T) {
 	may(other, true)
 }
 
-// What has ended goes away in the background, and keys that nobody uses any more.
+// What has expired is deleted in the background, and so are keys that are not in use.
 func (k *Kind) prunesByItself(t *testing.T) {
 	s := k.Open(t, k.Server.URL(), Name(), 10*time.Millisecond)
 	const n = 1000

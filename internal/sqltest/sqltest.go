@@ -1,6 +1,6 @@
-// Package sqltest tests what the stores on SQL servers have in common: what they
-// do when the server or the network fails, how they lock, prune and migrate, and that
-// transactions settle their keys. Each store describes itself and its server in a Kind.
+// Package sqltest tests what the stores on SQL servers have in common: what they do when the server
+// or the network fails, how they lock, prune and migrate, and how transactions settle their keys.
+// Each store describes itself and its server in a Kind.
 package sqltest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// Store is what the stores on SQL servers implement.
+// Store is the interface of the stores on SQL servers.
 type Store interface {
 	dibs.Store
 	dibs.Inspector
@@ -41,28 +41,26 @@ type Server interface {
 
 // Kind describes a store, and a kind of server that it works on.
 type Kind struct {
-	// Server is shared by all tests that leave it alone.
+	// Server is shared by all tests that do not disturb it.
 	Server Server
-	// Own starts a durable server for one test, with at most so many connections.
+	// Own starts a durable server for one test, with at most that many connections.
 	Own func(t testing.TB, connections int) Server
-	// Open opens a store as a process of its own would. Stores with one name share their
-	// tables, which are made if need be. It looks for what has ended every so often, and
-	// never when that is negative. The store ends with the test.
+	// Open opens a store as another process would. Stores with one name share their tables, which
+	// it makes if they do not exist. A negative pruneEvery means no pruning in the background.
+	// The store ends with the test.
 	Open func(t testing.TB, url, name string, pruneEvery time.Duration) Store
-	// Listen waits until the store is told of what happens; nil if it always finds out.
+	// Listen waits until grants are pushed to the store; nil if the store polls.
 	Listen func(t testing.TB, s Store)
-	// DB opens a pool of the application's, which ends with the test.
+	// DB opens a pool of the application, which ends with the test.
 	DB func(t testing.TB, url string) *sql.DB
-	// Apart returns a URL of the server whose connections can be told from others, and a
-	// query for their numbers.
+	// Apart returns a URL whose connections differ from others, and a query for their numbers.
 	Apart func(t testing.TB, server Server) (url, connections string)
-	// Database makes a database that nobody else uses, where the server counts deadlocks
-	// in each, and returns its URL; else it is nil. Others counts the connections to it but
-	// for the one that asks, and Deadlocks is the query for their number.
+	// Database makes a database for one test and returns its URL; nil if the server counts
+	// deadlocks for all databases together. Others is the query for the number of other
+	// connections to the database, and Deadlocks for the number of deadlocks.
 	Database          func() (url string)
 	Others, Deadlocks string
-	// Skewed opens stores that share tables and a clock that is wrong: set sets how far
-	// it is behind.
+	// Skewed opens stores that share tables and a wrong clock. set sets how far that is behind.
 	Skewed func(t testing.TB, name string) (open func() Store, set func(back time.Duration))
 
 	// Names writes the names of the store's tables into SQL in place of "@key" and so on.
@@ -73,7 +71,7 @@ type Kind struct {
 	End string
 	// NewKey is the format of the statement that begins to make the row of a key.
 	NewKey string
-	// RunOut is the statement that ends all leases as if their time were over.
+	// RunOut is the statement that makes all leases expire.
 	RunOut string
 	// Random is the expression for a random number.
 	Random string
@@ -81,21 +79,20 @@ type Kind struct {
 	Sleep string
 	// LockWait is how long a claim waits for a key's row.
 	LockWait time.Duration
-	// SweepSoon is the statement after which it is time to go through all keys, and no
-	// key has been idle too briefly to be forgotten. Later makes the last time that
-	// somebody began with it two minutes older.
+	// SweepSoon is the statement after which a sweep is due and every idle key is old enough to be
+	// deleted. Later makes the last sweep two minutes older.
 	SweepSoon, Later string
-	// MayISweep and StillSweeping are the store's own.
-	MayISweep     func(ctx context.Context, s Store) (bool, error)
-	StillSweeping func(ctx context.Context, s Store) error
-	// Records are the tables, with their conditions, in which records are.
+	// TakeSweep reports whether it is this store's turn to sweep. KeepSweep keeps the turn.
+	TakeSweep func(ctx context.Context, s Store) (bool, error)
+	KeepSweep func(ctx context.Context, s Store) error
+	// Records are the tables of records, with their conditions.
 	Records []string
-	// Locked and Crowded are the store's errors, and Explain makes them of a driver's.
+	// Locked and Crowded are the store's errors. Explain is its function explain.
 	Locked, Crowded error
 	Explain         func(error) error
 }
 
-// Run runs the tests that need no luck.
+// Run runs the tests that find what they look for in every run.
 func (k *Kind) Run(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"LostConnections": k.lostConnections,
@@ -116,7 +113,7 @@ func (k *Kind) Run(t *testing.T) {
 	}
 }
 
-// Storm runs those that hope to find something by chance, or that need time.
+// Storm runs the tests that find defects by chance, or that need time.
 func (k *Kind) Storm(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"CutOff":        func(t *testing.T) { k.cutOff(t, 10*time.Second) },
@@ -133,11 +130,11 @@ func (k *Kind) Storm(t *testing.T) {
 
 var names atomic.Int64
 
-// Name returns a name that nothing else in this run has.
+// Name returns a name that is unique in this run.
 func Name() string { return fmt.Sprintf("own%d", names.Add(1)) }
 
-// Client returns a client of the store, which ends with the test. How long a call takes
-// is no matter, nor how soon a lease is renewed, unless the options say so.
+// Client returns a client of the store, which ends with the test. Its time limits are long unless
+// the options set them.
 func Client(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 	t.Helper()
 	var own dibs.Options
@@ -158,7 +155,7 @@ func Client(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 	return c
 }
 
-// Eventually waits until something is so.
+// Eventually waits until a condition holds.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(failpoint.Limit)
@@ -172,8 +169,7 @@ func Eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// Ask makes one claim, for a minute if it does not say for how long, and of a key with
-// one permit if it does not say of how many.
+// Ask makes one claim. Its defaults are a TTL and Stay of a minute, and one permit.
 func Ask(t testing.TB, s dibs.Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
 	if c.Mode != dibs.Look && c.Mode != dibs.Reserve && c.TTL == 0 {
@@ -233,7 +229,7 @@ func AwaitQueue(t testing.TB, s dibs.Store, key string) {
 	})
 }
 
-// Work has two clients of the store do what clients do.
+// Work has two clients of the store use it: a queue, a hand-over and kept answers.
 func Work(t testing.TB, s Store) {
 	t.Helper()
 	first, second := Client(t, s, nil), Client(t, s, nil)
@@ -264,7 +260,7 @@ func (k *Kind) lock(s Store, name string) string {
 	return k.Names(s, "SELECT * FROM @key WHERE k="+k.key(name)+" FOR UPDATE")
 }
 
-// conn returns a connection of the application's.
+// conn returns a connection of the application.
 func (k *Kind) conn(t testing.TB) *sql.Conn {
 	t.Helper()
 	conn, err := k.DB(t, k.Server.URL()).Conn(t.Context())
@@ -275,7 +271,7 @@ func (k *Kind) conn(t testing.TB) *sql.Conn {
 	return conn
 }
 
-// statements carries some out.
+// statements carries statements out.
 func statements(t testing.TB, conn interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }, all ...string) {
@@ -294,8 +290,8 @@ type Wrong struct {
 	Says string
 }
 
-// OpenErrors opens stores in ways that are wrong: the error says what is, with the cure
-// and without the password "secret".
+// OpenErrors opens stores in wrong ways. The error says what is wrong, with the cure and without
+// the password "secret".
 func OpenErrors(t *testing.T, ways map[string]Wrong, open func(url string) (Store, error)) {
 	t.Helper()
 	for name, way := range ways {
@@ -309,10 +305,10 @@ func OpenErrors(t *testing.T, ways map[string]Wrong, open func(url string) (Stor
 	}
 }
 
-// A Setup is how a server or a store may be set up, and what Check finds then.
+// A Setup is a set-up of a server or a store, and what Check finds then.
 type Setup struct {
-	Do, Undo []string                    // on the server, before the store is opened and in the end
-	Store    func(t testing.TB, s Store) // what happens after it was opened
+	Do, Undo []string                    // on the server: before the store is opened, and at the end
+	Store    func(t testing.TB, s Store) // after the store was opened
 	Finds    []Finding
 }
 
@@ -320,16 +316,16 @@ type Setup struct {
 type Finding struct {
 	Name     string
 	Severity dibs.Severity
-	What     string // is in it
+	What     string // a part of it
 }
 
-// Found is one of those.
+// Found returns one Finding.
 func Found(name string, severity dibs.Severity, what string) []Finding {
 	return []Finding{{name, severity, what}}
 }
 
-// Check looks at stores on a server that each setup changes: it finds what is wrong, and
-// nothing else.
+// Check checks stores on a server that each setup changes. It finds what is wrong, and nothing
+// more.
 func Check(t *testing.T, server Server, setups map[string]Setup, open func(t *testing.T) Store) {
 	for name, setup := range setups {
 		t.Run(name, func(t *testing.T) {

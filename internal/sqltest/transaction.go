@@ -2,7 +2,6 @@ package sqltest
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,33 +12,14 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// Bank is an application: a ledger on the server on which the keys are too.
-type Bank struct {
-	*Kind
-	URL, Name  string // of the store
-	Store      Store
-	Client     *dibs.Client
-	Transactor dibs.Transactor
-	DB         *sql.DB // that nothing is tried on
-	Ledger     string  // its table, with a column "what"
-	// Exec carries SQL out in the transaction that the context has.
-	Exec func(ctx context.Context, sql string) error
-	// Settle settles a key in a transaction, which is left open.
-	Settle func(ctx context.Context, x dibs.Settlement) error
-	// Connection is the query for the number of the transaction's connection.
-	Connection func(ctx context.Context) (string, error)
-	// Commit commits it.
-	Commit func(ctx context.Context) error
-}
-
-// Failing is how a run may fail after it has made its entry.
+// Failing is a way in which a run fails after it has made its entry.
 type Failing struct {
-	SQL      []string // statements whose errors it returns,
-	Swallows bool     // or not
-	Err      error    // what it returns in the end
+	SQL      []string // statements whose errors the run returns
+	Swallows bool     // the run does not return them
+	Err      error    // what the run returns in the end
 	Is       error
 	Says     string
-	Entries  int // that are there all the same; -1: that is not looked at
+	Entries  int // that are committed; -1: any number
 }
 
 // Transactions tests a kind of transactions, with a new bank for each test.
@@ -62,58 +42,7 @@ func Transactions(t *testing.T, open func(t *testing.T) *Bank, failing func(b *B
 	}
 }
 
-// entry is the statement that makes an entry.
-func (b *Bank) entry(what string) string {
-	return fmt.Sprintf("INSERT INTO %s (what) VALUES ('%s')", b.Ledger, what)
-}
-
-// touch is a statement that changes a row.
-func (b *Bank) touch(row string) string {
-	return fmt.Sprintf("UPDATE %s SET what=CONCAT(what, '') WHERE what='%s'", b.Ledger, row)
-}
-
-// Entries counts those of that name.
-func (b *Bank) Entries(t testing.TB, what string) (n int) {
-	t.Helper()
-	if err := b.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+b.Ledger+" WHERE what='"+what+"'").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// book makes an entry in a run of its own, and checks that it ran.
-func (b *Bank) book(t testing.TB, key string) {
-	t.Helper()
-	before := b.Entries(t, key)
-	got, err := dibs.OnceIn(t.Context(), b.Client, b.Transactor, key, nil, func(ctx context.Context) (string, error) {
-		return "booked " + key, b.Exec(ctx, b.entry(key))
-	})
-	if n := b.Entries(t, key); err != nil || got != "booked "+key || n != before+1 {
-		t.Errorf("%s: then %q, %v, and %d entries after %d", key, got, err, n, before)
-	}
-}
-
-// begin begins a transaction and makes an entry in it.
-func (b *Bank) begin(t testing.TB) (context.Context, dibs.Transaction) {
-	t.Helper()
-	tx, err := b.Transactor.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(tx.Rollback)
-	ctx := dibs.WithTransaction(t.Context(), tx)
-	if err := b.Exec(ctx, b.entry("k")); err != nil {
-		t.Fatal(err)
-	}
-	return ctx, tx
-}
-
-// keeps is a settlement that leaves a record.
-func keeps(token dibs.Token) dibs.Settlement {
-	return dibs.Settlement{Key: dibs.Key{Name: "k"}, Token: token, Outcome: dibs.Keep, Data: []byte(`{"value":"answer"}`), Retention: time.Hour}
-}
-
-// What is done and its answer are there together, once, whoever asks.
+// The effect and the answer are committed together, once, for all callers.
 func (b *Bank) once(t *testing.T) {
 	answers := make(chan string, 16)
 	clients := []*dibs.Client{b.Client, Client(t, b.Store, nil)}
@@ -139,8 +68,7 @@ func (b *Bank) once(t *testing.T) {
 	}
 }
 
-// A run that fails leaves no answer, and nothing that was in its transaction; and the
-// next one runs.
+// A run that fails leaves no answer and no effect of its transaction, and the next run can start.
 func (b *Bank) fails(t *testing.T, ways map[string]Failing) {
 	for name, way := range ways {
 		ran := 0
@@ -166,12 +94,12 @@ func (b *Bank) fails(t *testing.T, ways map[string]Failing) {
 	}
 }
 
-// A run that panics, or whose time is over, has done nothing, and the key is free. If it
-// returns all the same when its time is over, both may be.
+// A run that panics, or whose context ends, has no effect, and the key is free. If a run returns
+// although its context has ended, it may have an effect and an answer.
 func (b *Bank) ends(t *testing.T) {
 	for name, test := range map[string]struct {
 		run func(ctx context.Context, over func()) error
-		is  error // nil: it panics
+		is  error // nil: the run panics
 	}{
 		"panics": {func(context.Context, func()) error { panic("boom") }, nil},
 		"runs out of time": {func(ctx context.Context, over func()) error {
@@ -210,7 +138,7 @@ func (b *Bank) ends(t *testing.T) {
 		if !errors.Is(err, test.is) || (test.is == nil) != (panicked != nil) {
 			t.Errorf("%s: %v and %v, want %v", name, err, panicked, test.is)
 		}
-		// The server may still be at a statement that nobody waits for any more.
+		// The server may still be at a statement whose caller has stopped waiting.
 		b.book(t, name)
 		if n := b.Entries(t, name); n != 1 {
 			t.Errorf("%s: %d entries, want 1", name, n)
@@ -218,7 +146,7 @@ func (b *Bank) ends(t *testing.T) {
 	}
 }
 
-// Of two runs that are in each other's way one is made again.
+// If two runs are in a deadlock, one of them runs again.
 func (b *Bank) deadlock(t *testing.T) {
 	statements(t, b.DB, "CREATE INDEX "+Name()+" ON "+b.Ledger+" (what)", b.entry("left"), b.entry("right"))
 	met := make(chan struct{})
@@ -258,9 +186,9 @@ func (b *Bank) deadlock(t *testing.T) {
 	}
 }
 
-// Tokens that come to wait while the transaction is open are told that they should ask
-// when it is committed, also where the transaction does not see them. They are answered
-// by the record, and the key is granted to those only whom it does not answer.
+// Waiters that join while a transaction is open are woken when it commits, also if the transaction
+// does not see them. The record answers them. The key is granted only to waiters that the record
+// does not answer.
 func (b *Bank) lateWaiters(t *testing.T) {
 	others := b.Open(t, b.URL, b.Name, none)
 	if b.Listen != nil {
@@ -313,8 +241,8 @@ func (b *Bank) lateWaiters(t *testing.T) {
 	}
 }
 
-// A process that stops between the settlement and COMMIT keeps those waiting who want
-// that key, and nobody else.
+// A process that hangs between the settlement and COMMIT delays the calls about its key, and no
+// other calls.
 func (b *Bank) heldOpen(t *testing.T) {
 	token := Hold(t, b.Store, "k")
 	ctx, _ := b.begin(t)
@@ -331,7 +259,7 @@ func (b *Bank) heldOpen(t *testing.T) {
 	if answers[0].State != dibs.Granted || answers[2].State != dibs.Granted || !errors.Is(answers[1].Err, b.Locked) {
 		t.Errorf("%+v; want grants of the other keys, and %v", answers, b.Locked)
 	}
-	// Records of other keys are written meanwhile, also next to that one.
+	// Meanwhile records of other keys are written, also records next to that one.
 	settlements, errs := make([]dibs.Settlement, 2), make([]error, 2)
 	for i, c := range []dibs.Claim{claims[0], claims[2]} {
 		settlements[i] = keeps(c.Token)
@@ -354,7 +282,7 @@ func (b *Bank) ask(t testing.TB, token dibs.Token) dibs.Answer {
 	return Ask(t, b.Store, dibs.Claim{Key: dibs.Key{Name: "k"}, Token: token, MaxAge: dibs.AnyAge})
 }
 
-// A connection that ends between its settlement and COMMIT has done neither.
+// A connection that ends between the settlement and COMMIT has done neither.
 func (b *Bank) killedSettled(t *testing.T) {
 	token := Hold(t, b.Store, "k")
 	ctx, _ := b.begin(t)
@@ -380,7 +308,7 @@ func (b *Bank) killedSettled(t *testing.T) {
 	}
 }
 
-// A holder whose time is over, and one after whom there was another one, commits nothing,
+// A holder whose lease has expired, or was granted to another token since, commits nothing,
 // although it does not know.
 func (b *Bank) overtaken(t *testing.T) {
 	for _, another := range []bool{false, true} {
@@ -396,7 +324,7 @@ func (b *Bank) overtaken(t *testing.T) {
 				t.Fatalf("%v, %v; want the next attempt", next, err)
 			}
 		}
-		// Where the transaction has a snapshot, the server may say that it is too old.
+		// If the transaction has a snapshot, the server may say that it is too old.
 		err = lease.CompleteIn(t.Context(), tx, []byte("wrong"), time.Hour)
 		if !errors.Is(err, dibs.ErrLost) && !errors.Is(err, dibs.ErrRolledBack) {
 			t.Errorf("%v, want ErrLost", err)
@@ -413,7 +341,7 @@ func (b *Bank) overtaken(t *testing.T) {
 	}
 }
 
-// When its context ends, a transaction keeps nothing locked, although nobody ends it.
+// When its context ends, a transaction keeps nothing locked, also if the run does not end it.
 func (b *Bank) abandoned(t *testing.T) {
 	statements(t, b.DB, b.entry("row"))
 	ctx, cancel := context.WithCancel(t.Context())

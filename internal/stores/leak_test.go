@@ -18,15 +18,15 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// TestNothingIsLeft: however a program uses its client, and however its sections
-// end, no lease, place, goroutine, file or connection is left.
+// TestNothingIsLeft: however a program uses its client, no lease, place, goroutine, file or
+// connection is left.
 func TestNothingIsLeft(t *testing.T) {
 	for _, url := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")} {
 		checkNothingIsLeft(t, url, nil)
 	}
 }
 
-// checkNothingIsLeft: connections, if not nil, describes those that a server has.
+// checkNothingIsLeft: connections, unless nil, describes the server's connections.
 func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 	t.Helper()
 	scheme, _, _ := strings.Cut(url, ":")
@@ -196,7 +196,7 @@ func is(t *testing.T, err, want error) {
 	}
 }
 
-// closeInTheMiddle closes the client while some hold and some wait.
+// closeInTheMiddle closes the client while it has holders and waiters.
 func closeInTheMiddle(t *testing.T, c *dibs.Client) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -222,8 +222,7 @@ func closeInTheMiddle(t *testing.T, c *dibs.Client) {
 	is(t, c.Do(t.Context(), "a", nothing), dibs.ErrClosed)
 }
 
-// remains describes what the store still holds; what is undone in the background
-// has a moment.
+// remains describes the store's keys. It waits for undoing in the background.
 func remains(t *testing.T, s *Store) string {
 	t.Helper()
 	in, err := s.Inspector()
@@ -242,7 +241,7 @@ func remains(t *testing.T, s *Store) string {
 	})
 }
 
-// settles returns what f says, when it still says something after the limit.
+// settles waits until f returns "", and returns its text at the limit.
 func settles(f func() string) string {
 	deadline := time.Now().Add(failpoint.Limit)
 	for {
@@ -261,9 +260,8 @@ func soon(t *testing.T, what string, f func() string) {
 	}
 }
 
-// ours returns the stacks of goroutines that run code of this project, but for
-// those of this test; and what the runtime knows to be leaked, when it is built
-// with GOEXPERIMENT=goroutineleakprofile.
+// ours returns the stacks of goroutines with this project's code, without this test's. With
+// GOEXPERIMENT=goroutineleakprofile it adds the leaks that the runtime knows.
 func ours() string {
 	buf := make([]byte, 1<<20)
 	var left []string
@@ -284,7 +282,7 @@ func ours() string {
 	return strings.Join(left, "\n\n")
 }
 
-// openFiles names the files that this process has open, where the system tells.
+// openFiles names the open files of this process.
 func openFiles(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/dev/fd")

@@ -8,29 +8,32 @@ import (
 	"github.com/dibs-go/dibs/memstore"
 )
 
-// memoryBackend is the store that is part of one process.
-var memoryBackend = backend{
-	scheme: "memory", form: "memory:",
-	check: func(rest string) error {
-		if rest != "" {
-			return errors.New("a store in memory has no name: write memory: and nothing else")
-		}
-		return nil
-	},
-	open: func(_ context.Context, _ string, s *Store) error {
-		m, err := memstore.New(nil)
-		if err != nil {
-			return err
-		}
-		s.Store, s.close = m, m.Close
-		s.version = func(context.Context) (string, error) { return "memory of this process", nil }
-		return nil
-	},
+var memoryKind = kind{schemes: []string{"memory"}, form: "memory:", parse: func(url string) (address, error) {
+	if url != "memory:" {
+		return nil, errors.New("a store in memory has no name: write memory: and nothing else")
+	}
+	return memoryAddress{}, nil
+}}
+
+// memoryAddress is the URL of a store in this process.
+type memoryAddress struct{}
+
+func (memoryAddress) String() string { return "memory:" }
+func (memoryAddress) secret() bool   { return false }
+func (memoryAddress) find() error    { return nil }
+
+func (a memoryAddress) open(context.Context) (*Store, error) {
+	m, err := memstore.New(nil)
+	if err != nil {
+		return nil, err
+	}
+	version := func(context.Context) (string, error) { return "memory of this process", nil }
+	return &Store{Store: m, address: a, close: m.Close, version: version}, nil
 }
 
-// forMemory is what there is to find about every store in memory.
-var forMemory = dibs.Finding{
+// inMemory is the finding about every store in memory.
+var inMemory = dibs.Finding{
 	Name: "memory", Severity: dibs.SeverityAdvice,
-	What: "The store is part of one process: no other one shares it, and nothing in it outlives that.",
+	What: "The store is a part of one process: no other process shares it, and it ends with the process.",
 	Cure: "Name a file, sqlite:PATH, or a database server with --store or DIBS_STORE.",
 }

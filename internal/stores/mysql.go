@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -14,132 +13,87 @@ import (
 	"github.com/dibs-go/dibs/mysqlstore"
 )
 
-func mysqlBackends() []backend {
-	b := mysqlBackend("mysql")
-	b.form = "mysql://USER@HOST/DATABASE"
-	return []backend{b, mysqlBackend("mariadb")}
-}
-
-func mysqlBackend(scheme string) backend {
-	parse := func(rest string) (*mysqlURL, error) {
-		config, o, err := mysqlstore.ParseURL(scheme+":"+rest, nil)
-		if err == nil {
-			_, err = mysqlstore.Migrations(o) // which knows a good prefix
-		}
-		if err != nil {
-			return nil, err
-		}
-		u, err := url.Parse(scheme + ":" + rest)
-		if err != nil {
-			return nil, err
-		}
-		return &mysqlURL{url: u.String(), config: config, options: o}, nil
+var mysqlKind = kind{schemes: []string{"mysql", "mariadb"}, form: "mysql://USER@HOST/DATABASE", parse: func(url string) (address, error) {
+	config, o, err := mysqlstore.ParseURL(url, nil)
+	if err == nil {
+		_, err = mysqlstore.Migrations(o) // refuses a bad prefix
 	}
-	return backend{
-		scheme: scheme, lasting: true,
-		check: func(rest string) error {
-			_, err := parse(rest)
-			if errors.Is(err, mysqlstore.ErrURL) {
-				return errors.New(strings.TrimPrefix(err.Error(), mysqlstore.ErrURL.Error()+": "))
-			}
-			return err
-		},
-		show: showUser,
-		tables: func(ctx context.Context, rest string) (string, error) {
-			u, err := parse(rest)
-			if err != nil {
-				return "", err
-			}
-			return u.migrate(ctx)
-		},
-		statements: func(rest string) (string, error) {
-			u, err := parse(rest)
-			if err != nil {
-				return "", err
-			}
-			return u.statements()
-		},
-		missing: func(err error) bool { return errors.Is(err, mysqlstore.ErrNotMigrated) },
-		open: func(ctx context.Context, rest string, s *Store) error {
-			u, err := parse(rest)
-			if err != nil {
-				return err
-			}
-			return u.open(ctx, s)
-		},
+	if err != nil {
+		return nil, without(err, mysqlstore.ErrURL)
 	}
-}
+	sql, err := parseSQL(url)
+	return mysqlAddress{sql, config, o}, err
+}}
 
-// mysqlURL is a URL that was read.
-type mysqlURL struct {
-	url     string
+// mysqlAddress is the URL of a store in MySQL or MariaDB.
+type mysqlAddress struct {
+	sqlAddress
 	config  *mysql.Config
 	options *mysqlstore.Options
 }
 
-func (u *mysqlURL) open(ctx context.Context, s *Store) error {
-	store, err := mysqlstore.Open(ctx, u.url, nil)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s, err)
+func (a mysqlAddress) open(ctx context.Context) (*Store, error) {
+	store, err := mysqlstore.Open(ctx, a.url.String(), nil)
+	switch {
+	case errors.Is(err, mysqlstore.ErrNotMigrated):
+		return nil, errNotMigrated
+	case err != nil:
+		return nil, err
 	}
-	s.Store, s.close = store, store.Close
-	s.version = u.version
-	s.database = func() (*Database, error) {
-		db, err := u.db()
+	database := func() (*Database, error) {
+		db, err := a.db()
 		if err != nil {
 			return nil, err
 		}
 		return &Database{DB: db, Transactor: store.Transactions(db, nil), Tx: orError(mysqlstore.Tx)}, nil
 	}
-	return nil
+	return &Store{Store: store, address: a, close: store.Close, version: a.version, database: database}, nil
 }
 
-// db returns a pool that is not the store's.
-func (u *mysqlURL) db() (*sql.DB, error) {
-	config := u.config.Clone()
+// db returns a pool beside the store's.
+func (a mysqlAddress) db() (*sql.DB, error) {
+	config := a.config.Clone()
 	config.Timeout = 5 * time.Second // to connect
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(connector)
-	return db, nil
+	return sql.OpenDB(connector), nil
 }
 
-// migrate makes the tables if they are missing, and says what it did.
-func (u *mysqlURL) migrate(ctx context.Context) (did string, err error) {
-	// What is wrong with the server, the store says best, and soonest.
-	store, err := mysqlstore.Open(ctx, u.url, nil)
+func (a mysqlAddress) migrate(ctx context.Context) (did string, err error) {
+	// Opening reports what is wrong with the server.
+	s, err := a.open(ctx)
 	switch {
 	case err == nil:
-		return "is up to date", store.Close()
-	case !errors.Is(err, mysqlstore.ErrNotMigrated):
+		return "is up to date", s.Close()
+	case !errors.Is(err, errNotMigrated):
 		return "", err
 	}
-	db, err := u.db()
+	db, err := a.db()
 	if err != nil {
 		return "", err
 	}
 	defer db.Close()
-	return "has its tables now", mysqlstore.Migrate(ctx, db, u.options)
+	return "has its tables now", mysqlstore.Migrate(ctx, db, a.options)
 }
 
-// statements returns the migrations. MySQL commits after each statement that makes a
-// table, so there is no transaction around them; they can be run again.
-func (u *mysqlURL) statements() (string, error) {
-	all, err := mysqlstore.Migrations(u.options)
+// statements returns the migrations. They are in no transaction, because MySQL commits after
+// each statement that creates a table. They can be run again.
+func (a mysqlAddress) statements() (string, error) {
+	all, err := mysqlstore.Migrations(a.options)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	for _, m := range all {
-		fmt.Fprintf(&b, "-- Version %d: not to be run where the tables have it.\n\n%s\n", m.Version, m.SQL)
+		fmt.Fprintf(&b, "-- Version %d: do not run it where the tables have it.\n\n%s\n", m.Version, m.SQL)
 	}
 	return b.String(), nil
 }
 
-func (u *mysqlURL) version(ctx context.Context) (v string, err error) {
-	db, err := u.db()
+func (a mysqlAddress) version(ctx context.Context) (v string, err error) {
+	db, err := a.db()
 	if err != nil {
 		return "", err
 	}

@@ -2,57 +2,47 @@ package stores
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/dibs-go/dibs/redisstore"
 )
 
-// redisForms are how the URLs of Redis look, for help texts. What they leave out
-// is in the errors and in the README of redisstore.
-var redisForms = map[string]string{
-	"redis":          "redis://HOST[:PORT][/DB]",
-	"redis+sentinel": "redis+sentinel://HOST[:PORT],…/MASTER",
-	"redis+cluster":  "redis+cluster://HOST[:PORT],…",
-	"redis+unix":     "redis+unix:///PATH",
-	"rediss":         "rediss…:// for TLS",
+// redisKind leaves out some URLs of Redis in its form. The errors and the README of redisstore
+// have them.
+var redisKind = kind{
+	schemes: redisstore.Schemes(),
+	form:    "redis://HOST[:PORT][/DB] (also redis+sentinel://HOST,…/MASTER, redis+cluster://HOST,…, redis+unix:///PATH; rediss for TLS)",
+	parse: func(url string) (address, error) {
+		a, err := redisstore.Parse(url)
+		if err != nil {
+			return nil, without(err, redisstore.ErrURL)
+		}
+		return redisAddress{a, url}, nil
+	},
 }
 
-func redisBackends() []backend {
-	var all []backend
-	for _, scheme := range redisstore.Schemes() {
-		all = append(all, backend{
-			scheme: scheme, form: redisForms[scheme], lasting: true,
-			check: func(rest string) error {
-				_, err := redisstore.Parse(scheme + ":" + rest)
-				if errors.Is(err, redisstore.ErrURL) {
-					return errors.New(strings.TrimPrefix(err.Error(), redisstore.ErrURL.Error()+": "))
-				}
-				return err
-			},
-			show: func(rest string) (string, bool) {
-				a, err := redisstore.Parse(scheme + ":" + rest)
-				if err != nil {
-					return "", true // it was checked
-				}
-				return strings.TrimPrefix(a.String(), scheme+":"), strings.Contains(rest, "@") || strings.Contains(rest, "password=")
-			},
-			open: func(ctx context.Context, rest string, s *Store) error {
-				r, err := redisstore.Open(ctx, scheme+":"+rest, nil)
-				if err != nil {
-					return fmt.Errorf("%s: %w", s, err)
-				}
-				s.Store, s.close = r, r.Close
-				s.version = func(ctx context.Context) (string, error) { return redisVersion(ctx, r) }
-				return nil
-			},
-		})
+// redisAddress is the URL of a store in Redis or Valkey.
+type redisAddress struct {
+	*redisstore.Address
+	url string
+}
+
+func (a redisAddress) secret() bool {
+	return strings.Contains(a.url, "@") || strings.Contains(a.url, "password=")
+}
+
+func (redisAddress) find() error { return nil }
+
+func (a redisAddress) open(ctx context.Context) (*Store, error) {
+	r, err := redisstore.Open(ctx, a.url, nil)
+	if err != nil {
+		return nil, err
 	}
-	return all
+	version := func(ctx context.Context) (string, error) { return redisVersion(ctx, r) }
+	return &Store{Store: r, address: a, close: r.Close, version: version}, nil
 }
 
-// redisVersion asks the server, or one of a Cluster's, what it is.
+// redisVersion asks the server, or one server of a Cluster, for its version.
 func redisVersion(ctx context.Context, s *redisstore.Store) (string, error) {
 	client := s.Client()
 	info, err := client.Do(ctx, client.B().Info().Section("server").Build()).ToString()

@@ -36,7 +36,7 @@ func TestNothingIsLeftOnServers(t *testing.T) {
 	}
 }
 
-// onRedis describes the connections of ours that servers have.
+// onRedis describes the servers' connections to this process.
 func onRedis(servers ...*servertest.RedisServer) func() string {
 	return func() string {
 		var left []string

@@ -14,90 +14,75 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore"
 )
 
-// sqliteBackend is the store in a file.
-var sqliteBackend = backend{
-	scheme: "sqlite", form: "sqlite:PATH", lasting: true,
-	check: func(rest string) error {
-		rest, _, err := sqliteFile(rest)
-		switch {
-		case err != nil:
-			return err
-		case rest == "":
-			return errors.New("the path is missing: write sqlite:PATH, as in " + Default)
-		case strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
-			return fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", rest[2:])
-		case rest == ":memory:":
-			return errors.New("a store in memory is memory: here")
-		}
-		return nil
-	},
-	exists: func(rest string) error {
-		path, _, err := sqliteFile(rest)
-		if err == nil {
-			_, err = os.Stat(path)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no file %s; name another store with --store or DIBS_STORE", path)
-		}
-		return err
-	},
-	open: func(_ context.Context, rest string, s *Store) error {
-		f, shared, err := openSQLite(rest)
-		if err != nil {
-			return err
-		}
-		s.Store, s.close = f, f.Close
-		s.version = sqliteVersion
-		if shared {
-			s.database = func() (*Database, error) {
-				db, err := f.OpenDB()
-				if err != nil {
-					return nil, err
-				}
-				return &Database{DB: db, Transactor: f.Transactions(db), Tx: sqlitestore.Begin}, nil
-			}
-		}
-		return nil
-	},
-	// Opening does it all.
-	tables: func(_ context.Context, rest string) (string, error) {
-		path, _, err := sqliteFile(rest)
-		if err != nil {
-			return "", err
-		}
-		_, err = os.Stat(path)
-		fresh := errors.Is(err, fs.ErrNotExist)
-		f, _, err := openSQLite(rest)
-		if err != nil {
-			return "", err
-		}
-		did := "is up to date"
-		if fresh {
-			did = "is made"
-		}
-		return did + "; every command that opens the file sees to that by itself", f.Close()
-	},
-}
-
-// sqliteFile reads what comes after the colon.
-func sqliteFile(rest string) (path string, o *sqlitestore.Options, err error) {
-	path, query, asked := strings.Cut(rest, "?")
+var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:PATH", parse: func(url string) (address, error) {
+	path, query, asked := strings.Cut(strings.TrimPrefix(url, "sqlite:"), "?")
 	switch {
-	case !asked, query == "shared=false":
-		return path, nil, nil
-	case query == "shared=true":
-		return path, &sqlitestore.Options{Shared: true}, nil
+	case asked && query != "shared=true" && query != "shared=false":
+		return nil, errors.New("after ? only shared=true is possible, for a file of an application; the name of a store's file cannot have a ?")
+	case path == "":
+		return nil, errors.New("the path is missing: write sqlite:PATH, as in " + Default)
+	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
+		return nil, fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", path[2:])
+	case path == ":memory:":
+		return nil, errors.New("write memory: for a store in memory")
 	}
-	return "", nil, errors.New("what comes after the ? is not shared=true, for a file that is an application's; the name of a store's file cannot have a ?")
+	return sqliteAddress{url: url, path: path, shared: query == "shared=true"}, nil
+}}
+
+// sqliteAddress is the URL of a store in a file.
+type sqliteAddress struct {
+	url    string
+	path   string
+	shared bool // with the tables of an application
 }
 
-func openSQLite(rest string) (f *sqlitestore.Store, shared bool, err error) {
-	path, o, err := sqliteFile(rest)
-	if err != nil {
-		return nil, false, err
+func (a sqliteAddress) String() string { return a.url }
+func (a sqliteAddress) secret() bool   { return false }
+
+func (a sqliteAddress) find() error {
+	if !exists(a.path) {
+		return fmt.Errorf("there is no file %s; name another store with --store or DIBS_STORE", a.path)
 	}
-	f, err = sqlitestore.Open(path, o)
-	return f, o != nil, err
+	return nil
+}
+
+func (a sqliteAddress) open(context.Context) (*Store, error) {
+	f, err := sqlitestore.Open(a.path, &sqlitestore.Options{Shared: a.shared})
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{Store: f, address: a, close: f.Close, version: sqliteVersion}
+	if a.shared {
+		s.database = func() (*Database, error) {
+			db, err := f.OpenDB()
+			if err != nil {
+				return nil, err
+			}
+			return &Database{DB: db, Transactor: f.Transactions(db), Tx: sqlitestore.Begin}, nil
+		}
+	}
+	return s, nil
+}
+
+func (a sqliteAddress) migrate(ctx context.Context) (string, error) {
+	did := "is up to date"
+	if !exists(a.path) {
+		did = "is created"
+	}
+	s, err := a.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	return did + "; every command that opens the file does this", s.Close()
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (a sqliteAddress) statements() (string, error) {
+	return fmt.Sprintf("-- %s: the first process that opens the file creates it; there is nothing to run\n", a), nil
 }
 
 func sqliteVersion(ctx context.Context) (string, error) {

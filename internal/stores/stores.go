@@ -1,12 +1,11 @@
-// Package stores opens the store that a URL names. It is the one place that
-// knows every backend.
+// Package stores opens the store that a URL names. It is the only package that knows every
+// kind of store.
 package stores
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	neturl "net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,11 +13,11 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Default is the URL of the store when nobody names one.
+// Default is the URL of the store if none is named.
 const Default = "sqlite:dibs.db"
 
-// openLimit bounds opening a store, and the first question put to it: a command says
-// within 10 s that it cannot be used.
+// openLimit bounds opening a store and the first question to it, so that a command reports
+// within 10 s that the store cannot be used.
 const openLimit = 9 * time.Second
 
 var (
@@ -31,171 +30,154 @@ var (
 // Store is an open store.
 type Store struct {
 	dibs.Store
-	url string
-	// version says what the backend is, for people.
-	version func(context.Context) (string, error)
-	// database opens what Database returns; nil where there is none.
-	database func() (*Database, error)
+	address  address
 	close    func() error
+	version  func(context.Context) (string, error)
+	database func() (*Database, error) // nil if there is none
 }
 
 // String returns the URL without credentials.
-func (s *Store) String() string { return s.url }
-
-// Inspector returns the store's listing and forcing side, or an ErrUnusable.
-func (s *Store) Inspector() (dibs.Inspector, error) {
-	i, ok := s.Store.(dibs.Inspector)
-	if !ok {
-		return nil, fmt.Errorf("%w: %s cannot be looked into", ErrUnusable, s.url)
-	}
-	return i, nil
-}
+func (s *Store) String() string { return s.address.String() }
 
 // Close closes the store.
 func (s *Store) Close() error { return s.close() }
 
-// Version says what the store's backend is, for people: "PostgreSQL 16.2".
+// Version returns the store's backend with its version: "PostgreSQL 16.2".
 func (s *Store) Version(ctx context.Context) (string, error) { return s.version(ctx) }
 
-// backend opens the stores of one scheme. rest is the URL after the colon.
-type backend struct {
-	scheme string
-	form   string // how its URLs look; "" when another's form says it
-	// lasting stores outlive the process, so that another one can look into them.
-	lasting bool
-	// check refuses what cannot be the rest of a URL.
-	check func(rest string) error
-	// show returns the rest without credentials, and whether it had any that are
-	// secret; nil where there are none.
-	show func(rest string) (shown string, secret bool)
-	// exists returns an error when there is nothing to look into; nil where there
-	// is nothing to be made.
-	exists func(rest string) error
-	// tables makes what the store keeps things in, if it is missing; nil where there is
-	// nothing of the kind.
-	tables func(ctx context.Context, rest string) (did string, err error)
-	// statements returns tables as SQL; nil where nobody can run it by hand.
-	statements func(rest string) (string, error)
-	// missing reports whether an error of open means that the tables have to be
-	// made first; nil where open makes what it needs.
-	missing func(error) bool
-	// open sets the Store's store, how it is closed, and what else it has. It makes
-	// no tables.
-	open func(ctx context.Context, rest string, s *Store) error
+// Inspector returns the store's dibs.Inspector, or an ErrUnusable if it has none.
+func (s *Store) Inspector() (dibs.Inspector, error) {
+	i, ok := s.Store.(dibs.Inspector)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s cannot list its keys", ErrUnusable, s)
+	}
+	return i, nil
 }
 
-// url returns the URL without credentials.
-func (b *backend) url(rest string) string {
-	if b.show != nil {
-		rest, _ = b.show(rest)
+// Probe asks the store a question that changes nothing.
+func (s *Store) Probe(ctx context.Context) error {
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
+	answers := make([]dibs.Answer, 1)
+	if err := s.Claim(ctx, claims, answers); err != nil {
+		return err
 	}
-	return b.scheme + ":" + rest
+	return answers[0].Err
 }
 
-// showUser is the show of URLs as SQL databases have them. What is left of one names
-// the user, without whom nobody would know the database again.
-func showUser(rest string) (string, bool) {
-	u, err := neturl.Parse("x:" + rest)
-	if err != nil {
-		return "", true // it was checked
+// Check returns what is wrong with the set-up of the store's backend, the worst first.
+func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
+	if c, ok := s.Store.(dibs.Checker); ok {
+		return c.Check(ctx)
 	}
-	_, secret := u.User.Password()
-	if secret {
-		u.User = neturl.User(u.User.Username())
-	}
-	query := u.Query()
-	for _, name := range []string{"password", "sslpassword"} {
-		if query.Has(name) {
-			secret = true
-			query.Del(name)
-			u.RawQuery = query.Encode()
-		}
-	}
-	return strings.TrimPrefix(u.String(), "x:"), secret
+	return []dibs.Finding{inMemory}, nil
 }
 
-// backends is everything that a URL can name.
-var backends = slices.Concat([]backend{memoryBackend, sqliteBackend}, redisBackends(), postgresBackends(), mysqlBackends())
+// kind is one kind of store.
+type kind struct {
+	schemes []string
+	form    string // of its URLs, for help texts
+	parse   func(url string) (address, error)
+}
 
-// Show returns the URL of a store without credentials, and whether it had any.
+// kinds are all kinds of stores.
+var kinds = []kind{memoryKind, sqliteKind, redisKind, postgresKind, mysqlKind}
+
+// address is the URL of a store after parsing.
+type address interface {
+	// String returns the URL without credentials.
+	String() string
+	// secret reports whether the URL has a password.
+	secret() bool
+	// find returns an error if there is no store to look into. It creates none.
+	find() error
+	// open opens the store. It creates no tables.
+	open(context.Context) (*Store, error)
+}
+
+// Show returns the URL of a store without credentials, and whether it has a password.
 func Show(url string) (shown string, secret bool) {
-	b, rest, err := parse(url)
+	a, err := parse(url)
 	if err != nil {
 		return "", true
 	}
-	if b.show != nil {
-		_, secret = b.show(rest)
-	}
-	return b.url(rest), secret
+	return a.String(), a.secret()
 }
 
-// Forms returns how the URLs of stores look, for help texts.
+// Forms returns the forms of URLs, for help texts.
 func Forms() []string {
-	var forms []string
-	for _, b := range backends {
-		if b.form != "" {
-			forms = append(forms, b.form)
-		}
+	forms := make([]string, len(kinds))
+	for i, k := range kinds {
+		forms[i] = k.form
 	}
 	return forms
 }
 
-// Open opens the store that the URL names, making it if need be, and puts a
-// first question to it. It returns an ErrURL or, within 10 s, an ErrUnusable.
+// Open opens the store that the URL names, creates it if it is missing, and asks it a
+// question. It returns an ErrURL or, within 10 s, an ErrUnusable.
 func Open(ctx context.Context, url string) (*Store, error) {
-	b, rest, err := parse(url)
+	a, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, b, rest, b.openMade)
+	return open(ctx, a, openOrCreate)
 }
 
-// OpenExisting is Open for those who look into what others left: it makes
-// nothing, and refuses stores that nobody else can have written to.
+// OpenExisting is Open for the store of other processes. It creates nothing, and refuses a
+// store in memory.
 func OpenExisting(ctx context.Context, url string) (*Store, error) {
-	b, _, err := parse(url)
-	if err == nil && !b.lasting {
-		err = fmt.Errorf("%w: %s: lives and ends with one process, there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL, b.scheme)
-	}
-	if err != nil {
-		return nil, err
+	if a, err := parse(url); err == nil && a == address(memoryAddress{}) {
+		return nil, fmt.Errorf("%w: a store in memory ends with its process, so there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL)
 	}
 	return OpenFound(ctx, url)
 }
 
-// OpenFound is Open that makes nothing.
+// OpenFound is Open that creates nothing.
 func OpenFound(ctx context.Context, url string) (*Store, error) {
-	b, rest, err := parse(url)
+	a, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
-	if b.exists != nil {
-		if err := b.exists(rest); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
-		}
+	if err := a.find(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	return open(ctx, b, rest, b.openFound)
+	return open(ctx, a, openMigrated)
 }
 
-func parse(url string) (*backend, string, error) {
-	scheme, rest, ok := strings.Cut(url, ":")
+func parse(url string) (address, error) {
+	scheme, _, ok := strings.Cut(url, ":")
 	if !ok {
-		return nil, "", fmt.Errorf("%w: %q has no scheme; the known ones are %s", ErrURL, url, strings.Join(Forms(), ", "))
+		return nil, fmt.Errorf("%w: %q has no scheme; the known URLs are %s", ErrURL, url, strings.Join(Forms(), ", "))
 	}
-	i := slices.IndexFunc(backends, func(b backend) bool { return b.scheme == scheme })
+	i := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.schemes, scheme) })
 	if i < 0 {
-		// The rest may hold a password: only the scheme is repeated.
-		return nil, "", fmt.Errorf("%w: the scheme %q is unknown; the known ones are %s", ErrURL, scheme, strings.Join(Forms(), ", "))
+		// Only the scheme is shown, because the rest may have a password.
+		return nil, fmt.Errorf("%w: the scheme %q is unknown; the known URLs are %s", ErrURL, scheme, strings.Join(Forms(), ", "))
 	}
-	if err := backends[i].check(rest); err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrURL, err)
+	a, err := kinds[i].parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
-	return &backends[i], rest, nil
+	return a, nil
 }
 
-// open runs f, one of the backend's, on a goroutine of its own: a file on a network
-// that hangs must not hang the program.
-func open(ctx context.Context, b *backend, rest string, f func(context.Context, string, *Store) error) (*Store, error) {
+// without returns the error without the sentinel that its text begins with.
+func without(err, sentinel error) error {
+	if errors.Is(err, sentinel) {
+		return errors.New(strings.TrimPrefix(err.Error(), sentinel.Error()+": "))
+	}
+	return err
+}
+
+// unusable returns an ErrUnusable that names the store, unless err has the file's path.
+func unusable(a address, err error) error {
+	if f, ok := a.(sqliteAddress); ok && strings.Contains(err.Error(), f.path) {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrUnusable, a, err)
+}
+
+// open runs f in a goroutine, because a file on a network can block without a limit.
+func open(ctx context.Context, a address, f func(context.Context, address) (*Store, error)) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	type result struct {
@@ -204,23 +186,18 @@ func open(ctx context.Context, b *backend, rest string, f func(context.Context, 
 	}
 	done := make(chan result, 1)
 	go func() {
-		store := &Store{url: b.url(rest)}
-		err := f(ctx, rest, store)
+		store, err := f(ctx, a)
 		if err == nil {
 			if err = store.Probe(ctx); err != nil {
-				_ = store.close()
+				_ = store.Close()
 			}
 		}
-		if err != nil {
-			done <- result{err: err}
-			return
-		}
-		done <- result{store: store}
+		done <- result{store, err}
 	}()
 	select {
 	case r := <-done:
 		if r.err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnusable, r.err)
+			return nil, unusable(a, r.err)
 		}
 		return r.store, nil
 	case <-ctx.Done():
@@ -230,18 +207,8 @@ func open(ctx context.Context, b *backend, rest string, f func(context.Context, 
 			}
 		}()
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, fmt.Errorf("%w: %s did not answer within %v", ErrUnusable, b.url(rest), openLimit)
+			return nil, fmt.Errorf("%w: %s did not answer within %v", ErrUnusable, a, openLimit)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, context.Cause(ctx))
 	}
-}
-
-// Probe asks the store something, and changes nothing.
-func (s *Store) Probe(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(ctx, claims, answers); err != nil {
-		return err
-	}
-	return answers[0].Err
 }

@@ -8,13 +8,12 @@ import (
 	"testing"
 )
 
-// TestURL: what does not name a store is refused, and nothing of it that could
-// be a password is repeated.
+// TestURL: a URL that names no store is refused, without repeating a password.
 func TestURL(t *testing.T) {
 	tests := []struct{ url, want string }{
-		{"", "has no scheme; the known ones are memory:, sqlite:PATH"},
+		{"", "has no scheme; the known URLs are memory:, sqlite:PATH"},
 		{"dibs.db", "has no scheme"},
-		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known ones are memory:, sqlite:PATH, redis://HOST`},
+		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known URLs are memory:, sqlite:PATH, redis://HOST`},
 		{"redis://secret@host", "USER:PASSWORD or :PASSWORD"},
 		{"redis://:secret@", "the host is missing"},
 		{"redis:host", "it must begin with redis://"},
@@ -39,7 +38,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// TestUnusable: what is in the place of a store is said and left as it is.
+// TestUnusable: a file that is no store is reported and not changed.
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
@@ -74,7 +73,7 @@ type opened struct {
 	secret     bool
 }
 
-// TestOpen: a store that is there is opened, and can be looked into.
+// TestOpen: an existing store is opened, and has an inspector.
 func TestOpen(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
 	checkOpen(t, opened{url: "memory:", shown: "memory:"}, opened{url: url, shown: url}, opened{url: url, shown: url})

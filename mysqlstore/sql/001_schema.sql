@@ -1,48 +1,48 @@
--- The tables of a dibs store, version 1. @name stands for the name with the prefix
--- that the store has, such as `dibs_name`.
+-- The tables of a dibs store, version 1. @name stands for a name with the store's prefix, such as
+-- `dibs_name`.
 --
--- A k is the length of the namespace in one byte, the namespace, and the name, so
--- that no two keys share one; it is bytes, so that no collation makes two keys one.
--- All times are the server's, in microseconds since 1970. What is not there is 0 or
--- ''. What has ended is dead although it still stands: whoever asks next puts that down.
+-- A k is the length of the namespace in one byte, the namespace, and the name, so that no two
+-- keys share a k. It is bytes, so that no collation makes two keys one. All times are the
+-- server's, in microseconds since 1970. What does not exist is 0 or ''. Rows that have expired
+-- stay until the next call about the key, or pruning, deletes them.
 
--- One row for each key that is in use, or was a moment ago. It is what the verbs lock, and
--- fences of a key must rise: whoever makes a new row cannot know of the one before.
+-- One row for each key that is in use, or was a minute ago. Calls lock it. It stays for a while,
+-- because its next claim is cheaper then.
 CREATE TABLE IF NOT EXISTS @key (
     k               VARBINARY(577) NOT NULL PRIMARY KEY,
-    fence           BIGINT NOT NULL,              -- the highest that was given for the key; 0: none yet
-    busy            TINYINT NOT NULL DEFAULT 0,   -- there is more to know than this row and the record
-    free            BIGINT NOT NULL DEFAULT 0,    -- since when a reserved place keeps others from room that there is
-    -- the lease of a key with one permit; what is here without a token has no meaning
+    fence           BIGINT NOT NULL,              -- the highest of the key; 0: none yet
+    busy            TINYINT NOT NULL DEFAULT 0,   -- other tables than @record have rows of the key
+    idle_since      BIGINT NOT NULL DEFAULT 0,    -- since when a reserved place has blocked the idle key
+    -- the lease of a key with one permit; without a token these columns have no meaning
     token           VARBINARY(16) NOT NULL DEFAULT '',
-    attempt         BIGINT NOT NULL DEFAULT 0,    -- 1 + how many leases in a row were abandoned before
+    attempt         BIGINT NOT NULL DEFAULT 0,    -- 1 + the number of leases abandoned in a row before
     since           BIGINT NOT NULL DEFAULT 0,
-    ends            BIGINT NOT NULL DEFAULT 0,    -- 0: it was settled in a transaction of the application's
-    once            TINYINT NOT NULL DEFAULT 0,   -- at most once: the outcome is unknown if it runs out
-    seq             BIGINT NOT NULL DEFAULT 0,    -- of the reserved place at which it was granted
-    heir            BIGINT NOT NULL DEFAULT 0,    -- of what was saved under that fence
+    ends            BIGINT NOT NULL DEFAULT 0,    -- 0: a transaction of the application settled it
+    once            TINYINT NOT NULL DEFAULT 0,   -- at most once: the outcome is unknown if it expires
+    seq             BIGINT NOT NULL DEFAULT 0,    -- the number of the reserved place at which it was granted
+    inherits            BIGINT NOT NULL DEFAULT 0,    -- the fence under which the progress was saved that it inherits
     fingerprint     VARBINARY(32) NOT NULL DEFAULT '',
     owner           VARBINARY(255) NOT NULL DEFAULT '',
-    -- what the last holder left behind; its data is in @record
+    -- the record; its data is in @record
     rec_token       VARBINARY(16) NOT NULL DEFAULT '',
     rec_written     BIGINT NOT NULL DEFAULT 0,
     rec_ends        BIGINT NOT NULL DEFAULT 0,    -- 0: there is none
     rec_fingerprint VARBINARY(32) NOT NULL DEFAULT ''
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
--- The leases of keys with more than one permit, and of each key the last lease that was
--- abandoned, until one ends cleanly.
+-- The leases of keys with more than one permit. Also the last abandoned lease of each key, until
+-- a lease is released or completed.
 CREATE TABLE IF NOT EXISTS @holder (
     k           VARBINARY(577) NOT NULL,
     token       VARBINARY(16) NOT NULL,
-    abandoned   TINYINT NOT NULL,  -- its attempt is how many were, in a row
+    abandoned   TINYINT NOT NULL,  -- then attempt is how many were, in a row
     fence       BIGINT NOT NULL,
     attempt     BIGINT NOT NULL,
     since       BIGINT NOT NULL,
     ends        BIGINT NOT NULL,
     once        TINYINT NOT NULL,
     seq         BIGINT NOT NULL,
-    heir        BIGINT NOT NULL,
+    inherits        BIGINT NOT NULL,
     permits     INT NOT NULL,
     weight      INT NOT NULL,
     fingerprint VARBINARY(32) NOT NULL,
@@ -50,8 +50,8 @@ CREATE TABLE IF NOT EXISTS @holder (
     PRIMARY KEY (k, token, abandoned)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
--- The places in a key's queue, in the order of seq. A reserved place and those who wait
--- at it share one.
+-- The places of a key's queue, in the order of seq. A reserved place and the waiters that claim
+-- from it have the same seq.
 CREATE TABLE IF NOT EXISTS @waiter (
     k           VARBINARY(577) NOT NULL,
     seq         BIGINT NOT NULL,
@@ -59,25 +59,25 @@ CREATE TABLE IF NOT EXISTS @waiter (
     kind        TINYINT NOT NULL,  -- 0 waits, 1 reserved
     ends        BIGINT NOT NULL,
     owner       VARBINARY(255) NOT NULL,
-    -- of who waits: its claim
+    -- of a waiter: its claim
     ttl         BIGINT NOT NULL,
     permits     INT NOT NULL,
     weight      INT NOT NULL,
     once        TINYINT NOT NULL,
-    max_age     BIGINT NOT NULL,   -- of a record that answers it; 0: none does
-    process     BIGINT NOT NULL,   -- 1 if its process takes a grant that is told
+    max_age     BIGINT NOT NULL,   -- of a record that answers it; 0: no record does
+    process     BIGINT NOT NULL,   -- 1: its process takes pushed grants; 0: it is woken
     fingerprint VARBINARY(32) NOT NULL,
     -- of a reserved place
-    hold        BIGINT NOT NULL,   -- how long it may keep others from room that there is; 0: until it ends. Of who waits at it: what that is to be when it is granted; 0: what it was
-    asked       BIGINT NOT NULL,   -- when it was asked for last
+    hold        BIGINT NOT NULL,   -- how long it may block an idle key; 0: until it expires. Of a waiter: the new hold of its reserved place; 0: no new one
+    asked       BIGINT NOT NULL,   -- when it was claimed last
     PRIMARY KEY (k, seq, token),
     KEY waiter_token (token)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
--- What leases saved, apart from them because it can be large.
+-- The progress that leases saved, in a table of its own because it can be large.
 CREATE TABLE IF NOT EXISTS @progress (
     k     VARBINARY(577) NOT NULL,
-    fence BIGINT NOT NULL,  -- of the lease
+    fence BIGINT NOT NULL,  -- of the lease that saved it
     data  MEDIUMBLOB NOT NULL,
     PRIMARY KEY (k, fence)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
@@ -88,11 +88,11 @@ CREATE TABLE IF NOT EXISTS @record (
     data LONGBLOB NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
--- One row, which comes last: what there is to know of the store.
+-- One row: the store. It is made last.
 CREATE TABLE IF NOT EXISTS @meta (
     one     TINYINT NOT NULL PRIMARY KEY,
     version INT NOT NULL,     -- of these tables
-    fence   BIGINT NOT NULL,  -- no row of @key that was deleted had a higher one
-    swept   BIGINT NOT NULL   -- when somebody last began to go through all keys
+    fence   BIGINT NOT NULL,  -- at least the fence of every row of @key that was deleted
+    swept   BIGINT NOT NULL   -- when a process last began a sweep
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 INSERT IGNORE INTO @meta (one, version, fence, swept) VALUES (1, 1, 0, 0);

@@ -1,5 +1,4 @@
--- What there is to know of the server's set-up; NULL is what it does not tell this
--- user.
+-- The set-up of the server. What this user may not see is NULL.
 SELECT
     current_setting('server_version'),
     current_setting('server_version_num')::integer,
@@ -16,4 +15,4 @@ SELECT
     pg_has_role('pg_read_all_stats', 'MEMBER') OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
     (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
         WHERE datname = current_database() AND backend_type = 'client backend'),
-    clock_timestamp()
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint

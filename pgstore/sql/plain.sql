@@ -1,25 +1,25 @@
--- What most calls are about, in one statement: plain leases, their queue and their end.
--- What is not plain is left alone, and Go decides it. These agree with what it decides.
+-- The statements of plain calls: leases of keys with one permit, their queue and their end.
+-- They leave alone what is not plain, which package engine decides. Both agree.
 
 CREATE FUNCTION @now() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- differs reports whether two fingerprints are of different things.
+-- differs reports whether two fingerprints are there and differ.
 CREATE FUNCTION @differs(a bytea, b bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT a <> b AND a <> '' AND b <> '' $$;
 
--- channel is where a process listens.
+-- channel returns the channel that a process listens on.
 CREATE FUNCTION @channel(process bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT '@@_' || to_hex(process) $$;
 
--- hears reports whether a process listens. Its connection has a lock of that number
--- for as long as it lives.
-CREATE FUNCTION @hears(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+-- is_listening reports whether a process listens. Its connection holds the lock of its number
+-- while it lives.
+CREATE FUNCTION @is_listening(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
 $$ SELECT NOT pg_try_advisory_xact_lock_shared(process) $$;
 
--- begin_verb sees to it that a call is what it promises, and returns the time. What was
--- granted must not be lost in a crash, and whoever waited for a lock must see what the
--- one before did.
+-- begin_verb checks the transaction of a call, and returns the time. A grant must not be lost in
+-- a crash, and a call that waited for a lock must see what the last transaction wrote. The caller
+-- sets lock_timeout.
 CREATE FUNCTION @begin_verb() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -29,24 +29,23 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    PERFORM set_config('lock_timeout', '2s', true);
     RETURN @now();
 END $$;
 
--- claim answers those claims that are plain, each in a row of its own and in no order; of
--- the others the state is -1. One statement takes what is free, and locks what is to be
--- waited for, in the keys' order like everybody.
+-- claim answers each claim by a row, in no order. The state of claims that are not plain is -1.
+-- One statement takes the keys that are free, and locks the keys whose queue a claim joins, in
+-- the order of the keys.
 CREATE FUNCTION @claim(
     p_k bytea[], p_mode bigint[], p_token bytea[], p_ttl bigint[], p_stay bigint[],
     p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[], p_process bigint, p_most bigint
 ) RETURNS TABLE (i bigint, state bigint, fence bigint, remains bigint, ahead bigint, age bigint, data bytea) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
     moment bigint := @begin_verb();
     mark bigint;
-    base bigint; -- the fence of a key that nothing is known of
+    base bigint; -- the fence of a key without a row
     grants boolean := false;
     r record;
     joins bigint[];
@@ -79,13 +78,13 @@ BEGIN
             FROM c WHERE c.way IN (0, 1) ORDER BY c.k, c.i
             ON CONFLICT (k) DO UPDATE SET
                 fence = greatest(t.fence + 1, excluded.fence), token = excluded.token, attempt = 1, since = excluded.since,
-                ends = excluded.ends, once = excluded.once, seq = 0, heir = 0, free = 0,
+                ends = excluded.ends, once = excluded.once, seq = 0, inherits = 0, idle_since = 0,
                 fingerprint = excluded.fingerprint, owner = excluded.owner
             WHERE excluded.token <> '' AND t.token = '' AND NOT t.busy AND t.rec_ends = 0
             RETURNING t.k, t.token, t.fence
         )
-        -- Which were granted is looked up in a hash, and of their fences only those that
-        -- are unusual: the clock was set back.
+        -- Grants are looked up in a hash. Fences are looked up only if one is unusual because
+        -- the clock was set back.
         SELECT c.*, CASE
             WHEN c.way <> 1 OR (c.k, c.token) NOT IN (SELECT g.k, g.token FROM took g) THEN NULL
             WHEN (SELECT max(g.fence) FROM took g) = base THEN base
@@ -104,7 +103,7 @@ BEGIN
             WHEN 1 THEN
                 grants := grants OR r.got IS NOT NULL;
                 IF r.got IS NULL THEN
-                    state := -1; -- somebody else was faster
+                    state := -1; -- another claim was faster
                 END IF;
             WHEN 2 THEN
                 remains := r.held_until - moment;
@@ -135,55 +134,54 @@ BEGIN
     END IF;
 END $$;
 
--- join_queue gives a token a place, or keeps it, where another one holds the key by a plain
--- lease and nobody was abandoned. The row is locked.
+-- join_queue gives a token a place, or keeps its place, if another token holds the key by a
+-- plain lease and no lease was abandoned. The row is locked. Else the state is -1.
 CREATE FUNCTION @join_queue(
     p_k bytea, p_token bytea, p_ttl bigint, p_stay bigint, p_max_age bigint, p_once boolean, p_fingerprint bytea, p_owner bytea,
     p_process bigint, p_most bigint, moment bigint, OUT state bigint, OUT fence bigint, OUT remains bigint, OUT ahead bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     t record;
-    mine bigint;
-    places bigint;
 BEGIN
     state := -1;
-    SELECT x.fence, x.busy, x.free, x.token, x.ends, x.seq, x.fingerprint, x.rec_ends INTO t FROM @key x WHERE x.k = p_k;
-    IF t.token = '' OR t.token = p_token OR t.ends <= moment OR t.free > 0 OR @differs(t.fingerprint, p_fingerprint)
-        OR p_max_age > 0 AND t.rec_ends > 0 OR t.busy AND EXISTS (SELECT FROM @holder h WHERE h.k = p_k) THEN
+    SELECT x.busy, x.fence, x.ends, x.seq, (SELECT w.seq FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment) AS mine
+    INTO t FROM @key x
+    WHERE x.k = p_k AND x.token NOT IN ('', p_token) AND x.ends > moment AND x.idle_since = 0 AND NOT @differs(x.fingerprint, p_fingerprint)
+        AND NOT (p_max_age > 0 AND x.rec_ends > 0) AND NOT (x.busy AND EXISTS (SELECT FROM @holder h WHERE h.k = p_k));
+    IF t.fence IS NULL THEN
         RETURN;
     END IF;
-    DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends <= moment;
-    SELECT w.seq INTO mine FROM @waiter w WHERE w.token = p_token AND w.k = p_k;
-    SELECT count(DISTINCT w.seq) INTO places FROM @waiter w
-    WHERE w.k = p_k AND w.ends > moment AND w.seq <> t.seq AND (mine IS NULL OR w.seq < mine);
-    IF mine IS NULL AND places >= p_most THEN
+    SELECT count(DISTINCT w.seq) INTO ahead FROM @waiter w
+    WHERE w.k = p_k AND w.ends > moment AND w.seq <> t.seq AND (t.mine IS NULL OR w.seq < t.mine);
+    IF t.mine IS NULL AND ahead >= p_most THEN
         RETURN;
     END IF;
     INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
-    VALUES (p_k, coalesce(mine, nextval('@number')), p_token, 0, moment + p_stay, p_owner, p_ttl, 1, 1, p_once, p_max_age,
+    VALUES (p_k, coalesce(t.mine, nextval('@number')), p_token, 0, moment + p_stay, p_owner, p_ttl, 1, 1, p_once, p_max_age,
         p_process, p_fingerprint, 0, 0)
     ON CONFLICT (token, k) DO UPDATE SET
-        ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl, permits = 1, weight = 1, once = excluded.once,
-        max_age = excluded.max_age, process = excluded.process, fingerprint = excluded.fingerprint
-    WHERE w.kind = 0;
-    UPDATE @key x SET busy = true WHERE x.k = p_k AND NOT x.busy;
+        seq = excluded.seq, kind = 0, ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl, permits = 1, weight = 1,
+        once = excluded.once, max_age = excluded.max_age, process = excluded.process, fingerprint = excluded.fingerprint, hold = 0, asked = 0
+    WHERE w.kind = 0 OR t.mine IS NULL;
+    IF NOT t.busy THEN
+        UPDATE @key x SET busy = true WHERE x.k = p_k;
+    END IF;
     state := 2;
     fence := greatest(t.fence, moment - 1);
     remains := t.ends - moment;
-    ahead := places;
 END $$;
 
--- lock_keys locks the rows of keys, in their order.
+-- lock_keys locks the rows of keys, in the order of the keys.
 CREATE FUNCTION @lock_keys(p_k bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM (SELECT DISTINCT u.k FROM unnest(p_k) AS u (k)) d JOIN @key t ON t.k = d.k ORDER BY t.k FOR UPDATE OF t;
+    PERFORM FROM @key t WHERE t.k = ANY (p_k) ORDER BY t.k FOR UPDATE;
 END $$;
 
--- renew makes leases last longer. It returns which of them did; progress that is
--- NULL is left as it is.
+-- renew prolongs leases, and returns which. It leaves progress as it is where p_progress is
+-- NULL.
 CREATE FUNCTION @renew(p_k bytea[], p_token bytea[], p_ttl bigint[], p_progress bytea[])
 RETURNS SETOF bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment bigint;
@@ -214,90 +212,91 @@ BEGIN
     END LOOP;
 END $$;
 
--- pass_on ends a lease of which nothing stays, and grants the key to the next waiter where
--- its process listens. It reports whether it did; it does not where there is more to it.
-CREATE FUNCTION @pass_on(p_k bytea, p_token bytea, p_outcome bigint, p_turn bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- hand_over ends a lease that leaves nothing behind, and grants the key to the next waiter if its
+-- process listens. It returns false, and does nothing, if there is more to decide.
+CREATE FUNCTION @hand_over(p_k bytea, p_token bytea, p_outcome bigint, p_pushed_ttl bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     t record;
     p record;
-    granted bigint;
 BEGIN
-    SELECT x.seq, x.free, x.rec_ends INTO t FROM @key x WHERE x.k = p_k AND x.token = p_token AND x.ends > moment;
-    IF t IS NULL OR t.free > 0 OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k) OR EXISTS (SELECT FROM @progress g WHERE g.k = p_k)
-        OR t.seq > 0 AND (p_outcome = 3 OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = t.seq AND w.kind = 0)) THEN
+    SELECT x.seq, x.rec_ends, x.idle_since > 0 OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k) OR EXISTS (SELECT FROM @progress g WHERE g.k = p_k)
+        OR x.seq > 0 AND (p_outcome = 3 OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = x.seq AND w.kind = 0)) AS more
+    INTO t FROM @key x WHERE x.k = p_k AND x.token = p_token AND x.ends > moment;
+    IF t.more IS NOT FALSE THEN
         RETURN false;
     END IF;
-    SELECT w.* INTO p FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 1;
+    SELECT w.*, lead(w.seq) OVER (ORDER BY w.seq, w.kind) AS following INTO p
+    FROM (SELECT * FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 2) w ORDER BY w.seq, w.kind LIMIT 1;
     IF p.ends <= moment OR p.kind = 0 AND (p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
-        OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = p.seq AND w.token <> p.token) OR NOT @hears(p.process)) THEN
+        OR p.following = p.seq OR NOT @is_listening(p.process)) THEN
         RETURN false;
     END IF;
     IF t.seq > 0 THEN
         DELETE FROM @waiter w WHERE w.k = p_k AND w.seq = t.seq;
     END IF;
-    IF p IS NULL OR p.kind = 1 THEN -- nobody waits, or not before somebody claims from a reserved place
+    IF p IS NULL OR p.kind = 1 THEN -- the next place, if any, is a reserved place
         UPDATE @key x SET token = '', busy = p.kind IS NOT NULL WHERE x.k = p_k;
         RETURN true;
     END IF;
     DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
     UPDATE @key x SET
-        fence = greatest(x.fence + 1, moment), busy = EXISTS (SELECT FROM @waiter w WHERE w.k = p_k),
-        token = p.token, attempt = 1, since = moment, ends = moment + least(p_turn, p.ttl),
-        once = false, seq = 0, heir = 0, fingerprint = p.fingerprint, owner = p.owner
+        fence = greatest(x.fence + 1, moment), busy = p.following IS NOT NULL, token = p.token, attempt = 1, since = moment,
+        ends = moment + least(p_pushed_ttl, p.ttl), once = false, seq = 0, inherits = 0, fingerprint = p.fingerprint, owner = p.owner
     WHERE x.k = p_k
-    RETURNING x.fence INTO granted;
-    PERFORM pg_notify(@channel(p.process), encode(p.token, 'hex') || ':' || granted || ':1');
+    RETURNING pg_notify(@channel(p.process), encode(p.token, 'hex') || ':' || x.fence || ':1') INTO p;
     RETURN true;
 END $$;
 
--- give_up gives up a place where another one holds the key by a plain lease, so that
--- nobody is served for it. It reports whether it did.
-CREATE FUNCTION @give_up(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- leave_queue deletes the place of a token, if another token holds the key by a plain lease: then
+-- no waiter has to be served. It reports whether it did.
+CREATE FUNCTION @leave_queue(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment
         AND EXISTS (SELECT FROM @key x WHERE x.k = p_k AND x.token <> '' AND x.ends > moment);
     RETURN FOUND;
 END $$;
 
--- settle ends plain leases and gives up places. It returns which of them it did, and those
--- that are not plain as negative numbers; the others are lost.
-CREATE FUNCTION @settle(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_turn bigint)
+-- settle ends plain leases and deletes places. It returns the numbers of the settlements that it
+-- made, and the negative numbers of those that are not plain. The others are lost.
+CREATE FUNCTION @settle(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_pushed_ttl bigint)
 RETURNS SETOF bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment bigint;
+    busy boolean; -- all keys are
     done boolean[];
     n bigint;
 BEGIN
-    PERFORM @begin_verb();
-    PERFORM @lock_keys(p_k);
+    moment := @begin_verb();
+    SELECT bool_and(l.busy) INTO busy FROM (SELECT t.busy FROM @key t WHERE t.k = ANY (p_k) ORDER BY t.k FOR UPDATE) l;
     moment := @now();
-    -- The plain leases, of which nothing stays but the record.
-    FOR n IN
-        WITH u AS MATERIALIZED (
-            SELECT u.*, u.outcome = 1 AS keeps
-            FROM unnest(p_k, p_token, p_outcome, p_retention, p_data) WITH ORDINALITY AS u (k, token, outcome, retention, data, i)
-        )
-        UPDATE @key t SET
-            token = '',
-            rec_token = CASE WHEN u.keeps THEN u.token ELSE t.rec_token END,
-            rec_written = CASE WHEN u.keeps THEN moment ELSE t.rec_written END,
-            rec_ends = CASE WHEN u.keeps THEN moment + u.retention ELSE t.rec_ends END,
-            rec_fingerprint = CASE WHEN u.keeps THEN t.fingerprint ELSE t.rec_fingerprint END,
-            rec_data = CASE WHEN u.keeps THEN u.data ELSE t.rec_data END
-        FROM u
-        WHERE t.k = u.k AND t.token = u.token AND NOT t.busy AND t.ends > moment AND u.outcome <> 2
-        RETURNING u.i
-    LOOP
-        done[n] := true;
-        RETURN NEXT n;
-    END LOOP;
+    IF NOT busy THEN -- the plain leases, of which only the record is left
+        FOR n IN
+            WITH u AS MATERIALIZED (
+                SELECT u.*, u.outcome = 1 AS keeps
+                FROM unnest(p_k, p_token, p_outcome, p_retention, p_data) WITH ORDINALITY AS u (k, token, outcome, retention, data, i)
+            )
+            UPDATE @key t SET
+                token = '',
+                rec_token = CASE WHEN u.keeps THEN u.token ELSE t.rec_token END,
+                rec_written = CASE WHEN u.keeps THEN moment ELSE t.rec_written END,
+                rec_ends = CASE WHEN u.keeps THEN moment + u.retention ELSE t.rec_ends END,
+                rec_fingerprint = CASE WHEN u.keeps THEN t.fingerprint ELSE t.rec_fingerprint END,
+                rec_data = CASE WHEN u.keeps THEN u.data ELSE t.rec_data END
+            FROM u
+            WHERE t.k = u.k AND t.token = u.token AND NOT t.busy AND t.ends > moment AND u.outcome <> 2
+            RETURNING u.i
+        LOOP
+            done[n] := true;
+            RETURN NEXT n;
+        END LOOP;
+    END IF;
     FOR n IN 1 .. cardinality(p_k) LOOP
         IF done[n] THEN
             CONTINUE;
-        ELSIF p_outcome[n] IN (0, 3) AND @pass_on(p_k[n], p_token[n], p_outcome[n], p_turn, moment)
-            OR p_outcome[n] <> 1 AND @give_up(p_k[n], p_token[n], moment) THEN
+        ELSIF p_outcome[n] IN (0, 3) AND @hand_over(p_k[n], p_token[n], p_outcome[n], p_pushed_ttl, moment)
+            OR p_outcome[n] <> 1 AND @leave_queue(p_k[n], p_token[n], moment) THEN
             RETURN NEXT n;
         ELSIF EXISTS (SELECT FROM @key t WHERE t.k = p_k[n] AND t.token = p_token[n])
             OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k[n] AND h.token = p_token[n] AND NOT h.abandoned)

@@ -1,11 +1,10 @@
--- sweep goes through some pages of @key, as far as nobody is at the keys. It forgets those
--- that nobody has used for that long, and records that have ended, up to so many, and
--- returns the keys where something else may have ended, how many records it were, and the
--- page to go on from, NULL at the end. What the fences of keys were that it forgets, the
--- store goes on knowing: of all of them the highest.
+-- sweep goes through some pages of @key, and passes over rows that are locked. It deletes rows of
+-- keys that have not been used for p_age, and up to p_limit records that have expired. The highest
+-- fence of the rows that it deletes is kept in @meta. It returns the keys with other rows that may
+-- have expired, the number of records, and the next page, NULL at the end.
 CREATE FUNCTION @sweep(p_page bigint, p_pages bigint, p_age bigint, p_limit bigint, OUT next_page bigint, OUT used bytea[], OUT records bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment bigint := @begin_verb();
@@ -32,7 +31,7 @@ BEGIN
     SELECT max(g.fence) INTO highest FROM gone g;
     UPDATE @meta m SET fence = highest WHERE m.fence < highest;
     next_page := CASE
-        WHEN records = p_limit THEN p_page -- there may be more on it
+        WHEN records = p_limit THEN p_page -- the page may have more
         WHEN p_page + p_pages < pg_relation_size('@key') / current_setting('block_size')::bigint THEN p_page + p_pages
     END;
 END $$;

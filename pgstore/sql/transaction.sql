@@ -1,17 +1,16 @@
--- What is done in a transaction of the application. These are called with its user,
--- search_path and settings, and need neither its rights nor those.
+-- Functions for transactions of the application. Its user needs no rights on the tables, and its
+-- search_path and settings do not matter.
 
--- settle_in ends the lease of a key, with what the transaction does and not without
--- it. Whoever does not hold the key is told so by an error, so that the COMMIT that
--- came along with the call rolls back. One that was ended since it began, and begun
--- anew, has lost what was done under the lease: it is told by what is set for it
--- alone, a variable if p_marked, and otherwise that it was begun as DEFERRABLE, which
--- means nothing in a transaction that writes.
+-- settle_in ends the lease of a key together with the transaction that calls it. If the token
+-- does not hold the key, it raises an error, so that the COMMIT in the same message rolls back.
+-- It raises another error if the run ended its transaction and began a new one. It recognizes
+-- the transaction by the variable dibs.run if p_marked, and otherwise because it is DEFERRABLE,
+-- which has no effect in a transaction that writes.
 --
--- Of a key of which there is more to know the lease stays, as one that was settled, and
--- whoever next works on the key sees to the rest: this transaction may have a snapshot,
--- and not see what there is. Those who wait are told to ask, one of each process. It returns
--- whether there may be others, whom it does not see.
+-- If other tables have rows of the key, the lease stays and is marked as settled. The next
+-- transaction on the key does the rest, because this one may have a snapshot and not see these
+-- rows. settle_in wakes one waiter of each process. It returns whether there may be waiters that
+-- it does not see.
 CREATE FUNCTION @settle_in(p_k bytea, p_token bytea, p_keeps boolean, p_retention bigint, p_data bytea, p_marked boolean)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
@@ -63,8 +62,8 @@ BEGIN
 END $$;
 REVOKE EXECUTE ON FUNCTION @settle_in FROM PUBLIC;
 
--- reserve_in reserves places, which are there when the transaction commits. It locks
--- nothing of a key. It does nothing and returns false when the store is another one.
+-- reserve_in reserves places, which exist when the transaction commits. It locks no rows of a
+-- key. If p_store is not the ID of this store, it does nothing and returns false.
 CREATE FUNCTION @reserve_in(p_store text, p_claims text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan

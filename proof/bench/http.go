@@ -3,11 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
-	"strings"
-	"testing"
 	"time"
 )
 
@@ -47,47 +43,6 @@ func middlewareReplay(ctx context.Context, c config) (figure, error) {
 	defer guarded.end()
 	return compareServers(ctx, c, guarded, bare, replays)
 }
-
-// middlewareAllocations counts what the middleware allocates for a first
-// request beyond what the bare handler does.
-func middlewareAllocations(_ context.Context, c config) (figure, error) {
-	guarded, closeAll, err := guard(http.HandlerFunc(charge))
-	if err != nil {
-		return figure{}, err
-	}
-	defer closeAll()
-	const runs = 20000
-	measure := func(h http.Handler, round int) float64 {
-		requests := make([]*http.Request, runs+1)
-		for i := range requests {
-			r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Idempotency-Key", fmt.Sprintf("key-%d-%d", round, i))
-			requests[i] = r
-		}
-		w := &sink{header: http.Header{}}
-		i := 0
-		return testing.AllocsPerRun(runs, func() {
-			clear(w.header)
-			h.ServeHTTP(w, requests[i])
-			i++
-		})
-	}
-	f := figure{unit: "allocations"}
-	for round := range c.rounds {
-		bare := measure(http.HandlerFunc(charge), round)
-		f.value = append(f.value, measure(guarded, round)-bare)
-		f.detail = fmt.Sprintf("the bare handler makes %.0f", bare)
-	}
-	return f, nil
-}
-
-// sink is a ResponseWriter that keeps nothing.
-type sink struct{ header http.Header }
-
-func (s *sink) Header() http.Header         { return s.header }
-func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
-func (s *sink) WriteHeader(int)             {}
 
 // proxyMiss compares first requests through the proxy with the same through
 // the tuned reverse proxy, before one origin.

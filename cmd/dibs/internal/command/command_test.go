@@ -27,8 +27,7 @@ func call(t *testing.T, env map[string]string, args ...string) (code int, stdout
 	return code, out.String(), errs.String()
 }
 
-// TestUsage: what is wrong with a command line is said, with 64, and nothing is
-// done.
+// TestUsage: a wrong command line ends with 64 and a message, and changes nothing.
 func TestUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	tests := []struct {
@@ -43,39 +42,38 @@ func TestUsage(t *testing.T) {
 		{"proxy --upstream ftp://x", "http, https or h2c"},
 		{"proxy --upstream http://x --lease 1", "lease"},
 		{"proxy --upstream http://x --lease 10ms", "at least 1s"},
-		{"proxy --upstream http://x --store nonsense", "the known ones are memory:, sqlite:PATH"},
-		{"proxy --upstream http://x --store mongo://h", `"mongo" is unknown; the known ones are memory:, sqlite:PATH, redis://HOST`},
+		{"proxy --upstream http://x --store nonsense", "the known URLs are memory:, sqlite:PATH"},
+		{"proxy --upstream http://x --store mongo://h", `"mongo" is unknown; the known URLs are memory:, sqlite:PATH, redis://HOST`},
 		{"proxy --upstream http://x --store redis://h/x", "the database must be a number"},
-		{"proxy --upstream http://x --store redis+sentinel://h", "name that the sentinels have for the master"},
-		{"proxy --upstream http://x --store redis://h?nonsense=1", `"nonsense" is unknown`},
+		{"proxy --upstream http://x --store redis+sentinel://h", "the sentinels' name of the master is missing"},
+		{"proxy --upstream http://x --store redis://h?nonsense=1", `"nonsense" is not a parameter`},
 		{"proxy --upstream http://x --namespace a\x01b --store memory:", "namespace"},
 		{"proxy --config missing.yaml", "missing.yaml"},
-		{"proxy --upstream http://x --access-log perhaps", "neither on nor off"},
+		{"proxy --upstream http://x --access-log=perhaps", "neither true nor false"},
 		{"proxy --upstream http://x --methods GET --store memory:", "GET cannot be guarded"},
-		{"show", "name what is meant, once: KEY, --id ID or --glob PATTERN"},
+		{"show", "name the key in one way: KEY, --id ID or --glob PATTERN"},
 		{"show a b", "at most 1"},
-		{"show a --id aaaaaaaaaaaaaaaa", "once"},
+		{"show a --id aaaaaaaaaaaaaaaa", "in one way"},
 		{"show --id short", "is not an ID"},
 		{"show --glob=", "the pattern is empty"},
 		{"show --key=", "the key is empty"},
 		{"show k --store memory:", "nothing to look into"},
-		{"settle k", "say how it ended"},
-		{"settle k --status 200 --rerun", "say how it ended"},
+		{"settle k", "choose the outcome"},
+		{"settle k --status 200 --rerun", "choose the outcome"},
 		{"settle k --status 99", "not the status of an answer"},
-		{"settle k --rerun --body x", "no meaning with --rerun"},
-		{"settle k --status 200 --body x --body-file y", "there is a body already"},
+		{"settle k --rerun --body x", "no effect with --rerun"},
+		{"settle k --status 200 --body x --body-file y", "cannot be used together with --body"},
 		{"settle k --status 200 --header nonsense", "Name: value"},
 		{"settle k --status 200 --header X-A:a\x7fb", "Name: value"},
 		{"settle k --status 200 --header \u00e4:b", "Name: value"},
 		{"settle k --status 200 --retention 1ms", "retention"},
-		{"forget", "name what is meant"},
-		{"demo --store memory:", "has one process only"},
+		{"forget", "name the key in one way"},
+		{"demo --store memory:", "cannot share a store in memory"},
 		{"version extra", "extra"},
 		{"help nonsense", `there is no command "nonsense"`},
 		{"help run nonsense", `there is no command "run nonsense"`},
-		{"run --ttl 500ms k -- true", "ttl: 500ms is too short"},
 		{"run --lease 500ms k -- true", "lease: 500ms is too short"},
-		{"ls nightly-report", `"nightly-report" is not a flag, and dibs ls takes nothing else`},
+		{"ls nightly-report", `"nightly-report" is not a flag, and dibs ls accepts only flags`},
 		{"proxy --upstream http://x --cors https://shop.example", `"https://shop.example" is not a flag`},
 	}
 	for _, test := range tests {
@@ -112,7 +110,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// leave makes a store with a key in each state. It returns the store's URL and
+// leave creates a store with a key in each state. It returns the store's URL and
 // the ID of the attempt whose outcome is unknown.
 func leave(t *testing.T) (url, unknown string) {
 	t.Helper()
@@ -158,7 +156,7 @@ func leave(t *testing.T) (url, unknown string) {
 // scope is how the keys of one client and host begin.
 const scope = "http:AAAAAAAAAAAAAAAAAAAAAA:"
 
-// TestShow: what operators see.
+// TestShow: show prints the state, the holder and the record of a key.
 func TestShow(t *testing.T) {
 	url, unknown := leave(t)
 	tests := []struct {
@@ -168,20 +166,20 @@ func TestShow(t *testing.T) {
 		has    []string
 		hasNot []string
 	}{
-		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "kept for ", "m", "s more"}, []string{"hello"}},
-		{"by the client's part of it", []string{"show", "done"}, 1, []string{"there is no record or holder of the key done", scope + "done"}, nil},
-		{"nothing", []string{"show", "nothing"}, 1, []string{"there is no record or holder of the key nothing"}, []string{"clients"}},
+		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "expires in ", "m", "s"}, []string{"hello"}},
+		{"by the client's part of it", []string{"show", "done"}, 1, []string{"the store has no record, holder or waiter of the key done", scope + "done"}, nil},
+		{"nothing", []string{"show", "nothing"}, 1, []string{"the store has no record, holder or waiter of the key nothing"}, []string{"clients"}},
 		{"a namespace that moves the cursor", []string{"show", scope + "done", "--namespace", "a\x1bb"}, 1, []string{`in the namespace a\x1bb`}, nil},
 		{"another namespace", []string{"show", scope + "done", "--namespace", "shop"}, 1, []string{"in the namespace shop"}, nil},
 		{"an unknown outcome", []string{"show", "urn:dibs:claim:" + unknown}, 0, []string{scope + "unknown", "unknown: it may or may not", "id " + unknown, "(a test)"}, nil},
 		{"an unknown outcome, by --id", []string{"show", "--id", unknown}, 0, []string{scope + "unknown"}, nil},
-		{"an ID that nobody has", []string{"show", "--id", "aaaaaaaaaaaaaaaa"}, 1, []string{"the attempt aaaaaaaaaaaaaaaa"}, nil},
+		{"an unknown ID", []string{"show", "--id", "aaaaaaaaaaaaaaaa"}, 1, []string{"the attempt aaaaaaaaaaaaaaaa"}, nil},
 		{"a key that looks like an ID, but is none", []string{"show", "urn:dibs:claim:not-an-id"}, 0, []string{"done"}, nil},
 		{"a key that begins with -", []string{"show", "--key=-v"}, 0, []string{"-v", "3 bytes"}, nil},
 		{"a pattern", []string{"show", "--glob", "*:d?ne"}, 0, []string{scope + "done"}, []string{"unknown"}},
 		{"a pattern that matches nothing", []string{"show", "--glob", "x*"}, 1, []string{"a key that matches x*"}, nil},
 		{"what would play with the terminal", []string{"show", "--glob", "evil*"}, 0, []string{`evil \x1b[2J\u202ekey`}, []string{"\x1b", "\u202e"}},
-		{"an abandoned key", []string{"show", "abandoned"}, 0, []string{"abandoned", "lease      ran out"}, nil},
+		{"an abandoned key", []string{"show", "abandoned"}, 0, []string{"abandoned", "lease      expired"}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -246,7 +244,7 @@ func TestShowJSON(t *testing.T) {
 	}
 }
 
-// TestSettle: an unknown outcome is settled once, by whoever says yes.
+// TestSettle: an unknown outcome is settled once, after a yes.
 func TestSettle(t *testing.T) {
 	url, unknown := leave(t)
 	steps := []struct {
@@ -254,22 +252,22 @@ func TestSettle(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"settle", unknown, "--rerun"}, 1, "there is no record or holder of the key " + unknown},
+		{[]string{"settle", unknown, "--rerun"}, 1, "the store has no record, holder or waiter of the key " + unknown},
 		{[]string{"settle", "--id", unknown, "--rerun"}, 1, "stdin is not a terminal"},
 		{[]string{"settle", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},
-		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "there is no record"},
-		{[]string{"settle", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries are answered 204"},
-		{[]string{"settle", "--id", unknown, "--rerun", "--yes"}, 1, "nobody"},
+		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "the store has no record"},
+		{[]string{"settle", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries get 204"},
+		{[]string{"settle", "--id", unknown, "--rerun", "--yes"}, 1, "either"},
 		{[]string{"show", scope + "unknown"}, 0, "HTTP 204"},
 		{[]string{"forget", scope + "unknown"}, 1, "stdin is not a terminal"},
-		{[]string{"forget", scope + "unknown", "abandoned", "nothing", "--yes"}, 1, "there is no record or holder of the key nothing"},
-		{[]string{"show", scope + "unknown"}, 1, "there is no record"},
-		{[]string{"show", "abandoned"}, 1, "there is no record"},
+		{[]string{"forget", scope + "unknown", "abandoned", "nothing", "--yes"}, 1, "the store has no record, holder or waiter of the key nothing"},
+		{[]string{"show", scope + "unknown"}, 1, "the store has no record"},
+		{[]string{"show", "abandoned"}, 1, "the store has no record"},
 		{[]string{"forget", "--key=-v", "--yes"}, 0, "-v is forgotten"},
 	}
 	for _, step := range steps {
 		code, stdout, stderr := call(t, nil, append(step.args, "--store", url)...)
-		if step.want == "nobody" {
+		if step.want == "either" {
 			step.want = "" // the wording depends on what is left of the attempt
 		}
 		if code != step.code || !strings.Contains(stdout+stderr, step.want) {

@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/conform"
 )
 
-// conformity is what "dibs conform" was told.
+// conformity has the flags of dibs conform.
 type conformity struct {
 	options conform.Options
 	profile string
@@ -26,26 +26,25 @@ type conformity struct {
 	list    bool
 }
 
-// errNonconforming is what the kit ends with when a case failed that must pass. It has
-// been said.
+// errNonconforming ends the command if a case failed that must pass. It has no message,
+// because the report says it.
 var errNonconforming = &failure{is: errors.New("does not conform")}
 
 func (p *program) conform() *cobra.Command {
 	var c conformity
 	cmd := &cobra.Command{
 		Use:   "conform --target URL",
-		Short: "Check an implementation of idempotent HTTP, ours or not",
-		Long: `Sends requests to a server that makes HTTP idempotent, and looks at its answers
-and at what it let through: more than a hundred cases from the IETF draft, the
-RFCs and the practice of providers, each with its source. docs/conformance.md
-lists them, and so does --list.
+		Short: "Check any implementation of idempotent HTTP",
+		Long: `Sends requests to a server that promises idempotent HTTP. Checks its answers,
+and how often it forwarded each request. There are more than a hundred cases
+from the IETF draft, the RFCs and the practice of providers, each with its
+source. docs/conformance.md and --list have the cases.
 
-The target forwards what it lets through to the address of --origin, where the
-kit answers.
+The target forwards requests to the address of --origin, where the kit answers.
 
-Prints a line for each case, and below a failed one what was seen. A case that
-the target was not said to do is skipped, never passed. Exit codes: 1 if a case
-failed that must pass, 69 if nothing could be checked.`,
+Prints a line for each case. Below a case that failed it prints what happened. A
+case for something that the target does not claim is skipped, never passed. Ends
+with 1 if a case failed that must pass, and with 69 if nothing could be checked.`,
 		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
   dibs conform --target http://127.0.0.1:8080 --profile dibs
   dibs conform --target https://api.example --header 'Authorization: Bearer …'`,
@@ -62,16 +61,16 @@ failed that must pass, 69 if nothing could be checked.`,
 	}
 	f, o := cmd.Flags(), &c.options
 	f.StringVar(&o.Target, "target", "", "the `URL` of the implementation")
-	f.StringVar(&c.origin, "origin", "127.0.0.1:3000", "the `ADDR` on which the kit serves what the target lets through")
-	f.StringVar(&c.profile, "profile", string(conform.Draft), "`WHAT` the target sets out to do: draft, dibs or stripe")
+	f.StringVar(&c.origin, "origin", "127.0.0.1:3000", "the `ADDR` on which the kit answers the requests that the target forwards")
+	f.StringVar(&c.profile, "profile", string(conform.Draft), "`WHAT` the target claims: draft, dibs or stripe")
 	f.BoolVar(&o.RequireKey, "require-key", false, "the target refuses requests without a key")
 	f.BoolVar(&o.StrictKey, "strict-key", false, "the target refuses keys without quotes")
-	f.BoolVar(&o.Keeps5xx, "keeps-5xx", false, "the target keeps answers of 500 and more")
-	f.IntVar(&o.ConflictStatus, "conflict-status", http.StatusConflict, "the `STATUS` with which it refuses a duplicate of a running request")
-	f.StringSliceVar(&o.Skip, "skip", nil, "leave these cases out, a `LIST`")
-	f.StringSliceVar(&o.Only, "only", nil, "run these cases alone, a `LIST`")
+	f.BoolVar(&o.Keeps5xx, "keeps-5xx", false, "the target stores answers of 500 and above")
+	f.IntVar(&o.ConflictStatus, "conflict-status", http.StatusConflict, "the `STATUS` with which the target refuses a duplicate of a running request")
+	f.StringSliceVar(&o.Skip, "skip", nil, "skip these cases, a `LIST`")
+	f.StringSliceVar(&o.Only, "only", nil, "run only these cases, a `LIST`")
 	f.StringArrayVar(&c.headers, "header", nil, "add the field `NAME: VALUE` to every request; can be repeated")
-	f.StringVar(&c.restart, "restart", "", "a shell `COMMAND` that stops the target, starts it again and ends when it serves")
+	f.StringVar(&c.restart, "restart", "", "a shell `COMMAND` that restarts the target and ends when the target serves")
 	f.DurationVar(&o.Timeout, "timeout", conform.DefaultTimeout, "how long a case may take")
 	f.IntVar(&o.Parallel, "parallel", conform.DefaultParallel, "how many cases run at once")
 	f.BoolVar(&c.json, "json", false, "print one JSON object a line: the cases, then the summary")
@@ -79,7 +78,7 @@ failed that must pass, 69 if nothing could be checked.`,
 	return cmd
 }
 
-// read takes in what is not an option yet.
+// read sets the options that have no flag of their own type.
 func (c *conformity) read() error {
 	if c.options.Target == "" {
 		return usagef("target: name the implementation by its URL, as in --target http://127.0.0.1:8080")
@@ -98,7 +97,7 @@ func (c *conformity) read() error {
 	return nil
 }
 
-// check runs the kit and reports.
+// check runs the kit and prints its report.
 func (p *program) check(ctx context.Context, c *conformity) error {
 	origin, err := conform.Listen(c.origin)
 	if err != nil {
@@ -126,7 +125,7 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 	return nil
 }
 
-// explain makes the kit's error the program's.
+// explain adds to the kit's error what to do.
 func (c *conformity) explain(err error) error {
 	switch {
 	case errors.Is(err, conform.ErrOrigin):
@@ -134,7 +133,7 @@ func (c *conformity) explain(err error) error {
 	case errors.Is(err, conform.ErrTarget):
 		return err
 	}
-	// What is left is an option, which has another name here.
+	// The error is about an option, whose flag has another name.
 	text := strings.TrimPrefix(err.Error(), "conform: ")
 	name, ok := strings.CutPrefix(text, "Options.")
 	if !ok {
@@ -145,8 +144,8 @@ func (c *conformity) explain(err error) error {
 	return usagef("%s", flag)
 }
 
-// restartLimit bounds a restart of the target; restartLinger is how long its command's
-// output is waited for once it has ended, because the target may have inherited it.
+// restartLimit bounds a restart of the target. restartLinger bounds the wait for the output
+// after the command has ended, because the target may have inherited it.
 const (
 	restartLimit  = 30 * time.Second
 	restartLinger = 200 * time.Millisecond

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -80,8 +82,8 @@ func TestConform(t *testing.T) {
 	}
 }
 
-// TestConformFails: what must hold and does not ends with 1, and says what was seen; what
-// should hold and does not ends with 0.
+// TestConformFails: a failed case that must pass ends with 1 and says what happened. A failed
+// case that should pass ends with 0.
 func TestConformFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -106,7 +108,7 @@ func TestConformFails(t *testing.T) {
 	}
 }
 
-// TestConformUnable: what cannot be checked says why, and what to do.
+// TestConformUnable: if nothing can be checked, the message says why and what to do.
 func TestConformUnable(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

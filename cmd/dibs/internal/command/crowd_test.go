@@ -15,13 +15,11 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// crowd is how many processes come at once, or one after the other before the first of
-// them is let in.
+// crowd is how many processes start at once, or wait in one queue.
 const crowd = 100
 
-// most returns how many processes are let loose at most. On a database server each has
-// connections of its own, and who waits on MySQL asks again and again: two hundred
-// take half a minute there, and a minute and more.
+// most bounds the processes on a database server, because each has its own connections, and
+// a waiter on MySQL polls.
 func (b *bench) most(n int) int {
 	switch {
 	case strings.HasPrefix(b.store, "mysql:"):
@@ -32,13 +30,13 @@ func (b *bench) most(n int) int {
 	return n
 }
 
-// TestRunCrowd: a hundred processes that come at once each add one to a number in a file.
+// TestRunCrowd: a hundred processes at once each add one to a number in a file.
 func TestRunCrowd(t *testing.T) {
 	everyStore(t, func(t *testing.T, b *bench) { checkRunMany(t, b, b.most(crowd)) })
 }
 
-// TestRunOrder: processes that come one after the other enter in that order. A place in
-// the queue is lost by a process that stands still for a second.
+// TestRunOrder: processes get the key in the order of their arrival. A process that stands
+// still for a second loses its place.
 func TestRunOrder(t *testing.T) { everyStore(t, checkRunOrder) }
 
 func checkRunOrder(t *testing.T, b *bench) {
@@ -66,15 +64,14 @@ func checkRunOrder(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunSomeKilled: a third of sixty processes is killed at random moments. The
-// others finish, one at a time, and no key stays stuck.
+// TestRunSomeKilled: a third of sixty processes is killed at random moments. The others
+// finish, one at a time, and the key is free at the end.
 func TestRunSomeKilled(t *testing.T) { everyStore(t, checkRunSomeKilled) }
 
 func checkRunSomeKilled(t *testing.T, b *bench) {
 	const keys = 3
 	all := b.most(60)
-	// Who was killed inside leaves its mark there, but is not alive any more; a
-	// zombie that nobody has buried yet is not.
+	// A killed process leaves its file, but it is not alive; nor is a zombie.
 	const script = `test -e "in.$1" && ps -o stat= -p "$(cat "in.$1")" | grep -q '^[^Z]' && echo "$2" >> overlaps
 echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 	programs := make([]*program, all)
@@ -127,8 +124,8 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 	}
 }
 
-// TestRunStuckInTime: when the store cannot be reached any more, the command is asked to
-// end before the lease is over. The program leaves more than two seconds for that.
+// TestRunStuckInTime: if the store cannot be reached, the command gets TERM more than two
+// seconds before the lease expires.
 func TestRunStuckInTime(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()

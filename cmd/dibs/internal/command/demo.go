@@ -13,15 +13,15 @@ func (p *program) demo() *cobra.Command {
 	var exit bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch duplicates turn into one effect",
-		Long: `Runs a small payments service, first bare and then behind two guarding proxies,
-in the same storm of duplicates, impatient retries and a proxy that is killed in
-the middle. Prints side by side what the service's ledger says, then serves on
-and names a few things to try, until Ctrl-C.
+		Short: "Show duplicate requests that have one effect",
+		Long: `Runs a small payments service, first without dibs and then behind two proxies.
+Both times it gets the same duplicates and retries, and one proxy is killed
+half-way. Prints the charges side by side. Then it goes on serving until Ctrl-C,
+and names a few things to try.
 
-Uses the loopback interface and a temporary folder only, unless --store or
-DIBS_STORE names a store that several processes can share. Ends with 1 if, with
-dibs, an order was charged twice or lost.`,
+Uses only the loopback interface and a temporary folder, unless --store or
+DIBS_STORE names a store that several processes can share. Ends with 1 if dibs
+let an order be charged twice or lost.`,
 		Example: `  dibs demo
   dibs demo --exit --store sqlite:/tmp/demo.db
   dibs demo --store redis://localhost`,
@@ -35,10 +35,10 @@ dibs, an order was charged twice or lost.`,
 				_, o.Secret = stores.Show(o.Store)
 			}
 			if strings.HasPrefix(o.Store, "memory:") {
-				return usagef("store: the demo's two proxies share a store, and a store in memory has one process only")
+				return usagef("store: the demo's two proxies cannot share a store in memory; name another store")
 			}
 			if o.Store != "" {
-				// What is wrong with it is said before anything begins.
+				// A store that cannot be used is reported before anything begins.
 				store, err := stores.Open(cmd.Context(), o.Store)
 				if err == nil {
 					err = store.Close()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestReadmeDemo: the README's first command shows what it says, but for the
-// numbers, of which those that matter are compared.
+// TestReadmeDemo: the README's first command prints the table that the README shows. Of the
+// numbers, only the double charges and the lost orders are compared.
 func TestReadmeDemo(t *testing.T) {
 	page, err := os.ReadFile(readme)
 	must(t, err)
@@ -26,7 +26,8 @@ func TestReadmeDemo(t *testing.T) {
 	}
 	number := regexp.MustCompile(`\$?[0-9][0-9.]*`)
 	space := regexp.MustCompile(` +`)
-	// The one that is alone is charged once where the first proxy was killed before it came.
+	// The order of the crash is sent once only. It is charged once if the proxy was killed
+	// before it arrived.
 	alone := regexp.MustCompile(`(charged more than once +)149`)
 	shape := func(text string) []string {
 		var lines []string
@@ -39,7 +40,7 @@ func TestReadmeDemo(t *testing.T) {
 		}
 		return lines
 	}
-	_, table, _ := strings.Cut(string(out), "patience after 250ms and retry. ")
+	_, table, _ := strings.Cut(string(out), "of the proxies is killed with -9.")
 	_, table, _ = strings.Cut(table, "\n\n")
 	got, shown := shape(table), shape(want)
 	for i := range max(len(got), len(shown)) {

@@ -16,11 +16,11 @@ import (
 	"github.com/dibs-go/dibs/internal/stores"
 )
 
-// errDangerous is what the doctor ends with when something is dangerous. It has
-// been said.
+// errDangerous ends the doctor if it found something dangerous. It has no message, because
+// the findings are printed already.
 var errDangerous = &failure{is: errors.New("dangerous")}
 
-// findingJSON is a finding as programs read it.
+// findingJSON is a finding for programs.
 type findingJSON struct {
 	Name     string        `json:"name"`
 	Severity dibs.Severity `json:"severity"`
@@ -28,7 +28,7 @@ type findingJSON struct {
 	Cure     string        `json:"cure"`
 }
 
-// lookJSON is what was looked at, as programs read it.
+// lookJSON describes the store for programs.
 type lookJSON struct {
 	Store       string `json:"store"`
 	Version     string `json:"version"`
@@ -40,18 +40,18 @@ func (p *program) doctor() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Tell what is wrong with the store, before something is lost",
-		Long: `Looks at what the store is kept in, whether it is set up for what dibs promises,
-and prints what it finds, the worst first, each with its cure:
+		Short: "Check the set-up of the store, before something is lost",
+		Long: `Checks whether the store's backend is set up for what dibs promises. Prints what
+it finds, the worst first, each with its cure:
 
-  dangerous   a promise does not hold, or will not when something ordinary
-              happens: memory fills up, the server is restarted
+  dangerous   a promise does not hold, or will not hold when something ordinary
+              happens: memory fills up, the server restarts
   advice      a promise depends on something that need not happen
-  unchecked   it could not be looked at
+  unchecked   the check was not possible
 
-Changes nothing. The last line names the backend, its version and the median
-time of a question to it. Ends with 1 if something is dangerous. --json prints
-one object a line: the findings, then what was looked at.`,
+Changes nothing. The last line has the backend, its version and the median time
+of a question to it. Ends with 1 if something is dangerous. --json prints one
+object a line: the findings, then the backend.`,
 		Example: `  dibs doctor
   dibs doctor --store postgres://app@db.internal/app
   dibs doctor --json --store redis://cache.internal | jq -r 'select(.cure) | .what'`,
@@ -97,7 +97,7 @@ func (p *program) examine(ctx context.Context, asJSON bool) error {
 	return err
 }
 
-// questions is how many the doctor asks to see how long one takes.
+// questions is how many questions the doctor measures.
 const questions = 9
 
 // roundTrip returns the median time of a question.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -5,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestDoctor: it says what it finds, with the cure and the exit code, what it
-// looked at, and changes nothing.
+// TestDoctor: the doctor prints findings with their cures, and the backend. It changes nothing.
 func TestDoctor(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		b := newBench(t)
@@ -15,7 +16,7 @@ func TestDoctor(t *testing.T) {
 			t.Error("it made the file")
 		}
 		b.inspector(t)
-		_, stdout, _ := b.run(t, "doctor") // what the filesystem is here, who knows
+		_, stdout, _ := b.run(t, "doctor") // with findings about this filesystem
 		if !strings.Contains(stdout, "looked at  "+b.store+", SQLite 3.") {
 			t.Error(stdout)
 		}
@@ -23,6 +24,6 @@ func TestDoctor(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		b := newBench(t)
 		b.store = "memory:"
-		b.says(t, 0, "advice     memory: The store is part of one process", "", "doctor")
+		b.says(t, 0, "advice     memory: The store is a part of one process", "", "doctor")
 	})
 }

@@ -8,14 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// entryJSON is an entry as programs read it.
+// entryJSON is an entry for programs.
 type entryJSON struct {
 	Key       *string     `json:"key,omitempty"`
 	KeyBase64 string      `json:"key_base64,omitempty"`
@@ -31,7 +30,7 @@ type entryJSON struct {
 	Record    *recordJSON `json:"record,omitempty"`
 	ID        string      `json:"id,omitempty"`
 
-	name string // the key as it is
+	name string // the key, also if it is no text
 }
 
 type holderJSON struct {
@@ -57,7 +56,7 @@ type recordJSON struct {
 	Status int   `json:"status,omitempty"`
 }
 
-// entryLines describes an entry: a line for each holder, or one.
+// entryLines returns a line for each holder of a key, or one line if it has none.
 func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 	j := entryJSON{
 		Namespace: e.Key.Namespace,
@@ -101,11 +100,7 @@ func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 	return lines
 }
 
-// writeJSON writes an entry, a line for each holder.
-func writeJSON(w io.Writer, e dibs.Entry, now time.Time) error {
-	return writeLines(w, entryLines(e, now))
-}
-
+// writeLines writes lines for programs.
 func writeLines(w io.Writer, lines []entryJSON) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -117,7 +112,7 @@ func writeLines(w io.Writer, lines []entryJSON) error {
 	return nil
 }
 
-// writeText writes an entry as people read it.
+// writeText writes an entry for people.
 func writeText(w io.Writer, e dibs.Entry) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -132,9 +127,9 @@ func writeText(w io.Writer, e dibs.Entry) error {
 		line("attempt", "%d, id %s, fence %d", a.Attempt, a.ID, a.Fence)
 		line("holder", "%s", quote(holderText(a)))
 		if a.Left > 0 {
-			line("lease", "runs out in %s unless it is renewed", span(a.Left))
+			line("lease", "expires in %s unless it is renewed", span(a.Left))
 		} else {
-			line("lease", "ran out %s ago", span(-a.Left))
+			line("lease", "expired %s ago", span(-a.Left))
 		}
 	}
 	if e.Permits > 1 {
@@ -147,7 +142,7 @@ func writeText(w io.Writer, e dibs.Entry) error {
 		line("place", "%s", placeText(p))
 	}
 	if r := e.Record; r != nil {
-		line("record", "%s, made %s ago, kept for %s more", recordText(e), span(r.Age), span(r.Left))
+		line("record", "%s, stored %s ago, expires in %s", recordText(e), span(r.Age), span(r.Left))
 		if len(e.Attempts) == 0 {
 			line("id", "%s", r.ID)
 		}
@@ -176,7 +171,7 @@ func ownerText(o dibs.Owner) string {
 func placeText(p dibs.PlaceInfo) string {
 	how := "waits"
 	if p.Reserved {
-		how = "reserved, runs out in " + span(p.Left)
+		how = "reserved, expires in " + span(p.Left)
 	}
 	return p.Token.ID() + ", " + quote(ownerText(p.Owner)) + ", " + how
 }
@@ -186,7 +181,7 @@ func recordText(e dibs.Entry) string {
 	case a == nil:
 		return fmt.Sprintf("%d bytes", e.Record.Bytes)
 	case a.NotKept:
-		return "an answer that was too long to be kept"
+		return "an answer that was too large to be stored"
 	default:
 		return fmt.Sprintf("HTTP %d with a body of %d bytes", a.Status, len(a.Body))
 	}
@@ -199,50 +194,10 @@ func answerOf(e dibs.Entry) *idempotency.Answer {
 	}
 	a, err := idempotency.DecodeAnswer(e.Record.Data, maxAnswer)
 	if err != nil {
-		return nil // not one of ours, whatever the key looks like
+		return nil // because the key only looks like one of HTTP
 	}
 	return a
 }
 
-// maxAnswer is how long an answer's body may be for us to decode it.
+// maxAnswer bounds the bodies of answers that are decoded.
 const maxAnswer = 512 << 20
-
-// span prints a duration as people read it.
-func span(d time.Duration) string {
-	switch {
-	case d >= 10*time.Second:
-		return d.Round(time.Second).String()
-	default:
-		return d.Round(time.Millisecond).String()
-	}
-}
-
-// quote returns the text with whatever would move a terminal's cursor, or turn
-// the direction of the text around, escaped.
-func quote(s string) string {
-	clean := true
-	for _, r := range s {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case unicode.IsPrint(r):
-			b.WriteString(s[:n])
-		default:
-			q := strconv.QuoteRuneToASCII(r)
-			b.WriteString(q[1 : len(q)-1])
-		}
-		s = s[n:]
-	}
-	return b.String()
-}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func (p *program) forget() *cobra.Command {
@@ -19,18 +19,24 @@ func (p *program) forget() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget KEY | ID ... | --glob PATTERN",
 		Short: "Delete the record of a key, so that its next request runs",
-		Long: `Deletes the stored answer of a key, and forgets an attempt that was cut off.
-The next request with the key runs as if it were the first, and so does the next
-"dibs run --once-per". Who holds a key keeps it.
+		Long: `Deletes the record of a key: a stored answer, or an abandoned attempt. The next
+request with the key runs as if it were the first, and so does the next
+"dibs run --once-per". A holder keeps its key.
 
-Asks before it changes anything, unless there is --yes. Ends with 1 when there
-was nothing to forget of one of them.`,
+Asks before it changes anything, unless --yes is given. Ends with 1 if one of
+the keys has no record.`,
 		Example: `  dibs forget 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
   dibs forget --yes urn:dibs:claim:q7k2v5m3x4zabcde
   dibs forget --glob 'backup*'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
-			return p.forgetAll(cmd.Context(), s, yes, cmd.Flags(), args)
+			all, err := selections(s, cmd.Flags(), args)
+			if err != nil {
+				return err
+			}
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				return p.forgetAll(cmd.Context(), in, all, yes, cmd.Flags())
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
@@ -40,7 +46,7 @@ was nothing to forget of one of them.`,
 	return cmd
 }
 
-// selections makes one selection of each argument, or one of the flags.
+// selections returns a selection for each argument, or one for the flags.
 func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, error) {
 	if len(args) <= 1 || fs.Changed("key") || fs.Changed("id") || fs.Changed("glob") {
 		if err := s.read(fs, args); err != nil {
@@ -59,27 +65,12 @@ func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, err
 	return all, nil
 }
 
-func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pflag.FlagSet, args []string) error {
-	all, err := selections(s, fs, args)
-	if err != nil {
-		return err
-	}
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
+func (p *program) forgetAll(ctx context.Context, in dibs.Inspector, all []selection, yes bool, fs *pflag.FlagSet) error {
 	var keys []dibs.Key
 	var names []string
 	var missing []error
 	for i := range all {
-		look, cancel := context.WithTimeout(ctx, askLimit)
-		found, err := p.find(look, in, &all[i], fs, false)
-		cancel()
+		found, err := p.find(ctx, in, &all[i], fs, false)
 		if errors.Is(err, errAbsent) {
 			missing = append(missing, err)
 			continue
@@ -95,8 +86,8 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 		}
 	}
 	if len(keys) == 0 {
-		if s.glob != "" && len(missing) == 0 {
-			missing = append(missing, absentf("no key that matches %s has a record to forget", quote(s.glob)))
+		if len(missing) == 0 { // only a pattern leaves keys out
+			missing = append(missing, absentf("no key that matches %s has a record to forget", quote(all[0].glob)))
 		}
 		return errors.Join(missing...)
 	}
@@ -104,12 +95,10 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 		return err
 	}
 	for _, key := range keys {
-		ask, cancel := context.WithTimeout(ctx, askLimit)
-		forgotten, err := in.Forget(ask, key)
-		cancel()
+		forgotten, err := ask(ctx, "forget", func(ctx context.Context) (bool, error) { return in.Forget(ctx, key) })
 		switch {
 		case err != nil:
-			return &dibs.StoreError{Op: "forget", Err: err}
+			return err
 		case !forgotten:
 			missing = append(missing, absentf("%s has no record to forget; it is held or waited for", quote(key.Name)))
 		default:
@@ -119,18 +108,7 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 	return errors.Join(missing...)
 }
 
-// forgettable reports whether Forget would find something.
+// forgettable reports whether Forget would delete something.
 func forgettable(e dibs.Entry) bool {
 	return e.Record != nil || slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left <= 0 })
-}
-
-// maxNamed is how many keys a question names.
-const maxNamed = 5
-
-// several names keys in a question.
-func several(names []string) string {
-	if more := len(names) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

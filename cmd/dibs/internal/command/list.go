@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/visible"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
-// list is what "dibs ls" was told.
+// list has the flags of dibs ls.
 type list struct {
 	glob string
 	all  bool
@@ -29,14 +29,14 @@ func (p *program) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [--glob PATTERN]",
 		Short: "List the keys that are held, waited for or done",
-		Long: `Lists what the store knows, sorted by key: who holds it (host, process and
-command), since when, how long the lease lasts unless it is renewed, how many
-wait, and the record that a finished holder left. A key with several holders has
-a line for each.
+		Long: `Lists the keys of the store, sorted. A line has the holder (host, process and
+command), since when it holds the key, how much of its lease is left, the number
+of waiters, and the record that a finished holder left. A key with several
+holders has a line for each.
 
-A key with characters that a terminal would not show as they are is printed in
-double quotes, with those characters escaped as in Go and JSON. --json prints
-one object a line, for programs.`,
+A key with characters that a terminal does not show is printed in double quotes.
+Those characters are escaped as in Go and JSON. --json prints one object a line,
+for programs.`,
 		Example: `  dibs ls
   dibs ls --glob 'backup*'
   dibs ls --json | jq -r 'select(.waiters > 10) | .key'`,
@@ -46,34 +46,27 @@ one object a line, for programs.`,
 			case fs.Changed("glob") && l.glob == "":
 				return usagef("glob: the pattern is empty; * matches all keys")
 			case l.all && fs.Changed("namespace"):
-				return usagef("all: not together with --namespace")
+				return usagef("all: it cannot be used together with --namespace")
 			}
-			return p.listAll(cmd.Context(), &l)
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				return p.listAll(cmd.Context(), in, &l)
+			})
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&l.glob, "glob", "", "only the keys that match the `PATTERN`: * is any text, ? any byte")
-	f.BoolVar(&l.all, "all", false, "the keys of all namespaces")
+	f.StringVar(&l.glob, "glob", "", "list only keys that match the `PATTERN`: * is any text, ? any byte")
+	f.BoolVar(&l.all, "all", false, "list the keys of all namespaces")
 	f.BoolVar(&l.json, "json", false, "print one JSON object a line")
 	p.storeFlags(f)
 	return cmd
 }
 
-func (p *program) listAll(ctx context.Context, l *list) error {
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
-	// A store may be large; what must not take long is the next entry.
+func (p *program) listAll(ctx context.Context, in dibs.Inspector, l *list) error {
+	// The limit is for each entry, because a store may be large.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	patience := time.AfterFunc(askLimit, func() { cancel(context.DeadlineExceeded) })
-	defer patience.Stop()
+	limit := time.AfterFunc(askLimit, func() { cancel(context.DeadlineExceeded) })
+	defer limit.Stop()
 	q := dibs.Query{Data: true} // for the status of an HTTP answer
 	if !l.all {
 		q.Namespace = &p.namespace
@@ -81,7 +74,7 @@ func (p *program) listAll(ctx context.Context, l *list) error {
 	var lines []entryJSON
 	now := time.Now()
 	for e, err := range in.List(ctx, q) {
-		patience.Reset(askLimit)
+		limit.Reset(askLimit)
 		if err != nil {
 			return &dibs.StoreError{Op: "list", Err: err}
 		}
@@ -98,7 +91,7 @@ func (p *program) listAll(ctx context.Context, l *list) error {
 	return writeTable(p.env.Stdout, lines, l.all, now)
 }
 
-// writeTable writes lines as people read them. Nothing is written of none.
+// writeTable writes lines for people. It writes nothing if there are none.
 func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) error {
 	if len(lines) == 0 {
 		return nil
@@ -114,7 +107,7 @@ func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) 
 	for _, e := range lines {
 		holder, since, left, record := "-", "-", "-", "-"
 		if h := e.Holder; h != nil {
-			holder = visible.Text(strings.TrimSpace(h.Host + " " + strconv.Itoa(h.PID) + " " + h.Label))
+			holder = cell(strings.TrimSpace(h.Host + " " + strconv.Itoa(h.PID) + " " + h.Label))
 			since = span(now.Sub(h.Since)) + " ago"
 		}
 		if e.LeftMS != nil {
@@ -127,7 +120,7 @@ func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) 
 			}
 			record += ", " + span(time.Duration(r.AgeMS)*time.Millisecond) + " old"
 		}
-		row(cmp.Or(e.Namespace, "-"), visible.Text(e.name), e.State, holder, since, left, strconv.Itoa(e.Waiters), record)
+		row(cmp.Or(e.Namespace, "-"), cell(e.name), e.State, holder, since, left, strconv.Itoa(e.Waiters), record)
 	}
 	return t.Flush()
 }

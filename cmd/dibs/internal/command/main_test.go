@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -50,15 +52,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildAndRun builds the program once, as users do: crowds of processes with the race
-// detector would not fit into a small machine.
+// buildAndRun builds the program once, without the race detector, because the memory of a
+// small machine is not enough for many processes with it.
 func buildAndRun(m *testing.M) (int, error) {
 	dir, err := os.MkdirTemp("", "dibs-test-*")
 	if err != nil {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // a test runs it as nobody
+	if err := os.Chmod(dir, 0o755); err != nil { // because a test runs it as the user nobody
 		return 1, err
 	}
 	binary = filepath.Join(dir, "dibs")
@@ -156,7 +158,7 @@ func newMariaDBBench(t *testing.T) *bench {
 	return &bench{dir: t.TempDir(), store: fmt.Sprintf("%s?prefix=bench%d", sharedMariaDB().URL(), schemas.Add(1))}
 }
 
-// secret must not be seen in anything that is printed.
+// secret must not appear in any output.
 const secret = "pass-word"
 
 // path is a file in the folder.
@@ -191,7 +193,7 @@ type program struct {
 	done           chan struct{}
 }
 
-// output is what a process has said so far.
+// output is the output of a process so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -291,7 +293,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// inspected is a store that can be looked into.
+// inspected is a store with its inspector.
 type inspected interface {
 	dibs.Store
 	dibs.Inspector
@@ -333,7 +335,7 @@ func entry(t *testing.T, s dibs.Inspector, key string) dibs.Entry {
 	return dibs.Entry{}
 }
 
-// alive reports whether a process is there and is not a zombie.
+// alive reports whether a process exists and is no zombie.
 func alive(t *testing.T, pid string) bool {
 	t.Helper()
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strings.TrimSpace(pid)).Output()

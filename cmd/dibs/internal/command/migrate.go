@@ -13,17 +13,16 @@ func (p *program) migrate() *cobra.Command {
 	var printed bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make the store's tables",
-		Long: `Makes the tables that a store in a SQL database keeps its keys in, unless they
-are there, and says what it did. Ten hosts that start at once may all do it. The
-user that runs it needs more rights than the one that the proxy uses.
+		Short: "Create the store's tables",
+		Long: `Creates the tables of a store in a SQL database, if they are missing, and prints
+what it did. Several hosts may do it at once. The user needs the right to create
+tables, which the proxy's user does not need.
 
-Those who only try dibs out need not: a command that makes use of a store makes
-missing tables by itself, if its user may.
+To try dibs out, you do not need this command: "dibs proxy", "dibs run" and
+"dibs race" create missing tables if their user may.
 
---print prints the SQL instead, for those who apply it by other means, and
-connects to nothing. A SQLite file is made by whoever opens it first; Redis and
-memory have nothing to migrate.`,
+--print prints the SQL instead, and connects to nothing. A SQLite file is
+created by the first process that opens it. Redis and memory have no tables.`,
 		Example: `  dibs migrate --store postgres://owner@db.internal/app
   dibs migrate --store 'postgres://owner@db.internal/app?schema=dibs'
   dibs migrate --store postgres:///app --print > dibs.sql`,

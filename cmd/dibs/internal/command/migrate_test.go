@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -5,16 +7,16 @@ import (
 	"testing"
 )
 
-// TestMigrate: a file is made once, and it is said what was done; what needs no tables
-// has nothing to migrate.
+// TestMigrate: a file is created once, with a message. A store without tables has nothing to
+// migrate.
 func TestMigrate(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		b := newBench(t)
-		b.says(t, 0, "dibs.db is made; ", "", "migrate")
+		b.says(t, 0, "dibs.db is created; ", "", "migrate")
 		b.says(t, 0, "dibs.db is up to date; ", "", "migrate")
 		b.says(t, 0, "-- sqlite:", "", "migrate", "--print")
 		b.store = "sqlite:" + b.path("missing/dibs.db")
-		b.says(t, 69, "", "make it first", "migrate")
+		b.says(t, 69, "", "create it first", "migrate")
 	})
 	t.Run("memory", func(t *testing.T) {
 		b := newBench(t)

@@ -25,25 +25,25 @@ func (p *program) proxy() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "proxy --upstream URL",
-		Short: "Make the HTTP service behind it idempotent",
-		Long: `Stands in front of an HTTP service and runs each request that carries an
-Idempotency-Key once. A retry gets the stored answer, marked with
-"Idempotent-Replayed: true"; a duplicate of a request that still runs gets 409
-and Retry-After. Requests without a key, and those with a safe method, pass
-untouched. Several proxies may share a store.
+		Short: "Make the HTTP service behind the proxy idempotent",
+		Long: `Forwards requests to an HTTP service, and lets each request with an
+Idempotency-Key run once. A retry gets the stored answer, marked with
+"Idempotent-Replayed: true". A duplicate of a running request gets 409 and
+Retry-After. Requests without a key or with a safe method are only forwarded.
+Several proxies may share a store.
 
-A key belongs to the credentials that come with it: Authorization, X-Api-Key and
-the like, all of them together. Requests with other credentials never meet it;
-requests without credentials share keys. --scope says otherwise. No cookie is a
-credential unless --session-cookie names it.
+A key belongs to the credentials of its request: Authorization, X-Api-Key and
+the like, all of them together. Requests with other credentials have other keys.
+Requests without credentials share keys. --scope changes that. A cookie counts
+only if --session-cookie names it.
 
-Once it accepts connections it prints one line with its address. SIGTERM or
-SIGINT ends it when the answers that are under way are sent and stored.
+Once it accepts connections, it prints one line with its address. After SIGTERM
+or SIGINT it sends and stores the answers under way, and ends.
 
-A configuration file has the same fields as there are flags, and "routes": a
-list of the same fields again for requests with a "host", a "path" (* is one
-segment, ** any number) and "methods". The first route that matches counts; what
-it does not say, it has from the top.
+A configuration file has a field for each flag, and "routes": a list with the
+same fields for requests with a "host", a "path" (* is one segment, ** any
+number of segments) and "methods". The first route that matches serves the
+request. It inherits from the top what it does not set.
 
   upstream: http://127.0.0.1:3000
   store: sqlite:/var/lib/dibs/dibs.db
@@ -68,9 +68,9 @@ it does not say, it has from the top.
 			return p.serve(cmd.Context(), c)
 		}),
 	}
-	flags.Bind(cmd.Flags())
 	p.storeFlags(cmd.Flags())
-	cmd.Flags().StringVar(&file, "config", "", "a YAML `FILE` with the same settings, and routes")
+	flags.Bind(cmd.Flags())
+	cmd.Flags().StringVar(&file, "config", "", "a YAML `FILE` with the same settings, and with routes")
 	return cmd
 }
 
@@ -107,8 +107,8 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 		defer admin.Close()
 		text += ", admin http://" + admin.Addr().String()
 	}
-	signal.Ignore(syscall.SIGHUP) // a terminal that is closed, or a script that means reload
-	// Connections are accepted from here on: the kernel queues them.
+	signal.Ignore(syscall.SIGHUP) // from a terminal that is closed, or from a script that means reload
+	// The line can be printed now, because the kernel queues connections.
 	if _, err := fmt.Fprintln(p.env.Stdout, text); err != nil {
 		return err
 	}
@@ -117,13 +117,12 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 	return server.Serve(ctx, l, admin)
 }
 
-// heapFloor counts as a part of the heap without being in memory, because it is
-// never touched. The garbage collector runs when the heap has doubled: with it,
-// not for every few megabytes of what requests leave behind. It costs up to as
-// much memory again.
+// heapFloor is allocated and never touched, so it takes no memory, but it counts as heap. The
+// garbage collector runs when the heap has doubled. With a small heap it would run every few
+// megabytes.
 const heapFloor = 64 << 20
 
-// build makes a proxy over a store.
+// build returns a proxy over a store.
 func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *proxy.Server, error) {
 	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: storeLimit}
 	var admin *proxy.Admin
@@ -150,8 +149,8 @@ func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *pr
 // storeLimit bounds one call of the store.
 const storeLimit = 4 * time.Second
 
-// check builds the proxy once over a store in memory, so that what is wrong with
-// the configuration is said before a store is opened, and perhaps made.
+// check builds the proxy once over a store in memory, so that an error in the configuration
+// is reported before a store is opened or created.
 func check(c *proxy.Config) error {
 	store, err := memstore.New(nil)
 	if err != nil {
@@ -165,7 +164,7 @@ func check(c *proxy.Config) error {
 	return client.Close()
 }
 
-// lines makes a writer safe for several logs, each of which writes whole lines.
+// lines makes a writer safe for several logs that write whole lines.
 type lines struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -13,24 +13,21 @@ import (
 func (p *program) prune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove what has ended, now",
-		Long: `Removes records whose retention is over, places of waiters that are gone, and
-attempts that were abandoned long ago, of all namespaces, and gives the space
-back. Nothing that still counts is touched, so there is nothing to ask.
+		Short: "Remove what has expired, now",
+		Long: `Removes, in all namespaces, records whose retention is over, places of dead
+waiters, and attempts that were abandoned long ago. Then it frees the space. It
+asks nothing, because it removes nothing that has an effect.
 
-Stores do this by themselves, in the background, while a proxy or another
-long-running program has them open. A store that only "dibs run" uses is worth a
-prune now and then. Prints how many were removed.`,
+A store does this in the background while a proxy or another long-running
+program has it open. If only "dibs run" uses a store, prune it now and then.
+Prints how many were removed.`,
 		Example: `  dibs prune
   dibs prune --store sqlite:/var/lib/dibs/dibs.db`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			store, err := p.look(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			return p.pruneAll(cmd.Context(), store)
+			return p.operate(cmd.Context(), func(store *stores.Store, _ dibs.Inspector) error {
+				return p.pruneAll(cmd.Context(), store)
+			})
 		}),
 	}
 	p.storeFlags(cmd.Flags())
@@ -40,7 +37,7 @@ prune now and then. Prints how many were removed.`,
 func (p *program) pruneAll(ctx context.Context, store *stores.Store) error {
 	pruner, ok := store.Store.(dibs.Pruner)
 	if !ok {
-		return fmt.Errorf("%w: %s forgets by itself, there is nothing to prune", stores.ErrUnusable, store)
+		return fmt.Errorf("%w: %s removes by itself what has expired, so there is nothing to prune", stores.ErrUnusable, store)
 	}
 	n, err := pruner.Prune(ctx, 0)
 	if err != nil {

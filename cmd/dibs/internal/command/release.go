@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func (p *program) release() *cobra.Command {
@@ -18,31 +19,40 @@ func (p *program) release() *cobra.Command {
 	var place string
 	cmd := &cobra.Command{
 		Use:   "release KEY | --id ID | --glob PATTERN | --place ID",
-		Short: "Take a key away from whoever holds it",
-		Long: `Ends the leases of a key, whoever holds them, or with --id one of them. Whoever
-waits moves up at once. The former holder notices within a third of its lease:
-"dibs run" then ends its command, and a program finds its context dead. Until
-then it works on, beside the next holder; so first make sure that it is dead, or
-that what it does bears a second one (see docs/guides/fences.md).
+		Short: "Take a key away from its holder",
+		Long: `Ends the leases of a key, or with --id one of them. The next waiter gets the key
+at once. The former holder notices within a third of its lease: "dibs run" then
+ends its command, and a program finds its context cancelled. Until then both
+holders run. First make sure that the former holder is dead, or that its work
+can bear a second holder (see docs/guides/fences.md).
 
-With --place a reserved place is taken away instead, of a job that was deleted
-for example. "dibs show KEY" lists them.
+--place removes a reserved place instead, for example of a job that was deleted.
+"dibs show KEY" lists the places.
 
-Records stay; "dibs forget" is for those. Asks before it changes anything,
-unless there is --yes. Ends with 1 when nobody held the key, or there is no such
+Records stay; "dibs forget" deletes them. Asks before it changes anything,
+unless --yes is given. Ends with 1 if the key has no holder, or there is no such
 place.`,
 		Example: `  dibs release nightly-report
   dibs release --id q7k2v5m3x4zabcde --yes
   dibs release --place e3b7nq5x2mzk4avd --yes`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("place") {
-				return p.releasePlace(cmd.Context(), place, yes, cmd.Flags(), args)
+			byPlace := cmd.Flags().Changed("place")
+			var err error
+			if byPlace {
+				err = checkPlace(place, cmd.Flags(), args)
+			} else {
+				err = s.read(cmd.Flags(), args)
 			}
-			if err := s.read(cmd.Flags(), args); err != nil {
+			if err != nil {
 				return err
 			}
-			return p.releaseAll(cmd.Context(), &s, yes, cmd.Flags())
+			return p.operate(cmd.Context(), func(store *stores.Store, in dibs.Inspector) error {
+				if byPlace {
+					return p.releasePlace(cmd.Context(), store, in, place, yes, cmd.Flags())
+				}
+				return p.releaseAll(cmd.Context(), in, &s, yes, cmd.Flags())
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
@@ -53,94 +63,83 @@ place.`,
 	return cmd
 }
 
-func (p *program) releaseAll(ctx context.Context, s *selection, yes bool, fs *pflag.FlagSet) error {
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
-	look, cancel := context.WithTimeout(ctx, askLimit)
-	found, err := p.find(look, in, s, fs, false)
-	cancel()
+func (p *program) releaseAll(ctx context.Context, in dibs.Inspector, s *selection, yes bool, fs *pflag.FlagSet) error {
+	found, err := p.find(ctx, in, s, fs, false)
 	if err != nil {
 		return err
 	}
 	held := slices.DeleteFunc(slices.Clone(found), func(e dibs.Entry) bool { return !releasable(e, s.id) })
 	if len(held) == 0 {
 		if found[0].Condition == dibs.ConditionUnknown {
-			return absentf("nobody holds %s; the outcome of its last attempt is unknown: see dibs settle --help", s)
+			return absentf("there is no holder of %s; the outcome of its last attempt is unknown: see dibs settle --help", s)
 		}
-		return absentf("nobody holds %s", s)
+		return absentf("there is no holder of %s", s)
 	}
 	names := make([]string, len(held))
 	for i, e := range held {
 		names[i] = quote(e.Key.Name)
 	}
-	if err := p.confirm("Take "+several(names)+" away from whoever holds it?", yes); err != nil {
+	if err := p.confirm("Take "+several(names)+" away from its holder?", yes); err != nil {
 		return err
 	}
 	released := 0
 	for _, e := range held {
-		ask, cancel := context.WithTimeout(ctx, askLimit)
-		n, err := in.ForceRelease(ask, e.Key, s.id)
-		cancel()
+		n, err := forceRelease(ctx, in, e.Key, s.id)
 		switch {
 		case err != nil:
-			return &dibs.StoreError{Op: "force release", Err: err}
+			return err
 		case n == 0:
-			continue // its holder was faster
+			continue // the holder has settled it meanwhile
 		case e.Waiters > 0:
-			fmt.Fprintf(p.env.Stdout, "%s is released: who waits moves up\n", quote(e.Key.Name))
+			fmt.Fprintf(p.env.Stdout, "%s is released: the next waiter gets it\n", quote(e.Key.Name))
 		default:
 			fmt.Fprintf(p.env.Stdout, "%s is released\n", quote(e.Key.Name))
 		}
 		released++
 	}
 	if released == 0 {
-		return absentf("nobody holds %s any more", s)
+		return absentf("there is no holder of %s any more", s)
 	}
 	return nil
 }
 
-// releasePlace takes a reserved place away.
-func (p *program) releasePlace(ctx context.Context, id string, yes bool, fs *pflag.FlagSet, args []string) error {
+// forceRelease ends the leases of a key, or the one with the ID.
+func forceRelease(ctx context.Context, in dibs.Inspector, key dibs.Key, id string) (int, error) {
+	return ask(ctx, "force release", func(ctx context.Context) (int, error) { return in.ForceRelease(ctx, key, id) })
+}
+
+// checkPlace refuses what --place cannot be used with, and what is no ID.
+func checkPlace(id string, fs *pflag.FlagSet, args []string) error {
 	switch {
 	case len(args) > 0 || fs.Changed("key") || fs.Changed("id") || fs.Changed("glob"):
-		return usagef("place: it names one place by itself; leave out the key, --id and --glob")
+		return usagef("place: it cannot be used together with a key, --id or --glob")
 	case !isID(id):
 		return usagef("place: %s is not an ID: it has 16 characters, a to z and 2 to 7", quote(id))
 	}
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+// releasePlace removes a reserved place.
+func (p *program) releasePlace(ctx context.Context, store dibs.Store, in dibs.Inspector, id string, yes bool, fs *pflag.FlagSet) error {
 	key, place, err := p.findPlace(ctx, in, id, fs)
 	if err != nil {
 		return err
 	}
 	if !place.Reserved {
-		return absentf("the place %s is that of %s, which waits for %s now: end that, and the place goes with it", id, quote(ownerText(place.Owner)), quote(key.Name))
+		return absentf("the place %s is not reserved: %s waits for %s now; end that process, and its place is removed", id, quote(ownerText(place.Owner)), quote(key.Name))
 	}
-	if err := p.confirm("Take the place of "+quote(ownerText(place.Owner))+" away from "+quote(key.Name)+"?", yes); err != nil {
+	if err := p.confirm("Remove the place of "+quote(ownerText(place.Owner))+" in the queue of "+quote(key.Name)+"?", yes); err != nil {
 		return err
 	}
-	ask, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	errs := make([]error, 1)
-	err = store.Settle(ask, []dibs.Settlement{{Key: key, Token: place.Token, Outcome: dibs.Release}}, errs)
-	if err = cmp.Or(err, errs[0]); err != nil {
-		return &dibs.StoreError{Op: "settle", Err: err}
+	_, err = ask(ctx, "settle", func(ctx context.Context) (struct{}, error) {
+		errs := make([]error, 1)
+		err := store.Settle(ctx, []dibs.Settlement{{Key: key, Token: place.Token, Outcome: dibs.Release}}, errs)
+		return struct{}{}, cmp.Or(err, errs[0])
+	})
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(p.env.Stdout, "the place %s of %s is taken away\n", id, quote(key.Name))
+	fmt.Fprintf(p.env.Stdout, "the place %s of %s is removed\n", id, quote(key.Name))
 	return nil
 }
 
@@ -165,8 +164,7 @@ func (p *program) findPlace(ctx context.Context, in dibs.Inspector, id string, f
 	return dibs.Key{}, dibs.PlaceInfo{}, absentf("there is no place %s", id)
 }
 
-// releasable reports whether somebody holds the key, under that ID if it is not
-// "".
+// releasable reports whether the key has a holder, with that ID if it is not "".
 func releasable(e dibs.Entry, id string) bool {
 	return slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left > 0 && (id == "" || a.ID == id) })
 }

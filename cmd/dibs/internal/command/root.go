@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,35 +13,42 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // root returns the command line.
 func (p *program) root() *cobra.Command {
+	var showVersion bool
 	root := &cobra.Command{
 		Use:   "dibs",
 		Short: "Call dibs on a key: run once, answer twice",
-		Long: `dibs makes sure that what was asked for twice is done once.
+		Long: `dibs makes duplicate requests and jobs run once.
 
-Put "dibs proxy" in front of an HTTP service, in whatever language it is
-written, and a request that is retried with the same Idempotency-Key runs once:
-every retry gets the answer of the first. Put "dibs run" in front of a command,
-and it runs on one host at a time. The keys are kept in a store that all of them
-share.`,
+Put "dibs proxy" in front of an HTTP service in any language. Then a request
+that is retried with the same Idempotency-Key runs once, and every retry gets
+the first answer. Put "dibs run" in front of a command, and it runs on one host
+at a time. The keys are in a store that all processes share.`,
 		Example: `  dibs demo
   dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
   dibs run --skip --once-per 20h backup -- ./backup.sh
   dibs ls`,
-		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return p.printVersion()
+			}
+			return cmd.Help()
+		},
 	}
+	// Not cobra's Version: its text is a template, which makes the linker keep every method.
+	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as the command says it
-	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
+	root.AddCommand(p.proxy(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
+	root.AddCommand(p.unixCommands()...)
 	root.InitDefaultHelpCmd()
 	root.AddCommand(p.man())
 	if help, _, err := root.Find([]string{"help"}); err == nil {
@@ -48,7 +56,7 @@ share.`,
 		explain := help.Run
 		help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
 			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-				return usagef("there is no command %q", strings.Join(args, " "))
+				return usagef("there is no command %q; dibs help lists them", strings.Join(args, " "))
 			}
 			explain(cmd, args)
 			return nil
@@ -63,17 +71,19 @@ func (p *program) version() *cobra.Command {
 		Short: "Print the version",
 		Long:  "Prints the version of dibs and of the Go that built it.",
 		Args:  flagsOnly,
-		RunE: p.run(func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(p.env.Stdout, "dibs %s\n", version())
-			return err
-		}),
+		RunE:  p.run(func(*cobra.Command, []string) error { return p.printVersion() }),
 	}
 }
 
-// flagsOnly refuses arguments, which cobra.NoArgs would call unknown commands.
+func (p *program) printVersion() error {
+	_, err := fmt.Fprintf(p.env.Stdout, "dibs %s\n", version())
+	return err
+}
+
+// flagsOnly refuses arguments. cobra.NoArgs would call them unknown commands.
 func flagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%q is not a flag, and %s takes nothing else", args[0], cmd.CommandPath())
+		return usagef("%q is not a flag, and %s accepts only flags", args[0], cmd.CommandPath())
 	}
 	return nil
 }
@@ -91,22 +101,41 @@ func release() string {
 	return "devel"
 }
 
-// storeFlags adds the flags that say where the keys are.
+// storeFlags adds the flags of the store.
 func (p *program) storeFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.storeURL, "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE, or "+stores.Default+")")
 	fs.StringVar(&p.namespace, "namespace", "", "the `NAME` that keeps these keys apart from others in the store")
 }
 
-// storeOf returns the URL of the store: a flag's, the environment's, or the
-// default.
+// storeOf returns the URL of the store: from the flag, the environment, or the default.
 func (p *program) storeOf() string {
 	return cmp.Or(p.storeURL, p.env.Getenv("DIBS_STORE"), stores.Default)
 }
 
-// askLimit bounds what an operator's command asks of a store.
+// askLimit bounds each question of an operator's command to the store.
 const askLimit = 10 * time.Second
 
-// look opens the store to look into it.
-func (p *program) look(ctx context.Context) (*stores.Store, error) {
-	return stores.OpenExisting(ctx, p.storeOf())
+// ask puts a question to the store.
+func ask[T any](ctx context.Context, op string, question func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	answer, err := question(ctx)
+	if err != nil && !errors.Is(err, dibs.ErrFull) {
+		err = &dibs.StoreError{Op: op, Err: err}
+	}
+	return answer, err
+}
+
+// operate opens the store and calls fn with it.
+func (p *program) operate(ctx context.Context, fn func(*stores.Store, dibs.Inspector) error) error {
+	store, err := stores.OpenExisting(ctx, p.storeOf())
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	in, err := store.Inspector()
+	if err != nil {
+		return err
+	}
+	return fn(store, in)
 }

@@ -1,204 +1,177 @@
-// Package command is the command line: what dibs is told, what it prints, and
-// with which code it ends.
+//go:build unix
+
 package command
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
-	"syscall"
+	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
-	"github.com/dibs-go/dibs/conform"
-	"github.com/dibs-go/dibs/internal/stores"
 )
 
-// Env is the world that a run sees.
-type Env struct {
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	Getenv         func(string) string
-}
+// watchdog runs a watchdog's work in a process that is one.
+func watchdog() { process.Watchdog() }
 
-// Codes with which the program ends, after sysexits.h.
+// The environment variables of a command under a key.
 const (
-	codeOK       = 0
-	codeFailed   = 1
-	codeUsage    = 64
-	codeUnusable = 69
-	codeLost     = 70
-	codeBusy     = 75
+	envKey       = "DIBS_KEY"
+	envNamespace = "DIBS_NAMESPACE"
+	envFence     = "DIBS_FENCE"
+	// envHeld has the digests of all keys that the command runs under, because a command
+	// can run dibs again.
+	envHeld = "DIBS_HELD"
 )
 
-var (
-	errUsage    = errors.New("usage")
-	errAbsent   = errors.New("absent")
-	errDeclined = errors.New("declined")
-	// errNotInstalled says that another program is missing.
-	errNotInstalled = errors.New("not installed")
+// held is a command under a key: the arguments of dibs run.
+type held struct {
+	key     string
+	command []string
+
+	lease   time.Duration
+	wait    time.Duration
+	skip    bool
+	permits int
+	oncePer time.Duration
+	from    string // fromStart or fromEnd
+	failed  bool   // a failed run counts for oncePer
+	quiet   bool
+	leave   bool // do not end the processes that the command leaves
+	metrics string
+}
+
+// When the time of --once-per begins.
+const (
+	fromStart = "start"
+	fromEnd   = "end"
 )
 
-// codes is how errors become exit codes; the first that matches counts, and
-// what matches none is codeFailed.
-var codes = []struct {
-	err  error
-	code int
-}{
-	{errUsage, codeUsage},
-	{stores.ErrURL, codeUsage},
-	{stores.ErrUnusable, codeUnusable},
-	{dibs.ErrStore, codeUnusable},
-	{conform.ErrTarget, codeUnusable},
-	{conform.ErrOrigin, codeUnusable},
-	{errNotInstalled, codeUnusable},
-	{errAbsent, codeFailed},
-	{errDeclined, codeFailed},
-}
+// unixCommands returns dibs run. It needs process groups and signals, which only Unix has.
+func (p *program) unixCommands() []*cobra.Command {
+	var h held
+	cmd := &cobra.Command{
+		Use:   "run [flags] KEY -- COMMAND [ARG ...]",
+		Short: "Run a command while holding a key",
+		Long: `Runs a command while it holds a key. No other "dibs run" with the same key and
+store runs at the same time, on any host. A second run waits in the order of
+arrival, unless --skip or --wait is given.
 
-// InterruptedError is the cause with which the context of a run ends when a signal
-// came.
-type InterruptedError struct {
-	Signal os.Signal
-}
+The command runs in its own process group, with DIBS_KEY, DIBS_NAMESPACE and
+DIBS_FENCE in its environment. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
+SIGUSR2 are passed on to the group. A second SIGINT kills it. When the command
+ends, processes that it left in its group are ended too, unless
+--leave-children is given. If the key cannot be renewed, the group is ended
+before another process can hold the key. If dibs run itself is killed, the group
+is killed too, and the key is free when its lease expires.
 
-func (i *InterruptedError) Error() string { return "ended by a signal: " + i.Signal.String() }
+Ends with the command's own exit code, with 128+n if signal n killed it, with
+127 if it was not found and 126 if it is not executable; otherwise with
 
-// code is what shells make of it.
-func (i *InterruptedError) code() int {
-	if s, ok := i.Signal.(syscall.Signal); ok {
-		return 128 + int(s)
+  64  the arguments are wrong, nothing was run
+  69  the store is unreachable or unusable, nothing was run
+  70  the key was lost while the command ran, or could not be settled after it
+  75  the key is busy (--skip, or --wait is over), nothing was run
+  130, 143  SIGINT or SIGTERM came while waiting, nothing was run`,
+		Example: `  dibs run nightly-report -- ./report.sh
+  dibs run --skip --once-per 20h backup -- pg_dump -f /backup/today.sql shop
+  dibs run --permits 3 --wait 1m thumbnails -- ./make-thumbnails`,
+		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			if err := h.read(cmd.Flags(), args, p); err != nil {
+				return err
+			}
+			return p.runMeasured(cmd.Context(), &h)
+		}),
 	}
-	return codeFailed
+	f := cmd.Flags()
+	f.SetInterspersed(false) // because flags after KEY are the command's
+	f.StringVar(&h.key, "key", "", "the `KEY`, instead of the argument; it can begin with -")
+	f.DurationVar(&h.lease, "lease", dibs.DefaultTTL, "how long the key stays taken after its last renewal, at least 1s")
+	f.DurationVar(&h.wait, "wait", 0, "how long to wait for the key (default: without a limit); 0 is --skip")
+	f.BoolVar(&h.skip, "skip", false, "do not wait: end with 75 if the key is busy")
+	f.IntVar(&h.permits, "permits", 1, "how many processes can hold the key at once; a run with another number waits until they have released it")
+	f.DurationVar(&h.oncePer, "once-per", 0, "do nothing, and end with 0, if a run that began within this time succeeded")
+	f.StringVar(&h.from, "once-per-from", fromStart, "`WHEN` the time of --once-per begins: start or end of the run")
+	f.BoolVar(&h.failed, "once-per-failed", false, "count failed runs for --once-per too, so that no other host tries again")
+	f.BoolVar(&h.quiet, "quiet", false, "print nothing if the key is busy or done; the command's output and errors stay")
+	f.BoolVar(&h.leave, "leave-children", false, "do not end processes that the command started and did not wait for")
+	f.StringVar(&h.metrics, "metrics-file", "", "write metrics to `FILE`, whose name ends in .prom, for a node exporter")
+	p.storeFlags(f)
+	return []*cobra.Command{cmd}
 }
 
-// failure is an error for people: a text, and what it is.
-type failure struct {
-	is   error
-	text string
-}
-
-func (f *failure) Error() string { return f.text }
-func (f *failure) Unwrap() error { return f.is }
-
-func usagef(format string, args ...any) error {
-	return &failure{is: errUsage, text: fmt.Sprintf(format, args...)}
-}
-
-func absentf(format string, args ...any) error {
-	return &failure{is: errAbsent, text: fmt.Sprintf(format, args...)}
-}
-
-// Child makes this process what another run of the program started it as, a
-// watchdog or a worker of a race, and then does not return. It comes first in main.
-func Child() {
-	process.Watchdog()
-	race.Worker()
-}
-
-// Run runs the program with the arguments that follow its name, until it is
-// done or ctx ends, and returns its exit code.
-func Run(ctx context.Context, args []string, env Env) int {
-	p := &program{env: env}
-	root := p.root()
-	root.SetArgs(args)
-	root.SetIn(env.Stdin)
-	root.SetOut(env.Stdout)
-	root.SetErr(env.Stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return codeOK
+// read sets the key and the command, and refuses arguments that contradict each other.
+func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
+	switch byFlag := fs.Changed("key"); {
+	case byFlag && fs.ArgsLenAtDash() == 0:
+		h.command = args
+	case byFlag:
+		return usagef("the key was given with --key; after the flags comes -- and the command")
+	case len(args) == 0:
+		return usagef("the key and the command are missing: dibs run [flags] KEY -- COMMAND")
+	case fs.ArgsLenAtDash() == 0:
+		return usagef("the key is missing: dibs run [flags] KEY -- COMMAND")
+	case len(args) == 1:
+		return usagef("the command is missing: dibs run [flags] %s -- COMMAND", quote(args[0]))
+	case args[1] != "--":
+		return usagef("after the key comes -- and then the command; flags come before the key")
+	default:
+		h.key, h.command = args[0], args[2:]
 	}
-	code, err := p.codeOf(ctx, err)
-	if err.Error() == "" {
-		return code // the code says it all
+	if fs.Changed("wait") && h.wait == 0 {
+		h.skip = true
 	}
-	fmt.Fprintf(env.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "dibs: "))
-	if code == codeUsage {
-		fmt.Fprintf(env.Stderr, "Try '%s --help'.\n", cmd.CommandPath())
+	key := dibs.Key{Namespace: p.namespace, Name: h.key}
+	if err := key.Validate(); err != nil {
+		return usagef("%s", strings.TrimPrefix(err.Error(), "dibs: "))
 	}
-	return code
-}
-
-// codeOf returns the code with which the program ends because of an error, and what is to
-// be said of it.
-func (p *program) codeOf(ctx context.Context, err error) (int, error) {
-	code := codeFailed
-	if !p.running {
-		// What the library itself found fault with: a flag, an argument.
-		code = codeUsage
-	}
-	for _, c := range codes {
-		if errors.Is(err, c.err) {
-			code = c.code
-			break
-		}
-	}
-	exit, isExit := errors.AsType[*exitError](err)
-	start, isStart := errors.AsType[*process.StartError](err)
-	i, interrupted := errors.AsType[*InterruptedError](context.Cause(ctx))
 	switch {
-	case isExit:
-		code = exit.code
-	case isStart:
-		code = start.Code
-	case interrupted:
-		// Whatever failed, failed because of it.
-		return i.code(), i
+	case len(h.command) == 0 || h.command[0] == "":
+		return usagef("the command is missing")
+	case h.lease < time.Second:
+		return usagef("lease: %v is too short; it must be at least 1s", h.lease)
+	case h.wait < 0:
+		return usagef("wait: %v is negative", h.wait)
+	case h.skip && fs.Changed("wait") && h.wait > 0:
+		return usagef("skip: it cannot be used together with --wait; remove one of them")
+	case h.permits < 1 || h.permits > dibs.MaxPermits:
+		return usagef("permits: %d is out of range; it must be 1 to %d", h.permits, dibs.MaxPermits)
+	case fs.Changed("once-per") && h.oncePer < time.Millisecond:
+		return usagef("once-per: %v is too short; it must be at least 1ms", h.oncePer)
+	case h.from != fromStart && h.from != fromEnd:
+		return usagef("once-per-from: %q is neither start nor end", h.from)
+	case h.oncePer == 0 && (h.failed || fs.Changed("once-per-from")):
+		return usagef("once-per: it is missing, and --once-per-from and --once-per-failed have no effect without it")
+	case h.oncePer > 0 && h.permits > 1:
+		return usagef("once-per: it cannot be used together with --permits")
+	case h.metrics != "" && filepath.Ext(h.metrics) != metricsExt:
+		return usagef("metrics-file: %q does not end in .prom, so no node exporter would read it", h.metrics)
+	case filepath.Base(h.metrics) == metricsExt || !utf8.ValidString(h.metrics):
+		return usagef("metrics-file: %q has no name that can be a label; write one in UTF-8 before .prom", h.metrics)
+	case strings.HasPrefix(p.storeOf(), "memory:"):
+		return usagef("store: memory: excludes no other process, because no other process sees it; name another store")
 	}
-	return code, err
+	if slices.Contains(strings.Fields(p.env.Getenv(envHeld)), digest(key)) ||
+		p.env.Getenv(envKey) == h.key && p.env.Getenv(envNamespace) == p.namespace {
+		return usagef("the key %s is held by the dibs run that started this one, so waiting for it would never end", strconv.Quote(h.key))
+	}
+	return nil
 }
 
-// program is one run.
-type program struct {
-	env     Env
-	running bool // the arguments were fine
-
-	storeURL  string
-	namespace string
+// digest names a key in the environment.
+func digest(k dibs.Key) string {
+	sum := sha256.Sum256([]byte(k.Namespace + "\x00" + k.Name))
+	return hex.EncodeToString(sum[:16])
 }
 
-// run makes a command's function of one that knows the arguments were fine.
-func (p *program) run(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		p.running = true
-		return fn(cmd, args)
-	}
-}
-
-// interactive reports whether somebody sits at the other end of stdin.
-func (p *program) interactive() bool {
-	f, ok := p.env.Stdin.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
-}
-
-// confirm asks a question, unless the answer was given beforehand.
-func (p *program) confirm(question string, yes bool) error {
-	if yes {
-		return nil
-	}
-	if !p.interactive() {
-		return &failure{is: errDeclined, text: "declined: there is nobody to ask, because stdin is not a terminal; say --yes"}
-	}
-	fmt.Fprintf(p.env.Stderr, "%s [y/N] ", question)
-	var answer string
-	_, _ = fmt.Fscanln(p.env.Stdin, &answer) // an end of input is a no
-	if answer = strings.ToLower(answer); answer == "y" || answer == "yes" {
-		return nil
-	}
-	return &failure{is: errDeclined, text: "declined; nothing was changed"}
-}
+// grace is the time between TERM and KILL when the key is about to be lost: a fifth of the
+// lease, at most 5 s.
+func (h *held) grace() time.Duration { return min(h.lease/5, 5*time.Second) }

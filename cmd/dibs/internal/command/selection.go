@@ -11,10 +11,10 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// urn begins the URI by which a problem document names an attempt.
+// urn begins the URI that names an attempt in a problem document.
 const urn = "urn:dibs:claim:"
 
-// selection is how an operator names keys.
+// selection names keys: by key, by an attempt's ID, or by a pattern.
 type selection struct {
 	key  string
 	id   string
@@ -24,17 +24,16 @@ type selection struct {
 }
 
 func (s *selection) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&s.key, "key", "", "a `KEY` that is taken literally, also if it begins with - or urn:")
+	fs.StringVar(&s.key, "key", "", "a `KEY`, taken literally; it can begin with - or urn:")
 	fs.StringVar(&s.id, "id", "", "the `ID` of an attempt, or its urn:dibs:claim:ID")
 }
 
-// bindGlob adds the flag for those who can deal with many keys.
+// bindGlob adds the flag of commands that accept several keys.
 func (s *selection) bindGlob(fs *pflag.FlagSet) {
 	fs.StringVar(&s.glob, "glob", "", "all keys that match the `PATTERN`: * is any text, ? any byte")
 }
 
-// read takes in the positional argument, if there is one, and refuses a
-// selection that is none or several.
+// read reads the argument, if there is one. It refuses no selection, and several.
 func (s *selection) read(fs *pflag.FlagSet, args []string) error {
 	s.hasKey = fs.Changed("key")
 	given := 0
@@ -48,7 +47,7 @@ func (s *selection) read(fs *pflag.FlagSet, args []string) error {
 		if fs.Lookup("glob") != nil {
 			forms = "KEY, --id ID or --glob PATTERN"
 		}
-		return usagef("name what is meant, once: %s", forms)
+		return usagef("name the key in one way: %s", forms)
 	}
 	if len(args) == 1 {
 		if id, ok := strings.CutPrefix(args[0], urn); ok && isID(id) {
@@ -94,15 +93,17 @@ func (s *selection) String() string {
 	return "a key that matches " + quote(s.glob)
 }
 
-// find returns what the store knows of the selected keys, and an errAbsent with
-// a hint when that is nothing.
+// find returns the entries of the selected keys. If there are none, it returns errAbsent
+// with a hint.
 func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet, data bool) ([]dibs.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	q := dibs.Query{ID: s.id, Data: data, Places: data, Namespace: &p.namespace}
 	if s.hasKey {
 		q.Name = s.key
 	}
 	if s.id != "" && !fs.Changed("namespace") {
-		q.Namespace = nil // an ID is like no other
+		q.Namespace = nil // because IDs are unique
 	}
 	var found []dibs.Entry
 	for e, err := range in.List(ctx, q) {
@@ -116,7 +117,7 @@ func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs 
 	if len(found) > 0 {
 		return found, nil
 	}
-	text := "there is no record or holder of " + s.String()
+	text := "the store has no record, holder or waiter of " + s.String()
 	if s.id == "" && p.namespace != "" {
 		text += " in the namespace " + quote(p.namespace)
 	}
@@ -129,14 +130,14 @@ func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs 
 // maxHints is how many keys a hint names.
 const maxHints = 5
 
-// hint names the HTTP keys that end in what an operator took for the whole key:
-// a client knows nothing of the scope that comes before it.
+// hint names the HTTP keys that end in the key, because clients do not know the scope that
+// comes before it.
 func (p *program) hint(ctx context.Context, in dibs.Inspector, key string) string {
 	var names []string
 	more := 0
 	for e, err := range in.List(ctx, dibs.Query{Namespace: &p.namespace}) {
 		if err != nil {
-			break // a hint is not worth a failure
+			break // because a hint is not worth an error
 		}
 		if part, ok := idempotency.KeyPart(e.Key.Name); ok && part == key {
 			if len(names) < maxHints {

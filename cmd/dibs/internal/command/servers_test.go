@@ -17,8 +17,7 @@ import (
 
 func init() { shared = append(shared, servers...) }
 
-// asStranger returns the URL with a user who may do with the schema's tables what
-// a store has to, and make none.
+// asStranger returns the URL with a user that may use the schema's tables and create none.
 func asStranger(t *testing.T, store string) string {
 	t.Helper()
 	u, err := url.Parse(store)
@@ -39,8 +38,8 @@ func (b *bench) schema(t *testing.T) string {
 	return u.Query().Get("schema")
 }
 
-// TestRunLockedRow: somebody's transaction that does not let go of a key's row keeps
-// the store from being used for that key, and the command from being run.
+// TestRunLockedRow: while another transaction keeps the key's row locked, the store cannot be
+// used for that key, and the command does not run.
 func TestRunLockedRow(t *testing.T) {
 	t.Parallel()
 	b := newPostgresBench(t)
@@ -56,7 +55,7 @@ func TestRunLockedRow(t *testing.T) {
 	sleeper := "SELECT %s FROM pg_stat_activity WHERE query LIKE '%%" + b.schema(t) + ".dibs_key FOR UPDATE%%' AND wait_event = 'PgSleep'"
 	defer func() { sharedPostgres().Query(fmt.Sprintf(sleeper, "pg_terminate_backend(pid)")) }()
 	eventually(t, "the lock", func() bool { return sharedPostgres().Query(fmt.Sprintf(sleeper, "count(*)"))[0][0] == "1" })
-	// Who waits goes on waiting, for as long as it would for the key.
+	// A waiter waits for the row as long as it would wait for the key.
 	b.says(t, 69, "", "a key's row is locked", "run", "--skip", "k", "--", "touch", "ran")
 	b.says(t, 69, "", "a key's row is locked", "run", "--wait", "3s", "k", "--", "touch", "ran")
 	if b.exists("ran") {
@@ -64,8 +63,8 @@ func TestRunLockedRow(t *testing.T) {
 	}
 }
 
-// TestRunBusyAtTheEnd: a transaction that keeps the key's row locked when the command
-// ends is outlasted: the key is given back, and a success that is to be remembered is.
+// TestRunBusyAtTheEnd: if a transaction keeps the key's row locked when the command ends, dibs
+// run retries until the key is released and the success is stored.
 func TestRunBusyAtTheEnd(t *testing.T) {
 	t.Parallel()
 	for key, flags := range map[string][]string{"plain": nil, "once": {"--once-per=1h"}} {
@@ -103,8 +102,8 @@ func TestRunBusyAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestMigrateServers: tables are made once, however many make them; what needs none has
-// nothing to migrate.
+// TestMigrateServers: tables are created once, by one of several processes. A store without
+// tables has nothing to migrate.
 func TestMigrateServers(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		b := newPostgresBench(t)
@@ -144,8 +143,7 @@ func TestMigrateServers(t *testing.T) {
 	})
 }
 
-// TestMigratePrint: what is printed, without a server, makes the tables when it is
-// run on one.
+// TestMigratePrint: the SQL is printed without a server, and creates the tables on one.
 func TestMigratePrint(t *testing.T) {
 	b := newPostgresBench(t)
 	code, sql, stderr := b.run(t, "migrate", "--print", "--store", "postgres://127.0.0.1:1/none?schema="+b.schema(t))
@@ -167,8 +165,8 @@ func TestMigratePrint(t *testing.T) {
 	m.says(t, 0, "", "", "run", "k", "--", "true")
 }
 
-// TestMissingTables: a command that uses the store makes missing tables if it may;
-// one that looks makes none; who may not is told what to run, and nothing runs.
+// TestMissingTables: a command that uses the store creates missing tables if its user may, and
+// otherwise says what to run. A command that only looks creates none.
 func TestMissingTables(t *testing.T) {
 	const cure = "run dibs migrate --store 'postgres://"
 	tables := func(b *bench) string {
@@ -180,7 +178,7 @@ func TestMissingTables(t *testing.T) {
 	}
 	own := b.store
 	b.store = own + "&migrate=false"
-	b.says(t, 69, "", "migrate=false; with a user who may create tables, "+cure, "run", "k", "--", "touch", "ran")
+	b.says(t, 69, "", "migrate=false; with a user that may create tables, "+cure, "run", "k", "--", "touch", "ran")
 	b.store = asStranger(t, own)
 	for _, args := range []string{"run k -- touch ran", "race", "demo --exit"} {
 		b.says(t, 69, "", "permission denied", strings.Fields(args)...)
@@ -200,8 +198,7 @@ func TestMissingTables(t *testing.T) {
 	}
 }
 
-// TestDoctorServers: it says what it finds, with the cure and the exit code, and what it
-// looked at.
+// TestDoctorServers: the doctor prints findings with their cures, and the backend.
 func TestDoctorServers(t *testing.T) {
 	t.Run("dangerous", func(t *testing.T) {
 		b := newPostgresBench(t) // on a server that does not sync
@@ -224,7 +221,7 @@ func TestDoctorServers(t *testing.T) {
 	})
 }
 
-// TestDoctorJSON: one object a line, the findings and then what was looked at.
+// TestDoctorJSON: one object a line, the findings and then the backend.
 func TestDoctorJSON(t *testing.T) {
 	b := newPostgresBench(t) // on a server that does not sync
 	b.inspector(t)

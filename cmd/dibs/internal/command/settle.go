@@ -1,11 +1,12 @@
 package command
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"os"
 	"strings"
 	"time"
@@ -15,9 +16,10 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
-// verdict is what an operator found out about an unknown outcome.
+// verdict is what an operator says about an unknown outcome.
 type verdict struct {
 	rerun     bool
 	status    int
@@ -34,16 +36,16 @@ func (p *program) settle() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settle KEY | ID (--status N | --rerun)",
 		Short: "Settle a request whose outcome is unknown",
-		Long: `With --on-crash at-most-once, a request that was cut off is not run again by
-itself: it may or may not have taken effect, and its retries are told "outcome
-unknown". Find out what happened, then settle it:
+		Long: `With --on-crash at-most-once, a request whose proxy crashed is not run again: it
+may or may not have taken effect. Its retries get the problem "outcome unknown".
+Find out what happened, then settle the request:
 
-  --status N   it took effect: retries get this answer from now on
-  --rerun      it did not: the next retry runs
+  --status N   it took effect: retries get this answer
+  --rerun      it did not take effect: the next retry runs
 
-The problem document that the client got names the attempt in "instance".
-Asks before it changes anything, unless there is --yes. Ends with 1 when there
-is no such attempt, or its outcome is not unknown.`,
+The client's problem document names the attempt in "instance".
+Asks before it changes anything, unless --yes is given. Ends with 1 if there is
+no such attempt, or its outcome is not unknown.`,
 		Example: `  dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --rerun
   dibs settle --id q7k2v5m3x4zabcde --status 201 \
       --header 'Content-Type: application/json' --body '{"id":"ch_17"}' --yes`,
@@ -55,31 +57,33 @@ is no such attempt, or its outcome is not unknown.`,
 			if err := v.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.settleOne(cmd.Context(), &s, &v, cmd.Flags())
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				return p.settleOne(cmd.Context(), in, &s, &v, cmd.Flags())
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
 	f := cmd.Flags()
 	f.BoolVar(&v.rerun, "rerun", false, "let the next retry run")
 	f.IntVar(&v.status, "status", 0, "answer retries with this `STATUS`")
-	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; may be repeated")
+	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; can be repeated")
 	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer")
 	f.StringVar(&v.bodyFile, "body-file", "", "the `FILE` with the body of that answer; - is stdin")
-	f.DurationVar(&v.retention, "retention", idempotency.DefaultRetention, "how long that answer is kept")
+	f.DurationVar(&v.retention, "retention", idempotency.DefaultRetention, "how long that answer is stored")
 	f.BoolVar(&v.yes, "yes", false, "do not ask")
 	p.storeFlags(f)
 	return cmd
 }
 
-// check refuses what does not fit together.
+// check refuses flags that contradict each other.
 func (v *verdict) check(fs *pflag.FlagSet) error {
 	answers := fs.Changed("status")
 	if answers == v.rerun {
-		return usagef("say how it ended: --status N if it took effect, --rerun if it did not")
+		return usagef("choose the outcome: --status N if it took effect, --rerun if it did not")
 	}
 	for _, name := range []string{"header", "body", "body-file", "retention"} {
 		if v.rerun && fs.Changed(name) {
-			return usagef("%s: it has no meaning with --rerun", name)
+			return usagef("%s: it has no effect with --rerun; remove it", name)
 		}
 	}
 	switch {
@@ -87,33 +91,31 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 	case v.status < 200 || v.status > 599:
 		return usagef("status: %d is not the status of an answer, 200 to 599", v.status)
 	case fs.Changed("body") && fs.Changed("body-file"):
-		return usagef("body-file: there is a body already")
+		return usagef("body-file: it cannot be used together with --body")
 	case v.retention < time.Second || v.retention > idempotency.MaxRetention:
 		return usagef("retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
 	}
 	for _, h := range v.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" || strings.ContainsFunc(name, notInName) || strings.ContainsFunc(value, notInValue) {
+		if _, err := parseField(h); err != nil {
 			return usagef("header: %s is not of the form 'Name: value'", quote(h))
 		}
 	}
 	return nil
 }
 
-// notInName tells the characters that the name of a header field cannot have.
-func notInName(r rune) bool {
-	return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+// parseField reads a header field.
+func parseField(line string) (textproto.MIMEHeader, error) {
+	return textproto.NewReader(bufio.NewReader(strings.NewReader(line + "\r\n\r\n"))).ReadMIMEHeader()
 }
 
-// notInValue tells those that its value cannot have.
-func notInValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
-
-// answer returns the answer that retries will get.
+// answer returns the answer for retries.
 func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 	a := &idempotency.Answer{Status: v.status, Header: http.Header{}, Body: []byte(v.body)}
-	for _, h := range v.headers {
-		name, value, _ := strings.Cut(h, ":")
-		a.Header.Add(name, strings.TrimSpace(value))
+	for _, line := range v.headers {
+		field, _ := parseField(line) // was checked
+		for name, values := range field {
+			a.Header[name] = append(a.Header[name], values...)
+		}
 	}
 	var err error
 	switch v.bodyFile {
@@ -129,23 +131,14 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 	return a, nil
 }
 
-func (p *program) settleOne(ctx context.Context, s *selection, v *verdict, fs *pflag.FlagSet) error {
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
+func (p *program) settleOne(ctx context.Context, in dibs.Inspector, s *selection, v *verdict, fs *pflag.FlagSet) error {
 	e, id, err := p.findUnknown(ctx, in, s, fs)
 	if err != nil {
 		return err
 	}
 	_, isHTTP := idempotency.KeyPart(e.Key.Name)
 	if !isHTTP && !v.rerun {
-		return usagef("status: %s is not the key of an HTTP request", quote(e.Key.Name))
+		return usagef("status: %s is not the key of an HTTP request; use --rerun", quote(e.Key.Name))
 	}
 	var data []byte
 	question := "Let " + quote(e.Key.Name) + " run again?"
@@ -162,37 +155,32 @@ func (p *program) settleOne(ctx context.Context, s *selection, v *verdict, fs *p
 	if err := p.confirm(question, v.yes); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	if v.rerun {
-		n, err := in.ForceRelease(ctx, e.Key, id)
-		if err != nil {
-			return &dibs.StoreError{Op: "force release", Err: err}
-		}
-		if n == 0 {
-			return absentf("somebody settled the attempt %s in the meantime", id)
+		n, err := forceRelease(ctx, in, e.Key, id)
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return absentf("the attempt %s was settled meanwhile", id)
 		}
 		fmt.Fprintf(p.env.Stdout, "%s is free: the next retry runs\n", quote(e.Key.Name))
 		return nil
 	}
-	done, err := in.Resolve(ctx, e.Key, id, data, v.retention)
+	done, err := ask(ctx, "resolve", func(ctx context.Context) (bool, error) {
+		return in.Resolve(ctx, e.Key, id, data, v.retention)
+	})
 	switch {
-	case errors.Is(err, dibs.ErrFull):
-		return err
 	case err != nil:
-		return &dibs.StoreError{Op: "resolve", Err: err}
+		return err
 	case !done:
-		return absentf("somebody settled the attempt %s in the meantime", id)
+		return absentf("the attempt %s was settled meanwhile", id)
 	}
-	fmt.Fprintf(p.env.Stdout, "%s is done: retries are answered %d for %s\n", quote(e.Key.Name), v.status, span(v.retention))
+	fmt.Fprintf(p.env.Stdout, "%s is done: retries get %d for %s\n", quote(e.Key.Name), v.status, span(v.retention))
 	return nil
 }
 
-// findUnknown returns the one selected key and its attempt whose outcome is
-// unknown.
+// findUnknown returns the selected key, and its attempt whose outcome is unknown.
 func (p *program) findUnknown(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet) (dibs.Entry, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	found, err := p.find(ctx, in, s, fs, false)
 	if err != nil {
 		return dibs.Entry{}, "", err

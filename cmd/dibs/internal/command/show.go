@@ -1,11 +1,13 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func (p *program) show() *cobra.Command {
@@ -14,15 +16,15 @@ func (p *program) show() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show KEY | --id ID | --glob PATTERN",
 		Short: "Show what the store knows about a key",
-		Long: `Shows who holds a key, since when and for how long; what is left of one whose
-holder crashed; and the record that a finished one left. Keys of HTTP requests
-are called http:SCOPE:KEY, where SCOPE stands for the client and the host and
-KEY is the Idempotency-Key.
+		Long: `Shows the holder of a key, since when it holds the key and how much of its lease
+is left; an abandoned attempt; and the record that a finished holder left. The
+key of an HTTP request is http:SCOPE:KEY. SCOPE stands for the client and the
+host, and KEY is the Idempotency-Key.
 
-Shows the places of those who wait as well, in the order of their turns. Each
-has an ID: "dibs release --place ID" takes a reserved one away.
+Also shows the places in the queue, in order. Each place has an ID.
+"dibs release --place ID" removes a reserved place.
 
-Ends with 1 when there is nothing to show.`,
+Ends with 1 if the store has no such key.`,
 		Example: `  dibs show 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
   dibs show --glob '*:order-17' --json
   dibs show urn:dibs:claim:q7k2v5m3x4zabcde`,
@@ -31,36 +33,13 @@ Ends with 1 when there is nothing to show.`,
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err
 			}
-			store, err := p.look(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			in, err := store.Inspector()
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
-			defer cancel()
-			found, err := p.find(ctx, in, &s, cmd.Flags(), true)
-			if err != nil {
-				return err
-			}
-			now := time.Now()
-			for i, e := range found {
-				if asJSON {
-					err = writeJSON(p.env.Stdout, e, now)
-				} else {
-					if i > 0 {
-						fmt.Fprintln(p.env.Stdout)
-					}
-					err = writeText(p.env.Stdout, e)
-				}
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				found, err := p.find(cmd.Context(), in, &s, cmd.Flags(), true)
 				if err != nil {
 					return err
 				}
-			}
-			return nil
+				return p.writeEntries(found, asJSON)
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
@@ -68,4 +47,24 @@ Ends with 1 when there is nothing to show.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	p.storeFlags(cmd.Flags())
 	return cmd
+}
+
+// writeEntries writes entries for programs, or for people with an empty line between them.
+func (p *program) writeEntries(all []dibs.Entry, asJSON bool) error {
+	now := time.Now()
+	for i, e := range all {
+		var err error
+		if asJSON {
+			err = writeLines(p.env.Stdout, entryLines(e, now))
+		} else {
+			if i > 0 {
+				fmt.Fprintln(p.env.Stdout)
+			}
+			err = writeText(p.env.Stdout, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -5,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestServers: a key's life on each kind of server. The nightly tests do on servers all
-// that the others do on SQLite.
+// TestServers: a key is held, shown and released on each kind of server. The nightly tests run
+// every test on servers too.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	for _, k := range servers {
@@ -23,7 +25,7 @@ func TestServers(t *testing.T) {
 				{"run --once-per=1h k -- touch again", 0, "succeeded"},
 				{"ls", 0, "done"},
 				{"forget k --yes", 0, "k is forgotten"},
-				{"show k", 1, "there is no record or holder of the key k"},
+				{"show k", 1, "the store has no record, holder or waiter of the key k"},
 			} {
 				code, stdout, stderr := b.run(t, strings.Fields(step.args)...)
 				if code != step.code || !strings.Contains(stdout+stderr, step.says) {

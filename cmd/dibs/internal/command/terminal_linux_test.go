@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRunInTerminal: with a terminal, the command is in its foreground: it reads
-// what is typed, Ctrl-C is for it, and afterwards the terminal is the caller's
-// again.
+// TestRunInTerminal: the command is in the terminal's foreground: it reads the input and gets
+// Ctrl-C. Afterwards the caller is in the foreground again.
 func TestRunInTerminal(t *testing.T) {
 	b := newBench(t)
 	keyboard, terminal := openTerminal(t)

@@ -14,12 +14,12 @@ import (
 // torturer is the program that `dibs torture` runs.
 const torturer = "dibs-torture"
 
-// torture returns the command that becomes dibs-torture, as git does it with its own
-// subcommands. A production binary contains nothing that breaks a store.
+// torture returns the command that runs dibs-torture, as git finds its subcommands. A
+// production binary contains nothing that breaks a store.
 func (p *program) torture() *cobra.Command {
 	return &cobra.Command{
 		Use:   "torture [flags]",
-		Short: "Break a store on purpose, and check what comes of it",
+		Short: "Break a store on purpose, and check what it keeps of its promises",
 		Long: `Runs the program dibs-torture, which must be on PATH: see "dibs torture --help".
 It is a program of its own, because a production binary of dibs contains nothing
 that breaks a store. Install it with
@@ -44,7 +44,7 @@ that breaks a store. Install it with
 	}
 }
 
-// releaseOf returns the version with which `go install` gets what belongs to this build.
+// releaseOf returns the version of this build for go install.
 func releaseOf() string {
 	if v, _, _ := strings.Cut(version(), " "); v != "devel" {
 		return v

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -7,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTorture: `dibs torture` becomes dibs-torture, with its arguments and its exit code, and
-// says how to install it when it is not on PATH.
+// TestTorture: dibs torture runs dibs-torture with its arguments and its exit code. If that is
+// not on PATH, it says how to install it.
 func TestTorture(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package demo is dibs demo: a payments service, first bare, then behind dibs,
-// in the same storm.
+// Package demo is dibs demo: the same duplicate requests to a payments service, first
+// without dibs and then through two proxies.
 package demo
 
 import (
@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// Options of a demo.
+// Options configure Run.
 type Options struct {
-	// Store is the URL of a store that several processes can share; "" makes a
-	// SQLite file in a temporary folder.
+	// Store is the URL of a store that several processes can share. Default: a SQLite file
+	// in a temporary folder.
 	Store string
-	// Secret says that the URL has a password in it, and is not to be printed.
+	// Secret says that the URL has a password, so that Run does not print it.
 	Secret bool
-	// Namespace in that store.
+	// Namespace of the keys. Default: one for this process.
 	Namespace string
 	// Exit ends the demo after the table.
 	Exit bool
 }
 
-// ErrWrong says that with dibs, an order was charged twice or not at all.
+// ErrWrong says that behind dibs an order was charged twice or not at all.
 var ErrWrong = errors.New("an order was charged twice, or was lost, behind dibs")
 
-// Run runs the demo. It returns when ctx ends (after the table, unless
-// Options.Exit), and an ErrWrong when dibs did not do what it is for.
+// Run runs the demo and writes what happened to out. Unless Options.Exit is set, it goes on
+// serving after the table until ctx is cancelled. It returns ErrWrong if dibs failed.
 func Run(ctx context.Context, o Options, out io.Writer) error {
 	path, name, err := program()
 	if err != nil {
@@ -48,14 +48,11 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		store:     cmp.Or(o.Store, "sqlite:"+filepath.Join(dir, "dibs.db")),
 		namespace: cmp.Or(o.Namespace, fmt.Sprintf("demo-%d", os.Getpid())),
 	}
-	if !o.Secret { // else it has to be in the environment of whoever looks
-		d.shown = " --store '" + d.store + "'"
-	}
-	fmt.Fprintf(out, `A payments service, and two proxies before it. %d orders come in, each sent %d
-times at once, by clients that lose patience after %v and retry. Half-way, one
+	fmt.Fprintf(out, `A payments service, and two proxies in front of it. %d orders come in, each sent
+%d times at once, by clients that give up after %v and retry. Half-way, one
 of the proxies is killed with -9.
 
-`, orders, copies, patience)
+`, orders, copies, timeout)
 	bare, err := d.run(ctx, false)
 	if err != nil {
 		return err
@@ -66,13 +63,24 @@ of the proxies is killed with -9.
 	}
 	defer with.close()
 	writeTable(out, bare, with)
-	if with.double > 0 || with.lost > 0 || with.unanswered > 0 {
+	if with.double > 0 || with.lost > 0 || with.unanswered.Load() > 0 {
 		return ErrWrong
 	}
 	if o.Exit {
 		return nil
 	}
-	serveOn(out, d, with, name)
+	store := " --store '" + d.store + "'"
+	if o.Secret {
+		store = "" // it is in the environment
+	}
+	fmt.Fprintf(out, `The other proxy goes on serving, until Ctrl-C. Send this twice, and look:
+
+  curl -i %[1]s/charges -H 'Idempotency-Key: "mine"' -d '{"order":"mine","amount":1999}'
+  tail -n 3 %[2]s
+  %[3]s show%[4]s --namespace %[5]s --glob '*:mine'
+
+Then change the amount and send it again.
+`, with.proxy.url, with.payments.file.Name(), name, store, d.namespace)
 	<-ctx.Done()
 	return nil
 }
@@ -82,141 +90,110 @@ type demo struct {
 	program   string
 	dir       string
 	store     string
-	shown     string // the flag that names it
 	namespace string
 }
 
-// result is what a storm left.
+// result is the outcome of one round of traffic.
 type result struct {
-	requests, charges  int
-	double, lost       int // orders
-	ordered, charged   int // cents
-	replays, conflicts int
-	settled, errors    int
-	unanswered         int
-	took               time.Duration
+	*traffic
+	charges          int
+	double, lost     int // orders
+	ordered, charged int // cents
+	took             time.Duration
 
 	payments *payments
-	survivor *proxyProcess
+	proxy    *proxyProcess // the one that was not killed
 }
 
 func (r *result) close() {
-	r.survivor.stop()
+	r.proxy.stop()
 	r.payments.close()
 }
 
-// lease of the demo's proxies: the shortest, so that the crash is over soon.
-const lease = "1s"
-
-// run blows the storm at two proxies, which guard or do not.
-func (d *demo) run(ctx context.Context, guard bool) (*result, error) {
+// run sends the traffic through two proxies, with or without their guard.
+func (d *demo) run(ctx context.Context, guard bool) (_ *result, err error) {
 	name := "bare"
 	if guard {
 		name = "dibs"
 	}
-	service, err := startPayments(filepath.Join(d.dir, name+".ledger"))
+	r := new(result)
+	if r.payments, err = startPayments(filepath.Join(d.dir, name+".charges")); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil || !guard {
+			r.close()
+		}
+	}()
+	// The lease is the shortest, so that the killed proxy's key is free soon.
+	flags := []string{
+		"--upstream", r.payments.url, "--namespace", d.namespace, "--any-host",
+		"--lease", "1s", "--on-crash", "at-most-once", fmt.Sprintf("--guard=%v", guard),
+	}
+	killed, err := d.startProxy(flags...)
 	if err != nil {
 		return nil, err
 	}
-	r := &result{payments: service}
-	flags := []string{
-		"--upstream", service.url, "--namespace", d.namespace, "--any-host",
-		"--lease", lease, "--on-crash", "at-most-once", fmt.Sprintf("--guard=%v", guard),
-	}
-	var proxies [2]*proxyProcess
-	for i := range proxies {
-		if proxies[i], err = startProxy(d.program, d.store, flags...); err != nil {
-			r.survivor = proxies[0]
-			r.close()
-			return nil, err
-		}
-	}
-	r.survivor = proxies[1]
-	s := newStorm([2]string{proxies[0].url, proxies[1].url})
-	if guard {
-		s.unknown = func(ctx context.Context, c charge, instance string) error { return d.settle(ctx, service, c, instance) }
-	}
-	killed := make(chan struct{})
-	go func() {
-		defer close(killed)
-		select {
-		case <-service.crash:
-		case <-ctx.Done():
-		}
-		proxies[0].kill()
-		close(service.crashed)
-	}()
-	began := time.Now()
-	s.blow(ctx)
-	if ctx.Err() != nil {
-		<-killed
-		r.close()
-		return nil, context.Cause(ctx)
-	}
-	r.took = time.Since(began)
-	select {
-	case <-killed:
-	default:
-		// The order for it never arrived: nobody is killed.
-		proxies[0].stop()
-	}
-	if err := r.count(s); err != nil {
-		r.close()
+	if r.proxy, err = d.startProxy(flags...); err != nil {
+		killed.stop()
 		return nil, err
 	}
-	if !guard {
-		r.close()
+	r.traffic = newTraffic([2]string{killed.url, r.proxy.url})
+	if guard {
+		r.unknown = func(ctx context.Context, c charge, instance string) error {
+			return d.settle(ctx, r.payments, c, instance)
+		}
 	}
+	sent, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-r.payments.crash:
+		case <-sent: // the order for the crash did not arrive
+		}
+		killed.kill()
+		close(r.payments.crashed)
+	}()
+	began := time.Now()
+	r.send(ctx)
+	r.took = time.Since(began)
+	close(sent)
+	<-ended
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r.count()
 	return r, nil
 }
 
-// settle does what an operator does: look into the ledger whether the charge
-// that was cut off was made, and say so.
+// settle does the work of an operator: it looks whether the charge of a crashed request was
+// made, and settles the request.
 func (d *demo) settle(ctx context.Context, service *payments, c charge, instance string) error {
-	ledger, err := service.read()
-	if err != nil {
-		return err
+	args := []string{"settle", "--yes", instance, "--namespace", d.namespace, "--rerun"}
+	if made := service.made(c.Order); len(made) > 0 {
+		body, err := json.Marshal(made[0])
+		if err != nil {
+			return err
+		}
+		args = append(args[:len(args)-1], "--status", "201", "--header", "Content-Type: application/json", "--body", string(body))
 	}
-	args := []string{instance, "--namespace", d.namespace}
-	made := ledger[c.Order]
-	if len(made) == 0 {
-		return settle(ctx, d.program, d.store, append(args, "--rerun")...)
-	}
-	body, err := json.Marshal(made[0])
-	if err != nil {
-		return err
-	}
-	return settle(ctx, d.program, d.store, append(args, "--status", "201", "--header", "Content-Type: application/json", "--body", string(body))...)
+	return d.command(ctx, args...).Run()
 }
 
-// count compares the ledger with the orders.
-func (r *result) count(s *storm) error {
-	ledger, err := r.payments.read()
-	if err != nil {
-		return err
-	}
+// count compares the charges with the orders.
+func (r *result) count() {
 	for i := range orders {
-		name := fmt.Sprintf("order-%d", i+1)
-		if i == orders/2 {
-			name = crashOrder
-		}
+		made := r.payments.made(orderName(i))
 		r.ordered += amount(i)
-		switch n := len(ledger[name]); {
-		case n == 0:
+		switch {
+		case len(made) == 0:
 			r.lost++
-		case n > 1:
+		case len(made) > 1:
 			r.double++
 		}
-		for _, c := range ledger[name] {
+		for _, c := range made {
 			r.charges++
 			r.charged += c.Amount
 		}
 	}
-	r.requests = int(s.requests.Load())
-	r.replays = int(s.replays.Load())
-	r.conflicts = int(s.conflicts.Load())
-	r.settled = int(s.settled.Load())
-	r.errors = int(s.errors.Load())
-	r.unanswered = int(s.failed.Load())
-	return nil
 }

@@ -1,4 +1,4 @@
-// Package metrics is what the program measures, in the form in which Prometheus reads it.
+// Package metrics has the metrics of the program, for Prometheus.
 package metrics
 
 import (
@@ -14,16 +14,15 @@ import (
 	"github.com/dibs-go/dibs/dibsotel"
 )
 
-// Metrics are those of dibsotel, and others of the program's own: without a run, what it
-// takes of the processor and of memory.
+// Metrics are the metrics of dibsotel, and the program's own.
 type Metrics struct {
 	*dibsotel.Telemetry
 	registry *prometheus.Registry
 	labelled prometheus.Registerer
 }
 
-// New returns metrics of which nothing has happened yet. If there is a run, each has its
-// name as a label, so that the files of several runs go together.
+// New returns metrics. If run is "", they include the use of CPU and memory. Otherwise each
+// metric has the label run, so that a node exporter can read the files of several runs.
 func New(run string) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.labelled = m.registry
@@ -40,19 +39,19 @@ func New(run string) (*Metrics, error) {
 	return m, err
 }
 
-// Handler serves them.
+// Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Set adds a number of the program's own.
+// Set adds a gauge with a value.
 func (m *Metrics) Set(name, help string, value float64) {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	g.Set(value)
 	m.labelled.MustRegister(g)
 }
 
-// WriteFile writes them to a file that a node's exporter reads, all or nothing.
+// WriteFile writes the metrics to a file for a node exporter, in one step.
 func (m *Metrics) WriteFile(name string) error {
 	return prometheus.WriteToTextfile(name, m.registry)
 }

@@ -1,12 +1,13 @@
-// Package process runs a command in a process group of its own, passes signals
-// on to it, and sees to it that nothing of the group outlives the program that
-// started it, however that ends.
+//go:build unix
+
+// Package process runs a command in its own process group, and passes signals on to the
+// group. No process of the group outlives the program that started it, however that
+// program ends.
 //
-// The group is led by a watchdog, this same program started again, which the
-// command joins. The watchdog holds one end of a pipe. When the other end
-// closes without a word, because the program was killed, it kills the group,
-// and itself with it. So there is no moment at which the command runs and
-// nobody watches.
+// A watchdog leads the group: the same program, started again. The command joins the
+// group. The watchdog reads from a pipe of the program. If the pipe closes without a
+// message, because the program was killed, the watchdog kills the group and itself. So the
+// command never runs without a watchdog.
 package process
 
 import (
@@ -23,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command says what to run.
+// Command is a command and its surroundings.
 type Command struct {
 	Args   []string // the program, looked up in PATH, and its arguments
 	Env    []string // the whole environment
@@ -56,8 +57,7 @@ func (e *StartError) Error() string {
 // Unwrap returns what the system said.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Look returns a *StartError if the command's program is not there or cannot
-// be executed.
+// Look returns a *StartError if the command's program does not exist or cannot be executed.
 func (c Command) Look() error {
 	_, err := exec.LookPath(c.Args[0])
 	return startError(c.Args[0], err)
@@ -73,7 +73,7 @@ func startError(name string, err error) error {
 	return &StartError{Name: name, Code: CodeNotExecutable, Err: err}
 }
 
-// Process is a command that runs.
+// Process is a command after Start.
 type Process struct {
 	cmd      *exec.Cmd
 	watchdog *watchdog
@@ -82,7 +82,7 @@ type Process struct {
 	code     int
 }
 
-// Start starts the command. It returns a *StartError when that is not possible.
+// Start starts the command. It returns a *StartError if the program cannot be started.
 func Start(c Command) (*Process, error) {
 	w, err := startWatchdog()
 	if err != nil {
@@ -90,7 +90,7 @@ func Start(c Command) (*Process, error) {
 	}
 	p := &Process{watchdog: w, exited: make(chan struct{})}
 	p.cmd = exec.Command(c.Args[0], c.Args[1:]...) //nolint:noctx // ended by its group, see End
-	p.cmd.Err = nil                                // a program in the current folder is the caller's choice
+	p.cmd.Err = nil                                // because the caller may name a program in the current folder
 	p.cmd.Env = c.Env
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: w.group}
@@ -111,14 +111,14 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// exitCode is the command's own, or 128+n when the signal n killed it.
+// exitCode is the command's own, or 128+n if signal n killed it.
 func exitCode(err error) int {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err == nil:
 		return 0
 	case !ok:
-		return 1 // its output could not be passed on
+		return 1 // its output could not be copied
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal())
@@ -126,12 +126,12 @@ func exitCode(err error) int {
 	return exit.ExitCode()
 }
 
-// Exited is closed when the command itself has ended; others of its group may
-// still run. Then Code is its exit code.
+// Exited is closed when the command itself has ended. Other processes of its group may
+// still run.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Code returns the exit code after Exited: the command's own, or 128+n when
-// signal n killed it.
+// Code returns the exit code after Exited: the command's own, or 128+n if signal n killed
+// it.
 func (p *Process) Code() int { return p.code }
 
 // Signal sends a signal to the whole group.
@@ -143,13 +143,12 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return err
 }
 
-// End ends what is left of the group: TERM, and KILL when it is not gone by
-// the deadline. It reports whether anything was left, and returns when nothing
-// is.
+// End ends the rest of the group: TERM, and KILL at the deadline. It returns when the group
+// is empty, and reports whether processes were left.
 func (p *Process) End(deadline time.Time) bool {
 	defer p.watchdog.dismiss()
 	if p.watchdog.stepAside() != nil {
-		// It is gone, and with it whoever was in the group.
+		// The watchdog was killed. Kill the group, because nothing watches it now.
 		_ = p.Signal(syscall.SIGKILL)
 		<-p.exited
 		return false
@@ -159,18 +158,17 @@ func (p *Process) End(deadline time.Time) bool {
 		return false
 	}
 	_ = p.Signal(syscall.SIGTERM)
-	_ = p.Signal(syscall.SIGCONT) // what is stopped could not end
-	if !p.gone(deadline) {
+	_ = p.Signal(syscall.SIGCONT) // because a stopped process cannot end
+	if !p.emptyBy(deadline) {
 		_ = p.Signal(syscall.SIGKILL)
-		p.gone(time.Now().Add(time.Second))
+		p.emptyBy(time.Now().Add(time.Second))
 	}
 	<-p.exited
 	return true
 }
 
-// gone waits for the group to be empty until the deadline, and reports whether
-// it is.
-func (p *Process) gone(deadline time.Time) bool {
+// emptyBy waits until the group is empty, and reports whether it is at the deadline.
+func (p *Process) emptyBy(deadline time.Time) bool {
 	for pause := time.Millisecond; !p.empty(); pause = min(2*pause, 20*time.Millisecond) {
 		left := time.Until(deadline)
 		if left <= 0 {
@@ -181,25 +179,24 @@ func (p *Process) gone(deadline time.Time) bool {
 	return true
 }
 
-// empty reports whether nobody is in the group any more; the watchdog has
-// stepped aside.
+// empty reports whether the group has no process. The watchdog has left it.
 func (p *Process) empty() bool {
 	select {
 	case <-p.exited:
 	default:
-		return false // it may be a zombie, which counts as a member
+		return false // the command may be a zombie, which counts as a member
 	}
 	return errors.Is(syscall.Kill(-p.watchdog.group, 0), syscall.ESRCH)
 }
 
-// terminal is the controlling terminal, lent to the command's group.
+// terminal is the controlling terminal while the command's group is in its foreground.
 type terminal struct {
 	fd    int
-	group int // whose it was
+	group int // was in the foreground before
 }
 
-// foreground returns the terminal that is the command's standard input, if
-// this program is in its foreground and can lend it.
+// foreground returns the terminal that is the command's standard input, if this program is
+// in its foreground.
 func foreground(stdin io.Reader) *terminal {
 	file, ok := stdin.(*os.File)
 	if !ok {
@@ -218,8 +215,7 @@ func (t *terminal) takeBack() {
 	if t == nil {
 		return
 	}
-	// Whoever is in the background and does this is stopped by SIGTTOU, unless
-	// that is ignored.
+	// SIGTTOU would stop a program that does this from the background.
 	signal.Ignore(syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.group)

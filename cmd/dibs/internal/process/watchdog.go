@@ -1,3 +1,5 @@
+//go:build unix
+
 package process
 
 import (
@@ -13,26 +15,28 @@ import (
 	"time"
 )
 
-// watchdogArg as the program's only argument makes it a watchdog.
+// watchdogArg, as the program's only argument, makes it a watchdog.
 const watchdogArg = "__watchdog"
 
-// What the program says to its watchdog, a line each. The watchdog answers
-// each with a line of its own, and says one when it is ready.
+// The messages between a program and its watchdog, a line each.
 const (
+	// wordReady is the watchdog's first message.
 	wordReady = "ready"
-	wordAside = "aside" // leave the group, go on watching it
+	// wordAside asks the watchdog to leave the group and to go on watching it. The
+	// watchdog answers with the same word.
+	wordAside = "aside"
 )
 
-// joinGrace is how long a process that was forked may take to join its group.
+// joinGrace is how long a new process may take to join its group.
 const joinGrace = 20 * time.Millisecond
 
-// Watchdog makes this process a watchdog and does not return, if that is what
-// its arguments say. A program that uses this package calls it first in main.
+// Watchdog makes this process a watchdog if its arguments say so, and does not return then.
+// A program that uses this package calls Watchdog first in main.
 func Watchdog() {
 	if len(os.Args) != 2 || os.Args[1] != watchdogArg {
 		return
 	}
-	// The group's signals are for the command.
+	// Signals to the group are for the command.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
 	group := syscall.Getpgrp()
@@ -46,14 +50,13 @@ func Watchdog() {
 		_ = syscall.Setpgid(0, aside)
 		fmt.Println(wordAside)
 	}
-	// A command that was being started at that moment joins the group now, or
-	// never.
+	// A command that was being started at that moment joins the group within this time.
 	time.Sleep(joinGrace)
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 	os.Exit(1)
 }
 
-// parentGroup reads which group to step aside to.
+// parentGroup reads the group that the watchdog moves to.
 func parentGroup(line string) (int, bool) {
 	var word string
 	var group int
@@ -61,7 +64,7 @@ func parentGroup(line string) (int, bool) {
 	return group, err == nil && n == 2 && word == wordAside
 }
 
-// watchdog is the program's end of it.
+// watchdog is the program's side of its watchdog.
 type watchdog struct {
 	cmd   *exec.Cmd
 	words io.WriteCloser
@@ -89,31 +92,31 @@ func startWatchdog() (*watchdog, error) {
 		return nil, err
 	}
 	w.group = w.cmd.Process.Pid
-	if err := w.hear(wordReady); err != nil {
+	if err := w.expect(wordReady); err != nil {
 		w.dismiss()
 		return nil, err
 	}
 	return w, nil
 }
 
-// stepAside makes the watchdog leave the group, which it goes on watching, so
-// that the group is empty when the command and its children are gone.
+// stepAside makes the watchdog leave the group, so that the group is empty when the command
+// and its children have ended. The watchdog goes on watching it.
 func (w *watchdog) stepAside() error {
 	if _, err := io.WriteString(w.words, wordAside+" "+strconv.Itoa(syscall.Getpgrp())+"\n"); err != nil {
 		return err
 	}
-	return w.hear(wordAside)
+	return w.expect(wordAside)
 }
 
-func (w *watchdog) hear(word string) error {
+func (w *watchdog) expect(word string) error {
 	line, err := w.reply.ReadString('\n')
 	if err == nil && line != word+"\n" {
-		err = errors.New("it said " + strconv.Quote(line))
+		err = errors.New("the watchdog answered " + strconv.Quote(line))
 	}
 	return err
 }
 
-// dismiss ends the watchdog, and nothing else.
+// dismiss ends the watchdog. The group goes on.
 func (w *watchdog) dismiss() {
 	_, _ = io.WriteString(w.words, "dismissed\n")
 	_ = w.words.Close()

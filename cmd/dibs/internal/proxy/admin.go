@@ -12,44 +12,43 @@ import (
 // readyLimit is how long the store may take to answer a readiness check.
 const readyLimit = 3 * time.Second
 
-// Admin is what the admin address tells of the program; the proxy itself knows the rest.
+// Admin is what the admin address needs of the program.
 type Admin struct {
 	Version string
 	Metrics http.Handler
-	// Observe is told of every request.
+	// Observe is called for each request.
 	Observe func(context.Context, idempotency.Event)
 }
 
-// adminHandler serves what is not the origin's: /healthz says that the process
-// is alive, /readyz that it takes requests and its store answers, /version what it is,
-// and /metrics what happened.
+// adminHandler serves /healthz (the process is alive), /readyz (it accepts requests and its
+// store answers), /version and /metrics.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		say(w, http.StatusOK, "alive")
+		writeText(w, http.StatusOK, "alive")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if s.stopping.Load() {
-			say(w, http.StatusServiceUnavailable, "stopping")
+			writeText(w, http.StatusServiceUnavailable, "stopping")
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 		defer cancel()
 		if _, err := s.client.Held(ctx, "dibs probe"); err != nil {
 			s.log.Warn("not ready", "error", err)
-			say(w, http.StatusServiceUnavailable, "the store does not answer")
+			writeText(w, http.StatusServiceUnavailable, "the store does not answer")
 			return
 		}
-		say(w, http.StatusOK, "ready")
+		writeText(w, http.StatusOK, "ready")
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		say(w, http.StatusOK, "dibs "+s.admin.Version)
+		writeText(w, http.StatusOK, "dibs "+s.admin.Version)
 	})
 	mux.Handle("GET /metrics", s.admin.Metrics)
 	return mux
 }
 
-func say(w http.ResponseWriter, status int, text string) {
+func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)

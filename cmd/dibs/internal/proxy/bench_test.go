@@ -84,7 +84,9 @@ func benchListen(b *testing.B) net.Listener {
 // benchProxy starts a proxy as dibs proxy does, without its access log.
 func benchProxy(b *testing.B, store dibs.Store, target string) string {
 	b.Helper()
-	c := &Config{Policy: defaultPolicy()}
+	config := defaults()
+	c := &config
+	c.AccessLog = false
 	c.Upstream = target
 	client, err := dibs.New(store, nil)
 	if err != nil {

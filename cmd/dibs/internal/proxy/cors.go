@@ -20,34 +20,33 @@ const (
 	exposeField         = "Access-Control-Expose-Headers"
 )
 
-// corsLearned as an element of Policy.CORS: pages are those that the origin allows.
+// corsLearned, as an element of Policy.CORS, stands for the pages that the origin allows.
 const corsLearned = "origin"
 
-// cors lets pages in browsers use keys. What a page may do is the origin's to say: the
-// proxy only adds its own fields to that, and lets a page that is allowed read the
-// proxy's own refusals.
+// cors lets pages in browsers use keys. The origin decides which pages are allowed. The proxy
+// adds its own fields, and lets allowed pages read its refusals.
 type cors struct {
 	next  http.Handler
-	pages []string // that may read refusals, besides those that were learned
+	pages []string // may read refusals, besides the learned pages
 
 	mu      sync.Mutex
-	learned map[visit]allowance
+	learned map[pageOfHost]allowance
 }
 
-// visit is a page and the host that it asks: what one host allows, another need not.
-type visit struct{ host, page string }
+// pageOfHost is a page and the host that it calls, because hosts may allow different pages.
+type pageOfHost struct{ host, page string }
 
-// allowance is what the origin has said to a page.
+// allowance has the origin's fields for a page.
 type allowance struct{ origin, credentials string }
 
-// maxLearned bounds how many pages are remembered.
+// maxLearned bounds the learned pages.
 const maxLearned = 1000
 
-func newCORS(list List, next http.Handler) *cors {
+func newCORS(list []string, next http.Handler) *cors {
 	c := &cors{next: next}
 	for _, page := range list {
 		if page == corsLearned {
-			c.learned = make(map[visit]allowance)
+			c.learned = make(map[pageOfHost]allowance)
 		} else {
 			c.pages = append(c.pages, page)
 		}
@@ -55,10 +54,10 @@ func newCORS(list List, next http.Handler) *cors {
 	return c
 }
 
-// answeredKey is where the context of a request tells that the origin has answered.
+// answeredKey is the key of the context's value that says whether the origin has answered.
 type answeredKey struct{}
 
-// originAnswered notes whether the answer to the request is the origin's.
+// originAnswered records whether the answer to the request is the origin's.
 func originAnswered(ctx context.Context, is bool) {
 	if answered, ok := ctx.Value(answeredKey{}).(*atomic.Bool); ok {
 		answered.Store(is)
@@ -75,7 +74,8 @@ func (c *cors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered))
 	cw := &corsWriter{ResponseWriter: w, cors: c, host: r.Host, page: pages[0], answered: answered}
 	if r.Method == http.MethodOptions && len(r.Header[requestMethodField]) > 0 {
-		// The origin need not know of keys: some refuse all when one field is strange.
+		// The origin is not asked about the key's fields, because some refuse a preflight with
+		// an unknown field.
 		var rest []string
 		for _, name := range listOf(r.Header[requestHeadersField]) {
 			if isKeyField(name) {
@@ -95,7 +95,7 @@ func (c *cors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.next.ServeHTTP(cw, r)
 }
 
-// isKeyField reports whether a name is that of a key's field.
+// isKeyField reports whether a field carries a key.
 func isKeyField(name string) bool {
 	return strings.EqualFold(name, "Idempotency-Key") || strings.EqualFold(name, "X-Idempotency-Key")
 }
@@ -112,18 +112,18 @@ func listOf(lines []string) (elements []string) {
 	return elements
 }
 
-// allowed returns what a page is allowed that the origin says nothing to now.
+// allowed returns the allowance of a page for a refusal.
 func (c *cors) allowed(host, page string) (allowance, bool) {
 	if slices.Contains(c.pages, page) {
 		return allowance{origin: page, credentials: "true"}, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a, ok := c.learned[visit{host, page}]
+	a, ok := c.learned[pageOfHost{host, page}]
 	return a, ok
 }
 
-// learn remembers what the origin has said to a page.
+// learn records the origin's fields for a page.
 func (c *cors) learn(host, page string, h http.Header) {
 	if c.learned == nil {
 		return
@@ -133,7 +133,7 @@ func (c *cors) learn(host, page string, h http.Header) {
 	if len(c.learned) >= maxLearned {
 		clear(c.learned)
 	}
-	c.learned[visit{host, page}] = allowance{origin: h.Get(allowOriginField), credentials: h.Get(credentialsField)}
+	c.learned[pageOfHost{host, page}] = allowance{origin: h.Get(allowOriginField), credentials: h.Get(credentialsField)}
 }
 
 // corsWriter completes the CORS fields of an answer.
@@ -142,7 +142,7 @@ type corsWriter struct {
 	cors     *cors
 	host     string
 	page     string
-	asked    []string // the key's fields that a preflight asked for
+	asked    []string // the key's fields in a preflight
 	answered *atomic.Bool
 	begun    bool
 }
@@ -177,8 +177,7 @@ func (w *corsWriter) complete() {
 	case w.answered.Load():
 		return // the origin does not allow this page
 	case !allows:
-		// A refusal of the proxy; or a replay, which is for the page that the origin gave the
-		// answer to: what that page may read, this one need not.
+		// A replay is not for this page, because the origin allowed another page to read it.
 		a, ok := w.cors.allowed(w.host, w.page)
 		if !ok || h.Get(replayedHeader) != "" {
 			return

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPagesInBrowsers: a page that the origin allows may send keys, and read what the proxy
-// says by itself; one that it does not allow may not.
+// TestPagesInBrowsers: a page that the origin allows can send keys and read the proxy's
+// refusals. Other pages cannot.
 func TestPagesInBrowsers(t *testing.T) {
 	const shop, other = "https://shop.example", "https://other.example"
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {

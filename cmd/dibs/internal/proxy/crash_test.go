@@ -1,3 +1,5 @@
+//go:build unix
+
 package proxy
 
 import (
@@ -43,8 +45,8 @@ const (
 	afterSettle  = "after the settlement"
 )
 
-// stopping is a store that stops its process at a point. A lease that the process then
-// holds ends at once, so that nobody has to wait for that.
+// stopping is a store that stops its process at a point. It ends the process's lease first,
+// so that the test does not wait for it.
 type stopping struct{ dibs.Store }
 
 func (s stopping) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
@@ -109,9 +111,9 @@ func serveChild(path string, flags []string) error {
 	return server.Serve(context.Background(), l, nil)
 }
 
-// TestKilled: a proxy is killed with -9 at each point of a request. Its successor runs the
-// request if the first one cannot have run it, or if the policy is takeover; it repeats an
-// answer that was stored; and otherwise it says that the outcome is unknown.
+// TestKilled: a proxy is killed at each point of a request. The next proxy runs the request if
+// the first one cannot have run it, or if the policy is takeover. It replays a stored answer.
+// Otherwise it answers that the outcome is unknown.
 func TestKilled(t *testing.T) {
 	const unknown = "409 outcome-unknown"
 	for _, test := range []struct {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package proxy
 
 import (
@@ -16,8 +18,8 @@ import (
 	"github.com/dibs-go/dibs/memstore"
 )
 
-// moody is an origin whose n-th request is treated by the n-th mood; those after
-// the last get a good answer.
+// moody is an origin with a behaviour for each request in turn. Further requests get a good
+// answer.
 type moody struct {
 	url  string
 	runs atomic.Int64
@@ -78,9 +80,8 @@ func earlyHints(c *net.TCPConn) {
 	io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n")
 }
 
-// TestOriginFails: what the client gets when the origin does not answer, and
-// what becomes of the key: under takeover the retry runs, under at-most-once
-// the outcome is unknown.
+// TestOriginFails: the client's answer if the origin does not answer, and the state of the
+// key: with takeover the retry runs, with at-most-once the outcome is unknown.
 func TestOriginFails(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -136,12 +137,12 @@ func TestOriginFails(t *testing.T) {
 	}
 }
 
-// lent is a store that somebody else closes.
+// lent is a store whose Close does nothing.
 type lent struct{ dibs.Store }
 
 func (lent) Close() error { return nil }
 
-// finalAnswer reads an answer behind those that only inform.
+// finalAnswer reads the answer after informational answers.
 func finalAnswer(t *testing.T, r *bufio.Reader) (*http.Response, string) {
 	t.Helper()
 	for {
@@ -170,8 +171,8 @@ func problemType(t *testing.T, body string) string {
 	return name
 }
 
-// TestUnreached: an origin that cannot be reached did nothing: 502, and the key
-// is free under every policy.
+// TestUnreached: if the origin cannot be reached, the client gets 502, and the key is free
+// with every policy.
 func TestUnreached(t *testing.T) {
 	addr := servertest.Addr(t)
 	p := start(t, "http://"+addr, "", "--on-crash", "at-most-once")
@@ -193,8 +194,7 @@ func TestUnreached(t *testing.T) {
 	}
 }
 
-// TestOriginRestarts: kept-alive connections that died with the origin cost
-// nobody a 502.
+// TestOriginRestarts: connections that the origin's restart closed cause no 502.
 func TestOriginRestarts(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
 	addr := servertest.Addr(t)
@@ -221,8 +221,7 @@ func TestOriginRestarts(t *testing.T) {
 	s.Close()
 }
 
-// TestUnguardedFailure: without a key the client is told as well, and nothing is
-// kept.
+// TestUnguardedFailure: a request without a key gets the failure too, and nothing is stored.
 func TestUnguardedFailure(t *testing.T) {
 	o := newMoody(t, leave)
 	p := start(t, o.url, "")

@@ -21,8 +21,8 @@ import (
 	"github.com/dibs-go/dibs/internal/linger"
 )
 
-// forwarder sends a request to the origin and its answer back. It stands behind
-// the guard, where one is.
+// forwarder sends a request to the origin, and the answer back. The guard, if there is one,
+// is in front of it.
 type forwarder struct {
 	proxy     *httputil.ReverseProxy
 	transport *upstream.Transport
@@ -32,17 +32,17 @@ type forwarder struct {
 }
 
 func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forwarder {
-	f := &forwarder{transport: t, errors: errors, forwarded: p.Forwarded, docsURL: p.DocsURL}
+	f := &forwarder{transport: t, errors: errors, forwarded: p.Forwarded, docsURL: p.Options.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
-		ModifyResponse: sift,
+		ModifyResponse: cleanAnswer,
 		ErrorHandler:   f.fail,
 		Transport:      t,
 		BufferPool:     buffers,
 		ErrorLog:       errors,
 	}
 	if !p.Guard {
-		f.proxy.ModifyResponse = siftUnguarded
+		f.proxy.ModifyResponse = cleanUnguarded
 	}
 	return f
 }
@@ -55,32 +55,33 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, guarded := dibs.FromContext(r.Context())
 	a := &answer{ResponseWriter: w, request: r, guarded: guarded}
 	if guarded {
-		defer brokeOff(r.Context())
+		defer recoverCutOff(r.Context())
 	} else if r.Body != nil && r.Body != http.NoBody {
-		// The origin may answer while it is still being sent the request.
-		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always does, and says it cannot
+		// The origin may answer before it has the whole request. The error is HTTP/2's, which
+		// is always full duplex.
+		_ = http.NewResponseController(w).EnableFullDuplex()
 		a.upload = &upload{body: r.Body, length: r.ContentLength}
 		r = r.WithContext(r.Context())
 		r.Body = a.upload
 	}
 	f.proxy.ServeHTTP(a, r)
-	if a.wanting() {
-		linger.Read(w, r) // unless the answer broke off, which is a panic
+	if a.unread() {
+		linger.Read(w, r) // not if the answer was cut off, because that panics
 	}
 }
 
-// upload is the body of a request that the origin may answer before it has it all. What
-// the origin does not want is read all the same, so that Close does nothing.
+// upload is the body of a request that the origin may answer before it has read it. Close
+// does nothing, because the rest is read after the answer.
 type upload struct {
-	mu     sync.Mutex // is held while the body is read
+	mu     sync.Mutex // of body
 	body   io.Reader
-	length int64 // -1: unknown
+	length int64 // -1 if unknown
 	n      atomic.Int64
 	ended  atomic.Bool
 }
 
-// Read reads from the body. The transport may still do so when the answer has been sent.
-// Of two readers of an HTTP/2 body, net/http tells only one that the time is up.
+// Read reads from the body. It is locked because the transport may read after the answer was
+// sent, and net/http ends only one of two reads of an HTTP/2 body at a deadline.
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -94,9 +95,9 @@ func (u *upload) Read(p []byte) (int, error) {
 // Close does nothing.
 func (u *upload) Close() error { return nil }
 
-// brokeOff tells the guard that the answer of the origin ended too early, which
-// is what ReverseProxy panics about.
-func brokeOff(ctx context.Context) {
+// recoverCutOff tells the guard that the origin's answer was cut off, for which ReverseProxy
+// panics.
+func recoverCutOff(ctx context.Context) {
 	if p := recover(); p != nil {
 		if p != http.ErrAbortHandler || !idempotency.Fail(ctx, idempotency.BrokeOff) {
 			panic(p)
@@ -105,30 +106,30 @@ func brokeOff(ctx context.Context) {
 	}
 }
 
-// Header fields between us and the origin.
+// Header fields between the proxy and the origin.
 const (
 	fenceHeader    = "Dibs-Fence"
 	replayedHeader = "Idempotent-Replayed"
 	controlHeader  = "Idempotency-Control"
 )
 
-// ours are what only the proxy says to the origin, or to the client.
-var ours = []string{fenceHeader, replayedHeader, controlHeader}
+// reserved are the fields that only the proxy may send to the origin or to the client.
+var reserved = []string{fenceHeader, replayedHeader, controlHeader}
 
-// endToEnd are fields that ReverseProxy takes out, and that the origin gets all
-// the same: a client cannot hide the key from it by naming it in Connection,
-// and what other proxies said of the client is not ours to drop.
+// endToEnd are fields that ReverseProxy removes and that the origin gets nevertheless: a
+// client cannot hide the key by naming it in Connection, and fields of other proxies about
+// the client stay.
 var endToEnd = []string{"Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
 // rewrite makes the request that the origin gets.
 func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 	f.transport.Direct(r.Out, r.In)
-	// The server fills in the trailers that it announced when the body ends;
-	// what ReverseProxy has is a copy from before.
+	// net/http fills in the trailer at the end of the body. ReverseProxy has a copy from
+	// before that.
 	r.Out.Trailer = r.In.Trailer
 	if len(r.In.Trailer) > 0 {
-		siftTrailer(r.In.Trailer)
-		r.Out.Body = &siftedBody{ReadCloser: r.Out.Body, trailer: r.In.Trailer}
+		cleanTrailer(r.In.Trailer)
+		r.Out.Body = &trailedBody{ReadCloser: r.Out.Body, trailer: r.In.Trailer}
 	}
 	h := r.Out.Header
 	for _, name := range endToEnd {
@@ -145,27 +146,24 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}
 	if f.forwarded {
-		for _, field := range forwardedFields(r.In) {
-			h.Set(field.name, field.value)
-		}
+		setForwarded(h, r.In)
 	}
 }
 
-// dropForged takes out what an outsider may not say to the origin: the fields that are
-// ours, in every spelling; and those that the origin believes the proxy with, spelled with
-// "_", which CGI, WSGI, Rack and PHP read as "-", or with ".", which some CGI servers do.
+// dropForged removes the fields that a client may not send to the origin: reserved fields in
+// every spelling, and misspelled fields that the origin takes for the proxy's. CGI, WSGI,
+// Rack and PHP read "_" as "-", and some CGI servers also ".".
 func dropForged(h http.Header) {
 	for name := range h {
 		dashed := http.CanonicalHeaderKey(strings.Map(dash, name))
-		if slices.Contains(ours, dashed) ||
+		if slices.Contains(reserved, dashed) ||
 			name != dashed && (slices.Contains(endToEnd, dashed) || strings.HasPrefix(dashed, "X-Forwarded-")) {
 			delete(h, name)
 		}
 	}
 }
 
-// dash is a character of a field's name as the laxest origin reads it: what is neither a
-// letter nor a digit is "-".
+// dash returns a character of a field's name as the most lenient origin reads it.
 func dash(c rune) rune {
 	if strings.ContainsRune("!#$%&'*+.^_`|~", c) {
 		return '-'
@@ -173,9 +171,9 @@ func dash(c rune) rune {
 	return c
 }
 
-// declined reports whether an Upgrade offers nothing but HTTP or TLS. Such an offer is
-// for the next server to take up, which is this one, and it does not. An origin that took
-// it up would be spoken to past the guard from then on.
+// declined reports whether an Upgrade offers only HTTP or TLS. Such an offer is for the
+// proxy, which declines it. If the origin accepted it, later requests would bypass the
+// guard.
 func declined(offer string) bool {
 	for name := range strings.SplitSeq(offer, ",") {
 		name, _, _ = strings.Cut(strings.Trim(name, " \t"), "/")
@@ -188,50 +186,45 @@ func declined(offer string) bool {
 	return true
 }
 
-// siftTrailer takes out of a request's trailer what an outsider may not say, and
-// what frames a message: net/http refuses to send that, or sends it where an
-// origin may take it for a header.
-func siftTrailer(trailer http.Header) {
+// cleanTrailer removes from a request's trailer the fields that a client may not send, and
+// the fields that frame a message. net/http refuses to send these, or sends them where an
+// origin may take them for header fields.
+func cleanTrailer(trailer http.Header) {
 	dropForged(trailer)
 	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {
 		delete(trailer, name)
 	}
 }
 
-// siftedBody is a body with a trailer, which the server fills in at its end.
-type siftedBody struct {
+// trailedBody is a body with a trailer, which net/http fills in at the end of the body.
+type trailedBody struct {
 	io.ReadCloser
 	trailer http.Header
 }
 
 // Read reads from the body.
-func (b *siftedBody) Read(p []byte) (int, error) {
+func (b *trailedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		siftTrailer(b.trailer)
+		cleanTrailer(b.trailer)
 	}
 	return n, err
 }
 
-// field is a header field with one value.
-type field struct{ name, value string }
-
-// forwardedFields says who the client is, behind what proxies before us said.
-func forwardedFields(r *http.Request) [3]field {
+// setForwarded adds the client's address after the addresses of other proxies.
+func setForwarded(h http.Header, r *http.Request) {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
 	}
-	return [...]field{
-		{"X-Forwarded-For", strings.Join(append(slices.Clone(r.Header["X-Forwarded-For"]), host), ", ")},
-		{"X-Forwarded-Host", cmp.Or(r.Header.Get("X-Forwarded-Host"), r.Host)},
-		{"X-Forwarded-Proto", cmp.Or(r.Header.Get("X-Forwarded-Proto"), "http")},
-	}
+	h.Set("X-Forwarded-For", strings.Join(append(slices.Clone(r.Header["X-Forwarded-For"]), host), ", "))
+	h.Set("X-Forwarded-Host", cmp.Or(r.Header.Get("X-Forwarded-Host"), r.Host))
+	h.Set("X-Forwarded-Proto", cmp.Or(r.Header.Get("X-Forwarded-Proto"), "http"))
 }
 
-// sift drops what an origin may not say, that the answer is a replay; and in HTTP/2 the
-// length of an answer with a trailer: a client of HTTP/1 gets that only after chunks.
-func sift(res *http.Response) error {
+// cleanAnswer removes the field that marks a replay. It also removes the length of an HTTP/2
+// answer with a trailer, because an HTTP/1 client gets a trailer only after chunks.
+func cleanAnswer(res *http.Response) error {
 	originAnswered(res.Request.Context(), true)
 	delete(res.Header, replayedHeader)
 	if len(res.Trailer) > 0 {
@@ -240,14 +233,13 @@ func sift(res *http.Response) error {
 	return nil
 }
 
-// siftUnguarded is sift where there is no guard to act on what the
-// origin says of its answer, and to keep it from the client.
-func siftUnguarded(res *http.Response) error {
+// cleanUnguarded is cleanAnswer without a guard. It also removes the field for the guard.
+func cleanUnguarded(res *http.Response) error {
 	delete(res.Header, controlHeader)
-	return sift(res)
+	return cleanAnswer(res)
 }
 
-// fail answers for an origin that did not.
+// fail answers if the origin did not.
 func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 	failure := idempotency.HungUp
 	if e, ok := errors.AsType[*upstream.Error](err); ok {
@@ -266,30 +258,30 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// answer is the origin's answer on its way back.
+// answer writes the origin's answer to the client.
 type answer struct {
 	http.ResponseWriter
 	request *http.Request
-	upload  *upload // its body, where no guard has read it
+	upload  *upload // the request's body; nil if a guard has read it
 	guarded bool
-	status  int  // of the final header; 0 until it is there
-	streams bool // what comes is passed on at once
+	status  int  // of the final header; 0 before it
+	streams bool // each part is sent at once
 }
 
-// WriteHeader passes the header on.
+// WriteHeader sends the header.
 func (a *answer) WriteHeader(status int) {
 	r := a.request
 	if !r.ProtoAtLeast(1, 1) && status < 200 && status != http.StatusSwitchingProtocols {
-		return // HTTP/1.0 knows of no such answers (RFC 9110, section 15.2)
+		return // because HTTP/1.0 has no informational answers (RFC 9110, section 15.2)
 	}
 	if h := a.Header(); status >= 200 && a.status == 0 {
 		a.status = status
 		a.streams = !a.guarded || streams(h)
-		// net/http would guess a type for an answer that has none.
+		// Otherwise net/http would guess a type for an answer without one.
 		if _, ok := h["Content-Type"]; !ok {
 			h["Content-Type"] = nil
 		}
-		// ReverseProxy clears the header after an informational answer.
+		// Set here, because ReverseProxy clears the header after an informational answer.
 		if lastOfConnection(r) || r.ProtoMajor == 1 && a.upload != nil && !a.upload.ended.Load() {
 			linger.CloseAfter(h)
 		}
@@ -297,9 +289,8 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// FlushError passes on what came so far, if the answer is one that streams. One
-// that does not is stored as a whole before its first byte leaves, even if its
-// length is not known in advance, which is why ReverseProxy flushes it.
+// FlushError sends the parts so far if the answer streams. Other answers are stored as a
+// whole before their first byte is sent. ReverseProxy flushes every answer of unknown length.
 func (a *answer) FlushError() error {
 	if !a.streams {
 		return nil
@@ -307,10 +298,10 @@ func (a *answer) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// wanting reports whether the client may still send what nobody wants, and would miss the
-// answer if it could not. Over HTTP/2 the end of an answer that is no refusal is not held
-// up by that: it may be what the client waits for.
-func (a *answer) wanting() bool {
+// unread reports whether the rest of the request must be read, because the client may still
+// be sending it and would otherwise miss the answer. Over HTTP/2 this delays the end of the
+// answer, so it is done for refusals only.
+func (a *answer) unread() bool {
 	u := a.upload
 	if u == nil || u.ended.Load() || a.status == 0 {
 		return false
@@ -321,14 +312,14 @@ func (a *answer) wanting() bool {
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// streamed are the media types whose point is that parts arrive one by one.
+// streamed are the media types whose parts must arrive one by one.
 var streamed = []string{
 	"text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
 	"application/json-seq", "application/stream+json", "application/grpc", "multipart/x-mixed-replace",
 }
 
-// streams reports whether an answer is to be passed on piece by piece. Origins
-// say so to other proxies by X-Accel-Buffering as well.
+// streams reports whether an answer is sent part by part. Origins can also ask for it with
+// X-Accel-Buffering, as other proxies support it.
 func streams(h http.Header) bool {
 	if strings.EqualFold(h.Get("X-Accel-Buffering"), "no") {
 		return true
@@ -343,7 +334,7 @@ func media(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// bufferPool lends the buffers that answers are copied with.
+// bufferPool has the buffers for copying answers.
 type bufferPool struct{ sync.Pool }
 
 var buffers = &bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}

@@ -14,7 +14,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// TestRelayedFraming: a request without a body stays one without a body.
+// TestRelayedFraming: the origin gets no body if the client sent none.
 func TestRelayedFraming(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	p := start(t, o.url+"/api", "")

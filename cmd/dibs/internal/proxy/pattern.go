@@ -1,79 +1,45 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
-// pattern matches paths, segment by segment: * is one segment, ** any number of
-// them. The empty pattern matches every path.
-type pattern []string
+// pattern matches paths by segments: * is one segment, ** any number of segments. The zero
+// pattern matches every path.
+type pattern struct {
+	text   string
+	regexp *regexp.Regexp
+}
 
 func parsePattern(s string) (pattern, error) {
 	if s == "" {
-		return nil, nil
+		return pattern{}, nil
 	}
 	rest, ok := strings.CutPrefix(s, "/")
 	if !ok {
-		return nil, fmt.Errorf("%q must begin with /", s)
+		return pattern{}, fmt.Errorf("%q must begin with /", s)
 	}
-	segments := strings.Split(rest, "/")
-	stars := 0
-	for _, segment := range segments {
+	var b strings.Builder
+	for segment := range strings.SplitSeq(rest, "/") {
 		switch {
 		case segment == "**":
-			stars++
-		case segment != "*" && strings.Contains(segment, "*"):
-			return nil, fmt.Errorf("%q: a * stands for a whole segment, ** for any number of them", s)
+			b.WriteString("(/.*)?")
+		case segment == "*":
+			b.WriteString("/[^/]+")
+		case strings.Contains(segment, "*"):
+			return pattern{}, fmt.Errorf("%q: * stands for a whole segment, and ** for any number of segments", s)
+		default:
+			b.WriteString("/" + regexp.QuoteMeta(segment))
 		}
 	}
-	if stars > 1 {
-		return nil, errors.New("there can be only one **")
-	}
-	return segments, nil
+	expression, err := regexp.Compile("(?s)^" + b.String() + "$")
+	return pattern{s, expression}, err
 }
 
-// match reports whether the path, which is decoded, matches.
-func (p pattern) match(path string) bool {
-	if p == nil {
-		return true
-	}
-	rest, ok := strings.CutPrefix(path, "/")
-	return ok && p.matchRest(rest, true)
-}
+// String returns the pattern as it is written.
+func (p pattern) String() string { return p.text }
 
-// matchRest matches what is left of a path; more says that this is another
-// segment at least, be it an empty one.
-func (p pattern) matchRest(rest string, more bool) bool {
-	for ; len(p) > 0; p = p[1:] {
-		if p[0] == "**" {
-			return p[1:].matchAnywhere(rest, more)
-		}
-		if !more {
-			return false
-		}
-		var head string
-		head, rest, more = strings.Cut(rest, "/")
-		if p[0] != head && (p[0] != "*" || head == "") {
-			return false
-		}
-	}
-	return !more
-}
-
-// matchAnywhere matches after any number of segments.
-func (p pattern) matchAnywhere(rest string, more bool) bool {
-	if len(p) == 0 {
-		return true
-	}
-	for {
-		if p.matchRest(rest, more) {
-			return true
-		}
-		if !more {
-			return false
-		}
-		_, rest, more = strings.Cut(rest, "/")
-	}
-}
+// match reports whether a decoded path matches.
+func (p pattern) match(path string) bool { return p.regexp == nil || p.regexp.MatchString(path) }

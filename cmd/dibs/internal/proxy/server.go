@@ -1,5 +1,5 @@
-// Package proxy is dibs proxy: an HTTP proxy that makes the origin behind it
-// idempotent.
+// Package proxy is dibs proxy: a reverse proxy that makes the HTTP service behind it (the
+// origin) idempotent.
 package proxy
 
 import (
@@ -25,25 +25,24 @@ type Server struct {
 	config *Config
 	client *dibs.Client
 	log    *slog.Logger
-	access *accessLog // nil: off
-	admin  *Admin     // nil: off
+	access *accessLog // nil if off
+	admin  *Admin     // nil if off
 	routes []route
 	guards []*idempotency.Middleware
-	scopes []string // that the log has told of
+	scopes []string // that were logged
 	origin []*upstream.Transport
 
 	stopping atomic.Bool
 }
 
-// route is a Route that is ready.
+// route is a Route with its handler.
 type route struct {
 	Route
 	handler http.Handler
 }
 
-// New returns a proxy over the client. admin is what an admin listener serves, nil if
-// there is none; logs gets what operators want to know. The error names the field of the
-// configuration that is wrong.
+// New returns a proxy that keeps its keys with the client. admin is nil without an admin
+// listener. Logs go to logs. The error names the setting that is wrong.
 func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server, error) {
 	s := &Server{
 		config: c,
@@ -66,28 +65,25 @@ func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server,
 		if len(r.CORS) > 0 {
 			h = newCORS(r.CORS, h)
 		}
-		if r.Path == "" && r.Host == "" {
-			// What falls through to the top is treated by its methods, not
-			// turned away.
-			r.Methods = nil
+		if r.Path.text == "" && r.Host == "" {
+			// For the policy at the top, methods says what is guarded, and not what is
+			// served.
+			r.Options.Methods = nil
 		}
 		s.routes = append(s.routes, route{Route: r, handler: h})
 	}
 	return s, nil
 }
 
-// handler returns what serves the requests of a policy.
+// handler returns the handler for a policy.
 func (s *Server) handler(p *Policy) (http.Handler, error) {
-	t, err := upstream.New(p.Upstream, &upstream.Options{ConnectTimeout: time.Duration(p.ConnectTimeout)})
+	t, err := upstream.New(p.Upstream, &upstream.Options{ConnectTimeout: p.ConnectTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
 	s.origin = append(s.origin, t)
 	f := newForwarder(p, t, slog.NewLogLogger(s.log.Handler(), slog.LevelWarn))
-	o, err := p.options()
-	if err != nil {
-		return nil, err
-	}
+	o := p.middleware()
 	if !p.Guard {
 		return s.unguarded(f), nil
 	}
@@ -97,12 +93,12 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.tell(o.Scope)
+	s.logScope(o.Scope)
 	s.guards = append(s.guards, m)
 	return m.Wrap(f), nil
 }
 
-// observer tells the access log and the metrics of a request, as far as they are on.
+// observer returns the function that logs and counts a guarded request; nil if both are off.
 func (s *Server) observer() func(context.Context, idempotency.Event) {
 	switch {
 	case s.admin == nil && s.access == nil:
@@ -118,29 +114,28 @@ func (s *Server) observer() func(context.Context, idempotency.Event) {
 	}
 }
 
-// tell logs a scope that it has not logged yet.
-func (s *Server) tell(parts []idempotency.ScopePart) {
-	var scope List
-	for _, part := range parts {
-		scope = append(scope, part.String())
+// logScope logs each scope once.
+func (s *Server) logScope(parts []idempotency.ScopePart) {
+	names := make([]string, len(parts))
+	for i, part := range parts {
+		names[i] = part.String()
 	}
-	if text := scope.String(); !slices.Contains(s.scopes, text) {
+	if text := strings.Join(names, ","); !slices.Contains(s.scopes, text) {
 		s.scopes = append(s.scopes, text)
 		s.log.Info("requests without these credentials share keys", "scope", text)
 	}
 }
 
-// headerLimit is how long a client may take for a request's header.
+// headerLimit bounds how long a client may take to send a request's header.
 const headerLimit = 30 * time.Second
 
-// Serve serves on the listener until ctx ends, and on the admin listener, if
-// there is one, until it returns. Then it takes no new requests, waits for the
-// answers that are under way to be sent and stored, for Config.Drain at most,
-// and returns nil.
+// Serve serves on the listener until ctx is cancelled, and on the admin listener, unless nil,
+// until it returns. Then it accepts no new requests, and waits at most Config.Drain until
+// the answers under way are sent and stored. It returns nil after that.
 func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 	server := &http.Server{
 		Handler:                      http.HandlerFunc(s.serve),
-		DisableGeneralOptionsHandler: true, // OPTIONS * is the origin's to answer
+		DisableGeneralOptionsHandler: true, // because the origin answers OPTIONS *
 		ReadHeaderTimeout:            headerLimit,
 		IdleTimeout:                  2 * time.Minute,
 		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
@@ -165,24 +160,23 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 	return nil
 }
 
-// drain lets the requests that are under way finish, for Config.Drain at most.
+// drain waits for the requests under way, at most Config.Drain.
 func (s *Server) drain(server *http.Server) {
 	s.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Drain))
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		s.log.Warn("requests were cut off: they took longer than --drain", "drain", &s.config.Drain, "error", err)
+		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", s.config.Drain, "error", err)
 	}
 	server.Close()
 	for _, m := range s.guards {
 		if err := m.Drain(ctx); err != nil {
-			s.log.Warn("answers are not stored yet; their retries run again", "error", err)
+			s.log.Warn("answers were not stored; their retries run again", "error", err)
 		}
 	}
 	for _, t := range s.origin {
 		t.CloseIdleConnections()
 	}
-	s.access.close()
 }
 
 // serve is the handler of all requests.
@@ -213,7 +207,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, noRoute)
 }
 
-// unguarded tells of the requests of a handler that no middleware is before.
+// unguarded counts the requests of a handler without a middleware.
 func (s *Server) unguarded(h http.Handler) http.Handler {
 	if s.admin == nil {
 		return h
@@ -227,31 +221,31 @@ func (s *Server) unguarded(h http.Handler) http.Handler {
 	})
 }
 
-// lastOfConnection reports whether nothing that follows the request on its connection is
-// served. A request that had a Content-Length beside its Transfer-Encoding, which net/http
-// does not tell, is read in another way by other servers: what follows it may be a request
-// that was smuggled past one of them (RFC 9112, section 6.1).
+// lastOfConnection reports whether the connection is closed after the answer. A request with
+// a Transfer-Encoding may also have had a Content-Length, which net/http does not say. Other
+// servers read such a request in another way, so the bytes after it may be a smuggled
+// request (RFC 9112, section 6.1).
 func lastOfConnection(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1)
 }
 
-// refuse answers a request that goes nowhere.
+// refuse answers a request that the origin does not get.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p idempotency.Problem) {
 	if s.admin != nil {
 		s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
 	}
-	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.DocsURL, p) })
+	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.Options.DocsURL, p) })
 }
 
-// matches reports whether the request is one of the route's.
+// matches reports whether the route is for the request.
 func (r *route) matches(req *http.Request) bool {
 	if r.Host != "" && !strings.EqualFold(r.Host, req.Host) && !strings.EqualFold(r.Host, hostname(req.Host)) {
 		return false
 	}
-	if len(r.Methods) > 0 && !slices.Contains(r.Methods, req.Method) {
+	if len(r.Options.Methods) > 0 && !slices.Contains(r.Options.Methods, req.Method) {
 		return false
 	}
-	return r.pattern.match(req.URL.Path)
+	return r.Path.match(req.URL.Path)
 }
 
 // hostname returns a host without its port.
@@ -262,15 +256,14 @@ func hostname(host string) string {
 	return host
 }
 
-// What the proxy itself refuses, guarded or not: it could not be passed on in
-// one meaning.
+// The problems of requests that the proxy refuses, guarded or not.
 var (
 	badMethod = idempotency.Problem{
 		Name: "method-refused", Status: http.StatusBadRequest, Title: "PRI is a part of HTTP/2 and not a method",
 	}
 	badTarget = idempotency.Problem{
 		Name: "target-refused", Status: http.StatusBadRequest, Title: "The request target is not a valid URI",
-		Detail: "It begins with two slashes and has characters that have to be percent-encoded.",
+		Detail: "It begins with two slashes and has characters that must be percent-encoded.",
 	}
 	noConnect = idempotency.Problem{
 		Name: "method-refused", Status: http.StatusMethodNotAllowed, Title: "CONNECT is not served here",

@@ -1,151 +1,187 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
 )
 
-// List is a comma-separated list. In a configuration file it may be a sequence
-// as well.
-type List []string
+// value reads and shows the field of a setting. It is a pflag.Value.
+type value struct {
+	kind  string // the word that help shows
+	alone string // the text of a flag without one; "" if it needs a text
+	set   func(string) error
+	show  func() string
+	// setList sets the elements of a list; nil for other kinds.
+	setList func([]string) error
+}
 
-// String returns the list as it is written.
-func (l *List) String() string { return strings.Join(*l, ",") }
+// Set sets the field from its text.
+func (v value) Set(s string) error { return v.set(s) }
 
-// Type returns the word that help texts show.
-func (l *List) Type() string { return "list" }
-
-// Set replaces the list. It refuses empty elements.
-func (l *List) Set(s string) error {
-	*l = nil
-	if s == "" {
-		return nil
+// String returns the field's text.
+func (v value) String() string {
+	if v.show == nil {
+		return ""
 	}
-	for element := range strings.SplitSeq(s, ",") {
-		if element = strings.TrimSpace(element); element == "" {
-			return fmt.Errorf("%q has an empty element", s)
+	return v.show()
+}
+
+// Type returns the word that help shows.
+func (v value) Type() string { return v.kind }
+
+// orElse sets the text of a flag without one.
+func (v value) orElse(alone string) value {
+	v.alone = alone
+	return v
+}
+
+// of returns the value of a field.
+func of[T any](field *T, kind string, show func(T) string, parse func(string) (T, error)) value {
+	return value{kind: kind, show: func() string { return show(*field) }, set: func(s string) error {
+		v, err := parse(s)
+		if err == nil {
+			*field = v
 		}
-		*l = append(*l, element)
-	}
-	return nil
-}
-
-// UnmarshalYAML reads a sequence or a comma-separated string.
-func (l *List) UnmarshalYAML(node ast.Node) error {
-	if _, ok := node.(*ast.SequenceNode); !ok {
-		return setFrom(node, l.Set)
-	}
-	var sequence []string
-	if err := yaml.NodeToValue(node, &sequence, yaml.Strict()); err != nil {
 		return err
-	}
-	*l = sequence
-	return nil
+	}}
 }
 
-// Duration is a time.Duration, written as Go writes it: 30s, 1h30m.
-type Duration time.Duration
-
-// String returns the duration as it is written.
-func (d *Duration) String() string { return time.Duration(*d).String() }
-
-// Type returns the word that help texts show.
-func (d *Duration) Type() string { return "duration" }
-
-// Set reads a duration.
-func (d *Duration) Set(s string) error {
-	v, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
-	}
-	*d = Duration(v)
-	return nil
+// text is any text that check, unless nil, accepts.
+func text(field *string, check func(string) error) value {
+	return of(field, "string", func(s string) string { return s }, func(s string) (string, error) {
+		if check == nil {
+			return s, nil
+		}
+		return s, check(s)
+	})
 }
 
-// UnmarshalYAML reads a duration.
-func (d *Duration) UnmarshalYAML(node ast.Node) error { return setFrom(node, d.Set) }
-
-// Switch is on or off.
-type Switch bool
-
-// String returns on or off.
-func (s *Switch) String() string {
-	if *s {
-		return "on"
-	}
-	return "off"
+// word is one of two words.
+func word[T ~string](field *T, a, b T) value {
+	return of(field, "string", func(t T) string { return string(t) }, func(s string) (T, error) {
+		if T(s) != a && T(s) != b {
+			return "", fmt.Errorf("%q is neither %s nor %s", s, a, b)
+		}
+		return T(s), nil
+	})
 }
 
-// Type returns the word that help texts show.
-func (s *Switch) Type() string { return "on|off" }
-
-// Set reads on, off and what else a bool may be.
-func (s *Switch) Set(text string) error {
-	switch text {
-	case "on", "true":
-		*s = true
-	case "off", "false":
-		*s = false
-	default:
-		return fmt.Errorf("%q is neither on nor off", text)
-	}
-	return nil
+// yes is true or false; on and off are accepted too.
+func yes(field *bool) value {
+	return of(field, "bool", strconv.FormatBool, func(s string) (bool, error) {
+		if !slices.Contains([]string{"true", "on", "false", "off"}, s) {
+			return false, fmt.Errorf("%q is neither true nor false", s)
+		}
+		return s == "true" || s == "on", nil
+	}).orElse("true")
 }
 
-// UnmarshalYAML reads on or off.
-func (s *Switch) UnmarshalYAML(node ast.Node) error { return setFrom(node, s.Set) }
+// number is a whole number from least to most.
+func number(field *int, least, most int) value {
+	return of(field, "int", strconv.Itoa, func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("%q is not %d to %d", s, least, most)
+		}
+		return n, nil
+	})
+}
 
-// Size is a number of bytes. It is written as such or with a unit: KiB, MiB.
-type Size int64
+// forever is the most of a span without an upper limit.
+const forever = time.Duration(math.MaxInt64)
 
-// String returns the size with the largest unit that divides it.
-func (s *Size) String() string {
-	switch n := int64(*s); {
+// span is a duration from least to most, as Go writes it.
+func span(field *time.Duration, least, most time.Duration) value {
+	return of(field, "duration", spanText, func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
+		case d < least:
+			return 0, fmt.Errorf("%s is too short; it must be at least %v", s, least)
+		case d > most:
+			return 0, fmt.Errorf("%s is too long; it must be at most %v", s, most)
+		}
+		return d, nil
+	})
+}
+
+// spanText returns a duration without its zeros: 24h instead of 24h0m0s. Help does not show
+// a default of 0.
+func spanText(d time.Duration) string {
+	s := d.String()
+	switch {
+	case d == 0:
+		return "0"
+	case strings.HasSuffix(s, "h0m0s"):
+		return strings.TrimSuffix(s, "0m0s")
+	case strings.HasSuffix(s, "m0s"):
+		return strings.TrimSuffix(s, "0s")
+	}
+	return s
+}
+
+// size is a number of bytes, at least one, with or without a unit.
+func size(field *int64) value { return of(field, "size", sizeText, parseSize) }
+
+func parseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	if rest, ok := strings.CutSuffix(s, "KiB"); ok {
+		digits, shift = rest, 10
+	} else if rest, ok := strings.CutSuffix(s, "MiB"); ok {
+		digits, shift = rest, 20
+	}
+	n, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63-shift)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a size: write bytes, or a number with KiB or MiB", s)
+	case n == 0:
+		return 0, errors.New("it must be at least 1 byte")
+	}
+	return int64(n << shift), nil
+}
+
+// sizeText returns a size with the largest unit that divides it.
+func sizeText(n int64) string {
+	switch {
 	case n != 0 && n%(1<<20) == 0:
 		return strconv.FormatInt(n>>20, 10) + "MiB"
 	case n != 0 && n%(1<<10) == 0:
 		return strconv.FormatInt(n>>10, 10) + "KiB"
-	default:
-		return strconv.FormatInt(n, 10)
 	}
+	return strconv.FormatInt(n, 10)
 }
 
-// Type returns the word that help texts show.
-func (s *Size) Type() string { return "size" }
-
-// Set reads a size. It refuses other units and negative numbers.
-func (s *Size) Set(text string) error {
-	digits, shift := text, 0
-	if rest, ok := strings.CutSuffix(text, "KiB"); ok {
-		digits, shift = rest, 10
-	} else if rest, ok := strings.CutSuffix(text, "MiB"); ok {
-		digits, shift = rest, 20
+// list is a list with commas; in a configuration file also a sequence. check, unless nil,
+// refuses elements.
+func list(field *[]string, check func(string) error) value {
+	setList := func(elements []string) error {
+		for _, element := range elements {
+			if check != nil {
+				if err := check(element); err != nil {
+					return err
+				}
+			}
+		}
+		*field = elements
+		return nil
 	}
-	n, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63-shift)
-	if err != nil {
-		return fmt.Errorf("%q is not a size: write bytes, or a number with KiB or MiB", text)
+	set := func(s string) error {
+		if s == "" {
+			return setList(nil)
+		}
+		elements := strings.Split(s, ",")
+		for i := range elements {
+			if elements[i] = strings.TrimSpace(elements[i]); elements[i] == "" {
+				return fmt.Errorf("%q has an empty element", s)
+			}
+		}
+		return setList(elements)
 	}
-	*s = Size(n << shift)
-	return nil
-}
-
-// UnmarshalYAML reads a number of bytes or a size with its unit.
-func (s *Size) UnmarshalYAML(node ast.Node) error { return setFrom(node, s.Set) }
-
-// setFrom sets a value from a scalar as a flag would be set. The error knows
-// the line.
-func setFrom(node ast.Node, set func(string) error) error {
-	var s string
-	if err := yaml.NodeToValue(node, &s); err != nil {
-		return err
-	}
-	if err := set(s); err != nil {
-		return &yaml.SyntaxError{Message: err.Error(), Token: node.GetToken()}
-	}
-	return nil
+	return value{kind: "list", show: func() string { return strings.Join(*field, ",") }, set: set, setList: setList}
 }

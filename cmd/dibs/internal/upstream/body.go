@@ -9,27 +9,25 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// lastingBody is a request's body that outlives an attempt to send it: a
-// transport closes the body of a request that failed, but one of which nothing
-// was read can be sent all the same. A nil one is no body.
+// lastingBody is a request's body for several attempts. net/http closes the body of a failed
+// request, but a body that was not read can be sent by the next attempt. nil is no body.
 type lastingBody struct {
-	data  []byte                        // all of it, if it was read in advance
+	data  []byte                        // the whole body, if it was read in advance
 	again func() (io.ReadCloser, error) // the request's GetBody
 
 	mu       sync.Mutex
 	body     io.ReadCloser
-	read     bool // something was read
-	closed   bool // the transport has no more use for it
-	released bool // nor has anybody else
+	read     bool // a part was read
+	closed   bool // by net/http
+	released bool // no other attempt follows
 }
 
-// inAdvance is how long a body may be to be read before it is sent.
+// inAdvance bounds the bodies that are read before they are sent.
 const inAdvance = 32 << 10
 
-// newLastingBody takes over the request's body. That of a guarded request is
-// there already; if it is short, it is read at once: net/http then writes header
-// and body together, which halves the packets and system calls on both sides.
-// It returns an error when it cannot be read.
+// newLastingBody returns the request's body. A short body of a guarded request is read at
+// once, because the guard has it in memory and net/http then writes header and body in one
+// packet. The error is that of reading it.
 func newLastingBody(req *http.Request) (*lastingBody, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
@@ -45,10 +43,10 @@ func newLastingBody(req *http.Request) (*lastingBody, error) {
 	return b, nil
 }
 
-// reader returns what an attempt sends.
+// reader returns the body for an attempt.
 func (b *lastingBody) reader() io.ReadCloser {
 	if b.data != nil {
-		return io.NopCloser(bytes.NewReader(b.data)) // a kind that net/http knows to be in memory
+		return io.NopCloser(bytes.NewReader(b.data)) // net/http knows that this is in memory
 	}
 	return b
 }
@@ -62,7 +60,7 @@ func (b *lastingBody) Read(p []byte) (int, error) {
 	return body.Read(p)
 }
 
-// Close closes the body if no other attempt will be made with it.
+// Close closes the body if no other attempt follows.
 func (b *lastingBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +71,7 @@ func (b *lastingBody) Close() error {
 	return nil
 }
 
-// rewind makes the body ready for another attempt, if that can be done.
+// rewind prepares the body for another attempt, and reports whether it can be sent again.
 func (b *lastingBody) rewind() bool {
 	if b == nil {
 		return true
@@ -96,7 +94,7 @@ func (b *lastingBody) rewind() bool {
 	return true
 }
 
-// release says that there will be no other attempt.
+// release says that no other attempt follows.
 func (b *lastingBody) release() {
 	if b == nil {
 		return

@@ -54,7 +54,7 @@ func newLeaver(t *testing.T, leave func(stream uint32) []byte) *leaver {
 				if stream := readStream(c); stream > 0 {
 					o.seen.Add(1)
 					c.Write(leave(stream))
-					io.Copy(io.Discard, c) // until the client has gone
+					io.Copy(io.Discard, c) // until the client closes it
 				}
 			}()
 		}
@@ -118,7 +118,7 @@ func TestNothingThatTheOriginSaysSendsARequestAgain(t *testing.T) {
 				tr := newTransport(t, origin.url, nil)
 				_, _, err := roundTrip(tr, request(t, tr, "POST", body))
 				if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != HungUp {
-					t.Errorf("the error is %v, want one that says that the origin hung up", err)
+					t.Errorf("the error is %v, want the origin hung up", err)
 				}
 				if n := origin.seen.Load(); n != 1 {
 					t.Errorf("the origin has read the request %d times", n)

@@ -4,5 +4,5 @@ package upstream
 
 import "net"
 
-// hungUp cannot tell here; see hungup_unix.go.
+// hungUp reports false, because the system cannot say.
 func hungUp(net.Conn) bool { return false }

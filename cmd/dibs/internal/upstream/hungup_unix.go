@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// hungUp reports whether the peer of an idle connection has closed it, or has
-// said something that nobody asked for, such as a farewell. It does not wait.
+// hungUp reports whether the peer of an idle connection has closed it, or has sent bytes
+// that no request asked for. It does not wait.
 func hungUp(c net.Conn) bool {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -23,7 +23,7 @@ func hungUp(c net.Conn) bool {
 		return true
 	}
 	dead := true
-	// Control, because Read would wait for the reader that net/http has there.
+	// Not raw.Read, because it would wait for net/http's reader.
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)

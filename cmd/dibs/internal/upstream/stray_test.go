@@ -1,3 +1,5 @@
+//go:build unix
+
 package upstream
 
 import (
@@ -6,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestStray: what an origin writes after its answer is nobody's answer, however soon the
-// next request comes.
+// TestStray: bytes after an answer are not the answer to the next request.
 func TestStray(t *testing.T) {
 	t.Parallel()
 	const stray = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"

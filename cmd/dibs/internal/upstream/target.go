@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// ErrTarget: a target cannot be sent as it came. It begins with two slashes and has a
-// character that no URI may have (RFC 3986).
+// ErrTarget says that net/http cannot send a target unchanged: it begins with two slashes
+// and has a character that a URI cannot have (RFC 3986).
 var ErrTarget = errors.New("the request target is not a valid URI")
 
-// CheckTarget returns ErrTarget, or nil.
+// CheckTarget returns ErrTarget if the request's target cannot be sent unchanged.
 func CheckTarget(r *http.Request) error {
 	path, _, _ := strings.Cut(originForm(r.RequestURI), "?")
 	if u := (&url.URL{Path: path}); strings.HasPrefix(path, "//") && !plain(path) {
@@ -26,9 +26,8 @@ func CheckTarget(r *http.Request) error {
 	return nil
 }
 
-// Direct points the request at the origin, its target byte for byte as the
-// client sent it (which is inbound.RequestURI), behind the origin's own path if
-// it has one. The Host stays what it is. CheckTarget says which targets cannot be sent.
+// Direct points the request at the origin. Its target stays as the client sent it
+// (inbound.RequestURI), after the origin's own path. The Host does not change.
 func (t *Transport) Direct(out, inbound *http.Request) {
 	target := originForm(inbound.RequestURI)
 	if target != "*" {
@@ -46,14 +45,14 @@ func (t *Transport) Direct(out, inbound *http.Request) {
 			u.Path = unescaped
 		}
 	default:
-		// Its own writing of a path cleans up some characters that a client may send.
+		// net/http would escape some characters that a client may send.
 		u.Opaque = path
 	}
 	out.URL = u
 }
 
-// originForm returns a target in origin form: a proxy that stands before one origin
-// speaks to it in that form (RFC 9112, section 3.2.2).
+// originForm returns a target in origin form, which an origin expects (RFC 9112, section
+// 3.2.2).
 func originForm(target string) string {
 	_, rest, ok := strings.Cut(target, "://")
 	if !ok || strings.HasPrefix(target, "/") || target == "*" {
@@ -69,7 +68,7 @@ func originForm(target string) string {
 	return rest[i:]
 }
 
-// plain reports whether net/http writes the path as it is.
+// plain reports whether net/http writes the path unchanged.
 func plain(path string) bool {
 	if path == "*" {
 		return true

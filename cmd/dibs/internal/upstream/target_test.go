@@ -1,3 +1,5 @@
+//go:build unix
+
 package upstream
 
 import (
@@ -74,7 +76,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// TestTargetRefused: what cannot be sent as it came is told apart from what can.
+// TestTargetRefused: CheckTarget refuses the targets that net/http cannot send unchanged.
 func TestTargetRefused(t *testing.T) {
 	for _, target := range []string{"//a|b", "//a\"b", "http://example.com//a|b", "//a/{id}?x"} {
 		if err := CheckTarget(&http.Request{RequestURI: target}); err != ErrTarget {
@@ -103,7 +105,7 @@ func send(t *testing.T, tr *Transport, method, target string) {
 	}
 }
 
-// TestPrefix: an origin may live below a path.
+// TestPrefix: the origin's URL can have a path.
 func TestPrefix(t *testing.T) {
 	var got string
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,16 +118,16 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestNew: what is wrong with an upstream is said.
+// TestNew: the error says what is wrong with the URL.
 func TestNew(t *testing.T) {
 	for origin, want := range map[string]string{
 		"127.0.0.1:3000":     "not a URL",
-		"localhost:3000":     "no scheme that dibs knows",
-		"ftp://x":            "no scheme that dibs knows",
+		"localhost:3000":     "an unknown scheme",
+		"ftp://x":            "an unknown scheme",
 		"http://":            "names no host",
-		"http://u:secret@x/": "may have a host, a port and a path only",
-		"http://x/?a=b":      "may have a host, a port and a path only",
-		"":                   "no scheme that dibs knows",
+		"http://u:secret@x/": "can have only a host, a port and a path",
+		"http://x/?a=b":      "can have only a host, a port and a path",
+		"":                   "an unknown scheme",
 	} {
 		_, err := New(origin, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

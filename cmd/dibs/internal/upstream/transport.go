@@ -1,14 +1,12 @@
-// Package upstream sends requests to the origin, each one that may have an
-// effect exactly once.
+// Package upstream sends requests to the origin. A request that may have an effect is sent
+// once.
 //
-// net/http's Transport sends a request again, silently, when a kept-alive
-// connection dies and it believes the request to be replayable: over HTTP/1 one
-// without a body that carries an Idempotency-Key, whatever its method, and over
-// HTTP/2 also one whose stream the peer reset with PROTOCOL_ERROR. For a proxy
-// whose promise is that the origin runs a request once, both are wrong (RFC
-// 9110, section 9.2.2). The Transport here lets a request go out again only
-// when it is certain that nothing of it reached the origin, and says of one
-// that failed whether it did.
+// net/http's Transport sends a request again if a kept-alive connection breaks and it takes
+// the request for replayable: over HTTP/1 a request without a body that has an
+// Idempotency-Key, and over HTTP/2 also a request whose stream the origin reset with
+// PROTOCOL_ERROR. A proxy that promises one run must do neither (RFC 9110, section 9.2.2).
+// The Transport here sends a request again only if no part of it reached the origin. The
+// error of a failed request says whether a part did.
 package upstream
 
 import (
@@ -25,44 +23,46 @@ import (
 	"time"
 )
 
-// Options of a Transport. The zero value, and nil, mean the defaults.
+// Options configure a Transport. nil means the defaults.
 type Options struct {
-	// ConnectTimeout bounds making a connection, TLS included. Default: 5 s.
+	// ConnectTimeout bounds connecting, TLS included. Default: 5 s.
 	ConnectTimeout time.Duration
-	// IdleConns is how many idle connections are kept. Default: 1024.
-	IdleConns int
-	// IdleTimeout is how long an idle connection is kept. Default: 90 s.
-	IdleTimeout time.Duration
 	// TLS configures https origins. Default: the system's roots.
 	TLS *tls.Config
 }
+
+// idleConns is how many idle connections a Transport keeps, and idleTimeout how long.
+const (
+	idleConns   = 1024
+	idleTimeout = 90 * time.Second
+)
 
 // Transport is the http.RoundTripper to one origin.
 type Transport struct {
 	scheme string // of the requests that net/http sees: http or https
 	host   string
-	prefix string // a path that is put before every request's
+	prefix string // is put before the path of every request
 	base   *http.Transport
-	old    *http.Transport // HTTP/1 to an origin of HTTP/2, for other protocols; or base
+	old    *http.Transport // speaks HTTP/1 only, for requests to switch protocols
 	dialer *net.Dialer
 	tls    *tls.Config
 	limit  time.Duration
 }
 
-// New returns a Transport to the origin at the URL: http://, https:// (which
-// negotiates HTTP/2) or h2c:// (HTTP/2 without TLS). Its path, if any, is put
-// before that of every request. The error says what is wrong with the URL.
+// New returns a Transport to the origin at the URL: http://, https:// (which negotiates
+// HTTP/2) or h2c:// (HTTP/2 without TLS). The URL's path, if any, is put before the path of
+// every request. The error says what is wrong with the URL.
 func New(origin string, o *Options) (*Transport, error) {
 	u, err := url.Parse(origin)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the upstream %q is not a URL", origin)
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
-		return nil, fmt.Errorf("the upstream %q has no scheme that dibs knows: it must be http, https or h2c, as in http://127.0.0.1:3000", origin)
+		return nil, fmt.Errorf("the upstream %q has an unknown scheme: it must be http, https or h2c, as in http://127.0.0.1:3000", origin)
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("the upstream %q names no host", origin)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("the upstream %s may have a host, a port and a path only", u.Redacted())
+		return nil, fmt.Errorf("the upstream %s can have only a host, a port and a path", u.Redacted())
 	}
 	var options Options
 	if o != nil {
@@ -75,14 +75,13 @@ func New(origin string, o *Options) (*Transport, error) {
 		limit:  cmp.Or(options.ConnectTimeout, 5*time.Second),
 		dialer: &net.Dialer{KeepAlive: 15 * time.Second},
 	}
-	idle := cmp.Or(options.IdleConns, 1024)
 	t.base = &http.Transport{
 		DialContext:           t.dial,
-		MaxIdleConns:          idle,
-		MaxIdleConnsPerHost:   idle,
-		IdleConnTimeout:       cmp.Or(options.IdleTimeout, 90*time.Second),
+		MaxIdleConns:          idleConns,
+		MaxIdleConnsPerHost:   idleConns,
+		IdleConnTimeout:       idleTimeout,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // bytes pass as they are
+		DisableCompression:    true,
 		WriteBufferSize:       8 << 10,
 		ReadBufferSize:        8 << 10,
 		Protocols:             new(http.Protocols),
@@ -114,8 +113,8 @@ func New(origin string, o *Options) (*Transport, error) {
 	return t, nil
 }
 
-// oldBase returns a base that speaks HTTP/1 alone. Only that has requests for another
-// protocol; net/http sees to it by itself for WebSocket, if it dials by itself.
+// oldBase returns a base that speaks HTTP/1 only, because a request cannot switch protocols
+// over HTTP/2.
 func (t *Transport) oldBase() *http.Transport {
 	old := t.base.Clone()
 	old.Protocols = new(http.Protocols)
@@ -131,7 +130,7 @@ func (t *Transport) oldBase() *http.Transport {
 	return old
 }
 
-// baseOf returns what carries the request.
+// baseOf returns the http.Transport for the request.
 func (t *Transport) baseOf(req *http.Request) *http.Transport {
 	if len(req.Header["Upgrade"]) > 0 {
 		return t.old
@@ -145,16 +144,15 @@ func (t *Transport) CloseIdleConnections() {
 	t.old.CloseIdleConnections()
 }
 
-// attempts is how often a request may go out of which nothing had arrived.
+// attempts bounds how often a request is sent while no part of it reaches the origin.
 const attempts = 3
 
-// RoundTrip sends the request. Of the errors that it returns, those about the
-// origin are a *Error.
+// RoundTrip sends the request. Its errors are *Error.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	base := t.baseOf(req)
 	if isSafe(req.Method) {
 		for i := 1; ; i++ {
-			res, err := (&passage{safe: true}).send(base, req, nil)
+			res, err := (&attempt{safe: true}).send(base, req, nil)
 			switch {
 			case err == nil:
 				return res, nil
@@ -168,21 +166,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, failure(req.Context(), Unreached, err)
 	}
 	for i := 1; ; i++ {
-		p := new(passage)
-		res, err := p.send(base, req, body)
+		a := new(attempt)
+		res, err := a.send(base, req, body)
 		if err == nil {
 			body.release()
 			return res, nil
 		}
-		// What the peer says of a request that was sent (a GOAWAY, a refused stream)
-		// changes nothing: an origin can say so of a request that it has run.
+		// A GOAWAY or a refused stream changes nothing, because an origin can send it for a
+		// request that it has run.
 		kind := HungUp
-		if !p.touched() {
+		if !a.touched() {
 			kind = Unreached
 		}
-		// A fresh connection that failed before anything was written will not
-		// do better; one that had been idle may have died in the meantime.
-		if kind != Unreached || !p.stale || i == attempts || req.Context().Err() != nil || !body.rewind() {
+		// Only a connection that had been idle may fail where a new one succeeds.
+		if kind != Unreached || !a.stale || i == attempts || req.Context().Err() != nil || !body.rewind() {
 			body.release()
 			return nil, failure(req.Context(), kind, err)
 		}
@@ -198,22 +195,21 @@ func isSafe(method string) bool {
 	return false
 }
 
-// Kind says what became of a request that failed.
+// Kind says how a request failed.
 type Kind uint8
 
 const (
-	// Unreached means that nothing of the request reached the origin.
+	// Unreached: no part of the request reached the origin.
 	Unreached Kind = iota + 1
-	// HungUp means that the origin has seen the request, or a part of it, and did not
-	// answer.
+	// HungUp: a part of the request may have reached the origin, which did not answer.
 	HungUp
-	// TimedOut means that the origin has seen the request, or a part of it, and did not
-	// answer in time.
+	// TimedOut: a part of the request may have reached the origin, which did not answer in
+	// time.
 	TimedOut
 )
 
-// Error is what a request to the origin failed with. Its text is for logs: it
-// has nothing of the request or of what the origin said.
+// Error is the error of a request to the origin. Its text can be logged, because it has
+// nothing of the request or of the origin's answer.
 type Error struct {
 	Kind Kind
 	Err  error
@@ -229,8 +225,8 @@ func (e *Error) Error() string {
 	return "the origin hung up: " + reason(e.Err)
 }
 
-// reason returns the text of errors that come from the system. net/http quotes
-// the origin's bytes in its own.
+// reason returns the text of errors of the system. Errors of net/http are not shown, because
+// they quote the origin's bytes.
 func reason(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Error()
@@ -243,10 +239,10 @@ func reason(err error) string {
 	return "it did not speak HTTP as expected"
 }
 
-// errNoAnswer stands for the error that an attempt to send again replaced.
+// errNoAnswer replaces errSentBefore, because net/http has lost the first error.
 var errNoAnswer = errors.New("the connection ended before the answer")
 
-// Unwrap returns what net/http said.
+// Unwrap returns the error of net/http.
 func (e *Error) Unwrap() error { return e.Err }
 
 func failure(ctx context.Context, kind Kind, err error) error {
@@ -276,9 +272,8 @@ func (t *Transport) dialPlain(ctx context.Context, network, addr string) (net.Co
 	return t.dialer.DialContext(ctx, network, addr)
 }
 
-// dialTLS connects to an https origin. A connection on which HTTP/1 was agreed
-// is watched above TLS, so that only requests count and no alerts; one on which
-// HTTP/2 was agreed is handed to net/http as the *tls.Conn that it looks for.
+// dialTLS connects to an https origin. On HTTP/1, conn is above TLS, so that it counts
+// requests only. On HTTP/2, net/http needs the *tls.Conn.
 func (t *Transport) dialTLS(ctx context.Context, network, addr string, config *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()

@@ -1,0 +1,73 @@
+//go:build nightly
+
+package main
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestManyDuplicates: 64 connections and 2,000 keys, each sent five times at once.
+func TestManyDuplicates(t *testing.T) {
+	over(t, lasting, func(t *testing.T, url string) { checkDuplicates(t, url, 2000, 64) })
+}
+
+// TestTransportThroughKills: clients with idempotency.Transport send requests through a proxy
+// that is killed and restarted several times. Each call succeeds, and the origin runs only
+// those requests again that a kill cut off.
+func TestTransportThroughKills(t *testing.T) {
+	t.Parallel()
+	origin := newCounter(t, func(*http.Request) { <-time.After(5 * time.Millisecond) })
+	store, at := sqliteStore(t), servertest.Addr(t)
+	begin := func() *process {
+		p := start(t, "proxy", "--listen", at, "--upstream", origin.URL, "--store", store, "--lease", "2s")
+		p.awaitServing(t)
+		return p
+	}
+	proxy := begin()
+	client := retrying(t)
+	var all sync.WaitGroup
+	const clients, each = 8, 12
+	done := make(chan struct{}, clients*each)
+	for c := range clients {
+		all.Go(func() {
+			for i := range each {
+				r, err := send(client, "http://"+at+"/charges", strconv.Itoa(c*each+i))
+				if err != nil || r.status != http.StatusCreated {
+					t.Errorf("call %d of client %d: %+v, %v", i, c, r, err)
+				}
+				done <- struct{}{}
+			}
+		})
+	}
+	for range 3 {
+		for range each {
+			<-done
+		}
+		// What runs at this moment, or is about to be settled, may be cut off.
+		proxy.signal(t, syscall.SIGKILL)
+		<-proxy.done
+		proxy = begin()
+	}
+	all.Wait()
+	origin.mu.Lock()
+	defer origin.mu.Unlock()
+	if len(origin.runs) != clients*each {
+		t.Errorf("the origin saw %d keys for %d calls", len(origin.runs), clients*each)
+	}
+	again := 0
+	for _, n := range origin.runs {
+		again += n - 1
+	}
+	// Each kill can cut off what the clients had under way, and nothing else.
+	if most := 3 * clients; again > most {
+		t.Errorf("%d runs too many; at most %d were cut off", again, most)
+	}
+	t.Logf("%d calls, %d runs were cut off by three kills and made again", clients*each, again)
+}

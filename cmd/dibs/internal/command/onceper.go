@@ -1,0 +1,99 @@
+//go:build unix
+
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// onceRun is the record of --once-per. Ended, by this host's clock, is for people. The
+// program uses the record's age by the store's clock, and how long the run took.
+type onceRun struct {
+	Command string    `json:"command"`
+	Ended   time.Time `json:"ended"`
+	Took    int64     `json:"took_ms"`
+	Exit    int       `json:"exit"`
+}
+
+// readRun reads a record. A record of another program counts as a success that took no time.
+func readRun(r dibs.Record) (run onceRun) {
+	_ = json.Unmarshal(r.Data, &run)
+	return run
+}
+
+func (r onceRun) took() time.Duration { return time.Duration(r.Took) * time.Millisecond }
+
+// since is how long ago the run began, or ended.
+func (r onceRun) since(record dibs.Record, from string) time.Duration {
+	if from == fromEnd {
+		return record.Age
+	}
+	return record.Age + r.took()
+}
+
+// acquire acquires the key.
+func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, error) {
+	o := dibs.AcquireOptions{
+		NoWait:  h.skip,
+		Wait:    h.wait,
+		Permits: h.permits,
+		MaxAge:  h.oncePer,
+		Margin:  h.grace() + h.lease/50,
+		Label:   filepath.Base(h.command[0]),
+		Detach:  true, // because a signal ends the command, and the lease lasts until the command has ended
+	}
+	for {
+		lease, err := client.Acquire(ctx, h.key, &o)
+		done, isDone := errors.AsType[*dibs.DoneError](err)
+		if !isDone {
+			return lease, err
+		}
+		run := readRun(done.Record)
+		if run.since(done.Record, h.from) < h.oncePer && (run.Exit == 0 || h.failed) {
+			return nil, err
+		}
+		// The record is of a failed run, or of a run that began too long ago. Only a newer
+		// record ends the next attempt.
+		o.MaxAge = max(done.Record.Age-1, 0)
+	}
+}
+
+// doneText describes the run of a record.
+func (h *held) doneText(r dibs.Record) string {
+	run := readRun(r)
+	what := "succeeded"
+	if run.Exit != 0 {
+		what = fmt.Sprintf("failed with %d", run.Exit)
+	}
+	if h.from == fromStart {
+		return fmt.Sprintf("%s %s in a run that began %s ago, which is within %v", strconv.Quote(h.key), what, span(run.since(r, fromStart)), h.oncePer)
+	}
+	return fmt.Sprintf("%s %s %s ago, which is within %v", strconv.Quote(h.key), what, span(r.Age), h.oncePer)
+}
+
+// complete stores the record of a run. While the store does not answer, it retries until
+// the lease is lost. While the store is busy with the key, it retries for the time of a
+// lease, because renewals may succeed meanwhile.
+func (p *program) complete(lease *dibs.Lease, h *held, run onceRun, keep time.Duration) error {
+	run.Command, run.Ended = filepath.Base(h.command[0]), time.Now().UTC()
+	data, err := json.Marshal(run)
+	if err != nil {
+		return err
+	}
+	for began := time.Now(); ; {
+		err := lease.Complete(lease.Context(), data, keep)
+		busy := errors.Is(err, dibs.ErrBusy) && time.Since(began) < h.lease
+		if !errors.Is(err, dibs.ErrStore) && !busy || lease.Err() != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

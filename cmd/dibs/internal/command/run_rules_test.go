@@ -1,0 +1,220 @@
+//go:build unix
+
+package command_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestRunOncePer: only a success within the time of --once-per counts.
+func TestRunOncePer(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunOncePer)
+}
+
+func checkRunOncePer(t *testing.T, b *bench) {
+	t.Parallel()
+	steps := []struct {
+		name    string
+		flags   []string
+		command string
+		code    int
+		ran     bool
+		says    string
+	}{
+		{"a failure", []string{"--once-per=1h"}, "exit 3", 3, true, ""},
+		{"after a failure", []string{"--once-per=1h"}, "exit 0", 0, true, ""},
+		{"after a success", []string{"--once-per=1h"}, "exit 0", 0, false, "succeeded"},
+		{"skipping", []string{"--once-per=1h", "--skip"}, "exit 0", 0, false, "succeeded"},
+		{"longer ago than it says", []string{"--once-per=1ms"}, "exit 0", 0, true, ""},
+		{"the older record still counts", []string{"--once-per=1h"}, "exit 0", 0, false, "succeeded"},
+		{"said quietly", []string{"--once-per=1h", "--quiet"}, "exit 0", 0, false, ""},
+		{"without once", nil, "exit 4", 4, true, ""},
+		{"the record is unharmed", []string{"--once-per=1h"}, "exit 0", 0, false, "which is within 1h0m0s: nothing to do"},
+		{"longer than its period", []string{"--once-per=100ms", "--key=p"}, "sleep 0.2", 0, true, ""},
+		{"and so the next one runs", []string{"--once-per=100ms", "--key=p"}, "exit 0", 0, true, ""},
+		{"longer than its period, from its end", []string{"--once-per=1h", "--once-per-from=end", "--key=e"}, "sleep 0.2", 0, true, ""},
+		{"from its end", []string{"--once-per=1h", "--once-per-from=end", "--key=e"}, "exit 0", 0, false, "succeeded"},
+		{"a failure that counts", []string{"--once-per=1h", "--once-per-failed", "--key=f"}, "exit 3", 3, true, ""},
+		{"for those who say so", []string{"--once-per=1h", "--once-per-failed", "--key=f"}, "exit 0", 0, false, "failed with 3"},
+		{"and does not count for others", []string{"--once-per=1h", "--key=f"}, "exit 0", 0, true, ""},
+		{"another key", []string{"--once-per=1h", "--key=l"}, "exit 0", 0, true, ""},
+		{"another namespace", []string{"--once-per=1h", "--namespace=n"}, "exit 0", 0, true, ""},
+	}
+	for _, step := range steps {
+		before := len(b.lines("ran"))
+		args := append([]string{"run"}, step.flags...)
+		if !strings.Contains(strings.Join(step.flags, " "), "--key") {
+			args = append(args, "k")
+		}
+		code, _, stderr := b.run(t, append(args, "--", "sh", "-c", "echo x >> ran; "+step.command)...)
+		ran := len(b.lines("ran")) > before
+		if code != step.code || ran != step.ran || !strings.Contains(stderr, step.says) || step.says == "" && stderr != "" {
+			t.Errorf("%s: %d, ran %v, %q", step.name, code, ran, stderr)
+		}
+	}
+	if code, _, stderr := b.run(t, "forget", "--yes", "k"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if code, _, _ := b.run(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "exit 5"); code != 5 {
+		t.Errorf("after forget it ended with %d", code)
+	}
+}
+
+// TestRunOncePerMeanwhile: a second run waits for the outcome of the first, and runs if that
+// failed. With --skip it does not wait.
+func TestRunOncePerMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, k := range shared {
+		t.Run(k.name, func(t *testing.T) { checkRunOncePerMeanwhile(t, k.fresh) })
+	}
+}
+
+func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {
+	for name, test := range map[string]struct {
+		first string
+		ran   int
+	}{
+		"success": {"exit 0", 1},
+		"failure": {"exit 1", 2},
+		"killed":  {"kill -KILL $$", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := fresh(t)
+			first := b.start(t, "run", "--lease=1h", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran; while ! test -e go; do sleep 0.01; done; "+test.first)
+			eventually(t, "the first", func() bool { return b.read("ran") != "" })
+			waiter := b.start(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran")
+			s := b.inspector(t)
+			eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
+			if code, _, stderr := b.run(t, "run", "--once-per=1h", "--skip", "k", "--", "true"); code != 75 {
+				t.Errorf("--skip: %d, %q", code, stderr)
+			}
+			b.write(t, "go", "")
+			first.code(t)
+			if code := waiter.code(t); code != 0 {
+				t.Errorf("the waiter ended with %d, %q", code, waiter.stderr.String())
+			}
+			if ran := len(b.lines("ran")); ran != test.ran {
+				t.Errorf("it ran %d times; want %d", ran, test.ran)
+			}
+		})
+	}
+}
+
+// TestRunNested: dibs run refuses a key that an outer dibs run holds. Other keys may nest.
+func TestRunNested(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write(t, "dibs", "#!/bin/sh\nexec "+binary+" \"$@\"\n")
+	for name, test := range map[string]struct {
+		args string
+		code int
+	}{
+		"A in A":                         {"run A -- BIN run A -- true", 64},
+		"A in A, skipping":               {"run A -- BIN run --skip A -- true", 64},
+		"A in B in A":                    {"run A -- BIN run B -- BIN run A -- true", 64},
+		"A in C in B in A":               {"run A -- BIN run B -- BIN run C -- BIN run A -- true", 64},
+		"A in A in the same namespace":   {"run --namespace n A -- BIN run --namespace n A -- true", 64},
+		"A in A of another namespace":    {"run A -- BIN run --namespace n A -- true", 0},
+		"A of another in B in A":         {"run A -- BIN run B -- BIN run --namespace n A -- true", 0},
+		"B in A":                         {"run A -- BIN run B -- true", 0},
+		"C in B in A":                    {"run A -- BIN run B -- BIN run C -- sh -c true", 0},
+		"one of two permits in another":  {"run --permits 2 A -- BIN run --permits 2 A -- true", 64},
+		"A after A in the same parent's": {"run P -- sh -c", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := strings.Fields(strings.ReplaceAll(test.args, "BIN", binary))
+			if strings.HasSuffix(test.args, "sh -c") {
+				args = append(args, binary+" run A -- true && "+binary+" run A -- true")
+			}
+			code, _, stderr := b.run(t, args...)
+			if code != test.code || test.code == 64 && !strings.Contains(stderr, "waiting for it would never end") {
+				t.Errorf("%d, %q; want %d", code, stderr, test.code)
+			}
+		})
+	}
+	s := b.inspector(t)
+	for _, key := range []string{"A", "B", "C", "P"} {
+		if e := entry(t, s, key); e.Condition != "" {
+			t.Errorf("left behind: %+v", e)
+		}
+	}
+}
+
+// oddKeys look alike, or look like something else.
+var oddKeys = []string{
+	"key", "Key", "KEY", "key ", " key", "key\t", "key\n", "ke y", "ke  y", "\nkey", "key\r",
+	`"key"`, `'key'`, "`key`", "$key", "$(touch ran)", "key;touch ran", "%s", "%key", `key\n`, `\`, "*", "k?y", "k*", "[key]",
+	"../..", "../../etc/passwd", "/", ".", "..", "a/b", "-", "-k", "--", "--skip", "--key=x", "urn:dibs:claim:abcdefghijklmnop",
+	"\x1b[31mkey", "\u202eyek", "\u200bkey", "key\u00a0", "\u00e9", "e\u0301", "ключ", "鍵", "🔑", "ß", "ss", "İ", "i",
+	"\xff", "\xfe\xff", "k\xc3", "\x7f", "\x01", "\ufffd", "\ufeffkey",
+	strings.Repeat("k", 511), strings.Repeat("k", 512), strings.Repeat("\xff", 512), strings.Repeat("鍵", 170) + "ab",
+	"null", "NULL", "0", "true", "'; DROP TABLE lease; --",
+}
+
+// TestRunOddKeys: each odd key is its own key: a run under one does not count for another.
+func TestRunOddKeys(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunOddKeys)
+}
+
+func checkRunOddKeys(t *testing.T, b *bench) {
+	t.Parallel()
+	for i, key := range oddKeys {
+		told := fmt.Sprint("told.", i)
+		code, _, stderr := b.run(t, "run", "--once-per=1h", "--key="+key, "--", "sh", "-c", `printf %s "$DIBS_KEY" > "$0"`, told)
+		if code != 0 || stderr != "" || b.read(told) != key {
+			t.Errorf("%q: %d, %s; the command was told %q", key, code, stderr, b.read(told))
+		}
+	}
+	code, stdout, stderr := b.run(t, "ls", "--json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	found := map[string]bool{}
+	for line := range strings.Lines(stdout) {
+		var e struct {
+			Key    *string `json:"key"`
+			Base64 []byte  `json:"key_base64"`
+			State  string
+		}
+		must(t, json.Unmarshal([]byte(line), &e))
+		name := string(e.Base64)
+		if e.Key != nil {
+			name = *e.Key
+		}
+		if e.State != "done" || found[name] {
+			t.Errorf("%q is %s, or there twice", name, e.State)
+		}
+		found[name] = true
+	}
+	for _, key := range oddKeys {
+		if !found[key] {
+			t.Errorf("ls --json does not list %q", key)
+		}
+	}
+	_, table, _ := b.run(t, "ls")
+	if lines := strings.Count(table, "\n"); lines != len(oddKeys)+1 {
+		t.Errorf("ls prints %d lines for %d keys", lines, len(oddKeys))
+	}
+	for _, r := range table {
+		if r != '\n' && (r < ' ' || r == 0x7f || r == '\u202e' || r == '\u200b' || r == '\u00a0' || r == '\ufeff') {
+			t.Errorf("ls prints the character %U", r)
+		}
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(table) {
+		name, _, _ := strings.Cut(line, "  done")
+		if name = strings.TrimRight(name, " "); seen[name] {
+			t.Errorf("two keys are shown as %s", name)
+		}
+		seen[name] = true
+	}
+	if b.exists("ran") {
+		t.Error("a key was executed")
+	}
+}

@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// TestAdmin: health and readiness are on the admin address only.
+func TestAdmin(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\norigin")
+	p := start(t, o.url, "")
+	for url, want := range map[string]string{
+		p.admin + "/healthz": "200 alive\n",
+		p.admin + "/readyz":  "200 ready\n",
+		p.url + "/healthz":   "200 origin",
+		p.url + "/readyz":    "200 origin",
+		p.admin + "/":        "404 404 page not found\n",
+	} {
+		res, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if got := fmt.Sprintf("%d %s", res.StatusCode, body); got != want {
+			t.Errorf("%s: %q; want %q", url, got, want)
+		}
+	}
+}
+
+// TestUnguardedIsMeasured: unguarded requests are measured, also if the answer is cut off.
+func TestUnguardedIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []idempotency.Event
+		s := &Server{admin: &Admin{Observe: func(_ context.Context, e idempotency.Event) { events = append(events, e) }}}
+		h := s.unguarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(time.Second)
+			panic(http.ErrAbortHandler)
+		}))
+		func() {
+			defer func() { _ = recover() }()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+		}()
+		if len(events) != 1 || events[0].Outcome != idempotency.OutcomeUnguarded || events[0].Handler != time.Second {
+			t.Errorf("%+v; want one event of 1 s", events)
+		}
+	})
+}
+
+// TestLogs: logs name neither keys nor credentials nor answers.
+func TestLogs(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 13\r\nSet-Cookie: secret-cookie\r\n\r\nsecret-answer")
+	p := start(t, o.url, "")
+	for range 2 {
+		send(t, p.url, "POST /charges?token=secret-query HTTP/1.1\r\nHost: a\r\nIdempotency-Key: secret-key\r\nAuthorization: secret-auth\r\nCookie: secret-cookie\r\nContent-Length: 11\r\n\r\nsecret-body")
+	}
+	p.stop()
+	text := p.logs.String()
+	if strings.Contains(text, "secret") {
+		t.Errorf("the log has a secret: %s", text)
+	}
+	for _, want := range []string{"outcome=ran", "outcome=replayed", "path=/charges ", "status=200", "attempt=1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log has no %q: %s", want, text)
+		}
+	}
+}
+
+// TestRoutes: the first route that matches serves the request.
+func TestRoutes(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst")
+	other := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond")
+	p := start(t, o.url, `
+routes:
+  - {path: /pay/**, methods: [POST], require-key: true}
+  - {path: /pay/free, methods: [PUT], guard: false}
+  - {host: other.example.com, upstream: "`+other.url+`"}
+`)
+	tests := []struct{ request, want string }{
+		{"POST /pay/a HTTP/1.1\r\nHost: a\r\n", "400"},
+		{"POST /pay/%61 HTTP/1.1\r\nHost: a\r\n", "400"},
+		{"POST /p%61y/a HTTP/1.1\r\nHost: a\r\n", "400"},
+		{"POST /pay/a HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first"},
+		{"POST /pay/a HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first replayed"},
+		{"PATCH /pay/a HTTP/1.1\r\nHost: a\r\n", "200 first"},
+		{"PUT /pay/free HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first"},
+		{"PUT /pay/free HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first"},
+		{"POST /x HTTP/1.1\r\nHost: Other.Example.com:8080\r\n", "200 second"},
+		{"POST /x HTTP/1.1\r\nHost: a\r\n", "200 first"},
+		{"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n", "405"},
+	}
+	for _, test := range tests {
+		res, body := send(t, p.url, test.request+"\r\n")
+		got := fmt.Sprint(res.StatusCode)
+		if res.StatusCode == 200 {
+			got += " " + body
+		}
+		if res.Header.Get("Idempotent-Replayed") != "" {
+			got += " replayed"
+		}
+		if got != test.want {
+			t.Errorf("%q: %s; want %s", test.request, got, test.want)
+		}
+	}
+}

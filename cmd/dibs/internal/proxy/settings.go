@@ -1,0 +1,112 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// setting is a row of the tables below. Its name is a flag of dibs proxy and a field of the
+// configuration file. Its value says which Go field it sets, and what it accepts.
+type setting struct {
+	name  string
+	value value
+	usage string
+}
+
+// settings is the table of what can be set once for the whole proxy. What can be set for
+// a route can be set here too.
+func (c *Config) settings() []setting {
+	return append([]setting{
+		{"listen", text(&c.Listen, nil), "the `ADDR` to listen on; port 0 takes a free port"},
+		{"admin", text(&c.Admin, nil), "the `ADDR` of /healthz, /readyz, /version and /metrics (default off)"},
+		{"store", text(&c.Store, nil), "the `URL` of the store"},
+		{"namespace", text(&c.Namespace, nil), "the `NAME` that keeps these keys apart from others in the store"},
+		{"drain", span(&c.Drain, 0, forever), "how long requests may take to finish after SIGTERM"},
+		{"access-log", yes(&c.AccessLog), "log each request to stderr"},
+	}, c.Policy.settings()...)
+}
+
+// settings is the table of what can be set for a route.
+func (r *Route) settings() []setting {
+	return append([]setting{
+		{"host", text(&r.Host, checkHost), "the `HOST` that requests name, with or without its port (default any)"},
+		{"path", of(&r.Path, "string", pattern.String, parsePattern), "the `PATTERN` of paths: * is one segment, ** any number of segments (default any)"},
+	}, r.Policy.settings()...)
+}
+
+// settings is the table of what can be set for the whole proxy and for a route. For a
+// route, methods also says which requests it is for.
+func (p *Policy) settings() []setting {
+	o := &p.Options
+	return []setting{
+		{"upstream", text(&p.Upstream, nil), "the `URL` of the origin: http://, https:// or h2c://"},
+		{"guard", yes(&p.Guard), "guard requests that carry a key"},
+		{"methods", list(&o.Methods, nil), "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
+		{"require-key", yes(&o.RequireKey), "refuse requests without a key if their method is guarded"},
+		{"strict-key", yes(&o.StrictKey), "refuse keys that are not quoted strings"},
+		{"ignore-x-key", yes(&o.IgnoreXKey), "ignore X-Idempotency-Key"},
+		{"for", preset(p), "a `PRESET` of key, scope, fingerprint, keep and wait: webhook, for endpoints that receive webhooks"},
+		{"key", list(&p.Key, checkKey), "take the key from elsewhere, a `LIST` of header:NAME, json:FIELD and form:FIELD; | separates alternatives"},
+		{"scope", list(&p.Scope, checkScope), "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
+		{"session-cookie", text(&p.SessionCookie, checkCookie), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
+		{"any-host", yes(&o.AnyAuthority), "let requests to different hosts share keys"},
+		{"fingerprint", list(&p.Fingerprint, checkFingerprint), "compare requests loosely, a `LIST` of json, multipart and query-order; or key, to compare only the key"},
+		{"fingerprint-fields", list(&o.Fingerprint.Fields, nil), "compare only these fields of a JSON or form body, a `LIST`"},
+		{"lease", span(&o.Lease, time.Second, forever), "how long a key stays taken after the proxy that holds it crashed, at least 1s"},
+		{"retention", span(&o.Retention, time.Second, idempotency.MaxRetention), "how long answers are stored"},
+		{"wait", span(&o.Wait, 0, forever), "how long a duplicate waits for the running request before it is refused"},
+		{"conflict-status", number(&o.ConflictStatus, 400, 499), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
+		{"body-timeout", span(&o.BodyTimeout, time.Millisecond, forever), "how long the client may pause while it sends the body of a guarded request"},
+		{"max-body", size(&o.MaxBody), "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
+		{"max-stored", size(&o.MaxStored), "the largest body of an answer that is stored, a `SIZE`"},
+		{"on-oversize", word(&o.OnOversize, idempotency.Tombstone, idempotency.Rerun), "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
+		{"on-crash", word(&o.OnCrash, idempotency.TakeOver, idempotency.AtMostOnce), "`WHAT` follows a run with an unknown outcome: takeover (run again) or at-most-once"},
+		{"keep", list(&o.Keep, checkStatus), "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
+		{"store-5xx", yes(&o.Store5xx), "store answers of 500 and above too"},
+		{"keep-set-cookie", yes(&o.KeepSetCookie), "store and replay Set-Cookie"},
+		{"not-stored", list(&o.NotStored, nil), "further response fields that are not stored, a `LIST`"},
+		{"on-store-failure", word(&o.OnStoreFailure, idempotency.FailClosed, idempotency.FailOpen), "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
+		{"store-timeout", span(&o.StoreTimeout, time.Millisecond, forever), "how long the proxy waits for the store"},
+		{"handler-timeout", span(&o.HandlerLimit, time.Millisecond, forever), "how long the origin may take for a guarded request"},
+		{"connect-timeout", span(&p.ConnectTimeout, time.Millisecond, forever), "how long connecting to the origin may take"},
+		{"forwarded", yes(&p.Forwarded), "send the client's address to the origin in X-Forwarded-For, -Host and -Proto"},
+		{"cors", list(&p.CORS, checkPage).orElse(corsLearned), "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
+		{"docs-url", text(&o.DocsURL, nil), "the `URL` of the page that problem types link to"},
+	}
+}
+
+// defaults returns the configuration before anything is set.
+func defaults() Config {
+	return Config{Listen: "127.0.0.1:8080", Drain: 30 * time.Second, AccessLog: true, Policy: Policy{
+		Guard:          true,
+		Scope:          []string{idempotency.ScopeCredentials.String()},
+		ConnectTimeout: 5 * time.Second,
+		Options: idempotency.Options{
+			Lease:          idempotency.DefaultLease,
+			Retention:      idempotency.DefaultRetention,
+			ConflictStatus: idempotency.DefaultConflictStatus,
+			BodyTimeout:    idempotency.DefaultBodyTimeout,
+			MaxBody:        idempotency.DefaultMaxBody,
+			MaxStored:      idempotency.DefaultMaxStored,
+			OnOversize:     idempotency.Tombstone,
+			OnCrash:        idempotency.TakeOver,
+			OnStoreFailure: idempotency.FailClosed,
+			StoreTimeout:   idempotency.DefaultStoreTimeout,
+			HandlerLimit:   idempotency.DefaultHandlerLimit,
+			DocsURL:        idempotency.DefaultDocsURL,
+			Label:          "dibs proxy",
+		},
+	}}
+}
+
+// bind makes each setting a flag, unless fs has a flag of that name already.
+func bind(fs *pflag.FlagSet, all []setting) {
+	for _, s := range all {
+		if fs.Lookup(s.name) == nil {
+			fs.VarPF(s.value, s.name, "", s.usage).NoOptDefVal = s.value.alone
+		}
+	}
+}

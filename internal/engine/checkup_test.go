@@ -1,0 +1,31 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/engine"
+)
+
+// TestClockStep: a clock that was set between two looks is found.
+func TestClockStep(t *testing.T) {
+	start := time.Now()
+	for _, test := range []struct {
+		step time.Duration
+		says string
+	}{
+		{step: 0}, {step: 300 * time.Millisecond}, {step: time.Minute, says: "1m0s ahead"}, {step: -time.Hour, says: "1h0m0s back"},
+	} {
+		k, c := &engine.Clock{}, &engine.Checkup{}
+		k.Check(c, engine.ClockReading{At: start, Shows: 5e15})
+		k.Check(c, engine.ClockReading{At: start.Add(time.Minute), Shows: 5e15 + engine.Micros(time.Minute+test.step)})
+		found := c.Findings()
+		switch {
+		case test.says == "" && len(found) > 0, test.says != "" && len(found) != 1:
+			t.Errorf("a step of %v: found %+v", test.step, found)
+		case test.says != "" && !strings.Contains(found[0].What, test.says):
+			t.Errorf("a step of %v: %q does not say %q", test.step, found[0].What, test.says)
+		}
+	}
+}

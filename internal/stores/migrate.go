@@ -1,0 +1,129 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+)
+
+// migrateLimit bounds Migrate.
+const migrateLimit = time.Minute
+
+// errNotMigrated says that open found no tables.
+var errNotMigrated = errors.New("the tables are missing")
+
+// migrator is an address of a store with tables or a file.
+type migrator interface {
+	address
+	// migrate creates what is missing, and returns what it did.
+	migrate(context.Context) (did string, err error)
+	// statements returns the tables as SQL.
+	statements() (string, error)
+}
+
+// Migrate creates the tables of a store if they are missing, and returns a line that says
+// what it did. Several processes can call it at once.
+func Migrate(ctx context.Context, url string) (string, error) {
+	a, err := parse(url)
+	if err != nil {
+		return "", err
+	}
+	m, ok := a.(migrator)
+	if !ok {
+		return a.String() + ": nothing to migrate", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, migrateLimit)
+	defer cancel()
+	did, err := m.migrate(ctx)
+	if err != nil {
+		return "", unusable(a, err)
+	}
+	return a.String() + " " + did, nil
+}
+
+// Migrations returns the SQL of Migrate for a new store. It connects to nothing.
+func Migrations(url string) (string, error) {
+	a, err := parse(url)
+	if err != nil {
+		return "", err
+	}
+	if m, ok := a.(migrator); ok {
+		return m.statements()
+	}
+	return "-- " + a.String() + ": nothing to migrate\n", nil
+}
+
+// openOrCreate opens a store. If its tables are missing and the URL does not forbid it, it
+// creates them first.
+func openOrCreate(ctx context.Context, a address) (*Store, error) {
+	s, err := a.open(ctx)
+	if !errors.Is(err, errNotMigrated) {
+		return s, err
+	}
+	if err := create(ctx, a); err != nil {
+		return nil, fmt.Errorf("%w, and cannot be created: %w; with a user that may create tables, %s", errNotMigrated, err, cure(a))
+	}
+	return a.open(ctx)
+}
+
+// openMigrated opens a store and creates nothing.
+func openMigrated(ctx context.Context, a address) (*Store, error) {
+	s, err := a.open(ctx)
+	if errors.Is(err, errNotMigrated) {
+		err = fmt.Errorf("%w; %s", errNotMigrated, cure(a))
+	}
+	return s, err
+}
+
+// cure says what to do about missing tables.
+func cure(a address) string {
+	return fmt.Sprintf("run dibs migrate --store '%s', or apply the SQL that it prints with --print", a)
+}
+
+func create(ctx context.Context, a address) error {
+	if u, err := url.Parse(a.String()); err == nil && u.Query().Has("migrate") { // with true the tables would exist
+		return errors.New("the URL says migrate=false")
+	}
+	_, err := a.(migrator).migrate(ctx)
+	return err
+}
+
+// sqlAddress is the URL of a store in a SQL database.
+type sqlAddress struct{ url *url.URL }
+
+func parseSQL(raw string) (sqlAddress, error) {
+	u, err := url.Parse(raw)
+	return sqlAddress{u}, err
+}
+
+// passwords are the parameters of a URL that have one.
+var passwords = []string{"password", "sslpassword"}
+
+// String returns the URL without its password. The user stays, because the user names the
+// database too.
+func (a sqlAddress) String() string {
+	u := *a.url
+	if _, has := u.User.Password(); has {
+		u.User = url.User(u.User.Username())
+	}
+	query := u.Query()
+	for _, name := range passwords {
+		if query.Has(name) {
+			query.Del(name)
+			u.RawQuery = query.Encode()
+		}
+	}
+	return u.String()
+}
+
+func (a sqlAddress) secret() bool {
+	_, has := a.url.User.Password()
+	for _, name := range passwords {
+		has = has || a.url.Query().Has(name)
+	}
+	return has
+}
+
+func (sqlAddress) find() error { return nil }
