@@ -22,28 +22,57 @@ var targets = []target{
 	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"},
 }
 
+// here is this machine's system.
+var here = target{runtime.GOOS, runtime.GOARCH}
+
 // runsOn reports whether the program can be built for the target. The torture stops and
 // kills processes by signals, which Windows does not have.
 func runsOn(m sibling, t target) bool { return m.dir == program || t.os != "windows" }
 
 // download is a program for one system: an archive and its SBOM.
 type download struct {
-	name   string // as dibs_v0.1.0_linux_amd64
-	binary string // the path of the built program
-	when   time.Time
+	name          string    // as dibs_v0.1.0_linux_amd64
+	binary        string    // the path of the built program
+	goroot, cache string    // have the licences of what it contains
+	when          time.Time // the time of the files in the archive
 }
 
-// makeDownloads builds each program for each target and packs it. SHA256SUMS has the checksums
-// of all files. Then the archives for this machine's system are tried.
+// makeDownloads builds each program for each target and packs it. It tries the archives for
+// this machine. SHA256SUMS has the checksums of all files.
 func (r *release) makeDownloads(ctx context.Context) error {
 	if err := os.Mkdir(r.downloads, 0o755); err != nil {
+		return err
+	}
+	for _, m := range r.modules {
+		if !isProgram(m) {
+			continue
+		}
+		texts, err := r.texts(ctx, m)
+		if err != nil {
+			return err
+		}
+		for _, t := range targets {
+			if !runsOn(m, t) {
+				continue
+			}
+			if err := r.pack(ctx, m, t, texts); err != nil {
+				return fmt.Errorf("%s for %s/%s: %w", m.path(), t.os, t.arch, err)
+			}
+		}
+	}
+	return checksums(r.downloads)
+}
+
+// pack makes the download of the program for the target.
+func (r *release) pack(ctx context.Context, m sibling, t target, texts []packed) error {
+	binary, err := r.build(ctx, m, t)
+	if err != nil {
 		return err
 	}
 	values, err := output(ctx, r.clone, r.env, "go", "env", "GOROOT", "GOMODCACHE")
 	if err != nil {
 		return err
 	}
-	goroot, cache, _ := strings.Cut(values, "\n")
 	committed, err := output(ctx, r.clone, nil, "git", "log", "-1", "--format=%ct")
 	if err != nil {
 		return err
@@ -52,40 +81,19 @@ func (r *release) makeDownloads(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	here := target{runtime.GOOS, runtime.GOARCH}
-	for _, m := range r.modules {
-		if !isProgram(m) {
-			continue
-		}
-		own, err := r.build(ctx, m, here)
-		if err != nil {
-			return err
-		}
-		texts, err := r.texts(ctx, m, own)
-		if err != nil {
-			return err
-		}
-		for _, t := range targets {
-			if !runsOn(m, t) {
-				continue
-			}
-			d := download{name: strings.Join([]string{path.Base(m.dir), r.version, t.os, t.arch}, "_"), when: time.Unix(seconds, 0)}
-			if d.binary, err = r.build(ctx, m, t); err != nil {
-				return err
-			}
-			files, bill, err := d.files(goroot, cache, texts)
-			if err == nil {
-				err = d.write(r.downloads, files, bill)
-			}
-			if err == nil && t == here {
-				err = r.unpack(ctx, m, d.name)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", d.name, err)
-			}
-		}
+	d := download{name: strings.Join([]string{path.Base(m.dir), r.version, t.os, t.arch}, "_"), binary: binary, when: time.Unix(seconds, 0)}
+	d.goroot, d.cache, _ = strings.Cut(values, "\n")
+	files, bill, err := d.files(texts)
+	if err != nil {
+		return err
 	}
-	return checksums(r.downloads)
+	if err := d.write(r.downloads, files, bill); err != nil {
+		return err
+	}
+	if t != here {
+		return nil
+	}
+	return r.unpack(ctx, m, d.name)
 }
 
 // build installs the program at its version for the target, and returns its path.
@@ -99,14 +107,14 @@ func (r *release) build(ctx context.Context, m sibling, t target) (string, error
 	if t.os == "windows" {
 		name += ".exe"
 	}
-	if t == (target{runtime.GOOS, runtime.GOARCH}) {
+	if t == here {
 		return filepath.Join(gopath, "bin", name), nil
 	}
 	return filepath.Join(gopath, "bin", t.os+"_"+t.arch, name), nil
 }
 
 // texts are the files of the program's archives that are the same for every target.
-func (r *release) texts(ctx context.Context, m sibling, binary string) ([]packed, error) {
+func (r *release) texts(ctx context.Context, m sibling) ([]packed, error) {
 	licence, err := os.ReadFile(filepath.Join(r.clone, "LICENSE"))
 	if err != nil {
 		return nil, err
@@ -115,13 +123,17 @@ func (r *release) texts(ctx context.Context, m sibling, binary string) ([]packed
 	if m.dir != program {
 		return texts, nil
 	}
-	shown, err := shownBy(ctx, binary)
-	return append(texts, shown...), err
+	binary, err := r.build(ctx, m, here)
+	if err != nil {
+		return nil, err
+	}
+	printed, err := printedBy(ctx, binary)
+	return append(texts, printed...), err
 }
 
-// shownBy returns the manual page and the shells' completions, which the program makes.
-// Each is where a system looks for it below /usr/local.
-func shownBy(ctx context.Context, binary string) (files []packed, err error) {
+// printedBy returns the manual page and the completions of shells, which the program prints.
+// Each has the name under which a system finds it in /usr/local.
+func printedBy(ctx context.Context, binary string) (files []packed, err error) {
 	for _, f := range [][]string{
 		{"share/man/man1/dibs.1", "man"},
 		{"share/bash-completion/completions/dibs", "completion", "bash"},
@@ -139,7 +151,7 @@ func shownBy(ctx context.Context, binary string) (files []packed, err error) {
 }
 
 // files returns what the archive has, and the SBOM.
-func (d *download) files(goroot, cache string, texts []packed) (files []packed, bill []byte, err error) {
+func (d *download) files(texts []packed) (files []packed, bill []byte, err error) {
 	text, err := os.ReadFile(d.binary)
 	if err != nil {
 		return nil, nil, err
@@ -151,7 +163,7 @@ func (d *download) files(goroot, cache string, texts []packed) (files []packed, 
 	if bill, err = sbom(info, fmt.Sprintf("%x", sha256.Sum256(text))); err != nil {
 		return nil, nil, err
 	}
-	others, err := licences(info, goroot, cache)
+	others, err := licences(info, d.goroot, d.cache)
 	if err != nil {
 		return nil, nil, err
 	}

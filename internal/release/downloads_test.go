@@ -29,12 +29,13 @@ func TestDownload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	goroot, cache, _ := strings.Cut(values, "\n")
-	texts, err := shownBy(t.Context(), binary)
+	d := &download{binary: binary}
+	d.goroot, d.cache, _ = strings.Cut(values, "\n")
+	texts, err := printedBy(t.Context(), binary)
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, bill, err := (&download{binary: binary}).files(goroot, cache, texts)
+	packed, bill, err := d.files(texts)
 	if err != nil {
 		t.Fatal(err)
 	}

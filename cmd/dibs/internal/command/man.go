@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// man returns the hidden command that prints the manual page. A release has the page, and
-// packages can make it.
+// man returns the hidden command that prints the manual page, for releases and packages.
 func (p *program) man() *cobra.Command {
 	return &cobra.Command{
 		Use:     "man",
@@ -25,8 +24,8 @@ func (p *program) man() *cobra.Command {
 	}
 }
 
-// manual is the page of a command and its visible subcommands in roff. Its texts are not
-// filled, because their lines are broken already and have indented examples.
+// manual is the page of a command and its visible subcommands in roff. Texts keep their
+// lines, because some are indented examples.
 func manual(root *cobra.Command) string {
 	var page strings.Builder
 	fmt.Fprintf(&page, ".TH %s 1 \"\" %q\n.SH NAME\n%s \\- %s\n", strings.ToUpper(root.Name()), root.Name()+" "+release(), root.Name(), roff(root.Short))
