@@ -38,8 +38,9 @@ var _ gocron.Elector = (*Elector)(nil)
 // after the last tick of the old one, because otherwise both could run the same tick. At
 // most half of the client's TTL. 0: the clocks do not differ.
 //
-// NewElector returns the errors of dibs.Client.Acquire, but no dibs.ErrHeld: then it waits
-// for leadership in the background. Call Close after the scheduler's Shutdown.
+// NewElector returns the errors of dibs.Client.Acquire, except dibs.ErrHeld, because the
+// Elector then waits for leadership in the background. The end of ctx ends only the first
+// try. Call Close after the scheduler's Shutdown.
 func NewElector(ctx context.Context, c *dibs.Client, key string, skew time.Duration) (*Elector, error) {
 	if c == nil {
 		return nil, errors.New("gocronlock: the client given to NewElector is nil")

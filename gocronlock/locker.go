@@ -92,9 +92,6 @@ func (l *lock) Unlock(ctx context.Context) error {
 		if !errors.Is(err, dibs.ErrStore) && !errors.Is(err, dibs.ErrBusy) || l.lease.Err() != nil {
 			return errors.Join(err, l.lease.Release())
 		}
-		select {
-		case <-time.After(min(retryEvery, left)):
-		case <-l.lease.Context().Done():
-		}
+		pause(l.lease.Context(), min(retryEvery, left))
 	}
 }
