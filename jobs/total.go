@@ -42,7 +42,7 @@ func (a *attempt) takeTotal(lease *dibs.Lease, cancel context.CancelCauseFunc) (
 func (a *attempt) totalOptions(noWait bool) *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
-		TTL: o.TTL, Permits: o.Total, Label: a.acquire().Label, NoWait: noWait,
+		TTL: o.TTL, Longest: o.Longest, Permits: o.Total, Label: a.acquire().Label, NoWait: noWait,
 		Detach: true, // it must last until the job's own lease has ended
 	}
 }
