@@ -138,3 +138,18 @@ func TestSuggestion(t *testing.T) {
 		}
 	}
 }
+
+// FuzzLoad: every text of a file gives a configuration or an error.
+func FuzzLoad(f *testing.F) {
+	for _, text := range []string{
+		"", "a: &x 1\nb: *x\n", "? a\n: b\n", "!!str\n", "- \n", "\t", "*x", "<<: *x\n", "upstream: http://x\nroutes:\n  -\n", "routes:\n  - {}\n",
+		"upstream: |\n  http://x\n", "{upstream: http://x, wait: 1s}", "wait: ~\n", "[a]: b\n", "---\n---\na: 1\n", "upstream: !x y\n", "? \n", ": a\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if c, err := load(t, text); err == nil && c.Upstream == "" && len(c.Routes) == 0 {
+			t.Errorf("%q is accepted without an upstream", text)
+		}
+	})
+}
