@@ -182,6 +182,7 @@ func (s *requestState) replay(record []byte) {
 	a, err := s.decode(record)
 	if err != nil { // the request was served, whatever the record is
 		s.event.Err = err
+		s.m.warn(&s.m.warned.unreadable, s.r, "a stored answer cannot be read: retries of its request are refused", "error", err)
 		s.refuse(OutcomeNotKept, problemNotKept)
 		return
 	}

@@ -24,8 +24,8 @@ const maxKeyID = 32
 // a kind of block that RFC 1951 reserves.
 const encryptedPrefix = "GCM/"
 
-// KeyRing has the keys that encrypt stored answers with AES-256-GCM. Its current key encrypts, and
-// all of its keys decrypt. It is safe for concurrent use. Make one with NewKeyRing or ParseKeyRing.
+// KeyRing has the encryption keys of stored answers (AES-256-GCM). Its current key encrypts, and all
+// of its keys decrypt. It is safe for concurrent use. Make one with NewKeyRing or ParseKeyRing.
 //
 // A nil KeyRing encrypts nothing and decrypts nothing. Do not encrypt more than 2^32 answers with
 // one key, because the nonces are random.
@@ -100,7 +100,7 @@ func isKeyID(s string) bool {
 	})
 }
 
-// Encrypt encrypts a record that EncodeAnswer returned, for storing it under the key. A nil ring
+// Encrypt encrypts a record that EncodeAnswer returned, to be stored under the dibs.Key. A nil ring
 // returns the record as it is.
 func (r *KeyRing) Encrypt(key dibs.Key, record []byte) []byte {
 	if r == nil {
@@ -113,8 +113,8 @@ func (r *KeyRing) Encrypt(key dibs.Key, record []byte) []byte {
 }
 
 // Decrypt returns the record that Encrypt got. A record that is not encrypted is returned as it is.
-// Decrypt returns ErrRecord if the ring does not have the record's key, if the record was changed,
-// or if it was stored under another key.
+// Decrypt returns ErrRecord if the ring does not have the record's encryption key, if the record was
+// changed, or if it was encrypted for another dibs.Key.
 func (r *KeyRing) Decrypt(key dibs.Key, record []byte) ([]byte, error) {
 	id, ok := EncryptedWith(record)
 	if !ok {
@@ -135,7 +135,7 @@ func (r *KeyRing) Decrypt(key dibs.Key, record []byte) ([]byte, error) {
 	return message, nil
 }
 
-// EncryptedWith returns the ID of the key that a record is encrypted with. It reports false if the
+// EncryptedWith returns the ID of a record's encryption key. It reports false if the
 // record is not encrypted.
 func EncryptedWith(record []byte) (id string, ok bool) {
 	rest, ok := bytes.CutPrefix(record, []byte(encryptedPrefix))
@@ -149,7 +149,7 @@ func EncryptedWith(record []byte) (id string, ok bool) {
 	return string(name), true
 }
 
-// associated returns what is authenticated with a record, so that it is of no use under another key.
+// associated returns what is authenticated with a record, so that no other key accepts the record.
 func associated(head string, key dibs.Key) []byte {
 	return []byte(head + strconv.Itoa(len(key.Namespace)) + ":" + key.Namespace + key.Name)
 }

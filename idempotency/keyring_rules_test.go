@@ -48,7 +48,7 @@ var keyRingRules = []rule{
 			}
 		}
 	}},
-	{"Keys are rotated without a pause", func(t *testing.T) {
+	{"Encryption keys are rotated without a pause", func(t *testing.T) {
 		var answers []*httptest.ResponseRecorder
 		g := newRig(t, nil, nil)
 		steps := [][]string{{"old"}, {"old", "new"}, {"new", "old"}}
@@ -68,12 +68,18 @@ var keyRingRules = []rule{
 		behind.ran(0)
 		last.ran(0)
 	}},
-	{"A missing key runs nothing", func(t *testing.T) {
+	{"A missing encryption key runs nothing", func(t *testing.T) {
 		old := newRig(t, &idempotency.Options{KeyRing: ringOf(t, "old")}, nil)
 		isFresh(t, old.send(), 201)
 		for name, ring := range map[string]*idempotency.KeyRing{"another ring": ringOf(t, "new"), "no ring": nil} {
-			g := newRigOn(t, old.store, &idempotency.Options{KeyRing: ring}, nil)
-			isProblem(t, g.send(), "answer-not-kept", 410)
+			log, logger := newLogger()
+			g := newRigOn(t, old.store, &idempotency.Options{KeyRing: ring, Logger: logger}, nil)
+			for range 2 {
+				isProblem(t, g.send(), "answer-not-kept", 410)
+			}
+			if got := strings.Count(log.String(), `encrypted with the key \"old\"`); got != 1 {
+				t.Errorf("%s: %d warnings name the key; want 1: %s", name, got, log)
+			}
 			g.ran(0)
 			if e := g.last(); e.Outcome != idempotency.OutcomeNotKept || !errors.Is(e.Err, idempotency.ErrRecord) || !strings.Contains(e.Err.Error(), `"old"`) {
 				t.Errorf("%s: observed %+v", name, e)

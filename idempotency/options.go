@@ -146,9 +146,9 @@ type Options struct {
 	// NotStored names more response fields that are neither kept nor replayed.
 	NotStored []string
 
-	// KeyRing encrypts stored answers. An answer that was stored without encryption is still read.
-	// If the ring cannot decrypt an answer, its retries are refused with 410 and nothing runs.
-	// Keys and fingerprints are not encrypted. Default: no encryption.
+	// KeyRing encrypts stored answers, but not the request's key and fingerprint. An answer that was
+	// stored without encryption is still read. If the ring cannot decrypt an answer, its retries are
+	// refused with 410 and nothing runs. Default: no encryption.
 	KeyRing *KeyRing
 	// Redact changes an answer before it is stored. It may drop or replace fields, the trailer and
 	// the body. It must not write into their bytes or values, because the first client gets them.
@@ -183,8 +183,8 @@ type Options struct {
 	Label string
 
 	// Logger gets one warning for each of these: requests without any part of the scope, with
-	// credentials that differ each time, without the key that Key looks for, and handlers that call
-	// WriteHeader twice. Default: slog.Default().
+	// credentials that differ each time, without the key that Key looks for, handlers that call
+	// WriteHeader twice, and stored answers that cannot be read. Default: slog.Default().
 	Logger *slog.Logger
 
 	// Observe is called once for every request, when its outcome is known, on the request's
