@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/base64"
@@ -20,6 +21,10 @@ const keySize = 32
 // never taken for an ID and never printed.
 const maxKeyID = 32
 
+// Plaintext stands for the current key of a ring that decrypts and does not encrypt. With it, all
+// servers get the ring before the first of them encrypts.
+const Plaintext = "plaintext"
+
 // encryptedPrefix begins an encrypted record. No other record begins with it, because "G" stands for
 // a kind of block that RFC 1951 reserves.
 const encryptedPrefix = "GCM/"
@@ -36,13 +41,15 @@ type KeyRing struct {
 
 // NewKeyRing returns a ring of the keys, by ID. A key has 32 random bytes. An ID has 1 to 32
 // letters, digits, dots, hyphens and underscores, and is stored with each answer. current is the ID
-// of the key that encrypts. The error names the ID of a wrong key.
+// of the key that encrypts, or Plaintext. The error names the ID of a wrong key.
 func NewKeyRing(current string, keys map[string][]byte) (*KeyRing, error) {
 	r := &KeyRing{current: current, ciphers: make(map[string]cipher.AEAD, len(keys))}
 	for id, key := range keys {
 		switch {
 		case !isKeyID(id):
 			return nil, errors.New("idempotency: the key ring: " + badKeyID)
+		case id == Plaintext:
+			return nil, fmt.Errorf("idempotency: the key ring: no key can have the ID %q", id)
 		case len(key) != keySize:
 			return nil, fmt.Errorf("idempotency: the key ring: the key %q has %d bytes; it must have %d", id, len(key), keySize)
 		}
@@ -54,7 +61,10 @@ func NewKeyRing(current string, keys map[string][]byte) (*KeyRing, error) {
 			return nil, fmt.Errorf("idempotency: the key ring: the key %q: %w", id, err)
 		}
 	}
-	if r.ciphers[current] == nil {
+	switch {
+	case len(keys) == 0:
+		return nil, errors.New("idempotency: the key ring has no key; write ID:KEY, with 32 bytes in base64 as KEY")
+	case current != Plaintext && r.ciphers[current] == nil:
 		return nil, errors.New("idempotency: the key ring does not have its current key")
 	}
 	return r, nil
@@ -64,11 +74,16 @@ func NewKeyRing(current string, keys map[string][]byte) (*KeyRing, error) {
 const badKeyID = "an ID must have 1 to 32 letters, digits, dots, hyphens and underscores"
 
 // ParseKeyRing reads a ring from text: for each key ID:KEY, with white space between two keys. KEY
-// is 32 bytes in base64 (RFC 4648, section 4). The first key is the current one. The error names the
-// ID of a wrong key, or its position if the ID is wrong.
+// is 32 bytes in base64 (RFC 4648, section 4). The first key is the current one. If the text begins
+// with the word plaintext, the ring encrypts nothing. The error names the ID of a wrong key, or its
+// position if the ID is wrong.
 func ParseKeyRing(text string) (*KeyRing, error) {
 	current, keys := "", make(map[string][]byte)
-	for i, element := range strings.Fields(text) {
+	elements := strings.Fields(text)
+	if len(elements) > 0 && elements[0] == Plaintext {
+		current, elements = Plaintext, elements[1:]
+	}
+	for i, element := range elements {
 		id, encoded, ok := strings.Cut(element, ":")
 		switch {
 		case !ok:
@@ -82,13 +97,8 @@ func ParseKeyRing(text string) (*KeyRing, error) {
 		if err != nil {
 			return nil, fmt.Errorf("idempotency: the key ring: the key %q is not base64", id)
 		}
-		if i == 0 {
-			current = id
-		}
+		current = cmp.Or(current, id)
 		keys[id] = key
-	}
-	if len(keys) == 0 {
-		return nil, errors.New("idempotency: the key ring is empty; write ID:KEY, with 32 bytes in base64 as KEY")
 	}
 	return NewKeyRing(current, keys)
 }
@@ -101,9 +111,9 @@ func isKeyID(s string) bool {
 }
 
 // Encrypt encrypts a record that EncodeAnswer returned, to be stored under the dibs.Key. A nil ring
-// returns the record as it is.
+// and a ring with Plaintext return the record as it is.
 func (r *KeyRing) Encrypt(key dibs.Key, record []byte) []byte {
-	if r == nil {
+	if r == nil || r.current == Plaintext {
 		return record
 	}
 	head := encryptedPrefix + r.current + "\n"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,11 +20,12 @@ import (
 // ringKey returns a key for tests.
 func ringKey(c byte) []byte { return bytes.Repeat([]byte{c}, 32) }
 
-// ringOf returns a ring of keys that are made from their IDs. The first is the current one.
+// ringOf returns a ring of keys that are made from their IDs. The first is the current one, or
+// Plaintext.
 func ringOf(t testing.TB, ids ...string) *idempotency.KeyRing {
 	t.Helper()
 	keys := make(map[string][]byte)
-	for _, id := range ids {
+	for _, id := range slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == idempotency.Plaintext }) {
 		keys[id] = ringKey(id[0])
 	}
 	r, err := idempotency.NewKeyRing(ids[0], keys)
@@ -103,8 +105,11 @@ func TestKeyRingRefusesToDecrypt(t *testing.T) {
 func TestKeyRingRefused(t *testing.T) {
 	encoded := func(n int) string { return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("s"), n)) }
 	tests := []struct{ text, want string }{
-		{"", "empty"},
-		{" \n", "empty"},
+		{"", "has no key"},
+		{" \n", "has no key"},
+		{"plaintext", "has no key"},
+		{"plaintext:" + encoded(32), `no key can have the ID "plaintext"`},
+		{"a:" + encoded(32) + " plaintext", "key 2 is not of the form ID:KEY"},
 		{"a:" + encoded(31), `"a" has 31 bytes; it must have 32`},
 		{"a:" + encoded(33), `"a" has 33 bytes`},
 		{"a:", `"a" has 0 bytes`},
@@ -129,6 +134,9 @@ func TestKeyRingRefused(t *testing.T) {
 	}
 	if _, err := idempotency.NewKeyRing("new", map[string][]byte{"old": ringKey('o')}); err == nil || !strings.Contains(err.Error(), "does not have its current key") {
 		t.Errorf("without the current key: %v", err)
+	}
+	if _, err := idempotency.NewKeyRing("", map[string][]byte{"old": ringKey('o')}); err == nil || !strings.Contains(err.Error(), "does not have its current key") {
+		t.Errorf("with an empty current key: %v", err)
 	}
 	if _, err := idempotency.NewKeyRing("a b", map[string][]byte{"a b": ringKey('o')}); err == nil {
 		t.Error("an ID with a space is accepted")

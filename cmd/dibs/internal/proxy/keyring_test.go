@@ -63,7 +63,7 @@ func TestBadKeyRing(t *testing.T) {
 	for _, test := range []struct{ source, want string }{
 		{filepath.Join(t.TempDir(), "missing"), "no such file"},
 		{"env:DIBS_TEST_NO_RING", `no variable "DIBS_TEST_NO_RING"`},
-		{ringFile(t, ""), "empty"},
+		{ringFile(t, ""), "has no key"},
 		{ringFile(t, ringText(16, "short")), `"short" has 16 bytes; it must have 32`},
 		{ringFile(t, ringText(32, "a", "a")), `two keys with the ID "a"`},
 	} {
