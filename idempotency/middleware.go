@@ -23,7 +23,7 @@ type Middleware struct {
 	serving chan struct{} // has an element for each request with a key; nil without MaxConcurrent
 
 	storing sync.WaitGroup // answers that are stored in the background
-	warned  struct{ noPrincipal, changingScheme, noKey, twoHeads sync.Once }
+	warned  struct{ noPrincipal, changingScheme, noKey, twoHeads, unreadable sync.Once }
 	mu      sync.Mutex
 	stats   Stats // under mu
 }
