@@ -165,6 +165,10 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\nwait:\n", want: []string{"[2:", "wait", "missing"}},
 		{text: "upstream: http://x\nwait: [1s]\n", want: []string{"[2:", "wait", "one value"}},
 		{text: "upstream: http://x\nwait: 1s\n\"wait\": 2s\n", want: []string{"[3:", "wait"}},
+		{text: "upstream: http://x\nadmin: &a 127.0.0.1:1\n", want: []string{"[2:", "admin", "write the value itself"}},
+		{text: "upstream: http://x\nadmin: *a\n", want: []string{"[2:", "admin", "write the value itself"}},
+		{text: "upstream: http://x\nnamespace: !!str a\n", want: []string{"[2:", "namespace", "write the value itself"}},
+		{text: "upstream: http://x\nkeep: [2xx, &a 404]\n", want: []string{"[2:", "keep", "write the value itself"}},
 		{text: "upstream: http://x\n---\nwait: 1s\n", want: []string{"several documents"}},
 	}
 	for _, test := range tests {
