@@ -23,7 +23,7 @@ var (
 	_ dibs.Pruner    = (*Store)(nil)
 )
 
-// New returns a Store on a server, which does not change any more.
+// New returns a Store on a server, which must not change after the first call.
 func New(server *Server) *Store {
 	s := &Store{server: server}
 	s.waiters = newWaiters(s)
