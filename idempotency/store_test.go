@@ -357,3 +357,39 @@ func TestDrainWhileAnswersCome(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitersGetNoOtherRequestsAnswer: if the run that duplicates wait for leaves no answer, another
+// request may run under the key next. Its answer is not theirs.
+func TestWaitersGetNoOtherRequestsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{Wait: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+			gate.entered <- r
+			if <-gate.open; len(gate.entered) == 1 {
+				w.WriteHeader(http.StatusBadGateway)
+			}
+		})
+		first := g.sendLater()
+		synctest.Wait()
+		duplicates := []<-chan *httptest.ResponseRecorder{g.sendLater(), g.sendLater()}
+		synctest.Wait()
+		var once sync.Once
+		slow := make(chan struct{})
+		g.store.fail(func(_ context.Context, op string) error {
+			if op == "claim" {
+				once.Do(func() { <-slow })
+			}
+			return nil
+		})
+		close(gate.open)
+		isFresh(t, <-first, 502)
+		synctest.Wait() // a duplicate claims the key, which takes long
+		g.store.heal()
+		isFresh(t, g.send(withBody("other")), 200)
+		close(slow)
+		for _, d := range duplicates {
+			isProblem(t, <-d, "key-reused", 422)
+		}
+		g.ran(2)
+	})
+}

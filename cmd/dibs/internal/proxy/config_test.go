@@ -167,6 +167,7 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\nwait: 1s\n\"wait\": 2s\n", want: []string{"[3:", "wait"}},
 		{text: "upstream: http://x\nmethods: [post]\n", want: []string{"[2:", "methods", "capitals"}},
 		{text: "upstream: http://x\nroutes:\n  - path: /\n    methods: [GET]\n", want: []string{"[3:", "methods: GET cannot be guarded"}},
+		{text: "upstream: http://x\nroutes:\n  - path: /\n    scope: []\n", want: []string{"[3:", "scope: it is empty"}},
 		{text: "upstream: http://x\nnot-stored: a b\n", want: []string{"[2:", "not-stored", `"a b" is not the name of a header`}},
 		{text: "upstream: http://x\nfingerprint-fields: ['']\n", want: []string{"[2:", "fingerprint-fields", "no name"}},
 		{text: "upstream: http://x\nmax-stored: 1025MiB\n", want: []string{"[2:", "max-stored", "at most 1024MiB"}},

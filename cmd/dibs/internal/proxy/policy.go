@@ -66,6 +66,8 @@ func (p *Policy) check() error {
 		return errors.New("store-5xx: it has no effect together with keep; remove one of them")
 	case slices.Contains(p.Fingerprint, "key") && (len(p.Fingerprint) > 1 || len(p.Options.Fingerprint.Fields) > 0):
 		return errors.New("fingerprint: key cannot be used together with others")
+	case len(p.Scope) == 0 && p.SessionCookie == "":
+		return errors.New("scope: it is empty; name what tells owners of keys apart, or write none")
 	case slices.Contains(p.Scope, "none") && (len(p.Scope) > 1 || p.SessionCookie != ""):
 		return errors.New("scope: none cannot be used together with other parts")
 	}
