@@ -27,8 +27,8 @@ type Store struct {
 
 	// The connections are the store's own. Renewals and settlements have a pool of their own, so
 	// that they wait neither for the application nor for claims.
-	front *sql.DB // claims, and what operators read
-	back  *sql.DB // renewals, settlements, what operators change, and pruning
+	front *sql.DB // claims, and what operators read and force
+	back  *sql.DB // renewals, settlements and pruning
 	polls *sql.DB
 
 	packet int          // max_allowed_packet, in bytes
