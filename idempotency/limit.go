@@ -35,8 +35,7 @@ func (l *storeLimit) start() context.Context {
 	return l.timed
 }
 
-// over is a context that has ended.
-var over, _ = context.WithDeadline(context.Background(), time.Time{})
+var over, _ = context.WithDeadline(context.Background(), time.Time{}) // has ended
 
 func (l *storeLimit) stop() {
 	l.stopped.Store(true) // first, because an ended context has an error
