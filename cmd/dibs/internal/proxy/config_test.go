@@ -165,6 +165,18 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\nwait:\n", want: []string{"[2:", "wait", "missing"}},
 		{text: "upstream: http://x\nwait: [1s]\n", want: []string{"[2:", "wait", "one value"}},
 		{text: "upstream: http://x\nwait: 1s\n\"wait\": 2s\n", want: []string{"[3:", "wait"}},
+		{text: "upstream: http://x\nmethods: [post]\n", want: []string{"[2:", "methods", "capitals"}},
+		{text: "upstream: http://x\nroutes:\n  - path: /\n    methods: [GET]\n", want: []string{"[3:", "methods: GET cannot be guarded"}},
+		{text: "upstream: http://x\nroutes:\n  - path: /\n    scope: []\n", want: []string{"[3:", "scope: it is empty"}},
+		{text: "upstream: http://x\nnot-stored: a b\n", want: []string{"[2:", "not-stored", `"a b" is not the name of a header`}},
+		{text: "upstream: http://x\nfingerprint-fields: ['']\n", want: []string{"[2:", "fingerprint-fields", "no name"}},
+		{text: "upstream: http://x\nmax-stored: 1025MiB\n", want: []string{"[2:", "max-stored", "at most 1024MiB"}},
+		{text: "upstream: http://x\ndocs-url: /a\n", want: []string{"[2:", "docs-url", "absolute"}},
+		{text: "upstream: http://x\nwait: 2562047h\n", want: []string{"[2:", "wait", "too long"}},
+		{text: "upstream: http://x\nadmin: &a 127.0.0.1:1\n", want: []string{"[2:", "admin", "write the value itself"}},
+		{text: "upstream: http://x\nadmin: *a\n", want: []string{"[2:", "admin", "write the value itself"}},
+		{text: "upstream: http://x\nnamespace: !!str a\n", want: []string{"[2:", "namespace", "write the value itself"}},
+		{text: "upstream: http://x\nkeep: [2xx, &a 404]\n", want: []string{"[2:", "keep", "write the value itself"}},
 		{text: "upstream: http://x\n---\nwait: 1s\n", want: []string{"several documents"}},
 	}
 	for _, test := range tests {

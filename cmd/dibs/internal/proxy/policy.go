@@ -57,11 +57,18 @@ func (p *Policy) middleware() *idempotency.Options {
 
 // check refuses settings that contradict each other.
 func (p *Policy) check() error {
+	safe := slices.IndexFunc(p.Options.Methods, func(m string) bool {
+		return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"}, m)
+	})
 	switch {
+	case p.Guard && safe >= 0:
+		return fmt.Errorf("methods: %s cannot be guarded; remove it, or set guard to false", p.Options.Methods[safe])
 	case len(p.Options.Keep) > 0 && p.Options.Store5xx:
 		return errors.New("store-5xx: it has no effect together with keep; remove one of them")
 	case slices.Contains(p.Fingerprint, "key") && (len(p.Fingerprint) > 1 || len(p.Options.Fingerprint.Fields) > 0):
 		return errors.New("fingerprint: key cannot be used together with others")
+	case len(p.Scope) == 0 && p.SessionCookie == "":
+		return errors.New("scope: it is empty; name what tells owners of keys apart, or write none")
 	case slices.Contains(p.Scope, "none") && (len(p.Scope) > 1 || p.SessionCookie != ""):
 		return errors.New("scope: none cannot be used together with other parts")
 	}
@@ -86,6 +93,35 @@ func preset(p *Policy) value {
 		p.Options.Wait = 5 * time.Second
 		return s, nil
 	})
+}
+
+func checkMethod(s string) error {
+	if !isName(s) || strings.ToUpper(s) != s {
+		return fmt.Errorf("%q is not a method in capitals, such as POST", s)
+	}
+	return nil
+}
+
+func checkField(s string) error {
+	if !isName(s) {
+		return fmt.Errorf("%q is not the name of a header", s)
+	}
+	return nil
+}
+
+// checkMember refuses what is not an element of fingerprint-fields.
+func checkMember(s string) error {
+	if s == "" {
+		return errors.New("a field has no name")
+	}
+	return nil
+}
+
+func checkDocs(s string) error {
+	if u, err := url.Parse(s); s != "" && (err != nil || !u.IsAbs() || u.Fragment != "") {
+		return fmt.Errorf("%q is not an absolute URL without a fragment", s)
+	}
+	return nil
 }
 
 func checkHost(s string) error {

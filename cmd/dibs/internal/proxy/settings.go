@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"math"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -44,7 +45,7 @@ func (p *Policy) settings() []setting {
 	return []setting{
 		{"upstream", text(&p.Upstream, nil), "the `URL` of the origin: http://, https:// or h2c://"},
 		{"guard", yes(&p.Guard), "guard requests that carry a key"},
-		{"methods", list(&o.Methods, nil), "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
+		{"methods", list(&o.Methods, checkMethod), "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
 		{"require-key", yes(&o.RequireKey), "refuse requests without a key if their method is guarded"},
 		{"strict-key", yes(&o.StrictKey), "refuse keys that are not quoted strings"},
 		{"ignore-x-key", yes(&o.IgnoreXKey), "ignore X-Idempotency-Key"},
@@ -54,20 +55,20 @@ func (p *Policy) settings() []setting {
 		{"session-cookie", text(&p.SessionCookie, checkCookie), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
 		{"any-host", yes(&o.AnyAuthority), "let requests to different hosts share keys"},
 		{"fingerprint", list(&p.Fingerprint, checkFingerprint), "compare requests loosely, a `LIST` of json, multipart and query-order; or key, to compare only the key"},
-		{"fingerprint-fields", list(&o.Fingerprint.Fields, nil), "compare only these fields of a JSON or form body, a `LIST`"},
+		{"fingerprint-fields", list(&o.Fingerprint.Fields, checkMember), "compare only these fields of a JSON or form body, a `LIST`"},
 		{"lease", span(&o.Lease, time.Second, forever), "how long a key stays taken after the proxy that holds it crashed, at least 1s"},
 		{"retention", span(&o.Retention, time.Second, idempotency.MaxRetention), "how long answers are stored"},
-		{"wait", span(&o.Wait, 0, forever), "how long a duplicate waits for the running request before it is refused"},
+		{"wait", span(&o.Wait, 0, idempotency.MaxRetention), "how long a duplicate waits for the running request before it is refused"},
 		{"conflict-status", number(&o.ConflictStatus, 400, 499), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
 		{"body-timeout", span(&o.BodyTimeout, time.Millisecond, forever), "how long the client may pause while it sends the body of a guarded request"},
-		{"max-body", size(&o.MaxBody), "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
-		{"max-stored", size(&o.MaxStored), "the largest body of an answer that is stored, a `SIZE`"},
+		{"max-body", size(&o.MaxBody, math.MaxInt64-1), "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
+		{"max-stored", size(&o.MaxStored, idempotency.MaxStored), "the largest body of an answer that is stored, a `SIZE`"},
 		{"on-oversize", word(&o.OnOversize, idempotency.Tombstone, idempotency.Rerun), "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
 		{"on-crash", word(&o.OnCrash, idempotency.TakeOver, idempotency.AtMostOnce), "`WHAT` follows a run with an unknown outcome: takeover (run again) or at-most-once"},
 		{"keep", list(&o.Keep, checkStatus), "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
 		{"store-5xx", yes(&o.Store5xx), "store answers of 500 and above too"},
 		{"keep-set-cookie", yes(&o.KeepSetCookie), "store and replay Set-Cookie"},
-		{"not-stored", list(&o.NotStored, nil), "further response fields that are not stored, a `LIST`"},
+		{"not-stored", list(&o.NotStored, checkField), "further response fields that are not stored, a `LIST`"},
 		{"key-ring", keyRing(p), "encrypt stored answers with the key ring in a `FILE`, or in an environment variable, as env:NAME"},
 		{"on-store-failure", word(&o.OnStoreFailure, idempotency.FailClosed, idempotency.FailOpen), "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
 		{"store-timeout", span(&o.StoreTimeout, time.Millisecond, forever), "how long the proxy waits for the store"},
@@ -75,7 +76,7 @@ func (p *Policy) settings() []setting {
 		{"connect-timeout", span(&p.ConnectTimeout, time.Millisecond, forever), "how long connecting to the origin may take"},
 		{"forwarded", yes(&p.Forwarded), "send the client's address to the origin in X-Forwarded-For, -Host and -Proto"},
 		{"cors", list(&p.CORS, checkPage).orElse(corsLearned), "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
-		{"docs-url", text(&o.DocsURL, nil), "the `URL` of the page that problem types link to"},
+		{"docs-url", text(&o.DocsURL, checkDocs), "the `URL` of the page that problem types link to"},
 	}
 }
 
