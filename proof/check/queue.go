@@ -16,7 +16,7 @@ type stay struct {
 	of       *attempt
 }
 
-// held: a claim is told that the key is held only if another token held it, or had a place
+// held: a claim is answered that the key is held only if another token held it, or had a place
 // before it.
 func held(c *checker) {
 	var stays []stay
@@ -26,8 +26,8 @@ func held(c *checker) {
 		}
 	}
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.from, b.from) })
-	// The two that stay longest of the first so many; of two tokens, as one may be the
-	// claim's own.
+	// longest[i] are the two longest of the first i+1 stays. There are two, because one may be
+	// the claim's own.
 	longest := make([][2]stay, len(stays))
 	var two [2]stay
 	for i, s := range stays {
