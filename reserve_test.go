@@ -185,7 +185,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour) // nobody wants the key, and nothing is lost
+		time.Sleep(time.Hour) // no other caller wants the key, so the place is not lost
 		start := time.Now()
 		_, err = c.Redeem(t.Context(), second, &dibs.AcquireOptions{NoWait: true})
 		held, ok := errors.AsType[*dibs.HeldError](err)

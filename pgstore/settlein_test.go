@@ -205,8 +205,8 @@ func TestDurableTransaction(t *testing.T) {
 	}
 }
 
-// TestUnheardCommit: where the answer to COMMIT is lost, it is found out.
-func TestUnheardCommit(t *testing.T) {
+// TestUnknownCommit: where the answer to COMMIT is lost, it is found out.
+func TestUnknownCommit(t *testing.T) {
 	t.Parallel()
 	wire := servertest.NewWire(t, shared().Addr())
 	b := newBank(t, shared().URL(), nil)

@@ -18,10 +18,9 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestHeardThroughReplica: what a master publishes reaches those who are
-// subscribed at its replicas too, as all are for a while that were subscribed at
-// a master which has become one. The master does not count them, and takes their
-// waiters for dead. So it must not have told them that the key is theirs.
+// TestHeardThroughReplica: a master's messages also reach the subscribers of its replicas. A
+// subscriber of a former master is one for a while. The master does not count these subscribers,
+// and takes their waiters for dead. So it must not have pushed grants to them.
 func TestHeardThroughReplica(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
 		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
@@ -71,7 +70,7 @@ func TestHeardThroughReplica(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := message.([]any)[2]; got != "no more" {
-				t.Errorf("a waiter was told %q", got)
+				t.Errorf("a waiter was sent %q", got)
 			}
 			// They ask, and have their places.
 			for i, c := range waiters {

@@ -196,7 +196,7 @@ func exerciseRights(t *testing.T, servers []*servertest.RedisServer, url string,
 		for _, server := range servers {
 			server.Must("SCRIPT", "FLUSH") // so that they are sent again
 		}
-		// Of these rights only silence tells that they are missing.
+		// If one of these rights is missing, there is no error, only silence.
 		patience, silent := limit, false
 		if strings.Contains(right, "sub") || strings.HasPrefix(right, "&") {
 			patience, silent = time.Second, true

@@ -306,7 +306,7 @@ func TestUpdateFails(t *testing.T) {
 			onEach(t, func(t *testing.T, b bench) {
 				c := c
 				if name == "writes none" && b.d.mysql() {
-					c.text = "" // it does not tell
+					c.text = "" // it does not say so
 				}
 				b.accounts(t, 2)
 				o := b.accountOptions()
