@@ -37,10 +37,9 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Middleware{
-		client: client, options: options,
-		local: localRuns{running: make(map[string]*localRun), waiting: make(map[string][]waiter)},
-	}, nil
+	m := &Middleware{client: client, options: options}
+	m.local.running, m.local.waiting = make(map[string]*localRun), make(map[string][]waiter)
+	return m, nil
 }
 
 // Wrap returns a handler that guards next. The context of a guarded request carries its lease (see

@@ -205,22 +205,14 @@ func (s *requestState) servedWaiting(w waiter) bool {
 func (s *requestState) claim() (err error) {
 	o := &s.m.options
 	options := dibs.AcquireOptions{
-		NoWait:      true,
-		Detach:      true,
-		TTL:         o.Lease,
-		Fingerprint: s.fingerprint,
-		MaxAge:      dibs.AnyAge,
-		AtMostOnce:  o.OnCrash == AtMostOnce,
-		Label:       o.Label,
+		NoWait: true, Detach: true,
+		TTL: o.Lease, Fingerprint: s.fingerprint, MaxAge: dibs.AnyAge, AtMostOnce: o.OnCrash == AtMostOnce, Label: o.Label,
 	}
 	asked := time.Now()
 	limit := s.m.withStoreLimit(s.r.Context())
 	defer limit.stop()
 	s.lease, err = s.m.client.Acquire(limit, s.key, &options)
 	s.event.Claiming = time.Since(asked)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = errStoreTimeout
-	}
 	left := o.Wait - time.Since(s.event.Start)
 	if left <= 0 || !errors.Is(err, dibs.ErrHeld) {
 		return err

@@ -33,8 +33,8 @@ const (
 // drops what the handler wrote, answers with a problem document, and settles the key. The first
 // call counts.
 //
-// Fail returns false and does nothing if ctx does not belong to a guarded request. The handler then
-// answers itself, for instance with WriteProblem.
+// Fail returns false and does nothing if ctx is not of a guarded request. The handler then answers
+// itself, for instance with WriteProblem.
 func Fail(ctx context.Context, f Failure) bool {
 	c, ok := ctx.Value(runContextKey{}).(*runContext)
 	if !ok {

@@ -182,8 +182,9 @@ func TestRenewedInTransaction(t *testing.T) {
 				}
 				return 0, nil
 			})
-			if n := b.entries(t, "k"); err != nil || ran != test.runs || n != 1 {
-				t.Errorf("%v, %d entries after %d runs; want %d", err, n, ran, test.runs)
+			// A renewal that comes by itself on a slow machine makes one more run.
+			if n := b.entries(t, "k"); err != nil || ran < test.runs || test.runs == 1 && ran > 1 || n != 1 {
+				t.Errorf("%v, %d entries after %d runs; want at least %d", err, n, ran, test.runs)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ func TestURL(t *testing.T) {
 		{"postgres://app:secret@host/app?schema=Own", "it must be a lower-case letter"},
 		{"postgresql://app:secret@host:port/app", ""},
 		{"mysql://app:secret@host", "it names no database"},
-		{"mariadb://app:secret@host/app?schema=x", "there is no parameter"},
+		{"mariadb://app:secret@host/app?schema=x", `unknown parameter "schema"`},
 		{"mysql://app:secret@host/app?prefix=a-b", "it must be a lower-case letter"},
 		{"sqlite:", "the path is missing"},
 		{"sqlite://dibs.db", "write sqlite:dibs.db"},

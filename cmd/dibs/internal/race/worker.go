@@ -1,7 +1,6 @@
 package race
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -60,7 +59,8 @@ const workerArg = "__race-worker"
 // stopLimit bounds how long a worker may take to stop before it is killed.
 const stopLimit = 10 * time.Second
 
-// process starts a worker, and lets it begin when start has returned.
+// process starts a worker, and lets it begin when start has returned. The worker reads the
+// task, answers true when it is ready, begins at the next message, and answers its step.
 func (t task) process(ctx context.Context, start func() error) (s step, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -69,27 +69,21 @@ func (t task) process(ctx context.Context, start func() error) (s step, err erro
 	cmd := exec.CommandContext(ctx, self, workerArg)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	// A worker stops at the end of its input. If it were killed, it would hold its key until
+	// the lease expires.
+	cmd.Cancel, cmd.WaitDelay = func() error { return in.Close() }, stopLimit
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
 		return s, err
 	}
-	// A worker that is killed would hold its key until the lease expires.
-	cmd.Cancel, cmd.WaitDelay = in.Close, stopLimit
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return s, err
-	}
-	if err := cmd.Start(); err != nil {
-		return s, err
-	}
-	questions, answers := json.NewEncoder(in), json.NewDecoder(out)
-	var ready bool
-	err = errors.Join(questions.Encode(t), answers.Decode(&ready))
+	messages, answers := json.NewEncoder(in), json.NewDecoder(out)
+	err = errors.Join(messages.Encode(t), answers.Decode(new(bool)))
 	if err == nil {
 		err = start()
 	}
 	if err == nil {
-		err = errors.Join(questions.Encode(true), answers.Decode(&s))
+		err = errors.Join(messages.Encode(true), answers.Decode(&s))
 	}
 	_ = in.Close()
 	if ended := cmd.Wait(); ended != nil {
@@ -107,7 +101,7 @@ func Worker() {
 	if len(os.Args) != 2 || os.Args[1] != workerArg {
 		return
 	}
-	// Ctrl-C reaches workers too. They stop when their input ends, and give the key back.
+	// Ctrl-C reaches workers too. They stop at the end of their input, and release the key.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	if err := work(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -120,22 +114,36 @@ func Worker() {
 func work(in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	questions, answers := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
+	messages, answers := json.NewDecoder(in), json.NewEncoder(out)
 	var t task
-	if err := questions.Decode(&t); err != nil {
+	if err := messages.Decode(&t); err != nil {
 		return err
 	}
-	add, end, err := t.adder(ctx)
-	if err != nil {
-		return err
+	add := t.add
+	if t.Key != "" {
+		store, err := stores.Open(ctx, t.Store)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		client, err := dibs.New(store, &dibs.Options{Namespace: t.Namespace, Label: "dibs race"})
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		add = func(ctx context.Context) (s step, err error) {
+			err = client.Do(ctx, t.Key, func(ctx context.Context) error {
+				s, err = t.add(ctx)
+				return err
+			})
+			return s, err
+		}
 	}
-	defer end()
-	var start bool
-	if err := errors.Join(answers.Encode(true), questions.Decode(&start)); err != nil {
+	if err := errors.Join(answers.Encode(true), messages.Decode(new(bool))); err != nil {
 		return err
 	}
 	go func() {
-		_ = questions.Decode(new(bool)) // returns when the input ends
+		_ = messages.Decode(new(bool)) // returns at the end of the input
 		cancel()
 	}()
 	s, err := add(ctx)
@@ -143,29 +151,6 @@ func work(in io.Reader, out io.Writer) error {
 		return err
 	}
 	return answers.Encode(s)
-}
-
-// adder returns what the worker does, and what it has to close.
-func (t task) adder(ctx context.Context) (add func(context.Context) (step, error), end func(), err error) {
-	if t.Key == "" {
-		return t.add, func() {}, nil
-	}
-	store, err := stores.Open(ctx, t.Store)
-	if err != nil {
-		return nil, nil, err
-	}
-	client, err := dibs.New(store, &dibs.Options{Namespace: t.Namespace, Label: "dibs race"})
-	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
-	}
-	add = func(ctx context.Context) (s step, err error) {
-		err = client.Do(ctx, t.Key, func(ctx context.Context) error {
-			s, err = t.add(ctx)
-			return err
-		})
-		return s, err
-	}
-	return add, func() { _, _ = client.Close(), store.Close() }, nil
 }
 
 // add reads, thinks, adds one and writes.
