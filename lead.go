@@ -16,8 +16,8 @@ import (
 // checks Lease.Fence.
 //
 // If fn returns while it leads, with or without an error, Lead gives leadership up and
-// returns what fn returned. Lead also returns when ctx ends: fn's context ends with it, or
-// Lead returns the cause if fn does not run.
+// returns what fn returned. Lead also returns when ctx ends or the client is closed: fn's
+// context ends then, too. If fn does not run, Lead returns the cause or ErrClosed.
 //
 // While the store does not answer or is busy with the key, Lead asks again. It returns
 // all other errors of Acquire. Of the options, NoWait, Wait and Detach must be zero,

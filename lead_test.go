@@ -118,6 +118,41 @@ func TestLeadEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestLeadEndsWithItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		leader, candidate := newClient(t, s, nil), newClient(t, s, nil)
+		stopped := errors.New("stopped")
+		led, waited := make(chan error, 1), make(chan error, 1)
+		go func() {
+			led <- leader.Lead(t.Context(), "leader", nil, func(ctx context.Context) error {
+				<-ctx.Done()
+				if !errors.Is(context.Cause(ctx), dibs.ErrClosed) {
+					t.Errorf("the leader's context ended with %v", context.Cause(ctx))
+				}
+				return stopped
+			})
+		}()
+		synctest.Wait()
+		go func() {
+			waited <- candidate.Lead(t.Context(), "leader", nil, func(context.Context) error { return nil })
+		}()
+		synctest.Wait()
+		for _, c := range []*dibs.Client{candidate, leader} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-led; !errors.Is(err, stopped) {
+			t.Errorf("Lead of the leader returned %v", err)
+		}
+		if err := <-waited; !errors.Is(err, dibs.ErrClosed) {
+			t.Errorf("Lead of the candidate returned %v", err)
+		}
+		empty(t, s)
+	})
+}
+
 func TestLeadOutlastsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newFaulty(newStore(t))

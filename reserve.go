@@ -189,6 +189,8 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	if o != nil {
 		r.margin, r.detach, r.Hold = o.Margin, o.Detach, o.Hold
 	}
+	c.enter() // because the place may have to be released after acquire
+	defer c.leave()
 	lease, err := c.acquire(ctx, r, wait)
 	if errors.Is(err, ErrDone) || errors.Is(err, ErrMismatch) {
 		claim.Token = p.Token

@@ -42,8 +42,8 @@ var (
 )
 
 // New returns an empty store. Nil options mean the defaults. The error names the field that
-// is out of range. Close ends the store's timers. A store that is not used any more is also
-// collected without Close.
+// is out of range. Close ends the store's timers. Without Close, the store stays in memory
+// until everything in it has expired.
 func New(o *Options) (*Store, error) {
 	options, err := o.withDefaults()
 	if err != nil {

@@ -26,9 +26,11 @@ func (w *sweeper) start(s *Store) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.timer == nil {
+	switch {
+	case s.closed.Load():
+	case w.timer == nil:
 		w.timer = time.AfterFunc(sweepEvery, s.sweep)
-	} else {
+	default:
 		w.timer.Reset(sweepEvery)
 	}
 }

@@ -27,7 +27,7 @@ type Store struct {
 
 	// The connections are the store's own. Renewals and settlements have a pool of their own, so
 	// that they wait neither for the application nor for claims.
-	front *sql.DB // claims, and what operators ask
+	front *sql.DB // claims, and what operators read and force
 	back  *sql.DB // renewals, settlements and pruning
 	polls *sql.DB
 

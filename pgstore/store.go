@@ -26,7 +26,7 @@ type Store struct {
 	// The connections are the store's own. Renewals and settlements have a pool of their own, so
 	// that they wait neither for the application nor for claims.
 	config *pgxpool.Config
-	front  *pgxpool.Pool // claims, and what operators ask
+	front  *pgxpool.Pool // claims, and what operators read and force
 	back   *pgxpool.Pool // renewals, settlements and pruning
 
 	sql *statements

@@ -77,20 +77,20 @@ func TestGuard(t *testing.T) {
 func TestNoLastInsertID(t *testing.T) {
 	t.Parallel()
 	server := &fakeServer{exec: func(string) error { return nil }}
-	tx := struct{ sqlTx }{server.open(t)}
+	tx := beginTx(t, server.open(t))
 	g, err := NewGuard(MySQL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Admit(t.Context(), tx, "a", 7); err == nil {
-		t.Error("a holder was admitted")
+	if err := g.Admit(t.Context(), tx, "a", 7); !errors.Is(err, errNoID) {
+		t.Errorf("Admit: %v", err)
 	}
 	s, err := NewSequence(MariaDB, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.NextN(t.Context(), tx, "a", 3); err == nil {
-		t.Errorf("the number is %d", n)
+	if n, err := s.NextN(t.Context(), tx, "a", 3); !errors.Is(err, errNoID) {
+		t.Errorf("NextN: %d, %v", n, err)
 	}
 }
 

@@ -146,8 +146,6 @@ func (t *request) ended(ctx context.Context, name string) error {
 
 var errWaited = errors.New("sqllock: waited long enough")
 
-// Answers beside dibs.ErrHeld, dibs.ErrLost and dibs.ErrClosed. The texts have the
-// server's own words and the cure.
 // Errors beside dibs.ErrHeld, dibs.ErrLost and dibs.ErrClosed. Their texts contain the
 // server's own words and what to do.
 var (

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Tx is a transaction that the application has begun: a *sql.Tx, a wrapper with the
-// methods of one, or, on PostgreSQL, a pgx.Tx. A pool or a connection is refused,
-// because there each statement would be a transaction of its own.
+// Tx is a transaction that the application has begun: a *sql.Tx, a wrapper with its
+// methods, or, on PostgreSQL, a pgx.Tx. A pool or a connection, which has no Commit, is
+// refused, because there each statement would be a transaction of its own.
 type Tx any
 
 // sqlTx is a transaction of database/sql.
@@ -36,7 +36,7 @@ type statements interface {
 func statementsOf(d Dialect, tx Tx) (statements, error) {
 	s, pool, err := statementsOn(d, tx)
 	if pool {
-		err = fmt.Errorf("sqllock: a %T is not a transaction: begin one with its BeginTx, or with Transact, and pass that", tx)
+		err = fmt.Errorf("sqllock: a %T is not a transaction, because it has no Commit: begin one with BeginTx, or with Transact, and pass that", tx)
 	}
 	return s, err
 }
@@ -50,11 +50,9 @@ func statementsOn(d Dialect, db any) (s statements, pool bool, err error) {
 		}
 		return pgxStatements{tx}, false, nil
 	case sqlTx:
-		// Many packages embed a *sql.DB, so the type does not tell.
-		_, pool = tx.(interface {
-			BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
-		})
-		return sqlStatements{tx}, pool, nil
+		// Many packages wrap pools, so the type does not tell.
+		_, commits := tx.(interface{ Commit() error })
+		return sqlStatements{tx}, !commits, nil
 	}
 	return nil, false, fmt.Errorf("sqllock: a %T is not a transaction: pass a *sql.Tx or a pgx.Tx", db)
 }

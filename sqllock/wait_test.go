@@ -135,7 +135,7 @@ func TestLockRowsWait(t *testing.T) {
 					return nil
 				},
 			}
-			tx := struct{ sqlTx }{server.open(t)}
+			tx := beginTx(t, server.open(t))
 			ids, err := LockRows(t.Context(), d, tx, &RowLock{Wait: 1250 * time.Millisecond}, "account", "id", 1)
 			if err != nil || !slices.Equal(ids, []int{1}) {
 				t.Errorf("%v, %v", ids, err)

@@ -34,7 +34,7 @@ func TestHouse(t *testing.T) {
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", root + "/internal/stores",
 				root + "/conform",
 			},
-			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
+			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, root + "/idempotency", root + "/jobs"}},

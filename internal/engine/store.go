@@ -23,7 +23,7 @@ var (
 	_ dibs.Pruner    = (*Store)(nil)
 )
 
-// New returns a Store on a server, which does not change any more.
+// New returns a Store on a server, which must not change after the first call.
 func New(server *Server) *Store {
 	s := &Store{server: server}
 	s.waiters = newWaiters(s)
@@ -139,7 +139,9 @@ func (s *Store) force(ctx context.Context, key dibs.Key, do func(*State)) error 
 	}
 	k := KeyOf(key)
 	return s.server.Try(ctx, func() error {
-		return s.work(ctx, Locking, Tokens{k: nil}, func(b *Batch) { do(b.State(k)) })
+		// As a claim: it may wait for a row that another program has locked, and renewals
+		// must not wait behind it.
+		return s.work(ctx, Creating, Tokens{k: nil}, func(b *Batch) { do(b.State(k)) })
 	})
 }
 

@@ -66,6 +66,9 @@ func run(version, dir string) (err error) {
 	if err := r.rehearse(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("%s of %d modules is in %s, and was rehearsed. To publish it:\n  git -C %s push --atomic REMOTE %s\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "))
+	if err := r.makeDownloads(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("%s of %d modules is in %s, and was rehearsed. To publish it:\n  git -C %s push --atomic REMOTE %s\nThe files to put beside it are in %s.\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "), r.downloads)
 	return nil
 }

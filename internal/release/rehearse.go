@@ -80,8 +80,13 @@ func (r *release) install(ctx context.Context, m sibling) error {
 	if _, err := output(ctx, dir, append(r.env, "GOBIN="+dir), "go", "install", m.path()+"@"+r.version); err != nil {
 		return err
 	}
-	name := path.Base(m.dir)
-	said, err := output(ctx, dir, nil, filepath.Join(dir, name), "--version")
+	return r.says(ctx, filepath.Join(dir, path.Base(m.dir)))
+}
+
+// says checks that the installed program says the release's version.
+func (r *release) says(ctx context.Context, binary string) error {
+	name := filepath.Base(binary)
+	said, err := output(ctx, ".", nil, binary, "--version")
 	if err == nil && !strings.HasPrefix(said, name+" "+r.version) {
 		err = fmt.Errorf("it says %q, want %s %s", said, name, r.version)
 	}

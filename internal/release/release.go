@@ -15,18 +15,19 @@ import (
 
 // release is a release while it is made.
 type release struct {
-	version string
-	modules []sibling
-	clone   string // has the commit and its tags
-	proxy   string // the files that a module proxy would serve
-	scratch string // what goes with close: module caches of our own, so that nobody's real one has a version that was only rehearsed
-	env     []string
+	version   string
+	modules   []sibling
+	clone     string // has the commit and its tags
+	proxy     string // the files that a module proxy would serve
+	downloads string // the built programs, to be put beside the release
+	scratch   string // what goes with close: module caches of our own, so that nobody's real one has a version that was only rehearsed
+	env       []string
 }
 
 // prepare clones the repository into the folder, and makes each module's files and zip
 // there, in the order in which they require one another, and the tags. Close it after use.
 func prepare(ctx context.Context, repository, dir, version string) (_ *release, err error) {
-	r := &release{version: version, clone: filepath.Join(dir, "clone"), proxy: filepath.Join(dir, "proxy")}
+	r := &release{version: version, clone: filepath.Join(dir, "clone"), proxy: filepath.Join(dir, "proxy"), downloads: filepath.Join(dir, "downloads")}
 	if r.scratch, err = os.MkdirTemp("", "dibs-release"); err != nil {
 		return nil, err
 	}

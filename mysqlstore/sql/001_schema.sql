@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS @key (
     ends            BIGINT NOT NULL DEFAULT 0,    -- 0: a transaction of the application settled it
     once            TINYINT NOT NULL DEFAULT 0,   -- at most once: the outcome is unknown if it expires
     seq             BIGINT NOT NULL DEFAULT 0,    -- the number of the reserved place at which it was granted
-    inherits            BIGINT NOT NULL DEFAULT 0,    -- the fence under which the progress was saved that it inherits
+    inherits        BIGINT NOT NULL DEFAULT 0,    -- the fence under which the progress was saved that it inherits
     fingerprint     VARBINARY(32) NOT NULL DEFAULT '',
     owner           VARBINARY(255) NOT NULL DEFAULT '',
     -- the record; its data is in @record
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS @holder (
     ends        BIGINT NOT NULL,
     once        TINYINT NOT NULL,
     seq         BIGINT NOT NULL,
-    inherits        BIGINT NOT NULL,
+    inherits    BIGINT NOT NULL,
     permits     INT NOT NULL,
     weight      INT NOT NULL,
     fingerprint VARBINARY(32) NOT NULL,

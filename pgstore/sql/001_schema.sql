@@ -30,7 +30,7 @@ CREATE TABLE @key (
     ends            bigint NOT NULL DEFAULT 0,       -- 0: a transaction of the application settled it
     once            boolean NOT NULL DEFAULT false,  -- at most once: the outcome is unknown if it expires
     seq             bigint NOT NULL DEFAULT 0,       -- the number of the reserved place at which it was granted
-    inherits            bigint NOT NULL DEFAULT 0,       -- the fence under which the progress was saved that it inherits
+    inherits        bigint NOT NULL DEFAULT 0,       -- the fence under which the progress was saved that it inherits
     fingerprint     bytea NOT NULL DEFAULT '',
     owner           bytea NOT NULL DEFAULT '',
     -- the record
@@ -56,7 +56,7 @@ CREATE TABLE @holder (
     ends        bigint NOT NULL,
     once        boolean NOT NULL,
     seq         bigint NOT NULL,
-    inherits        bigint NOT NULL,
+    inherits    bigint NOT NULL,
     permits     bigint NOT NULL,
     weight      bigint NOT NULL,
     fingerprint bytea NOT NULL,

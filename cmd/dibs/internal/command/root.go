@@ -50,6 +50,7 @@ at a time. The keys are in a store that all processes share.`,
 		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
 	root.AddCommand(p.unixCommands()...)
 	root.InitDefaultHelpCmd()
+	root.AddCommand(p.man())
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Example = "  dibs help run"
 		explain := help.Run
@@ -89,11 +90,15 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 
 // version describes this build.
 func version() string {
-	release := "devel"
+	return fmt.Sprintf("%s %s %s/%s", release(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// release is the version that this is a build of, or "devel".
+func release() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		release = info.Main.Version
+		return info.Main.Version
 	}
-	return fmt.Sprintf("%s %s %s/%s", release, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return "devel"
 }
 
 // storeFlags adds the flags of the store.

@@ -1,0 +1,195 @@
+//go:build unix
+
+package command_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+const deploy = "../../../../deploy"
+
+// readDeploy returns a file of deploy/.
+func readDeploy(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy, name))
+	must(t, err)
+	return string(text)
+}
+
+// deployed is a proxy as a file of deploy/ starts it.
+type deployed struct {
+	args     []string
+	config   string // the text of /etc/dibs/proxy.yaml, if there is one
+	upstream string // its URL, as the file names it
+	store    string
+}
+
+// checkServes starts the proxy with addresses of this machine, sends a request twice, and
+// ends the proxy: the request ran once.
+func (d *deployed) checkServes(t *testing.T) {
+	t.Helper()
+	var runs atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "run %d", runs.Add(1))
+	}))
+	t.Cleanup(origin.Close)
+	b := newBench(t)
+	b.store = d.store
+	listen, admin := servertest.Addr(t), servertest.Addr(t)
+	here := strings.NewReplacer("0.0.0.0:8080", listen, "0.0.0.0:9090", admin, "127.0.0.1:9090", admin, d.upstream, origin.URL, "/etc/dibs/proxy.yaml", b.path("proxy.yaml"))
+	b.write(t, "proxy.yaml", here.Replace(d.config))
+	p := b.start(t, strings.Split(here.Replace(strings.Join(d.args, "\n")), "\n")...)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		waitFor(t, p, "http://"+admin+path)
+	}
+	for range 2 {
+		request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+listen+"/v1/charges/17", strings.NewReader("amount=700"))
+		must(t, err)
+		request.Header.Set("Idempotency-Key", `"order-17"`)
+		response, err := http.DefaultClient.Do(request)
+		must(t, err)
+		text, err := io.ReadAll(response.Body)
+		must(t, err)
+		must(t, response.Body.Close())
+		if response.StatusCode != 200 || string(text) != "run 1" {
+			t.Errorf("the answer is %s %q", response.Status, text)
+		}
+	}
+	must(t, p.Process.Signal(syscall.SIGTERM))
+	if code := p.code(t); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+}
+
+// waitFor waits until the URL answers 200.
+func waitFor(t *testing.T, p *program, url string) {
+	t.Helper()
+	eventually(t, url, func() bool {
+		select {
+		case <-p.done:
+			t.Fatalf("the proxy ended: %s", p.stderr.String())
+		default:
+		}
+		response, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == 200
+	})
+}
+
+// drainOf returns the field drain of a configuration file.
+func drainOf(t *testing.T, config string) time.Duration {
+	t.Helper()
+	var fields struct{ Drain time.Duration }
+	must(t, yaml.Unmarshal([]byte(config), &fields))
+	return fields.Drain
+}
+
+// TestSystemdUnit: the unit starts a proxy that serves, and systemd lets it finish.
+func TestSystemdUnit(t *testing.T) {
+	unit, config := readDeploy(t, "dibs-proxy.service"), readDeploy(t, "proxy.yaml")
+	fields := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(unit, -1) {
+		fields[m[1]] = m[2]
+	}
+	stop, err := time.ParseDuration(fields["TimeoutStopSec"] + "s")
+	if drain := drainOf(t, config); err != nil || drain == 0 || stop <= drain {
+		t.Errorf("systemd kills it after %v, %v; it may take %v", stop, err, drain)
+	}
+	args := strings.Fields(fields["ExecStart"])
+	if args[0] != installed {
+		t.Errorf("it starts %s, want %s", args[0], installed)
+	}
+	t.Run("serves", func(t *testing.T) {
+		(&deployed{args: args[1:], config: config, upstream: "http://127.0.0.1:3000", store: newBench(t).store}).checkServes(t)
+	})
+	verifier, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Logf("systemd did not verify the unit: %v", err)
+		return
+	}
+	here := filepath.Join(t.TempDir(), "dibs-proxy.service")
+	must(t, os.WriteFile(here, []byte(strings.ReplaceAll(unit, installed, binary)), 0o644))
+	if said, err := exec.Command(verifier, "verify", "--man=no", here).CombinedOutput(); err != nil || strings.Contains(string(said), here) {
+		t.Errorf("systemd-analyze: %v\n%s", err, said)
+	}
+}
+
+// compose is what compose.yaml may have. A field that is not here is an error.
+type compose struct {
+	Services map[string]struct {
+		Image       string
+		Build       struct{ Context, Dockerfile string }
+		Command     []string
+		Environment map[string]string
+		Ports       []string
+		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+		StopGrace   time.Duration                         `yaml:"stop_grace_period"`
+		ReadOnly    bool                                  `yaml:"read_only"`
+		CapDrop     []string                              `yaml:"cap_drop"`
+		SecurityOpt []string                              `yaml:"security_opt"`
+		Volumes     []string
+		Healthcheck struct {
+			Test     []string
+			Interval time.Duration
+		}
+		Restart string
+	}
+	Volumes map[string]struct{}
+}
+
+// TestComposeFile: the proxy of the file serves over a Redis server with the options of the
+// file, in which dibs doctor finds no fault.
+func TestComposeFile(t *testing.T) {
+	var file compose
+	must(t, yaml.UnmarshalWithOptions([]byte(readDeploy(t, "compose.yaml")), &file, yaml.Strict()))
+	proxy, redis := file.Services["proxy"], file.Services["redis"]
+	for _, path := range []string{proxy.Build.Dockerfile, "go.work"} { // from the top
+		if _, err := os.Stat(filepath.Join(deploy, proxy.Build.Context, path)); err != nil {
+			t.Error(err)
+		}
+	}
+	for name := range proxy.DependsOn {
+		if file.Services[name].Healthcheck.Test == nil {
+			t.Errorf("the proxy waits for the health of %s, which nothing checks", name)
+		}
+	}
+	var directives []string
+	if redis.Command[0] != "redis-server" {
+		t.Fatalf("Redis is started by %q", redis.Command)
+	}
+	for i := 1; i+1 < len(redis.Command); i += 2 {
+		directives = append(directives, strings.TrimPrefix(redis.Command[i], "--")+" "+redis.Command[i+1])
+	}
+	server := servertest.Redis(t, &servertest.RedisOptions{Directives: directives})
+	if proxy.Environment["DIBS_STORE"] != "redis://redis:6379" {
+		t.Errorf("the proxy's environment is %q", proxy.Environment)
+	}
+	d := &deployed{args: proxy.Command, upstream: "http://application:3000", store: server.URL()}
+	d.checkServes(t)
+	drain, err := time.ParseDuration(proxy.Command[len(proxy.Command)-1])
+	if err != nil || proxy.StopGrace <= drain {
+		t.Errorf("the proxy is killed after %v; it may take %v, %v", proxy.StopGrace, drain, err)
+	}
+	if said, err := exec.Command(binary, "doctor", "--store", server.URL()).CombinedOutput(); err != nil || !strings.HasPrefix(string(said), "nothing found") {
+		t.Errorf("dibs doctor: %v\n%s", err, said)
+	}
+}
