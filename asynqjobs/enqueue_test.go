@@ -77,8 +77,8 @@ func TestNotEnqueued(t *testing.T) {
 	}
 }
 
-// TestEnqueueUnknown: a parked task that Redis has although its enqueuing failed is made runnable in
-// its turn.
+// TestEnqueueUnknown: a parked task that Redis has although its enqueuing failed is made runnable
+// in its turn.
 func TestEnqueueUnknown(t *testing.T) {
 	f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
 	f.enqueue(t, job("k", "first"))

@@ -113,7 +113,7 @@ func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 }
 
 // TestNoPlaceForAJobThatIsDone lets a job fail for its worker that is done all the same:
-// nothing of it is in the way of the next one.
+// nothing of it blocks the next one.
 func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 	for name, work := range map[string]func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error{
 		"commit with an unknown outcome": func(_ *testing.T, f *fixture, _ jobs.Job) func(context.Context) error {

@@ -38,7 +38,7 @@ func TestRenewedInTransaction(t *testing.T) {
 			}
 			return 0, nil
 		})
-		// The client's own renewal may be in the way of the second run too.
+		// The client's own renewal may block the second run too.
 		if err != nil || conflicts != (ran > 1) {
 			t.Errorf("%s: %v, after %d runs", level, err, ran)
 		}

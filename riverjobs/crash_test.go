@@ -238,8 +238,8 @@ var inserts = map[string]func(context.Context, *host) error{
 	},
 }
 
-// TestKilledInserter: a process that is killed before its job is there leaves nothing in the way, or
-// a place that is for no longer than Hold. A job that was parked because of that place runs.
+// TestKilledInserter: a process that is killed before its job is there leaves no place, or a
+// place that blocks for no longer than Hold. A job that was parked because of that place runs.
 func TestKilledInserter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

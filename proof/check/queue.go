@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// stay is the time in which a token may have been in the way of others.
+// stay is the time in which a token may have blocked others.
 type stay struct {
 	from, to time.Duration
 	of       *attempt
@@ -56,7 +56,7 @@ func held(c *checker) {
 	}
 }
 
-// gone returns when a token was surely not in the way any more, or -1 if it never was.
+// gone returns when a token surely did not block any more, or -1 if it never blocked.
 func (c *checker) gone(a *attempt) time.Duration {
 	if a.vague || a.extra > 0 {
 		return never // what has no answer may happen at any time

@@ -74,7 +74,7 @@ var recordCases = []historyCase{
 		h.at("Z redeems").State, h.at("Z redeems").Fence, h.at("Z redeems").Attempt = "held", 0, 0
 		h.drop("Z releases")
 	}},
-	{"a reserved place that has run out is in the way", "held", func(h *builder) {
+	{"a reserved place that has run out blocks", "held", func(h *builder) {
 		h.at("X reserves").Stay = 450 * ms
 		h.drop("Z redeems", "Z releases")
 		h.claim("V tries", 600, 610, "place", "V", "try", "held")
