@@ -183,10 +183,10 @@ func queueHere(s *Store) error {
 func TestKilledInACall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		point    string
+		point  string
 		blocks bool
-		left     time.Duration // of the lease that it had; 0: it had none
-		done     bool          // there is a record
+		left   time.Duration // of the lease that it had; 0: it had none
+		done   bool          // there is a record
 	}{
 		{point: "open, after BEGIN", blocks: true},
 		{point: "claim, after BEGIN", blocks: true},
