@@ -51,6 +51,11 @@ type AcquireOptions struct {
 	// for holders that take a while to stop. At most half of the TTL. Default, and at
 	// least: a fiftieth of the TTL.
 	Margin time.Duration
+
+	// Longest is how long the lease may last in all, renewals included. Then its context
+	// ends with cause ErrLost, it is not renewed any more, and another caller can get the
+	// key within TTL, also if the holder hangs. Default: no limit.
+	Longest time.Duration
 }
 
 // Acquire takes the key. Callers get it in the order in which they arrive. The lease's
@@ -76,7 +81,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	}
 	r := request{Claim: claim}
 	if o != nil {
-		r.margin, r.detach = o.Margin, o.Detach
+		r.margin, r.longest, r.detach = o.Margin, o.Longest, o.Detach
 	}
 	return c.acquire(ctx, r, wait)
 }
@@ -130,6 +135,8 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 		return claim, fmt.Errorf("dibs: AcquireOptions.MaxAge is %v; it must not be negative", o.MaxAge)
 	case o.Margin < 0 || o.Margin > cmp.Or(o.TTL, claim.TTL)/2:
 		return claim, fmt.Errorf("dibs: AcquireOptions.Margin is %v; it must be 0 to half of the TTL of %v", o.Margin, cmp.Or(o.TTL, claim.TTL))
+	case o.Longest < 0:
+		return claim, fmt.Errorf("dibs: AcquireOptions.Longest is %v; it must not be negative", o.Longest)
 	case o.Permits > 1 && (o.AtMostOnce || o.MaxAge > 0):
 		return claim, errors.New("dibs: AcquireOptions.Permits cannot be more than 1 together with AtMostOnce or MaxAge")
 	}

@@ -10,9 +10,9 @@ import (
 // A request is a claim and what its caller wants of the lease.
 type request struct {
 	Claim
-	// margin and detach are those of AcquireOptions.
-	margin time.Duration
-	detach bool
+	// margin, longest and detach are those of AcquireOptions.
+	margin, longest time.Duration
+	detach          bool
 	// start and queued are for the observer: when it was made, and that it waits.
 	start  time.Time
 	queued bool

@@ -16,6 +16,7 @@ type Lease struct {
 	claim   Claim
 	answer  Answer
 	margin  time.Duration // how long before the lease ends the holder stops trusting it
+	limit   time.Time     // when the lease ends although it could be renewed; zero: never
 	granted time.Time
 	queued  bool          // it was waited for
 	waited  time.Duration // for the observer
@@ -25,7 +26,7 @@ type Lease struct {
 
 	// trusted is until when the holder may trust the lease, since the client's epoch: the
 	// moment when the claim or the last successful renewal was sent, plus the TTL, less the
-	// margin.
+	// margin. It is never after the limit.
 	trusted atomic.Int64
 
 	steps steps
@@ -53,12 +54,25 @@ func newLease(ctx context.Context, c *Client, r request, a Answer, sent time.Tim
 		l.waited = time.Since(r.start)
 	}
 	l.margin = max(r.margin, margin(r.TTL))
+	if r.longest > 0 {
+		l.limit = sent.Add(r.longest)
+	}
 	l.context.lease, l.context.parent = l, ctx
 	l.context.Context, l.cancel = context.WithCancelCause(ctx)
 	l.trust(sent)
 	l.lasts = r.TTL
-	l.due = sent.Add(renewEvery(l.lasts))
+	l.due = l.renewAt(sent)
 	return l
+}
+
+// renewAt is when a lease that was confirmed in answer to what was sent at that moment is
+// renewed, or when it ends, if that is earlier.
+func (l *Lease) renewAt(sent time.Time) time.Time {
+	due := sent.Add(renewEvery(l.lasts))
+	if trusted := l.Until(); trusted.Before(due) {
+		return trusted
+	}
+	return due
 }
 
 // newPushedLease makes the lease of a pushed grant. It was granted after the answer to what
@@ -67,9 +81,14 @@ func newPushedLease(ctx context.Context, c *Client, r request, a Answer, sent ti
 	l := newLease(ctx, c, r, a, sent)
 	l.granted = time.Now()
 	end := pushedUntil(r, sent)
+	if r.longest > 0 {
+		if l.limit = l.granted.Add(r.longest); l.limit.Before(end) {
+			end = l.limit
+		}
+	}
 	l.trusted.Store(int64(end.Sub(c.epoch)))
 	l.lasts = end.Sub(l.granted)
-	l.due = l.granted.Add(renewEvery(l.lasts))
+	l.due = l.renewAt(l.granted)
 	return l
 }
 
@@ -183,7 +202,11 @@ func (l *Lease) overdue() bool { return time.Since(l.client.epoch) >= time.Durat
 // trust extends the trust: the store confirmed the lease in answer to what was sent at that
 // moment.
 func (l *Lease) trust(sent time.Time) {
-	until := int64(sent.Sub(l.client.epoch) + l.claim.TTL - l.margin)
+	end := sent.Add(l.claim.TTL - l.margin)
+	if !l.limit.IsZero() && l.limit.Before(end) {
+		end = l.limit
+	}
+	until := int64(end.Sub(l.client.epoch))
 	for {
 		old := l.trusted.Load()
 		if until <= old || l.trusted.CompareAndSwap(old, until) {

@@ -114,7 +114,7 @@ func typeName(e ast.Expr) string {
 func TestPagesNameIdentifiers(t *testing.T) {
 	packages := map[string]map[string]bool{}
 	for _, name := range []string{
-		"idempotency", "jobs", "memstore", "sqlitestore", "redisstore", "pgstore", "mysqlstore", "sqllock", "riverjobs", "asynqjobs", "storetest",
+		"idempotency", "jobs", "memstore", "sqlitestore", "redisstore", "pgstore", "mysqlstore", "sqllock", "riverjobs", "asynqjobs", "gocronlock", "storetest",
 	} {
 		packages[name] = exported(t, name)
 	}

@@ -99,7 +99,7 @@ func TestPushedLeaseIsRenewedInTime(t *testing.T) {
 	}
 }
 
-// TestPushedLeaseTakesItsOptions: Detach and Margin hold as for any other lease. A
+// TestPushedLeaseTakesItsOptions: Detach, Margin and Longest hold as for any other lease. A
 // margin that leaves nothing of PushedTTL makes the waiter ask.
 func TestPushedLeaseTakesItsOptions(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -112,6 +112,7 @@ func TestPushedLeaseTakesItsOptions(t *testing.T) {
 		"detached":           {&dibs.AcquireOptions{Detach: true}, 0, 979 * time.Millisecond, true},
 		"small margin":       {&dibs.AcquireOptions{Margin: 600 * time.Millisecond}, 0, 400 * time.Millisecond, false},
 		"large margin":       {&dibs.AcquireOptions{Margin: 900 * time.Millisecond}, 1, dibs.DefaultTTL - 900*time.Millisecond, false},
+		"longest":            {&dibs.AcquireOptions{Longest: 300 * time.Millisecond}, 0, 300 * time.Millisecond, false},
 		"larger than a turn": {&dibs.AcquireOptions{Margin: 3 * time.Second}, 1, dibs.DefaultTTL - 3*time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -190,7 +190,7 @@ func (r *renewer) renew(leases []*Lease) {
 		case callErr == nil && errs[i] == nil:
 			l.trust(sent)
 			l.lasts = l.claim.TTL
-			l.due = sent.Add(renewEvery(l.lasts))
+			l.due = l.renewAt(sent)
 		case callErr == nil && errors.Is(errs[i], ErrLost) && !l.ending():
 			r.drop(l)
 			lost = append(lost, l)

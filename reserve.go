@@ -187,7 +187,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	}
 	r := request{Claim: claim}
 	if o != nil {
-		r.margin, r.detach, r.Hold = o.Margin, o.Detach, o.Hold
+		r.margin, r.longest, r.detach, r.Hold = o.Margin, o.Longest, o.Detach, o.Hold
 	}
 	c.enter() // because the place may have to be released after acquire
 	defer c.leave()

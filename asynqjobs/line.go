@@ -34,7 +34,7 @@ const (
 	sweepEach = time.Second
 )
 
-// lines reports whether tasks have entries in lines. With Replace each task must reach a
+// lines reports whether tasks have entries in lines. With Replace and CancelRunning each task must reach a
 // worker, which ends it if a newer one has come.
 func (m *Mutex) lines() bool {
 	o := &m.options.Jobs

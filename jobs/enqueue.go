@@ -59,7 +59,7 @@ func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Co
 	}
 	var t ticket
 	var err error
-	if m.options.Policy == Replace {
+	if m.options.Policy.Replaces() {
 		if t.number, err = m.number(ctx, key); err != nil {
 			return "", err
 		}

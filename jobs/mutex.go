@@ -80,7 +80,7 @@ type attempt struct {
 	mutex  *Mutex
 	job    Job
 	place  dibs.Place
-	number uint64 // of the enqueue, with Replace; 0: unknown
+	number uint64 // of the enqueue, with Replace and CancelRunning; 0: unknown
 
 	placed bool      // it has or had a place in the queue
 	since  time.Time // start of the wait for its turn
@@ -136,7 +136,7 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 func (a *attempt) acquire() *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
-		TTL: o.TTL, Permits: o.Permits, Hold: o.Recovery,
+		TTL: o.TTL, Longest: o.Longest, Permits: o.Permits, Hold: o.Recovery,
 		Label: a.job.Kind + " " + a.job.ID,
 	}
 }

@@ -4,15 +4,34 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
-	"strconv"
+	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs"
 )
 
-// With Replace, a record has the number of the newest job of a key that has reached a
+// With Replace and CancelRunning, a record names the newest job of a key that has reached a
 // worker. The job writes it, not the enqueue, because an enqueue that is rolled back must
 // not end the jobs before it.
+
+// newest is that record.
+type newest struct {
+	Number   uint64 // of the enqueue; 0: no job has reached a worker
+	Kind, ID string
+}
+
+// ReplacedError is the cause with which the context of a running job ends when a newer job
+// of its key has reached a worker (CancelRunning).
+type ReplacedError struct {
+	// Kind and ID are those of the newer Job.
+	Kind, ID string
+}
+
+func (e *ReplacedError) Error() string {
+	return "jobs: the newer job " + strings.TrimSpace(e.Kind+" "+e.ID) + " of the same key replaces this one"
+}
 
 // newestKey is the name of the key with that record.
 func newestKey(key string) string {
@@ -31,15 +50,14 @@ func (m *Mutex) number(ctx context.Context, key string) (uint64, error) {
 	return n, nil
 }
 
-// newest returns the number of the newest job that has reached a worker, or 0.
-func (a *attempt) newest(ctx context.Context) (uint64, error) {
+// newest returns the newest job that has reached a worker.
+func (a *attempt) newest(ctx context.Context) (n newest, err error) {
 	r, ok, err := a.mutex.client.Record(ctx, newestKey(a.job.Key))
 	if err != nil || !ok {
-		return 0, err
+		return n, err
 	}
-	n, err := strconv.ParseUint(string(r.Data), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("jobs: the record of the newest job of key %s cannot be read: %w", a.place.Key.Digest(), err)
+	if err := json.Unmarshal(r.Data, &n); err != nil {
+		return n, fmt.Errorf("jobs: the record of the newest job of key %s cannot be read: %w", a.place.Key.Digest(), err)
 	}
 	return n, nil
 }
@@ -50,26 +68,52 @@ func (a *attempt) outdated(ctx context.Context) (bool, error) {
 	if a.number == 0 {
 		return false, nil
 	}
-	newest, err := a.newest(ctx)
-	return newest > a.number, err
+	n, err := a.newest(ctx)
+	return n.Number > a.number, err
 }
 
 // markNewest records that the job has reached a worker, and reports whether a newer job
 // has.
 func (a *attempt) markNewest(ctx context.Context) (newer bool, err error) {
-	newest, err := a.newest(ctx)
-	if err != nil || a.number == 0 || newest >= a.number {
-		return a.number > 0 && newest > a.number, err
+	n, err := a.newest(ctx)
+	if err != nil || a.number == 0 || n.Number >= a.number {
+		return a.number > 0 && n.Number > a.number, err
+	}
+	data, err := json.Marshal(newest{a.number, a.job.Kind, a.job.ID})
+	if err != nil {
+		return false, err
 	}
 	m := a.mutex
 	err = m.client.Do(ctx, newestKey(a.job.Key), func(ctx context.Context) error {
-		if newest, err = a.newest(ctx); err != nil || newest >= a.number {
+		if n, err = a.newest(ctx); err != nil || n.Number >= a.number {
 			return err
 		}
 		lease, _ := dibs.FromContext(ctx)
-		return lease.Complete(ctx, strconv.AppendUint(nil, a.number, 10), m.options.PlaceTTL)
+		return lease.Complete(ctx, data, m.options.PlaceTTL)
 	})
-	return newest > a.number, err
+	return n.Number > a.number, err
+}
+
+// cancelEvery is how often a job that runs with CancelRunning asks for a newer one.
+const cancelEvery = time.Second
+
+// cancelIfOutdated calls cancel when a newer job has reached a worker. It ends with the
+// lease.
+func (a *attempt) cancelIfOutdated(ctx context.Context, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(cancelEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		// After an error the job runs on, because the newer one waits for it.
+		if n, err := a.newest(ctx); err == nil && n.Number > a.number {
+			cancel(&ReplacedError{Kind: n.Kind, ID: n.ID})
+			return
+		}
+	}
 }
 
 // replaced ends a job that a newer job has replaced.

@@ -26,6 +26,10 @@ const (
 	// Replace is Requeue, but a job ends as done without running when a job that was
 	// enqueued later for the same key has reached a worker. So the newest job runs.
 	Replace
+	// CancelRunning is Replace, but also ends the context of the job that runs, with a
+	// *ReplacedError as the cause. If that job then returns an error, it ends as done. The
+	// newest job runs when it has returned.
+	CancelRunning
 	// Periodic ends the job as done when a job of the same key succeeded within
 	// Options.Period. Otherwise it is Skip.
 	Periodic
@@ -37,7 +41,7 @@ type Failed uint8
 // The values of Failed.
 const (
 	// KeepPlace blocks the key's other jobs until this one is tried again, so the order
-	// is kept. With the policy Replace a newer job does not wait.
+	// is kept. With the policies Replace and CancelRunning a newer job does not wait.
 	KeepPlace Failed = iota
 	// LetPass lets other jobs pass: the job joins the end of the queue when it is tried
 	// again.
@@ -72,9 +76,21 @@ type Options struct {
 	Policy Policy
 	// Permits is how many jobs of a key may run at once. Default: 1.
 	Permits int
+	// Total is how many jobs of all keys may run at once, in all programs with the same
+	// TotalKey. A job takes a permit of TotalKey when its turn on its own key has come, and
+	// holds its key while it waits for that. Not with the policies Skip and Periodic, and
+	// RunAnyway does not take a permit. Default: no limit.
+	Total int
+	// TotalKey is the key of Total. Required with Total.
+	TotalKey string
 	// TTL is how long the key stays blocked after a worker has died. Jobs may run longer.
 	// Default: the client's.
 	TTL time.Duration
+
+	// Longest is how long a job may hold its key in all. Then its context ends with cause
+	// dibs.ErrLost. If the job hangs, another job gets the key as after a crash: after TTL,
+	// and Recovery if this job has a place. Default: no limit.
+	Longest time.Duration
 
 	// Unordered reserves a job's place when it reaches a worker, not when it is enqueued.
 	// The jobs of a key then run in about the order of the queue. Default: false.
@@ -154,7 +170,7 @@ func (o *Options) withDefaults() (Options, error) {
 		name string
 		d    time.Duration
 	}{
-		{"TTL", r.TTL}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
+		{"TTL", r.TTL}, {"Longest", r.Longest}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
 		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Period", r.Period}, {"Once", r.Once},
 	} {
 		if d.d < 0 {
@@ -170,6 +186,12 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, dibs.MaxPermits)
 	case r.Ahead < r.Permits:
 		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least Permits, %d, because that many jobs run at once", r.Ahead, r.Permits)
+	case r.Total < 0 || r.Total > dibs.MaxPermits:
+		return r, fmt.Errorf("jobs: Options.Total is %d; it must be 0, no limit, to %d", r.Total, dibs.MaxPermits)
+	case (r.Total > 0) != (r.TotalKey != ""):
+		return r, errors.New("jobs: Options.Total and TotalKey need each other")
+	case r.Total > 0 && !r.Policy.queues():
+		return r, errors.New("jobs: Options.Total does not work with the policies Skip and Periodic")
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
 	case r.PlaceTTL < r.Hold || r.PlaceTTL < r.Recovery:
@@ -180,10 +202,10 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, errors.New("jobs: Options.GaveUp and AfterLimit: GiveUp need each other")
 	case (r.Policy == Periodic) != (r.Period > 0):
 		return r, errors.New("jobs: Options.Period and Policy: Periodic need each other")
-	case (r.Policy == Periodic || r.Policy == Replace) && r.Permits > 1:
-		return r, errors.New("jobs: Options.Permits must be 1 with the policies Periodic and Replace")
-	case r.Policy == Replace && r.Unordered:
-		return r, errors.New("jobs: Options.Unordered does not work with Policy: Replace, which must know the newest job")
+	case (r.Policy == Periodic || r.Policy.Replaces()) && r.Permits > 1:
+		return r, errors.New("jobs: Options.Permits must be 1 with the policies Periodic, Replace and CancelRunning")
+	case r.Policy.Replaces() && r.Unordered:
+		return r, errors.New("jobs: Options.Unordered does not work with the policies Replace and CancelRunning, which must know the newest job")
 	case r.Policy == Periodic && (r.Once > 0 || r.Transactor != nil):
 		return r, errors.New("jobs: Options.Once and Transactor do not work with Policy: Periodic, which keeps its own record")
 	case r.Transactor != nil && r.Once == 0:
@@ -193,4 +215,14 @@ func (o *Options) withDefaults() (Options, error) {
 }
 
 // queues reports whether jobs of the policy have places in the queue.
-func (p Policy) queues() bool { return p == Requeue || p == Wait || p == Replace }
+func (p Policy) queues() bool { return p == Requeue || p == Wait || p.Replaces() }
+
+// Replaces reports whether a newer job of the key replaces older ones: Replace and
+// CancelRunning.
+func (p Policy) Replaces() bool { return p == Replace || p == CancelRunning }
+
+// keepsOrder reports whether a failed job blocks the later jobs of its key until it is tried
+// again.
+func (o *Options) keepsOrder() bool {
+	return (o.Policy == Requeue || o.Policy == Wait) && o.Failed == KeepPlace
+}

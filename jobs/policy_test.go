@@ -340,7 +340,7 @@ func TestStoreThatIsDown(t *testing.T) {
 			t.Errorf("enqueued without places: %v", err)
 		}
 		for _, o := range []jobs.Options{
-			{}, {Policy: jobs.Wait}, {Policy: jobs.Skip}, {Policy: jobs.Replace},
+			{}, {Policy: jobs.Wait}, {Policy: jobs.Skip}, {Policy: jobs.Replace}, {Policy: jobs.CancelRunning},
 			{Policy: jobs.Periodic, Period: time.Hour},
 		} {
 			m := f.mutexOf(downStore{}, &o)
@@ -372,6 +372,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Policy":              {Policy: 99},
 		"Failed":              {Failed: 7},
 		"Permits":             {Permits: -1},
+		"Total and TotalKey":  {Total: 2},
+		"Total is -1":         {Total: -1, TotalKey: "all"},
+		"Skip and Periodic":   {Total: 2, TotalKey: "all", Policy: jobs.Skip},
 		"TTL":                 {TTL: time.Millisecond},
 		"Hold":                {Hold: -1},
 		"PlaceTTL":            {PlaceTTL: time.Second},
@@ -381,6 +384,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Period":              {Policy: jobs.Periodic},
 		"Permits must be 1":   {Policy: jobs.Replace, Permits: 2},
 		"Unordered":           {Policy: jobs.Replace, Unordered: true},
+		"CancelRunning":       {Policy: jobs.CancelRunning, Unordered: true},
 		"Once and Transactor": {Policy: jobs.Periodic, Period: 1, Once: 1},
 	} {
 		if _, err := jobs.New(c, o); err == nil || !strings.Contains(err.Error(), name) {

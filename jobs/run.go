@@ -70,8 +70,9 @@ func (a *attempt) run(lease *dibs.Lease, fn func(context.Context) error) (err er
 func (a *attempt) settle(lease *dibs.Lease, err error) error {
 	m := a.mutex
 	ctx := context.WithoutCancel(lease.Context())
+	_, replaced := errors.AsType[*ReplacedError](context.Cause(lease.Context()))
 	var settled error
-	if over := err == nil || a.job.last(err) || m.options.Failed == LetPass || !a.placed; over {
+	if over := replaced || err == nil || a.job.last(err) || m.options.Failed == LetPass || !a.placed; over {
 		if settled = lease.Release(); errors.Is(settled, dibs.ErrLost) && a.placed {
 			a.giveUp(ctx, a.place) // without its lease the place counts again
 		}
@@ -90,6 +91,9 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 		}
 	case err == nil:
 		m.report(ctx, a, EventSucceeded, nil)
+	case replaced:
+		m.report(ctx, a, EventReplaced, err)
+		return nil
 	default:
 		m.report(ctx, a, EventFailed, err)
 	}
@@ -119,9 +123,9 @@ func (a *attempt) stands(ctx context.Context) bool {
 }
 
 // holdFor is the Hold of a job that failed and is tried again after that time. With
-// Replace, a newer job need not wait.
+// Replace and CancelRunning, a newer job need not wait.
 func (a *attempt) holdFor(again time.Duration) time.Duration {
-	if a.mutex.options.Policy == Replace {
+	if a.mutex.options.Policy.Replaces() {
 		return dibs.MinDuration
 	}
 	recovery := a.mutex.options.Recovery

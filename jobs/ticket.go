@@ -8,7 +8,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// ticket is the parsed text of a Ticket: a place, and with Replace the number of the
+// ticket is the parsed text of a Ticket: a place, and with Replace and CancelRunning the number of the
 // enqueue.
 type ticket struct {
 	place  dibs.Place

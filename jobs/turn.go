@@ -26,14 +26,25 @@ var errClosed = errors.New("jobs: the Mutex is closed")
 // queue claims the key in the job's turn and runs fn.
 func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) error {
 	m := a.mutex
-	if m.options.Policy == Replace {
+	if m.options.Policy.Replaces() {
 		if newer, err := a.markNewest(ctx); err != nil {
 			return a.refused(ctx, err)
 		} else if newer {
 			return a.replaced(ctx)
 		}
 	}
+	// The lease's context derives from this one.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	lease, err := a.turn(ctx)
+	if err == nil && m.options.Total > 0 {
+		var end func()
+		if end, err = a.takeTotal(lease, cancel); err == nil {
+			defer end()
+		} else {
+			a.giveBack(ctx, lease)
+		}
+	}
 	if errors.Is(err, errLimit) {
 		return a.afterLimit(ctx, err, fn)
 	}
@@ -43,7 +54,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 		}
 		return a.refused(ctx, err)
 	}
-	if m.options.Policy == Replace {
+	if m.options.Policy.Replaces() {
 		if newer, err := a.outdated(ctx); err != nil {
 			_ = a.end(ctx, lease.Undo)
 			return a.refused(ctx, err)
@@ -51,6 +62,9 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 			_ = lease.Release() // after an error the client goes on in the background
 			return a.replaced(ctx)
 		}
+	}
+	if m.options.Policy == CancelRunning && a.number > 0 {
+		go a.cancelIfOutdated(lease.Context(), cancel)
 	}
 	return a.run(lease, fn)
 }

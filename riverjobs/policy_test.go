@@ -27,6 +27,7 @@ func TestPolicies(t *testing.T) {
 		{"let pass", jobs.Options{Failed: jobs.LetPass}, false, []int{1, 2, 3, 4}},
 		{"skip", jobs.Options{Policy: jobs.Skip}, true, []int{1}},
 		{"replace", jobs.Options{Policy: jobs.Replace}, false, []int{1, 4}},
+		{"cancel running", jobs.Options{Policy: jobs.CancelRunning}, false, []int{1, 4}},
 		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, true, []int{1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -44,7 +45,7 @@ func TestPolicies(t *testing.T) {
 			l.check(t, 1)
 			close(gate)
 			h.completed(rows...)
-			if got := l.order(); c.jobs.Policy == jobs.Replace && len(got) > 1 && got[len(got)-1] == 4 {
+			if got := l.order(); c.jobs.Policy.Replaces() && len(got) > 1 && got[len(got)-1] == 4 {
 				return // an older one may have had its turn before the newest reached a worker
 			}
 			l.check(t, c.after...)

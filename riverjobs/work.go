@@ -60,7 +60,7 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 	if err != nil && !ran {
 		err, back = d.waited(err)
 	}
-	if err != nil && !back && m.options.Jobs.Policy != jobs.Replace && (d.last(err) || ran && !m.keeps) {
+	if err != nil && !back && !m.options.Jobs.Policy.Replaces() && (d.last(err) || ran && !m.keeps) {
 		d.set(noteKey, note{Key: d.note.Key}) // its place ended, so a later run needs a new one
 	}
 	return err

@@ -1,0 +1,19 @@
+package gocronlock
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/house"
+)
+
+// The map of this module: the core, and gocron. Its clocks and job IDs are for tests only.
+func TestHouse(t *testing.T) {
+	house.Check(t, []house.Room{{
+		Dir:     ".",
+		Imports: []string{house.Root, "github.com/go-co-op/gocron/v2"},
+		Tests: []string{
+			house.Root + "/memstore", house.Root + "/redisstore", house.Root + "/internal/house", house.Root + "/internal/servertest",
+			"github.com/google/uuid", "github.com/jonboulle/clockwork",
+		},
+	}})
+}

@@ -1,0 +1,71 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestLongest: a lease ends when it has lasted for Longest, although it could be renewed. A
+// holder that hangs keeps its key for no longer than Longest and a TTL.
+func TestLongest(t *testing.T) {
+	for _, longest := range []time.Duration{time.Millisecond, time.Second, 9500 * time.Millisecond, 10 * time.Second, time.Hour} {
+		t.Run(longest.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c, other := newClient(t, s, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
+				start := time.Now()
+				lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: longest})
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-lease.Context().Done()
+				if took, cause := time.Since(start), context.Cause(lease.Context()); took != longest || !errors.Is(cause, dibs.ErrLost) {
+					t.Errorf("it ended after %v with %v", took, cause)
+				}
+				next, err := other.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(start); took > longest+10*time.Second+time.Second || next.Attempt() != 2 {
+					t.Errorf("another caller got it after %v, as attempt %d", took, next.Attempt())
+				}
+				if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
+					t.Errorf("Release returned %v", err)
+				}
+				if err := next.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestLongestAfterAWait: the time counts from the grant, not from the start of the wait.
+func TestLongestAfterAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		if _, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: -1}); err == nil {
+			t.Error("a negative Longest is accepted")
+		}
+		first, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Hour, func() { _ = first.Release() })
+		second, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		<-second.Context().Done()
+		if took := time.Since(start); took < 59*time.Second || took > time.Minute {
+			t.Errorf("it ended %v after the grant", took)
+		}
+	})
+}
