@@ -68,7 +68,7 @@ func (s *requestState) tombstone() settlement {
 	return settlement{dibs.Keep, s.record(a.message()), s.m.options.Retention}
 }
 
-// keeps reports whether the answer is to be kept.
+// keeps reports whether the answer is kept.
 func (s *requestState) keeps(c control) bool {
 	o, status := &s.m.options, s.status()
 	switch {

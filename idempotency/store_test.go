@@ -242,7 +242,7 @@ func TestClosedClient(t *testing.T) {
 }
 
 // TestReverseProxy: the reverse proxy of the standard library needs no more
-// than an error handler that tells what happened.
+// than an error handler that says what happened.
 func TestReverseProxy(t *testing.T) {
 	var calls atomic.Int64
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
