@@ -52,7 +52,7 @@ torture: need
 bench: build
 	cd proof/bench && go run .
 
-# Every module at a version, rehearsed as its users will get it, and the programs for every
+# Every module at a version, tried as its users will get it, and the programs for every
 # system, in bin/release. It pushes nothing.
 release: need
 	go run ./internal/release -version '$(VERSION)'

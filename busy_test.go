@@ -103,7 +103,7 @@ func TestWaiterOutlastsABusyStore(t *testing.T) {
 	}
 }
 
-// Whoever ends a call while the store is busy gets what it was ended with.
+// A caller that ends its call while the store is busy gets the cause of its own context.
 func TestTheCallersEndIsNotTheStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &crowded{Store: newStore(t), queues: true}

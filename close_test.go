@@ -29,7 +29,7 @@ func TestClose(t *testing.T) {
 				t.Errorf("the waiter got %v", err)
 			}
 		})
-		wg.Go(func() { // the holder stops when told, after a while
+		wg.Go(func() { // the holder stops when its context ends, after a while
 			<-lease.Context().Done()
 			if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrClosed) {
 				t.Errorf("the lease's context ended with %v", cause)

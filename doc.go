@@ -30,9 +30,9 @@
 //	└── not renewed in time, or taken away ── lost: the context ends with
 //	                                          cause ErrLost
 //
-// A holder trusts its lease until the moment when it sent the claim or the last successful
-// renewal, plus the TTL, less a small margin, on its own monotonic clock. If a process was
-// paused for longer, the lease's context has ended when the process goes on. A write that
-// it then makes without looking at the context is what the fencing token is for: see
-// Lease.Fence.
+// A holder trusts its lease for the TTL, less a small margin, on its own monotonic clock. The
+// time counts from the moment when it sent the claim or the last successful renewal. If a
+// process was paused for longer, the lease's context has ended when the process goes on. The
+// process may then still write without looking at the context. The fencing token is for that:
+// see Lease.Fence.
 package dibs

@@ -55,7 +55,7 @@ func ExampleClient_Lead() {
 	ctx, stop := context.WithCancel(context.Background())
 	err := client.Lead(ctx, "scheduler", nil, func(ctx context.Context) error {
 		fmt.Println("leads")
-		stop() // the service is told to stop
+		stop() // the service gets the signal to stop
 		<-ctx.Done()
 		return nil // the next candidate leads at once
 	})
@@ -69,7 +69,7 @@ func ExampleClient_TryDo() {
 	client := exampleClient()
 	defer client.Close()
 	err := client.Do(context.Background(), "report", func(context.Context) error {
-		// Somebody else, meanwhile:
+		// Another caller, meanwhile:
 		return client.TryDo(context.Background(), "report", func(context.Context) error {
 			fmt.Println("never printed")
 			return nil
@@ -262,8 +262,8 @@ func (l *ledger) write(fence uint64, line string) error {
 	return nil
 }
 
-// A holder that was paused for longer than its lease does not know that somebody
-// else has had the key meanwhile. The resource does.
+// A holder that was paused for longer than its lease does not know that another
+// caller has had the key meanwhile. The resource does.
 func ExampleLease_Fence() {
 	store, err := memstore.New(nil)
 	if err != nil {

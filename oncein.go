@@ -18,8 +18,8 @@ const MaxConflicts = 5
 // fn gets the transaction from its context, with the function that the store of t has for
 // that. If fn returns an error, the transaction is rolled back. The error is still
 // remembered if OnceOptions.Remember says so. If the transaction conflicts with another one,
-// it is rolled back and fn is called again in a new transaction, under the same lease, up to
-// MaxConflicts times in all. So what fn does outside the transaction may happen again (Step
+// it is rolled back, and fn is called again in a new transaction under the same lease. fn is
+// called MaxConflicts times at most. So what fn does outside the transaction may happen again (Step
 // helps). AtMostOnce is refused, because a run that crashed has done nothing.
 //
 // OnceIn returns what Once returns. But if the result cannot be kept, the transaction is

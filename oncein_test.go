@@ -121,7 +121,7 @@ func TestOnceInTellsItsRecordFromAnOlderOne(t *testing.T) {
 		s.set(nil, func(verb string) error {
 			if verb == "settle" {
 				s.set(nil, nil)
-				return errCut // nobody hears that the lease was ended without it
+				return errCut // the client does not learn that the lease was ended without the record
 			}
 			return nil
 		})

@@ -52,8 +52,8 @@ func TestPushedGrantNeedsNoClaim(t *testing.T) {
 		if d := time.Since(start); d != n*5*time.Millisecond {
 			t.Errorf("%d turns of 5 ms took %v", n, d)
 		}
-		for i, who := range order {
-			if i != who {
+		for i, waiter := range order {
+			if i != waiter {
 				t.Fatalf("they came in the order %v", order)
 			}
 		}
@@ -147,7 +147,7 @@ func TestLateGrantIsNotUsed(t *testing.T) {
 }
 
 // TestOldGrantIsNotUsed: a grant that was long on its way reaches a waiter
-// that has lost it and waits anew. Somebody else holds the key, perhaps with another
+// that has lost it and waits anew. Another caller holds the key, perhaps with another
 // number of permits.
 func TestOldGrantIsNotUsed(t *testing.T) {
 	for _, permits := range []int{1, 2} {
@@ -160,7 +160,7 @@ func TestOldGrantIsNotUsed(t *testing.T) {
 				s.set(func(string) error { return errCut }, nil)
 				s.delayPushes()
 				end()
-				time.Sleep(dibs.PushedTTL + 10*time.Millisecond) // what was told has run out
+				time.Sleep(dibs.PushedTTL + 10*time.Millisecond) // the pushed grant has run out
 				other, end := s.holdOne(t, "k", permits)
 				s.set(nil, nil)
 				time.Sleep(dibs.PushedTTL * 3 / 4)

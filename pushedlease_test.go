@@ -156,7 +156,7 @@ func TestPushedLeaseTakesItsOptions(t *testing.T) {
 func TestPushedAsTheWaitEnds(t *testing.T) {
 	const wait = 600 * time.Millisecond
 	for name, test := range map[string]struct {
-		told   time.Duration // after it began to wait
+		pushed time.Duration // after it began to wait
 		answer time.Duration // how long the answers to claims take
 	}{
 		"at that moment":                   {wait, 0},
@@ -177,7 +177,7 @@ func TestPushedAsTheWaitEnds(t *testing.T) {
 						}
 						return nil
 					})
-					time.Sleep(test.told)
+					time.Sleep(test.pushed)
 					end()
 					<-waiter.done
 					if waiter.err != nil {
@@ -231,7 +231,7 @@ func TestPushedAsTheClientCloses(t *testing.T) {
 				t.Error(waiter.err)
 			}
 			all.Wait()
-			time.Sleep(2 * dibs.PushedTTL) // what was told after Close runs out
+			time.Sleep(2 * dibs.PushedTTL) // grants that were pushed after Close run out
 			empty(t, abandonable{s})
 		})
 	}

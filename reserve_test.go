@@ -185,7 +185,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour) // nobody wants the key, and nothing is lost
+		time.Sleep(time.Hour) // no other caller wants the key, so the place is not lost
 		start := time.Now()
 		_, err = c.Redeem(t.Context(), second, &dibs.AcquireOptions{NoWait: true})
 		held, ok := errors.AsType[*dibs.HeldError](err)
@@ -197,7 +197,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if waited := time.Since(start); waited < 10*time.Second || waited > 11*time.Second {
-			t.Errorf("a place without a redeemer was in the way for %v", waited)
+			t.Errorf("a place without a redeemer blocked for %v", waited)
 		}
 		if err := lease.Release(); err != nil {
 			t.Error(err)
@@ -226,7 +226,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took < 39*time.Second || took > 40*time.Second {
-			t.Errorf("the prolonged place was in the way until %v", took)
+			t.Errorf("the prolonged place blocked until %v", took)
 		}
 		// It has ended, and is reserved again.
 		last, _, err := c.Reserve(t.Context(), "k", time.Minute, nil)
@@ -269,7 +269,7 @@ func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took < time.Minute || took > time.Minute+time.Second {
-			t.Errorf("the place of a worker that crashed was in the way for %v, want a minute", took)
+			t.Errorf("the place of a worker that crashed blocked for %v, want a minute", took)
 		}
 		empty(t, s)
 	})

@@ -30,10 +30,10 @@ import (
 // number is served first. A reserved place is a number, too. A claim From it is an ordinary
 // waiter at that number, with its own token and its own Stay.
 //
-// At each moment one place is in front: the lowest number that is in the way. The places of
-// a number are not in the way while a lease that was granted at that number is live, because
-// their work is under way. A reserved place is not in the way while a waiter has its number,
-// because the waiter represents it.
+// At each moment one place is in front: the lowest number that blocks. The places of a
+// number do not block while a lease that was granted at that number is live, because their
+// work is under way. A reserved place does not block while a waiter has its number, because
+// the waiter represents it.
 //
 // A claim is granted if nothing is in front of it, no live lease has its number, and the
 // leases leave room for it: all of them have the claim's Permits, and their weights and the

@@ -147,7 +147,7 @@ func TestOnceIsOutsideOfTheTransaction(t *testing.T) {
 	})
 }
 
-// Who asks what became of a commit does not wait for what is left of the transaction.
+// A caller that asks for the outcome of a commit does not wait for the rest of the transaction.
 func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))

@@ -149,7 +149,7 @@ func TestClaimSentAgainIsUndone(t *testing.T) {
 			case 1:
 				return errors.New("the connection was reset")
 			case 2:
-				time.Sleep(3 * time.Second) // somebody else's call keeps the line busy
+				time.Sleep(3 * time.Second) // another caller's call keeps the line busy
 			}
 			return nil
 		})

@@ -78,7 +78,7 @@ func (w *waiters) pace(a Answer, poll time.Duration) (interval, stay, nextPoll t
 		interval, stay = askFar, stayFar
 	}
 	if a.Ahead == 0 && a.Left > 0 && a.Left < interval {
-		interval = max(a.Left+time.Millisecond, pollMin) // the lease in the way can expire then
+		interval = max(a.Left+time.Millisecond, pollMin) // the lease that blocks can expire then
 	}
 	if !w.notified {
 		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))

@@ -77,18 +77,18 @@ func TestNotEnqueued(t *testing.T) {
 	}
 }
 
-// TestUnheard: a parked task that Redis has although its enqueuing failed is made runnable in
-// its turn.
-func TestUnheard(t *testing.T) {
+// TestEnqueueUnknown: a parked task that Redis has although its enqueuing failed is made runnable
+// in its turn.
+func TestEnqueueUnknown(t *testing.T) {
 	f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
 	f.enqueue(t, job("k", "first"))
 	f.mutex.redis.AddHook(&cutOff{})
-	if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "unheard")); err == nil {
+	if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "unknown")); err == nil {
 		t.Fatal("nothing was cut off")
 	}
 	f.enqueue(t, job("k", "last"))
 	f.serve(t, asynq.Config{}, f.note)
-	f.did.is(t, "first", "unheard", "last")
+	f.did.is(t, "first", "unknown", "last")
 }
 
 // cutOff loses the first answer to a command that schedules a task.

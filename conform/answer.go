@@ -15,7 +15,7 @@ type originAnswer struct {
 	Header []fieldLine
 	// Early are informational answers that come first.
 	Early []earlyAnswer
-	// Body is the content. If Size is not 0, the content is so many bytes of pattern, at most
+	// Body is the content. If Size is not 0, the content is Size bytes of pattern, at most
 	// maxPattern.
 	Body []byte
 	Size int

@@ -154,7 +154,7 @@ var brokenOnes = []broken{
 	{name: "ends with its client", around: remembering, within: ending, fails: "client-gone client-gone-running", may: "client-gone-huge stream-lost"},
 	{name: "takes a part for the whole", within: buffering, fails: "informational stream origin-hangs-up sent-once answer-cut answer-cut-chunks stream-running stream-lost"},
 	{name: "takes half a request for a whole one", around: halving, fails: "body-cut request-two-lengths"},
-	{name: "hangs up on who still sends", around: hasty, fails: "refusal-arrives"},
+	{name: "hangs up while a client still sends", around: hasty, fails: "refusal-arrives"},
 	{name: "informs clients of HTTP/1.0", around: informing, fails: "http10-informational"},
 	{name: "cleans paths", around: cleaning, fails: "target-as-sent"},
 }
@@ -241,7 +241,7 @@ func TestBrokenProxy(t *testing.T) {
 }
 
 // TestEveryCaseCanFail: nothing passes at a target that leads one request to the origin
-// and then answers all by itself, with what nobody expects.
+// and then answers all by itself, with what no case expects.
 func TestEveryCaseCanFail(t *testing.T) {
 	t.Parallel()
 	for _, said := range []conform.Options{{}, {RequireKey: true, StrictKey: true, Keeps5xx: true}} {

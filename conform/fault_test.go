@@ -77,7 +77,7 @@ func racing(next http.Handler) http.Handler {
 
 type ranKey struct{}
 
-// ran tells racing when the origin is done.
+// ran notifies racing when the origin is done.
 func ran(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if done, ok := r.Context().Value(ranKey{}).(func()); ok {
@@ -226,7 +226,7 @@ func hasty(next http.Handler) http.Handler {
 	})
 }
 
-// informing tells old clients what they do not understand.
+// informing sends informational answers to old clients, which do not understand them.
 func informing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMinor == 0 {

@@ -68,14 +68,14 @@ var mismatchCases = []Case{
 		ID: "mismatch-discreet", Title: "The refusal of another request reveals nothing about the first request and its answer", Level: Should,
 		Sources: []Source{draft("5")},
 		check: func(t *trial) {
-			asked, told := "asked-"+t.key[8:], "told-"+t.key[8:]
-			t.plays(originAnswer{Header: []fieldLine{field("Conform-Secret", told)}, Body: []byte(told)})
+			asked, answered := "asked-"+t.key[8:], "answered-"+t.key[8:]
+			t.plays(originAnswer{Header: []fieldLine{field("Conform-Secret", answered)}, Body: []byte(answered)})
 			t.first(withBody(asked))
 			a := t.again(withBody("another"))
 			text := new(bytes.Buffer)
 			_ = a.header.Write(text) // a buffer takes all
 			text.Write(a.body)
-			for _, secret := range []string{asked, told} {
+			for _, secret := range []string{asked, answered} {
 				if strings.Contains(text.String(), secret) && a.run() != 2 {
 					t.wrongf("the refusal of another request reveals the first one: %v", a)
 				}

@@ -64,7 +64,7 @@ func (o *Options) withDefaults() (Options, *url.URL, error) {
 	u, err := url.Parse(r.Target)
 	switch {
 	case r.Target == "":
-		return r, nil, errors.New("conform: Options.Target is empty; it must be the URL of what is to be checked")
+		return r, nil, errors.New("conform: Options.Target is empty; it must be the URL of the service to check")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return r, nil, fmt.Errorf("conform: Options.Target: %q is not a URL with http:// or https:// and a host", r.Target)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":

@@ -15,7 +15,7 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("the profile stripe leaves out %s: %v", id, c)
 		}
 	}
-	if find(all, "nobody") != nil {
+	if find(all, "no such profile") != nil {
 		t.Error("there is a case that there is not")
 	}
 }

@@ -29,9 +29,9 @@ func TestListen(t *testing.T) {
 	if _, err := conform.Listen(origin.Addr()); err == nil || !strings.Contains(err.Error(), "another address") {
 		t.Errorf("an address that is taken: %v", err)
 	}
-	res, err := http.Get("http://" + origin.Addr() + "/conform/nobody/")
+	res, err := http.Get("http://" + origin.Addr() + "/conform/unknown/")
 	if err != nil || res.StatusCode != http.StatusNotFound {
-		t.Fatalf("a case that nobody plays: %v %v", res, err)
+		t.Fatalf("a case that is not played: %v %v", res, err)
 	}
 	_ = res.Body.Close()
 }
@@ -177,7 +177,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestUnable: what cannot be checked is told from what fails.
+// TestUnable: a case that cannot be checked is reported as unable, not as failed.
 func TestUnable(t *testing.T) {
 	t.Parallel()
 	origin := conform.NewOrigin()

@@ -30,7 +30,7 @@ import (
 // secret is in keys, credentials and labels, and must be nowhere else.
 const secret = "customer-4711"
 
-// bench is a Telemetry that tells the test, and a client that tells the Telemetry.
+// bench is a Telemetry that exports to the test, and a client that it observes.
 type bench struct {
 	*dibsotel.Telemetry
 	reader *metric.ManualReader

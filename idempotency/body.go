@@ -138,8 +138,9 @@ func (b *body) remove() {
 	}
 }
 
-// maxContent is how many bytes a decompressed body may have to be looked into.
-const maxContent = 64 << 20
+// maxContent is how many bytes a compressed body may hold to be looked into: few, because gzip makes
+// a thousand bytes of one.
+const maxContent = DefaultMaxBody
 
 // errNoContent: the body cannot be looked into.
 var errNoContent = errors.New("the body is compressed in a way that is not known, or too long")
@@ -156,6 +157,7 @@ func contentOf(r *http.Request, body io.Reader) ([]byte, error) {
 func decompressed(encoding string, body io.Reader) (content []byte, err error) {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "identity", "":
+		return io.ReadAll(body)
 	case "gzip", "x-gzip":
 		body, err = gzip.NewReader(body)
 	case "deflate":
@@ -166,8 +168,8 @@ func decompressed(encoding string, body io.Reader) (content []byte, err error) {
 	if err == nil {
 		content, err = io.ReadAll(io.LimitReader(body, maxContent+1))
 	}
-	if err == nil && len(content) > maxContent {
-		err = errNoContent
+	if len(content) > maxContent {
+		return nil, errNoContent
 	}
 	return content, err
 }

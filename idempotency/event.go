@@ -77,10 +77,12 @@ type Event struct {
 	// Start is when the request, whose body had been read, looked for its key; zero if there is no
 	// valid key.
 	Start time.Time
-	// Waiting is how long the request then waited for others with its key, Claiming how long the
-	// store was asked for the key, Handler how long the handler ran, and Settling how long the
-	// store was asked to settle it.
-	Waiting, Claiming, Handler, Settling time.Duration
+	// Waiting is how long the request then waited for others with its key.
+	Waiting time.Duration
+	// Claiming and Settling are how long the store took to claim and to settle the key.
+	Claiming, Settling time.Duration
+	// Handler is how long the handler ran.
+	Handler time.Duration
 
 	// Err is why a request was not served, if there is a reason. It has no text of the request.
 	Err error

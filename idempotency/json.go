@@ -14,6 +14,10 @@ import (
 // differently.
 var errNotPlain = errors.New("the JSON document is ambiguous")
 
+// maxDepth bounds how deep a document with a canonical form may be nested, because each level copies
+// what is in it.
+const maxDepth = 100
+
 // canonicalJSON returns a form of the document that is the same for two documents only if they mean
 // the same: members sorted, no white space, strings unescaped, numbers as they are spelled, because
 // 1.0 may not be 1. It returns an error for what is not JSON, and for what readers disagree about:
@@ -24,11 +28,11 @@ func canonicalJSON(document []byte) ([]byte, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.UseNumber()
-	return canonicalValue(d)
+	return canonicalValue(d, maxDepth)
 }
 
-// canonicalValue returns the canonical form of the next value.
-func canonicalValue(d *json.Decoder) ([]byte, error) {
+// canonicalValue returns the canonical form of the next value of a valid document.
+func canonicalValue(d *json.Decoder, depth int) ([]byte, error) {
 	token, err := d.Token()
 	if err != nil {
 		return nil, err
@@ -46,11 +50,14 @@ func canonicalValue(d *json.Decoder) ([]byte, error) {
 		}
 		return strconv.AppendQuote(nil, t), nil
 	}
+	if depth == 0 {
+		return nil, errNotPlain
+	}
 	isObject := token == json.Delim('{')
 	var elements []string
 	names := make(map[string]bool)
 	for d.More() {
-		element, err := canonicalValue(d)
+		element, err := canonicalValue(d, depth-1)
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +66,7 @@ func canonicalValue(d *json.Decoder) ([]byte, error) {
 				return nil, errNotPlain
 			}
 			names[string(element)] = true
-			value, err := canonicalValue(d)
+			value, err := canonicalValue(d, depth-1)
 			if err != nil {
 				return nil, err
 			}

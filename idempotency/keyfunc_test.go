@@ -35,6 +35,8 @@ func TestDerivedKeys(t *testing.T) {
 		"no JSON":               {idempotency.KeyJSON("id"), []change{withBody(`id`)}, ""},
 		"several documents":     {idempotency.KeyJSON("id"), []change{withBody(`{"id":1}` + "\n" + `{"id":2}`)}, ""},
 		"compressed":            {idempotency.KeyJSON("id"), compressed(t, `{"id":"a"}`, time.Unix(1, 0)), "a"},
+		"compressed, too long":  {idempotency.KeyJSON("id"), compressed(t, `{"id":"a"}`+strings.Repeat(" ", 8<<20), time.Unix(1, 0)), ""},
+		"long, not compressed":  {idempotency.KeyJSON("id"), []change{withBody(`{"id":"a"}` + strings.Repeat(" ", 8<<20))}, "a"},
 		"compressed strangely":  {idempotency.KeyJSON("id"), []change{with("Content-Encoding", "br"), withBody(`{"id":"a"}`)}, ""},
 		"form":                  {idempotency.KeyForm("id"), []change{form, withBody("a=b&id=c%2Fd")}, "c/d"},
 		"form, compressed":      {idempotency.KeyForm("id"), append(compressed(t, "id=a", time.Unix(1, 0)), form), "a"},
@@ -52,7 +54,7 @@ func TestDerivedKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got string
-			g := newRig(t, &idempotency.Options{Key: test.key}, func(w http.ResponseWriter, r *http.Request) {
+			g := newRig(t, &idempotency.Options{Key: test.key, MaxBody: 16 << 20}, func(w http.ResponseWriter, r *http.Request) {
 				if lease, ok := leaseOf(r); ok {
 					got, _ = idempotency.KeyPart(lease.Key().Name)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -12,14 +13,16 @@ import (
 // errStoreTimeout ends calls of the store after Options.StoreTimeout.
 var errStoreTimeout = fmt.Errorf("idempotency: %w in time: %w", dibs.ErrStore, context.DeadlineExceeded)
 
-// A storeLimit is a context that ends after Options.StoreTimeout. Its timer starts when the store
-// waits for it, because a timer takes a third of what a replay from a store in memory costs.
+// A storeLimit is a context that ends after Options.StoreTimeout, or when stop is called. Its timer
+// starts when the store waits for its end, because a timer for each request costs more than all
+// else in a replay from a store in memory, which does not wait.
 type storeLimit struct {
 	context.Context
-	end    time.Time
-	once   sync.Once
-	timed  context.Context
-	cancel context.CancelFunc
+	end     time.Time
+	once    sync.Once
+	timed   context.Context
+	cancel  context.CancelFunc
+	stopped atomic.Bool
 }
 
 // withStoreLimit returns a context with the values of ctx, which does not end with ctx.
@@ -32,8 +35,11 @@ func (l *storeLimit) start() context.Context {
 	return l.timed
 }
 
+var over, _ = context.WithDeadline(context.Background(), time.Time{}) // has ended
+
 func (l *storeLimit) stop() {
-	l.once.Do(func() { l.timed, l.cancel = l.Context, func() {} })
+	l.stopped.Store(true) // first, because an ended context has an error
+	l.once.Do(func() { l.timed, l.cancel = over, func() {} })
 	l.cancel()
 }
 
@@ -41,18 +47,10 @@ func (l *storeLimit) Deadline() (time.Time, bool) { return l.end, true }
 func (l *storeLimit) Done() <-chan struct{}       { return l.start().Done() }
 
 func (l *storeLimit) Err() error {
-	if time.Now().Before(l.end) {
+	if time.Now().Before(l.end) && !l.stopped.Load() {
 		return nil
 	}
 	return context.DeadlineExceeded
-}
-
-// Value lets context.Cause find errStoreTimeout.
-func (l *storeLimit) Value(key any) any {
-	if l.Err() != nil {
-		return l.start().Value(key)
-	}
-	return l.Context.Value(key)
 }
 
 // AfterFunc spares package context a goroutine for each context that derives from this one.

@@ -14,11 +14,12 @@ type localRun struct {
 	fingerprint dibs.Fingerprint
 	lease       *dibs.Lease
 	began       time.Time
+	record      []byte // that it left; nil until then
 }
 
-// A waiter is a duplicate that waits for a run in this process. It receives once: the record, or
-// nil when it may claim the key.
-type waiter chan []byte
+// A waiter is a duplicate that waits for a run in this process. It receives a run once: without a
+// record, or if another request has run under the key, the waiter may claim the key.
+type waiter chan *localRun
 
 // localRuns are the runs in this process and the duplicates that wait for them, so that a waiting
 // duplicate costs the store nothing. The store stays the truth: a key that is not here may be held
@@ -77,27 +78,28 @@ func (l *localRuns) leave(key string, run *localRun, record []byte) {
 	defer l.mu.Unlock()
 	if l.running[key] == run {
 		delete(l.running, key)
-		l.wake(key, record)
+		run.record = record
+		l.wake(key, run)
 	}
 }
 
 // pass passes on what a waiter received and could not use.
-func (l *localRuns) pass(key string, record []byte) {
+func (l *localRuns) pass(key string, run *localRun) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.running[key] == nil {
-		l.wake(key, record)
+		l.wake(key, run)
 	}
 }
 
-// wake answers all waiters with the record, or wakes the first if there is none.
-func (l *localRuns) wake(key string, record []byte) {
+// wake answers all waiters with the run's record, or wakes the first if there is none.
+func (l *localRuns) wake(key string, run *localRun) {
 	n := len(l.waiting[key])
-	if record == nil {
+	if run.record == nil {
 		n = min(n, 1)
 	}
 	for _, w := range l.waiting[key][:n] {
-		w <- record
+		w <- run
 	}
 	l.setWaiting(key, l.waiting[key][n:])
 }

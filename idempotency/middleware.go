@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -22,7 +23,7 @@ type Middleware struct {
 	local   localRuns
 	serving chan struct{} // has an element for each request with a key; nil without MaxConcurrent
 
-	storing sync.WaitGroup // answers that are stored in the background
+	storing atomic.Int64 // answers that are stored in the background
 	warned  struct{ noPrincipal, changingScheme, noKey, twoHeads, unreadable sync.Once }
 	mu      sync.Mutex
 	stats   Stats // under mu
@@ -71,17 +72,15 @@ func (m *Middleware) count(change func(*Stats)) {
 // Drain waits until no answer is being stored in the background. If ctx ends first, Drain returns
 // its cause. Call it when the server has shut down and before the client is closed.
 func (m *Middleware) Drain(ctx context.Context) error {
-	stored := make(chan struct{})
-	go func() {
-		m.storing.Wait()
-		close(stored)
-	}()
-	select {
-	case <-stored:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	// Not a WaitGroup, because handlers that outlive the server's limit may begin to store.
+	for m.storing.Load() > 0 {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	return nil
 }
 
 // serve decides whether the request is guarded.

@@ -125,13 +125,13 @@ type Options struct {
 	// MaxRetention. Default: DefaultRetention.
 	Retention time.Duration
 	// Wait is how long a duplicate waits for the request that runs before it is answered with
-	// ConflictStatus. Default: 0.
+	// ConflictStatus; at most MaxRetention. Default: 0.
 	Wait time.Duration
 	// ConflictStatus answers a duplicate of a request that still runs: a 4xx. Default:
 	// DefaultConflictStatus.
 	ConflictStatus int
 
-	// MaxStored is the longest body, in bytes, of an answer that is kept; at most 1 GiB. Default:
+	// MaxStored is the longest body, in bytes, of an answer that is kept; at most MaxStored. Default:
 	// DefaultMaxStored.
 	MaxStored int64
 	// OnOversize says what a longer answer leaves behind. Default: Tombstone.
@@ -201,8 +201,8 @@ type Options struct {
 	Trace func(context.Context) string
 }
 
-// mostStored bounds Options.MaxStored, because answers are held in memory until they are stored.
-const mostStored = 1 << 30
+// MaxStored bounds Options.MaxStored, in bytes, because answers are in memory until they are stored.
+const MaxStored = 1 << 30
 
 // safeMethods are methods that change nothing, and are never guarded.
 var safeMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
@@ -321,9 +321,9 @@ func (o *Options) validate() error {
 		between("Options.MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
 		between("Options.Lease", o.Lease, time.Second, math.MaxInt64),
 		between("Options.Retention", o.Retention, time.Second, MaxRetention),
-		between("Options.Wait", o.Wait, 0, math.MaxInt64),
+		between("Options.Wait", o.Wait, 0, MaxRetention),
 		between("Options.ConflictStatus", o.ConflictStatus, 400, 499),
-		between("Options.MaxStored", o.MaxStored, 0, mostStored),
+		between("Options.MaxStored", o.MaxStored, 0, MaxStored),
 		between("Options.StoreTimeout", o.StoreTimeout, time.Millisecond, math.MaxInt64),
 		between("Options.HandlerLimit", o.HandlerLimit, time.Millisecond, math.MaxInt64),
 	)

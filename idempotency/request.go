@@ -147,7 +147,7 @@ func (s *requestState) serve(key string) {
 	case err != nil:
 		record := s.refused(err)
 		if s.turn {
-			m.local.pass(s.key, record)
+			m.local.pass(s.key, &localRun{fingerprint: s.fingerprint, record: record})
 		}
 	case m.options.Transactor != nil:
 		s.handleIn()
@@ -178,26 +178,24 @@ func (s *requestState) servedHere() bool {
 func (s *requestState) servedWaiting(w waiter) bool {
 	ctx, cancel := context.WithTimeout(s.r.Context(), s.m.options.Wait)
 	defer cancel()
-	var record []byte
-	received := false
+	var run *localRun
 	select {
-	case record = <-w:
-		received = true
+	case run = <-w:
 	case <-ctx.Done():
 		if !s.m.local.quit(s.key, w) {
-			record, received = <-w, true // at the same moment
+			run = <-w // at the same moment
 		}
 	}
 	s.event.Waiting = time.Since(s.event.Start)
 	switch {
-	case record != nil:
-		s.replay(record)
+	case run != nil && run.record != nil && !run.fingerprint.Differs(s.fingerprint):
+		s.replay(run.record)
 	case s.r.Context().Err() != nil:
-		if received {
-			s.m.local.pass(s.key, nil)
+		if run != nil {
+			s.m.local.pass(s.key, new(localRun))
 		}
 		s.canceled(s.inProgress(0))
-	case received:
+	case run != nil:
 		s.turn = true
 		return false
 	default:
@@ -269,7 +267,7 @@ func (s *requestState) bypass() {
 	s.m.count(func(c *Stats) { c.Bypassed++ })
 	if s.turn {
 		s.turn = false
-		s.m.local.pass(s.key, nil) // the next waiter need not wait for a run without a guard
+		s.m.local.pass(s.key, new(localRun)) // the next waiter need not wait for a run without a guard
 	}
 	began := time.Now()
 	defer func() {

@@ -89,10 +89,7 @@ func writeRPCProblem(w http.ResponseWriter, r *http.Request, docsURL string, p P
 		h.Set("Retry-After", retryAfterOf(p))
 		h.Set("Grpc-Retry-Pushback-Ms", strconv.FormatInt(p.RetryAfter.Milliseconds(), 10))
 	}
-	said, err := json.Marshal(map[string]any{"code": rpcCodes[code].name, "message": text})
-	if err != nil {
-		panic(err) // strings have a JSON form
-	}
+	said, _ := json.Marshal(map[string]any{"code": rpcCodes[code].name, "message": text}) // which cannot fail
 	switch protocolOf(r.Header) {
 	case connectUnary:
 		h.Set("Content-Type", "application/json")

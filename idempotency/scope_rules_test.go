@@ -240,6 +240,9 @@ var scopeRules = []rule{
 		}
 		canonical := idempotency.FingerprintOptions{CanonicalJSON: true}
 		fields := idempotency.FingerprintOptions{Fields: []string{"amount", "/to/iban"}}
+		nested := func(depth int, text string) []change {
+			return []change{withBody(strings.Repeat("[", depth) + text + strings.Repeat("]", depth))}
+		}
 		for _, p := range []pair{
 			{"query order", idempotency.FingerprintOptions{SortQuery: true}, []change{withTarget("/c?a=1&b=2&a=3")}, []change{withTarget("/c?b=2&a=1&a=3")}, false},
 			{"query values' order", idempotency.FingerprintOptions{SortQuery: true}, []change{withTarget("/c?a=1&a=3")}, []change{withTarget("/c?a=3&a=1")}, true},
@@ -256,6 +259,8 @@ var scopeRules = []rule{
 			{"JSON twice a member", canonical, []change{withBody(`{"a":1,"a":2}`)}, []change{withBody(`{"a":2}`)}, true},
 			{"JSON twice a member, swapped", canonical, []change{withBody(`{"a":1,"a":2}`)}, []change{withBody(`{"a":2,"a":1}`)}, true},
 			{"JSON half a character", canonical, []change{withBody(`{"a":"\ud800"}`)}, []change{withBody(`{"a":"\ud801"}`)}, true},
+			{"JSON nested", canonical, nested(100, "1"), nested(100, " 1"), false},
+			{"JSON nested too deep", canonical, nested(101, "1"), nested(101, " 1"), true},
 			{"JSON of another type", canonical, []change{with("Content-Type", "application/problem+json"), withBody(`{"a": 1}`)}, []change{with("Content-Type", "application/problem+json"), withBody(`{"a":1}`)}, false},
 			{"not JSON by type", canonical, []change{with("Content-Type", "text/plain"), withBody(`{"a": 1}`)}, []change{with("Content-Type", "text/plain"), withBody(`{"a":1}`)}, true},
 			{"encoded JSON", canonical, []change{with("Content-Encoding", "x"), withBody(`{"a": 1}`)}, []change{with("Content-Encoding", "x"), withBody(`{"a":1}`)}, true},

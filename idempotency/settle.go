@@ -68,7 +68,7 @@ func (s *requestState) tombstone() settlement {
 	return settlement{dibs.Keep, s.record(a.message()), s.m.options.Retention}
 }
 
-// keeps reports whether the answer is to be kept.
+// keeps reports whether the answer is kept.
 func (s *requestState) keeps(c control) bool {
 	o, status := &s.m.options, s.status()
 	switch {
@@ -141,7 +141,9 @@ func (s *requestState) settleLater(how settlement) {
 		m.count(func(c *Stats) { c.StoreFailed++ })
 	}
 	giveUp := time.Now().Add(m.options.HandlerLimit)
-	m.storing.Go(func() {
+	m.storing.Add(1)
+	go func() {
+		defer m.storing.Add(-1)
 		for pause := settleAgainMin; ; pause = min(2*pause, settleAgainMax) {
 			time.Sleep(pause)
 			if keep && time.Now().After(giveUp) {
@@ -163,5 +165,5 @@ func (s *requestState) settleLater(how settlement) {
 			m.local.leave(key, run, how.record)
 			return
 		}
-	})
+	}()
 }

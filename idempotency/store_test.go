@@ -242,7 +242,7 @@ func TestClosedClient(t *testing.T) {
 }
 
 // TestReverseProxy: the reverse proxy of the standard library needs no more
-// than an error handler that tells what happened.
+// than an error handler that says what happened.
 func TestReverseProxy(t *testing.T) {
 	var calls atomic.Int64
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -314,4 +314,69 @@ func TestReverseProxy(t *testing.T) {
 		}
 		server.Close()
 	}
+}
+
+// TestDrainWhileAnswersCome: handlers may outlive the server's limit, so an answer may begin to be
+// stored while Drain waits for another one.
+func TestDrainWhileAnswersCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		var drains sync.WaitGroup
+		for i := range 100 {
+			g.store.fail(func(_ context.Context, op string) error {
+				if op == "settle" {
+					return errDown
+				}
+				return nil
+			})
+			isFresh(t, g.send(withKey(fmt.Sprint(i))), 201)
+			g.store.heal()
+			drains.Go(func() {
+				if err := g.m.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(50 * time.Millisecond) // when the answer before is stored
+		}
+		drains.Wait()
+		if s := g.m.Stats(); s.StoreRecovered != 100 {
+			t.Errorf("counted %+v", s)
+		}
+	})
+}
+
+// TestWaitersGetNoOtherRequestsAnswer: if the run that duplicates wait for leaves no answer, another
+// request may run under the key next. Its answer is not theirs.
+func TestWaitersGetNoOtherRequestsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{Wait: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+			gate.entered <- r
+			if <-gate.open; len(gate.entered) == 1 {
+				w.WriteHeader(http.StatusBadGateway)
+			}
+		})
+		first := g.sendLater()
+		synctest.Wait()
+		duplicates := []<-chan *httptest.ResponseRecorder{g.sendLater(), g.sendLater()}
+		synctest.Wait()
+		var once sync.Once
+		slow := make(chan struct{})
+		g.store.fail(func(_ context.Context, op string) error {
+			if op == "claim" {
+				once.Do(func() { <-slow })
+			}
+			return nil
+		})
+		close(gate.open)
+		isFresh(t, <-first, 502)
+		synctest.Wait() // a duplicate claims the key, which takes long
+		g.store.heal()
+		isFresh(t, g.send(withBody("other")), 200)
+		close(slow)
+		for _, d := range duplicates {
+			isProblem(t, <-d, "key-reused", 422)
+		}
+		g.ran(2)
+	})
 }

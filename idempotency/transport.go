@@ -151,8 +151,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // fetchAgain sends the request once more, for an answer that broke off; nil if it got no answer.
 func (t *Transport) fetchAgain(again func() (*http.Request, error)) *http.Response {
+	if !t.budget.take() {
+		return nil
+	}
 	request, err := again()
-	if err != nil || !t.budget.take() {
+	if err != nil {
 		return nil
 	}
 	response, _ := t.options.Base.RoundTrip(request)

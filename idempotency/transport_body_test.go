@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/idempotency"
 )
 
 // brokenBody is a body that breaks off after its text.
@@ -112,4 +114,43 @@ func TestTransportDoesNotFetchAClosedAnswer(t *testing.T) {
 	if _, err := res.Body.Read(make([]byte, 1)); err == nil || n != 1 {
 		t.Errorf("the request was sent %d times; %v", n, err)
 	}
+}
+
+// TestTransportClosesBodiesThatItDoesNotSend: if the budget does not allow another attempt, no body
+// of the request stays open.
+func TestTransportClosesBodiesThatItDoesNotSend(t *testing.T) {
+	open := 0
+	body := func() (io.ReadCloser, error) {
+		open++
+		return closer{strings.NewReader("x"), func() { open-- }}, nil
+	}
+	tr := newTransport(t, tripper(func(r *http.Request) (*http.Response, error) {
+		_ = r.Body.Close()
+		h := http.Header{"Idempotent-Replayed": {"true"}}
+		return &http.Response{StatusCode: 200, Header: h, Body: io.NopCloser(brokenBody{strings.NewReader("")})}, nil
+	}), &idempotency.TransportOptions{Attempts: 100})
+	r := httptest.NewRequest(http.MethodPost, "http://example.com/", nil)
+	r.Body, _ = body()
+	r.GetBody = body
+	w, err := tr.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(w.Body); err == nil {
+		t.Error("the answer is whole")
+	}
+	if open != 0 {
+		t.Errorf("%d bodies are open", open)
+	}
+}
+
+// closer is a body that says when it is closed.
+type closer struct {
+	io.Reader
+	close func()
+}
+
+func (c closer) Close() error {
+	c.close()
+	return nil
 }

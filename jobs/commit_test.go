@@ -20,7 +20,7 @@ func TestEndingsOfATransaction(t *testing.T) {
 	for _, c := range []struct {
 		end    journal.Ending
 		once   bool
-		deemed bool // done although the first attempt did not hear of it
+		deemed bool // done although the first attempt did not learn it
 	}{
 		{end: journal.Committed}, {end: journal.Conflicted}, {end: journal.Refused},
 		{end: journal.CutOff}, {end: journal.Unbegun},

@@ -83,7 +83,7 @@ func TestPlacesHaveNobodySkipped(t *testing.T) {
 	}
 }
 
-// The place of a job that failed and waits to be tried again is not in the way of a newer
+// The place of a job that failed and waits to be tried again does not block a newer
 // one that replaces it, whichever was first.
 func TestAFailedJobIsReplacedAtOnce(t *testing.T) {
 	for _, early := range []bool{true, false} {

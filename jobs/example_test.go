@@ -44,7 +44,7 @@ func ExampleMutex() {
 	open := func(context.Context) error { fmt.Println("opened"); return nil }
 	answer := func(context.Context) error { fmt.Println("answered"); return nil }
 
-	// A worker has the second one before anybody has the first.
+	// A worker has the second one before any worker has the first.
 	err = mutex.Run(ctx, jobs.Job{Kind: "message", ID: "2", Key: "conversation 7", Ticket: second}, answer)
 	if back, ok := errors.AsType[*jobs.RequeueError](err); ok {
 		fmt.Println("not its turn:", back.Ahead, "before it")

@@ -208,7 +208,7 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 			q, l := newQueue(), newRunLog(t)
 			m := f.mutex(&jobs.Options{Recovery: time.Minute})
 			ticket := f.ticket(m, "k")
-			// A worker that crashes: its lease is taken and never heard of again.
+			// A worker that crashes: its lease is taken, and never renewed or settled.
 			o := &dibs.AcquireOptions{Hold: time.Minute, TTL: time.Second}
 			_, err := f.clientOf(&silentStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
 			must(t, err)

@@ -75,7 +75,7 @@ func TestPlaceThatRanOutInTheWait(t *testing.T) {
 	})
 }
 
-// othersWait fails the test if a job passes the one that is tried again after that time.
+// othersWait fails the test if another job of the key runs before j is tried again.
 func (f *fixture) othersWait(m *jobs.Mutex, j jobs.Job, again time.Duration) {
 	f.t.Helper()
 	start, passed := time.Now(), time.Duration(0)
@@ -88,7 +88,7 @@ func (f *fixture) othersWait(m *jobs.Mutex, j jobs.Job, again time.Duration) {
 	time.Sleep(again)
 	must(f.t, m.Run(f.t.Context(), j, nothing))
 	if f.wg.Wait(); passed < again {
-		f.t.Errorf("a job passed after %v one that was to be tried again after %v", passed, again)
+		f.t.Errorf("another job ran after %v, before this one was tried again after %v", passed, again)
 	}
 }
 
@@ -113,10 +113,10 @@ func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 }
 
 // TestNoPlaceForAJobThatIsDone lets a job fail for its worker that is done all the same:
-// nothing of it is in the way of the next one.
+// nothing of it blocks the next one.
 func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 	for name, work := range map[string]func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error{
-		"unheard commit": func(_ *testing.T, f *fixture, _ jobs.Job) func(context.Context) error {
+		"commit with an unknown outcome": func(_ *testing.T, f *fixture, _ jobs.Job) func(context.Context) error {
 			table := journal.New(f.store, journal.Unanswered)
 			return func(ctx context.Context) error {
 				return jobs.Commit(ctx, table, nothing)

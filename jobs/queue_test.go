@@ -50,7 +50,7 @@ func newQueue() *queue {
 	return &queue{changed: make(chan struct{}), has: map[string]int{}, most: map[string]int{}}
 }
 
-// change tells all workers; the caller has the lock.
+// change wakes all workers; the caller has the lock.
 func (q *queue) change() {
 	close(q.changed)
 	q.changed = make(chan struct{})

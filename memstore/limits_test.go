@@ -164,7 +164,7 @@ func TestMaxWaiters(t *testing.T) {
 	})
 }
 
-// A record answers everybody who waits for it, however many they are.
+// A record answers all waiters that accept it, however many there are.
 func TestKeepWakesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, nil)

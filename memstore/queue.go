@@ -28,7 +28,7 @@ type queue struct {
 type place struct {
 	position int      // in places, which are in the order of their numbers
 	waiters  *attempt // linked, in the order in which they arrived
-	lease    *attempt // the lease that was granted here; while there is one, the place is not in the way
+	lease    *attempt // the lease that was granted here; while there is one, the place does not block
 
 	// While it is reserved.
 	reserved bool
@@ -228,7 +228,7 @@ func (q *queue) expire(p *place, now instant) (n int, gone bool) {
 	return n, gone
 }
 
-// holdEnd returns when a reserved place without waiters stops being in the way.
+// holdEnd returns when a reserved place without waiters stops blocking.
 func (p *place) holdEnd(q *queue) instant {
 	if p.hold == 0 || q.free == never {
 		return p.until

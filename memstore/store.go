@@ -193,8 +193,8 @@ func (s *Store) nextFence(now instant) uint64 {
 	}
 }
 
-// take takes n bytes of MaxBytes and reports whether there were so many. A negative n gives
-// bytes back.
+// take takes n bytes of MaxBytes and reports whether they were free. A negative n gives bytes
+// back.
 func (s *Store) take(n int) bool {
 	if s.bytes.Add(int64(n)) > s.options.MaxBytes && n > 0 {
 		s.bytes.Add(int64(-n))

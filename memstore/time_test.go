@@ -9,8 +9,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// A waiter is woken at the instant when what is before it is over, though nobody asks
-// any more. A key that nobody has a place at is forgotten.
+// A waiter is woken at the instant when the lease or place in front of it expires, although no
+// call comes any more. A key without a place is forgotten.
 func TestTimePassesByItself(t *testing.T) {
 	const over, lasts = 10 * time.Second, 24 * time.Hour
 	for name, first := range map[string]dibs.Claim{

@@ -30,7 +30,7 @@ func TestOpenErrors(t *testing.T) {
 		"parameter":    {URL: url + "?charset=latin1", Is: ErrURL, Says: "charset"},
 		"wrong tls":    {URL: url + "?tls=maybe", Is: ErrURL, Says: "skip-verify"},
 		"no authority": {URL: url + "?tls-ca=/nowhere", Is: ErrURL, Says: "/nowhere"},
-		"nobody there": {URL: at(server.Addr(), "127.0.0.1:1"), Is: ErrUnreachable},
+		"no server":    {URL: at(server.Addr(), "127.0.0.1:1"), Is: ErrUnreachable},
 		"no socket":    {URL: url + "?socket=/nowhere", Is: ErrUnreachable},
 		"password":     {URL: at("secret", "wrong"), Is: ErrUnauthorized, Says: "password is wrong"},
 		"database":     {URL: at("/app", "/none"), Is: ErrUnsupported, Says: "create the database"},
@@ -69,7 +69,7 @@ func TestVersions(t *testing.T) {
 	t.Parallel()
 	for version, old := range map[string]bool{
 		"5.7.44-log": true, "8.0.36": false, "9.7.0": false, "10.5.23-MariaDB": true, "10.6.0-MariaDB-log": false,
-		"5.5.5-10.4.1-MariaDB": true, "11.4.2-MariaDB-ubu2404": false, "what nobody knows": false,
+		"5.5.5-10.4.1-MariaDB": true, "11.4.2-MariaDB-ubu2404": false, "an unknown server": false,
 	} {
 		if tooOld(version) != old {
 			t.Errorf("%s: %v", version, !old)

@@ -247,7 +247,7 @@ func TestOtherServer(t *testing.T) {
 		"another server": {b.s.Transactions(openDSN(t, odd().DSN()), nil), ErrOtherDatabase},
 		"read only":      {b.s.Transactions(b.db, &sql.TxOptions{ReadOnly: true}), ErrReadOnly},
 		"no DB":          {b.s.Transactions(nil, nil), nil},
-		"nobody":         {b.s.Transactions(openDSN(t, "root@tcp(127.0.0.1:1)/"), nil), ErrUnreachable},
+		"no server":      {b.s.Transactions(openDSN(t, "root@tcp(127.0.0.1:1)/"), nil), ErrUnreachable},
 	} {
 		tx, err := test.tr.Begin(t.Context())
 		if err == nil || test.is != nil && !errors.Is(err, test.is) {
@@ -260,7 +260,7 @@ func TestOtherServer(t *testing.T) {
 		t.Errorf("%v, want ErrReadOnly and ErrRolledBack", err)
 	}
 	if _, err := OnceTx(t.Context(), b.client, other{}, "k", nil, func(context.Context, *sql.Tx) (int, error) { return 0, nil }); err == nil || !strings.Contains(err.Error(), "Store.Transactions") {
-		t.Errorf("with a Transactor of somebody else's: %v", err)
+		t.Errorf("with a Transactor of another store: %v", err)
 	}
 }
 
@@ -310,9 +310,9 @@ func TestTransactionRights(t *testing.T) {
 	}
 }
 
-// TestUnheardCommit: where the answer to COMMIT is lost, or the connection is before the
+// TestUnknownCommit: where the answer to COMMIT is lost, or the connection is before the
 // server has it, it is found out what became of it.
-func TestUnheardCommit(t *testing.T) {
+func TestUnknownCommit(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {

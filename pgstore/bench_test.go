@@ -120,10 +120,10 @@ func BenchmarkNotify(b *testing.B) {
 		}
 		b.Cleanup(func() { _ = conns[i].Close(ctx) })
 	}
-	if _, err := conns[0].Exec(ctx, "CREATE TABLE IF NOT EXISTS told (n int); DELETE FROM told; INSERT INTO told VALUES (1)"); err != nil {
+	if _, err := conns[0].Exec(ctx, "CREATE TABLE IF NOT EXISTS notified (n int); DELETE FROM notified; INSERT INTO notified VALUES (1)"); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := conns[1].Exec(ctx, "LISTEN told"); err != nil {
+	if _, err := conns[1].Exec(ctx, "LISTEN notified"); err != nil {
 		b.Fatal(err)
 	}
 	took := make([]time.Duration, 0, b.N)
@@ -132,7 +132,7 @@ func BenchmarkNotify(b *testing.B) {
 		start, sent := time.Now(), make(chan bool)
 		go func() {
 			defer close(sent)
-			if _, err := conns[0].Exec(ctx, "WITH u AS (UPDATE told SET n = n + 1 RETURNING n) SELECT pg_notify('told', n::text) FROM u", pgx.QueryExecModeCacheStatement); err != nil {
+			if _, err := conns[0].Exec(ctx, "WITH u AS (UPDATE notified SET n = n + 1 RETURNING n) SELECT pg_notify('notified', n::text) FROM u", pgx.QueryExecModeCacheStatement); err != nil {
 				b.Error(err)
 			}
 		}()

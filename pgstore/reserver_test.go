@@ -177,7 +177,7 @@ func TestReserveInHasHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); took < hold {
-		t.Errorf("it was in the way for %v, want %v", took, hold)
+		t.Errorf("it blocked for %v, want %v", took, hold)
 	}
 	if err := errors.Join(lease.Release(), b.client.CancelPlace(t.Context(), p)); !errors.Is(err, dibs.ErrLost) {
 		t.Errorf("%v, want that the place is lost", err)

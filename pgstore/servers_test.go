@@ -52,9 +52,9 @@ func ownNames() *Options {
 // namesOf returns the options of another store with the tables of this one.
 func namesOf(s *Store) *Options { return &Options{Schema: s.names.schema, Prefix: s.names.prefix} }
 
-// open opens a store as a process of its own would, with its tables, when the server lets
-// it in: a pooler refuses everybody for a second after the server has refused it once, as
-// one does that begins. The store ends with the test.
+// open opens a store as a process of its own would, with its tables. It tries until the server
+// accepts it, because a pooler refuses every client for a second after its server, for example
+// one that starts, has refused it once. The store ends with the test.
 func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
 	config, d, err := parse(url, o)

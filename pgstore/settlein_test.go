@@ -38,7 +38,7 @@ func TestRenewedInTransaction(t *testing.T) {
 			}
 			return 0, nil
 		})
-		// The client's own renewal may be in the way of the second run too.
+		// The client's own renewal may block the second run too.
 		if err != nil || conflicts != (ran > 1) {
 			t.Errorf("%s: %v, after %d runs", level, err, ran)
 		}
@@ -205,8 +205,8 @@ func TestDurableTransaction(t *testing.T) {
 	}
 }
 
-// TestUnheardCommit: where the answer to COMMIT is lost, it is found out.
-func TestUnheardCommit(t *testing.T) {
+// TestUnknownCommit: where the answer to COMMIT is lost, it is found out.
+func TestUnknownCommit(t *testing.T) {
 	t.Parallel()
 	wire := servertest.NewWire(t, shared().Addr())
 	b := newBank(t, shared().URL(), nil)

@@ -24,7 +24,7 @@ func (c *cancelling) Claim(ctx context.Context, claims []dibs.Claim, answers []d
 	case "before the claim is sent":
 		c.cancel()
 		return c.Store.Claim(ctx, claims, answers)
-	case "before the answer is heard":
+	case "before the answer arrives":
 		err := c.Store.Claim(ctx, claims, answers)
 		c.cancel()
 		clear(answers)
@@ -39,7 +39,7 @@ func (c *cancelling) Claim(ctx context.Context, claims []dibs.Claim, answers []d
 // free and on one that is held. The server keeps nothing of the claim.
 func TestCancelledClaims(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{"before the claim is sent", "before the answer is heard", "after the answer"} {
+	for _, at := range []string{"before the claim is sent", "before the answer arrives", "after the answer"} {
 		for _, held := range []bool{false, true} {
 			t.Run(fmt.Sprint(at, ", held: ", held), func(t *testing.T) {
 				t.Parallel()

@@ -58,7 +58,7 @@ func TestNoClock(t *testing.T) {
 	}
 }
 
-// dayTimes are the methods of time.Time that tell the time of day. All else tells
+// dayTimes are the methods of time.Time that return the time of day. The others return
 // durations, as long as the monotonic reading is there.
 var dayTimes = []string{
 	"Unix", "UnixMilli", "UnixMicro", "UnixNano", "Format", "AppendFormat", "GoString", "Date", "Clock", "Year",

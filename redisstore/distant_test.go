@@ -18,11 +18,10 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestHeardThroughReplica: what a master publishes reaches those who are
-// subscribed at its replicas too, as all are for a while that were subscribed at
-// a master which has become one. The master does not count them, and takes their
-// waiters for dead. So it must not have told them that the key is theirs.
-func TestHeardThroughReplica(t *testing.T) {
+// TestMessageThroughReplica: a master's messages also reach the subscribers of its replicas. A
+// subscriber of a former master is one for a while. The master does not count these subscribers,
+// and takes their waiters for dead. So it must not have pushed grants to them.
+func TestMessageThroughReplica(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
 		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
 			master := servertest.Redis(t, nil)
@@ -54,7 +53,7 @@ func TestHeardThroughReplica(t *testing.T) {
 			if _, err := conn.Do(subscribe, c.name); err != nil {
 				t.Fatal(err)
 			}
-			hears(t, conn, func(message string) { _, _ = master.Do(publish, c.name, message) })
+			receives(t, conn, func(message string) { _, _ = master.Do(publish, c.name, message) })
 
 			holder := lock("k")
 			waiters := []dibs.Claim{lock("k", queued), lock("k", queued), lock("k", queued)}
@@ -71,7 +70,7 @@ func TestHeardThroughReplica(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := message.([]any)[2]; got != "no more" {
-				t.Errorf("a waiter was told %q", got)
+				t.Errorf("a waiter was sent %q", got)
 			}
 			// They ask, and have their places.
 			for i, c := range waiters {
@@ -87,9 +86,9 @@ func TestHeardThroughReplica(t *testing.T) {
 	}
 }
 
-// hears waits until what is published is heard on a connection: the nodes of a cluster
+// receives waits until what is published arrives on a connection: the nodes of a cluster
 // connect with each other when they like, and send nothing twice.
-func hears(t *testing.T, conn *servertest.RedisConn, publish func(message string)) {
+func receives(t *testing.T, conn *servertest.RedisConn, publish func(message string)) {
 	t.Helper()
 	var sent atomic.Int64
 	var publishing sync.WaitGroup
@@ -117,8 +116,8 @@ func hears(t *testing.T, conn *servertest.RedisConn, publish func(message string
 }
 
 // TestSubscribedAtReplica: the connection that a process listens on is made in a
-// failover, and leads to the server that is a replica from then on. The process hears
-// there, but is not counted; it finds out by itself, and is not passed over any more.
+// failover, and leads to the server that is a replica from then on. The process gets
+// messages there, but is not counted; it finds out by itself, and is not passed over any more.
 func TestSubscribedAtReplica(t *testing.T) {
 	t.Parallel()
 	master := servertest.Redis(t, nil)
@@ -200,7 +199,7 @@ func TestReadsFromReplicas(t *testing.T) {
 	}
 }
 
-// listenElsewhere has a store believe that it is listened for.
+// listenElsewhere has a store believe that it is subscribed.
 func listenElsewhere(s *Store, k dibs.Key) *channel {
 	group := s.names.group(k)
 	_, leave := context.WithCancel(s.subscriber.closing)

@@ -32,7 +32,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// laggingReplica promotes a replica that heard nothing for a while, and has the
+// laggingReplica promotes a replica that received nothing for a while, and has the
 // clients' connections lead there.
 func laggingReplica(t *testing.T) losing {
 	master, replica := servertest.Redis(t, nil), servertest.Redis(t, nil)
@@ -73,14 +73,14 @@ func laggingReplica(t *testing.T) losing {
 	}}
 }
 
-// laggingSentinel has sentinels promote a replica that heard nothing for a
+// laggingSentinel has sentinels promote a replica that received nothing for a
 // while, because the master stands still, connections and all.
 func laggingSentinel(t *testing.T) losing {
 	sentinels := servertest.RedisSentinel(t, &servertest.SentinelOptions{DownAfter: time.Second})
 	master := sentinels.Master()
 	return losing{
 		open: func() *Store { return open(t, sentinels.URL(), nil) },
-		lag:  func() { deafen(t, master, sentinels.Servers()) },
+		lag:  func() { stopReplication(t, master, sentinels.Servers()) },
 		lose: func() {
 			knowsNothing(t, sentinels.Servers()[1:])
 			master.Pause()
@@ -89,8 +89,8 @@ func laggingSentinel(t *testing.T) losing {
 	}
 }
 
-// laggingCluster has all replicas of a cluster promoted, which heard nothing for
-// a while.
+// laggingCluster has all replicas of a cluster promoted, which received nothing
+// for a while.
 func laggingCluster(t *testing.T) losing {
 	cluster := servertest.RedisCluster(t, &servertest.ClusterOptions{NodeTimeout: time.Minute})
 	masters, replicas := cluster.Nodes()[:3], cluster.Nodes()[3:]
@@ -98,7 +98,7 @@ func laggingCluster(t *testing.T) losing {
 		open: func() *Store { return open(t, cluster.URL(), nil) },
 		lag: func() {
 			for _, master := range masters {
-				deafen(t, master, replicas)
+				stopReplication(t, master, replicas)
 			}
 		},
 		lose: func() {
@@ -120,9 +120,9 @@ func laggingCluster(t *testing.T) losing {
 // masters.
 var slotTags = [...]string{"b", "c", "a"}
 
-// deafen makes replicas unable to hear their master, as a password does that was
+// stopReplication makes replicas unable to follow their master, as a password does that was
 // changed on one side only.
-func deafen(t *testing.T, master *servertest.RedisServer, all []*servertest.RedisServer) {
+func stopReplication(t *testing.T, master *servertest.RedisServer, all []*servertest.RedisServer) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(master.Addr())
 	if err != nil {

@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 					return settlement(ctx, s, dibs.Settlement{Key: held.Key, Token: held.Token})
 				},
 				"a stranger's release": func(ctx context.Context) error {
-					return settlement(ctx, s, dibs.Settlement{Key: key("nobody's"), Token: held.Token})
+					return settlement(ctx, s, dibs.Settlement{Key: key("free"), Token: held.Token})
 				},
 				"a record": func(ctx context.Context) error {
 					return settlement(ctx, s, dibs.Settlement{

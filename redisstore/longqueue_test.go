@@ -121,8 +121,8 @@ func TestLongQueue(t *testing.T) {
 	}
 }
 
-// TestManyRunOut: thousands of places that ran out are passed in a few steps, also by
-// one who only looks, and leave nobody who is there unseen.
+// TestManyRunOut: a claim passes thousands of places that ran out in a few steps, also if it
+// only looks, and it still finds the waiter behind them.
 func TestManyRunOut(t *testing.T) {
 	t.Parallel()
 	const dead = 3000

@@ -11,7 +11,7 @@ import (
 const kinds = "sqwrp"
 
 // FuzzName: whatever bytes keys have, no two share a name, not even with the
-// names of other parts, of another prefix and of fences; each name tells its key;
+// names of other parts, of another prefix and of fences; each name shows its key;
 // and a cluster keeps all that belongs to a key in one slot.
 func FuzzName(f *testing.F) {
 	long := strings.Repeat("}{: \n\x00", dibs.MaxKey/6)

@@ -18,8 +18,8 @@ import (
 // children are what this test binary does when it is started as another process
 // with the variable childVar set. They end when their standard input does.
 var children = map[string]func(url string, input io.Reader) error{
-	"wait":  childWait,
-	"crowd": childCrowd,
+	"wait":    childWait,
+	"waiters": childWaiters,
 }
 
 const (
@@ -30,8 +30,8 @@ const (
 // waitedFor is the key that children wait for.
 const waitedFor = "waited for"
 
-// crowd is how many wait in one process.
-const crowd = 5
+// waitersOfProcess is how many waiters one process has.
+const waitersOfProcess = 5
 
 // childWait waits for its turn, says what it got, and holds it to its end.
 func childWait(url string, input io.Reader) error {
@@ -51,8 +51,8 @@ func childWait(url string, input io.Reader) error {
 	return lease.Release()
 }
 
-// childCrowd waits many times. It is meant to be killed.
-func childCrowd(url string, input io.Reader) error {
+// childWaiters waits many times. It is meant to be killed.
+func childWaiters(url string, input io.Reader) error {
 	c, done, err := childClient(url)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func childCrowd(url string, input io.Reader) error {
 	defer done()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	for range crowd {
+	for range waitersOfProcess {
 		all.Go(func() {
 			if lease, err := c.Acquire(ctx, waitedFor, nil); err == nil {
 				_ = lease.Release()

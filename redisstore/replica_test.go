@@ -141,7 +141,7 @@ func TestReplicasLoseHolders(t *testing.T) {
 	if err := lease.Err(); err != nil {
 		t.Fatalf("with its replica there: %v", err)
 	}
-	deafen(t, master, []*servertest.RedisServer{replica})
+	stopReplication(t, master, []*servertest.RedisServer{replica})
 	replica.Promote()
 	second := open(t, replica.URL(), nil)
 	eventually(t, "the replica grants the key to another", func() bool {
@@ -171,7 +171,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, master.URL(), test.options)
-			w := newWords(t, s)
+			w := newWakeUps(t, s)
 			pushed := 0
 			for range 20 {
 				holder, waiter := lock("k"), lock("k", queued)

@@ -119,7 +119,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	}
 	for start := time.Now(); ; { // until the subscription has ended
 		if time.Since(start) > patience {
-			return errStillHeard
+			return errStillSubscribed
 		}
 		n, err := s.client.Do(ctx, s.client.B().Arbitrary(publish).Keys(channel).Args("").Build()).AsInt64()
 		if err != nil {
@@ -159,8 +159,8 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 
 // What it is like without the rights to subscribe and to end that.
 var (
-	errNotWoken   = errors.New("no waiter was woken")
-	errStillHeard = errors.New("an ended process is still subscribed")
+	errNotWoken        = errors.New("no waiter was woken")
+	errStillSubscribed = errors.New("an ended process is still subscribed")
 )
 
 // TestLeastRights: the rights that the README names are enough, and none of them can be
@@ -196,7 +196,7 @@ func exerciseRights(t *testing.T, servers []*servertest.RedisServer, url string,
 		for _, server := range servers {
 			server.Must("SCRIPT", "FLUSH") // so that they are sent again
 		}
-		// Of these rights only silence tells that they are missing.
+		// If one of these rights is missing, there is no error, only silence.
 		patience, silent := limit, false
 		if strings.Contains(right, "sub") || strings.HasPrefix(right, "&") {
 			patience, silent = time.Second, true
@@ -212,7 +212,7 @@ func exerciseRights(t *testing.T, servers []*servertest.RedisServer, url string,
 		case err == nil:
 			t.Errorf("%s is not needed", right)
 		case errors.Is(err, ErrUnauthorized):
-		case silent && (errors.Is(err, errNotWoken) || errors.Is(err, errStillHeard)):
+		case silent && (errors.Is(err, errNotWoken) || errors.Is(err, errStillSubscribed)):
 		default:
 			t.Errorf("without %s: %v; want ErrUnauthorized", right, err)
 		}

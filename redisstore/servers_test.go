@@ -86,7 +86,7 @@ func newClient(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 	return c
 }
 
-// overClient returns a store over an application's own client, that hears of grants.
+// overClient returns a store over an application's own client, which gets pushed grants.
 func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 	t.Helper()
 	client, err := rueidis.NewClient(o)
@@ -185,12 +185,12 @@ func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 }
 
 // mustListen makes one claim, which has to get a place, and sees to it that its
-// process hears of its turn.
+// process is notified of its turn.
 func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
 	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	mustWait(t, s, c)
-	eventually(t, "the process is listened for", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != pending })
+	eventually(t, "the process is subscribed", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != pending })
 	return mustWait(t, s, c)
 }
 

@@ -74,9 +74,9 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Batching implements dibs.Batcher. On a Cluster every call goes alone, because a batch
-// would be as slow as the slowest server, would fail with any of them, and its keys are
-// rarely in one slot.
+// Batching implements dibs.Batcher. On a Cluster every call goes alone, because the keys
+// of a batch are rarely in one slot. So a batch would be as slow as the slowest server, and
+// would fail with any of them.
 func (s *Store) Batching() dibs.Batching {
 	if s.names.cluster {
 		return dibs.Batching{Direct: true}

@@ -150,27 +150,27 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 	}
 }
 
-// TestDeadWaiters: twenty waiters in front are killed, or have left without a word. The
-// release goes on to the waiter behind them in the same step.
+// TestDeadWaiters: twenty waiters in front are killed, or have left without giving up their
+// places. The release goes on to the waiter behind them in the same step.
 func TestDeadWaiters(t *testing.T) {
 	t.Parallel()
 	url := ownURL()
 	server, s := sharedRedis(), open(t, url, nil)
 	holder := lock(waitedFor)
 	mustGrant(t, s, holder)
-	killed := []*process{start(t, "crowd", url), start(t, "crowd", url)}
+	killed := []*process{start(t, "waiters", url), start(t, "waiters", url)}
 	var closed []*Store
 	for range 2 {
 		gone := open(t, url, nil)
-		for range crowd {
+		for range waitersOfProcess {
 			mustListen(t, gone, lock(waitedFor, queued))
 		}
 		closed = append(closed, gone)
 	}
-	eventually(t, "twenty wait and are listened for", func() bool { return heardOf(s, holder.Key) == 4*crowd })
+	eventually(t, "all waiters have a channel", func() bool { return subscribedOf(s, holder.Key) == 4*waitersOfProcess })
 	alive := lock(waitedFor, queued)
-	if a := mustListen(t, s, alive); a.Ahead != 4*crowd {
-		t.Fatalf("%d are ahead, want %d", a.Ahead, 4*crowd)
+	if a := mustListen(t, s, alive); a.Ahead != 4*waitersOfProcess {
+		t.Fatalf("%d are ahead, want %d", a.Ahead, 4*waitersOfProcess)
 	}
 	for _, p := range killed {
 		p.kill()
@@ -198,8 +198,8 @@ func TestDeadWaiters(t *testing.T) {
 	mustSettle(t, s, alive, dibs.Release)
 }
 
-// heardOf returns how many waiters of a key have a channel.
-func heardOf(s *Store, k dibs.Key) int {
+// subscribedOf returns how many waiters of a key have a channel.
+func subscribedOf(s *Store, k dibs.Key) int {
 	n := 0
 	places, _ := sharedRedis().Must("HVALS", newName(s, k, 'w')).([]any)
 	for _, p := range places {
@@ -222,7 +222,7 @@ func TestFrozenWaiter(t *testing.T) {
 		t.Fatal(err)
 	}
 	frozen := start(t, "wait", url)
-	eventually(t, "the child waits and is listened for", func() bool { return heardOf(s, held.Key()) == 1 })
+	eventually(t, "the waiter of the child has a channel", func() bool { return subscribedOf(s, held.Key()) == 1 })
 
 	// Behind the child.
 	type grant struct {

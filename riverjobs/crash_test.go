@@ -173,7 +173,7 @@ func TestKilledWorker(t *testing.T) {
 				eventually(t, "the first has had its effect", func() bool { return len(h.effects("it")) == 1 })
 			}
 			child.Kill()
-			h.buryChild()
+			h.endChild()
 			newHost(t, hostOptions{
 				url: h.url, commits: !c.outside, mutex: options,
 				work: func(ctx context.Context, h *host, j *river.Job[job]) error {
@@ -205,18 +205,18 @@ func TestKilledWorker(t *testing.T) {
 	}
 }
 
-// buryChild does at once what takes its time after a child's death: the server hears of it, the
-// lease of its key ends, and River gives its jobs to others.
-func (h *host) buryChild() {
+// endChild does at once what otherwise takes long after a child's death: the server notices it,
+// the lease of its key ends, and River gives its jobs to others.
+func (h *host) endChild() {
 	h.t.Helper()
 	h.rescue("child")
 	h.exec("UPDATE dibs_key SET ends = since + 1 WHERE ends > since")
 }
 
-// rescue gives the jobs of a dead child to others, when the server has heard of its death.
+// rescue gives the jobs of a dead child to others, when the server has noticed its death.
 func (h *host) rescue(child string) {
 	h.t.Helper()
-	eventually(h.t, "the server has heard of the child's death", func() bool {
+	eventually(h.t, "the server has noticed the child's death", func() bool {
 		return h.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", child) == 0
 	})
 	h.exec(`UPDATE river_job SET state = 'available', scheduled_at = now()
@@ -238,8 +238,8 @@ var inserts = map[string]func(context.Context, *host) error{
 	},
 }
 
-// TestKilledInserter: a process that is killed before its job is there leaves nothing in the way, or
-// a place that is for no longer than Hold. A job that was parked because of that place runs.
+// TestKilledInserter: a process that is killed before its job is there leaves no place, or a
+// place that blocks for no longer than Hold. A job that was parked because of that place runs.
 func TestKilledInserter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -261,7 +261,7 @@ func TestKilledInserter(t *testing.T) {
 			})
 			child.Await()
 			child.Kill()
-			h.buryChild()
+			h.endChild()
 			if n := h.waiting("it"); n != c.left {
 				t.Errorf("%d places are left, want %d", n, c.left)
 			}

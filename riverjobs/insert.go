@@ -31,7 +31,7 @@ func InsertManyTx(ctx context.Context, c *river.Client[pgx.Tx], tx pgx.Tx, param
 }
 
 // InsertMany implements rivertype.JobInsertMiddleware. It reserves a place for each job
-// that should run at once, parks all but the first jobs of a key, and gives back the
+// that should run at once, and parks all but the first jobs of a key. It gives back the
 // places of jobs that were not inserted or are duplicates. The errors are those of
 // jobs.Mutex.Enqueue; then no job is inserted.
 func (m *Mutex) InsertMany(ctx context.Context, params []*rivertype.JobInsertParams, doInner func(context.Context) ([]*rivertype.JobInsertResult, error)) (results []*rivertype.JobInsertResult, err error) {

@@ -47,9 +47,9 @@ func moveOn(t *testing.T, s *Store, c *testClock, d time.Duration) {
 }
 
 // killAt kills a child at the point and returns what it printed. A claim that is made
-// while the child stands there waits until it is dead if it is in the way, and for
-// nothing otherwise.
-func killAt(t *testing.T, s *Store, child, point string, inTheWay bool) (printed string) {
+// while the child stands there waits until the child is dead if the child blocks it, and does
+// not wait otherwise.
+func killAt(t *testing.T, s *Store, child, point string, blocks bool) (printed string) {
 	t.Helper()
 	p := prepareChild(t, child, s.full)
 	p.cmd.Stderr = os.Stderr
@@ -59,7 +59,7 @@ func killAt(t *testing.T, s *Store, child, point string, inTheWay bool) (printed
 	stopped.Await()
 	granted := make(chan dibs.Answer, 1)
 	go func() { granted <- claimOne(t, s, lock("another")) }()
-	if inTheWay {
+	if blocks {
 		eventually(t, "the claim of another key waits", s.isBlocked)
 		if len(granted) > 0 {
 			t.Error("the claim of another key did not wait")
@@ -183,30 +183,30 @@ func queueHere(s *Store) error {
 func TestKilledInACall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		point    string
-		inTheWay bool
-		left     time.Duration // of the lease that it had; 0: it had none
-		done     bool          // there is a record
+		point  string
+		blocks bool
+		left   time.Duration // of the lease that it had; 0: it had none
+		done   bool          // there is a record
 	}{
-		{point: "open, after BEGIN", inTheWay: true},
-		{point: "claim, after BEGIN", inTheWay: true},
-		{point: "claim, while it is written", inTheWay: true},
-		{point: "claim, before COMMIT", inTheWay: true},
+		{point: "open, after BEGIN", blocks: true},
+		{point: "claim, after BEGIN", blocks: true},
+		{point: "claim, while it is written", blocks: true},
+		{point: "claim, before COMMIT", blocks: true},
 		{point: "claim, after COMMIT", left: killedTTL},
-		{point: "renew, after BEGIN", inTheWay: true, left: killedTTL},
-		{point: "renew, before COMMIT", inTheWay: true, left: killedTTL},
+		{point: "renew, after BEGIN", blocks: true, left: killedTTL},
+		{point: "renew, before COMMIT", blocks: true, left: killedTTL},
 		{point: "renew, after COMMIT", left: renewedTTL},
 		{point: "queue, after COMMIT", left: renewedTTL},
-		{point: "settle, after BEGIN", inTheWay: true, left: renewedTTL},
-		{point: "settle, before COMMIT", inTheWay: true, left: renewedTTL},
-		{point: "settle, while a waiter is woken", inTheWay: true, done: true},
+		{point: "settle, after BEGIN", blocks: true, left: renewedTTL},
+		{point: "settle, before COMMIT", blocks: true, left: renewedTTL},
+		{point: "settle, while a waiter is woken", blocks: true, done: true},
 		{point: "settle, after COMMIT", done: true},
 	} {
 		t.Run(test.point, func(t *testing.T) {
 			t.Parallel()
 			c := standingClock(t)
 			s := openTest(t, testFile(t), &Options{PruneEvery: -1}, c.clock())
-			killAt(t, s, "calls", test.point, test.inTheWay)
+			killAt(t, s, "calls", test.point, test.blocks)
 			if test.done {
 				a := claimOne(t, s, asked("k"))
 				wantState(t, "the key", a, dibs.Done)

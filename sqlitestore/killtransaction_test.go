@@ -122,18 +122,18 @@ func TestKilledInATransaction(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		point     string
-		inTheWay  bool
+		blocks    bool
 		committed bool
 	}{
 		{point: "after the claim"},
-		{point: "before BEGIN", inTheWay: true},
-		{point: "after BEGIN", inTheWay: true},
-		{point: "after the entry", inTheWay: true},
-		{point: "before COMMIT", inTheWay: true},
-		{point: "inside COMMIT", inTheWay: true},
-		{point: "after COMMIT", inTheWay: true, committed: true},
-		{point: "after the BEGIN of what follows", inTheWay: true, committed: true},
-		{point: "while a waiter is woken", inTheWay: true, committed: true},
+		{point: "before BEGIN", blocks: true},
+		{point: "after BEGIN", blocks: true},
+		{point: "after the entry", blocks: true},
+		{point: "before COMMIT", blocks: true},
+		{point: "inside COMMIT", blocks: true},
+		{point: "after COMMIT", blocks: true, committed: true},
+		{point: "after the BEGIN of what follows", blocks: true, committed: true},
+		{point: "while a waiter is woken", blocks: true, committed: true},
 		{point: "before the answer", committed: true},
 		{point: "after the answer", committed: true},
 	} {
@@ -141,7 +141,7 @@ func TestKilledInATransaction(t *testing.T) {
 			t.Parallel()
 			clock := standingClock(t)
 			s, db, c := openLedger(t, testFile(t), clock.clock())
-			printed := killAt(t, s, "book", test.point, test.inTheWay)
+			printed := killAt(t, s, "book", test.point, test.blocks)
 			rows := func() (n int, entry string) {
 				t.Helper()
 				err := db.QueryRowContext(t.Context(), "SELECT count(*), coalesce(max(entry), '') FROM ledger").Scan(&n, &entry)

@@ -9,7 +9,7 @@ import (
 
 // queue is a key's places, as far as a step needs them.
 type queue struct {
-	numbers  []int64 // of leases, sorted: places at these numbers are not in the way
+	numbers  []int64 // of leases, sorted: places at these numbers do not block
 	first    int64   // the first number with a place; 0: the queue is empty
 	front    int64   // the number in front; 0: none
 	reserved place   // the reserved place in front

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// stateError is how lib/pq and pgx tell what PostgreSQL said.
+// stateError is an error with an SQLSTATE, as lib/pq and pgx return it.
 type stateError string
 
 func (e stateError) Error() string    { return "SQLSTATE " + string(e) }

@@ -24,7 +24,7 @@
 //
 // A session never returns to the pool with a lock in it. If it is not certain that the
 // lock was released, the session is ended. These locks have no fences: after the server
-// ends a session, another holder may begin before the first one hears of it. If a late
+// ends a session, another holder may begin before the first one learns that. If a late
 // write would do harm, use Guard with the fence of a dibs lease.
 //
 // LockTx takes an advisory lock for a transaction. It works behind a pooler.

@@ -14,8 +14,8 @@ import (
 
 func init() { sql.Register("opaque", opaqueDriver{}) }
 
-// opaqueDriver is pgx's in a coat: it stands for other drivers, which do not tell the
-// number of a session.
+// opaqueDriver wraps pgx's driver. It stands for other drivers, which do not give the number of
+// a session.
 type opaqueDriver struct{}
 
 func (opaqueDriver) Open(name string) (driver.Conn, error) {
@@ -31,7 +31,7 @@ type opaqueConn struct{ *stdlib.Conn }
 // opaqueDB opens a pool with such a driver.
 func opaqueDB(t *testing.T) *sql.DB { return openDB(t, "opaque", postgres().URL()) }
 
-// A server without a pooler is none, also where the driver does not tell the number of
+// A server without a pooler is none, also where the driver does not give the number of
 // its session.
 func TestNoPooler(t *testing.T) {
 	t.Parallel()

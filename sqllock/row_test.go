@@ -43,26 +43,34 @@ func TestWithoutLock(t *testing.T) {
 	})
 }
 
+// increments increments the balance by all callers at once, and checks that each increment counts.
+func (b bench) increments(t *testing.T, increment func() error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for range increments {
+		wg.Go(func() {
+			if err := increment(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := b.number(t, "SELECT balance FROM account WHERE id = 1"); got != 100+increments {
+		t.Errorf("the balance is %d after %d increments from 100", got, increments)
+	}
+}
+
 func TestUpdate(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 1)
 		row := newRow(t, b.d, b.accountOptions())
-		var wg sync.WaitGroup
-		for range increments {
-			wg.Go(func() {
-				_, err := row.Update(t.Context(), b.DB, func(_ context.Context, _ *sql.Tx, a *account) error {
-					a.Balance++
-					return nil
-				}, 1)
-				if err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if got := b.number(t, "SELECT balance FROM account WHERE id = 1"); got != 100+increments {
-			t.Errorf("the balance is %d after %d increments from 100", got, increments)
-		}
+		b.increments(t, func() error {
+			_, err := row.Update(t.Context(), b.DB, func(_ context.Context, _ *sql.Tx, a *account) error {
+				a.Balance++
+				return nil
+			}, 1)
+			return err
+		})
 	})
 }
 
@@ -73,27 +81,18 @@ func TestUpdateOptimistic(t *testing.T) {
 		o.Attempts = 1000
 		row := newRow(t, b.d, o)
 		all := newBarrier(increments)
-		var wg sync.WaitGroup
-		for range increments {
-			wg.Go(func() {
-				first := true
-				_, err := row.UpdateOptimistic(t.Context(), b.DB, func(_ context.Context, a *account) error {
-					if first { // all read the same
-						first = false
-						all.wait(t)
-					}
-					a.Balance++
-					return nil
-				}, 1)
-				if err != nil {
-					t.Error(err)
+		b.increments(t, func() error {
+			first := true
+			_, err := row.UpdateOptimistic(t.Context(), b.DB, func(_ context.Context, a *account) error {
+				if first { // all read the same
+					first = false
+					all.wait(t)
 				}
-			})
-		}
-		wg.Wait()
-		if got := b.number(t, "SELECT balance FROM account WHERE id = 1"); got != 100+increments {
-			t.Errorf("the balance is %d after %d increments from 100", got, increments)
-		}
+				a.Balance++
+				return nil
+			}, 1)
+			return err
+		})
 	})
 }
 
@@ -306,7 +305,7 @@ func TestUpdateFails(t *testing.T) {
 			onEach(t, func(t *testing.T, b bench) {
 				c := c
 				if name == "writes none" && b.d.mysql() {
-					c.text = "" // it does not tell
+					c.text = "" // it does not say so
 				}
 				b.accounts(t, 2)
 				o := b.accountOptions()

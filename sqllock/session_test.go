@@ -45,7 +45,7 @@ func TestLockAllKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// The holder of a lock whose session does not answer any more hears of it before that
+// The holder of a lock whose session does not answer any more learns that before that
 // is ended, and another session may have the lock.
 func TestLostBeforeSessionEnds(t *testing.T) {
 	t.Parallel()

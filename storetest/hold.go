@@ -256,8 +256,8 @@ var holdProperties = []Property{
 	},
 }
 
-// freed polls until a key can be had, which was kept for reserved places from a moment
-// between before and after, and fails the trial unless that is after d.
+// freed polls until the key is not held. A reserved place keeps it from a moment between before
+// and after. The trial fails unless the key is free d after that moment.
 func (t *Trial) freed(what string, before, after time.Time, d time.Duration, p *process, k dibs.Key, edits ...edit) {
 	t.Helper()
 	t.ends(what, before, after, d, func() bool { return p.try(k, dibs.NewToken(), edits...).State != dibs.Held })

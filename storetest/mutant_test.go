@@ -74,7 +74,7 @@ var meant = map[model.Bug]string{
 }
 
 // Each bug is caught by the property that is meant to, by the rules of virtual time and by
-// those of real time; -v tells which others catch it.
+// those of real time; -v prints which others catch it.
 func TestMutants(t *testing.T) {
 	for bug := range meant {
 		t.Run(string(bug), func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestProperties(t *testing.T) {
 	}
 	for bug, name := range meant {
 		if !names[name] {
-			t.Errorf("%q is to be caught by %s, which is no property", bug, name)
+			t.Errorf("%q must be caught by %s, which is no property", bug, name)
 		}
 	}
 }

@@ -31,7 +31,7 @@ var numberProperties = []Property{
 	},
 	{
 		Name: "PlaceOutlivesTheLease",
-		Why:  "A job whose worker dies is tried again and must not queue behind later jobs. Its place is in the way again when the lease expires, also if no call has noticed that.",
+		Why:  "A job whose worker dies is tried again and must not queue behind later jobs. Its place blocks again when the lease expires, also if no call has noticed that.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(k dibs.Key, a dibs.Token){
@@ -112,7 +112,7 @@ var numberProperties = []Property{
 	},
 	{
 		Name: "LeasedNumbersAndPermits",
-		Why:  "With several permits several jobs run at once. The place of each is not in the way while its lease is live. If the lease is abandoned, the place comes before later ones again.",
+		Why:  "With several permits several jobs run at once. The place of each does not block while its lease is live. If the lease is abandoned, the place comes before later ones again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, jobs, as := key("k"), tokens(3), tokens(3)

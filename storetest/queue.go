@@ -138,7 +138,7 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "KeepAnswersWaiters",
-		Why:  "A record answers all duplicates that wait for it, at once. They are not granted one after the other, and once they have the answer their places are not in the way.",
+		Why:  "A record answers all duplicates that wait for it, at once. They are not granted one after the other, and once they have the answer their places do not block.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, dup1, locker, dup2 := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()

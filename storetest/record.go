@@ -106,7 +106,7 @@ var recordProperties = []Property{
 				d := q.try(k, dibs.NewToken(), answerable)
 				if d.State == dibs.Done {
 					if d.Record.Left > t.short() {
-						t.Fatalf("the record is kept for %v more, it was to be kept for %v", d.Record.Left, t.short())
+						t.Fatalf("the record is kept for %v more, the claim asked for %v", d.Record.Left, t.short())
 					}
 					return false
 				}

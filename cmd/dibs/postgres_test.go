@@ -56,7 +56,7 @@ func TestUnusablePostgres(t *testing.T) {
 // postgresAway: see checkAway.
 func postgresAway(t *testing.T) {
 	t.Parallel()
-	// Sessions hear of a new default when they get round to it. So they are ended once
+	// Sessions read a new default late. So they are ended once
 	// a new one has it.
 	readOnly := func(t *testing.T, s *servertest.PostgresServer, value string) {
 		s.Query("ALTER SYSTEM SET default_transaction_read_only = " + value)

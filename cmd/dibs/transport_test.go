@@ -30,7 +30,7 @@ func retrying(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// send posts once, as far as its caller can tell.
+// send posts once, as its caller sees it.
 func send(client *http.Client, url, body string) (reply, error) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

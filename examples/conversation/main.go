@@ -159,8 +159,8 @@ func together(l *lock) func(context.Context, *conversation) []error {
 }
 
 // overtaken enqueues event 2 while event 1 has the lock. Each time that event 2 finds the
-// lock taken, the lock becomes free, and an event that arrives at that moment takes it,
-// before the queue tries event 2 again.
+// lock taken, the lock becomes free. An event that arrives at that moment takes it before the
+// queue tries event 2 again.
 func overtaken(ctx context.Context, c *conversation) []error {
 	end, ended := make(chan struct{}), make(chan struct{}, c.events)
 	c.work = func(_ context.Context, number int) error {

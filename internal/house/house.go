@@ -32,9 +32,8 @@ type Room struct {
 	Tests []string
 }
 
-// Check fails the test unless the packages of the module in the test's folder are exactly
-// the rooms, each keeps to its imports and has a package comment, and every exported name
-// has a comment.
+// Check checks the module in the test's folder. Its packages must be exactly the rooms. Each
+// must keep to its imports and have a package comment. Every exported name must have a comment.
 func Check(t *testing.T, rooms []Room) {
 	t.Helper()
 	module := moduleOf(t)

@@ -1,5 +1,5 @@
 // Command release makes a release of every module in a clone of the repository and
-// rehearses it: what people will download is built, downloaded into an empty module
+// tries it: everything that users will download is built, downloaded into an empty module
 // cache, compiled and run. It pushes nothing; its last line says how to.
 //
 //	go run ./internal/release -version v0.1.0 -dir bin/release
@@ -63,12 +63,12 @@ func run(version, dir string) (err error) {
 		return err
 	}
 	defer r.close()
-	if err := r.rehearse(ctx); err != nil {
+	if err := r.tryOut(ctx); err != nil {
 		return err
 	}
 	if err := r.makeDownloads(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("%s of %d modules is in %s, and was rehearsed. To publish it:\n  git -C %s push --atomic REMOTE %s\nThe files to put beside it are in %s.\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "), r.downloads)
+	fmt.Printf("%s of %d modules is in %s, and was tried. To publish it:\n  git -C %s push --atomic REMOTE %s\nThe files to put beside it are in %s.\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "), r.downloads)
 	return nil
 }

@@ -20,7 +20,7 @@ type release struct {
 	clone     string // has the commit and its tags
 	proxy     string // the files that a module proxy would serve
 	downloads string // the built programs, to be put beside the release
-	scratch   string // what goes with close: module caches of our own, so that nobody's real one has a version that was only rehearsed
+	scratch   string // what goes with close: module caches of our own, because a user's own must not have a version that was never released
 	env       []string
 }
 
@@ -61,7 +61,7 @@ func prepare(ctx context.Context, repository, dir, version string) (_ *release, 
 	return r, nil
 }
 
-// close removes what only the rehearsal needed.
+// close removes what only the trial needed.
 func (r *release) close() { os.RemoveAll(r.scratch) }
 
 // environment is that of a machine which has nothing of ours: no workspace, no module

@@ -70,7 +70,7 @@ func TestFailedRelease(t *testing.T) {
 	}
 }
 
-// A file that Go refuses in a module is found before anybody needs the module.
+// A file that Go refuses in a module is found before a user needs the module.
 func TestRefusedName(t *testing.T) {
 	dir := t.TempDir()
 	r := &release{version: "v0.0.1", clone: dir, proxy: t.TempDir()}

@@ -57,21 +57,21 @@ func siblings(repository string) ([]sibling, error) {
 	}
 	var sorted []sibling
 	done := map[string]bool{}
-	var visit func(m sibling)
-	visit = func(m sibling) {
+	var addSorted func(m sibling)
+	addSorted = func(m sibling) {
 		if done[m.path()] {
 			return
 		}
 		done[m.path()] = true
 		for _, r := range m.file.Require {
 			if needed, ok := found[r.Mod.Path]; ok {
-				visit(needed)
+				addSorted(needed)
 			}
 		}
 		sorted = append(sorted, m)
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		visit(found[name])
+		addSorted(found[name])
 	}
 	return sorted, nil
 }

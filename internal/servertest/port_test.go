@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// withoutReuse has a listener take a port only when nobody has it.
+// withoutReuse lets a listener take a port only if it is free.
 func withoutReuse(_, _ string, c syscall.RawConn) error {
 	var err error
 	if failed := c.Control(func(fd uintptr) {

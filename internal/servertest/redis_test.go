@@ -112,7 +112,7 @@ func TestRedisOptions(t *testing.T) {
 				t.Error("speaks without TLS too")
 			}
 			if _, err := dialRedis(s.Addr(), &tls.Config{}, "default", "secret"); err == nil {
-				t.Error("its certificate is trusted by everybody")
+				t.Error("its certificate is trusted by every client")
 			}
 			if pem, err := os.ReadFile(s.CAFile()); err != nil || !strings.Contains(string(pem), "BEGIN CERTIFICATE") {
 				t.Errorf("the certificate to trust: %s, %v", pem, err)
@@ -215,7 +215,7 @@ func TestRedisKeepsItsAddress(t *testing.T) {
 	config := net.ListenConfig{Control: withoutReuse}
 	if l, err := config.Listen(context.Background(), "tcp", down.Addr()); err == nil {
 		l.Close()
-		t.Error("the address was to be had")
+		t.Error("the address was free")
 	}
 	down.Restart()
 }

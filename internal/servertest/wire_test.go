@@ -71,8 +71,8 @@ func (c *caller) say(line string) {
 	}
 }
 
-// hear returns the next line, or the error that came in its place.
-func (c *caller) hear(within time.Duration) (string, error) {
+// receive returns the next line, or the error that came in its place.
+func (c *caller) receive(within time.Duration) (string, error) {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
 		c.t.Fatal(err)
@@ -89,8 +89,8 @@ func (c *caller) wantEcho(line string) {
 
 func (c *caller) wantLine(line string) {
 	c.t.Helper()
-	if got, err := c.hear(waitLimit); err != nil || got != line {
-		c.t.Fatalf("heard %q, %v; want %q", got, err, line)
+	if got, err := c.receive(waitLimit); err != nil || got != line {
+		c.t.Fatalf("received %q, %v; want %q", got, err, line)
 	}
 }
 
@@ -98,15 +98,15 @@ func (c *caller) wantLine(line string) {
 // slower, and one that does not is never taken for one.
 func (c *caller) wantSilence() {
 	c.t.Helper()
-	if got, err := c.hear(50 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("heard %q, %v; want nothing", got, err)
+	if got, err := c.receive(50 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatalf("received %q, %v; want nothing", got, err)
 	}
 }
 
 func (c *caller) wantReset() {
 	c.t.Helper()
-	if got, err := c.hear(waitLimit); !errors.Is(err, syscall.ECONNRESET) {
-		c.t.Fatalf("heard %q, %v; want a reset", got, err)
+	if got, err := c.receive(waitLimit); !errors.Is(err, syscall.ECONNRESET) {
+		c.t.Fatalf("received %q, %v; want a reset", got, err)
 	}
 }
 
@@ -121,8 +121,8 @@ func TestWirePassesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.wantLine("last words")
-	if got, err := c.hear(waitLimit); err != io.EOF {
-		t.Errorf("heard %q, %v after the end", got, err)
+	if got, err := c.receive(waitLimit); err != io.EOF {
+		t.Errorf("received %q, %v after the end", got, err)
 	}
 	if got := w.Accepted(); got != 1 {
 		t.Errorf("%d connections accepted; want 1", got)
@@ -148,7 +148,7 @@ func TestWireIsCut(t *testing.T) {
 		w.Mend()
 		call(t, w).wantEcho("after")
 		if got := lines.Load(); got != 2 {
-			t.Errorf("the server heard %d lines; want 2", got)
+			t.Errorf("the server received %d lines; want 2", got)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestWireHangs(t *testing.T) {
 	c.wantSilence()
 	late.wantSilence()
 	if got := lines.Load(); got != 1 {
-		t.Errorf("the server heard %d lines; want 1", got)
+		t.Errorf("the server received %d lines; want 1", got)
 	}
 	w.Mend()
 	c.wantLine("held")
@@ -197,7 +197,7 @@ func TestWireDropsReplies(t *testing.T) {
 	c.say("unanswered")
 	if err := await(func() error {
 		if got := lines.Load(); got != 1 {
-			return fmt.Errorf("the server heard %d lines; want 1", got)
+			return fmt.Errorf("the server received %d lines; want 1", got)
 		}
 		return nil
 	}); err != nil {
@@ -224,7 +224,7 @@ func TestWireLosesAReply(t *testing.T) {
 	c.wantReset()
 	<-lost
 	if got := lines.Load(); got != 4 {
-		t.Errorf("the server heard %d lines; want 4", got)
+		t.Errorf("the server received %d lines; want 4", got)
 	}
 	other.wantEcho("needle")
 	call(t, w).wantEcho("needle")

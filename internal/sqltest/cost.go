@@ -48,10 +48,10 @@ func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
 // Costs measures the calls of a store that does not prune in the background.
 func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Cost) {
 	t.Helper()
-	told := make(chan dibs.Token, 1)
+	granted := make(chan dibs.Token, 1)
 	t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) {
 		if a.State == dibs.Granted {
-			told <- token
+			granted <- token
 		}
 	}))
 	if k.Listen != nil {
@@ -136,12 +136,12 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 	measure("hand-over", func() { held(); must(queue(holder.Token)) }, func() error {
 		release()
 		select {
-		case token := <-told:
+		case token := <-granted:
 			if token != settlements[0].Token {
-				t.Errorf("%v was told, want %v", token, settlements[0].Token)
+				t.Errorf("%v was granted, want %v", token, settlements[0].Token)
 			}
 		case <-time.After(time.Minute):
-			t.Fatal("the waiter was not told of its grant")
+			t.Fatal("the waiter was not notified of its grant")
 		}
 		return nil
 	}, func() {

@@ -15,8 +15,8 @@ import (
 // none is PruneEvery of stores that do not prune in the background.
 const none = -1
 
-// ending returns a function that ends some of the connections that the query finds, or all of
-// them if there are not more than that, and waits until they have ended.
+// ending returns a function that ends at most that many of the connections that the query
+// finds, and waits until they have ended.
 func (k *Kind) ending(t testing.TB, connections string) func(most int) {
 	t.Helper()
 	db := k.DB(t, k.Server.URL())

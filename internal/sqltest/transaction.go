@@ -194,8 +194,8 @@ func (b *Bank) lateWaiters(t *testing.T) {
 	if b.Listen != nil {
 		b.Listen(t, others)
 	}
-	told := make(chan dibs.Token, 100)
-	t.Cleanup(others.Notify(func(token dibs.Token, _ dibs.Answer) { told <- token }))
+	woken := make(chan dibs.Token, 100)
+	t.Cleanup(others.Notify(func(token dibs.Token, _ dibs.Answer) { woken <- token }))
 	queue := func(token dibs.Token, age time.Duration) dibs.Answer {
 		t.Helper()
 		return Ask(t, others, dibs.Claim{
@@ -216,7 +216,7 @@ func (b *Bank) lateWaiters(t *testing.T) {
 	}
 	for waiting := map[dibs.Token]dibs.State{first: dibs.Done, last: dibs.Done, lock: dibs.Granted}; len(waiting) > 0; {
 		select {
-		case token := <-told:
+		case token := <-woken:
 			want, waits := waiting[token]
 			if !waits {
 				continue

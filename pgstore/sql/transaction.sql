@@ -26,7 +26,7 @@ BEGIN
         RAISE EXCEPTION 'dibs: this is not the transaction that was begun for the run' USING ERRCODE = 'DIBS2';
     END IF;
     IF NOT p_marked AND current_setting('default_transaction_deferrable') = 'on' THEN
-        RAISE EXCEPTION 'dibs: all transactions are DEFERRABLE here, so that this one is to be marked' USING ERRCODE = 'DIBS3';
+        RAISE EXCEPTION 'dibs: all transactions are DEFERRABLE here, so this one must be marked' USING ERRCODE = 'DIBS3';
     END IF;
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);

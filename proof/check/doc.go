@@ -2,9 +2,8 @@
 // application could have made it.
 //
 // For each key, porcupine looks for an order of the calls in which a correct store could have
-// given these answers, with a model of the lease (which token holds the key, and when its
-// lease ends at the earliest and at the latest) and of the record. Small rules check the rest:
-// fences rise, sections do not overlap, waiters are granted in their order, and so on.
+// given these answers. Its model has the lease (which token holds the key, and when its lease
+// ends at the earliest and at the latest) and the record. Small rules check the rest: fences rise, sections do not overlap, waiters are granted in their order, and so on.
 //
 // The check never reports a correct store. A lease that was granted at an unknown moment ends at
 // an unknown one, and counts only while it surely stands. A call without an answer may have

@@ -58,8 +58,8 @@ func (h *builder) granted(name string, from, to int, key, token, mode string, fe
 	return e
 }
 
-// hears tells a token, which claimed first at a moment, that it was granted.
-func (h *builder) hears(name string, from, to int, key, token string, fence uint64) *history.Event {
+// pushed is a pushed grant of a token that claimed first at from.
+func (h *builder) pushed(name string, from, to int, key, token string, fence uint64) *history.Event {
 	return h.add(name, from, to, history.Event{
 		Kind: history.Pushed, Process: process(token), Key: key, Token: token, TTL: time.Second, State: "granted", Fence: fence, Attempt: 1,
 	})
@@ -77,11 +77,11 @@ func (h *builder) happened(kind history.Kind, name string, at int, key, token st
 	return h.add(name, at, at, history.Event{Kind: kind, Process: process(token), Key: key, Token: token, Fence: fence})
 }
 
-// process is who a token is of: each has its own.
+// process returns the process of a token: each token has its own.
 func process(token string) int { return int(token[0]) }
 
 // good is a history of a correct store and its users: A and then B hold a mutex; C leaves
-// an answer, which D is told; E asks something else; P, Q and R share permits.
+// an answer, which D gets; E asks something else; P, Q and R share permits.
 func good() *builder {
 	h := &builder{}
 	h.granted("A claims", 100, 110, "mutex", "A", "queue", 10)

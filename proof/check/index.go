@@ -79,7 +79,7 @@ type attempt struct {
 	kept []*history.Event
 }
 
-// grant is one lease: a token and a fence, with all answers that tell of it.
+// grant is one lease: a token and a fence, with all answers that name it.
 type grant struct {
 	of       *attempt
 	fence    uint64

@@ -14,15 +14,15 @@ var leaseCases = []historyCase{
 	{"granted while a settlement is on its way", "", func(h *builder) {
 		h.at("B claims").Call, h.at("B claims").Return = 395*ms, 401*ms
 	}},
-	{"a place is got while the grant is given up, which is told later", "", func(h *builder) {
+	{"a place is got while the grant is given up, which is pushed later", "", func(h *builder) {
 		h.granted("G claims", 10, 20, "late", "G", "queue", 10)
 		h.claim("T waits", 30, 40, "late", "T", "queue", "held")
 		h.claim("V waits", 50, 60, "late", "V", "queue", "held")
 		h.settle("G releases", 100, 110, "late", "G", "release")  // T is granted
 		h.claim("T asks", 105, 130, "late", "T", "queue", "held") // and asks behind V, as it has given up
 		h.settle("T undoes", 112, 118, "late", "T", "undo")
-		h.hears("V is told", 50, 119, "late", "V", 12)
-		h.hears("T is told", 30, 140, "late", "T", 11)
+		h.pushed("V is granted", 50, 119, "late", "V", 12)
+		h.pushed("T is granted", 30, 140, "late", "T", 11)
 		h.settle("T undoes again", 150, 155, "late", "T", "undo")
 		h.settle("V releases", 200, 210, "late", "V", "release")
 	}},
@@ -58,7 +58,7 @@ var leaseCases = []historyCase{
 		h.at("A leaves").Call, h.at("A leaves").Return = 1290*ms, 1290*ms
 		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B releases")
 	}},
-	{"a renewal brings a lease back to life", "lease", func(h *builder) {
+	{"a renewal revives a lease", "lease", func(h *builder) {
 		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B releases", "A releases", "A leaves", "A enters")
 		h.renew("A renews late", 1300, 1310, "mutex", "A")
 	}},
@@ -98,7 +98,7 @@ var leaseCases = []historyCase{
 		h.drop("U renews", "U releases")
 	}},
 	{"a reserved place is renewed", "lease", func(h *builder) { h.renew("X renews", 150, 160, "place", "X") }},
-	{"one whose place has run out renews", "lease", func(h *builder) {
+	{"a waiter whose place has run out renews", "lease", func(h *builder) {
 		losesAndWaits(h)
 		h.at("U renews").Call, h.at("U renews").Return = 9000*ms, 9010*ms
 		h.drop("U releases")
@@ -121,10 +121,10 @@ var leaseCases = []historyCase{
 		k := h.settle("U keeps", 1840, 1850, "mutex", "U", "keep")
 		k.Data, k.Retention, k.Error = "answer", time.Hour, history.Lost
 	}},
-	{"one that waits is told an old grant, and is granted in its absence", "", func(h *builder) {
+	{"a waiter gets an old pushed grant, and is granted in its absence", "", func(h *builder) {
 		losesAndWaits(h)
 		h.at("U waits").Fence = 13
-		h.hears("U is told", 700, 1835, "mutex", "U", 12)
+		h.pushed("U is granted", 700, 1835, "mutex", "U", 12)
 	}},
 	{"lost though it lasts", "lease", func(h *builder) {
 		h.at("A renews").Error = history.Lost
@@ -157,23 +157,23 @@ var leaseCases = []historyCase{
 	{"the holder asks again and is held", "lease", func(h *builder) {
 		h.claim("A asks again", 300, 310, "mutex", "A", "try", "held")
 	}},
-	{"somebody looks and finds a held key free", "lease", func(h *builder) {
+	{"a caller looks and finds a held key free", "lease", func(h *builder) {
 		h.claim("look", 300, 310, "mutex", "00", "look", "free")
 	}},
-	{"a grant was told, and confirmed", "", func(h *builder) {
-		e := h.granted("B is told", 150, 412, "mutex", "B", "", 11)
+	{"a grant was pushed, and confirmed", "", func(h *builder) {
+		e := h.granted("B is granted", 150, 412, "mutex", "B", "", 11)
 		e.Kind = history.Pushed
 	}},
-	{"a grant was told, and renewed late", "lease", func(h *builder) {
+	{"a grant was pushed, and renewed late", "lease", func(h *builder) {
 		h.at("B claims").Kind = history.Pushed
 		h.at("B claims").Call = 150 * ms
 		h.drop("B enters", "B leaves", "B releases")
 		h.renew("B renews", 1500, 1510, "mutex", "B")
 	}},
-	{"a grant was told though a record answers", "register", func(h *builder) {
+	{"a grant was pushed though a record answers", "register", func(h *builder) {
 		h.drop("D is done", "D replies", "E mismatches")
 		d := h.claim("D waits", 150, 160, "once", "D", "queue", "held")
-		e := h.granted("D is told", 150, 320, "once", "D", "", 21)
+		e := h.granted("D is granted", 150, 320, "once", "D", "", 21)
 		d.Fingerprint, e.Kind, e.Fingerprint = "aa", history.Pushed, "aa"
 		d.MaxAge, e.MaxAge = 1<<63-1, 1<<63-1
 	}},
@@ -190,7 +190,7 @@ var leaseCases = []historyCase{
 		h.at("R claims").Permits, h.at("R claims").Weight = 3, 3
 		h.at("R claims").Call, h.at("R claims").Return = 300*ms, 310*ms
 	}},
-	{"somebody who looks finds room for more than there is", "lease", func(h *builder) {
+	{"a caller that looks finds room for more than there is", "lease", func(h *builder) {
 		e := h.claim("look", 220, 230, "permits", "00", "look", "free")
 		e.Permits, e.Weight = 2, 1
 	}},
@@ -203,7 +203,7 @@ var leaseCases = []historyCase{
 		undone(h)
 		h.at("V redeems").Attempt = 1
 	}},
-	{"progress of a lease that was undone is told", "lease", func(h *builder) {
+	{"progress of a lease that was undone is passed on", "lease", func(h *builder) {
 		undone(h)
 		h.at("V redeems").Data = "Z's"
 	}},
@@ -211,7 +211,7 @@ var leaseCases = []historyCase{
 		undone(h)
 		h.at("V redeems").Data = ""
 	}},
-	{"progress is told after a clean end", "lease", func(h *builder) {
+	{"progress is passed on after a clean end", "lease", func(h *builder) {
 		undone(h)
 		h.at("Z undoes").Outcome = "release"
 		h.at("V redeems").Attempt = 1
@@ -235,7 +235,7 @@ var leaseCases = []historyCase{
 		h.granted("F claims", 320, 330, "once", "F", "queue", 21).MaxAge = time.Hour
 		h.drop("E mismatches", "D is done", "D replies")
 	}},
-	{"the store forgot, and later a key is held though nobody holds it", "held", func(h *builder) {
+	{"the store forgot, and later a key is held without a holder", "held", func(h *builder) {
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 10, 20, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
@@ -246,7 +246,7 @@ var leaseCases = []historyCase{
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 1710*ms, 1720*ms, 9
 		h.drop("B enters", "B leaves", "B asks", "B waits", "B releases")
 	}},
-	{"somebody is evicted", "", func(h *builder) {
+	{"a key is evicted", "", func(h *builder) {
 		h.add("evicted", 280, 290, history.Event{Kind: history.Fault, Name: "evict", Key: "mutex"})
 		h.at("B claims").Call, h.at("B claims").Return = 295*ms, 299*ms
 		h.drop("B enters", "B leaves", "B asks")

@@ -36,7 +36,7 @@ type Options struct {
 	Forgets []string
 
 	// Workers are the names of the faults that strike single processes only. Killed and Stopped
-	// tell of them.
+	// are the events of them.
 	Workers []string
 
 	// Left is what the run has left behind in the store. Each is a violation.

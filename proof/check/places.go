@@ -9,7 +9,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// places: a claim from a reserved place is not told that the place does not exist while it
+// places: a claim from a reserved place is not answered that the place does not exist while it
 // stands. It stands until it is settled, it or its Hold is over, or a lease from it ends cleanly.
 func places(c *checker) {
 	for _, e := range c.calls {
@@ -18,7 +18,7 @@ func places(c *checker) {
 		}
 		if a := c.tokens[e.From]; a != nil {
 			if r := c.reserved(a, e); r != nil {
-				c.violated("places", "a claim from a reserved place was told that the place does not exist", r, e)
+				c.violated("places", "a claim from a reserved place was answered that the place does not exist", r, e)
 			}
 		}
 	}

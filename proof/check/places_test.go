@@ -27,8 +27,8 @@ func (h *builder) redeems(name string, from, to int, token, place string, fence 
 	return e
 }
 
-// row lets X and W stand in a row of which nothing has come yet, and somebody wait at W's
-// place.
+// row lets X and W stand in a row of which nothing has come yet, and lets a waiter wait at
+// W's place.
 func row(h *builder) {
 	h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 	h.granted("H claims", 50, 60, "place", "H", "try", 39)
@@ -57,7 +57,7 @@ var placeCases = []historyCase{
 		h.waits("V waits", 420, 430, "V", "X")
 		h.settle("V gives up", 440, 450, "place", "V", "undo").Error = history.Lost
 	}},
-	{"who waits at a place gives up, and is told that it had one", "lease", func(h *builder) {
+	{"a waiter at a place gives up, and is answered that it had one", "lease", func(h *builder) {
 		h.waits("V waits", 420, 430, "V", "X")
 		h.settle("V gives up", 440, 450, "place", "V", "undo")
 	}},
@@ -89,7 +89,7 @@ var placeCases = []historyCase{
 		h.at("X reserves").Hold = 50 * ms
 		h.redeems("w redeems", 255, 260, "w", "W", 40)
 	}},
-	{"a place is redeemed after one who came before it", "", func(h *builder) {
+	{"a place is redeemed after a waiter that came before it", "", func(h *builder) {
 		row(h)
 		h.drop("X reserves")
 		h.claim("V waits", 70, 80, "place", "V", "queue", "held")
@@ -97,7 +97,7 @@ var placeCases = []historyCase{
 		h.settle("V releases", 270, 280, "place", "V", "release")
 		h.redeems("w redeems", 285, 290, "w", "W", 41)
 	}},
-	{"a place is redeemed before one who came before it", "order", func(h *builder) {
+	{"a place is redeemed before a waiter that came before it", "order", func(h *builder) {
 		row(h)
 		h.drop("X reserves")
 		h.claim("V waits", 70, 80, "place", "V", "queue", "held")
@@ -105,7 +105,7 @@ var placeCases = []historyCase{
 		h.settle("w releases", 270, 280, "place", "w", "release")
 		h.granted("V claims", 285, 290, "place", "V", "queue", 41)
 	}},
-	{"a place is redeemed before one who came after it", "", func(h *builder) {
+	{"a place is redeemed before a waiter that came after it", "", func(h *builder) {
 		row(h)
 		h.drop("X reserves")
 		h.claim("V waits", 140, 150, "place", "V", "queue", "held")
@@ -114,13 +114,13 @@ var placeCases = []historyCase{
 		h.granted("V claims", 285, 290, "place", "V", "queue", 41)
 	}},
 	{"two join the queue from one place", "", func(h *builder) { joined(h) }},
-	{"one who joined from a place is passed by one who came after it", "order", func(h *builder) {
+	{"a waiter that joined from a place is passed by a waiter that came after it", "order", func(h *builder) {
 		joined(h)
 		h.drop("x redeems", "x releases")
 		h.granted("V claims", 255, 260, "place", "V", "try", 40)
 		h.settle("V releases", 270, 280, "place", "V", "release")
 	}},
-	{"held only by one who asked from a place that was given up", "held", func(h *builder) {
+	{"held only by a claim from a place that was given up", "held", func(h *builder) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		h.waits("x waits", 180, 190, "x", "X")
 		h.settle("X gives up", 200, 210, "place", "X", "release")

@@ -93,7 +93,7 @@ func (c *checker) idle(settled, bound time.Duration) {
 	}
 }
 
-// released returns until when a grant may have been in the way of others.
+// released returns until when a grant may have blocked others.
 func (c *checker) released(g *grant) time.Duration {
 	to := g.latest(c.Slack)
 	for _, e := range g.of.calls {

@@ -10,13 +10,13 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// stay is the time in which a token may have been in the way of others.
+// stay is the time in which a token may have blocked others.
 type stay struct {
 	from, to time.Duration
 	of       *attempt
 }
 
-// held: a claim is told that the key is held only if another token held it, or had a place
+// held: a claim is answered that the key is held only if another token held it, or had a place
 // before it.
 func held(c *checker) {
 	var stays []stay
@@ -26,8 +26,8 @@ func held(c *checker) {
 		}
 	}
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.from, b.from) })
-	// The two that stay longest of the first so many; of two tokens, as one may be the
-	// claim's own.
+	// longest[i] are the two longest of the first i+1 stays. There are two, because one may be
+	// the claim's own.
 	longest := make([][2]stay, len(stays))
 	var two [2]stay
 	for i, s := range stays {
@@ -56,7 +56,7 @@ func held(c *checker) {
 	}
 }
 
-// gone returns when a token was surely not in the way any more, or -1 if it never was.
+// gone returns when a token surely did not block any more, or -1 if it never blocked.
 func (c *checker) gone(a *attempt) time.Duration {
 	if a.vague || a.extra > 0 {
 		return never // what has no answer may happen at any time

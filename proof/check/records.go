@@ -41,7 +41,7 @@ func replies(c *checker) {
 	}
 }
 
-// mismatches: a claim is told of a mismatch only if another claim had another fingerprint.
+// mismatches: a claim is answered with a mismatch only if another claim had another fingerprint.
 func mismatches(c *checker) {
 	for _, e := range c.calls {
 		if e.Kind != history.Claim || e.State != "mismatch" {

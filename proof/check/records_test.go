@@ -8,7 +8,7 @@ import (
 
 var recordCases = []historyCase{
 	{"a replay has other bytes", "register", func(h *builder) { h.at("D is done").Data = "another" }},
-	{"done before anybody kept anything", "register", func(h *builder) {
+	{"done before a record was kept", "register", func(h *builder) {
 		h.at("D is done").Call, h.at("D is done").Return = 150*ms, 160*ms
 	}},
 	{"a record that may have been written answers", "", func(h *builder) { h.at("C keeps").Error = history.Unknown }},
@@ -51,7 +51,7 @@ var recordCases = []historyCase{
 		h.drop("D is done", "D replies", "E mismatches")
 		h.granted("F claims", 300, 310, "once", "F", "queue", 21).MaxAge = time.Hour
 	}},
-	{"an acknowledged record is not found by one who looks", "register", func(h *builder) {
+	{"an acknowledged record is not found by a caller that looks", "register", func(h *builder) {
 		h.claim("look", 300, 310, "once", "00", "look", "free").MaxAge = time.Hour
 	}},
 	{"a lock passes over a record", "", func(h *builder) {
@@ -63,10 +63,10 @@ var recordCases = []historyCase{
 	}},
 	{"the same fingerprint mismatches", "mismatch", func(h *builder) { h.at("E mismatches").Fingerprint = "aa" }},
 	{"one without a fingerprint mismatches", "mismatch", func(h *builder) { h.at("E mismatches").Fingerprint = "" }},
-	{"held though nobody runs", "held", func(h *builder) {
+	{"held though no holder runs", "held", func(h *builder) {
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
-	{"held while somebody may run", "", func(h *builder) {
+	{"held while a holder may run", "", func(h *builder) {
 		h.at("B releases").Error = history.Unknown
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
@@ -74,7 +74,7 @@ var recordCases = []historyCase{
 		h.at("Z redeems").State, h.at("Z redeems").Fence, h.at("Z redeems").Attempt = "held", 0, 0
 		h.drop("Z releases")
 	}},
-	{"a reserved place that has run out is in the way", "held", func(h *builder) {
+	{"a reserved place that has run out blocks", "held", func(h *builder) {
 		h.at("X reserves").Stay = 450 * ms
 		h.drop("Z redeems", "Z releases")
 		h.claim("V tries", 600, 610, "place", "V", "try", "held")
@@ -128,8 +128,8 @@ var userCases = []historyCase{
 		h.happened(history.Effect, "D's effect", 305, "once", "D", 0).Name = "transaction"
 		h.add("killed", 160, 170, history.Event{Kind: history.Killed, Process: process("C")})
 	}},
-	{"somebody is told what nobody kept", "replies", func(h *builder) { h.at("D replies").Data = "another" }},
-	{"one who came later is granted first", "order", func(h *builder) {
+	{"a caller gets an answer that was never kept", "replies", func(h *builder) { h.at("D replies").Data = "another" }},
+	{"a waiter that came later is granted first", "order", func(h *builder) {
 		h.claim("V waits", 320, 330, "mutex", "V", "queue", "held")
 		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)
 		h.settle("V releases", 414, 416, "mutex", "V", "release")
@@ -137,7 +137,7 @@ var userCases = []historyCase{
 		h.at("B claims").Return = 430 * ms
 		h.at("B enters").Call, h.at("B enters").Return = 431*ms, 431*ms
 	}},
-	{"one who came later is granted first by a process that hears of its turns late", "", func(h *builder) {
+	{"a waiter that came later is granted first by a process that hears of its turns late", "", func(h *builder) {
 		h.claim("V waits", 320, 330, "mutex", "V", "queue", "held")
 		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)
 		h.settle("V releases", 414, 416, "mutex", "V", "release")
@@ -146,7 +146,7 @@ var userCases = []historyCase{
 		h.at("B enters").Call, h.at("B enters").Return = 431*ms, 431*ms
 		h.o.SubscribeDelay = time.Second
 	}},
-	{"one who came later is granted first as the other one gave its place up while it asked", "", func(h *builder) {
+	{"a waiter that came later is granted first because the other one gave its place up while it asked", "", func(h *builder) {
 		h.drop("B asks")
 		h.settle("B gives up", 310, 320, "mutex", "B", "undo")
 		h.claim("V waits", 330, 340, "mutex", "V", "queue", "held")
@@ -155,14 +155,14 @@ var userCases = []historyCase{
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 300*ms, 430*ms, 12
 		h.at("B enters").Call, h.at("B enters").Return = 431*ms, 431*ms
 	}},
-	{"one who came later is granted first and the other one waits on", "order", func(h *builder) {
+	{"a waiter that came later is granted first and the other one waits on", "order", func(h *builder) {
 		h.claim("V waits", 320, 330, "mutex", "V", "queue", "held")
 		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)
 		h.drop("B enters", "B leaves", "B releases")
 		h.at("B claims").State, h.at("B claims").Fence, h.at("B claims").Attempt, h.at("B claims").Queued = "held", 0, 0, true
 		h.at("B claims").Call, h.at("B claims").Return = 500*ms, 510*ms
 	}},
-	{"one who came later is granted first as the other one missed its turn", "", func(h *builder) {
+	{"a waiter that came later is granted first because the other one missed its turn", "", func(h *builder) {
 		h.at("A releases").Call, h.at("A releases").Return = 311*ms, 320*ms
 		h.at("A leaves").Call, h.at("A leaves").Return = 310*ms, 310*ms
 		h.claim("V waits", 330, 340, "mutex", "V", "queue", "held")
@@ -171,17 +171,17 @@ var userCases = []historyCase{
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 1440*ms, 1450*ms, 12
 		h.drop("B enters", "B leaves", "B releases")
 	}},
-	{"one who came after a reserved place is granted before", "order", func(h *builder) {
+	{"a waiter that came after a reserved place is granted before", "order", func(h *builder) {
 		h.granted("V claims", 150, 160, "place", "V", "try", 39)
 		h.settle("V releases", 170, 180, "place", "V", "release")
 	}},
-	{"one who came after a reserved place is granted when its hold is over", "", func(h *builder) {
+	{"a waiter that came after a reserved place is granted when its hold is over", "", func(h *builder) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		h.at("X reserves").Hold = 200 * ms
 		h.claim("V is held", 150, 160, "place", "V", "try", "held")
 		h.granted("V claims", 350, 360, "place", "V", "try", 39)
 	}},
-	{"somebody waits for an idle key", "progress", func(h *builder) {
+	{"a waiter waits for an idle key", "progress", func(h *builder) {
 		h.add("faultsEnd", 1000, 1000, history.Event{Kind: history.FaultsEnd})
 		for at := 1100; at < 8000; at += 400 {
 			h.claim("V waits", at, at+10, "mutex", "V", "queue", "held")
@@ -191,7 +191,7 @@ var userCases = []historyCase{
 		h.add("faultsEnd", 1000, 1000, history.Event{Kind: history.FaultsEnd})
 		h.claim("V tries", 5000, 6000, "mutex", "V", "try", "").Error = history.Unknown
 	}},
-	{"somebody waits for a holder in the faultsEnd", "", func(h *builder) {
+	{"a waiter waits for a holder at the end of the faults", "", func(h *builder) {
 		h.add("faultsEnd", 1000, 1000, history.Event{Kind: history.FaultsEnd})
 		h.granted("U claims", 1010, 1020, "mutex", "U", "try", 12)
 		for at := 1500; at < 8000; at += 500 {
@@ -206,7 +206,7 @@ var userCases = []historyCase{
 	{"something is left", "left", func(h *builder) { h.o.Left = []string{"a lease of \"mutex\""} }},
 }
 
-// share lets P and Q be in the section of their permits together; Q takes so many.
+// share lets P and Q be in the section of their permits together; Q takes weight permits.
 func share(h *builder, weight int) {
 	for at, token := range map[int]string{200: "P", 211: "Q"} {
 		e := h.happened(history.Enter, token+" enters", at, "permits", token, h.at(token+" claims").Fence)

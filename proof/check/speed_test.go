@@ -11,7 +11,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// Eight keys that everybody wants: 200,000 calls are checked in seconds.
+// Eight keys that every user wants: 200,000 calls are checked in seconds.
 func BenchmarkHotKeys(b *testing.B) {
 	events := hot(200_000, 8, 16)
 	b.ReportAllocs()
@@ -21,7 +21,7 @@ func BenchmarkHotKeys(b *testing.B) {
 	b.ReportMetric(float64(len(events)*b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-// And as many calls of keys that nobody else wants.
+// And as many calls of keys that no other user wants.
 func BenchmarkColdKeys(b *testing.B) {
 	events := hot(200_000, 20_000, 2)
 	b.ReportAllocs()
@@ -47,7 +47,7 @@ func accepted(t testing.TB, events []history.Event) *check.Verdict {
 	return v
 }
 
-// hot returns about n calls of a correct mutex that so many want at once, on each of some
+// hot returns about n calls of a correct mutex that many users want at once, on each of some
 // keys. Some settlements are not answered of, and their leases run out.
 func hot(n, keys, users int) []history.Event {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -80,7 +80,7 @@ func hot(n, keys, users int) []history.Event {
 			e.State, e.Queued, e.Fence, e.Attempt = "granted", false, fence, 1
 			events = append(events, e)
 			now += time.Millisecond
-			for len(queue) < users-1 { // everybody who does not wait comes again
+			for len(queue) < users-1 { // every user that does not wait comes again
 				w := newcomer()
 				queue = append(queue, w)
 				now += time.Duration(r.IntN(1e6))
@@ -100,7 +100,7 @@ func hot(n, keys, users int) []history.Event {
 				s.Error = history.Unknown
 				for range 4 {
 					now += ttl/4 - 4*time.Millisecond
-					for _, w := range queue { // nobody loses its place
+					for _, w := range queue { // no waiter loses its place
 						events = append(events, ask(w.token, w.process))
 					}
 				}

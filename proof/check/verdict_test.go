@@ -53,7 +53,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
-// Those who give their places up all at once, as the calls of one batch do, cost nothing:
+// Waiters that give up their places all at once, as the calls of one batch do, cost nothing:
 // there are too many orders of them to try all. (A seed of proof/sim.)
 func TestGivingUpAtOnce(t *testing.T) {
 	h := &builder{}
@@ -109,7 +109,7 @@ func TestLongHistories(t *testing.T) {
 		}
 		changed[i].Error = history.Lost
 		if v := check.History(changed, nil); v.OK() {
-			t.Errorf("call %d was told that it had lost its lease, and nobody saw", i)
+			t.Errorf("call %d had lost its lease, and the check did not see it", i)
 		}
 	}
 }

@@ -68,8 +68,8 @@ func bitesAlways(t *testing.T, f *fault.Fault, target *fault.Target, r *rand.Ran
 	return hits
 }
 
-// What has not happened is not counted: a server that was not killed although somebody said
-// so, a worker that stood still and held nothing, a full disk that nobody noticed.
+// What has not happened is not counted: a server that was not killed although a caller
+// said so, a worker that stood still and held nothing, a full disk that no worker noticed.
 func TestCountsNothing(t *testing.T) {
 	t.Parallel()
 	redis := servertest.Redis(t, nil)
@@ -77,7 +77,7 @@ func TestCountsNothing(t *testing.T) {
 	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
 	for _, store := range []struct {
 		name, url, addr string
-		silent          []string // faults that hit without anybody who uses the store
+		silent          []string // faults that hit although no process uses the store
 	}{
 		{"redis", redis.URL(), redis.Addr(), nil},
 		{"postgres", postgres.URL(), postgres.Addr(), nil},
@@ -179,7 +179,7 @@ func TestOthers(t *testing.T) {
 				t.Error("none of the run's own connections was ended")
 			}
 			if err := test.ping(); err != nil {
-				t.Errorf("the connection of somebody else: %v", err)
+				t.Errorf("the connection of another program: %v", err)
 			}
 		})
 	}

@@ -33,8 +33,8 @@ type Fault struct {
 	Forgets bool
 	// Destroys says that it takes something away from other users of the server.
 	Destroys bool
-	// Alone says that it must not meet other faults, because their effects could not be told
-	// apart.
+	// Alone says that it must not meet other faults, because their effects would look
+	// alike.
 	Alone bool
 
 	gate    string // faults with the same one do not strike at once

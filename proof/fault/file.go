@@ -89,7 +89,7 @@ func lockFile(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error
 	return hits, err
 }
 
-// sentAway reports whether a writer is told now that the file is locked.
+// sentAway reports whether a writer gets the error now that the file is locked.
 func (t *Target) sentAway(ctx context.Context) (bool, error) {
 	db, conn, err := t.db(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func needSmallDisk(t *Target) error {
 var fullTexts = []string{"disk is full"}
 
 func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
-	told := t.told(fullTexts)
+	count := t.errorsWith(fullTexts)
 	// The log of SQLite is written again from its beginning where it has its space already.
 	// Cut off, it needs some.
 	if err := t.cutLog(); err != nil {
@@ -146,7 +146,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	defer cancel()
 	spell := t.spell(r)
 	go func() {
-		t.lasting(over, spell, hit(told))
+		t.lasting(over, spell, hit(count))
 		cancel()
 	}()
 	block := make([]byte, 64<<10)
@@ -164,7 +164,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 		}
 		rest(over, 5*time.Millisecond)
 	}
-	return hits(told), nil
+	return hits(count), nil
 }
 
 // cutLog makes SQLite write its log back and truncate it. Readers may prevent that for a while.
@@ -188,8 +188,8 @@ func (t *Target) cutLog() error {
 	return errors.Join(err, conn.Close(), db.Close())
 }
 
-// told counts the errors of workers with one of the texts, from now on.
-func (t *Target) told(texts []string) func() int {
+// errorsWith counts the errors of workers with one of the texts, from now on.
+func (t *Target) errorsWith(texts []string) func() int {
 	count := func() (n int) {
 		for _, text := range texts {
 			n += t.Workers.Failed(text)
@@ -201,12 +201,12 @@ func (t *Target) told(texts []string) func() int {
 }
 
 // hit reports whether workers have got such an error.
-func hit(told func() int) func() bool { return func() bool { return told() > 0 } }
+func hit(count func() int) func() bool { return func() bool { return count() > 0 } }
 
 // hits returns how many there were, with those that are on their way.
-func hits(told func() int) int {
-	await(evidence/10, hit(told))
-	return told()
+func hits(count func() int) int {
+	await(evidence/10, hit(count))
+	return count()
 }
 
 func needLimits(t *Target) error {
@@ -223,7 +223,7 @@ func needLimits(t *Target) error {
 var ioTexts = []string{"I/O error"}
 
 func failWrites(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
-	told := t.told(ioTexts)
+	count := t.errorsWith(ioTexts)
 	var heal []func() error
 	for _, i := range r.Perm(t.Workers.Len())[:1+r.IntN(t.Workers.Len())] {
 		pid := t.Workers.PID(i)
@@ -236,9 +236,9 @@ func failWrites(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error)
 		}
 		heal = append(heal, lift)
 	}
-	t.lasting(ctx, t.spell(r), hit(told))
+	t.lasting(ctx, t.spell(r), hit(count))
 	for _, lift := range heal {
 		err = errors.Join(err, lift())
 	}
-	return hits(told), err
+	return hits(count), err
 }

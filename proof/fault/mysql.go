@@ -70,7 +70,7 @@ func (w *mysqlWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int
 			}
 			return gone, err
 		}
-		// It is told, and goes when it looks.
+		// KILL sets a flag, and the connection ends when it looks at the flag.
 		left := true
 		await(evidence, func() bool {
 			all, err = w.processes(ctx)

@@ -39,12 +39,12 @@ func (w *postgresWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone 
 	for _, addr := range from {
 		ports = append(ports, int32(addr.Port))
 	}
-	// The order in which a WHERE is evaluated is the planner's; that of a CASE is not. Nobody
-	// else is to be ended.
+	// The planner orders the conditions of a WHERE, but not those of a CASE. Connections of
+	// others must not be ended.
 	rows, err := w.conn.Query(ctx, `SELECT pid FROM (
-			SELECT pid, CASE WHEN client_port = ANY($1) AND host(client_addr) = ANY($2) THEN pg_terminate_backend(pid) END AS told
+			SELECT pid, CASE WHEN client_port = ANY($1) AND host(client_addr) = ANY($2) THEN pg_terminate_backend(pid) END AS ended
 			FROM pg_stat_activity) AS all_of_them
-		WHERE told`, ports, hosts(from))
+		WHERE ended`, ports, hosts(from))
 	if err != nil {
 		return 0, err
 	}

@@ -142,7 +142,7 @@ func needSources(t *Target) error {
 	if err := needKnown(t); err != nil {
 		return err
 	}
-	// Others' connections are told from the run's by the ports of the wires.
+	// The ports of the wires distinguish the run's connections from those of others.
 	return needWires(t)
 }
 

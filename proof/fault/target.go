@@ -58,7 +58,7 @@ type Workers interface {
 	// when the context ends. It reports whether the process stood still.
 	Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error)
 
-	// Lost is how many leases worker i has lost so far, over all its lives, as it told.
+	// Lost is how many leases worker i has reported as lost so far, over all its restarts.
 	Lost(i int) int
 
 	// Failed is how many answers the workers have had so far, all of them, that were an

@@ -46,8 +46,8 @@ type Trouble struct {
 	// Lose drops what goes this way without an error. A connection that lost something is reset
 	// when the trouble is over.
 	Lose [2]bool
-	// LoseReply drops the next replies, so many, each of another connection, which is reset: the
-	// server did what was asked, and the client does not know.
+	// LoseReply is how many of the next replies are dropped, each on another connection, which is
+	// reset: the server did what the client asked, and the client does not know.
 	LoseReply int
 	// Refuse resets new connections.
 	Refuse bool

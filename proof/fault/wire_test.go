@@ -355,7 +355,7 @@ func TestSelect(t *testing.T) {
 		for _, a := range not {
 			absent = append(absent, a.Name)
 			if a.Why == "" {
-				t.Errorf("%q: %s is absent, and nobody knows why", test.list, a.Name)
+				t.Errorf("%q: %s is absent without a reason", test.list, a.Name)
 			}
 		}
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 // witness is a connection to a server, by no wire, with which a fault looks for its evidence. It
 // is made for one strike, because it ends with the server.
 type witness interface {
-	// start tells this start of the server from others.
+	// start differs between two starts of the server.
 	start(ctx context.Context) (start, error)
 	// now is the server's time of day.
 	now(ctx context.Context) (time.Time, error)
@@ -57,7 +57,7 @@ func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 		if refused == nil {
 			return w, nil
 		}
-		if err == nil || ctx.Err() == nil { // the end of the time tells less
+		if err == nil || ctx.Err() == nil { // because the error at the end of the time says less
 			err = fmt.Errorf("looking at the server: %w", refused)
 		}
 		if ctx.Err() != nil {

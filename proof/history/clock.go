@@ -7,7 +7,7 @@ import (
 )
 
 // Now returns the time of the host's monotonic clock. All processes of the host share it,
-// and nobody steps it.
+// and it is never set.
 func Now() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

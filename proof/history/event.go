@@ -2,7 +2,7 @@ package history
 
 import "time"
 
-// Kind says what an Event tells of.
+// Kind says what happened in an Event.
 type Kind string
 
 // The kinds of events.

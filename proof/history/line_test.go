@@ -60,8 +60,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if len(events) != 5 {
 		t.Fatalf("%d events", len(events))
 	}
-	if told := events[0]; told.Kind != history.Pushed || told.Call != 1 || told.Return == 0 {
-		t.Errorf("what began first is not first, or has not ended: %+v", told)
+	if pushed := events[0]; pushed.Kind != history.Pushed || pushed.Call != 1 || pushed.Return == 0 {
+		t.Errorf("what began first is not first, or has not ended: %+v", pushed)
 	}
 	want := append(answered, calls[2])
 	want[0].Process, want[0].Restarts, want[0].ID = 3, 2, 1
@@ -72,7 +72,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		t.Errorf("the answer came at %v, to what was called at %v", e.Return, e.Call)
 	}
 	if events[3].Answered() {
-		t.Error("nobody answered the renewal, and it was heard")
+		t.Error("the renewal has no answer, and yet it is answered")
 	}
 }
 
@@ -136,8 +136,8 @@ func TestEachCallIsOneWrite(t *testing.T) {
 	}
 }
 
-// Whoever runs the workers tells of them, not of itself.
-func TestProcessZeroTellsOfOthers(t *testing.T) {
+// Process 0 runs the workers, and writes events of theirs, not of its own.
+func TestProcessZeroWritesOfOthers(t *testing.T) {
 	var file bytes.Buffer
 	w := history.NewWriter(&file, 0, 0)
 	if err := w.Happened(history.Event{Kind: history.Killed, Process: 4, Restarts: 1, Call: 5, Return: 6}); err != nil {

@@ -93,7 +93,7 @@ type Memory struct {
 	all collection
 }
 
-// Writer returns a Writer for a process that was started again so many times.
+// Writer returns a Writer for a process that was restarted that often.
 func (m *Memory) Writer(process, restarts int) *Writer {
 	return &Writer{memory: m, process: process, restarts: restarts}
 }

@@ -114,7 +114,7 @@ func (r *recorder) Renew(ctx context.Context, renewals []dibs.Renewal, errs []er
 		return err
 	}
 	err := r.store.Renew(ctx, renewals, errs)
-	return r.tell(events, errs, err)
+	return r.ended(events, errs, err)
 }
 
 // Settle implements dibs.Store.
@@ -130,12 +130,12 @@ func (r *recorder) Settle(ctx context.Context, settlements []dibs.Settlement, er
 	if err == nil {
 		r.leave(settlements)
 	}
-	return r.tell(events, errs, err)
+	return r.ended(events, errs, err)
 }
 
-// tell writes down what became of renewals or settlements, and returns what the call
+// ended writes down what became of renewals or settlements, and returns what the call
 // returned.
-func (r *recorder) tell(events []Event, errs []error, err error) error {
+func (r *recorder) ended(events []Event, errs []error, err error) error {
 	for i := range events {
 		if err != nil {
 			events[i].Error, events[i].Text = Unknown, err.Error()
@@ -185,8 +185,8 @@ func (r *recorder) granted(t dibs.Token, a *dibs.Answer) {
 	}
 }
 
-// told writes down a grant that came by itself.
-func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
+// pushed writes down a pushed grant.
+func (r *recorder) pushed(t dibs.Token, a *dibs.Answer) {
 	r.mu.Lock()
 	claim, ok := r.waiting[t]
 	r.mu.Unlock()
@@ -208,7 +208,7 @@ type notifier struct {
 func (n *notifier) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	return n.n.Notify(func(t dibs.Token, a dibs.Answer) {
 		if a.State == dibs.Granted {
-			n.told(t, &a)
+			n.pushed(t, &a)
 		}
 		wake(t, a)
 	})

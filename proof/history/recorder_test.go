@@ -47,7 +47,7 @@ func TestRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		token := Token(store, lease.ID())
-		if len(token) != 32 || Token(store, "nobody's") != "" || Token(memory(t), lease.ID()) != "" {
+		if len(token) != 32 || Token(store, "unknown") != "" || Token(memory(t), lease.ID()) != "" {
 			t.Errorf("the token is %q", token)
 		}
 		waiter := make(chan *dibs.Lease)
@@ -110,7 +110,7 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// answering is a store that answers as it is told.
+// answering is a store with the answers of its fields.
 type answering struct {
 	dibs.Store
 	whole   error // of every call
@@ -136,7 +136,7 @@ func (a *answering) Settle(ctx context.Context, _ []dibs.Settlement, errs []erro
 }
 
 // TestRecordErrors: what a store said in place of an answer is written down as what it
-// means, and told to who asked for that.
+// means, and passed to the function that the caller gave for failures.
 func TestRecordErrors(t *testing.T) {
 	other := errors.New("hung up")
 	for _, test := range []struct {
@@ -164,7 +164,7 @@ func TestRecordErrors(t *testing.T) {
 			}
 			got := events()
 			if len(got) != 3 || got[0].Error != test.claim || got[1].Error != test.rest || got[2].Error != test.rest || len(failed) != 3 {
-				t.Errorf("%d were told: %+v", len(failed), got)
+				t.Errorf("%d failures were passed on: %+v", len(failed), got)
 			}
 		})
 	}
@@ -197,25 +197,25 @@ func TestRecordCanWhatTheStoreCan(t *testing.T) {
 	}
 }
 
-// telling is a store that tells grants.
-type telling struct {
+// pushing is a store that pushes grants.
+type pushing struct {
 	dibs.Store
 	wake func(dibs.Token, dibs.Answer)
 }
 
-func (t *telling) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+func (t *pushing) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	t.wake = wake
 	return func() { t.wake = nil }
 }
 
-// TestTold: a grant that is told is in the history before anybody acts on it, also when
-// it comes late; and what says nothing is passed on, too.
-func TestTold(t *testing.T) {
+// TestPushed: a pushed grant is in the history before a client acts on it, also when it comes
+// late. A wake-up without a grant is passed on, too.
+func TestPushed(t *testing.T) {
 	s := memory(t)
-	from := &telling{Store: s}
+	from := &pushing{Store: s}
 	store, events := recorded(t, from, nil)
 	var woken []dibs.Token
-	told := func() (n int) {
+	pushed := func() (n int) {
 		for _, e := range events() {
 			if e.Kind == Pushed {
 				n++
@@ -225,7 +225,7 @@ func TestTold(t *testing.T) {
 	}
 	stop := store.(dibs.Notifier).Notify(func(token dibs.Token, a dibs.Answer) {
 		woken = append(woken, token)
-		if a.State == dibs.Granted && !a.Queued && told() == 0 {
+		if a.State == dibs.Granted && !a.Queued && pushed() == 0 {
 			t.Error("a grant is passed on before it is written down")
 		}
 	})
@@ -236,7 +236,7 @@ func TestTold(t *testing.T) {
 	}
 	grant := dibs.Answer{State: dibs.Granted, Fence: 7, Attempt: 2}
 	from.wake(token, dibs.Answer{})
-	if n := told(); n != 0 {
+	if n := pushed(); n != 0 {
 		t.Errorf("a wake-up is written down as a grant, %d times", n)
 	}
 	from.wake(token, grant)
@@ -246,12 +246,12 @@ func TestTold(t *testing.T) {
 	from.wake(token, grant)
 	from.wake(stranger, dibs.Answer{State: dibs.Granted, Queued: true})
 	stop()
-	if n := told(); n != 2 || !slices.Equal(woken, []dibs.Token{token, token, token, stranger}) || from.wake != nil {
+	if n := pushed(); n != 2 || !slices.Equal(woken, []dibs.Token{token, token, token, stranger}) || from.wake != nil {
 		t.Errorf("%d grants are written down, and %v were woken", n, woken)
 	}
 	for _, e := range events() {
 		if e.Kind == Pushed && (e.Key != "k" || e.Fence != 7 || e.Attempt != 2 || e.MaxAge != time.Minute || e.Call > e.Return) {
-			t.Errorf("not as it was told: %+v", e)
+			t.Errorf("not as it was pushed: %+v", e)
 		}
 	}
 }
@@ -272,7 +272,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-// ended is a transaction that ends as it is told.
+// ended is a transaction whose commit returns err.
 type ended struct {
 	dibs.Transaction
 	err error
@@ -311,7 +311,7 @@ func TestRecordTransactor(t *testing.T) {
 		}
 		err = tx.Commit(t.Context(), dibs.Settlement{Key: dibs.Key{Name: "k"}, Outcome: dibs.Keep, Data: []byte("x"), Retention: time.Hour})
 		if !errors.Is(err, test.err) || (failed > 0) != (test.err != nil) {
-			t.Errorf("it returned %v for %v, and told %d times", err, test.err, failed)
+			t.Errorf("it returned %v for %v, and passed on %d failures", err, test.err, failed)
 		}
 		events, err := Read(&lines)
 		if err != nil || len(events) != 1 || events[0].Error != test.want || events[0].Kind != Settle || events[0].Name != "transaction" || events[0].Data != Data([]byte("x")) {

@@ -40,7 +40,7 @@ type Writer struct {
 	buf    []byte
 }
 
-// NewWriter returns a Writer for a process that was started again so many times.
+// NewWriter returns a Writer for a process that was restarted that often.
 func NewWriter(w io.Writer, process, restarts int) *Writer {
 	return &Writer{w: w, process: process, restarts: restarts}
 }

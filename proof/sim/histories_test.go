@@ -27,7 +27,7 @@ var (
 )
 
 // TestHistories simulates many small histories, always of the same seeds, and checks each.
-// All that a history can tell of happens in one of them.
+// All that can happen in a history happens in one of them.
 func TestHistories(t *testing.T) {
 	seen := lookAt(t, *firstSeed, *histories, *times, &sim.Options{Only: sim.Kind(*kind)})
 	if flag.NFlag() > 0 && *histories < 1000 {

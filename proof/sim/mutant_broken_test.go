@@ -17,7 +17,7 @@ type hooks struct {
 	claim  func(context.Context, []dibs.Claim, []dibs.Answer) error
 	renew  func(context.Context, []dibs.Renewal, []error) error
 	settle func(context.Context, []dibs.Settlement, []error) error
-	told   func(dibs.Answer) dibs.Answer // of a grant that is told
+	pushed func(dibs.Answer) dibs.Answer // of a pushed grant
 }
 
 // by returns the Wrap of a mutant whose hooks are made for each store.
@@ -66,15 +66,15 @@ func (b *broken) Batching() dibs.Batching {
 	return dibs.Batching{}
 }
 
-// Notify implements dibs.Notifier; a store that cannot wake wakes nobody.
+// Notify implements dibs.Notifier; a store that cannot wake wakes no waiter.
 func (b *broken) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	n, ok := b.Store.(dibs.Notifier)
 	if !ok {
 		return func() {}
 	}
 	return n.Notify(func(t dibs.Token, a dibs.Answer) {
-		if a.State == dibs.Granted && b.told != nil {
-			a = b.told(a)
+		if a.State == dibs.Granted && b.pushed != nil {
+			a = b.pushed(a)
 		}
 		wake(t, a)
 	})

@@ -160,7 +160,7 @@ func fences(s dibs.Store, change func(uint64) uint64) hooks {
 			a.Fence = change(a.Fence)
 		}
 	})
-	h.told = func(a dibs.Answer) dibs.Answer {
+	h.pushed = func(a dibs.Answer) dibs.Answer {
 		a.Fence = change(a.Fence)
 		return a
 	}

@@ -18,7 +18,7 @@ func barging(s dibs.Store) hooks {
 	})
 }
 
-// stranded answers who was told once that it waits what it was told then.
+// stranded answers a waiter that asks again what it answered at first.
 func stranded(s dibs.Store) hooks {
 	var waiting memory[dibs.Token, dibs.Answer]
 	return hooks{claim: func(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {

@@ -8,8 +8,8 @@ type mutant struct {
 	Name string
 	// About says what breaks, and what code would make the mistake.
 	About string
-	// Client says that it is the client that is broken, which sees its store through
-	// Wrap; otherwise the store is, and with it all who use it.
+	// Client says that the client is broken, which sees its store through Wrap. Otherwise the
+	// store is broken, for all its clients.
 	Client bool
 	// Wrap returns the store, broken. It is a dibs.Notifier and a dibs.Batcher, and a
 	// dibs.Inspector if the store that it is given is one. What a mutant remembers it
@@ -21,7 +21,7 @@ type mutant struct {
 var mutants = []mutant{
 	{
 		Name: "no-undo", Client: true,
-		About: "a claim that nobody heard the answer of is not undone, nor is a place given back by who stops waiting",
+		About: "a claim whose outcome is unknown is not undone, and a waiter that stops waiting does not give its place back",
 		Wrap:  by(noUndo),
 	},
 	{
@@ -36,22 +36,22 @@ var mutants = []mutant{
 	},
 	{
 		Name:  "settle-any-token",
-		About: "who settles without holding the key ends the lease of who does: DEL key, without comparing the token",
+		About: "a token that does not hold the key ends the holder's lease: DEL key, without comparing the token",
 		Wrap:  by(settleAnyToken),
 	},
 	{
 		Name:  "stale-record",
-		About: "who has lost its lease writes a record all the same: UPDATE … SET record WHERE key = ?",
+		About: "a token that has lost its lease still writes a record: UPDATE … SET record WHERE key = ?",
 		Wrap:  by(staleRecord),
 	},
 	{
 		Name:  "barging",
-		About: "a free key goes to whoever asks first: those who wait have no places",
+		About: "a free key goes to the first caller that asks: waiters have no places",
 		Wrap:  by(barging),
 	},
 	{
 		Name:  "stranded",
-		About: "who has a place is never granted: nobody looks at the queue again",
+		About: "a waiter is never granted: the store does not look at the queue again",
 		Wrap:  by(stranded),
 	},
 	{

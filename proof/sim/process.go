@@ -141,7 +141,7 @@ func (p *process) kill(r *rand.Rand) {
 	w.recording.note(history.Event{Kind: history.Killed, Process: p.number, Restarts: l.number})
 	w.recording.fault("kill", p.number)
 	l.end()
-	// What is left of it runs out of the way: it is heard of no more.
+	// What is left of it runs on, but no call of it arrives any more.
 	w.flights.Go(func() {
 		l.mutex.Close()
 		_ = l.client.Close()

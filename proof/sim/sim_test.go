@@ -58,7 +58,7 @@ func fates(events []history.Event) (all []string) {
 // tally counts what happens in histories.
 type tally map[string]int
 
-// add counts what the events tell of.
+// add counts what happened in the events.
 func (n tally) add(events []history.Event) {
 	for _, e := range events {
 		n[string(e.Kind)]++
@@ -82,7 +82,7 @@ func (n tally) add(events []history.Event) {
 	}
 }
 
-// all is what a history can tell of.
+// all is what can happen in a history.
 var all = []string{
 	"claim try", "claim queue", "claim reserve",
 	"claim granted", "claim held", "claim done", "claim mismatch", "claim unknown",

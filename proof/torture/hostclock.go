@@ -26,8 +26,8 @@ func timeOfDay() (ahead time.Duration, ok bool) {
 	return day - before, history.Now()-before < time.Millisecond
 }
 
-// watchClock tells, until ctx ends, when the time of day was set: when it was not yet, when
-// it was, and by how much.
+// watchClock calls set, until ctx ends, for each time that the time of day was set: from when it
+// was not yet set, to when it was, and by how much.
 func watchClock(ctx context.Context, look func() (time.Duration, bool), now func() time.Duration, set func(from, to, by time.Duration)) {
 	ticker := time.NewTicker(clockLooks)
 	defer ticker.Stop()

@@ -49,7 +49,7 @@ func TestClockThatIsSet(t *testing.T) {
 	}
 }
 
-// TestClockSetEndsLeases: who loses a lease early is wronged, unless the host's clock was
+// TestClockSetEndsLeases: a lease that is lost early is a violation, unless the host's clock was
 // set.
 func TestClockSetEndsLeases(t *testing.T) {
 	const ms = time.Millisecond
@@ -59,7 +59,7 @@ func TestClockSetEndsLeases(t *testing.T) {
 	}
 	wronged := func(url string) bool { return len(judge(events, nil, nil, url).Violations) > 0 }
 	if !wronged("postgres:") {
-		t.Error("a lease was lost early, and nobody is accused")
+		t.Error("a lease was lost early, and that is no violation")
 	}
 	events = append(events, history.Event{Kind: history.Fault, Name: clockSet, Times: 1, Call: 200 * ms, Return: 220 * ms})
 	history.Sort(events)

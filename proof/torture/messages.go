@@ -20,7 +20,7 @@ type task struct {
 	Seed      uint64        `json:"seed"`
 	TTL       time.Duration `json:"ttl"`
 	Pause     time.Duration `json:"pause"` // of a lane between two actions, on average
-	Begin     time.Duration `json:"begin"` // when the run began, as history.Now tells it
+	Begin     time.Duration `json:"begin"` // when the run began, by history.Now
 	Crash     bool          `json:"crash"` // it may crash and freeze by itself
 }
 

@@ -47,7 +47,7 @@ type run struct {
 	namespace string
 	began     time.Time
 
-	temporary bool // Dir is to be removed
+	temporary bool // Dir is removed at the end
 	store     *Store
 	table     bool // it is made
 	file      *os.File

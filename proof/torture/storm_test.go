@@ -122,7 +122,7 @@ func TestBroken(t *testing.T) {
 			}
 			shown(t, r)
 			if files, err := filepath.Glob(filepath.Join(dir, "worker-*.jsonl")); err != nil || len(files) != r.Processes {
-				t.Errorf("there are the histories %q of %d lives, %v", files, r.Processes, err)
+				t.Errorf("there are the histories %q of %d processes, %v", files, r.Processes, err)
 			}
 		})
 	}
@@ -172,7 +172,7 @@ func TestAskedFor(t *testing.T) {
 			t.Errorf("%s: failures %q, want %q", test.faults, got, test.want)
 		}
 		if left, err := os.ReadDir(dir); err != nil || (len(left) > 0) != (test.want != "") {
-			t.Errorf("%s: the histories are kept for those who failed, and only for them: %v, %v", test.faults, left, err)
+			t.Errorf("%s: histories are kept of failed runs, and only of those: %v, %v", test.faults, left, err)
 		}
 		if r.Effects == 0 {
 			t.Errorf("%s: nothing was done in a transaction", test.faults)

@@ -159,7 +159,7 @@ func (w *worker) begin(ctx context.Context) error {
 	return err
 }
 
-// failed tells the runner about an error of the store.
+// failed reports an error of the store to the runner.
 func (w *worker) failed(err error) {
 	if !errors.Is(err, dibs.ErrLost) && !errors.Is(err, context.Canceled) {
 		w.out.send(message{Failed: err.Error()})

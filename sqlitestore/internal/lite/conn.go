@@ -165,7 +165,7 @@ func (c *Conn) once(sql string, first func(*Stmt)) error {
 	})
 }
 
-// Prepare prepares a statement for the life of the connection.
+// Prepare prepares a statement, which lasts as long as the connection.
 func (c *Conn) Prepare(sql string) (*Stmt, error) {
 	s, err := c.prepare(sql, lib.SQLITE_PREPARE_PERSISTENT)
 	if err != nil {

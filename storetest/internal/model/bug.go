@@ -43,7 +43,7 @@ const (
 	FromIsNothing      Bug = "a claim from a place has no number"                        // The claim is inserted with the next number, always.
 	FromBeforeOwn      Bug = "a waiter that claims from a place leaves its own"          // The place that the claim names comes first.
 	TwoAtANumber       Bug = "a lease is granted at a number that has one"               // The lease does not know its number.
-	LeasedPlaceBlocks  Bug = "a place is in the way while its lease is live"             // The front is the lowest number there is.
+	LeasedPlaceBlocks  Bug = "a place blocks while its lease is live"                    // The front is the lowest number there is.
 	PlaceHidesWaiter   Bug = "a waiter at a reserved place is not served"                // The lowest row is reserved, so no waiter is there.
 	CleanEndKeepsPlace Bug = "a clean end leaves the place"                              // DELETE FROM leases WHERE token = ?.
 	AbandonEndsPlace   Bug = "an abandoned lease ends its place"                         // DELETE FROM places WHERE number = ?, at every end.
@@ -54,7 +54,7 @@ const (
 	HoldStartsAtLook    Bug = "a look starts the count of Holds"                      // A Look is a Try that takes nothing.
 	HoldStartsAtWaiter  Bug = "a claim behind a waiter starts the count of Holds"     // A place is a place.
 	HoldStartsAtLeased  Bug = "a claim from a leased place starts the count of Holds" // Held is Held.
-	HoldWhileHeld       Bug = "a Hold is counted while there is no room"              // The place is first, so it is in the way.
+	HoldWhileHeld       Bug = "a Hold is counted while there is no room"              // The place is first, so it blocks.
 	HoldRounded         Bug = "a Hold of less than a millisecond is none"             // It is kept in milliseconds.
 	HoldNotSetAnew      Bug = "reserving again does not start the count anew"         // ON CONFLICT DO UPDATE SET expires.
 	HoldForEach         Bug = "each dead place costs its Hold"                        // Each place has its own count.

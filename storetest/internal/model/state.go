@@ -224,7 +224,7 @@ func (s *state) holdOver(r *row, now time.Time) bool {
 	return !since.Add(hold).After(now)
 }
 
-// ahead returns how many numbers are in the way of one; of all when it is 0.
+// ahead returns how many numbers block one; or all, if it is 0.
 func (s *state) ahead(number int) int {
 	n, last := 0, 0
 	for _, r := range s.rows {

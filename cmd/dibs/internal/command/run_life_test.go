@@ -81,6 +81,23 @@ func TestRunStragglers(t *testing.T) {
 	}
 }
 
+// TestRunLeavesChildren: with --leave-children, a process that the command left goes on after dibs
+// run has ended, and does not keep the key.
+func TestRunLeavesChildren(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.start(t, "run", "--leave-children", "k", "--", "sh", "-c",
+		"(while ! test -e enough; do sleep 0.01; done; echo > survived) >/dev/null 2>&1 &")
+	if code := p.code(t); code != 0 || p.stderr.String() != "" {
+		t.Errorf("%d, %q", code, p.stderr.String())
+	}
+	if code := b.start(t, "run", "--skip", "k", "--", "true").code(t); code != 0 {
+		t.Errorf("the next run ended with %d", code)
+	}
+	b.write(t, "enough", "")
+	eventually(t, "the end of the process that was left", func() bool { return b.read("survived") != "" })
+}
+
 // TestRunKeepsTheKey: while the command runs, the lease is renewed and stays the same
 // holder's.
 func TestRunKeepsTheKey(t *testing.T) {

@@ -39,7 +39,7 @@ func checkRunOncePer(t *testing.T, b *bench) {
 		{"longer than its period, from its end", []string{"--once-per=1h", "--once-per-from=end", "--key=e"}, "sleep 0.2", 0, true, ""},
 		{"from its end", []string{"--once-per=1h", "--once-per-from=end", "--key=e"}, "exit 0", 0, false, "succeeded"},
 		{"a failure that counts", []string{"--once-per=1h", "--once-per-failed", "--key=f"}, "exit 3", 3, true, ""},
-		{"for those who say so", []string{"--once-per=1h", "--once-per-failed", "--key=f"}, "exit 0", 0, false, "failed with 3"},
+		{"failures count if asked for", []string{"--once-per=1h", "--once-per-failed", "--key=f"}, "exit 0", 0, false, "failed with 3"},
 		{"and does not count for others", []string{"--once-per=1h", "--key=f"}, "exit 0", 0, true, ""},
 		{"another key", []string{"--once-per=1h", "--key=l"}, "exit 0", 0, true, ""},
 		{"another namespace", []string{"--once-per=1h", "--namespace=n"}, "exit 0", 0, true, ""},
@@ -165,10 +165,10 @@ func TestRunOddKeys(t *testing.T) {
 func checkRunOddKeys(t *testing.T, b *bench) {
 	t.Parallel()
 	for i, key := range oddKeys {
-		told := fmt.Sprint("told.", i)
-		code, _, stderr := b.run(t, "run", "--once-per=1h", "--key="+key, "--", "sh", "-c", `printf %s "$DIBS_KEY" > "$0"`, told)
-		if code != 0 || stderr != "" || b.read(told) != key {
-			t.Errorf("%q: %d, %s; the command was told %q", key, code, stderr, b.read(told))
+		written := fmt.Sprint("written.", i)
+		code, _, stderr := b.run(t, "run", "--once-per=1h", "--key="+key, "--", "sh", "-c", `printf %s "$DIBS_KEY" > "$0"`, written)
+		if code != 0 || stderr != "" || b.read(written) != key {
+			t.Errorf("%q: %d, %s; the command got %q", key, code, stderr, b.read(written))
 		}
 	}
 	code, stdout, stderr := b.run(t, "ls", "--json")

@@ -102,39 +102,34 @@ func TestRunBusyAtTheEnd(t *testing.T) {
 	}
 }
 
+// migrates has several processes create the tables at once.
+func migrates(t *testing.T, b *bench) {
+	t.Helper()
+	all := make([]*program, 10)
+	for i := range all {
+		all[i] = b.start(t, "migrate")
+	}
+	for _, p := range all {
+		if code := p.code(t); code != 0 || strings.Count(p.stdout.String(), "\n") != 1 {
+			t.Errorf("%d, %s%s", code, p.stdout.String(), p.stderr.String())
+		}
+	}
+	b.says(t, 0, " is up to date\n", "", "migrate")
+	b.says(t, 0, "", "", "ls")
+}
+
 // TestMigrateServers: tables are created once, by one of several processes. A store without
 // tables has nothing to migrate.
 func TestMigrateServers(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		b := newPostgresBench(t)
-		all := make([]*program, 10)
-		for i := range all {
-			all[i] = b.start(t, "migrate")
-		}
-		for _, p := range all {
-			if code := p.code(t); code != 0 || strings.Count(p.stdout.String(), "\n") != 1 {
-				t.Errorf("%d, %s%s", code, p.stdout.String(), p.stderr.String())
-			}
-		}
-		b.says(t, 0, " is up to date\n", "", "migrate")
-		b.says(t, 0, "", "", "ls")
+		migrates(t, b)
 		sharedPostgres().Query("UPDATE " + b.schema(t) + ".dibs_meta SET version = 99")
 		b.says(t, 69, "", "use a newer program", "migrate")
 		b.says(t, 69, "", "use a newer program", "run", "k", "--", "touch", "ran")
 	})
 	t.Run("mariadb", func(t *testing.T) {
-		b := newMariaDBBench(t)
-		all := make([]*program, 10)
-		for i := range all {
-			all[i] = b.start(t, "migrate")
-		}
-		for _, p := range all {
-			if code := p.code(t); code != 0 || strings.Count(p.stdout.String(), "\n") != 1 {
-				t.Errorf("%d, %s%s", code, p.stdout.String(), p.stderr.String())
-			}
-		}
-		b.says(t, 0, " is up to date\n", "", "migrate")
-		b.says(t, 0, "", "", "ls")
+		migrates(t, newMariaDBBench(t))
 	})
 	t.Run("redis", func(t *testing.T) {
 		b := newRedisBench(t)

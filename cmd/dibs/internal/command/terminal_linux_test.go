@@ -36,7 +36,7 @@ echo "$line" > last`, binary}
 		for {
 			n, err := keyboard.Read(buf)
 			all.Write(buf[:n])
-			if err != nil { // EIO: everybody has closed the terminal
+			if err != nil { // EIO: all processes have closed the terminal
 				screen <- all.String()
 				return
 			}

@@ -156,6 +156,7 @@ func (p *program) command(c *process.Command, lease *dibs.Lease, signals process
 			return running.Code(), nil
 		case <-running.Exited():
 			if h.leave {
+				running.Leave()
 				return running.Code(), nil
 			}
 			deadline := time.Now().Add(h.grace())

@@ -167,6 +167,9 @@ func (p *Process) End(deadline time.Time) bool {
 	return true
 }
 
+// Leave lets the rest of the group go on without a watchdog. Call it after Exited.
+func (p *Process) Leave() { p.watchdog.dismiss() }
+
 // emptyBy waits until the group is empty, and reports whether it is at the deadline.
 func (p *Process) emptyBy(deadline time.Time) bool {
 	for pause := time.Millisecond; !p.empty(); pause = min(2*pause, 20*time.Millisecond) {

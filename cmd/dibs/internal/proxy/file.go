@@ -155,6 +155,8 @@ func scalar(node ast.Node) (string, error) {
 		return n.Value.Value, nil
 	case *ast.NullNode:
 		return "", errors.New("its value is missing")
+	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
+		return "", errors.New("anchors, aliases and tags of YAML are not read: write the value itself")
 	case ast.ScalarNode:
 		return n.GetToken().Value, nil
 	}

@@ -59,11 +59,18 @@ func (p *Policy) middleware() *idempotency.Options {
 
 // check refuses settings that contradict each other.
 func (p *Policy) check() *settingError {
+	safe := slices.IndexFunc(p.Options.Methods, func(m string) bool {
+		return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"}, m)
+	})
 	switch {
+	case p.Guard && safe >= 0:
+		return &settingError{"methods", p.Options.Methods[safe] + " cannot be guarded; remove it, or set guard to false"}
 	case len(p.Options.Keep) > 0 && p.Options.Store5xx:
 		return &settingError{"store-5xx", "it has no effect together with keep; remove one of them"}
 	case slices.Contains(p.Fingerprint, "key") && (len(p.Fingerprint) > 1 || len(p.Options.Fingerprint.Fields) > 0):
 		return &settingError{"fingerprint", "key cannot be used together with others"}
+	case len(p.Scope) == 0 && p.SessionCookie == "":
+		return &settingError{"scope", "it is empty; name what tells owners of keys apart, or write none"}
 	case slices.Contains(p.Scope, "none") && (len(p.Scope) > 1 || p.SessionCookie != ""):
 		return &settingError{"scope", "none cannot be used together with other parts"}
 	}
@@ -102,23 +109,32 @@ func checkUpstream(s string) error {
 func checkNamespace(s string) error { return dibs.Key{Namespace: s, Name: "any"}.Validate() }
 
 func checkMethod(s string) error {
-	return optionError(&idempotency.Options{Methods: []string{s}})
-}
-
-func checkNotStored(s string) error {
-	return optionError(&idempotency.Options{NotStored: []string{s}})
-}
-
-func checkDocsURL(s string) error { return optionError(&idempotency.Options{DocsURL: s}) }
-
-// optionError returns the middleware's error for an option, without the Go name of the option.
-func optionError(o *idempotency.Options) error {
-	_, err := idempotency.New(new(dibs.Client), o) // New does not use the client
-	if err == nil {
-		return nil
+	if !isName(s) || strings.ToUpper(s) != s {
+		return fmt.Errorf("%q is not a method in capitals, such as POST", s)
 	}
-	_, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "idempotency: "), ": ")
-	return errors.New(message)
+	return nil
+}
+
+func checkField(s string) error {
+	if !isName(s) {
+		return fmt.Errorf("%q is not the name of a header", s)
+	}
+	return nil
+}
+
+// checkMember refuses what is not an element of fingerprint-fields.
+func checkMember(s string) error {
+	if s == "" {
+		return errors.New("a field has no name")
+	}
+	return nil
+}
+
+func checkDocs(s string) error {
+	if u, err := url.Parse(s); s != "" && (err != nil || !u.IsAbs() || u.Fragment != "") {
+		return fmt.Errorf("%q is not an absolute URL without a fragment", s)
+	}
+	return nil
 }
 
 func checkHost(s string) error {

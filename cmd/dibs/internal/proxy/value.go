@@ -126,8 +126,16 @@ func spanText(d time.Duration) string {
 	return s
 }
 
-// size is a number of bytes, at least one, with or without a unit.
-func size(field *int64) value { return of(field, "size", sizeText, parseSize) }
+// size is a number of bytes from 1 to most, with or without a unit.
+func size(field *int64, most int64) value {
+	return of(field, "size", sizeText, func(s string) (int64, error) {
+		n, err := parseSize(s)
+		if n > most {
+			err = fmt.Errorf("%s is too large; it may be at most %s", s, sizeText(most))
+		}
+		return n, err
+	})
+}
 
 func parseSize(s string) (int64, error) {
 	digits, shift := s, 0

@@ -152,10 +152,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	base := t.baseOf(req)
 	if isSafe(req.Method) {
 		for i := 1; ; i++ {
-			res, err := (&attempt{safe: true}).send(base, req, nil)
+			a := &attempt{safe: true}
+			res, err := a.send(base, req, nil)
 			switch {
 			case err == nil:
 				return res, nil
+			case !a.got:
+				return nil, failure(req.Context(), Unreached, err)
 			case err != errStray || i == attempts || req.Body != nil && req.Body != http.NoBody:
 				return nil, failure(req.Context(), HungUp, err)
 			}

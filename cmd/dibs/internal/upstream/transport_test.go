@@ -199,11 +199,11 @@ func TestEarlyAnswerThenClosed(t *testing.T) {
 func TestUnreached(t *testing.T) {
 	free := servertest.Addr(t)
 	for _, origin := range []string{"http://" + free, "https://" + free, "h2c://" + free} {
-		for _, body := range []string{"", "amount=7"} {
+		for _, r := range [][2]string{{"POST", ""}, {"POST", "amount=7"}, {"GET", ""}} {
 			tr := newTransport(t, origin, nil)
-			_, _, err := roundTrip(tr, request(t, tr, "POST", body))
+			_, _, err := roundTrip(tr, request(t, tr, r[0], r[1]))
 			if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != Unreached {
-				t.Errorf("%s: the error is %v", origin, err)
+				t.Errorf("%s %s: the error is %v", r[0], origin, err)
 			}
 		}
 	}

@@ -25,10 +25,10 @@ const program = "cmd/dibs"
 // isProgram reports whether the module is installed, not imported.
 func isProgram(m sibling) bool { return strings.HasPrefix(m.dir, "cmd/") }
 
-// rehearse does with every module what people will do: each library is got by a new
-// module whose program is compiled and run, against real servers. Each program is
+// tryOut uses every module as users will: a new module requires each library, and its program
+// is compiled and run, against real servers. Each program is
 // installed, and says its version. Then the README's lines are run.
-func (r *release) rehearse(ctx context.Context) error {
+func (r *release) tryOut(ctx context.Context) error {
 	servers := servertest.NewScope()
 	defer servers.Close()
 	r.env = append(r.env,
@@ -54,7 +54,7 @@ func (r *release) rehearse(ctx context.Context) error {
 func (r *release) get(ctx context.Context, m sibling) error {
 	source, err := uses.ReadFile("testdata/" + path.Base(m.path()) + ".txt")
 	if err != nil {
-		return fmt.Errorf("no program uses it in the rehearsal: %w", err)
+		return fmt.Errorf("no program of testdata uses it: %w", err)
 	}
 	dir, err := os.MkdirTemp(r.scratch, "user")
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *release) says(ctx context.Context, binary string) error {
 	return err
 }
 
-// getIt is how the README says that people get it.
+// getIt finds the README's lines that install everything.
 var getIt = regexp.MustCompile("(?s)\n## Get it\n\n```sh\n(.*?)```")
 
 // readme runs the README's lines in a new module.

@@ -28,26 +28,26 @@ func TestNoReplica(t *testing.T) {
 	}
 }
 
-// words are the wake-ups of a store's waiters, by token.
-type words struct {
-	t     *testing.T
-	heard chan word
-	early map[dibs.Token]dibs.Answer
+// wakeUps are the wake-ups of a store's waiters, by token.
+type wakeUps struct {
+	t       *testing.T
+	arrived chan wakeUp
+	early   map[dibs.Token]dibs.Answer
 }
 
-type word struct {
+type wakeUp struct {
 	token  dibs.Token
 	answer dibs.Answer
 }
 
-func newWords(t *testing.T, s *Store) *words {
-	w := &words{t: t, heard: make(chan word, 1000), early: map[dibs.Token]dibs.Answer{}}
-	t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) { w.heard <- word{token, a} }))
+func newWakeUps(t *testing.T, s *Store) *wakeUps {
+	w := &wakeUps{t: t, arrived: make(chan wakeUp, 1000), early: map[dibs.Token]dibs.Answer{}}
+	t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) { w.arrived <- wakeUp{token, a} }))
 	return w
 }
 
-// next returns the next word to a token.
-func (w *words) next(token dibs.Token) dibs.Answer {
+// next returns the next wake-up of a token.
+func (w *wakeUps) next(token dibs.Token) dibs.Answer {
 	w.t.Helper()
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -57,8 +57,8 @@ func (w *words) next(token dibs.Token) dibs.Answer {
 			return a
 		}
 		select {
-		case heard := <-w.heard:
-			w.early[heard.token] = heard.answer
+		case wakeUp := <-w.arrived:
+			w.early[wakeUp.token] = wakeUp.answer
 		case <-late.C:
 			w.t.Fatal("a waiter got no wake-up")
 		}
@@ -71,7 +71,7 @@ func TestAboutToListen(t *testing.T) {
 	t.Parallel()
 	url := ownURL()
 	s, other := open(t, url, nil), open(t, url, nil)
-	newWords(t, s)
+	newWakeUps(t, s)
 	holder, first, second := lock("k"), lock("k", queued), lock("k", queued)
 	mustGrant(t, s, holder)
 	mustWait(t, s, first) // the first waiter
