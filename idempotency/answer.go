@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -21,11 +22,13 @@ const maxHead = 256 << 10
 // shorter one takes longer than it saves.
 const deflateFrom = 4 << 10
 
-// ErrRecord says that what the store has is not a stored answer, or is longer than allowed.
-var ErrRecord = errors.New("idempotency: the record is not a stored answer")
+// ErrRecord says that what the store has cannot be read as a stored answer: it is something else, it
+// is longer than allowed, or the key ring cannot decrypt it.
+var ErrRecord = errors.New("idempotency: the stored answer cannot be read")
 
 // Answer is a stored answer. Its record in the store is an HTTP/1.1 response message
-// (application/http). A record that does not begin with "HTTP/" is deflated (RFC 1951).
+// (application/http). A record that does not begin with "HTTP/" is deflated (RFC 1951). A KeyRing
+// encrypts the record.
 type Answer struct {
 	Status  int
 	Header  http.Header
@@ -90,10 +93,13 @@ func deflate(message []byte) []byte {
 }
 
 // DecodeAnswer parses a record. limit is how many bytes header and body may have; 0 means 64 MiB.
-// It returns ErrRecord for anything other than a record.
+// It returns ErrRecord for anything other than a record. An encrypted record must be decrypted first.
 func DecodeAnswer(record []byte, limit int64) (*Answer, error) {
 	if limit <= 0 {
 		limit = 64 << 20
+	}
+	if id, ok := EncryptedWith(record); ok {
+		return nil, fmt.Errorf("%w: it is encrypted with the key %q", ErrRecord, id)
 	}
 	message := record
 	if !bytes.HasPrefix(record, []byte("HTTP/")) {
@@ -162,11 +168,21 @@ func parseFields(text string) (http.Header, error) {
 	return h, nil
 }
 
+// decode decrypts and parses a record.
+func (s *requestState) decode(record []byte) (*Answer, error) {
+	record, err := s.m.options.KeyRing.Decrypt(s.m.client.Key(s.key), record)
+	if err != nil {
+		return nil, err
+	}
+	return DecodeAnswer(record, s.m.options.MaxStored+2*maxHead)
+}
+
 // replay answers from a record.
 func (s *requestState) replay(record []byte) {
-	a, err := DecodeAnswer(record, s.m.options.MaxStored+2*maxHead)
+	a, err := s.decode(record)
 	if err != nil { // the request was served, whatever the record is
 		s.event.Err = err
+		s.m.warn(&s.m.warned.unreadable, s.r, "a stored answer cannot be read: retries of its request are refused", "error", err)
 		s.refuse(OutcomeNotKept, problemNotKept)
 		return
 	}

@@ -36,7 +36,7 @@ func (w *noWriter) WriteHeader(int)                 {}
 func (w *noWriter) Write(p []byte) (int, error)     { return len(p), nil }
 func (w *noWriter) SetReadDeadline(time.Time) error { return nil }
 
-func benchMiddleware(tb testing.TB) http.Handler {
+func benchMiddleware(tb testing.TB, o *idempotency.Options) http.Handler {
 	tb.Helper()
 	store, err := memstore.New(nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func benchMiddleware(tb testing.TB) http.Handler {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = client.Close() })
-	m, err := idempotency.New(client, nil)
+	m, err := idempotency.New(client, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -96,10 +96,17 @@ func BenchmarkServe(b *testing.B) {
 		run(b, answerCreated, func(i int) []string { return keys[0] })
 	})
 	b.Run("first", func(b *testing.B) {
-		run(b, benchMiddleware(b), func(i int) []string { return keys[i%len(keys)] })
+		run(b, benchMiddleware(b, nil), func(i int) []string { return keys[i%len(keys)] })
 	})
 	b.Run("replay", func(b *testing.B) {
-		run(b, benchMiddleware(b), func(i int) []string { return keys[0] })
+		run(b, benchMiddleware(b, nil), func(i int) []string { return keys[0] })
+	})
+	encrypted := &idempotency.Options{KeyRing: ringOf(b, "new")}
+	b.Run("first, encrypted", func(b *testing.B) {
+		run(b, benchMiddleware(b, encrypted), func(i int) []string { return keys[i%len(keys)] })
+	})
+	b.Run("replay, encrypted", func(b *testing.B) {
+		run(b, benchMiddleware(b, encrypted), func(i int) []string { return keys[0] })
 	})
 }
 
@@ -138,5 +145,5 @@ func BenchmarkServer(b *testing.B) {
 		})
 	}
 	b.Run("bare", func(b *testing.B) { run(b, answerCreated) })
-	b.Run("replay", func(b *testing.B) { run(b, benchMiddleware(b)) })
+	b.Run("replay", func(b *testing.B) { run(b, benchMiddleware(b, nil)) })
 }

@@ -142,3 +142,27 @@ func ExampleDecodeAnswer() {
 	// Output:
 	// 201 /charges/1 charge 1
 }
+
+// The ring comes from a file or a secret store. Its first key encrypts the answers.
+func ExampleParseKeyRing() {
+	ring, err := idempotency.ParseKeyRing(`
+		2026-07:b25lIHNlY3JldCBvZiAzMiBieXRlcyBmb3IgYSBkb2M=
+		2026-01:YW5vdGhlciBzZWNyZXQgb2YgMzIgYnl0ZXMgaGVyZSE=
+	`)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := idempotency.New(exampleClient(), &idempotency.Options{KeyRing: ring})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := httptest.NewServer(m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "card 4111")
+	})))
+	defer server.Close()
+	post(server, "/cards", `"order-17"`, "")
+	post(server, "/cards", `"order-17"`, "")
+	// Output:
+	// 200 card 4111 replayed=""
+	// 200 card 4111 replayed="true"
+}

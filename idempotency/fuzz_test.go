@@ -232,3 +232,39 @@ func TestInflateIsBounded(t *testing.T) {
 		t.Errorf("with room for it: %v", err)
 	}
 }
+
+// FuzzParseKeyRing: any text is a ring or is refused, and what a ring encrypts it decrypts.
+func FuzzParseKeyRing(f *testing.F) {
+	key := strings.Repeat("a2V5", 10) + "a2U="
+	f.Add("")
+	f.Add("a:" + key)
+	f.Add("plaintext\na:" + key + "\nb:" + key)
+	f.Fuzz(func(t *testing.T, text string) {
+		ring, err := ParseKeyRing(text)
+		if err != nil {
+			return
+		}
+		under := dibs.Key{Namespace: "shop", Name: "k"}
+		encrypted := ring.Encrypt(under, []byte("HTTP/"))
+		if got, err := ring.Decrypt(under, encrypted); err != nil || string(got) != "HTTP/" {
+			t.Errorf("came back as %q, %v", got, err)
+		}
+	})
+}
+
+// FuzzDecrypt: any bytes that look encrypted are refused.
+func FuzzDecrypt(f *testing.F) {
+	ring, err := NewKeyRing("a", map[string][]byte{"a": make([]byte, 32)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte("GCM/a\n"))
+	f.Add([]byte("GCM/a\n0123456789ab0123456789abcdef"))
+	f.Add([]byte("GCM/b\n"))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		_, encrypted := EncryptedWith(record)
+		if _, err := ring.Decrypt(dibs.Key{Name: "k"}, record); encrypted != errors.Is(err, ErrRecord) {
+			t.Errorf("encrypted: %v; %v", encrypted, err)
+		}
+	})
+}

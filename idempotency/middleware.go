@@ -22,7 +22,7 @@ type Middleware struct {
 	local   localRuns
 
 	storing sync.WaitGroup // answers that are stored in the background
-	warned  struct{ noPrincipal, changingScheme, noKey, twoHeads sync.Once }
+	warned  struct{ noPrincipal, changingScheme, noKey, twoHeads, unreadable sync.Once }
 	mu      sync.Mutex
 	stats   Stats // under mu
 }

@@ -146,6 +146,16 @@ type Options struct {
 	// NotStored names more response fields that are neither kept nor replayed.
 	NotStored []string
 
+	// KeyRing encrypts stored answers, but not the request's key and fingerprint. An answer that was
+	// stored without encryption is still read. If the ring cannot decrypt an answer, its retries are
+	// refused with 410 and nothing runs. Default: no encryption.
+	KeyRing *KeyRing
+	// Redact changes an answer before it is stored. It may drop or replace fields, the trailer and
+	// the body. It must not write into their bytes or values, because the first client gets them.
+	// With a.NotKept it makes the answer count as too long. ctx is the request's context. Default:
+	// nothing is changed.
+	Redact func(ctx context.Context, a *Answer)
+
 	// OnStoreFailure says what happens while the store does not answer. Default: FailClosed.
 	OnStoreFailure StoreFailure
 	// StoreTimeout limits a call of the store, before the handler runs and after it. Default:
@@ -173,8 +183,8 @@ type Options struct {
 	Label string
 
 	// Logger gets one warning for each of these: requests without any part of the scope, with
-	// credentials that differ each time, without the key that Key looks for, and handlers that call
-	// WriteHeader twice. Default: slog.Default().
+	// credentials that differ each time, without the key that Key looks for, handlers that call
+	// WriteHeader twice, and stored answers that cannot be read. Default: slog.Default().
 	Logger *slog.Logger
 
 	// Observe is called once for every request, when its outcome is known, on the request's
@@ -231,6 +241,9 @@ func (o *Options) withDefaults() (Options, error) {
 	if r.Observe == nil {
 		r.Observe = func(context.Context, Event) {}
 	}
+	if r.Redact == nil {
+		r.Redact = func(context.Context, *Answer) {}
+	}
 	if r.Trace == nil {
 		r.Trace = func(context.Context) string { return "" }
 	}
@@ -280,6 +293,8 @@ func (o *Options) validate() error {
 		return errors.New("idempotency: Options.Store5xx has no meaning together with Keep")
 	case len(o.Scope) > 1 && slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of == nil }):
 		return errors.New("idempotency: Options.Scope: ScopeNone has no meaning together with other parts")
+	case o.KeyRing != nil && len(o.KeyRing.ciphers) == 0:
+		return errors.New("idempotency: Options.KeyRing has no key; make it with NewKeyRing or ParseKeyRing")
 	case o.Transactor == nil && o.Commits != nil:
 		return errors.New("idempotency: Options.Commits has no meaning without Transactor")
 	case o.Transactor != nil && o.OnCrash == AtMostOnce:

@@ -35,6 +35,9 @@ func (s *requestState) settlement() settlement {
 		return settlement{outcome: dibs.Release}
 	}
 	w := s.answer
+	if w.oversize || s.tooLarge {
+		return s.tombstone()
+	}
 	connection := w.header["Connection"]
 	a := Answer{
 		Status:  w.status,
@@ -43,11 +46,17 @@ func (s *requestState) settlement() settlement {
 		Body:    w.body,
 		trace:   s.m.options.Trace(s.r.Context()),
 	}
+	s.m.options.Redact(s.r.Context(), &a)
 	message := a.message()
-	if w.oversize || s.tooLarge || len(message)-len(w.body) > maxHead {
+	if a.NotKept || len(message)-len(a.Body) > maxHead {
 		return s.tombstone()
 	}
-	return settlement{dibs.Keep, deflate(message), c.maxAge}
+	return settlement{dibs.Keep, s.record(message), c.maxAge}
+}
+
+// record returns the record of a message.
+func (s *requestState) record(message []byte) []byte {
+	return s.m.options.KeyRing.Encrypt(s.m.client.Key(s.key), deflate(message))
 }
 
 // tombstone returns how a run is settled whose answer is too long to be kept.
@@ -56,7 +65,7 @@ func (s *requestState) tombstone() settlement {
 		return settlement{outcome: dibs.Release}
 	}
 	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context())}
-	return settlement{dibs.Keep, deflate(a.message()), s.m.options.Retention}
+	return settlement{dibs.Keep, s.record(a.message()), s.m.options.Retention}
 }
 
 // keeps reports whether the answer is kept.

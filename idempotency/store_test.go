@@ -131,20 +131,7 @@ func TestBatchedStorm(t *testing.T) {
 // TestDamagedRecord: whatever the store has, a finished request is not run again.
 func TestDamagedRecord(t *testing.T) {
 	g := newRig(t, nil, nil)
-	name := ""
-	run := newRigOn(t, g.store, nil, func(w http.ResponseWriter, r *http.Request) {
-		lease, _ := leaseOf(r)
-		name = lease.Key().Name
-		w.WriteHeader(http.StatusInternalServerError)
-	})
-	run.send()
-	lease, err := g.client.Acquire(t.Context(), name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Complete(t.Context(), []byte("not a record"), time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	storeRecord(t, g, `"k"`, []byte("not a record"))
 	isProblem(t, g.send(), "answer-not-kept", 410)
 	g.ran(0)
 	if e := g.last(); !errors.Is(e.Err, idempotency.ErrRecord) {

@@ -50,10 +50,11 @@ type placeJSON struct {
 }
 
 type recordJSON struct {
-	Bytes  int   `json:"bytes"`
-	AgeMS  int64 `json:"age_ms"`
-	LeftMS int64 `json:"left_ms"`
-	Status int   `json:"status,omitempty"`
+	Bytes         int    `json:"bytes"`
+	AgeMS         int64  `json:"age_ms"`
+	LeftMS        int64  `json:"left_ms"`
+	Status        int    `json:"status,omitempty"`
+	EncryptedWith string `json:"encrypted_with,omitempty"` // the ID of the encryption key
 }
 
 // entryLines returns a line for each holder of a key, or one line if it has none.
@@ -81,6 +82,7 @@ func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 		if a := answerOf(e); a != nil {
 			j.Record.Status = a.Status
 		}
+		j.Record.EncryptedWith, _ = encryptedWith(e)
 		j.ID = r.ID
 	}
 	if len(e.Attempts) == 0 {
@@ -177,7 +179,10 @@ func placeText(p dibs.PlaceInfo) string {
 }
 
 func recordText(e dibs.Entry) string {
+	id, encrypted := encryptedWith(e)
 	switch a := answerOf(e); {
+	case encrypted:
+		return fmt.Sprintf("%d bytes, encrypted with the key %s", e.Record.Bytes, id)
 	case a == nil:
 		return fmt.Sprintf("%d bytes", e.Record.Bytes)
 	case a.NotKept:
@@ -197,6 +202,14 @@ func answerOf(e dibs.Entry) *idempotency.Answer {
 		return nil // because the key only looks like one of HTTP
 	}
 	return a
+}
+
+// encryptedWith returns the ID of the key that an HTTP answer is encrypted with.
+func encryptedWith(e dibs.Entry) (id string, ok bool) {
+	if _, ok := idempotency.KeyPart(e.Key.Name); !ok || e.Record == nil {
+		return "", false
+	}
+	return idempotency.EncryptedWith(e.Record.Data)
 }
 
 // maxAnswer bounds the bodies of answers that are decoded.

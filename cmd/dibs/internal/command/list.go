@@ -118,6 +118,9 @@ func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) 
 			if r.Status != 0 {
 				record = "HTTP " + strconv.Itoa(r.Status)
 			}
+			if r.EncryptedWith != "" {
+				record += " encrypted"
+			}
 			record += ", " + span(time.Duration(r.AgeMS)*time.Millisecond) + " old"
 		}
 		row(cmp.Or(e.Namespace, "-"), cell(e.name), e.State, holder, since, left, strconv.Itoa(e.Waiters), record)

@@ -42,10 +42,11 @@ type line struct {
 		Reserved bool   `json:"reserved"`
 	} `json:"places"`
 	Record *struct {
-		Bytes  int   `json:"bytes"`
-		AgeMS  int64 `json:"age_ms"`
-		LeftMS int64 `json:"left_ms"`
-		Status int   `json:"status"`
+		Bytes         int    `json:"bytes"`
+		AgeMS         int64  `json:"age_ms"`
+		LeftMS        int64  `json:"left_ms"`
+		Status        int    `json:"status"`
+		EncryptedWith string `json:"encrypted_with"`
 	} `json:"record"`
 	ID string `json:"id"`
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/stores"
 )
@@ -27,6 +28,7 @@ type verdict struct {
 	body      string
 	bodyFile  string
 	retention time.Duration
+	keyRing   string
 	yes       bool
 }
 
@@ -70,6 +72,7 @@ no such attempt, or its outcome is not unknown.`,
 	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer")
 	f.StringVar(&v.bodyFile, "body-file", "", "the `FILE` with the body of that answer; - is stdin")
 	f.DurationVar(&v.retention, "retention", idempotency.DefaultRetention, "how long that answer is stored")
+	f.StringVar(&v.keyRing, "key-ring", "", "encrypt that answer with the key ring in a `FILE`, or in an environment variable, as env:NAME")
 	f.BoolVar(&v.yes, "yes", false, "do not ask")
 	p.storeFlags(f)
 	return cmd
@@ -81,7 +84,7 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 	if answers == v.rerun {
 		return usagef("choose the outcome: --status N if it took effect, --rerun if it did not")
 	}
-	for _, name := range []string{"header", "body", "body-file", "retention"} {
+	for _, name := range []string{"header", "body", "body-file", "retention", "key-ring"} {
 		if v.rerun && fs.Changed(name) {
 			return usagef("%s: it has no effect with --rerun; remove it", name)
 		}
@@ -150,6 +153,11 @@ func (p *program) settleOne(ctx context.Context, in dibs.Inspector, s *selection
 		if data, err = idempotency.EncodeAnswer(a); err != nil {
 			return usagef("%v", err)
 		}
+		ring, err := proxy.ReadKeyRing(v.keyRing)
+		if err != nil {
+			return usagef("key-ring: %v", err)
+		}
+		data = ring.Encrypt(e.Key, data)
 		question = fmt.Sprintf("Answer retries of %s with %d and a body of %d bytes?", quote(e.Key.Name), v.status, len(a.Body))
 	}
 	if err := p.confirm(question, v.yes); err != nil {

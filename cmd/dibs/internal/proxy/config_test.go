@@ -202,8 +202,8 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 			t.Errorf("docs/http.md does not say that %s is --%s", option, flag)
 		}
 	}
-	goAlone := []string{"MaxMemory", "Transactor", "Commits"}
-	if list := "`MaxMemory`, `Transactor` and `Commits` are for Go alone."; !strings.Contains(text, list) {
+	goAlone := []string{"MaxMemory", "Transactor", "Commits", "Redact"}
+	if list := "`MaxMemory`, `Transactor`, `Commits` and `Redact` are for Go alone."; !strings.Contains(text, list) {
 		t.Errorf("docs/http.md does not say: %s", list)
 	}
 	words := regexp.MustCompile("URL|[A-Z][a-z]*|[0-9][0-9a-z]*")

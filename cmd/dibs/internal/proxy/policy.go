@@ -25,6 +25,7 @@ type Policy struct {
 	ConnectTimeout time.Duration
 	Forwarded      bool
 	CORS           []string
+	KeyRing        string
 
 	// Options has everything else, as the middleware takes it.
 	Options idempotency.Options

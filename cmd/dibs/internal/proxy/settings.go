@@ -68,6 +68,7 @@ func (p *Policy) settings() []setting {
 		{"store-5xx", yes(&o.Store5xx), "store answers of 500 and above too"},
 		{"keep-set-cookie", yes(&o.KeepSetCookie), "store and replay Set-Cookie"},
 		{"not-stored", list(&o.NotStored, nil), "further response fields that are not stored, a `LIST`"},
+		{"key-ring", keyRing(p), "encrypt stored answers with the key ring in a `FILE`, or in an environment variable, as env:NAME"},
 		{"on-store-failure", word(&o.OnStoreFailure, idempotency.FailClosed, idempotency.FailOpen), "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
 		{"store-timeout", span(&o.StoreTimeout, time.Millisecond, forever), "how long the proxy waits for the store"},
 		{"handler-timeout", span(&o.HandlerLimit, time.Millisecond, forever), "how long the origin may take for a guarded request"},

@@ -1,0 +1,69 @@
+package command
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/sqlitestore"
+)
+
+// TestEncryptedAnswers: commands say that an answer is encrypted, and settle encrypts the answer
+// that it stores.
+func TestEncryptedAnswers(t *testing.T) {
+	url, unknown := leave(t)
+	text := "new:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("n"), 32))
+	file := filepath.Join(t.TempDir(), "ring")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	steps := []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"settle", "--id", unknown, "--rerun", "--key-ring", file, "--yes"}, 64, "key-ring: it has no effect with --rerun"},
+		{[]string{"settle", "--id", unknown, "--status", "204", "--key-ring", file + "x", "--yes"}, 64, "key-ring: "},
+		{[]string{"show", scope + "unknown"}, 0, "unknown: it may or may not"},
+		{[]string{"settle", "--id", unknown, "--status", "204", "--key-ring", file, "--yes"}, 0, "retries get 204"},
+		{[]string{"show", scope + "unknown"}, 0, "bytes, encrypted with the key new, stored"},
+		{[]string{"show", "--json", scope + "unknown"}, 0, `"encrypted_with":"new"`},
+		{[]string{"ls"}, 0, "bytes encrypted, "},
+		{[]string{"ls", "--json"}, 0, `"encrypted_with":"new"`},
+	}
+	for _, step := range steps {
+		code, stdout, stderr := call(t, nil, append(step.args, "--store", url)...)
+		if code != step.code || !strings.Contains(stdout+stderr, step.want) {
+			t.Errorf("%v: %d %s%s; want %d and %q", step.args, code, stdout, stderr, step.code, step.want)
+		}
+	}
+
+	s, err := sqlitestore.Open(strings.TrimPrefix(url, "sqlite:"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	key := dibs.Key{Name: scope + "unknown"}
+	ring, err := idempotency.ParseKeyRing(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range s.List(t.Context(), dibs.Query{Name: key.Name, Data: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := ring.Decrypt(key, e.Record.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := idempotency.DecodeAnswer(record, 0); err != nil || a.Status != 204 || e.Record.Left > idempotency.DefaultRetention+time.Minute {
+			t.Errorf("stored is %+v, %v", a, err)
+		}
+	}
+}

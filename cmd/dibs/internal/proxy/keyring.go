@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// keyRing is where the key ring is. Setting it reads the ring.
+func keyRing(p *Policy) value {
+	return of(&p.KeyRing, "string", func(s string) string { return s }, func(source string) (string, error) {
+		ring, err := ReadKeyRing(source)
+		if err == nil {
+			p.Options.KeyRing = ring
+		}
+		return source, err
+	})
+}
+
+// ReadKeyRing reads a key ring from a file, or from the environment variable NAME if source is
+// env:NAME. It returns nil, which encrypts nothing, if source is "".
+func ReadKeyRing(source string) (*idempotency.KeyRing, error) {
+	if source == "" {
+		return nil, nil
+	}
+	name, isVariable := strings.CutPrefix(source, "env:")
+	if isVariable {
+		text, ok := os.LookupEnv(name)
+		if !ok {
+			return nil, fmt.Errorf("the environment has no variable %q", name)
+		}
+		return idempotency.ParseKeyRing(text)
+	}
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return nil, err
+	}
+	return idempotency.ParseKeyRing(string(text))
+}

@@ -1,0 +1,165 @@
+package idempotency
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/dibs-go/dibs"
+)
+
+// keySize is the length of an AES-256 key, in bytes.
+const keySize = 32
+
+// maxKeyID is the longest ID of a key, in bytes. A key in base64 or hexadecimal is longer, so it is
+// never taken for an ID and never printed.
+const maxKeyID = 32
+
+// Plaintext stands for the current key of a ring that decrypts and does not encrypt. With it, all
+// servers get the ring before the first of them encrypts.
+const Plaintext = "plaintext"
+
+// encryptedPrefix begins an encrypted record. No other record begins with it, because "G" stands for
+// a kind of block that RFC 1951 reserves.
+const encryptedPrefix = "GCM/"
+
+// KeyRing has the encryption keys of stored answers (AES-256-GCM). Its current key encrypts, and all
+// of its keys decrypt. It is safe for concurrent use. Make one with NewKeyRing or ParseKeyRing.
+//
+// A nil KeyRing encrypts nothing and decrypts nothing. Do not encrypt more than 2^32 answers with
+// one key, because the nonces are random.
+type KeyRing struct {
+	current string
+	ciphers map[string]cipher.AEAD // by the ID of their key
+}
+
+// NewKeyRing returns a ring of the keys, by ID. A key has 32 random bytes. An ID has 1 to 32
+// letters, digits, dots, hyphens and underscores, and is stored with each answer. current is the ID
+// of the key that encrypts, or Plaintext. The error names the ID of a wrong key.
+func NewKeyRing(current string, keys map[string][]byte) (*KeyRing, error) {
+	r := &KeyRing{current: current, ciphers: make(map[string]cipher.AEAD, len(keys))}
+	for id, key := range keys {
+		switch {
+		case !isKeyID(id):
+			return nil, errors.New("idempotency: the key ring: " + badKeyID)
+		case id == Plaintext:
+			return nil, fmt.Errorf("idempotency: the key ring: no key can have the ID %q", id)
+		case len(key) != keySize:
+			return nil, fmt.Errorf("idempotency: the key ring: the key %q has %d bytes; it must have %d", id, len(key), keySize)
+		}
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return nil, fmt.Errorf("idempotency: the key ring: the key %q: %w", id, err)
+		}
+		if r.ciphers[id], err = cipher.NewGCMWithRandomNonce(block); err != nil {
+			return nil, fmt.Errorf("idempotency: the key ring: the key %q: %w", id, err)
+		}
+	}
+	switch {
+	case len(keys) == 0:
+		return nil, errors.New("idempotency: the key ring has no key; write ID:KEY, with 32 bytes in base64 as KEY")
+	case current != Plaintext && r.ciphers[current] == nil:
+		return nil, errors.New("idempotency: the key ring does not have its current key")
+	}
+	return r, nil
+}
+
+// badKeyID does not quote the ID, because a key may be written in its place.
+const badKeyID = "an ID must have 1 to 32 letters, digits, dots, hyphens and underscores"
+
+// ParseKeyRing reads a ring from text: for each key ID:KEY, with white space between two keys. KEY
+// is 32 bytes in base64 (RFC 4648, section 4). The first key is the current one. If the text begins
+// with the word plaintext, the ring encrypts nothing. The error names the ID of a wrong key, or its
+// position if the ID is wrong.
+func ParseKeyRing(text string) (*KeyRing, error) {
+	current, keys := "", make(map[string][]byte)
+	elements := strings.Fields(text)
+	if len(elements) > 0 && elements[0] == Plaintext {
+		current, elements = Plaintext, elements[1:]
+	}
+	for i, element := range elements {
+		id, encoded, ok := strings.Cut(element, ":")
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("idempotency: the key ring: key %d is not of the form ID:KEY", i+1)
+		case !isKeyID(id):
+			return nil, fmt.Errorf("idempotency: the key ring: key %d: %s", i+1, badKeyID)
+		case keys[id] != nil:
+			return nil, fmt.Errorf("idempotency: the key ring has two keys with the ID %q", id)
+		}
+		key, err := base64.StdEncoding.Strict().DecodeString(encoded)
+		if err != nil {
+			return nil, fmt.Errorf("idempotency: the key ring: the key %q is not base64", id)
+		}
+		current = cmp.Or(current, id)
+		keys[id] = key
+	}
+	return NewKeyRing(current, keys)
+}
+
+// isKeyID reports whether s can be the ID of a key.
+func isKeyID(s string) bool {
+	return s != "" && len(s) <= maxKeyID && !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune(".-_", c)
+	})
+}
+
+// Encrypt encrypts a record that EncodeAnswer returned, to be stored under the dibs.Key. A nil ring
+// and a ring with Plaintext return the record as it is.
+func (r *KeyRing) Encrypt(key dibs.Key, record []byte) []byte {
+	if r == nil || r.current == Plaintext {
+		return record
+	}
+	head := encryptedPrefix + r.current + "\n"
+	sealer := r.ciphers[r.current]
+	encrypted := make([]byte, 0, len(head)+len(record)+sealer.Overhead())
+	return sealer.Seal(append(encrypted, head...), nil, record, associated(head, key))
+}
+
+// Decrypt returns the record that Encrypt got. A record that is not encrypted is returned as it is.
+// Decrypt returns ErrRecord if the ring does not have the record's encryption key, if the record was
+// changed, or if it was encrypted for another dibs.Key.
+func (r *KeyRing) Decrypt(key dibs.Key, record []byte) ([]byte, error) {
+	id, ok := EncryptedWith(record)
+	if !ok {
+		return record, nil
+	}
+	var opener cipher.AEAD
+	if r != nil {
+		opener = r.ciphers[id]
+	}
+	if opener == nil {
+		return nil, fmt.Errorf("%w: it is encrypted with the key %q, which the key ring does not have", ErrRecord, id)
+	}
+	head := encryptedPrefix + id + "\n"
+	message, err := opener.Open(nil, nil, record[len(head):], associated(head, key))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the key %q does not decrypt it: it was changed or moved, or another key had this ID", ErrRecord, id)
+	}
+	return message, nil
+}
+
+// EncryptedWith returns the ID of a record's encryption key. It reports false if the
+// record is not encrypted.
+func EncryptedWith(record []byte) (id string, ok bool) {
+	rest, ok := bytes.CutPrefix(record, []byte(encryptedPrefix))
+	if !ok {
+		return "", false
+	}
+	name, _, ok := bytes.Cut(rest[:min(len(rest), maxKeyID+1)], []byte("\n"))
+	if !ok || !isKeyID(string(name)) {
+		return "", false
+	}
+	return string(name), true
+}
+
+// associated returns what is authenticated with a record, so that no other key accepts the record.
+func associated(head string, key dibs.Key) []byte {
+	return []byte(head + strconv.Itoa(len(key.Namespace)) + ":" + key.Namespace + key.Name)
+}
