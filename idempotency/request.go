@@ -212,8 +212,8 @@ func (s *requestState) claim() (err error) {
 		TTL: o.Lease, Fingerprint: s.fingerprint, MaxAge: dibs.AnyAge, AtMostOnce: o.OnCrash == AtMostOnce, Label: o.Label,
 	}
 	asked := time.Now()
-	limit := s.m.withStoreLimit(s.r.Context())
-	defer limit.stop()
+	limit, stop := s.m.withStoreLimit(s.r.Context())
+	defer stop()
 	s.lease, err = s.m.client.Acquire(limit, s.key, &options)
 	s.event.Claiming = time.Since(asked)
 	left := o.Wait - time.Since(s.event.Start)

@@ -17,8 +17,8 @@ type settlement struct {
 
 // apply settles the lease.
 func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
-	limit := m.withStoreLimit(context.Background())
-	defer limit.stop()
+	limit, stop := m.withStoreLimit(context.Background())
+	defer stop()
 	switch how.outcome {
 	case dibs.Keep:
 		return lease.Complete(limit, how.record, how.retention)

@@ -83,8 +83,8 @@ func (s *requestState) mayTryAgain() bool {
 // commit settles the key in the transaction, commits, and sends the answer. again is that of tryIn.
 func (s *requestState) commit() (again bool) {
 	how := s.settlement()
-	limit := s.m.withStoreLimit(context.Background())
-	defer limit.stop()
+	limit, stop := s.m.withStoreLimit(context.Background())
+	defer stop()
 	asked := time.Now()
 	var err error
 	if how.outcome == dibs.Keep {
