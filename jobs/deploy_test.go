@@ -83,6 +83,26 @@ func TestPlacesHaveNobodySkipped(t *testing.T) {
 	}
 }
 
+// A version with places requeues a job that has no ticket, and a version without places does it: its
+// place does not block the key for Recovery.
+func TestARequeuedJobLeavesNoPlace(t *testing.T) {
+	for name, o := range map[string]jobs.Options{
+		"skip":     {Policy: jobs.Skip},
+		"periodic": {Policy: jobs.Periodic, Period: time.Millisecond},
+	} {
+		simulateAs(t, name, func(t *testing.T, f *fixture) {
+			job := jobs.Job{Kind: "test", ID: "1", Key: "k"}
+			holder := f.held("k")
+			if _, requeued := errors.AsType[*jobs.RequeueError](f.mutex(nil).Run(t.Context(), job, nothing)); !requeued {
+				t.Fatal("it was not requeued while the key was held")
+			}
+			must(t, f.mutex(&o).Run(t.Context(), job, nothing))
+			must(t, holder.Release())
+			f.empty()
+		})
+	}
+}
+
 // The place of a job that failed and waits to be tried again does not block a newer
 // one that replaces it, whichever was first.
 func TestAFailedJobIsReplacedAtOnce(t *testing.T) {

@@ -105,7 +105,11 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 	key := m.client.Key(j.Key)
 	a.place.Key = key
 	if !m.options.Policy.queues() {
-		m.Cancel(ctx, j.Ticket) // it may have been enqueued with another policy
+		// A version with another policy may have given the job a place, which would block the key:
+		// when it was enqueued, or in a worker that requeued it.
+		if m.Cancel(ctx, j.Ticket); j.Ticket == "" && j.ID != "" {
+			a.giveUp(ctx, j.derived(key))
+		}
 		return a, nil
 	}
 	if j.Ticket != "" {

@@ -13,7 +13,7 @@ import (
 const (
 	requeueStep   = 50 * time.Millisecond // for each job before it
 	requeueMax    = 2 * time.Second       // at most
-	requeueParked = 30 * time.Second      // if its queue promotes it; up to twice this
+	requeueParked = 5 * time.Second       // if its queue promotes it; up to twice this
 	requeueSoon   = 100 * time.Millisecond
 )
 

@@ -53,8 +53,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestUnordered: jobs without tickets are parked, too, when workers have had them, and run.
-// The order of their IDs is not that of their places, so some are fetched more often.
+// TestUnordered: jobs without tickets that find no room to wait are not parked, because their turn
+// is not that of their IDs. They come back by themselves, and run.
 func TestUnordered(t *testing.T) {
 	t.Parallel()
 	h, l, gate, first := gatedHost(t, hostOptions{queue: 3, mutex: Options{Jobs: jobs.Options{Unordered: true}}})
@@ -62,8 +62,8 @@ func TestUnordered(t *testing.T) {
 	for range 5 {
 		rows = append(rows, h.insert("it", 2, nil))
 	}
-	eventually(t, "one waits, and four are parked", func() bool {
-		return h.count("SELECT count(*) FROM river_job WHERE state = 'scheduled' AND metadata->'dibs_parked' = 'true'") == 4
+	eventually(t, "one waits, and four come back", func() bool {
+		return h.count("SELECT count(*) FROM river_job WHERE (metadata->>'snoozes')::int > 0 AND NOT metadata ? 'dibs_parked'") == 4
 	})
 	close(gate)
 	h.completed(rows...)
@@ -114,7 +114,7 @@ func TestDeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: Options{Jobs: c.old}}
+			o := hostOptions{url: NewDatabase(), idle: true, unswept: true, queue: 2, mutex: Options{Jobs: c.old}}
 			old := newHost(t, o)
 			var rows []*rivertype.JobRow
 			insert := func(h *host) {

@@ -123,7 +123,7 @@ func (d *delivery) job() jobs.Job {
 		Kind: row.Kind, ID: strconv.FormatInt(row.ID, 10) + "@" + strconv.FormatInt(row.CreatedAt.UnixMicro(), 36),
 		Key: d.note.Key, Ticket: d.note.Ticket, Due: row.ScheduledAt, Tries: row.Attempt + d.metadata.Snoozes,
 		Final: d.last, RetryIn: d.again, Patience: d.mutex.options.Patience,
-		Pool: jobs.Pool{Name: row.Queue, Workers: d.mutex.workers[row.Queue]}, Promoted: d.mutex.queues,
+		Pool: jobs.Pool{Name: row.Queue, Workers: d.mutex.workers[row.Queue]}, Promoted: d.mutex.queues && d.note.Ticket != "",
 	}
 	if d.note.Try == row.Attempt && !d.note.Due.IsZero() {
 		j.Due = d.note.Due

@@ -5,7 +5,7 @@ WITH RECURSIVE parked AS (
     SELECT p.state, (
         SELECT j.metadata->'dibs'->>'key' FROM @river_job j
         WHERE j.state = p.state AND j.metadata->'dibs'->>'key' > p.key AND j.finalized_at IS NULL AND j.kind = ANY ($1::text[])
-            AND (j.metadata->'dibs' ? 'ticket' OR j.metadata ? 'dibs_parked')
+            AND j.metadata->'dibs' ? 'ticket'
             AND (j.state = 'pending' OR j.metadata->'dibs_parked' = 'true')
         ORDER BY j.metadata->'dibs'->>'key' LIMIT 1)
     FROM parked p WHERE p.key IS NOT NULL

@@ -1,23 +1,19 @@
 -- Makes jobs of the keys ($1) runnable: the first $3 unfinished jobs with tickets that were
 -- inserted after the id in $2. A job that a worker has parked again must be among the first $4,
--- which can run at once. Jobs without tickets got their places later than their ids say, so they
--- do not keep jobs with tickets parked. Jobs that wait for their next attempt count if they keep
--- their places ($5). With $6, only jobs with these tickets change. The statement is idempotent,
--- waits for no lock, and locks in the order of the ids. It returns the jobs that it made runnable,
--- and notifies the clients of their queues as an insert does.
+-- which can run at once. Jobs that wait for their next attempt count if they keep their places
+-- ($5). With $6, only jobs with these tickets change. The statement is idempotent, waits for no
+-- lock, and locks in the order of the ids. It returns the jobs that it made runnable, and notifies
+-- the clients of their queues as an insert does.
 WITH unfinished AS (
-    SELECT j.id, CASE WHEN c.ticket THEN row_number() OVER (PARTITION BY k.key, c.ticket ORDER BY j.id)
-        ELSE row_number() OVER (PARTITION BY k.key ORDER BY j.id) END AS rank
+    SELECT j.id, row_number() OVER (PARTITION BY k.key ORDER BY j.id) AS rank
     FROM unnest($1::text[], $2::bigint[]) AS k(key, after)
-    CROSS JOIN (VALUES (true), (false)) AS c(ticket)
     CROSS JOIN LATERAL (
         SELECT s.id
         FROM unnest('{running,available,pending,scheduled,retryable}'::@river_job_state[]) AS of(state)
         CROSS JOIN LATERAL (
             SELECT j.id FROM @river_job j
             WHERE j.state = of.state AND j.metadata->'dibs'->>'key' = k.key AND j.id > k.after AND j.finalized_at IS NULL
-                AND (j.metadata->'dibs' ? 'ticket' OR j.metadata ? 'dibs_parked')
-                AND (j.metadata->'dibs' ? 'ticket') = c.ticket
+                AND j.metadata->'dibs' ? 'ticket'
                 AND (j.state IN ('running', 'available', 'pending') OR j.state = 'scheduled' AND j.metadata->'dibs_parked' = 'true' OR $5::boolean)
             ORDER BY j.id LIMIT $3::int
         ) s
