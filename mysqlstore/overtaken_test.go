@@ -12,65 +12,78 @@ import (
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
-// TestClaimMeetsItsSettlement: a settlement looks at keys one of which has no row, and
-// has to wait for another one's; meanwhile the claim that it is for takes the first key.
-// It is not said then that the lease was lost, if it was this settlement that ended it.
+// overtaken is a settlement that looks at keys one of which has no row, and has to wait for another
+// one's. Meanwhile claims take the first key.
+type overtaken struct {
+	t           *testing.T
+	s           *Store
+	late, held  dibs.Claim
+	settlements []dibs.Settlement
+}
+
+// meet makes the settlement, in the midst of which it calls between, and returns its results.
+func meet(t *testing.T, url string, outcome dibs.Outcome, between func(*overtaken)) (o *overtaken, errs []error, err error) {
+	t.Helper()
+	prefix := ownPrefix()
+	o = &overtaken{t: t, s: open(t, url, &Options{Prefix: prefix})}
+	db := openDB(t, url)
+	claim := func(name string) dibs.Claim {
+		return dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
+	}
+	o.late, o.held = claim("a"), claim("b")
+	o.claim(o.held, dibs.Granted)
+	for _, c := range []dibs.Claim{o.late, o.held} {
+		o.settlements = append(o.settlements, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome})
+		if outcome == dibs.Keep {
+			o.settlements[len(o.settlements)-1].Retention = time.Hour
+		}
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	var fence int64
+	if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM "+prefix+"_key WHERE k=? FOR UPDATE", []byte(engine.KeyOf(o.held.Key))).Scan(&fence); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	errs = make([]error, len(o.settlements))
+	go func() { done <- o.s.Settle(context.WithoutCancel(t.Context()), o.settlements, errs) }()
+	sqltest.Eventually(t, "the settlement waits for the row", func() bool {
+		var n int
+		err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM information_schema.processlist WHERE id<>connection_id() AND info LIKE '%"+prefix+"\\_key%FOR UPDATE%'").Scan(&n)
+		return err == nil && n > 0
+	})
+	between(o)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	err = <-done
+	return o, errs, err
+}
+
+// claim makes a claim, which is answered with that state.
+func (o *overtaken) claim(c dibs.Claim, want dibs.State) dibs.Answer {
+	o.t.Helper()
+	answers := make([]dibs.Answer, 1)
+	if err := o.s.Claim(o.t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != want {
+		o.t.Fatalf("%v, %+v, want the state %v", err, answers[0], want)
+	}
+	return answers[0]
+}
+
+// TestClaimMeetsItsSettlement: the claim that a settlement is for overtakes it. It is not said then
+// that the lease was lost, if it was this settlement that ended it.
 func TestClaimMeetsItsSettlement(t *testing.T) {
 	t.Parallel()
 	for kind, server := range servers {
 		for _, outcome := range []dibs.Outcome{dibs.Undo, dibs.Keep} {
 			t.Run(fmt.Sprint(kind, " ", outcome), func(t *testing.T) {
 				t.Parallel()
-				prefix := ownPrefix()
-				s := open(t, server().URL(), &Options{Prefix: prefix})
-				db := openDB(t, server().URL())
-				claim := func(name string) dibs.Claim {
-					return dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
-				}
-				late, held := claim("a"), claim("b")
-				grant := func(c dibs.Claim) {
-					t.Helper()
-					answers := make([]dibs.Answer, 1)
-					if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
-						t.Fatal(err, answers)
-					}
-				}
-				grant(held)
-				tx, err := db.BeginTx(t.Context(), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer tx.Rollback()
-				var fence int64
-				if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM "+prefix+"_key WHERE k=? FOR UPDATE", []byte(engine.KeyOf(held.Key))).Scan(&fence); err != nil {
-					t.Fatal(err)
-				}
-				settle := func(ctx context.Context) ([]error, error) {
-					errs := make([]error, 2)
-					return errs, s.Settle(ctx, []dibs.Settlement{
-						{Key: late.Key, Token: late.Token, Outcome: outcome, Retention: time.Hour},
-						{Key: held.Key, Token: held.Token, Outcome: outcome, Retention: time.Hour},
-					}, errs)
-				}
-				var errs []error
-				done := make(chan error, 1)
-				go func() {
-					var err error
-					errs, err = settle(t.Context())
-					done <- err
-				}()
-				sqltest.Eventually(t, "the settlement waits for the row", func() bool {
-					var n int
-					err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM information_schema.processlist WHERE id<>connection_id() AND info LIKE '%"+prefix+"\\_key%FOR UPDATE%'").Scan(&n)
-					return err == nil && n > 0
-				})
-				grant(late)
-				if err := tx.Commit(); err != nil {
-					t.Fatal(err)
-				}
-				err = <-done
+				o, errs, err := meet(t, server().URL(), outcome, func(o *overtaken) { o.claim(o.late, dibs.Granted) })
 				renewed := make([]error, 1)
-				if err := s.Renew(t.Context(), []dibs.Renewal{{Key: late.Key, Token: late.Token, TTL: time.Minute}}, renewed); err != nil {
+				if err := o.s.Renew(t.Context(), []dibs.Renewal{{Key: o.late.Key, Token: o.late.Token, TTL: time.Minute}}, renewed); err != nil {
 					t.Fatal(err)
 				}
 				if err == nil && errors.Is(errs[0], dibs.ErrLost) && renewed[0] != nil {
@@ -78,5 +91,35 @@ func TestClaimMeetsItsSettlement(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestWaitersMeetASettlement: a settlement that found no row of a key has not locked it, so it does
+// not serve the waiters that came to the key since.
+func TestWaitersMeetASettlement(t *testing.T) {
+	t.Parallel()
+	for kind, server := range servers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			o, errs, err := meet(t, server().URL(), dibs.Abandon, func(o *overtaken) {
+				t.Cleanup(o.s.Notify(func(_ dibs.Token, a dibs.Answer) {
+					if a.State == dibs.Granted {
+						t.Error("a waiter was granted a key that is held")
+					}
+				}))
+				holder, waiter := o.late, o.late
+				holder.Token, waiter.Token = dibs.NewToken(), dibs.NewToken()
+				waiter.Mode, waiter.Stay = dibs.Queue, time.Minute
+				o.claim(holder, dibs.Granted)
+				o.claim(waiter, dibs.Held)
+			})
+			if err != nil || !errors.Is(errs[0], dibs.ErrLost) || errs[1] != nil {
+				t.Fatal(err, errs)
+			}
+			look := dibs.Claim{Key: o.late.Key, Mode: dibs.Look, Permits: 1, Weight: 1}
+			if a := o.claim(look, dibs.Held); a.Ahead != 1 {
+				t.Errorf("%+v, want a waiter", a)
+			}
+		})
 	}
 }

@@ -74,9 +74,16 @@ func (b *Batch) Now(now, mark int64) {
 	}
 }
 
+// unlocked reports whether a key has no row that the transaction could lock. What later
+// statements find of the key is of a claim that came in between, and is ignored.
+func (b *Batch) unlocked(k string) bool { return !b.readOnly && !b.states[k].was.There }
+
 // AddLease adds a lease that has a row of its own. Leases come in the order in which they
 // expire.
 func (b *Batch) AddLease(k string, l Lease) {
+	if b.unlocked(k) {
+		return
+	}
 	st := b.states[k]
 	st.others[leaseID{l.Token, l.Abandoned}] = &l
 	if was := l; l.Abandoned {
@@ -87,11 +94,18 @@ func (b *Batch) AddLease(k string, l Lease) {
 }
 
 // AddSaved adds that a lease with that fence saved progress.
-func (b *Batch) AddSaved(k string, fence int64) { b.states[k].saved[fence] = true }
+func (b *Batch) AddSaved(k string, fence int64) {
+	if !b.unlocked(k) {
+		b.states[k].saved[fence] = true
+	}
+}
 
 // AddPlace adds a place: the first places of the queue in their order, the last place, and the
 // places of the tokens in Wants.
 func (b *Batch) AddPlace(k string, first bool, p Place) {
+	if b.unlocked(k) {
+		return
+	}
 	st := b.states[k]
 	q := &st.queue
 	if first {
