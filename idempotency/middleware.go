@@ -23,10 +23,10 @@ type Middleware struct {
 	local   localRuns
 	serving chan struct{} // has an element for each request with a key; nil without MaxConcurrent
 
-	storing atomic.Int64 // answers that are stored in the background
-	warned  struct{ noPrincipal, changingScheme, noKey, twoHeads, unreadable sync.Once }
-	mu      sync.Mutex
-	stats   Stats // under mu
+	unsettled atomic.Int64 // requests that claim a key or have not settled it
+	warned    struct{ noPrincipal, changingScheme, noKey, twoHeads, unreadable sync.Once }
+	mu        sync.Mutex
+	stats     Stats // under mu
 }
 
 // New returns a Middleware over the client. The error names the option that is wrong. Call Drain
@@ -69,11 +69,12 @@ func (m *Middleware) count(change func(*Stats)) {
 	change(&m.stats)
 }
 
-// Drain waits until no answer is being stored in the background. If ctx ends first, Drain returns
-// its cause. Call it when the server has shut down and before the client is closed.
+// Drain waits until no request claims a key or runs under one, and no answer is being stored in the
+// background. If ctx ends first, Drain returns its cause. Call it when the server has shut down and
+// before the client is closed. A handler may outlive the server if its HTTP/2 client reset the stream.
 func (m *Middleware) Drain(ctx context.Context) error {
 	// Not a WaitGroup, because handlers that outlive the server's limit may begin to store.
-	for m.storing.Load() > 0 {
+	for m.unsettled.Load() > 0 {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():

@@ -143,6 +143,8 @@ func (s *requestState) serve(key string) {
 	if s.servedHere() {
 		return
 	}
+	m.unsettled.Add(1)
+	defer m.unsettled.Add(-1)
 	switch err := s.claim(); {
 	case err != nil:
 		record := s.refused(err)

@@ -141,9 +141,9 @@ func (s *requestState) settleLater(how settlement) {
 		m.count(func(c *Stats) { c.StoreFailed++ })
 	}
 	giveUp := time.Now().Add(m.options.HandlerLimit)
-	m.storing.Add(1)
+	m.unsettled.Add(1)
 	go func() {
-		defer m.storing.Add(-1)
+		defer m.unsettled.Add(-1)
 		for pause := settleAgainMin; ; pause = min(2*pause, settleAgainMax) {
 			time.Sleep(pause)
 			if keep && time.Now().After(giveUp) {

@@ -316,35 +316,6 @@ func TestReverseProxy(t *testing.T) {
 	}
 }
 
-// TestDrainWhileAnswersCome: handlers may outlive the server's limit, so an answer may begin to be
-// stored while Drain waits for another one.
-func TestDrainWhileAnswersCome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newRig(t, nil, nil)
-		var drains sync.WaitGroup
-		for i := range 100 {
-			g.store.fail(func(_ context.Context, op string) error {
-				if op == "settle" {
-					return errDown
-				}
-				return nil
-			})
-			isFresh(t, g.send(withKey(fmt.Sprint(i))), 201)
-			g.store.heal()
-			drains.Go(func() {
-				if err := g.m.Drain(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-			time.Sleep(50 * time.Millisecond) // when the answer before is stored
-		}
-		drains.Wait()
-		if s := g.m.Stats(); s.StoreRecovered != 100 {
-			t.Errorf("counted %+v", s)
-		}
-	})
-}
-
 // TestWaitersGetNoOtherRequestsAnswer: if the run that duplicates wait for leaves no answer, another
 // request may run under the key next. Its answer is not theirs.
 func TestWaitersGetNoOtherRequestsAnswer(t *testing.T) {

@@ -1,0 +1,59 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDrainWaitsForRuns: Drain waits for a handler that runs, and for the settlement of its key.
+func TestDrainWaitsForRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate()
+		g := newRig(t, nil, gate.ServeHTTP)
+		first := g.sendLater()
+		<-gate.entered
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := g.m.Drain(ctx); err != context.DeadlineExceeded {
+			t.Errorf("while the handler runs: %v", err)
+		}
+		close(gate.open)
+		if err := g.m.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		isReplay(t, g.send(), <-first)
+	})
+}
+
+// TestDrainWhileAnswersCome: handlers may outlive the server's limit, so an answer may begin to be
+// stored while Drain waits for another one.
+func TestDrainWhileAnswersCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		var drains sync.WaitGroup
+		for i := range 100 {
+			g.store.fail(func(_ context.Context, op string) error {
+				if op == "settle" {
+					return errDown
+				}
+				return nil
+			})
+			isFresh(t, g.send(withKey(fmt.Sprint(i))), 201)
+			g.store.heal()
+			drains.Go(func() {
+				if err := g.m.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(50 * time.Millisecond) // when the answer before is stored
+		}
+		drains.Wait()
+		if s := g.m.Stats(); s.StoreRecovered != 100 {
+			t.Errorf("counted %+v", s)
+		}
+	})
+}
