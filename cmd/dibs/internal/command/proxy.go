@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/signal"
 	"runtime"
 	"sync"
@@ -79,6 +80,8 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 
 // serve runs the proxy until ctx ends.
 func (p *program) serve(ctx context.Context, c *proxy.Config) error {
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP) // never stopped, because SIGHUP would then end a proxy that drains
 	store, err := stores.Open(ctx, p.storeOf())
 	if err != nil {
 		return err
@@ -107,14 +110,13 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 		defer admin.Close()
 		text += ", admin " + urlOf(admin, c.AdminTLS)
 	}
-	signal.Ignore(syscall.SIGHUP) // from a terminal that is closed, or from a script that means reload
 	// The line can be printed now, because the kernel queues connections.
 	if _, err := fmt.Fprintln(p.env.Stdout, text); err != nil {
 		return err
 	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
-	return server.Serve(ctx, l, admin)
+	return server.Serve(ctx, l, admin, reload)
 }
 
 // urlOf returns the URL of a listener.

@@ -99,7 +99,7 @@ func benchProxy(b *testing.B, store dibs.Store, target string) string {
 	l := benchListen(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); s.Serve(ctx, l, nil) }()
+	go func() { defer close(done); s.Serve(ctx, l, nil, nil) }()
 	b.Cleanup(func() { cancel(); <-done; client.Close() })
 	return "http://" + l.Addr().String()
 }

@@ -27,6 +27,7 @@ type Config struct {
 	Routes []Route
 
 	checkStore func(string) error // of the Source
+	source     *Source            // that a reload loads again
 }
 
 // Route is a policy for some requests.
@@ -61,7 +62,7 @@ type Source struct {
 // It names the setting, the variable or, for the file, the line and the column.
 func (s *Source) Load() (*Config, error) {
 	c := defaults()
-	c.checkStore = s.CheckStore
+	c.source, c.checkStore = s, s.CheckStore
 	f := new(file)
 	if s.File != "" {
 		f = open(s.File)

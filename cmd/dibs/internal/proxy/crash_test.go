@@ -108,7 +108,7 @@ func serveChild(path string, flags []string) error {
 		return err
 	}
 	fmt.Println("http://" + l.Addr().String())
-	return server.Serve(context.Background(), l, nil)
+	return server.Serve(context.Background(), l, nil, nil)
 }
 
 // TestKilled: a proxy is killed at each point of a request. The next proxy runs the request if

@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,101 +24,74 @@ import (
 
 // Server is a proxy. Make one with New.
 type Server struct {
-	config *Config
 	client *dibs.Client
 	log    *slog.Logger
-	access *accessLog // nil if off
-	admin  *Admin     // nil if off
-	routes []route
-	guards []*idempotency.Middleware
-	scopes []string // that were logged
-	origin []*upstream.Transport
+	access *accessLog
+	admin  *Admin       // nil if off
+	scopes []string     // that were logged
 	secure *certificate // nil without TLS
 
 	stopping atomic.Bool
-}
 
-// route is a Route with its handler.
-type route struct {
-	Route
-	handler http.Handler
+	mu      sync.RWMutex
+	current *routing   // under mu: serves new requests
+	retired []*routing // under mu: those before it that are still in use
 }
 
 // New returns a proxy that keeps its keys with the client. admin is nil without an admin
 // listener. Logs go to logs. The error names the setting that is wrong.
 func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server, error) {
 	s := &Server{
-		config: c,
 		client: client,
 		admin:  admin,
 		log:    slog.New(slog.NewTextHandler(logs, nil)),
+		access: newAccessLog(logs),
 	}
-	if c.AccessLog {
-		s.access = newAccessLog(logs)
-	}
+	var err error
 	if c.TLSCert != "" {
-		var err error
 		if s.secure, err = newCertificate(c.TLSCert, c.TLSKey, s.log); err != nil {
 			return nil, err
 		}
 	}
-	all := c.Routes
-	if c.Upstream != "" {
-		all = append(slices.Clip(all), Route{Policy: c.Policy})
-	}
-	for _, r := range all {
-		h, err := s.handler(&r.Policy)
-		if err != nil {
-			return nil, err
-		}
-		if len(r.CORS) > 0 {
-			h = newCORS(r.CORS, h)
-		}
-		if r.Path.text == "" && r.Host == "" {
-			// For the policy at the top, methods says what is guarded, and not what is
-			// served.
-			r.Options.Methods = nil
-		}
-		s.routes = append(s.routes, route{Route: r, handler: h})
-	}
-	return s, nil
+	s.current, err = s.newRouting(c)
+	return s, err
 }
 
-// handler returns the handler for a policy.
-func (s *Server) handler(p *Policy) (http.Handler, error) {
+// handler returns the handler for a policy of a routing.
+func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 	t, err := upstream.New(p.Upstream, &upstream.Options{ConnectTimeout: p.ConnectTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
-	s.origin = append(s.origin, t)
+	r.origins = append(r.origins, t)
 	f := newForwarder(p, t, slog.NewLogLogger(s.log.Handler(), slog.LevelWarn))
 	o := p.middleware()
 	if !p.Guard {
 		return s.unguarded(f), nil
 	}
 	o.Logger = s.log
-	o.Observe = s.observer()
+	o.Observe = s.observer(r.access)
 	m, err := idempotency.New(s.client, o)
 	if err != nil {
 		return nil, err
 	}
 	s.logScope(o.Scope)
-	s.guards = append(s.guards, m)
+	r.guards = append(r.guards, m)
 	return m.Wrap(f), nil
 }
 
 // observer returns the function that logs and counts a guarded request; nil if both are off.
-func (s *Server) observer() func(context.Context, idempotency.Event) {
+func (s *Server) observer(access *accessLog) func(context.Context, idempotency.Event) {
 	switch {
-	case s.admin == nil && s.access == nil:
+	case s.admin == nil && access == nil:
 		return nil
 	case s.admin == nil:
-		return s.access.observe
-	case s.access == nil:
+		return access.observe
+	case access == nil:
 		return s.admin.Observe
 	}
 	return func(ctx context.Context, e idempotency.Event) {
-		s.access.observe(ctx, e)
+		access.observe(ctx, e)
 		s.admin.Observe(ctx, e)
 	}
 }
@@ -138,8 +113,9 @@ const headerLimit = 30 * time.Second
 
 // Serve serves on the listener until ctx is cancelled, and on the admin listener, unless nil,
 // until it returns. Then it accepts no new requests, and waits at most Config.Drain until
-// the answers under way are sent and stored. It returns nil after that.
-func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
+// the answers under way are sent and stored. It returns nil after that. With each signal from
+// reload it reads the configuration again.
+func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan os.Signal) error {
 	server := &http.Server{
 		Handler:                      http.HandlerFunc(s.serve),
 		DisableGeneralOptionsHandler: true, // because the origin answers OPTIONS *
@@ -155,17 +131,22 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 	go func() { failed <- s.accept(server, l, s.secure != nil) }()
 	if admin != nil {
 		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit}
-		go func() { failed <- s.accept(a, admin, s.config.AdminTLS) }()
+		secure := s.current.config.AdminTLS
+		go func() { failed <- s.accept(a, admin, secure) }()
 		defer a.Close()
 	}
-	select {
-	case err := <-failed:
-		server.Close()
-		return err
-	case <-ctx.Done():
+	for {
+		select {
+		case err := <-failed:
+			server.Close()
+			return err
+		case <-reload:
+			s.reload()
+		case <-ctx.Done():
+			s.drain(server)
+			return nil
+		}
 	}
-	s.drain(server)
-	return nil
 }
 
 // accept serves the connections of a listener, with TLS or without.
@@ -180,48 +161,47 @@ func (s *Server) accept(server *http.Server, l net.Listener, secure bool) error 
 // drain waits for the requests under way, at most Config.Drain.
 func (s *Server) drain(server *http.Server) {
 	s.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
+	limit := s.current.config.Drain
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", s.config.Drain, "error", err)
+		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", limit, "error", err)
 	}
 	server.Close()
-	for _, m := range s.guards {
-		if err := m.Drain(ctx); err != nil {
+	for _, r := range s.inUse() {
+		for _, err := range r.drain(ctx) {
 			s.log.Warn("answers were not stored; their retries run again", "error", err)
 		}
-	}
-	for _, t := range s.origin {
-		t.CloseIdleConnections()
+		r.closeIdle()
 	}
 }
 
 // serve is the handler of all requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	routing := s.enter()
+	defer routing.requests.Done()
 	if lastOfConnection(r) {
 		linger.CloseAfter(w.Header())
 	}
 	if r.Method == "PRI" {
 		w.Header().Set("Connection", "close")
-		s.refuse(w, r, badMethod)
+		s.refuse(w, r, routing, badMethod)
 		return
 	}
-	if s.access != nil {
-		entry := s.access.begin(w, r)
+	if routing.access != nil {
+		entry := routing.access.begin(w, r)
 		defer entry.end()
 		w = entry
 	}
 	if r.Method == http.MethodConnect {
-		s.refuse(w, r, noConnect)
+		s.refuse(w, r, routing, noConnect)
 		return
 	}
-	for i := range s.routes {
-		if s.routes[i].matches(r) {
-			s.routes[i].handler.ServeHTTP(w, r)
-			return
-		}
+	if h := routing.handlerOf(r); h != nil {
+		h.ServeHTTP(w, r)
+		return
 	}
-	s.refuse(w, r, noRoute)
+	s.refuse(w, r, routing, noRoute)
 }
 
 // unguarded counts the requests of a handler without a middleware.
@@ -247,30 +227,11 @@ func lastOfConnection(r *http.Request) bool {
 }
 
 // refuse answers a request that the origin does not get.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p idempotency.Problem) {
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, by *routing, p idempotency.Problem) {
 	if s.admin != nil {
 		s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
 	}
-	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.Options.DocsURL, p) })
-}
-
-// matches reports whether the route is for the request.
-func (r *route) matches(req *http.Request) bool {
-	if r.Host != "" && !strings.EqualFold(r.Host, req.Host) && !strings.EqualFold(r.Host, hostname(req.Host)) {
-		return false
-	}
-	if len(r.Options.Methods) > 0 && !slices.Contains(r.Options.Methods, req.Method) {
-		return false
-	}
-	return r.Path.match(req.URL.Path)
-}
-
-// hostname returns a host without its port.
-func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		return name
-	}
-	return host
+	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, by.config.Options.DocsURL, p) })
 }
 
 // The problems of requests that the proxy refuses, guarded or not.

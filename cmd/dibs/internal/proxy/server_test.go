@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,8 @@ func (l *logs) String() string {
 type running struct {
 	url, admin string
 	logs       *logs
+	server     *Server
+	reload     chan os.Signal
 	stop       func()
 }
 
@@ -71,16 +74,17 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{logs: new(logs)}
+	r := &running{logs: new(logs), reload: make(chan os.Signal)}
 	s, err := New(c, client, &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}, r.logs)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.server = s
 	l, admin := listen(t), listen(t)
 	r.url, r.admin = "http://"+l.Addr().String(), "http://"+admin.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, l, admin) }()
+	go func() { served <- s.Serve(ctx, l, admin, r.reload) }()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-served; err != nil {

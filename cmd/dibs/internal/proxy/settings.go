@@ -44,6 +44,9 @@ func (c *Config) settings() []setting {
 	}, c.Policy.settings()...)
 }
 
+// fixed are the settings that need a restart. A reload that would change one changes nothing.
+var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "store", "namespace"}
+
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {
 	return append([]setting{

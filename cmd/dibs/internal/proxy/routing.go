@@ -1,0 +1,181 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// routing is what one configuration does with requests. A reload replaces it.
+//
+//	current ── reload ── retired ── its last request ends ── its answers are stored ── forgotten
+type routing struct {
+	config  *Config
+	access  *accessLog // nil if off
+	routes  []route
+	guards  []*idempotency.Middleware
+	origins []*upstream.Transport
+
+	requests sync.WaitGroup // that it serves
+}
+
+// route is a Route with its handler.
+type route struct {
+	Route
+	handler http.Handler
+}
+
+// newRouting returns the routing of a configuration. The error names the setting that is wrong.
+func (s *Server) newRouting(c *Config) (*routing, error) {
+	r := &routing{config: c}
+	if c.AccessLog {
+		r.access = s.access
+	}
+	all := c.Routes
+	if c.Upstream != "" {
+		all = append(slices.Clip(all), Route{Policy: c.Policy})
+	}
+	for _, each := range all {
+		h, err := s.handler(r, &each.Policy)
+		if err != nil {
+			return nil, err
+		}
+		if len(each.CORS) > 0 {
+			h = newCORS(each.CORS, h)
+		}
+		if each.Path.text == "" && each.Host == "" {
+			// For the policy at the top, methods says what is guarded, and not what is
+			// served.
+			each.Options.Methods = nil
+		}
+		r.routes = append(r.routes, route{Route: each, handler: h})
+	}
+	return r, nil
+}
+
+// enter returns the routing for a new request. Call requests.Done when the request ends.
+func (s *Server) enter() *routing {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.current.requests.Add(1) // under mu, because retire must count each request
+	return s.current
+}
+
+// reload reads the configuration again, and uses it for new requests. If it has a fault, or
+// changes a setting that a running proxy cannot change, reload logs that and changes nothing.
+func (s *Server) reload() {
+	old := s.current // without mu, because only reload writes it
+	next, err := old.config.source.Load()
+	if err == nil {
+		err = old.config.checkFixed(next)
+	}
+	var r *routing
+	if err == nil {
+		r, err = s.newRouting(next)
+	}
+	if err != nil {
+		for _, fault := range faults(err) {
+			s.log.Error("the configuration was not reloaded; the old one stays in use", "error", fault)
+		}
+		return
+	}
+	s.mu.Lock()
+	s.current, s.retired = r, append(s.retired, old)
+	s.mu.Unlock()
+	go s.retire(old)
+	s.log.Info("the configuration was reloaded")
+}
+
+// faults returns the errors that an error joins.
+func faults(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// checkFixed returns an error for each setting that differs in the next configuration and that a
+// running proxy cannot change.
+func (c *Config) checkFixed(next *Config) error {
+	var changed []error
+	after := next.settings()
+	for i, row := range c.settings() {
+		if slices.Contains(fixed, row.name) && row.value.String() != after[i].value.String() {
+			changed = append(changed, fmt.Errorf("%s changed: restart the proxy", row.name))
+		}
+	}
+	return errors.Join(changed...)
+}
+
+// retire waits until the routing serves no request and its answers are stored. Then it forgets
+// the routing.
+func (s *Server) retire(r *routing) {
+	r.requests.Wait()
+	r.closeIdle()
+	r.drain(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = slices.DeleteFunc(s.retired, func(other *routing) bool { return other == r })
+}
+
+// inUse returns the routings that may serve requests or store answers.
+func (s *Server) inUse() []*routing {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return append(slices.Clone(s.retired), s.current)
+}
+
+// drain waits until the answers of all runs are stored. It returns an error for each middleware
+// that still has some when ctx ends.
+func (r *routing) drain(ctx context.Context) (errs []error) {
+	for _, m := range r.guards {
+		if err := m.Drain(ctx); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// closeIdle closes the connections to the origins that no request uses.
+func (r *routing) closeIdle() {
+	for _, t := range r.origins {
+		t.CloseIdleConnections()
+	}
+}
+
+// handlerOf returns the handler of the first route that matches the request; nil if none does.
+func (r *routing) handlerOf(req *http.Request) http.Handler {
+	for i := range r.routes {
+		if r.routes[i].matches(req) {
+			return r.routes[i].handler
+		}
+	}
+	return nil
+}
+
+// matches reports whether the route is for the request.
+func (r *route) matches(req *http.Request) bool {
+	if r.Host != "" && !strings.EqualFold(r.Host, req.Host) && !strings.EqualFold(r.Host, hostname(req.Host)) {
+		return false
+	}
+	if len(r.Options.Methods) > 0 && !slices.Contains(r.Options.Methods, req.Method) {
+		return false
+	}
+	return r.Path.match(req.URL.Path)
+}
+
+// hostname returns a host without its port.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return host
+}
