@@ -187,21 +187,3 @@ func TestAmbiguousFraming(t *testing.T) {
 		t.Errorf("the origin saw %d requests that were smuggled", n)
 	}
 }
-
-// TestHangUpIsIgnored: SIGHUP, of a terminal that closes or of a script that means reload,
-// ends nothing.
-func TestHangUpIsIgnored(t *testing.T) {
-	t.Parallel()
-	origin := newCounter(t, nil)
-	p := startProxy(t, origin.URL, "memory:")
-	for i := range 2 {
-		p.signal(t, syscall.SIGHUP)
-		if r := mustPost(t, p.url, fmt.Sprintf(`"k%d"`, i), "x"); r.status != 201 {
-			t.Errorf("after SIGHUP: %d", r.status)
-		}
-	}
-	p.signal(t, syscall.SIGTERM)
-	if code := p.code(t); code != 0 {
-		t.Errorf("the proxy ended with %d", code)
-	}
-}

@@ -168,7 +168,7 @@ func (p *process) awaitServing(t *testing.T) {
 		t.Fatalf("the proxy printed more than a line: %q", line)
 	}
 	for word := range strings.FieldsSeq(strings.ReplaceAll(line, ",", " ")) {
-		if strings.HasPrefix(word, "http://") {
+		if strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") {
 			if p.url == "" {
 				p.url = word
 			}

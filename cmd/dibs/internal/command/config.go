@@ -36,7 +36,7 @@ Prints a line for each fault, with the line and the column in the file:
 Checks the environment variables of the proxy too, but not its flags. Ends with
 64 if there is a fault. Connects to nothing.`,
 		Example: `  dibs config check dibs.yaml
-  dibs config check /etc/dibs/proxy.yaml && systemctl restart dibs`,
+  dibs config check /etc/dibs/proxy.yaml && systemctl reload dibs-proxy`,
 		Args: cobra.ExactArgs(1),
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
 			if _, err := p.load(args[0], cmd.Flags()); err != nil {

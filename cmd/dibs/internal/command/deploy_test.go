@@ -118,6 +118,9 @@ func TestSystemdUnit(t *testing.T) {
 	if args[0] != installed {
 		t.Errorf("it starts %s, want %s", args[0], installed)
 	}
+	if reload := fields["ExecReload"]; reload != "/bin/kill -HUP $MAINPID" {
+		t.Errorf("it reloads by %q", reload)
+	}
 	t.Run("serves", func(t *testing.T) {
 		(&deployed{args: args[1:], config: config, upstream: "http://127.0.0.1:3000", store: newBench(t).store}).checkServes(t)
 	})

@@ -38,7 +38,8 @@ Requests without credentials share keys. --scope changes that. A cookie counts
 only if --session-cookie names it.
 
 Once it accepts connections, it prints one line with its address. After SIGTERM
-or SIGINT it sends and stores the answers under way, and ends.
+or SIGINT it sends and stores the answers under way, and ends. After SIGHUP it
+reads the configuration file and the key rings again, and drops no request.
 
 A configuration file has a field for each flag, and "routes": a list with the
 same fields for requests with a "host", a "path" (* is one segment, ** any

@@ -1,0 +1,195 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReload: under load, a proxy gets SIGHUP many times with other policies, other origins,
+// faulty files and other certificates. Every request is answered. After SIGTERM the clients go
+// on with another proxy. No request is lost, and each runs once.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	origin := newCounter(t, nil)
+	second := httptest.NewServer(origin)
+	t.Cleanup(second.Close)
+	files := t.TempDir()
+	config, cert, key := filepath.Join(files, "dibs.yaml"), filepath.Join(files, "cert.pem"), filepath.Join(files, "key.pem")
+	policies := []string{
+		"upstream: " + origin.URL + "\n",
+		"upstream: " + second.URL + "\nwait: 1m\nlease: 10s\naccess-log: false\n",
+		"upstream: nowhere\n",
+		"upstream: " + origin.URL + "\nroutes: [{path: /charges/**, upstream: '" + second.URL + "', on-crash: at-most-once, max-concurrent: 1000}]\n",
+		"upstream: " + second.URL + "\nnamespace: other\n",
+	}
+	place(t, config, policies[0])
+	renew(t, cert, key)
+	store := sqliteStore(t)
+	proxies := make([]*process, 2)
+	for i := range proxies {
+		proxies[i] = start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store,
+			"--config", config, "--tls-cert", cert, "--tls-key", key)
+		proxies[i].awaitServing(t)
+	}
+	load := &reloadLoad{url: proxies[0].url, next: proxies[1].url}
+	clients := load.begin(t)
+	for i := range 30 {
+		for seen := load.answered.Load(); load.answered.Load() < seen+10 && !t.Failed(); {
+			time.Sleep(time.Millisecond)
+		}
+		place(t, config, policies[i%len(policies)])
+		if i%3 == 0 {
+			renew(t, cert, key)
+		}
+		proxies[0].signal(t, syscall.SIGHUP)
+		eventually(t, func() bool {
+			return strings.Count(proxies[0].stderr.String(), `msg="the configuration was`) > i
+		})
+	}
+	load.ends.Store(true)
+	proxies[0].signal(t, syscall.SIGTERM)
+	if code := proxies[0].code(t); code != 0 {
+		t.Errorf("the proxy ended with %d", code)
+	}
+	load.over.Store(true)
+	clients.Wait()
+	log := proxies[0].stderr.String()
+	if good, faulty := strings.Count(log, "was reloaded"), strings.Count(log, "was not reloaded"); good != 18 || faulty != 12 {
+		t.Errorf("%d reloads and %d refusals; want 18 and 12", good, faulty)
+	}
+	for _, line := range []string{"answers were not stored", "requests were aborted"} {
+		if strings.Contains(log, line) {
+			t.Errorf("the proxy logged: %s", line)
+		}
+	}
+	for i := range load.keys.Load() {
+		if n := origin.of(reloadKey(i + 1)); n != 1 {
+			t.Errorf("%s ran %d times", reloadKey(i+1), n)
+		}
+	}
+}
+
+func reloadKey(i int64) string { return fmt.Sprintf(`"key-%d"`, i) }
+
+// reloadLoad is clients that send each request twice at once.
+type reloadLoad struct {
+	url  string
+	next string // of the proxy that the clients use once url ends
+
+	keys, answered atomic.Int64
+	ends           atomic.Bool // connections to url may break
+	over           atomic.Bool // clients may end
+}
+
+func (l *reloadLoad) begin(t *testing.T) *sync.WaitGroup {
+	all := new(sync.WaitGroup)
+	for range 3 {
+		all.Go(func() {
+			client := &http.Client{Transport: &http.Transport{
+				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+				ForceAttemptHTTP2: true,
+			}}
+			defer client.CloseIdleConnections()
+			for n := 0; !l.over.Load() && !t.Failed(); n++ {
+				if n%10 == 0 {
+					client.CloseIdleConnections() // the next request sees the new certificate
+				}
+				key := reloadKey(l.keys.Add(1))
+				var both sync.WaitGroup
+				for range 2 {
+					both.Go(func() { l.send(t, client, key) })
+				}
+				both.Wait()
+			}
+		})
+	}
+	return all
+}
+
+// send sends a request until it has its answer.
+func (l *reloadLoad) send(t *testing.T, client *http.Client, key string) {
+	for url := l.url; !t.Failed(); {
+		r, err := post(context.Background(), client, url+"/charges/1", key, "amount=7")
+		switch {
+		case err != nil && l.ends.Load():
+			url = l.next
+		case err != nil:
+			t.Errorf("%s: %v", key, err)
+		case r.status == http.StatusConflict:
+			time.Sleep(time.Millisecond)
+		case r.status != http.StatusCreated || r.body != "run 1 of "+key:
+			t.Errorf("%s: %d %q", key, r.status, r.body)
+		default:
+			l.answered.Add(1)
+			return
+		}
+	}
+}
+
+// place puts a file in the place of another one.
+func place(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// renew replaces the files of a certificate.
+func renew(t *testing.T, cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	text, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: text})))
+	place(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
+}
+
+// TestReloadWithoutFile: without a configuration file, for example when a terminal is closed,
+// SIGHUP ends nothing.
+func TestReloadWithoutFile(t *testing.T) {
+	t.Parallel()
+	origin := newCounter(t, nil)
+	p := startProxy(t, origin.URL, "memory:")
+	for i := range 2 {
+		p.signal(t, syscall.SIGHUP)
+		if r := mustPost(t, p.url, fmt.Sprintf(`"k%d"`, i), "x"); r.status != 201 {
+			t.Errorf("after SIGHUP: %d", r.status)
+		}
+	}
+	p.signal(t, syscall.SIGTERM)
+	if code := p.code(t); code != 0 {
+		t.Errorf("the proxy ended with %d", code)
+	}
+}
