@@ -52,6 +52,18 @@ func TestPageListsEverySetting(t *testing.T) {
 	}
 }
 
+// TestPageListsWhatNeedsARestart: docs/proxy.md names the settings that a reload does not change.
+func TestPageListsWhatNeedsARestart(t *testing.T) {
+	page, err := os.ReadFile(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(fixed) - 1
+	if want := "- `" + strings.Join(fixed[:last], "`, `") + "` and `" + fixed[last] + "` need a restart."; !strings.Contains(string(page), want) {
+		t.Errorf("the page does not say: %s", want)
+	}
+}
+
 // plain returns a default in one of the ways in which it can be written.
 func plain(s string) string {
 	if d, err := time.ParseDuration(s); err == nil {
