@@ -38,6 +38,14 @@ var judgements = []struct {
 		},
 	},
 	{
+		func(p *Policy) bool { return encrypts(p.Options.KeyRing) && acceptsPlaintext(p.Options.KeyRing) },
+		dibs.Finding{
+			Name: "plaintext", Severity: dibs.SeverityAdvice,
+			What: "The key ring accepts answers in plain text: a program that can write to the store can forge them.",
+			Cure: "Remove the line plaintext from the ring after the longest retention.",
+		},
+	},
+	{
 		func(p *Policy) bool { return p.Options.OnStoreFailure == idempotency.FailOpen },
 		dibs.Finding{
 			Name: "store-failure", Severity: dibs.SeverityAdvice,
@@ -106,6 +114,12 @@ func (r *Route) name() string {
 func encrypts(ring *idempotency.KeyRing) bool {
 	_, ok := idempotency.EncryptedWith(ring.Encrypt(dibs.Key{Name: "any"}, nil))
 	return ok
+}
+
+// acceptsPlaintext reports whether the ring accepts answers that are not encrypted.
+func acceptsPlaintext(ring *idempotency.KeyRing) bool {
+	_, err := ring.Decrypt(dibs.Key{Name: "any"}, nil)
+	return err == nil
 }
 
 // checkSecret finds a file with a secret that every user of this host may read.
