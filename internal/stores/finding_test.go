@@ -58,17 +58,22 @@ func TestRights(t *testing.T) {
 		}
 	})
 	t.Run("mariadb", func(t *testing.T) {
-		server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
-		mayCreate := checkRights(t, server.URL())
-		url := func(user string) string { return strings.Replace(server.URL(), "root@", user+":secret@", 1) }
-		for user, rights := range map[string]string{"app": "SELECT, INSERT, UPDATE, DELETE", "creator": "SELECT, INSERT, UPDATE, DELETE, CREATE"} {
-			server.Query("CREATE USER " + user + "@'127.0.0.1' IDENTIFIED BY 'secret'")
-			server.Query("GRANT " + rights + " ON `app`.* TO " + user + "@'127.0.0.1'")
-		}
-		if !mayCreate || checkRights(t, url("app")) || !checkRights(t, url("creator")) {
-			t.Error("want root and creator, and not app")
-		}
+		checkRightsOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true}))
 	})
+}
+
+// checkRightsOn is TestRights on a MariaDB or MySQL server.
+func checkRightsOn(t *testing.T, server *servertest.MariaDBServer) {
+	t.Helper()
+	mayCreate := checkRights(t, server.URL())
+	url := func(user string) string { return strings.Replace(server.URL(), "root@", user+":secret@", 1) }
+	for user, rights := range map[string]string{"app": "SELECT, INSERT, UPDATE, DELETE", "creator": "SELECT, INSERT, UPDATE, DELETE, CREATE"} {
+		server.Query("CREATE USER " + user + "@'127.0.0.1' IDENTIFIED BY 'secret'")
+		server.Query("GRANT " + rights + " ON `app`.* TO " + user + "@'127.0.0.1'")
+	}
+	if !mayCreate || checkRights(t, url("app")) || !checkRights(t, url("creator")) {
+		t.Error("want root and creator, and not app")
+	}
 }
 
 // checkRights reports whether Check finds that the user of the URL may create tables.
