@@ -101,7 +101,7 @@ func checkCommand(t *testing.T, text string) {
 	}
 	code, help, _ := call(t, nil, append(args, "--help")...)
 	for _, word := range append(flags, "dibs "+strings.Join(args, " ")) {
-		if code != 0 || !strings.Contains(help, word) {
+		if code != 0 || !strings.Contains(help, word+" ") {
 			t.Errorf("%s: %s is unknown", text, word)
 		}
 	}
