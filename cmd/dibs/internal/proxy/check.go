@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// renewal is how long before its end a certificate is found.
+// renewal is how long before its expiry a certificate is reported.
 const renewal = 14 * 24 * time.Hour
 
 // judgements are what Check looks for in the policies that guard requests.
