@@ -60,14 +60,8 @@ func (r *running) reconfigure(t *testing.T, text string) {
 	}
 }
 
-// config returns the configuration for new requests.
-func (r *running) config() *Config {
-	all := r.server.inUse()
-	return all[len(all)-1].config
-}
-
 // file returns the name of the configuration file.
-func (r *running) file() string { return r.config().source.File }
+func (r *running) file() string { return r.server.config().source.File }
 
 // request returns a request with a key.
 func request(key string) string {
@@ -146,7 +140,7 @@ func TestReloadRefused(t *testing.T) {
 	files := newPair(t)
 	files.renew(t, 1)
 	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "listen: 127.0.0.1:0\nconflict-status: 423\n")
-	file, first := p.file(), p.config()
+	file, first := p.file(), p.server.config()
 	for _, test := range []struct {
 		text string
 		want []string
@@ -176,7 +170,7 @@ func TestReloadRefused(t *testing.T) {
 	if log := p.hangUp(t, 1); !strings.Contains(log, "no such file") {
 		t.Errorf("without a file the log is %s", log)
 	}
-	if len(p.server.inUse()) != 1 || p.config() != first {
+	if len(p.server.inUse()) != 1 || p.server.config() != first {
 		t.Error("the configuration has changed")
 	}
 	p.reconfigure(t, "listen: 127.0.0.1:0\n")
@@ -201,7 +195,7 @@ func TestEverySettingReloads(t *testing.T) {
 	p.reconfigure(t, "drain: 2m\naccess-log: true\n")
 	p.sendKey(t, "b")
 	eventually(t, "a line of the access log", func() bool { return strings.Contains(p.logs.String(), line) })
-	if d := p.config().Drain; d != 2*time.Minute {
+	if d := p.server.config().Drain; d != 2*time.Minute {
 		t.Errorf("drain is %v", d)
 	}
 }
@@ -212,7 +206,7 @@ func TestReloadKeyRing(t *testing.T) {
 	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "", "--key-ring", ring)
 	encrypts := func(want string) {
 		t.Helper()
-		if id := encryptsWith(&p.config().Policy); id != want {
+		if id := encryptsWith(&p.server.config().Policy); id != want {
 			t.Errorf("the proxy encrypts with %q; want %q", id, want)
 		}
 	}

@@ -72,10 +72,10 @@ func (s *Server) enter() *routing {
 // reload reads the configuration again, and uses it for new requests. If it has a fault, or
 // changes a setting that a running proxy cannot change, reload logs that and changes nothing.
 func (s *Server) reload() {
-	old := s.current // without mu, because only reload writes it
-	next, err := old.config.source.Load()
+	now := s.config()
+	next, err := now.source.Load()
 	if err == nil {
-		err = old.config.checkFixed(next)
+		err = now.checkFixed(next)
 	}
 	var r *routing
 	if err == nil {
@@ -87,11 +87,17 @@ func (s *Server) reload() {
 		}
 		return
 	}
-	s.mu.Lock()
-	s.current, s.retired = r, append(s.retired, old)
-	s.mu.Unlock()
-	go s.retire(old)
+	s.replace(r)
 	s.log.Info("the configuration was reloaded")
+}
+
+// replace makes new requests use the routing.
+func (s *Server) replace(r *routing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = append(s.retired, s.current)
+	go s.retire(s.current)
+	s.current = r
 }
 
 // faults returns the errors that an error joins.
@@ -124,6 +130,13 @@ func (s *Server) retire(r *routing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retired = slices.DeleteFunc(s.retired, func(other *routing) bool { return other == r })
+}
+
+// config returns the configuration for new requests.
+func (s *Server) config() *Config {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.current.config
 }
 
 // inUse returns the routings that may serve requests or store answers.

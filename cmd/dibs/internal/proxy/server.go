@@ -131,7 +131,7 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan
 	go func() { failed <- s.accept(server, l, s.secure != nil) }()
 	if admin != nil {
 		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit}
-		secure := s.current.config.AdminTLS
+		secure := s.config().AdminTLS
 		go func() { failed <- s.accept(a, admin, secure) }()
 		defer a.Close()
 	}
@@ -161,7 +161,7 @@ func (s *Server) accept(server *http.Server, l net.Listener, secure bool) error 
 // drain waits for the requests under way, at most Config.Drain.
 func (s *Server) drain(server *http.Server) {
 	s.stopping.Store(true)
-	limit := s.current.config.Drain
+	limit := s.config().Drain
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
