@@ -34,11 +34,15 @@ func (s *Server) adminHandler() http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 		defer cancel()
+		began := time.Now()
 		if _, err := s.client.Held(ctx, "dibs probe"); err != nil {
-			s.log.Warn("not ready", "error", err)
+			if r.Context().Err() == nil {
+				s.store.fail(0, err)
+			}
 			writeText(w, http.StatusServiceUnavailable, "the store does not answer")
 			return
 		}
+		s.store.answered(began)
 		writeText(w, http.StatusOK, "ready")
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
