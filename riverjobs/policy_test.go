@@ -108,7 +108,10 @@ func TestDeployment(t *testing.T) {
 		"behind":  {jobs.Options{Ahead: 6}, jobs.Options{Ahead: 1}},
 		"permits": {jobs.Options{Permits: 1}, jobs.Options{Permits: 3}},
 		"permit":  {jobs.Options{Permits: 3}, jobs.Options{Permits: 1}},
-		"policy":  {jobs.Options{}, jobs.Options{Policy: jobs.Skip}},
+		"skip":    {jobs.Options{}, jobs.Options{Policy: jobs.Skip}},
+		"skipped": {jobs.Options{Policy: jobs.Skip}, jobs.Options{}},
+		"period":  {jobs.Options{}, jobs.Options{Policy: jobs.Periodic, Period: time.Hour}},
+		"replace": {jobs.Options{}, jobs.Options{Policy: jobs.Replace}},
 		"order":   {jobs.Options{}, jobs.Options{Unordered: true}},
 		"failed":  {jobs.Options{Failed: jobs.LetPass}, jobs.Options{}},
 	} {
