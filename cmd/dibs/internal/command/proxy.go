@@ -114,9 +114,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
-	// For packages that have no logger, such as OpenTelemetry.
-	slog.SetLogLoggerLevel(slog.LevelWarn)
-	slog.SetDefault(log)
+	proxy.Capture(log)
 	if err := server.Serve(ctx, l, admin); err != nil {
 		log.Error("the proxy ends, because it cannot accept connections", "error", err)
 		return exitf(codeFailed, "")

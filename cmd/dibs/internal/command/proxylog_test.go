@@ -3,43 +3,61 @@
 package command_test
 
 import (
+	"bufio"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
 )
 
-// TestProxyLog: what the process of the proxy writes to stderr is lines of JSON.
+// TestProxyLog: what the process of the proxy writes to stderr is lines of JSON. That holds for
+// lines of net/http's transport too, which quote an answer that the log must not have.
 func TestProxyLog(t *testing.T) {
-	b := newBench(t)
-	origin := httptest.NewServer(http.NotFoundHandler())
-	defer origin.Close()
-	p := b.start(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", origin.URL, "--log-format", "json", "--log-level", "debug")
+	const stray = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	answered := make(chan struct{})
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
+			return
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		<-answered
+		io.WriteString(c, stray)
+		io.Copy(io.Discard, c)
+	}()
+	p := newBench(t).start(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", "http://"+l.Addr().String(), "--log-format", "json", "--log-level", "debug")
 	eventually(t, "the proxy listens", func() bool { return strings.Contains(p.stdout.String(), "\n") })
 	_, rest, _ := strings.Cut(p.stdout.String(), "listening on ")
 	url, _, _ := strings.Cut(rest, ",")
-	response, err := http.Post(url, "text/plain", strings.NewReader("a"))
+	response, err := http.Get(url)
 	must(t, err)
 	must(t, response.Body.Close())
+	close(answered)
+	eventually(t, "the transport logs", func() bool { return strings.Contains(p.stderr.String(), "Unsolicited response") })
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 0 {
 		t.Errorf("the proxy ends with %d", code)
 	}
-	requests := 0
+	counts := map[string]int{}
 	for line := range strings.Lines(p.stderr.String()) {
-		var fields struct{ Msg string }
+		var fields struct{ Level, Msg string }
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			t.Errorf("%q: %v", line, err)
 		}
-		if fields.Msg == "request" {
-			requests++
-		}
+		counts[fields.Level+" "+fields.Msg]++
 	}
-	if requests != 1 {
-		t.Errorf("%d lines of requests; want 1: %s", requests, p.stderr.String())
+	if counts["INFO request"] != 1 || counts["WARN Unsolicited response received on idle HTTP channel"] != 1 || strings.Contains(p.stderr.String(), "secret") {
+		t.Errorf("the log is %s", p.stderr.String())
 	}
 }
 

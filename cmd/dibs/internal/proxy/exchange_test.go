@@ -74,7 +74,7 @@ func TestRequestIDIsNotStored(t *testing.T) {
 // TestRequestIDIsNoKey: an ID that the proxy made is not taken for a key of the client.
 func TestRequestIDIsNoKey(t *testing.T) {
 	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "", "--key=header:X-Request-Id", "--require-key")
-	if res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na"); res.StatusCode != 400 || problemType(t, body) != "key-required" {
+	if res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na"); res.StatusCode != 400 || !strings.Contains(body, "key-required") {
 		t.Errorf("%d %q; want 400 and key-required", res.StatusCode, body)
 	}
 }

@@ -45,8 +45,7 @@ func storeFailed(e idempotency.Event) bool {
 	return e.Attempt > 0 && e.Err != nil && !errors.Is(e.Err, dibs.ErrTooLarge)
 }
 
-// fail notes that the store failed for so many requests, and logs it at most once in each
-// outagePause.
+// fail notes that the store failed these requests. It logs that at most once in outagePause.
 func (o *outage) fail(requests int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
