@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
@@ -20,8 +21,8 @@ type Admin struct {
 	Observe func(context.Context, idempotency.Event)
 }
 
-// adminHandler serves /healthz (the process is alive), /readyz (it accepts requests and its
-// store answers), /version and /metrics.
+// adminHandler serves /healthz (the process is alive), /readyz (it accepts requests and, if it
+// needs the store, the store answers), /version and /metrics.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -34,15 +35,10 @@ func (s *Server) adminHandler() http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 		defer cancel()
-		began := time.Now()
-		if _, err := s.client.Held(ctx, "dibs probe"); err != nil {
-			if r.Context().Err() == nil {
-				s.store.fail(0, err)
-			}
+		if err := s.askStore(ctx); err != nil {
 			writeText(w, http.StatusServiceUnavailable, "the store does not answer")
 			return
 		}
-		s.store.answered(began)
 		writeText(w, http.StatusOK, "ready")
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
@@ -50,6 +46,24 @@ func (s *Server) adminHandler() http.Handler {
 	})
 	mux.Handle("GET /metrics", s.admin.Metrics)
 	return mux
+}
+
+// askStore returns an error if guarded requests are refused now, because the store does not
+// answer. Other proxies may reach it.
+func (s *Server) askStore(ctx context.Context) error {
+	refuses := func(r Route) bool { return r.Options.OnStoreFailure != idempotency.FailOpen }
+	if !slices.ContainsFunc(s.config.guarded(), refuses) {
+		return nil
+	}
+	began := time.Now()
+	_, err := s.client.Held(ctx, "dibs probe")
+	switch {
+	case err == nil:
+		s.store.answered(began)
+	case ctx.Err() != context.Canceled: // otherwise the client went away
+		s.store.fail(0, err)
+	}
+	return err
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
