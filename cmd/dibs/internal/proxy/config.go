@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,6 +20,8 @@ type Config struct {
 	Namespace string
 	Drain     time.Duration
 	AccessLog bool
+	LogFormat string
+	LogLevel  string
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -55,6 +58,8 @@ type Source struct {
 	Getenv func(string) string
 	// CheckStore returns an error for text that is no URL of a store.
 	CheckStore func(string) error
+
+	level slog.LevelVar // of the logger of each configuration that is loaded
 }
 
 // Load returns the configuration: the defaults, then the settings of the file, then the

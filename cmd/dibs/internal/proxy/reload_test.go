@@ -178,7 +178,7 @@ func TestReloadRefused(t *testing.T) {
 
 // TestEverySettingReloads: a reload changes a setting of the process, or refuses to.
 func TestEverySettingReloads(t *testing.T) {
-	reloads := []string{"drain", "access-log"}
+	reloads := []string{"drain", "access-log", "log-level"}
 	c := defaults()
 	all := c.settings()
 	for _, row := range all[:len(all)-len(c.Policy.settings())] {
@@ -186,15 +186,18 @@ func TestEverySettingReloads(t *testing.T) {
 			t.Errorf("decide whether %s needs a restart", row.name)
 		}
 	}
-	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "drain: 1m\naccess-log: false\n")
-	const line = "msg=request"
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "drain: 1m\naccess-log: false\nlog-level: warn\n")
+	const line = "msg=request "
 	p.sendKey(t, "a")
 	if strings.Contains(p.logs.String(), line) {
 		t.Error("a request was logged")
 	}
-	p.reconfigure(t, "drain: 2m\naccess-log: true\n")
+	p.reconfigure(t, "drain: 2m\naccess-log: true\nlog-level: debug\n")
 	p.sendKey(t, "b")
-	eventually(t, "a line of the access log", func() bool { return strings.Contains(p.logs.String(), line) })
+	eventually(t, "lines of the request", func() bool {
+		log := p.logs.String()
+		return strings.Contains(log, line) && strings.Contains(log, "level=DEBUG")
+	})
 	if d := p.server.config().Drain; d != 2*time.Minute {
 		t.Errorf("drain is %v", d)
 	}

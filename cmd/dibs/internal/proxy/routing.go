@@ -19,7 +19,6 @@ import (
 //	current ── reload ── retired ── its last request ends ── its answers are stored ── forgotten
 type routing struct {
 	config  *Config
-	access  *accessLog // nil if off
 	routes  []route
 	guards  []*idempotency.Middleware
 	origins []*upstream.Transport
@@ -36,9 +35,6 @@ type route struct {
 // newRouting returns the routing of a configuration. The error names the setting that is wrong.
 func (s *Server) newRouting(c *Config) (*routing, error) {
 	r := &routing{config: c}
-	if c.AccessLog {
-		r.access = s.access
-	}
 	all := c.Routes
 	if c.Upstream != "" {
 		all = append(slices.Clip(all), Route{Policy: c.Policy})
@@ -87,6 +83,7 @@ func (s *Server) reload() {
 		}
 		return
 	}
+	next.setLevel()
 	s.replace(r)
 	s.log.Info("the configuration was reloaded")
 }

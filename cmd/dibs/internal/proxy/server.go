@@ -5,7 +5,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,7 +25,7 @@ import (
 type Server struct {
 	client *dibs.Client
 	log    *slog.Logger
-	access *accessLog
+	store  outage
 	admin  *Admin       // nil if off
 	scopes []string     // that were logged
 	secure *certificate // nil without TLS
@@ -39,14 +38,9 @@ type Server struct {
 }
 
 // New returns a proxy that keeps its keys with the client. admin is nil without an admin
-// listener. Logs go to logs. The error names the setting that is wrong.
-func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server, error) {
-	s := &Server{
-		client: client,
-		admin:  admin,
-		log:    slog.New(slog.NewTextHandler(logs, nil)),
-		access: newAccessLog(logs),
-	}
+// listener. The error names the setting that is wrong.
+func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Server, error) {
+	s := &Server{client: client, admin: admin, log: log, store: outage{log: log}}
 	var err error
 	if c.TLSCert != "" {
 		if s.secure, err = newCertificate(c.TLSCert, c.TLSKey, s.log); err != nil {
@@ -64,13 +58,13 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
 	r.origins = append(r.origins, t)
-	f := newForwarder(p, t, slog.NewLogLogger(s.log.Handler(), slog.LevelWarn))
+	f := newForwarder(p, t, s.errorLog())
 	o := p.middleware()
 	if !p.Guard {
 		return s.unguarded(f), nil
 	}
 	o.Logger = s.log
-	o.Observe = s.observer(r.access)
+	o.Observe = s.observe
 	m, err := idempotency.New(s.client, o)
 	if err != nil {
 		return nil, err
@@ -80,18 +74,11 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 	return m.Wrap(f), nil
 }
 
-// observer returns the function that logs and counts a guarded request; nil if both are off.
-func (s *Server) observer(access *accessLog) func(context.Context, idempotency.Event) {
-	switch {
-	case s.admin == nil && access == nil:
-		return nil
-	case s.admin == nil:
-		return access.observe
-	case access == nil:
-		return s.admin.Observe
-	}
-	return func(ctx context.Context, e idempotency.Event) {
-		access.observe(ctx, e)
+// observe notes the outcome of a request.
+func (s *Server) observe(ctx context.Context, e idempotency.Event) {
+	exchangeOf(ctx).event = e
+	s.store.observe(e)
+	if s.admin != nil {
 		s.admin.Observe(ctx, e)
 	}
 }
@@ -121,7 +108,7 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan
 		DisableGeneralOptionsHandler: true, // because the origin answers OPTIONS *
 		ReadHeaderTimeout:            headerLimit,
 		IdleTimeout:                  2 * time.Minute,
-		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:                     s.errorLog(),
 		Protocols:                    new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
@@ -130,7 +117,7 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan
 	failed := make(chan error, 2)
 	go func() { failed <- s.accept(server, l, s.secure != nil) }()
 	if admin != nil {
-		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit}
+		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit, ErrorLog: s.errorLog()}
 		secure := s.config().AdminTLS
 		go func() { failed <- s.accept(a, admin, secure) }()
 		defer a.Close()
@@ -165,7 +152,7 @@ func (s *Server) drain(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", limit, "error", err)
+		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", spanText(limit), "error", err)
 	}
 	server.Close()
 	for _, r := range s.inUse() {
@@ -180,6 +167,10 @@ func (s *Server) drain(server *http.Server) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	routing := s.enter()
 	defer routing.requests.Done()
+	x := newExchange(w, r)
+	defer x.end(s.log, routing.config.AccessLog)
+	w = x
+	s.log.Debug("a request begins", "request_id", x.id, "method", r.Method, "path", r.URL.EscapedPath())
 	if lastOfConnection(r) {
 		linger.CloseAfter(w.Header())
 	}
@@ -187,11 +178,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		s.refuse(w, r, routing, badMethod)
 		return
-	}
-	if routing.access != nil {
-		entry := routing.access.begin(w, r)
-		defer entry.end()
-		w = entry
 	}
 	if r.Method == http.MethodConnect {
 		s.refuse(w, r, routing, noConnect)
@@ -204,15 +190,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, routing, noRoute)
 }
 
-// unguarded counts the requests of a handler without a middleware.
+// unguarded observes the requests of a handler without a middleware.
 func (s *Server) unguarded(h http.Handler) http.Handler {
-	if s.admin == nil {
-		return h
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		defer func() {
-			s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method, Handler: time.Since(began)})
+			s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method, Handler: time.Since(began)})
 		}()
 		h.ServeHTTP(w, r)
 	})
@@ -228,9 +211,7 @@ func lastOfConnection(r *http.Request) bool {
 
 // refuse answers a request that the origin does not get.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, by *routing, p idempotency.Problem) {
-	if s.admin != nil {
-		s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
-	}
+	s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
 	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, by.config.Options.DocsURL, p) })
 }
 

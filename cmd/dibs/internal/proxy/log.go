@@ -1,0 +1,49 @@
+package proxy
+
+import (
+	"io"
+	"log"
+	"log/slog"
+	"strings"
+)
+
+// Logger returns a logger that writes to w as the configuration says. A reload changes its level.
+func (c *Config) Logger(w io.Writer) *slog.Logger {
+	c.setLevel()
+	o := &slog.HandlerOptions{Level: &c.source.level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// setLevel changes the level of the logger to that of the configuration.
+func (c *Config) setLevel() {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // was checked when it was set
+	c.source.level.Set(level)
+}
+
+// Capture makes packages that have no logger of the proxy's write to l. They are net/http's
+// transport and OpenTelemetry.
+func Capture(l *slog.Logger) {
+	slog.SetDefault(l)
+	log.SetFlags(0)
+	log.SetOutput(captured{l})
+}
+
+// captured writes the lines of package log.
+type captured struct{ log *slog.Logger }
+
+// Write writes a line. It leaves out what follows "starting with", because net/http quotes
+// there what an origin sent without a request.
+func (c captured) Write(p []byte) (int, error) {
+	text, _, _ := strings.Cut(string(p), " starting with ")
+	c.log.Warn(strings.TrimSpace(text))
+	return len(p), nil
+}
+
+// errorLog returns a logger for packages that know only package log.
+func (s *Server) errorLog() *log.Logger {
+	return slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
+}
