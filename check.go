@@ -1,6 +1,9 @@
 package dibs
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Checker is implemented by stores that can check whether their backend is set up for what
 // a Store promises, before data is lost. A Client does not use it.
@@ -38,4 +41,10 @@ type Finding struct {
 	// What says what was found and what it can lead to. Cure says what to do about it. A
 	// sentence each, for people.
 	What, Cure string
+}
+
+// Compare orders findings for slices.SortStableFunc, the worst severity first.
+func (f Finding) Compare(g Finding) int {
+	order := []Severity{SeverityDangerous, SeverityAdvice, SeverityUnchecked}
+	return slices.Index(order, f.Severity) - slices.Index(order, g.Severity)
 }

@@ -21,8 +21,9 @@ const keySize = 32
 // never taken for an ID and never printed.
 const maxKeyID = 32
 
-// Plaintext stands for the current key of a ring that decrypts and does not encrypt. With it, all
-// servers get the ring before the first of them encrypts.
+// Plaintext is the ID of no encryption. A ring that has it reads answers that are not encrypted. If
+// it is the current key, the ring encrypts nothing. This is how encryption is turned on and off
+// while answers are stored.
 const Plaintext = "plaintext"
 
 // encryptedPrefix begins an encrypted record. No other record begins with it, because "G" stands for
@@ -30,26 +31,33 @@ const Plaintext = "plaintext"
 const encryptedPrefix = "GCM/"
 
 // KeyRing has the encryption keys of stored answers (AES-256-GCM). Its current key encrypts, and all
-// of its keys decrypt. It is safe for concurrent use. Make one with NewKeyRing or ParseKeyRing.
+// of its keys decrypt. It refuses answers that are not encrypted, unless it has Plaintext. It is safe
+// for concurrent use. Make one with NewKeyRing or ParseKeyRing.
 //
 // A nil KeyRing encrypts nothing and decrypts nothing. Do not encrypt more than 2^32 answers with
 // one key, because the nonces are random.
 type KeyRing struct {
-	current string
-	ciphers map[string]cipher.AEAD // by the ID of their key
+	current   string
+	ciphers   map[string]cipher.AEAD // by the ID of their key
+	plaintext bool                   // it has Plaintext
 }
 
 // NewKeyRing returns a ring of the keys, by ID. A key has 32 random bytes. An ID has 1 to 32
-// letters, digits, dots, hyphens and underscores, and is stored with each answer. current is the ID
-// of the key that encrypts, or Plaintext. The error names the ID of a wrong key.
+// letters, digits, dots, hyphens and underscores, and is stored with each answer. The key of Plaintext
+// is empty. current is the ID of the key that encrypts, or Plaintext. The error names the ID of a
+// wrong key.
 func NewKeyRing(current string, keys map[string][]byte) (*KeyRing, error) {
 	r := &KeyRing{current: current, ciphers: make(map[string]cipher.AEAD, len(keys))}
+	r.plaintext = current == Plaintext
 	for id, key := range keys {
 		switch {
+		case id == Plaintext && len(key) == 0:
+			r.plaintext = true
+			continue
 		case !isKeyID(id):
 			return nil, errors.New("idempotency: the key ring: " + badKeyID)
 		case id == Plaintext:
-			return nil, fmt.Errorf("idempotency: the key ring: no key can have the ID %q", id)
+			return nil, fmt.Errorf("idempotency: the key ring: %q cannot have a key", id)
 		case len(key) != keySize:
 			return nil, fmt.Errorf("idempotency: the key ring: the key %q has %d bytes; it must have %d", id, len(key), keySize)
 		}
@@ -62,7 +70,7 @@ func NewKeyRing(current string, keys map[string][]byte) (*KeyRing, error) {
 		}
 	}
 	switch {
-	case len(keys) == 0:
+	case len(r.ciphers) == 0:
 		return nil, errors.New("idempotency: the key ring has no key; write ID:KEY, with 32 bytes in base64 as KEY")
 	case current != Plaintext && r.ciphers[current] == nil:
 		return nil, errors.New("idempotency: the key ring does not have its current key")
@@ -74,24 +82,20 @@ func NewKeyRing(current string, keys map[string][]byte) (*KeyRing, error) {
 const badKeyID = "an ID must have 1 to 32 letters, digits, dots, hyphens and underscores"
 
 // ParseKeyRing reads a ring from text: for each key ID:KEY, with white space between two keys. KEY
-// is 32 bytes in base64 (RFC 4648, section 4). The first key is the current one. If the text begins
-// with the word plaintext, the ring encrypts nothing. The error names the ID of a wrong key, or its
-// position if the ID is wrong.
+// is 32 bytes in base64 (RFC 4648, section 4). The word plaintext stands for Plaintext. The first key
+// is the current one. The error names the ID of a wrong key, or its position if the ID is wrong.
 func ParseKeyRing(text string) (*KeyRing, error) {
 	current, keys := "", make(map[string][]byte)
-	elements := strings.Fields(text)
-	if len(elements) > 0 && elements[0] == Plaintext {
-		current, elements = Plaintext, elements[1:]
-	}
-	for i, element := range elements {
+	for i, element := range strings.Fields(text) {
 		id, encoded, ok := strings.Cut(element, ":")
-		switch {
+		switch _, twice := keys[id]; {
+		case twice:
+			return nil, fmt.Errorf("idempotency: the key ring has two keys with the ID %q", id)
+		case element == Plaintext:
 		case !ok:
 			return nil, fmt.Errorf("idempotency: the key ring: key %d is not of the form ID:KEY", i+1)
 		case !isKeyID(id):
 			return nil, fmt.Errorf("idempotency: the key ring: key %d: %s", i+1, badKeyID)
-		case keys[id] != nil:
-			return nil, fmt.Errorf("idempotency: the key ring has two keys with the ID %q", id)
 		}
 		key, err := base64.StdEncoding.Strict().DecodeString(encoded)
 		if err != nil {
@@ -122,12 +126,16 @@ func (r *KeyRing) Encrypt(key dibs.Key, record []byte) []byte {
 	return sealer.Seal(append(encrypted, head...), nil, record, associated(head, key))
 }
 
-// Decrypt returns the record that Encrypt got. A record that is not encrypted is returned as it is.
-// Decrypt returns ErrRecord if the ring does not have the record's encryption key, if the record was
-// changed, or if it was encrypted for another dibs.Key.
+// Decrypt returns the record that Encrypt got. A nil ring and a ring with Plaintext return a record
+// that is not encrypted as it is. Decrypt returns ErrRecord if the ring does not have the record's
+// encryption key or Plaintext, if the record was changed, or if it was encrypted for another
+// dibs.Key.
 func (r *KeyRing) Decrypt(key dibs.Key, record []byte) ([]byte, error) {
 	id, ok := EncryptedWith(record)
-	if !ok {
+	switch {
+	case !ok && r != nil && !r.plaintext:
+		return nil, fmt.Errorf("%w: it is not encrypted, and the key ring does not have the word plaintext", ErrRecord)
+	case !ok:
 		return record, nil
 	}
 	var opener cipher.AEAD

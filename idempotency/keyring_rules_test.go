@@ -52,7 +52,10 @@ var keyRingRules = []rule{
 	{"Encryption keys are rotated without a pause", func(t *testing.T) {
 		var answers []*httptest.ResponseRecorder
 		g := newRig(t, nil, nil)
-		steps := [][]string{{"plaintext", "old"}, {"old"}, {"old", "new"}, {"new", "old"}, {"new"}, {"plaintext", "new"}}
+		steps := [][]string{
+			{"plaintext", "old"}, {"old", "plaintext"}, {"old", "plaintext", "new"}, {"new", "plaintext", "old"},
+			{"new", "plaintext"}, {"plaintext", "new"},
+		}
 		for i, ids := range steps {
 			step := newRigOn(t, g.store, &idempotency.Options{KeyRing: ringOf(t, ids...)}, nil)
 			answers = append(answers, step.send(withKey(fmt.Sprint("k", i))))
@@ -107,12 +110,19 @@ var keyRingRules = []rule{
 		}
 		g.ran(1)
 	}},
-	{"An answer without encryption is still read", func(t *testing.T) {
+	{"A key ring refuses answers that are not encrypted", func(t *testing.T) {
 		plain := newRig(t, nil, nil)
 		first := plain.send()
-		g := newRigOn(t, plain.store, &idempotency.Options{KeyRing: ringOf(t, "new")}, nil)
-		isReplay(t, g.send(), first)
-		g.ran(0)
+		log, logger := newLogger()
+		strict := newRigOn(t, plain.store, &idempotency.Options{KeyRing: ringOf(t, "new"), Logger: logger}, nil)
+		isProblem(t, strict.send(), "answer-not-kept", 410)
+		if !strings.Contains(log.String(), "it is not encrypted, and the key ring does not have the word plaintext") {
+			t.Errorf("the log is %s", log)
+		}
+		loose := newRigOn(t, plain.store, &idempotency.Options{KeyRing: ringOf(t, "new", "plaintext")}, nil)
+		isReplay(t, loose.send(), first)
+		strict.ran(0)
+		loose.ran(0)
 	}},
 	{"The application may redact what is stored", func(t *testing.T) {
 		redact := func(_ context.Context, a *idempotency.Answer) {

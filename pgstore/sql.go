@@ -12,9 +12,9 @@ type statements struct {
 	claim, renew, settle, stuck, settleIn, list *statement
 
 	beginWork, beginLook                                                  []query
-	create, rows, lockRows, passRows, now, leases, saved, places, numbers *statement // see load.go
+	create, rows, lockRows, passRows, now, leases, saved, places, numbers *statement // see Store.load
 
-	writeRows, writeLeases, writePlaces, dropLeases, dropPlaces, dropNumbers, notify *statement // see write.go
+	writeRows, writeLeases, writePlaces, dropLeases, dropPlaces, dropNumbers, notify *statement // see Store.write
 	steps                                                                            [engine.ReadSize + 1]*statement
 }
 

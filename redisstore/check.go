@@ -91,7 +91,7 @@ func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
 func (c *checkup) findings() []dibs.Finding {
 	all := make([]dibs.Finding, 0, len(c.where))
 	for _, f := range slices.SortedFunc(maps.Keys(c.where), func(a, b dibs.Finding) int {
-		return cmp.Or(rank(a.Severity)-rank(b.Severity), cmp.Compare(a.Name, b.Name), cmp.Compare(a.What, b.What))
+		return cmp.Or(a.Compare(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.What, b.What))
 	}) {
 		if at := c.where[f]; c.servers > 1 && at[0] != "" {
 			f.What = fmt.Sprintf("%s (at %s)", f.What, strings.Join(at, ", "))
@@ -99,10 +99,6 @@ func (c *checkup) findings() []dibs.Finding {
 		all = append(all, f)
 	}
 	return all
-}
-
-func rank(s dibs.Severity) int {
-	return slices.Index([]dibs.Severity{dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked}, s)
 }
 
 func (s *Store) checkVersion(c *checkup, v *server) {

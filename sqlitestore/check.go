@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,10 +172,7 @@ func (f *facts) findings() []dibs.Finding {
 	f.checkFile(&c)
 	c.checkFilesystem(f.filesystem)
 	f.checkTime(&c)
-	order := []dibs.Severity{dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked}
-	slices.SortStableFunc(c, func(a, b dibs.Finding) int {
-		return cmp.Compare(slices.Index(order, a.Severity), slices.Index(order, b.Severity))
-	})
+	slices.SortStableFunc(c, dibs.Finding.Compare)
 	return c
 }
 

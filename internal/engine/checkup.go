@@ -12,8 +12,8 @@ import (
 const (
 	// ClockTolerance is how far a clock may step without a finding.
 	ClockTolerance = 500 * time.Millisecond
-	// NearlyUsed is the part of the server's connections above which there is advice.
-	NearlyUsed = 0.9
+	// StoreConnections is how many connections a store takes at most.
+	StoreConnections = 9
 	// LongOpen is how long a transaction may be open without a finding.
 	LongOpen = 10 * time.Minute
 )
@@ -45,10 +45,11 @@ func (c *Checkup) add(so bool, severity dibs.Severity, name, what, cure string) 
 	}
 }
 
-// Connections looks at how many of the server's connections are in use.
+// Connections looks at how many of the server's connections are free: fewer than another store
+// takes, or less than a tenth.
 func (c *Checkup) Connections(used, most int64) {
-	c.Advice(float64(used) > NearlyUsed*float64(most), "connections",
-		fmt.Sprintf("%d of %d connections are in use: a store that loses a connection may not get another.", used, most),
+	c.Advice(most-used < max(StoreConnections, most/10), "connections",
+		fmt.Sprintf("%d of %d connections are in use. A store takes up to %d, and may get no other if it loses one.", used, most, StoreConnections),
 		"Raise max_connections, or have the application's pools use fewer.")
 }
 
@@ -72,10 +73,7 @@ func (c *Checkup) Fence(fence, clock int64) {
 
 // Findings returns what was found, the worst first.
 func (c *Checkup) Findings() []dibs.Finding {
-	order := []dibs.Severity{dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked}
-	slices.SortStableFunc(c.found, func(a, b dibs.Finding) int {
-		return slices.Index(order, a.Severity) - slices.Index(order, b.Severity)
-	})
+	slices.SortStableFunc(c.found, dibs.Finding.Compare)
 	return c.found
 }
 

@@ -29,3 +29,17 @@ func TestClockStep(t *testing.T) {
 		}
 	}
 }
+
+// TestConnections: there is advice if another store may not get its connections.
+func TestConnections(t *testing.T) {
+	for _, test := range []struct {
+		used, most int64
+		finds      int
+	}{{11, 20, 0}, {12, 20, 1}, {900, 1000, 0}, {901, 1000, 1}} {
+		c := &engine.Checkup{}
+		c.Connections(test.used, test.most)
+		if found := c.Findings(); len(found) != test.finds {
+			t.Errorf("%d of %d: found %+v, want %d", test.used, test.most, found, test.finds)
+		}
+	}
+}

@@ -13,7 +13,7 @@ func TestHouse(t *testing.T) {
 		Dir: ".",
 		Imports: []string{
 			root, root + "/memstore", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
-			"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/stdlib", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
+			"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/stdlib", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		},
 		Tests: []string{root + "/internal/failpoint", root + "/internal/house", root + "/internal/servertest"},
 	}})

@@ -22,6 +22,10 @@ func (memoryAddress) String() string { return "memory:" }
 func (memoryAddress) secret() bool   { return false }
 func (memoryAddress) find() error    { return nil }
 
+func (memoryAddress) check(context.Context) ([]dibs.Finding, error) {
+	return []dibs.Finding{inMemory}, nil
+}
+
 func (a memoryAddress) open(context.Context) (*Store, error) {
 	m, err := memstore.New(nil)
 	if err != nil {
@@ -29,11 +33,4 @@ func (a memoryAddress) open(context.Context) (*Store, error) {
 	}
 	version := func(context.Context) (string, error) { return "memory of this process", nil }
 	return &Store{Store: m, address: a, close: m.Close, version: version}, nil
-}
-
-// inMemory is the finding about every store in memory.
-var inMemory = dibs.Finding{
-	Name: "memory", Severity: dibs.SeverityAdvice,
-	What: "The store is a part of one process: no other process shares it, and it ends with the process.",
-	Cure: "Name a file, sqlite:PATH, or a database server with --store or DIBS_STORE.",
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/mysqlstore"
 )
 
@@ -90,6 +91,32 @@ func (a mysqlAddress) statements() (string, error) {
 		fmt.Fprintf(&b, "-- Version %d: do not run it where the tables have it.\n\n%s\n", m.Version, m.SQL)
 	}
 	return b.String(), nil
+}
+
+// creates asks whether the user may create tables. It sees what was granted to the user itself, not
+// to roles. A grant on a database may have a pattern in place of the name.
+const creates = `SELECT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'CREATE' AND grantee = me)
+	OR EXISTS (SELECT 1 FROM information_schema.schema_privileges WHERE privilege_type = 'CREATE' AND grantee = me AND DATABASE() LIKE table_schema)
+	FROM (SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))) AS me) AS session`
+
+func (a mysqlAddress) checkTLS() []dibs.Finding {
+	if tls := a.config.TLSConfig; a.config.TLS != nil || tls == "true" || tls == "skip-verify" {
+		return nil
+	}
+	return unencrypted("Add tls=true to the URL.", a.config.Addr)
+}
+
+func (a mysqlAddress) check(ctx context.Context) ([]dibs.Finding, error) {
+	db, err := a.db()
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	found, may := a.checkTLS(), false
+	if err = db.QueryRowContext(ctx, creates).Scan(&may); may {
+		found = append(found, mayCreate)
+	}
+	return found, err
 }
 
 func (a mysqlAddress) version(ctx context.Context) (v string, err error) {

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/pgstore"
 )
 
@@ -80,6 +82,32 @@ func (a postgresAddress) statements() (string, error) {
 		fmt.Fprintf(&b, "-- Version %d: do not run it where the tables have it.\nBEGIN;\n\n%s\nCOMMIT;\n", m.Version, m.SQL)
 	}
 	return b.String(), nil
+}
+
+// checkTLS also counts a connection that is tried only if another one fails, as with sslmode=prefer.
+func (a postgresAddress) checkTLS() []dibs.Finding {
+	var hosts []string
+	for _, c := range append([]*pgconn.FallbackConfig{{Host: a.config.Host, TLSConfig: a.config.TLSConfig}}, a.config.Fallbacks...) {
+		if c.TLSConfig == nil {
+			hosts = append(hosts, c.Host)
+		}
+	}
+	return unencrypted("Add sslmode=verify-full to the URL.", hosts...)
+}
+
+func (a postgresAddress) check(ctx context.Context) ([]dibs.Finding, error) {
+	conn, err := pgx.ConnectConfig(ctx, a.config)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	found, may := a.checkTLS(), false
+	err = conn.QueryRow(ctx, "SELECT coalesce(has_schema_privilege(coalesce(nullif($1, ''), current_schema()), 'CREATE'), false)",
+		pgx.QueryExecModeExec, a.options.Schema).Scan(&may)
+	if may {
+		found = append(found, mayCreate)
+	}
+	return found, err
 }
 
 func (a postgresAddress) version(ctx context.Context) (string, error) {

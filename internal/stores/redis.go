@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/redisstore"
 )
 
@@ -32,6 +33,17 @@ func (a redisAddress) secret() bool {
 }
 
 func (redisAddress) find() error { return nil }
+
+func (a redisAddress) check(context.Context) ([]dibs.Finding, error) { return a.checkTLS(), nil }
+
+func (a redisAddress) checkTLS() []dibs.Finding {
+	scheme, rest, _ := strings.Cut(a.String(), "://")
+	if strings.HasPrefix(scheme, "rediss") || scheme == "redis+unix" {
+		return nil
+	}
+	hosts, _, _ := strings.Cut(strings.ReplaceAll(rest, "?", "/"), "/")
+	return unencrypted("Write rediss instead of redis in the URL.", strings.Split(hosts, ",")...)
+}
 
 func (a redisAddress) open(ctx context.Context) (*Store, error) {
 	r, err := redisstore.Open(ctx, a.url, nil)

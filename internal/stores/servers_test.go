@@ -81,3 +81,8 @@ func TestOpenServers(t *testing.T) {
 		t.Error("Redis has a database")
 	}
 }
+
+// TestRightsOnMySQL: as TestRights, on MySQL.
+func TestRightsOnMySQL(t *testing.T) {
+	checkRightsOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: true, NoSync: true}))
+}

@@ -11,6 +11,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore"
 )
 
@@ -38,6 +39,8 @@ type sqliteAddress struct {
 
 func (a sqliteAddress) String() string { return a.url }
 func (a sqliteAddress) secret() bool   { return false }
+
+func (sqliteAddress) check(context.Context) ([]dibs.Finding, error) { return nil, nil }
 
 func (a sqliteAddress) find() error {
 	if !exists(a.path) {

@@ -64,12 +64,16 @@ func (s *Store) Probe(ctx context.Context) error {
 	return answers[0].Err
 }
 
-// Check returns what is wrong with the set-up of the store's backend, the worst first.
+// Check returns what is wrong with the set-up of the store's backend and with its URL, in any
+// order.
 func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
-	if c, ok := s.Store.(dibs.Checker); ok {
-		return c.Check(ctx)
+	found, err := s.address.check(ctx)
+	if c, ok := s.Store.(dibs.Checker); ok && err == nil {
+		var more []dibs.Finding
+		more, err = c.Check(ctx)
+		found = append(found, more...)
 	}
-	return []dibs.Finding{inMemory}, nil
+	return found, err
 }
 
 // kind is one kind of store.
@@ -92,6 +96,8 @@ type address interface {
 	find() error
 	// open opens the store. It creates no tables.
 	open(context.Context) (*Store, error)
+	// check returns what is wrong with the URL, and with the rights of its user.
+	check(context.Context) ([]dibs.Finding, error)
 }
 
 // Show returns the URL of a store without credentials, and whether it has a password.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/stores"
@@ -38,11 +39,13 @@ type lookJSON struct {
 
 func (p *program) doctor() *cobra.Command {
 	var asJSON bool
+	var file string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the set-up of the store, before something is lost",
-		Long: `Checks whether the store's backend is set up for what dibs promises. Prints what
-it finds, the worst first, each with its cure:
+		Short: "Check the set-up of the store and of a proxy",
+		Long: `Checks whether the store's backend is set up for what dibs promises. With
+--config it checks the configuration of a proxy, too, and the store which that
+proxy uses. Prints what it finds, the worst first, each with its cure:
 
   dangerous   a promise does not hold, or will not hold when something ordinary
               happens: memory fills up, the server restarts
@@ -50,22 +53,57 @@ it finds, the worst first, each with its cure:
   unchecked   the check was not possible
 
 Changes nothing. The last line has the backend, its version and the median time
-of a question to it. Ends with 1 if something is dangerous. --json prints one
-object a line: the findings, then the backend.`,
+of a question to it. Ends with 1 if something is dangerous, and with 64 if the
+configuration has a fault. --json prints one object a line: the findings, then
+the backend.`,
 		Example: `  dibs doctor
   dibs doctor --store postgres://app@db.internal/app
+  dibs doctor --config /etc/dibs/proxy.yaml
   dibs doctor --json --store redis://cache.internal | jq -r 'select(.cure) | .what'`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			return p.examine(cmd.Context(), asJSON)
+			found, err := p.checkSettings(file, cmd.Flags())
+			if err != nil {
+				return err
+			}
+			return p.examine(cmd.Context(), found, asJSON)
 		}),
 	}
+	cmd.Flags().StringVar(&file, "config", "", "the YAML `FILE` of a proxy to check too")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	p.storeFlags(cmd.Flags())
 	return cmd
 }
 
-func (p *program) examine(ctx context.Context, asJSON bool) error {
+// checkSettings returns what it finds in the flags and in the configuration of a proxy, unless
+// file is "". It takes the store of the proxy.
+func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []dibs.Finding, err error) {
+	if _, secret := stores.Show(p.storeURL); secret && p.storeURL != "" {
+		found = append(found, dibs.Finding{
+			Name: "password", Severity: dibs.SeverityAdvice,
+			What: "The URL of the store is an argument and has a password: every user of this host can see it.",
+			Cure: "Set the environment variable DIBS_STORE instead.",
+		})
+	}
+	if file == "" {
+		return found, nil
+	}
+	c, err := p.load(file, flags)
+	if err != nil {
+		return nil, err
+	}
+	var secrets []string
+	if p.storeURL == "" && p.env.Getenv("DIBS_STORE") == "" && c.Store != "" {
+		p.storeURL = c.Store
+		if _, secret := stores.Show(c.Store); secret {
+			secrets = append(secrets, file)
+		}
+	}
+	return append(found, c.Check(time.Now(), secrets...)...), nil
+}
+
+// examine asks the store, and prints what it finds after what was found before.
+func (p *program) examine(ctx context.Context, found []dibs.Finding, asJSON bool) error {
 	store, err := stores.OpenFound(ctx, p.storeOf())
 	if err != nil {
 		return err
@@ -81,10 +119,12 @@ func (p *program) examine(ctx context.Context, asJSON bool) error {
 	if err != nil {
 		return &dibs.StoreError{Op: "version", Err: err}
 	}
-	found, err := store.Check(ctx)
+	more, err := store.Check(ctx)
 	if err != nil {
 		return &dibs.StoreError{Op: "check", Err: err}
 	}
+	found = append(found, more...)
+	slices.SortStableFunc(found, dibs.Finding.Compare)
 	look := lookJSON{Store: store.String(), Version: version, RoundTripUS: took.Microseconds(), Findings: len(found)}
 	if asJSON {
 		err = writeFindingsJSON(p.env.Stdout, found, look)

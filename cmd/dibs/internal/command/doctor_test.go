@@ -3,6 +3,7 @@
 package command_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -26,4 +27,39 @@ func TestDoctor(t *testing.T) {
 		b.store = "memory:"
 		b.says(t, 0, "advice     memory: The store is a part of one process", "", "doctor")
 	})
+}
+
+// TestDoctorConfig: the doctor of a proxy's configuration reports its faults as the proxy does,
+// and then its findings with those of its store, the worst first.
+func TestDoctorConfig(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nleese: 3s\n")
+	b.says(t, 64, "", "dibs doctor: dibs.yaml:2:1: unknown field \"leese\"", "doctor", "--config", "dibs.yaml")
+	b.store = ""
+	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nadmin: 127.0.0.1:1\nscope: none\nstore: sqlite:other.db\n")
+	b.says(t, 69, "", "there is no file other.db", "doctor", "--config", "dibs.yaml")
+	b.store = "memory:"
+	b.says(t, 0, `advice     scope: scope is none, so all clients share keys: a client that uses the key of another client gets its answer.
+           Cure: Name what tells the clients apart, such as scope: credentials.
+advice     plaintext: Answers are stored in plain text: a program that can read the store can read them.
+           Cure: Set key-ring, if answers are secret.
+advice     memory: `, "", "doctor", "--config", "dibs.yaml")
+}
+
+// TestDoctorPassword: a password that every user of the host can read is found.
+func TestDoctorPassword(t *testing.T) {
+	b := newPostgresBench(t) // whose URL has one
+	b.inspector(t)
+	const argument, file = "advice     password: The URL of the store is an argument", "advice     secret: The file dibs.yaml"
+	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nadmin: 127.0.0.1:1\nstore: "+b.store+"\n")
+	must(t, os.Chmod(b.path("dibs.yaml"), 0o644))
+	b.says(t, 1, argument, "", "doctor", "--store", b.store)
+	b.says(t, 1, argument, "", "doctor", "--store", b.store, "--config", "dibs.yaml")
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--config", "dibs.yaml"}} {
+		if _, stdout, _ := b.run(t, args...); strings.Contains(stdout, argument) || strings.Contains(stdout, file) {
+			t.Errorf("%v, with the URL in the environment: %s", args, stdout)
+		}
+	}
+	b.store = ""
+	b.says(t, 1, file, "", "doctor", "--config", "dibs.yaml")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
@@ -20,8 +21,8 @@ type Admin struct {
 	Observe func(context.Context, idempotency.Event)
 }
 
-// adminHandler serves /healthz (the process is alive), /readyz (it accepts requests and its
-// store answers), /version and /metrics.
+// adminHandler serves /healthz (the process is alive), /readyz (it accepts requests and, if it
+// needs the store, the store answers), /version and /metrics.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -34,7 +35,7 @@ func (s *Server) adminHandler() http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 		defer cancel()
-		if _, err := s.client.Held(ctx, "dibs probe"); err != nil {
+		if err := s.askStore(ctx); err != nil {
 			s.log.Warn("not ready", "error", err)
 			writeText(w, http.StatusServiceUnavailable, "the store does not answer")
 			return
@@ -46,6 +47,17 @@ func (s *Server) adminHandler() http.Handler {
 	})
 	mux.Handle("GET /metrics", s.admin.Metrics)
 	return mux
+}
+
+// askStore returns an error if guarded requests are refused now, because the store does not
+// answer. Other proxies may reach it.
+func (s *Server) askStore(ctx context.Context) error {
+	refuses := func(r Route) bool { return r.Options.OnStoreFailure != idempotency.FailOpen }
+	if !slices.ContainsFunc(s.config.guarded(), refuses) {
+		return nil
+	}
+	_, err := s.client.Held(ctx, "dibs probe")
+	return err
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {

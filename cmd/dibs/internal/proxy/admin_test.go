@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // TestAdmin: health and readiness are on the admin address only.
@@ -109,6 +110,36 @@ routes:
 		}
 		if got != test.want {
 			t.Errorf("%q: %s; want %s", test.request, got, test.want)
+		}
+	}
+}
+
+// TestReadyWithoutStore: while the store does not answer, a proxy is ready if it refuses no
+// request because of that.
+func TestReadyWithoutStore(t *testing.T) {
+	const open = "on-store-failure: open\n"
+	for text, want := range map[string]int{
+		"":               503,
+		open:             200,
+		"guard: false\n": 200,
+		open + "routes:\n  - {path: /a, on-store-failure: closed}\n":               503,
+		open + "routes:\n  - {path: /a, guard: false, on-store-failure: closed}\n": 200,
+	} {
+		store, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := startOn(t, store, "http://127.0.0.1:1", text)
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.Get(p.admin + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%q: %d; want %d", text, res.StatusCode, want)
 		}
 	}
 }
