@@ -26,8 +26,8 @@ type quota struct {
 // principalDigest names a principal without its credentials.
 type principalDigest [16]byte
 
-// quotaBuckets is how many buckets a retention has. An answer counts for a part of its retention
-// longer than it is stored.
+// quotaBuckets is how many buckets a retention has. An answer counts for up to one bucket longer
+// than it is stored.
 const quotaBuckets = 16
 
 // newQuota returns a quota; nil if most is 0.

@@ -114,6 +114,10 @@ var quotaRules = []rule{
 		g := newRig(t, &idempotency.Options{Quota: 1, Scope: []idempotency.ScopePart{idempotency.ScopeNone}}, nil)
 		isFresh(t, g.send(with("Authorization", "Bearer one")), 201)
 		g.isOverQuota(g.send(withKey("b"), with("Authorization", "Bearer other")))
+		w := g.send(withKey("c"), with("Content-Type", "application/grpc"), withBody(frameOf(0, "x")))
+		if code := w.Header().Get("Grpc-Status"); code != "8" {
+			t.Errorf("the status of gRPC is %q; want 8, RESOURCE_EXHAUSTED", code)
+		}
 		g.ran(1)
 	}},
 	{"Stored answers can have a quota", func(t *testing.T) {
