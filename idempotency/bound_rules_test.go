@@ -196,7 +196,7 @@ var boundRules = []rule{
 			go func() {
 				defer close(ended)
 				defer func() { _ = recover() }()
-				g.send(slices.Concat([]change{withKey(`"`+name+`"`), ten, with("X-Then", name)}, changes)...)
+				g.send(slices.Concat([]change{withKey(`"` + name + `"`), ten, with("X-Then", name)}, changes)...)
 			}()
 			<-ended
 			if w := g.send(withKey(`"after `+name+`"`), ten); w.Code != 200 {
