@@ -149,11 +149,11 @@ func isUpgrade(r *http.Request) bool {
 func (m *Middleware) warnScope(r *http.Request, principal []byte) {
 	if len(principal) == 0 && !m.options.scopeIsNone() {
 		m.warn(&m.warned.noPrincipal, r, "a request came without credentials: all requests without credentials share keys",
-			"scope", m.options.Scope)
+			"scope", m.options.scopeText())
 	}
 	if scheme := m.options.changingScheme(r); scheme != "" {
 		m.warn(&m.warned.changingScheme, r, "retries will not be recognised, because Authorization differs in every request of this scheme: "+
-			"name a header that an authenticating gateway sets in the scope", "scheme", scheme, "scope", m.options.Scope)
+			"name a header that an authenticating gateway sets in the scope", "scheme", scheme, "scope", m.options.scopeText())
 	}
 }
 

@@ -170,6 +170,15 @@ func (o *Options) principal(r *http.Request) (b []byte) {
 	return b
 }
 
+// scopeText returns the parts of the scope as the proxy's flag --scope has them.
+func (o *Options) scopeText() string {
+	names := make([]string, len(o.Scope))
+	for i, part := range o.Scope {
+		names[i] = part.name
+	}
+	return strings.Join(names, ",")
+}
+
 // scopeIsNone reports whether all requests are meant to share keys.
 func (o *Options) scopeIsNone() bool {
 	return !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of != nil })

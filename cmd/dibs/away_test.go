@@ -93,8 +93,13 @@ func checkAway(t *testing.T, store string, begin, end func()) {
 	}
 	res.Body.Close()
 
+	if n := strings.Count(closed.stderr.String(), "the store fails"); n != 1 {
+		t.Errorf("the log says %d times that the store fails; want once", n)
+	}
+
 	end()
 	eventually(t, func() bool { return mustPost(t, closed.url, "k", "x").status == 201 })
+	eventually(t, func() bool { return strings.Contains(closed.stderr.String(), "the store answers again") })
 	if n := origin.of("k"); n != 1 {
 		t.Errorf("afterwards it ran %d times", n)
 	}

@@ -50,6 +50,7 @@ func TestUsage(t *testing.T) {
 		{"proxy --upstream http://x --namespace a\x01b --store memory:", "namespace"},
 		{"proxy --config missing.yaml", "missing.yaml"},
 		{"proxy --upstream http://x --access-log=perhaps", "neither true nor false"},
+		{"proxy --upstream http://x --log-level loud", `"loud" is none of debug, info, warn, error`},
 		{"proxy --upstream http://x --methods GET --store memory:", "GET cannot be guarded"},
 		{"show", "name the key in one way: KEY, --id ID or --glob PATTERN"},
 		{"show a b", "at most 1"},

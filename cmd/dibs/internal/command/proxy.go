@@ -3,11 +3,10 @@ package command
 import (
 	"context"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"os/signal"
 	"runtime"
-	"sync"
 	"syscall"
 	"time"
 
@@ -84,7 +83,8 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 		return err
 	}
 	defer store.Close()
-	client, server, err := build(c, store.Store, &lines{w: p.env.Stderr})
+	log := c.Logger(p.env.Stderr)
+	client, server, err := build(c, store.Store, log)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,12 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
-	return server.Serve(ctx, l, admin)
+	proxy.Capture(log)
+	if err := server.Serve(ctx, l, admin); err != nil {
+		log.Error("the proxy ends, because it cannot accept connections", "error", err)
+		return exitf(codeFailed, "")
+	}
+	return nil
 }
 
 // urlOf returns the URL of a listener.
@@ -131,7 +136,7 @@ func urlOf(l net.Listener, secure bool) string {
 const heapFloor = 64 << 20
 
 // build returns a proxy over a store.
-func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *proxy.Server, error) {
+func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
 	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: storeLimit}
 	var admin *proxy.Admin
 	if c.Admin != "" {
@@ -146,7 +151,7 @@ func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *pr
 	if err != nil {
 		return nil, nil, usagef("%v", err)
 	}
-	server, err := proxy.New(c, client, admin, logs)
+	server, err := proxy.New(c, client, admin, log)
 	if err != nil {
 		client.Close()
 		return nil, nil, usagef("%v", err)
@@ -156,15 +161,3 @@ func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *pr
 
 // storeLimit bounds one call of the store.
 const storeLimit = 4 * time.Second
-
-// lines makes a writer safe for several logs that write whole lines.
-type lines struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
-}

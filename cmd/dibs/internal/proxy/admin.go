@@ -36,7 +36,6 @@ func (s *Server) adminHandler() http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 		defer cancel()
 		if err := s.askStore(ctx); err != nil {
-			s.log.Warn("not ready", "error", err)
 			writeText(w, http.StatusServiceUnavailable, "the store does not answer")
 			return
 		}
@@ -56,7 +55,14 @@ func (s *Server) askStore(ctx context.Context) error {
 	if !slices.ContainsFunc(s.config.guarded(), refuses) {
 		return nil
 	}
+	began := time.Now()
 	_, err := s.client.Held(ctx, "dibs probe")
+	switch {
+	case err == nil:
+		s.store.answered(began)
+	case ctx.Err() != context.Canceled: // otherwise the client went away
+		s.store.fail(0, err)
+	}
 	return err
 }
 

@@ -49,7 +49,8 @@ func TestUnguardedIsMeasured(t *testing.T) {
 		}))
 		func() {
 			defer func() { _ = recover() }()
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+			h.ServeHTTP(newExchange(httptest.NewRecorder(), r), r)
 		}()
 		if len(events) != 1 || events[0].Outcome != idempotency.OutcomeUnguarded || events[0].Handler != time.Second {
 			t.Errorf("%+v; want one event of 1 s", events)

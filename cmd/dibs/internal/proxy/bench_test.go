@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -92,7 +93,7 @@ func benchProxy(b *testing.B, store dibs.Store, target string) string {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := New(c, client, nil, io.Discard)
+	s, err := New(c, client, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}

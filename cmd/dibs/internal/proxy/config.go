@@ -19,6 +19,8 @@ type Config struct {
 	Namespace string
 	Drain     time.Duration
 	AccessLog bool
+	LogFormat string
+	LogLevel  string
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy

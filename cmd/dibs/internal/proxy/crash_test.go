@@ -6,7 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -99,7 +99,7 @@ func serveChild(path string, flags []string) error {
 	if err != nil {
 		return err
 	}
-	server, err := New(config, client, nil, io.Discard)
+	server, err := New(config, client, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -26,20 +26,19 @@ import (
 type forwarder struct {
 	proxy     *httputil.ReverseProxy
 	transport *upstream.Transport
-	errors    *log.Logger
 	forwarded bool
 	docsURL   string
 }
 
-func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forwarder {
-	f := &forwarder{transport: t, errors: errors, forwarded: p.Forwarded, docsURL: p.Options.DocsURL}
+func newForwarder(p *Policy, t *upstream.Transport, errorLog *log.Logger) *forwarder {
+	f := &forwarder{transport: t, forwarded: p.Forwarded, docsURL: p.Options.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: cleanAnswer,
 		ErrorHandler:   f.fail,
 		Transport:      t,
 		BufferPool:     buffers,
-		ErrorLog:       errors,
+		ErrorLog:       errorLog,
 	}
 	if !p.Guard {
 		f.proxy.ModifyResponse = cleanUnguarded
@@ -118,8 +117,8 @@ var reserved = []string{fenceHeader, replayedHeader, controlHeader}
 
 // endToEnd are fields that ReverseProxy removes and that the origin gets nevertheless: a
 // client cannot hide the key by naming it in Connection, and fields of other proxies about
-// the client stay.
-var endToEnd = []string{"Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+// the client stay. The request's ID is here for its misspelled forms.
+var endToEnd = []string{idHeader, "Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
 // rewrite makes the request that the origin gets.
 func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
@@ -142,6 +141,7 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
 	}
+	h[idHeader] = []string{exchangeOf(r.In.Context()).id}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}
@@ -255,7 +255,7 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	if !errors.Is(err, context.Canceled) {
-		f.errors.Print(err)
+		exchangeOf(r.Context()).failure = err
 	}
 	if !idempotency.Fail(r.Context(), failure) {
 		idempotency.WriteProblem(w, r, f.docsURL, idempotency.FailureProblem(failure))

@@ -5,7 +5,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,8 +24,8 @@ type Server struct {
 	config *Config
 	client *dibs.Client
 	log    *slog.Logger
-	access *accessLog // nil if off
-	admin  *Admin     // nil if off
+	store  outage
+	admin  *Admin // nil if off
 	routes []route
 	guards []*idempotency.Middleware
 	scopes []string // that were logged
@@ -43,17 +42,9 @@ type route struct {
 }
 
 // New returns a proxy that keeps its keys with the client. admin is nil without an admin
-// listener. Logs go to logs. The error names the setting that is wrong.
-func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server, error) {
-	s := &Server{
-		config: c,
-		client: client,
-		admin:  admin,
-		log:    slog.New(slog.NewTextHandler(logs, nil)),
-	}
-	if c.AccessLog {
-		s.access = newAccessLog(logs)
-	}
+// listener. The error names the setting that is wrong.
+func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Server, error) {
+	s := &Server{config: c, client: client, admin: admin, log: log, store: outage{log: log}}
 	if c.TLSCert != "" {
 		var err error
 		if s.secure, err = newCertificate(c.TLSCert, c.TLSKey, s.log); err != nil {
@@ -89,13 +80,13 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
 	s.origin = append(s.origin, t)
-	f := newForwarder(p, t, slog.NewLogLogger(s.log.Handler(), slog.LevelWarn))
+	f := newForwarder(p, t, s.errorLog())
 	o := p.middleware()
 	if !p.Guard {
 		return s.unguarded(f), nil
 	}
 	o.Logger = s.log
-	o.Observe = s.observer()
+	o.Observe = s.observe
 	m, err := idempotency.New(s.client, o)
 	if err != nil {
 		return nil, err
@@ -105,18 +96,11 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 	return m.Wrap(f), nil
 }
 
-// observer returns the function that logs and counts a guarded request; nil if both are off.
-func (s *Server) observer() func(context.Context, idempotency.Event) {
-	switch {
-	case s.admin == nil && s.access == nil:
-		return nil
-	case s.admin == nil:
-		return s.access.observe
-	case s.access == nil:
-		return s.admin.Observe
-	}
-	return func(ctx context.Context, e idempotency.Event) {
-		s.access.observe(ctx, e)
+// observe notes the outcome of a request.
+func (s *Server) observe(ctx context.Context, e idempotency.Event) {
+	exchangeOf(ctx).event = e
+	s.store.observe(e)
+	if s.admin != nil {
 		s.admin.Observe(ctx, e)
 	}
 }
@@ -145,7 +129,7 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 		DisableGeneralOptionsHandler: true, // because the origin answers OPTIONS *
 		ReadHeaderTimeout:            headerLimit,
 		IdleTimeout:                  2 * time.Minute,
-		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:                     s.errorLog(),
 		Protocols:                    new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
@@ -154,7 +138,7 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 	failed := make(chan error, 2)
 	go func() { failed <- s.accept(server, l, s.secure != nil) }()
 	if admin != nil {
-		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit}
+		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit, ErrorLog: s.errorLog()}
 		go func() { failed <- s.accept(a, admin, s.config.AdminTLS) }()
 		defer a.Close()
 	}
@@ -183,7 +167,7 @@ func (s *Server) drain(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", s.config.Drain, "error", err)
+		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", spanText(s.config.Drain), "error", err)
 	}
 	server.Close()
 	for _, m := range s.guards {
@@ -198,6 +182,10 @@ func (s *Server) drain(server *http.Server) {
 
 // serve is the handler of all requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	x := newExchange(w, r)
+	defer x.end(s.log, s.config.AccessLog)
+	w = x
+	s.log.Debug("a request begins", "request_id", x.id, "method", r.Method, "path", r.URL.EscapedPath())
 	if lastOfConnection(r) {
 		linger.CloseAfter(w.Header())
 	}
@@ -205,11 +193,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		s.refuse(w, r, badMethod)
 		return
-	}
-	if s.access != nil {
-		entry := s.access.begin(w, r)
-		defer entry.end()
-		w = entry
 	}
 	if r.Method == http.MethodConnect {
 		s.refuse(w, r, noConnect)
@@ -224,15 +207,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, noRoute)
 }
 
-// unguarded counts the requests of a handler without a middleware.
+// unguarded observes the requests of a handler without a middleware.
 func (s *Server) unguarded(h http.Handler) http.Handler {
-	if s.admin == nil {
-		return h
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		defer func() {
-			s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method, Handler: time.Since(began)})
+			s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method, Handler: time.Since(began)})
 		}()
 		h.ServeHTTP(w, r)
 	})
@@ -248,9 +228,7 @@ func lastOfConnection(r *http.Request) bool {
 
 // refuse answers a request that the origin does not get.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p idempotency.Problem) {
-	if s.admin != nil {
-		s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
-	}
+	s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
 	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.Options.DocsURL, p) })
 }
 

@@ -41,6 +41,8 @@ func (c *Config) settings() []setting {
 		{"namespace", text(&c.Namespace, checkNamespace), "the `NAME` that keeps these keys apart from others in the store"},
 		{"drain", span(&c.Drain, 0, forever), "how long requests may take to finish after SIGTERM"},
 		{"access-log", yes(&c.AccessLog), "log each request to stderr"},
+		{"log-format", word(&c.LogFormat, "text", "json"), "the `FORMAT` of the log on stderr: text or json"},
+		{"log-level", word(&c.LogLevel, "debug", "info", "warn", "error"), "the least `LEVEL` that is logged: debug, info, warn or error"},
 	}, c.Policy.settings()...)
 }
 
@@ -100,7 +102,7 @@ func (p *Policy) settings() []setting {
 
 // defaults returns the configuration before anything is set.
 func defaults() Config {
-	return Config{Listen: "127.0.0.1:8080", Drain: 30 * time.Second, AccessLog: true, Policy: Policy{
+	return Config{Listen: "127.0.0.1:8080", Drain: 30 * time.Second, AccessLog: true, LogFormat: "text", LogLevel: "info", Policy: Policy{
 		Guard:          true,
 		Scope:          []string{idempotency.ScopeCredentials.String()},
 		ConnectTimeout: 5 * time.Second,

@@ -60,11 +60,15 @@ func text(field *string, check func(string) error) value {
 	})
 }
 
-// word is one of two words.
-func word[T ~string](field *T, a, b T) value {
+// word is one of these words.
+func word[T ~string](field *T, words ...T) value {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = string(w)
+	}
 	return of(field, "string", func(t T) string { return string(t) }, func(s string) (T, error) {
-		if T(s) != a && T(s) != b {
-			return "", fmt.Errorf("%q is neither %s nor %s", s, a, b)
+		if !slices.Contains(texts, s) {
+			return "", fmt.Errorf("%q is none of %s", s, strings.Join(texts, ", "))
 		}
 		return T(s), nil
 	})

@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// exchange is a request and its answer. Its end writes one line to the log. The line has no
+// key, credential or body. Of the target it has only the path, because queries carry secrets.
+type exchange struct {
+	http.ResponseWriter
+	request *http.Request
+	id      string
+	began   time.Time
+	status  int
+	bytes   int64
+	event   idempotency.Event // has no outcome before it is known
+	failure error             // why the origin gave no answer
+}
+
+// exchangeKey is the key of the context's value that is the exchange.
+type exchangeKey struct{}
+
+// exchangeOf returns the exchange of a request's context.
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// newExchange begins an exchange. The context of r carries it.
+func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{ResponseWriter: w, request: r, id: requestID(r.Header), began: time.Now()}
+	// Not a copy of r, because net/http adds an unannounced trailer to r itself.
+	*r = *r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	return x
+}
+
+// idHeader has the ID of a request, for the client, the origin and the log.
+const idHeader = "X-Request-Id"
+
+// maxID is the longest ID of a client that is used, in bytes.
+const maxID = 128
+
+// requestID returns the request's ID: the client's, if it is visible ASCII of at most maxID
+// bytes, or a new one.
+func requestID(h http.Header) string {
+	ids := h[idHeader]
+	if len(ids) != 1 || ids[0] == "" || len(ids[0]) > maxID {
+		return rand.Text()
+	}
+	for _, c := range []byte(ids[0]) {
+		if c <= ' ' || c > '~' {
+			return rand.Text()
+		}
+	}
+	return ids[0]
+}
+
+// WriteHeader sends the header, with the request's ID unless the origin has set one.
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 && status >= 200 {
+		x.status = status
+		if h := x.Header(); len(h[idHeader]) == 0 {
+			h[idHeader] = []string{x.id}
+		}
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write counts the bytes.
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	n, err := x.ResponseWriter.Write(p)
+	x.bytes += int64(n)
+	return n, err
+}
+
+// Hijack gives the connection to an upgrade.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	x.status = http.StatusSwitchingProtocols
+	return http.NewResponseController(x.ResponseWriter).Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// end writes the line, if all is true or the level is above info. Defer it: it recovers from a
+// panic, and aborts the answer.
+func (x *exchange) end(log *slog.Logger, all bool) {
+	p := recover()
+	level, err, stack := slog.LevelInfo, x.event.Err, []byte(nil)
+	switch {
+	case p != nil && p != http.ErrAbortHandler:
+		level, err, stack = slog.LevelError, fmt.Errorf("a handler panicked: %v", p), debug.Stack()
+	case x.failure != nil:
+		level, err = slog.LevelWarn, x.failure
+	case x.event.Start.IsZero() && noFile(err):
+		level = slog.LevelError
+	}
+	if all || level > slog.LevelInfo {
+		log.LogAttrs(context.Background(), level, "request", x.attrs(err, stack)...)
+	}
+	if p != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// noFile reports whether a request's body could not be kept in a temporary file.
+func noFile(err error) bool {
+	_, is := errors.AsType[*fs.PathError](err)
+	return is
+}
+
+// attrs returns the fields of the line. docs/operate.md lists them.
+func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
+	r, e := x.request, &x.event
+	attrs := make([]slog.Attr, 0, 18)
+	attrs = append(attrs,
+		slog.String("request_id", x.id),
+		slog.String("method", r.Method),
+		slog.String("host", r.Host),
+		slog.String("path", r.URL.EscapedPath()),
+		slog.String("proto", r.Proto),
+		slog.String("remote", r.RemoteAddr),
+		slog.Int("status", x.status),
+		slog.Int64("bytes", x.bytes),
+		slog.Float64("duration_ms", milliseconds(time.Since(x.began))),
+		slog.String("outcome", string(e.Outcome)),
+	)
+	if key := e.Key(); key != "" {
+		attrs = append(attrs, slog.String("key", key), slog.Float64("store_ms", milliseconds(e.Claiming+e.Settling)))
+	}
+	if e.Attempt > 0 {
+		attrs = append(attrs,
+			slog.Int("attempt", e.Attempt), slog.Uint64("fence", e.Fence), slog.Bool("stored", e.Stored),
+			slog.Float64("handler_ms", milliseconds(e.Handler)))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	if stack != nil {
+		attrs = append(attrs, slog.String("stack", string(stack)))
+	}
+	return attrs
+}
+
+// milliseconds returns a duration in milliseconds, to the microsecond.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

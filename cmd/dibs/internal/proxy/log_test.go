@@ -1,0 +1,241 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// line is a line of a log in JSON.
+type line map[string]any
+
+// linesOf reads a log in JSON, and returns the lines with the message.
+func linesOf(t *testing.T, text, message string) (found []line) {
+	t.Helper()
+	for raw := range strings.Lines(text) {
+		var l line
+		if err := json.Unmarshal([]byte(raw), &l); err != nil {
+			t.Fatalf("%q: %v", raw, err)
+		}
+		if l["msg"] == message {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// newServer returns a proxy over a store in memory, which is not served, and its log.
+func newServer(t *testing.T, store dibs.Store, flags ...string) (*Server, *bytes.Buffer) {
+	t.Helper()
+	c, err := load(t, "", append([]string{"--upstream", "http://127.0.0.1:1", "--log-format", "json"}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	log := new(bytes.Buffer)
+	s, err := New(c, client, nil, c.Logger(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, log
+}
+
+// memory returns a store in memory.
+func memory(t *testing.T) *memstore.Store {
+	t.Helper()
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// panics serves a request with a handler that panics.
+func panics(t *testing.T, s *Server) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("the server gets the panic %v; want %v", p, http.ErrAbortHandler)
+		}
+	}()
+	s.routes[0].handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") })
+	s.serve(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/broken", nil))
+}
+
+// TestLogFields: the lines of requests have the fields that docs/operate.md lists, and no
+// others.
+func TestLogFields(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(page), "\n| field | what it is |\n|---|---|\n")
+	if !ok {
+		t.Fatal("the page has no table of fields")
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	listed := map[string]bool{}
+	for row := range strings.Lines(table) {
+		names, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(names, -1) {
+			listed[m[1]] = true
+		}
+	}
+	s, log := newServer(t, memory(t))
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/charges", strings.NewReader("a"))
+	r.Header.Set("Idempotency-Key", "k")
+	s.serve(httptest.NewRecorder(), r) // the origin cannot be reached
+	panics(t, s)
+	logged := map[string]bool{}
+	for _, l := range linesOf(t, log.String(), "request") {
+		for name := range l {
+			logged[name] = true
+		}
+	}
+	if !maps.Equal(listed, logged) {
+		t.Errorf("the log has %v; the page lists %v", slices.Sorted(maps.Keys(logged)), slices.Sorted(maps.Keys(listed)))
+	}
+}
+
+// TestLogOfOneRun: a guarded request has one line, with its outcome and the time in
+// milliseconds.
+func TestLogOfOneRun(t *testing.T) {
+	p := start(t, origin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); fmt.Fprint(w, "abc") }), "", "--log-format=json")
+	for range 2 {
+		send(t, p.url, "POST /charges HTTP/1.1\r\nHost: shop\r\nX-Request-Id: r1\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\na")
+	}
+	p.stop()
+	all := linesOf(t, p.logs.String(), "request")
+	if len(all) != 2 {
+		t.Fatalf("the log has %d lines; want one for each request: %s", len(all), p.logs)
+	}
+	for i, outcome := range []string{"ran", "replayed"} {
+		l := all[i]
+		for name, want := range map[string]any{
+			"level": "INFO", "request_id": "r1", "method": "POST", "host": "shop", "path": "/charges", "proto": "HTTP/1.1",
+			"status": 201.0, "bytes": 3.0, "outcome": outcome,
+		} {
+			if l[name] != want {
+				t.Errorf("%s: %s is %v; want %v", outcome, name, l[name], want)
+			}
+		}
+		if _, number := l["duration_ms"].(float64); !number || l["key"] == "" {
+			t.Errorf("%s: the line is %v", outcome, l)
+		}
+		if stored := l["stored"] == true; stored != (i == 0) {
+			t.Errorf("%s: stored is %v", outcome, l["stored"])
+		}
+	}
+	if linesOf(t, p.logs.String(), "a request came without credentials: all requests without credentials share keys")[0]["scope"] != "credentials" {
+		t.Errorf("the log does not name the scope: %s", p.logs)
+	}
+}
+
+// TestLogLevel: lines below the level are left out. Without the access log, a request has a
+// line only if the origin or the proxy failed.
+func TestLogLevel(t *testing.T) {
+	for _, test := range []struct {
+		flags string
+		want  []string // the levels and messages
+	}{
+		{"--log-level=debug", []string{"INFO scope", "DEBUG a request begins", "WARN request", "DEBUG a request begins", "INFO request", "DEBUG a request begins", "ERROR request"}},
+		{"", []string{"INFO scope", "WARN request", "INFO request", "ERROR request"}},
+		{"--access-log=false", []string{"INFO scope", "WARN request", "ERROR request"}},
+		{"--log-level=warn", []string{"WARN request", "ERROR request"}},
+		{"--log-level=error", []string{"ERROR request"}},
+	} {
+		s, log := newServer(t, memory(t), strings.Fields(test.flags)...)
+		s.serve(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)) // the origin cannot be reached
+		s.serve(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "CONNECT", "/", nil))
+		panics(t, s)
+		var got []string
+		for raw := range strings.Lines(log.String()) {
+			var l line
+			if err := json.Unmarshal([]byte(raw), &l); err != nil {
+				t.Fatal(err)
+			}
+			message := l["msg"].(string)
+			if l["scope"] != nil {
+				message = "scope"
+			}
+			got = append(got, fmt.Sprint(l["level"], " ", message))
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q; want %q", test.flags, got, test.want)
+		}
+	}
+}
+
+// TestLogOfPanic: a panic is one line, with the place of the panic.
+func TestLogOfPanic(t *testing.T) {
+	s, log := newServer(t, memory(t), "--access-log=false")
+	panics(t, s)
+	all := linesOf(t, log.String(), "request")
+	if len(all) != 1 || all[0]["error"] != "a handler panicked: a defect" || !strings.Contains(all[0]["stack"].(string), "log_test.go") || all[0]["path"] != "/broken" {
+		t.Errorf("the log is %s", log)
+	}
+}
+
+// TestLogOfConnections: what net/http says of a connection is a line of the log.
+func TestLogOfConnections(t *testing.T) {
+	files := newPair(t)
+	files.renew(t, 1)
+	p := start(t, "http://127.0.0.1:1", "", files.flags("--log-format=json")...)
+	_, answer := raw(t, strings.Replace(p.url, "https", "http", 1), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if _, err := io.Copy(io.Discard, answer); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	found := 0
+	for raw := range strings.Lines(p.logs.String()) {
+		var l line
+		if err := json.Unmarshal([]byte(raw), &l); err != nil {
+			t.Errorf("%q: %v", raw, err)
+		}
+		if strings.Contains(fmt.Sprint(l["msg"]), "TLS handshake error") && l["level"] == "WARN" {
+			found++
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d lines of the connection; want 1: %s", found, p.logs)
+	}
+}
+
+// TestLogOfFullDisk: a body that cannot be kept is a fault of the proxy, and a store's file
+// that is missing is not.
+func TestLogOfFullDisk(t *testing.T) {
+	full := &fs.PathError{Op: "write", Path: "body", Err: errors.New("no space")}
+	for want, e := range map[string]idempotency.Event{
+		"ERROR": {Outcome: idempotency.OutcomeUnavailable, Err: full},
+		"INFO":  {Outcome: idempotency.OutcomeUnavailable, Err: full, Start: time.Now()},
+	} {
+		log := new(bytes.Buffer)
+		x := newExchange(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "POST", "/", nil))
+		x.event = e
+		func() { defer x.end(slog.New(slog.NewJSONHandler(log, nil)), true) }()
+		if all := linesOf(t, log.String(), "request"); len(all) != 1 || all[0]["level"] != want {
+			t.Errorf("%+v: %s; want %s", e, log, want)
+		}
+	}
+}

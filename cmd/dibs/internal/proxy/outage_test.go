@@ -1,0 +1,168 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// failing is a store that does not answer while away is true. A call takes a millisecond.
+type failing struct {
+	*memstore.Store
+	away atomic.Bool
+}
+
+func (s *failing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	time.Sleep(time.Millisecond)
+	if s.away.Load() {
+		return errors.New("the network is down")
+	}
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+// outageCounts returns the number of requests in each line about the store.
+func outageCounts(t *testing.T, log string) (fails, answers []int) {
+	t.Helper()
+	counts := func(message string, withError bool) (all []int) {
+		for _, l := range linesOf(t, log, message) {
+			if l["level"] != "WARN" || (l["error"] != nil) != withError {
+				t.Errorf("the line is %v", l)
+			}
+			all = append(all, int(l["requests"].(float64)))
+		}
+		return all
+	}
+	return counts("the store fails", true), counts("the store answers again", false)
+}
+
+// TestStoreAwayIsALineAMinute: while the store does not answer, many requests leave one line
+// a minute, with the number of requests, whether the access log is on or off. When it
+// answers, there is one line more.
+func TestStoreAwayIsALineAMinute(t *testing.T) {
+	for _, access := range []bool{true, false} {
+		t.Run(fmt.Sprintf("access-log %v", access), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &failing{Store: memory(t)}
+				s, log := newServer(t, store, "--access-log="+strconv.FormatBool(access), "--store-timeout=1s")
+				sent := 0
+				post := func(want int) {
+					r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader("a"))
+					r.Header.Set("Idempotency-Key", "k")
+					w := httptest.NewRecorder()
+					s.serve(w, r)
+					sent++
+					if w.Code != want {
+						t.Errorf("the answer is %d; want %d", w.Code, want)
+					}
+				}
+				post(502) // the store answers, and there is no origin
+				store.away.Store(true)
+				began := time.Now()
+				for time.Since(began) < 3*outagePause-20*time.Second {
+					post(503)
+					time.Sleep(time.Second)
+				}
+				failed := sent - 1
+				store.away.Store(false)
+				post(502)
+				post(502)
+				fails, answers := outageCounts(t, log.String())
+				if len(fails) != 3 || fails[0] != 1 || len(answers) != 1 || fails[1]+fails[2]+answers[0] != failed-1 {
+					t.Errorf("in three minutes %d requests failed; the lines count %d, and %d after that", failed, fails, answers)
+				}
+				all := linesOf(t, log.String(), "request")
+				refused := slices.DeleteFunc(all, func(l line) bool { return l["level"] != "INFO" })
+				if want := map[bool]int{true: failed}[access]; len(refused) != want {
+					t.Errorf("%d lines of requests; want %d", len(refused), want)
+				}
+			})
+		})
+	}
+}
+
+// TestReadyzFindsTheStoreAway: readiness checks leave one line a minute too, and find that the
+// store answers again.
+func TestReadyzFindsTheStoreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: memory(t)}
+		s, log := newServer(t, store)
+		s.admin = &Admin{Metrics: http.NotFoundHandler()}
+		ask := func(want int) {
+			w := httptest.NewRecorder()
+			s.adminHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
+			if w.Code != want {
+				t.Errorf("the answer is %d; want %d", w.Code, want)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		store.away.Store(true)
+		for range 8 {
+			ask(503)
+		}
+		store.away.Store(false)
+		ask(200)
+		ask(200)
+		if fails, answers := outageCounts(t, log.String()); len(fails) != 1 || len(answers) != 1 {
+			t.Errorf("the log has %s", log)
+		}
+	})
+}
+
+// TestOutage: which requests say that the store fails, and which say that it answers.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(bytes.Buffer)
+		o := outage{log: slog.New(slog.NewJSONHandler(log, nil))}
+		down := errors.New("down")
+		event := func(outcome idempotency.Outcome, change func(*idempotency.Event)) idempotency.Event {
+			time.Sleep(time.Second)
+			e := idempotency.Event{Outcome: outcome, Start: time.Now(), Claiming: time.Millisecond}
+			if change != nil {
+				change(&e)
+			}
+			return e
+		}
+		late := event(idempotency.OutcomeRan, nil)
+		for _, e := range []idempotency.Event{
+			event(idempotency.OutcomeRan, nil),
+			event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err, e.Start, e.Claiming = down, time.Time{}, 0 }), // no temporary file
+			event(idempotency.OutcomeLost, func(e *idempotency.Event) { e.Attempt, e.Err = 1, dibs.ErrLost }),
+			event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Attempt, e.Err = 1, dibs.ErrTooLarge }),
+		} {
+			o.observe(e)
+		}
+		if log.Len() > 0 {
+			t.Errorf("the store answers; the log has %s", log)
+		}
+		o.observe(event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Attempt, e.Err, e.StoreFailed = 1, down, true }))
+		o.observe(event(idempotency.OutcomeBypassed, func(e *idempotency.Event) { e.Err = down }))
+		o.observe(late)
+		o.observe(event(idempotency.OutcomeConflict, func(e *idempotency.Event) { e.Claiming = 0 })) // answered in the process
+		o.observe(event(idempotency.OutcomeCanceled, nil))
+		if fails, answers := outageCounts(t, log.String()); !slices.Equal(fails, []int{1}) || len(answers) > 0 {
+			t.Errorf("the store is away; the log has %s", log)
+		}
+		for range 5 { // it fails and answers by turns
+			o.observe(event(idempotency.OutcomeReplayed, nil))
+			o.observe(event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err = down }))
+		}
+		if fails, answers := outageCounts(t, log.String()); len(fails) != 1 || !slices.Equal(answers, []int{1}) {
+			t.Errorf("by turns: the log has %s", log)
+		}
+	})
+}
