@@ -39,7 +39,7 @@ func init() {
 	for _, o := range []idempotency.Outcome{
 		idempotency.OutcomeUnguarded, idempotency.OutcomeRan, idempotency.OutcomeReplayed, idempotency.OutcomeConflict,
 		idempotency.OutcomeMismatch, idempotency.OutcomeNotKept, idempotency.OutcomeUnknown, idempotency.OutcomeInvalid,
-		idempotency.OutcomeTooLarge, idempotency.OutcomeOverloaded, idempotency.OutcomeUnavailable, idempotency.OutcomeBypassed, idempotency.OutcomeLost,
+		idempotency.OutcomeTooLarge, idempotency.OutcomeOverloaded, idempotency.OutcomeOverQuota, idempotency.OutcomeUnavailable, idempotency.OutcomeBypassed, idempotency.OutcomeLost,
 		idempotency.OutcomeInterrupted, idempotency.OutcomeRolledBack, idempotency.OutcomeUnreached, idempotency.OutcomeCanceled,
 	} {
 		requestOutcomes[o] = of(outcome(string(o)))

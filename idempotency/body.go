@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +17,9 @@ import (
 
 // errTooLarge: the body is longer than Options.MaxBody.
 var errTooLarge = errors.New("the body is longer than allowed")
+
+// errNoMemory: the body would exceed Options.MaxBodyMemory.
+var errNoMemory = errors.New("the bodies in memory have reached their bound")
 
 // errStream: the request waits for an answer before it goes on.
 var errStream = errors.New("the request is a stream, which cannot be guarded")
@@ -30,6 +32,7 @@ type body struct {
 	file   *os.File // nil: in memory
 	path   string   // of the file, while it has a name
 	size   int64
+	room   reservation // of the memory
 }
 
 // timedReader is a body whose sender may pause no longer than pause.
@@ -53,8 +56,8 @@ func (r *timedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads all of r's body. It returns errTooLarge, errStream, an *fs.PathError of the temporary
-// file, or the connection's error.
+// read reads all of r's body. It returns errTooLarge, errNoMemory, errStream, an *fs.PathError of
+// the temporary file, or the connection's error.
 func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -69,13 +72,23 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 		in = &unaryReader{timedReader: b.timed}
 	}
 	limit := min(o.MaxMemory, o.MaxBody)
-	size := int64(512)
+	size := min(511, limit)
 	if n := r.ContentLength; n >= 0 && n <= limit {
-		size = n + 1 // so that the end is seen without growing
+		size = n
 	}
-	memory, ended := make([]byte, 0, size), false
+	if !b.room.grow(size) {
+		return errNoMemory
+	}
+	memory, ended := make([]byte, 0, size+1), false // one more, to see the end without growing
 	for !ended && int64(len(memory)) <= limit {
-		memory = slices.Grow(memory, 1)
+		if int64(len(memory)) > size {
+			more := min(size+1, limit-size)
+			if !b.room.grow(more) {
+				return errNoMemory
+			}
+			size += more
+			memory = append(make([]byte, 0, size+1), memory...)
+		}
 		n, err := in.Read(memory[len(memory):cap(memory)])
 		memory = memory[:len(memory)+n]
 		if ended = err == io.EOF; err != nil && !ended {
@@ -87,22 +100,26 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	case b.size > o.MaxBody:
 		return errTooLarge
 	case !ended:
-		return b.spill(io.MultiReader(bytes.NewReader(memory), in), o)
+		return b.spill(memory, in, o)
 	}
 	b.memory = memory
 	return nil
 }
 
-// spill reads the body into a temporary file.
-func (b *body) spill(in io.Reader, o *Options) (err error) {
+// spill writes what was read of the body, and then its rest, into a temporary file.
+func (b *body) spill(memory []byte, in io.Reader, o *Options) (err error) {
 	if b.file, err = os.CreateTemp(o.TempDir, "dibs-body-"); err != nil {
 		return err
 	}
 	if b.path = b.file.Name(); os.Remove(b.path) == nil {
 		b.path = "" // a file without a name ends with the process
 	}
-	b.size, err = io.Copy(b.file, io.LimitReader(in, o.MaxBody+1))
-	if err == nil && b.size > o.MaxBody {
+	if _, err = b.file.Write(memory); err != nil {
+		return err
+	}
+	b.room.end()
+	rest, err := io.Copy(b.file, io.LimitReader(in, o.MaxBody+1-b.size))
+	if b.size += rest; err == nil && b.size > o.MaxBody {
 		err = errTooLarge
 	}
 	return err
@@ -127,8 +144,9 @@ func (b *body) sum() (sum [sha256.Size]byte, err error) {
 	return sum, err
 }
 
-// remove removes the temporary file: the request is over.
+// remove removes the temporary file and gives the memory back: the request is over.
 func (b *body) remove() {
+	b.room.end()
 	if b.file == nil {
 		return
 	}

@@ -31,8 +31,11 @@ const (
 	OutcomeInvalid Outcome = "invalid"
 	// OutcomeTooLarge: the body is longer than Options.MaxBody.
 	OutcomeTooLarge Outcome = "too-large"
-	// OutcomeOverloaded: Options.MaxConcurrent requests were being served, and nothing ran.
+	// OutcomeOverloaded: Options.MaxConcurrent, MaxWaiting or MaxBodyMemory was reached, and nothing
+	// ran. The status of MaxWaiting is Options.ConflictStatus.
 	OutcomeOverloaded Outcome = "overloaded"
+	// OutcomeOverQuota: the principal has used up Options.Quota, and nothing ran.
+	OutcomeOverQuota Outcome = "over-quota"
 	// OutcomeUnavailable: the store did not answer, and nothing ran.
 	OutcomeUnavailable Outcome = "unavailable"
 	// OutcomeBypassed: the store did not answer, and the request ran without a guard.

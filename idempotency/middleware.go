@@ -21,7 +21,10 @@ type Middleware struct {
 	client  *dibs.Client
 	options Options
 	local   localRuns
-	serving chan struct{} // has an element for each request with a key; nil without MaxConcurrent
+	serving *bound // requests with a key
+	waiting *bound // duplicates
+	memory  *bound // bytes of bodies
+	quota   *quota
 
 	unsettled atomic.Int64 // requests that claim a key or have not settled it
 	warned    struct{ noPrincipal, changingScheme, noKey, twoHeads, unreadable sync.Once }
@@ -39,11 +42,12 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Middleware{client: client, options: options}
-	m.local.running, m.local.waiting = make(map[string]*localRun), make(map[string][]waiter)
-	if options.MaxConcurrent > 0 {
-		m.serving = make(chan struct{}, options.MaxConcurrent)
+	m := &Middleware{
+		client: client, options: options,
+		serving: newBound(int64(options.MaxConcurrent)), waiting: newBound(int64(options.MaxWaiting)),
+		memory: newBound(options.MaxBodyMemory), quota: newQuota(options.Quota, options.Retention),
 	}
+	m.local.running, m.local.waiting = make(map[string]*localRun), make(map[string][]waiter)
 	return m, nil
 }
 
@@ -106,26 +110,6 @@ func (m *Middleware) guards(method string) bool {
 		return false
 	}
 	return len(m.options.Methods) == 0 || slices.Contains(m.options.Methods, method)
-}
-
-// enter reports whether one more request with a key may be served. If so, call leave at its end.
-func (m *Middleware) enter() bool {
-	if m.serving == nil {
-		return true
-	}
-	select {
-	case m.serving <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// leave ends what enter began.
-func (m *Middleware) leave() {
-	if m.serving != nil {
-		<-m.serving
-	}
 }
 
 // unguarded serves a request without a guard.

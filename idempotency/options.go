@@ -118,6 +118,17 @@ type Options struct {
 	// MaxConcurrent is how many requests with a key the Middleware serves at once, those that wait
 	// included. A further one is refused with 503 before its body is read. Default: 0, no bound.
 	MaxConcurrent int
+	// MaxWaiting is how many duplicates wait at once, with Wait. A further one is answered with
+	// ConflictStatus at once, as without Wait. Default: 0, no bound.
+	MaxWaiting int
+	// MaxBodyMemory is how many bytes of bodies are in memory at once: of requests, up to MaxMemory
+	// each, and MaxStored for the answer of each request that runs. A request that needs more is
+	// refused with 503 and does not run. It must allow one request both. Default: 0, no bound.
+	MaxBodyMemory int64
+	// Quota is how many bytes of answers each principal may have in the store, as this Middleware
+	// has counted since it was made. Then a new key is refused with 429 until answers expire.
+	// Requests that run at the same time may exceed it. Default: 0, no quota.
+	Quota int64
 
 	// Lease is how long a key stays held after its holder crashed. Default: DefaultLease.
 	Lease time.Duration
@@ -318,7 +329,7 @@ func (o *Options) validate() error {
 		between("Options.MaxBody", o.MaxBody, 0, math.MaxInt64-1),
 		between("Options.BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
 		between("Options.MaxMemory", o.MaxMemory, 0, math.MaxInt64-1),
-		between("Options.MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
+		o.validateBounds(),
 		between("Options.Lease", o.Lease, time.Second, math.MaxInt64),
 		between("Options.Retention", o.Retention, time.Second, MaxRetention),
 		between("Options.Wait", o.Wait, 0, MaxRetention),

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,46 +45,6 @@ func status(t *testing.T, c net.Conn) string {
 }
 
 var refusalRules = []rule{
-	{"Requests with a key can be bounded", func(t *testing.T) {
-		began, end := make(chan struct{}), make(chan struct{})
-		g := newRig(t, &idempotency.Options{MaxConcurrent: 2, Wait: time.Minute}, func(_ http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Idempotency-Key") != "" {
-				began <- struct{}{}
-				<-end
-			}
-		})
-		var clients sync.WaitGroup
-		for _, key := range []string{"a", "b"} {
-			clients.Go(func() {
-				if w := g.send(withKey(key)); w.Code != 200 {
-					t.Errorf("the request %s: %d", key, w.Code)
-				}
-			})
-			<-began
-		}
-		for _, key := range []string{"c", "a"} { // a would wait
-			w := g.send(withKey(key))
-			isProblem(t, w, "overloaded", 503)
-			if retry := w.Header().Get("Retry-After"); retry != "1" {
-				t.Errorf("Retry-After is %q", retry)
-			}
-			if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 {
-				t.Errorf("the event is %+v", e)
-			}
-		}
-		if w := g.send(with("Idempotency-Key")); w.Code != 200 {
-			t.Errorf("a request without a key: %d", w.Code)
-		}
-		if runs := g.runs.Load(); runs != 3 {
-			t.Errorf("the handler ran %d times; want 3", runs)
-		}
-		close(end)
-		clients.Wait()
-		go func() { <-began }()
-		if w := g.send(withKey("c")); w.Code != 200 {
-			t.Errorf("the retry: %d", w.Code)
-		}
-	}},
 	{"A refusal reaches the client", func(t *testing.T) {
 		for name, test := range map[string]struct {
 			options idempotency.Options

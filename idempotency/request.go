@@ -21,6 +21,8 @@ import (
 //	      │
 //	    claim ── held, done, mismatch, unknown, no store ── answered
 //	      │
+//	   bounds ── full quota, no memory for the answer ── undone, refused
+//	      │
 //	   handler ── panic, failure, broken ── abandoned
 //	      │
 //	    settle ── lost ── 503
@@ -37,15 +39,18 @@ type requestState struct {
 	body        body
 	key         string // its name in the store
 	fingerprint dibs.Fingerprint
+	principal   principalDigest
 	turn        bool // it was woken to claim the key, before others that wait
+	crowded     bool // Options.MaxWaiting others wait
 
 	lease    *dibs.Lease
 	run      *localRun
 	ctx      *runContext
 	tx       dibs.Transaction // of the run, with Options.Transactor
 	answer   *recorder
-	tooLarge bool // the store will never take the answer
-	settled  bool // or will be in the background
+	room     reservation // of memory for the answer
+	tooLarge bool        // the store will never take the answer
+	settled  bool        // or will be in the background
 }
 
 // guard serves a request of a guarded method.
@@ -59,7 +64,8 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 			return
 		}
 	}
-	s := &requestState{m: m, w: w, r: r, next: next}
+	s := &requestState{m: m, w: w, r: r, next: next, room: reservation{bound: m.memory}}
+	s.body.room.bound = m.memory
 	defer s.end()
 	switch {
 	case err != nil:
@@ -70,11 +76,11 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		s.refuseUnread(OutcomeInvalid, problemKeyRequired)
 		return
 	}
-	if !m.enter() {
+	if !m.serving.take(1) {
 		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
 		return
 	}
-	defer m.leave()
+	defer m.serving.give(1)
 	if err := s.body.read(w, r, &m.options); err != nil {
 		s.refuseBody(err)
 		return
@@ -124,6 +130,7 @@ func (s *requestState) end() {
 		s.observe(OutcomeInterrupted)
 	}
 	s.body.remove()
+	s.room.end()
 }
 
 // serve serves a request with a valid key whose body has been read.
@@ -131,6 +138,7 @@ func (s *requestState) serve(key string) {
 	m := s.m
 	principal := m.options.principal(s.r)
 	m.warnScope(s.r, principal)
+	s.principal = m.quota.digest(principal)
 	s.key = m.options.keyName(s.r, principal, key)
 	s.event.key = s.key
 	var err error
@@ -151,10 +159,8 @@ func (s *requestState) serve(key string) {
 		if s.turn {
 			m.local.pass(s.key, &localRun{fingerprint: s.fingerprint, record: record})
 		}
-	case m.options.Transactor != nil:
-		s.handleIn()
 	default:
-		s.handle()
+		s.runNew()
 	}
 }
 
@@ -168,12 +174,22 @@ func (s *requestState) servedHere() bool {
 	case run.fingerprint.Differs(s.fingerprint):
 		s.refuse(OutcomeMismatch, problemMismatch)
 		return true
-	case s.m.options.Wait == 0:
-		s.refuse(OutcomeConflict, s.inProgress(time.Since(run.began)))
+	case s.m.options.Wait == 0 || !s.mayWait():
+		s.refuseHeld(time.Since(run.began))
 		return true
 	}
 	w := s.m.local.join(s.key)
-	return w != nil && s.servedWaiting(w)
+	if w == nil {
+		s.m.waiting.give(1)
+		return false
+	}
+	return s.servedWaiting(w)
+}
+
+// mayWait reports whether one more duplicate may wait. The caller gives its place back.
+func (s *requestState) mayWait() bool {
+	s.crowded = !s.m.waiting.take(1)
+	return !s.crowded
 }
 
 // servedWaiting is servedHere for a duplicate that waits.
@@ -188,6 +204,7 @@ func (s *requestState) servedWaiting(w waiter) bool {
 			run = <-w // at the same moment
 		}
 	}
+	s.m.waiting.give(1)
 	s.event.Waiting = time.Since(s.event.Start)
 	switch {
 	case run != nil && run.record != nil && !run.fingerprint.Differs(s.fingerprint):
@@ -201,7 +218,7 @@ func (s *requestState) servedWaiting(w waiter) bool {
 		s.turn = true
 		return false
 	default:
-		s.refuse(OutcomeConflict, s.inProgress(s.event.Waiting))
+		s.refuseHeld(s.event.Waiting)
 	}
 	return true
 }
@@ -219,9 +236,10 @@ func (s *requestState) claim() (err error) {
 	s.lease, err = s.m.client.Acquire(limit, s.key, &options)
 	s.event.Claiming = time.Since(asked)
 	left := o.Wait - time.Since(s.event.Start)
-	if left <= 0 || !errors.Is(err, dibs.ErrHeld) {
+	if left <= 0 || !errors.Is(err, dibs.ErrHeld) || !s.mayWait() {
 		return err
 	}
+	defer s.m.waiting.give(1)
 	options.NoWait, options.Wait = false, left
 	asked = time.Now()
 	ctx, cancel := context.WithTimeoutCause(s.r.Context(), left+o.StoreTimeout, errStoreTimeout)
@@ -242,7 +260,7 @@ func (s *requestState) refused(err error) (record []byte) {
 	unknown, isUnknown := errors.AsType[*dibs.UnknownError](err)
 	switch {
 	case isHeld:
-		s.refuse(OutcomeConflict, s.inProgress(s.m.retryHeld(held.Left)))
+		s.refuseHeld(s.m.retryHeld(held.Left))
 	case isUnknown:
 		p := problemUnknown
 		p.Instance = ClaimURI(unknown.ID)
@@ -299,6 +317,15 @@ func (s *requestState) inProgress(retry time.Duration) Problem {
 	return p
 }
 
+// refuseHeld refuses a duplicate while the key is held. It may ask again after retry.
+func (s *requestState) refuseHeld(retry time.Duration) {
+	o := OutcomeConflict
+	if s.crowded {
+		o = OutcomeOverloaded
+	}
+	s.refuse(o, s.inProgress(retry))
+}
+
 // refuse answers with a problem.
 func (s *requestState) refuse(o Outcome, p Problem) {
 	s.event.Status = p.Status
@@ -324,6 +351,8 @@ func (s *requestState) refuseBody(err error) {
 	switch {
 	case errors.Is(err, errTooLarge):
 		s.refuseUnread(OutcomeTooLarge, problemTooLarge)
+	case errors.Is(err, errNoMemory):
+		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
 	case outerLimit: // of another handler, after which nothing can be read
 		s.refuse(OutcomeTooLarge, problemTooLarge)
 	case noFile:

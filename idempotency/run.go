@@ -91,10 +91,38 @@ func (s *requestState) begin() (end func()) {
 	}
 }
 
+// runNew runs a request whose key was granted.
+func (s *requestState) runNew() {
+	defer s.begin()()
+	switch {
+	case !s.admitted():
+	case s.m.options.Transactor != nil:
+		s.handleIn()
+	default:
+		s.handle()
+	}
+}
+
+// admitted reports whether the bounds let the run begin. If not, the claim is undone and the request
+// has been served.
+func (s *requestState) admitted() bool {
+	o, p := OutcomeOverloaded, problemOverloaded
+	left, full := s.m.quota.full(s.principal)
+	switch {
+	case full:
+		o, p = OutcomeOverQuota, problemOverQuota
+		p.RetryAfter = left
+	case s.room.grow(s.m.options.MaxStored):
+		return true
+	}
+	s.settle(settlement{outcome: dibs.Undo})
+	s.refuse(o, p)
+	return false
+}
+
 // handle runs the handler, settles the key, and sends the answer. A panic and runtime.Goexit pass
 // through it.
 func (s *requestState) handle() {
-	defer s.begin()()
 	s.next.ServeHTTP(s.answer, withoutDeadlines(s.withBody(s.ctx)))
 	whole := s.answer.finish()
 	s.event.Handler = time.Since(s.run.began)

@@ -24,6 +24,8 @@ func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
 		return lease.Complete(limit, how.record, how.retention)
 	case dibs.Abandon:
 		return lease.Abandon(limit)
+	case dibs.Undo:
+		return lease.Undo(limit)
 	}
 	return lease.Release()
 }
@@ -107,7 +109,7 @@ func (s *requestState) settle(how settlement) (lost bool) {
 	s.event.Settling += time.Since(asked)
 	switch {
 	case err == nil:
-		s.event.Stored = how.outcome == dibs.Keep
+		s.kept(how)
 		m.local.leave(s.key, s.run, how.record)
 		return false
 	case errors.Is(err, dibs.ErrLost):
@@ -127,6 +129,14 @@ func (s *requestState) settle(how settlement) (lost bool) {
 	return false
 }
 
+// kept notes that the store did what a settlement says.
+func (s *requestState) kept(how settlement) {
+	if how.outcome == dibs.Keep {
+		s.event.Stored = true
+		s.m.quota.add(s.principal, len(how.record), how.retention)
+	}
+}
+
 // How often settleLater asks the store again.
 const (
 	settleAgainMin = 50 * time.Millisecond
@@ -136,7 +146,9 @@ const (
 // settleLater settles in the background, until the lease is lost.
 func (s *requestState) settleLater(how settlement) {
 	m, key, run, lease, keep := s.m, s.key, s.run, s.lease, how.outcome == dibs.Keep
+	principal, room := s.principal, reservation{}
 	if keep {
+		room, s.room = s.room, room // the record stays in memory
 		s.event.StoreFailed = true
 		m.count(func(c *Stats) { c.StoreFailed++ })
 	}
@@ -144,6 +156,7 @@ func (s *requestState) settleLater(how settlement) {
 	m.unsettled.Add(1)
 	go func() {
 		defer m.unsettled.Add(-1)
+		defer room.end()
 		for pause := settleAgainMin; ; pause = min(2*pause, settleAgainMax) {
 			time.Sleep(pause)
 			if keep && time.Now().After(giveUp) {
@@ -157,6 +170,7 @@ func (s *requestState) settleLater(how settlement) {
 			}
 			switch {
 			case keep && err == nil:
+				m.quota.add(principal, len(how.record), how.retention)
 				m.count(func(c *Stats) { c.StoreRecovered++ })
 			case keep:
 				m.count(func(c *Stats) { c.StoreGivenUp++ })

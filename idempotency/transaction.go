@@ -15,7 +15,6 @@ import (
 //	  │         │          └── refused, failed ── roll back ── as without one
 //	  └── in conflict with another transaction ── once more, if nothing was sent
 func (s *requestState) handleIn() {
-	defer s.begin()()
 	for s.tryIn() {
 		s.event.Conflicts++
 		s.answer.drop()
@@ -98,7 +97,7 @@ func (s *requestState) commit() (again bool) {
 	switch {
 	case err == nil:
 		s.settled = true
-		s.event.Stored = how.outcome == dibs.Keep
+		s.kept(how)
 		s.m.local.leave(s.key, s.run, how.record)
 		s.send(false, OutcomeRan)
 		return false

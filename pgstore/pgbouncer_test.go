@@ -24,14 +24,13 @@ func init() {
 	ways["sql, PgBouncer"] = func() string { return sharedPooler().URL() }
 }
 
-// sharedPooler is a PgBouncer in transaction mode in front of the server. A failed login must not
-// cost 15 s. Sessions must be short, because they keep the plans of hundreds of schemas and look
-// through all of them with each new table, which takes seconds.
+// loginSoon: a failed login must not cost 15 s.
+var loginSoon = []string{"server_login_retry = 1"}
+
+// sharedPooler is a PgBouncer in transaction mode in front of the server. Its sessions have no
+// server_lifetime, because PgBouncer 1.18 ends when a session expires that is being canceled.
 var sharedPooler = sync.OnceValue(func() *servertest.PgBouncerServer {
-	return servertest.PgBouncer(scope, shared(), &servertest.PgBouncerOptions{
-		PoolSize: 60,
-		Settings: []string{"server_login_retry = 1", "server_lifetime = 5"},
-	})
+	return servertest.PgBouncer(scope, shared(), &servertest.PgBouncerOptions{PoolSize: 60, Settings: loginSoon})
 })
 
 // TestPooler: behind a pooler the store polls, and WakeListen is an error at once.

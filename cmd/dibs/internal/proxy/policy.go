@@ -62,6 +62,8 @@ func (p *Policy) check() *settingError {
 	safe := slices.IndexFunc(p.Options.Methods, func(m string) bool {
 		return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"}, m)
 	})
+	o := &p.Options
+	memory := min(o.MaxBody, idempotency.DefaultMaxMemory) + o.MaxStored
 	switch {
 	case p.Guard && safe >= 0:
 		return &settingError{"methods", p.Options.Methods[safe] + " cannot be guarded; remove it, or set guard to false"}
@@ -73,6 +75,12 @@ func (p *Policy) check() *settingError {
 		return &settingError{"scope", "it is empty; name what tells owners of keys apart, or write none"}
 	case slices.Contains(p.Scope, "none") && (len(p.Scope) > 1 || p.SessionCookie != ""):
 		return &settingError{"scope", "none cannot be used together with other parts"}
+	case o.MaxWaiting > 0 && o.Wait == 0:
+		return &settingError{"max-waiting", "it has no effect without wait"}
+	case o.MaxConcurrent > 0 && o.MaxWaiting >= o.MaxConcurrent:
+		return &settingError{"max-waiting", "it has no effect unless it is less than max-concurrent"}
+	case o.MaxBodyMemory > 0 && o.MaxBodyMemory < memory:
+		return &settingError{"max-body-memory", fmt.Sprintf("it must be at least %s, which one request may need: max-stored, and up to 1MiB of body", sizeText(memory))}
 	}
 	return nil
 }

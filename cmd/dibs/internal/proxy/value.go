@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -130,11 +129,15 @@ func spanText(d time.Duration) string {
 	return s
 }
 
-// size is a number of bytes from 1 to most, with or without a unit.
-func size(field *int64, most int64) value {
+// size is a number of bytes from least to most, with or without a unit.
+func size(field *int64, least, most int64) value {
 	return of(field, "size", sizeText, func(s string) (int64, error) {
 		n, err := parseSize(s)
-		if n > most {
+		switch {
+		case err != nil:
+		case n < least:
+			err = fmt.Errorf("it must be at least %d byte", least)
+		case n > most:
 			err = fmt.Errorf("%s is too large; it may be at most %s", s, sizeText(most))
 		}
 		return n, err
@@ -149,11 +152,8 @@ func parseSize(s string) (int64, error) {
 		digits, shift = rest, 20
 	}
 	n, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63-shift)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, fmt.Errorf("%q is not a size: write bytes, or a number with KiB or MiB", s)
-	case n == 0:
-		return 0, errors.New("it must be at least 1 byte")
 	}
 	return int64(n << shift), nil
 }

@@ -1,0 +1,85 @@
+package idempotency
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+)
+
+// A bound limits how much of something is in use at once. A nil bound has no limit.
+type bound struct {
+	most int64
+	used atomic.Int64
+}
+
+// newBound returns a bound; nil if most is 0.
+func newBound(most int64) *bound {
+	if most == 0 {
+		return nil
+	}
+	return &bound{most: most}
+}
+
+// take reports whether there is room for n more, and takes it. The caller gives it back.
+func (b *bound) take(n int64) bool {
+	if b == nil {
+		return true
+	}
+	for {
+		used := b.used.Load()
+		if used > b.most-n {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+// give gives back what was taken.
+func (b *bound) give(n int64) {
+	if b != nil {
+		b.used.Add(-n)
+	}
+}
+
+// A reservation is what one request has taken of a bound.
+type reservation struct {
+	bound *bound
+	n     int64
+}
+
+// grow reports whether there is room for n more, and takes it.
+func (r *reservation) grow(n int64) bool {
+	if !r.bound.take(n) {
+		return false
+	}
+	r.n += n
+	return true
+}
+
+// end gives everything back.
+func (r *reservation) end() {
+	r.bound.give(r.n)
+	r.n = 0
+}
+
+// validateBounds returns an error that names the bound.
+func (o *Options) validateBounds() error {
+	switch least := min(o.MaxBody, o.MaxMemory) + o.MaxStored; {
+	case o.MaxWaiting > 0 && o.Wait == 0:
+		return errors.New("idempotency: Options.MaxWaiting has no meaning without Wait")
+	case o.MaxConcurrent > 0 && o.MaxWaiting >= o.MaxConcurrent:
+		return errors.New("idempotency: Options.MaxWaiting has no meaning unless it is less than MaxConcurrent")
+	case o.MaxBodyMemory > 0 && o.MaxBodyMemory < least:
+		return fmt.Errorf("idempotency: Options.MaxBodyMemory is %d; it must be at least %d, which one request may need: MaxStored, and MaxMemory or MaxBody", o.MaxBodyMemory, least)
+	}
+	return cmp.Or(
+		between("Options.MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
+		between("Options.MaxWaiting", o.MaxWaiting, 0, math.MaxInt),
+		between("Options.MaxBodyMemory", o.MaxBodyMemory, 0, math.MaxInt64),
+		between("Options.Quota", o.Quota, 0, math.MaxInt64),
+	)
+}

@@ -1,0 +1,252 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// withChunks is withBody for a body without a declared length.
+func withChunks(body io.Reader) change {
+	return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(body), -1 }
+}
+
+// isOverloaded checks that a bound refused the request.
+func (g *rig) isOverloaded(w *httptest.ResponseRecorder) {
+	g.t.Helper()
+	isProblem(g.t, w, "overloaded", 503)
+	if retry := w.Header().Get("Retry-After"); retry != "1" {
+		g.t.Errorf("Retry-After is %q", retry)
+	}
+	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 {
+		g.t.Errorf("the event is %+v", e)
+	}
+}
+
+var boundRules = []rule{
+	{"Requests with a key can be bounded", func(t *testing.T) {
+		began, end := make(chan struct{}), make(chan struct{})
+		g := newRig(t, &idempotency.Options{MaxConcurrent: 2, Wait: time.Minute}, func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Idempotency-Key") != "" {
+				began <- struct{}{}
+				<-end
+			}
+		})
+		var clients sync.WaitGroup
+		for _, key := range []string{"a", "b"} {
+			clients.Go(func() {
+				if w := g.send(withKey(key)); w.Code != 200 {
+					t.Errorf("the request %s: %d", key, w.Code)
+				}
+			})
+			<-began
+		}
+		for _, key := range []string{"c", "a"} { // a would wait
+			g.isOverloaded(g.send(withKey(key)))
+		}
+		if w := g.send(with("Idempotency-Key")); w.Code != 200 {
+			t.Errorf("a request without a key: %d", w.Code)
+		}
+		if runs := g.runs.Load(); runs != 3 {
+			t.Errorf("the handler ran %d times; want 3", runs)
+		}
+		close(end)
+		clients.Wait()
+		go func() { <-began }()
+		if w := g.send(withKey("c")); w.Code != 200 {
+			t.Errorf("the retry: %d", w.Code)
+		}
+	}},
+	{"Duplicates that wait can be bounded", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			gate := newGate()
+			options := &idempotency.Options{Wait: time.Minute, MaxWaiting: 2}
+			g := newRig(t, options, gate.ServeHTTP)
+			elsewhere := newRigOn(t, g.store, options, nil)
+			first := g.sendLater()
+			<-gate.entered
+			var waiting []<-chan *httptest.ResponseRecorder
+			for _, g := range []*rig{g, elsewhere} {
+				waiting = append(waiting, g.sendLater())
+				ctx, goAway := context.WithCancel(t.Context())
+				gone := g.sendLater(func(r *http.Request) { *r = *r.WithContext(ctx) })
+				refused := func() {
+					t.Helper()
+					synctest.Wait()
+					began := time.Now()
+					w := g.send()
+					isProblem(t, w, "in-progress", 409)
+					retryAfter(t, w, 30)
+					if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 409 || e.Waiting != 0 || time.Since(began) != 0 {
+						t.Errorf("the event is %+v, after %v", e, time.Since(began))
+					}
+				}
+				refused()
+				isProblem(t, g.send(withBody("other")), "key-reused", 422)
+				goAway()
+				<-gone
+				waiting = append(waiting, g.sendLater())
+				refused()
+			}
+			close(gate.open)
+			answer := <-first
+			for _, w := range waiting {
+				isReplay(t, <-w, answer)
+			}
+			g.ran(1)
+			elsewhere.ran(0)
+		})
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 39}, func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("X-Then") {
+			case "panics":
+				panic(http.ErrAbortHandler)
+			case "waits":
+				gate.ServeHTTP(w, r)
+			}
+		})
+		ten, waits := withBody("0123456789"), with("X-Then", "waits")
+		done := g.send(withKey("done"), withBody(""))
+		g.sendBroken(withKey("b"), ten, with("X-Then", "panics"))
+		first := g.sendLater(withKey("a"), ten, waits)
+		<-gate.entered
+		g.isOverloaded(g.send(withKey("b"), ten)) // no room for the answer
+		isReplay(t, g.send(withKey("done"), withBody("")), done)
+		isProblem(t, g.send(withKey("a"), withBody("")), "key-reused", 422)
+		if w := g.send(ten, with("Idempotency-Key")); w.Code != 200 {
+			t.Errorf("a request without a key: %d", w.Code)
+		}
+		second := g.sendLater(withKey("c"), withBody("012345678"), waits)
+		<-gate.entered // exactly 39 bytes
+		g.isOverloaded(g.send(withKey("done"), withBody("1")))
+		g.isOverloaded(g.send(withKey("done"), withChunks(strings.NewReader(""))))
+		g.ran(5)
+		close(gate.open)
+		<-first
+		<-second
+		isFresh(t, g.send(withKey("b"), ten), 200)
+		if e := g.last(); e.Attempt != 2 {
+			t.Errorf("attempt %d after a refusal; want 2, because only one attempt ran", e.Attempt)
+		}
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// A body without a length takes more as it grows, and one in a file takes nothing.
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{MaxMemory: 2000, MaxStored: 10, MaxBodyMemory: 2010, TempDir: t.TempDir()}, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Then") == "waits" {
+				gate.ServeHTTP(w, r)
+			}
+		})
+		body := func(n int) change { return withChunks(strings.NewReader(strings.Repeat("x", n))) }
+		file := g.sendLater(withKey("file"), body(3000), with("X-Then", "waits"))
+		<-gate.entered
+		memory := g.sendLater(withKey("memory"), withBody(strings.Repeat("x", 1400)), with("X-Then", "waits"))
+		<-gate.entered
+		isFresh(t, g.send(withKey("a"), body(511)), 200)
+		g.isOverloaded(g.send(withKey("b"), body(513)))
+		close(gate.open)
+		<-file
+		<-memory
+		isFresh(t, g.send(withKey("b"), body(2000)), 200)
+		g.ran(4)
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// However a request ends, it gives the memory back.
+		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxBody: 20, MaxStored: 10, MaxBodyMemory: 20, TempDir: t.TempDir()}, func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("X-Then") {
+			case "panics":
+				panic(http.ErrAbortHandler)
+			case "exits":
+				runtime.Goexit()
+			case "is long":
+				_, _ = io.WriteString(w, strings.Repeat("x", 100))
+			case "hangs up":
+				idempotency.Fail(r.Context(), idempotency.HungUp)
+			}
+		})
+		ten := withBody("0123456789")
+		gone, goAway := context.WithCancel(t.Context())
+		goAway()
+		broken := withChunks(io.MultiReader(strings.NewReader("01234"), iotest.ErrReader(errors.New("reset"))))
+		isFresh(t, g.send(withKey("used")), 200)
+		for name, changes := range map[string][]change{
+			"panics": nil, "exits": nil, "is long": nil, "hangs up": nil,
+			"has a long body":   {withBody(strings.Repeat("x", 21))},
+			"grows too long":    {withChunks(strings.NewReader(strings.Repeat("x", 21)))},
+			"breaks off":        {broken},
+			"loses its client":  {broken, func(r *http.Request) { *r = *r.WithContext(gone) }},
+			"reuses a key":      {withKey("used")},
+			"is already served": {withKey("used"), withBody(`{"amount":1200}`)},
+		} {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				g.send(slices.Concat([]change{withKey(`"` + name + `"`), ten, with("X-Then", name)}, changes)...)
+			}()
+			<-ended
+			if w := g.send(withKey(`"after `+name+`"`), ten); w.Code != 200 {
+				t.Errorf("after a request that %s: %d %s", name, w.Code, w.Body)
+			}
+		}
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// Also a connection that the handler takes over gives the memory back.
+		options := &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20, Key: idempotency.KeyHeader("X-Event")}
+		g := newRig(t, options, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Event") != "" {
+				return
+			}
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = c.Close()
+		})
+		server := httptest.NewServer(g.h)
+		defer server.Close()
+		ten := withBody("0123456789")
+		if _, _, err := wire(t, server, ten); err == nil {
+			t.Error("the connection was not closed")
+		}
+		eventually(t, "the request has ended", func() bool { return len(g.seen()) == 1 })
+		eventually(t, "another request runs", func() bool { return g.send(ten, with("X-Event", "1")).Code == 200 })
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// An answer is in memory until it is stored.
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, nil)
+			ten := withBody("0123456789")
+			g.store.fail(func(_ context.Context, op string) error {
+				if op == "settle" {
+					return errDown
+				}
+				return nil
+			})
+			isFresh(t, g.send(withKey("a"), ten), 201)
+			g.isOverloaded(g.send(withKey("b"), ten))
+			g.store.heal()
+			time.Sleep(time.Minute)
+			if n := g.m.Stats().StoreRecovered; n != 1 {
+				t.Errorf("%d answers were stored later; want 1", n)
+			}
+			isFresh(t, g.send(withKey("b"), ten), 201)
+			g.ran(2)
+		})
+	}},
+}
