@@ -126,3 +126,10 @@ func checkPassword(t *testing.T, url, shown string) {
 	demo.signal(t, syscall.SIGTERM)
 	demo.code(t)
 }
+
+// TestReloadOnRedis is TestReload with a server that stands still for a while.
+func TestReloadOnRedis(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	checkReload(t, server.URL(), server.Pause, server.Continue)
+}

@@ -29,6 +29,13 @@ import (
 // on with another proxy. No request is lost, and each runs once.
 func TestReload(t *testing.T) {
 	t.Parallel()
+	checkReload(t, sqliteStore(t), nil, nil)
+}
+
+// checkReload: see TestReload. Unless stop is nil, it stops the store for some of the reloads, and
+// goOn ends that.
+func checkReload(t *testing.T, store string, stop, goOn func()) {
+	t.Helper()
 	origin := newCounter(t, nil)
 	second := httptest.NewServer(origin)
 	t.Cleanup(second.Close)
@@ -43,17 +50,20 @@ func TestReload(t *testing.T) {
 	}
 	place(t, config, policies[0])
 	renew(t, cert, key)
-	store := sqliteStore(t)
 	proxies := make([]*process, 2)
 	for i := range proxies {
 		proxies[i] = start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store,
-			"--config", config, "--tls-cert", cert, "--tls-key", key)
+			"--store-timeout", "500ms", "--config", config, "--tls-cert", cert, "--tls-key", key)
 		proxies[i].awaitServing(t)
 	}
 	load := &reloadLoad{url: proxies[0].url, next: proxies[1].url}
 	clients := load.begin(t)
 	for i := range 30 {
-		for seen := load.answered.Load(); load.answered.Load() < seen+10 && !t.Failed(); {
+		stopped := stop != nil && i >= 10 && i < 20
+		if stopped && i == 10 {
+			stop()
+		}
+		for seen := load.answered.Load(); !stopped && load.answered.Load() < seen+10 && !t.Failed(); {
 			time.Sleep(time.Millisecond)
 		}
 		place(t, config, policies[i%len(policies)])
@@ -64,6 +74,10 @@ func TestReload(t *testing.T) {
 		eventually(t, func() bool {
 			return strings.Count(proxies[0].stderr.String(), `msg="the configuration was`) > i
 		})
+		if stopped && i == 19 {
+			eventually(t, func() bool { return load.refused.Load() > 0 })
+			goOn()
+		}
 	}
 	load.ends.Store(true)
 	proxies[0].signal(t, syscall.SIGTERM)
@@ -72,6 +86,9 @@ func TestReload(t *testing.T) {
 	}
 	load.over.Store(true)
 	clients.Wait()
+	if n := load.refused.Load(); stop == nil && n > 0 {
+		t.Errorf("%d requests were answered 503", n)
+	}
 	log := proxies[0].stderr.String()
 	if good, faulty := strings.Count(log, "was reloaded"), strings.Count(log, "was not reloaded"); good != 18 || faulty != 12 {
 		t.Errorf("%d reloads and %d refusals; want 18 and 12", good, faulty)
@@ -95,9 +112,10 @@ type reloadLoad struct {
 	url  string
 	next string // of the proxy that the clients use once url ends
 
-	keys, answered atomic.Int64
-	ends           atomic.Bool // connections to url may break
-	over           atomic.Bool // clients may end
+	keys, answered, refused atomic.Int64
+
+	ends atomic.Bool // connections to url may break
+	over atomic.Bool // clients may end
 }
 
 func (l *reloadLoad) begin(t *testing.T) *sync.WaitGroup {
@@ -134,6 +152,8 @@ func (l *reloadLoad) send(t *testing.T, client *http.Client, key string) {
 			url = l.next
 		case err != nil:
 			t.Errorf("%s: %v", key, err)
+		case r.status == http.StatusServiceUnavailable:
+			l.refused.Add(1)
 		case r.status == http.StatusConflict:
 			time.Sleep(time.Millisecond)
 		case r.status != http.StatusCreated || r.body != "run 1 of "+key:
