@@ -47,8 +47,10 @@ func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Serve
 			return nil, err
 		}
 	}
-	s.current, err = s.newRouting(c)
-	return s, err
+	if s.current, err = s.newRouting(c); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // handler returns the handler for a policy of a routing.
