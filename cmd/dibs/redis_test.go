@@ -112,7 +112,7 @@ func checkPassword(t *testing.T, url, shown string) {
 		t.Errorf("the proxy prints %q", line)
 	}
 	demo := startWith(t, store, "demo")
-	eventually(t, func() bool { return strings.Contains(demo.stdout.String(), "serves on") })
+	eventually(t, func() bool { return strings.Contains(demo.stdout.String(), "goes on serving") })
 	out, err := exec.Command("ps", "-e", "-o", "args=").Output()
 	if err != nil {
 		t.Fatal(err)
