@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -82,9 +83,12 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\nnamespace: !!str a\n", want: []string{":2:", "namespace", "write the value itself"}},
 		{text: "upstream: http://x\nkeep: [2xx, &a 404]\n", want: []string{":2:", "keep", "write the value itself"}},
 		{text: "upstream: http://x\n---\nwait: 1s\n", want: []string{"several documents"}},
+		{text: "upstream: " + strings.Repeat("[", 1<<19), want: []string{":1:27: ", "more than 16"}},
+		{text: strings.Repeat("- ", 1<<18), want: []string{":1:33: ", "more than 16"}},
+		{text: "#" + strings.Repeat(" ", maxFile), want: []string{"longer than 1MiB"}},
 	}
 	for _, test := range tests {
-		t.Run(test.text+test.flag, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%.200s%s", test.text, test.flag), func(t *testing.T) {
 			_, err := load(t, test.text, strings.Fields(test.flag)...)
 			if err == nil {
 				t.Fatal("nothing was wrong")
@@ -133,6 +137,27 @@ routes:
 	_, err = load(t, "upstream: http://x\nkeep: 2xx\nstore-5xx: true\nroutes:\n  - path: /a\n")
 	if err == nil || strings.Count(err.Error(), "store-5xx") != 1 {
 		t.Errorf("an inherited fault: %v; want it once", err)
+	}
+}
+
+// TestLoadStopsAfterManyFaults: a file that is no configuration does not keep the proxy busy.
+func TestLoadStopsAfterManyFaults(t *testing.T) {
+	var text strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&text, "k%d: v\n", i)
+	}
+	_, err := load(t, text.String())
+	if err == nil || strings.Count(err.Error(), "\n")+1 != maxFaults {
+		t.Errorf("the error is %v; want %d lines", err, maxFaults)
+	}
+}
+
+// TestFaultsHideThePassword: a fault of an upstream does not repeat its text, because it is logged.
+func TestFaultsHideThePassword(t *testing.T) {
+	for _, upstream := range []string{"http://u:s3cret@h/%zz", "ftp://u:s3cret@h", "http://u:s3cret@", "http://u:s3cret@h"} {
+		if _, err := load(t, "upstream: '"+upstream+"'\n"); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: the error is %v", upstream, err)
+		}
 	}
 }
 

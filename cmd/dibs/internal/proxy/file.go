@@ -3,12 +3,23 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Bounds of a configuration file. A reload must not end the proxy or keep it from its signals,
+// and the parser's memory grows with the square of the nesting.
+const (
+	maxFile    = 1 << 20 // bytes
+	maxNesting = 16      // collections within one another
+	maxFaults  = 100     // that are reported
 )
 
 // file is a configuration file. The zero file has no settings.
@@ -22,12 +33,17 @@ type file struct {
 // open reads the text of a file. It sets nothing.
 func open(name string) *file {
 	f := &file{name: name}
-	text, err := os.ReadFile(name)
+	text, err := read(name)
 	if err != nil {
 		f.faults = append(f.faults, fmt.Errorf("config: %w", err))
 		return f
 	}
-	tree, err := parser.ParseBytes(text, 0)
+	tokens := lexer.Tokenize(text)
+	if t := tooDeep(tokens); t != nil {
+		f.wrong(t.Position.Line, t.Position.Column, fmt.Sprintf("more than %d mappings and sequences are nested", maxNesting))
+		return f
+	}
+	tree, err := parser.Parse(tokens, 0)
 	if syntax, ok := errors.AsType[yaml.Error](err); ok && syntax.GetToken() != nil {
 		at := syntax.GetToken().Position
 		f.wrong(at.Line, at.Column, syntax.GetMessage())
@@ -43,6 +59,43 @@ func open(name string) *file {
 		f.split(tree.Docs[0].Body)
 	}
 	return f
+}
+
+// read returns the text of a file of at most maxFile bytes.
+func read(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if len(text) > maxFile {
+		return "", fmt.Errorf("%s is longer than %s", name, sizeText(maxFile))
+	}
+	return string(text), err
+}
+
+// tooDeep returns the token that exceeds maxNesting; nil if none does. It does not count what is
+// nested by indentation, because maxFile bounds that.
+func tooDeep(tokens token.Tokens) *token.Token {
+	brackets, dashes := 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets--
+		}
+		if t.Type != token.SequenceEntryType {
+			dashes = 0
+		} else if dashes++; t.Prev != nil && t.Prev.Position.Line != t.Position.Line {
+			dashes = 1
+		}
+		if brackets+dashes > maxNesting {
+			return t
+		}
+	}
+	return nil
 }
 
 // split sets the fields and the routes from the root of the tree.
@@ -82,9 +135,12 @@ func (f *file) fieldsOf(node ast.Node) []*ast.MappingValueNode {
 // name returns a field's name.
 func name(f *ast.MappingValueNode) string { return f.Key.GetToken().Value }
 
-// set sets the fields.
+// set sets the fields, until there are maxFaults.
 func (f *file) set(fields []*ast.MappingValueNode, all []setting) {
 	for _, field := range fields {
+		if len(f.faults) >= maxFaults {
+			return
+		}
 		i := slices.IndexFunc(all, func(s setting) bool { return s.name == name(field) })
 		if i < 0 {
 			f.wrongAt(field.Key, fmt.Sprintf("unknown field %q%s", name(field), suggestion(name(field), all)))
@@ -118,9 +174,11 @@ func (f *file) wrongAt(node ast.Node, message string) {
 	f.wrong(at.Line, at.Column, message)
 }
 
-// wrong reports what is wrong at a place in the file.
+// wrong reports what is wrong at a place in the file, unless maxFaults are reported.
 func (f *file) wrong(line, column int, message string) {
-	f.faults = append(f.faults, fmt.Errorf("%s:%d:%d: %s", f.name, line, column, message))
+	if len(f.faults) < maxFaults {
+		f.faults = append(f.faults, fmt.Errorf("%s:%d:%d: %s", f.name, line, column, message))
+	}
 }
 
 // setNode sets a value from a scalar, or a list from a sequence.

@@ -56,11 +56,11 @@ func New(origin string, o *Options) (*Transport, error) {
 	u, err := url.Parse(origin)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the upstream %q is not a URL", origin)
+		return nil, errors.New("the upstream is not a URL; write it as in http://127.0.0.1:3000") // the text may have a password
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
-		return nil, fmt.Errorf("the upstream %q has an unknown scheme: it must be http, https or h2c, as in http://127.0.0.1:3000", origin)
+		return nil, fmt.Errorf("the upstream has an unknown scheme, %q: it must be http, https or h2c, as in http://127.0.0.1:3000", u.Scheme)
 	case u.Hostname() == "":
-		return nil, fmt.Errorf("the upstream %q names no host", origin)
+		return nil, errors.New("the upstream names no host")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("the upstream %s can have only a host, a port and a path", u.Redacted())
 	}
