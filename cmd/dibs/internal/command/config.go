@@ -30,7 +30,7 @@ func (p *program) configCheck() *cobra.Command {
 		Short: "Find every fault in a configuration file",
 		Long: `Checks a configuration file as "dibs proxy --config FILE" does when it starts.
 Prints a line for each fault, at most 100, with the line and the column in the
-file, which may have 1 MiB:
+file, which may have 256 KiB:
 
   dibs.yaml:3:1: unknown field "leese"; did you mean "lease"?
 

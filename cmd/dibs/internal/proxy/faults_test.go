@@ -83,9 +83,9 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\nnamespace: !!str a\n", want: []string{":2:", "namespace", "write the value itself"}},
 		{text: "upstream: http://x\nkeep: [2xx, &a 404]\n", want: []string{":2:", "keep", "write the value itself"}},
 		{text: "upstream: http://x\n---\nwait: 1s\n", want: []string{"several documents"}},
-		{text: "upstream: " + strings.Repeat("[", 1<<19), want: []string{":1:27: ", "more than 16"}},
-		{text: strings.Repeat("- ", 1<<18), want: []string{":1:33: ", "more than 16"}},
-		{text: "#" + strings.Repeat(" ", maxFile), want: []string{"longer than 1MiB"}},
+		{text: "upstream: " + strings.Repeat("[", 1<<17), want: []string{":1:27: ", "more than 16"}},
+		{text: strings.Repeat("- ", 1<<16), want: []string{":1:33: ", "more than 16"}},
+		{text: "#" + strings.Repeat(" ", maxFile), want: []string{"longer than 256KiB"}},
 	}
 	for _, test := range tests {
 		t.Run(fmt.Sprintf("%.200s%s", test.text, test.flag), func(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 )
 
 // Bounds of a configuration file. A reload must not end the proxy or keep it from its signals,
-// and the parser's memory grows with the square of the nesting.
+// and the parser's time grows with the square of the fields, its memory with that of the nesting.
 const (
-	maxFile    = 1 << 20 // bytes
-	maxNesting = 16      // collections within one another
-	maxFaults  = 100     // that are reported
+	maxFile    = 256 << 10 // bytes
+	maxNesting = 16        // collections within one another
+	maxFaults  = 100       // that are reported
 )
 
 // file is a configuration file. The zero file has no settings.
