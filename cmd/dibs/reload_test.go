@@ -213,3 +213,28 @@ func TestReloadWithoutFile(t *testing.T) {
 		t.Errorf("the proxy ended with %d", code)
 	}
 }
+
+// TestReloadWhileItStarts: SIGHUP does not end a proxy that reads its configuration for the first
+// time.
+func TestReloadWhileItStarts(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "dibs.yaml")
+	if err := syscall.Mkfifo(config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	proxy := start(t, "proxy", "--listen", "127.0.0.1:0", "--store", sqliteStore(t), "--config", config)
+	pipe, err := os.OpenFile(config, os.O_WRONLY, 0) // waits until the proxy reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.signal(t, syscall.SIGHUP)
+	place(t, config, "upstream: http://127.0.0.1:1\n")
+	if _, err := pipe.WriteString("upstream: http://127.0.0.1:1\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	proxy.awaitServing(t)
+	eventually(t, func() bool { return strings.Contains(proxy.stderr.String(), `msg="the configuration was reloaded"`) })
+}

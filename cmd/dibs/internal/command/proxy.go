@@ -62,6 +62,9 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
   curl -i -H 'Idempotency-Key: "order-17"' -d amount=700 http://127.0.0.1:8080/charges`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
+			reload := make(chan os.Signal, 1)
+			// First of all and never stopped, because SIGHUP would end a proxy that starts or drains.
+			signal.Notify(reload, syscall.SIGHUP)
 			c, err := p.load(file, cmd.Flags())
 			if err != nil {
 				return err
@@ -69,7 +72,7 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 			if c.Store != "" {
 				p.storeURL = c.Store
 			}
-			return p.serve(cmd.Context(), c)
+			return p.serve(cmd.Context(), c, reload)
 		}),
 	}
 	p.storeFlags(cmd.Flags())
@@ -78,10 +81,8 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 	return cmd
 }
 
-// serve runs the proxy until ctx ends.
-func (p *program) serve(ctx context.Context, c *proxy.Config) error {
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP) // never stopped, because SIGHUP would then end a proxy that drains
+// serve runs the proxy until ctx ends. Signals from reload make it read its configuration again.
+func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.Signal) error {
 	store, err := stores.Open(ctx, p.storeOf())
 	if err != nil {
 		return err
