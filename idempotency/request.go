@@ -77,6 +77,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	if !m.serving.take(1) {
+		s.event.Err = errMaxConcurrent
 		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
 		return
 	}
@@ -321,7 +322,7 @@ func (s *requestState) inProgress(retry time.Duration) Problem {
 func (s *requestState) refuseHeld(retry time.Duration) {
 	o := OutcomeConflict
 	if s.crowded {
-		o = OutcomeOverloaded
+		o, s.event.Err = OutcomeOverloaded, errMaxWaiting
 	}
 	s.refuse(o, s.inProgress(retry))
 }
@@ -351,7 +352,7 @@ func (s *requestState) refuseBody(err error) {
 	switch {
 	case errors.Is(err, errTooLarge):
 		s.refuseUnread(OutcomeTooLarge, problemTooLarge)
-	case errors.Is(err, errNoMemory):
+	case errors.Is(err, errMaxBodyMemory):
 		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
 	case outerLimit: // of another handler, after which nothing can be read
 		s.refuse(OutcomeTooLarge, problemTooLarge)

@@ -116,6 +116,9 @@ func (s *requestState) admitted() bool {
 		return true
 	}
 	s.settle(settlement{outcome: dibs.Undo})
+	if !full {
+		s.event.Err = errMaxBodyMemory
+	}
 	s.refuse(o, p)
 	return false
 }

@@ -41,6 +41,8 @@ func storeFailed(e idempotency.Event) bool {
 		return !e.Start.IsZero()
 	case idempotency.OutcomeLost:
 		return false // an operator may have released the key
+	case idempotency.OutcomeOverloaded:
+		return false // the error names a bound
 	}
 	return e.Attempt > 0 && e.Err != nil && !errors.Is(e.Err, dibs.ErrTooLarge)
 }

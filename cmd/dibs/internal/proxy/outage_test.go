@@ -143,6 +143,7 @@ func TestOutage(t *testing.T) {
 			event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err, e.Start, e.Claiming = down, time.Time{}, 0 }), // no temporary file
 			event(idempotency.OutcomeLost, func(e *idempotency.Event) { e.Attempt, e.Err = 1, dibs.ErrLost }),
 			event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Attempt, e.Err = 1, dibs.ErrTooLarge }),
+			event(idempotency.OutcomeOverloaded, func(e *idempotency.Event) { e.Attempt, e.Err = 1, errors.New("MaxBodyMemory is reached") }),
 		} {
 			o.observe(e)
 		}

@@ -91,10 +91,16 @@ func (s *Server) logScope(parts []idempotency.ScopePart) {
 	for i, part := range parts {
 		names[i] = part.String()
 	}
-	if text := strings.Join(names, ","); !slices.Contains(s.scopes, text) {
-		s.scopes = append(s.scopes, text)
-		s.log.Info("requests without these credentials share keys", "scope", text)
+	text := strings.Join(names, ",")
+	if slices.Contains(s.scopes, text) {
+		return
 	}
+	s.scopes = append(s.scopes, text)
+	message := "requests without these credentials share keys"
+	if text == idempotency.ScopeNone.String() {
+		message = "all clients share keys"
+	}
+	s.log.Info(message, "scope", text)
 }
 
 // headerLimit bounds how long a client may take to send a request's header.
