@@ -26,7 +26,7 @@ type exchange struct {
 	status  int
 	bytes   int64
 	event   idempotency.Event // has no outcome before it is known
-	failure error             // why the origin gave no answer
+	failure error             // why the origin gave no answer, or a part of it
 }
 
 // exchangeKey is the key of the context's value that is the exchange.
