@@ -249,4 +249,24 @@ var boundRules = []rule{
 			g.ran(2)
 		})
 	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// A refused request gives it back before the rest of its body comes.
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{MaxMemory: 1000, MaxStored: 10, MaxBodyMemory: 1010}, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Then") == "waits" {
+				gate.ServeHTTP(w, r)
+			}
+		})
+		running := g.sendLater(withKey("running"), withBody(strings.Repeat("x", 400)), with("X-Then", "waits"))
+		<-gate.entered
+		rest, body := io.Pipe()
+		refused := g.sendLater(withKey("refused"), withChunks(io.MultiReader(strings.NewReader(strings.Repeat("x", 512)), rest)))
+		eventually(t, "the refusal", func() bool { return len(g.seen()) == 1 })
+		isFresh(t, g.send(withKey("a"), withBody(strings.Repeat("x", 400))), 200)
+		_ = body.Close()
+		isProblem(t, <-refused, "overloaded", 503)
+		close(gate.open)
+		<-running
+		g.ran(2)
+	}},
 }
