@@ -30,7 +30,7 @@ func (g *rig) isOverloaded(w *httptest.ResponseRecorder) {
 	if retry := w.Header().Get("Retry-After"); retry != "1" {
 		g.t.Errorf("Retry-After is %q", retry)
 	}
-	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 {
+	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 || e.Attempt != 0 || e.Fence != 0 {
 		g.t.Errorf("the event is %+v", e)
 	}
 }
