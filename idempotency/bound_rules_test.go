@@ -232,12 +232,13 @@ var boundRules = []rule{
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, nil)
 			ten := withBody("0123456789")
-			g.store.fail(func(_ context.Context, op string) error {
+			down := func(_ context.Context, op string) error {
 				if op == "settle" {
 					return errDown
 				}
 				return nil
-			})
+			}
+			g.store.fail(down)
 			isFresh(t, g.send(withKey("a"), ten), 201)
 			g.isOverloaded(g.send(withKey("b"), ten))
 			g.store.heal()
@@ -247,6 +248,19 @@ var boundRules = []rule{
 			}
 			isFresh(t, g.send(withKey("b"), ten), 201)
 			g.ran(2)
+
+			// Or until the store has refused it for HandlerLimit.
+			g.store.fail(down)
+			isFresh(t, g.send(withKey("c"), ten), 201)
+			time.Sleep(idempotency.DefaultHandlerLimit - time.Second)
+			g.isOverloaded(g.send(withKey("d"), ten))
+			time.Sleep(time.Minute)
+			isFresh(t, g.send(withKey("e"), ten), 201)
+			g.store.heal()
+			time.Sleep(time.Minute)
+			if s := g.m.Stats(); s.StoreGivenUp != 1 || s.StoreRecovered != 2 {
+				t.Errorf("counted %+v; want one answer that was given up", s)
+			}
 		})
 	}},
 	{"The memory of bodies can be bounded", func(t *testing.T) {
