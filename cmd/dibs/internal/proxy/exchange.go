@@ -90,8 +90,11 @@ func (x *exchange) Write(p []byte) (int, error) {
 
 // Hijack gives the connection to an upgrade.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	x.status = http.StatusSwitchingProtocols
-	return http.NewResponseController(x.ResponseWriter).Hijack()
+	c, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err == nil {
+		x.status = http.StatusSwitchingProtocols
+	}
+	return c, rw, err
 }
 
 // Unwrap is for http.ResponseController.
