@@ -30,7 +30,8 @@ func (g *rig) isOverloaded(bound string, w *httptest.ResponseRecorder) {
 	if retry := w.Header().Get("Retry-After"); retry != "1" {
 		g.t.Errorf("Retry-After is %q", retry)
 	}
-	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 || e.Err == nil || !strings.Contains(e.Err.Error(), bound) {
+	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 || e.Attempt != 0 || e.Fence != 0 ||
+		e.Err == nil || !strings.Contains(e.Err.Error(), bound) {
 		g.t.Errorf("the event is %+v; want %s", e, bound)
 	}
 }
@@ -232,12 +233,13 @@ var boundRules = []rule{
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, nil)
 			ten := withBody("0123456789")
-			g.store.fail(func(_ context.Context, op string) error {
+			down := func(_ context.Context, op string) error {
 				if op == "settle" {
 					return errDown
 				}
 				return nil
-			})
+			}
+			g.store.fail(down)
 			isFresh(t, g.send(withKey("a"), ten), 201)
 			g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), ten))
 			g.store.heal()
@@ -247,6 +249,39 @@ var boundRules = []rule{
 			}
 			isFresh(t, g.send(withKey("b"), ten), 201)
 			g.ran(2)
+
+			// Or until the store has refused it for HandlerLimit.
+			g.store.fail(down)
+			isFresh(t, g.send(withKey("c"), ten), 201)
+			time.Sleep(idempotency.DefaultHandlerLimit - time.Second)
+			g.isOverloaded("MaxBodyMemory", g.send(withKey("d"), ten))
+			time.Sleep(time.Minute)
+			isFresh(t, g.send(withKey("e"), ten), 201)
+			g.store.heal()
+			time.Sleep(time.Minute)
+			if s := g.m.Stats(); s.StoreGivenUp != 1 || s.StoreRecovered != 2 {
+				t.Errorf("counted %+v; want one answer that was given up", s)
+			}
 		})
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// A refused request gives it back before the rest of its body comes.
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{MaxMemory: 1000, MaxStored: 10, MaxBodyMemory: 1010}, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Then") == "waits" {
+				gate.ServeHTTP(w, r)
+			}
+		})
+		running := g.sendLater(withKey("running"), withBody(strings.Repeat("x", 400)), with("X-Then", "waits"))
+		<-gate.entered
+		rest, body := io.Pipe()
+		refused := g.sendLater(withKey("refused"), withChunks(io.MultiReader(strings.NewReader(strings.Repeat("x", 512)), rest)))
+		eventually(t, "the refusal", func() bool { return len(g.seen()) == 1 })
+		isFresh(t, g.send(withKey("a"), withBody(strings.Repeat("x", 400))), 200)
+		_ = body.Close()
+		isProblem(t, <-refused, "overloaded", 503)
+		close(gate.open)
+		<-running
+		g.ran(2)
 	}},
 }

@@ -83,6 +83,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	defer m.serving.give(1)
 	if err := s.body.read(w, r, &m.options); err != nil {
+		s.body.room.end() // now, because the client may send the rest for long
 		s.refuseBody(err)
 		return
 	}

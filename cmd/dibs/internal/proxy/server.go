@@ -60,7 +60,7 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
 	r.origins = append(r.origins, t)
-	f := newForwarder(p, t, s.errorLog())
+	f := newForwarder(p, t)
 	o := p.middleware()
 	if !p.Guard {
 		return s.unguarded(f), nil
