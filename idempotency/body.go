@@ -18,9 +18,6 @@ import (
 // errTooLarge: the body is longer than Options.MaxBody.
 var errTooLarge = errors.New("the body is longer than allowed")
 
-// errNoMemory: the body would exceed Options.MaxBodyMemory.
-var errNoMemory = errors.New("the bodies in memory have reached their bound")
-
 // errStream: the request waits for an answer before it goes on.
 var errStream = errors.New("the request is a stream, which cannot be guarded")
 
@@ -56,8 +53,8 @@ func (r *timedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads all of r's body. It returns errTooLarge, errNoMemory, errStream, an *fs.PathError of
-// the temporary file, or the connection's error.
+// read reads all of r's body. It returns errTooLarge, errMaxBodyMemory, errStream, an
+// *fs.PathError of the temporary file, or the connection's error.
 func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -77,14 +74,14 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 		size = n
 	}
 	if !b.room.grow(size) {
-		return errNoMemory
+		return errMaxBodyMemory
 	}
 	memory, ended := make([]byte, 0, size+1), false // one more, to see the end without growing
 	for !ended && int64(len(memory)) <= limit {
 		if int64(len(memory)) > size {
 			more := min(size+1, limit-size)
 			if !b.room.grow(more) {
-				return errNoMemory
+				return errMaxBodyMemory
 			}
 			size += more
 			memory = append(make([]byte, 0, size+1), memory...)

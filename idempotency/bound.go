@@ -8,6 +8,13 @@ import (
 	"sync/atomic"
 )
 
+// Event.Err of a request that a bound refused names the bound.
+var (
+	errMaxConcurrent = errors.New("idempotency: MaxConcurrent is reached")
+	errMaxWaiting    = errors.New("idempotency: MaxWaiting is reached")
+	errMaxBodyMemory = errors.New("idempotency: MaxBodyMemory is reached")
+)
+
 // A bound limits how much of something is in use at once. A nil bound has no limit.
 type bound struct {
 	most int64

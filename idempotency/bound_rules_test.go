@@ -23,15 +23,16 @@ func withChunks(body io.Reader) change {
 	return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(body), -1 }
 }
 
-// isOverloaded checks that a bound refused the request.
-func (g *rig) isOverloaded(w *httptest.ResponseRecorder) {
+// isOverloaded checks that the bound refused the request.
+func (g *rig) isOverloaded(bound string, w *httptest.ResponseRecorder) {
 	g.t.Helper()
 	isProblem(g.t, w, "overloaded", 503)
 	if retry := w.Header().Get("Retry-After"); retry != "1" {
 		g.t.Errorf("Retry-After is %q", retry)
 	}
-	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 {
-		g.t.Errorf("the event is %+v", e)
+	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 || e.Attempt != 0 || e.Fence != 0 ||
+		e.Err == nil || !strings.Contains(e.Err.Error(), bound) {
+		g.t.Errorf("the event is %+v; want %s", e, bound)
 	}
 }
 
@@ -54,7 +55,7 @@ var boundRules = []rule{
 			<-began
 		}
 		for _, key := range []string{"c", "a"} { // a would wait
-			g.isOverloaded(g.send(withKey(key)))
+			g.isOverloaded("MaxConcurrent", g.send(withKey(key)))
 		}
 		if w := g.send(with("Idempotency-Key")); w.Code != 200 {
 			t.Errorf("a request without a key: %d", w.Code)
@@ -89,7 +90,7 @@ var boundRules = []rule{
 					w := g.send()
 					isProblem(t, w, "in-progress", 409)
 					retryAfter(t, w, 30)
-					if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 409 || e.Waiting != 0 || time.Since(began) != 0 {
+					if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 409 || e.Err == nil || !strings.Contains(e.Err.Error(), "MaxWaiting") || e.Waiting != 0 || time.Since(began) != 0 {
 						t.Errorf("the event is %+v, after %v", e, time.Since(began))
 					}
 				}
@@ -124,7 +125,7 @@ var boundRules = []rule{
 		g.sendBroken(withKey("b"), ten, with("X-Then", "panics"))
 		first := g.sendLater(withKey("a"), ten, waits)
 		<-gate.entered
-		g.isOverloaded(g.send(withKey("b"), ten)) // no room for the answer
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), ten)) // no room for the answer
 		isReplay(t, g.send(withKey("done"), withBody("")), done)
 		isProblem(t, g.send(withKey("a"), withBody("")), "key-reused", 422)
 		if w := g.send(ten, with("Idempotency-Key")); w.Code != 200 {
@@ -132,8 +133,8 @@ var boundRules = []rule{
 		}
 		second := g.sendLater(withKey("c"), withBody("012345678"), waits)
 		<-gate.entered // exactly 39 bytes
-		g.isOverloaded(g.send(withKey("done"), withBody("1")))
-		g.isOverloaded(g.send(withKey("done"), withChunks(strings.NewReader(""))))
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("done"), withBody("1")))
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("done"), withChunks(strings.NewReader(""))))
 		g.ran(5)
 		close(gate.open)
 		<-first
@@ -157,7 +158,7 @@ var boundRules = []rule{
 		memory := g.sendLater(withKey("memory"), withBody(strings.Repeat("x", 1400)), with("X-Then", "waits"))
 		<-gate.entered
 		isFresh(t, g.send(withKey("a"), body(511)), 200)
-		g.isOverloaded(g.send(withKey("b"), body(513)))
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), body(513)))
 		close(gate.open)
 		<-file
 		<-memory
@@ -232,14 +233,15 @@ var boundRules = []rule{
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, nil)
 			ten := withBody("0123456789")
-			g.store.fail(func(_ context.Context, op string) error {
+			down := func(_ context.Context, op string) error {
 				if op == "settle" {
 					return errDown
 				}
 				return nil
-			})
+			}
+			g.store.fail(down)
 			isFresh(t, g.send(withKey("a"), ten), 201)
-			g.isOverloaded(g.send(withKey("b"), ten))
+			g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), ten))
 			g.store.heal()
 			time.Sleep(time.Minute)
 			if n := g.m.Stats().StoreRecovered; n != 1 {
@@ -247,6 +249,39 @@ var boundRules = []rule{
 			}
 			isFresh(t, g.send(withKey("b"), ten), 201)
 			g.ran(2)
+
+			// Or until the store has refused it for HandlerLimit.
+			g.store.fail(down)
+			isFresh(t, g.send(withKey("c"), ten), 201)
+			time.Sleep(idempotency.DefaultHandlerLimit - time.Second)
+			g.isOverloaded("MaxBodyMemory", g.send(withKey("d"), ten))
+			time.Sleep(time.Minute)
+			isFresh(t, g.send(withKey("e"), ten), 201)
+			g.store.heal()
+			time.Sleep(time.Minute)
+			if s := g.m.Stats(); s.StoreGivenUp != 1 || s.StoreRecovered != 2 {
+				t.Errorf("counted %+v; want one answer that was given up", s)
+			}
 		})
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// A refused request gives it back before the rest of its body comes.
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{MaxMemory: 1000, MaxStored: 10, MaxBodyMemory: 1010}, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Then") == "waits" {
+				gate.ServeHTTP(w, r)
+			}
+		})
+		running := g.sendLater(withKey("running"), withBody(strings.Repeat("x", 400)), with("X-Then", "waits"))
+		<-gate.entered
+		rest, body := io.Pipe()
+		refused := g.sendLater(withKey("refused"), withChunks(io.MultiReader(strings.NewReader(strings.Repeat("x", 512)), rest)))
+		eventually(t, "the refusal", func() bool { return len(g.seen()) == 1 })
+		isFresh(t, g.send(withKey("a"), withBody(strings.Repeat("x", 400))), 200)
+		_ = body.Close()
+		isProblem(t, <-refused, "overloaded", 503)
+		close(gate.open)
+		<-running
+		g.ran(2)
 	}},
 }

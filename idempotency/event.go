@@ -32,7 +32,7 @@ const (
 	// OutcomeTooLarge: the body is longer than Options.MaxBody.
 	OutcomeTooLarge Outcome = "too-large"
 	// OutcomeOverloaded: Options.MaxConcurrent, MaxWaiting or MaxBodyMemory was reached, and nothing
-	// ran. The status of MaxWaiting is Options.ConflictStatus.
+	// ran. The status of MaxWaiting is Options.ConflictStatus. Event.Err names the bound.
 	OutcomeOverloaded Outcome = "overloaded"
 	// OutcomeOverQuota: the principal has used up Options.Quota, and nothing ran.
 	OutcomeOverQuota Outcome = "over-quota"

@@ -161,9 +161,9 @@ type Options struct {
 	// NotStored names more response fields that are neither kept nor replayed.
 	NotStored []string
 
-	// KeyRing encrypts stored answers, but not the request's key and fingerprint. An answer that was
-	// stored without encryption is still read. If the ring cannot decrypt an answer, its retries are
-	// refused with 410 and nothing runs. Default: no encryption.
+	// KeyRing encrypts stored answers, but not the request's key and fingerprint. If the ring cannot
+	// decrypt an answer, or an answer is not encrypted and the ring does not have Plaintext, its
+	// retries are refused with 410 and nothing runs. Default: no encryption.
 	KeyRing *KeyRing
 	// Redact changes an answer before it is stored. It may drop or replace fields, the trailer and
 	// the body. It must not write into their bytes or values, because the first client gets them.

@@ -77,11 +77,13 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	if !m.serving.take(1) {
+		s.event.Err = errMaxConcurrent
 		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
 		return
 	}
 	defer m.serving.give(1)
 	if err := s.body.read(w, r, &m.options); err != nil {
+		s.body.room.end() // now, because the client may send the rest for long
 		s.refuseBody(err)
 		return
 	}
@@ -321,7 +323,7 @@ func (s *requestState) inProgress(retry time.Duration) Problem {
 func (s *requestState) refuseHeld(retry time.Duration) {
 	o := OutcomeConflict
 	if s.crowded {
-		o = OutcomeOverloaded
+		o, s.event.Err = OutcomeOverloaded, errMaxWaiting
 	}
 	s.refuse(o, s.inProgress(retry))
 }
@@ -351,7 +353,7 @@ func (s *requestState) refuseBody(err error) {
 	switch {
 	case errors.Is(err, errTooLarge):
 		s.refuseUnread(OutcomeTooLarge, problemTooLarge)
-	case errors.Is(err, errNoMemory):
+	case errors.Is(err, errMaxBodyMemory):
 		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
 	case outerLimit: // of another handler, after which nothing can be read
 		s.refuse(OutcomeTooLarge, problemTooLarge)

@@ -74,7 +74,6 @@ func (c *runContext) Value(key any) any {
 // begin makes the run known and its context. The caller calls end in a defer.
 func (s *requestState) begin() (end func()) {
 	lease := s.lease
-	s.event.Attempt, s.event.Fence = lease.Attempt(), lease.Fence()
 	ctx, cancel := context.WithTimeout(lease.Context(), s.m.options.HandlerLimit)
 	s.ctx = &runContext{Context: ctx, lease: lease.Context()}
 	s.run = &localRun{fingerprint: s.fingerprint, lease: lease, began: time.Now()}
@@ -94,11 +93,13 @@ func (s *requestState) begin() (end func()) {
 // runNew runs a request whose key was granted.
 func (s *requestState) runNew() {
 	defer s.begin()()
-	switch {
-	case !s.admitted():
-	case s.m.options.Transactor != nil:
+	if !s.admitted() {
+		return
+	}
+	s.event.Attempt, s.event.Fence = s.lease.Attempt(), s.lease.Fence()
+	if s.m.options.Transactor != nil {
 		s.handleIn()
-	default:
+	} else {
 		s.handle()
 	}
 }
@@ -116,6 +117,9 @@ func (s *requestState) admitted() bool {
 		return true
 	}
 	s.settle(settlement{outcome: dibs.Undo})
+	if !full {
+		s.event.Err = errMaxBodyMemory
+	}
 	s.refuse(o, p)
 	return false
 }

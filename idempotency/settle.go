@@ -163,6 +163,7 @@ func (s *requestState) settleLater(how settlement) {
 				// The store answers and takes no record, and the key must not be held for ever.
 				m.count(func(c *Stats) { c.StoreGivenUp++ })
 				keep, how = false, settlement{outcome: dibs.Abandon}
+				room.end()
 			}
 			err := m.apply(how, lease)
 			if err != nil && !errors.Is(err, dibs.ErrLost) {

@@ -38,8 +38,11 @@ Checks the environment variables of the proxy too, but not its flags. Ends with
 64 if there is a fault. Connects to nothing.`,
 		Example: `  dibs config check dibs.yaml
   dibs config check /etc/dibs/proxy.yaml && systemctl reload dibs-proxy`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ArbitraryArgs,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("name one configuration file, as in dibs config check dibs.yaml")
+			}
 			if _, err := p.load(args[0], cmd.Flags()); err != nil {
 				return err
 			}

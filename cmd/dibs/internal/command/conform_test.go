@@ -119,19 +119,20 @@ func TestConformUnable(t *testing.T) {
 	taken := l.Addr().String()
 	t.Cleanup(func() { l.Close() })
 	gone := servertest.Addr(t)
+	const free = "127.0.0.1:0"
 	for name, c := range map[string]struct {
 		code int
 		says string
 		args []string
 	}{
 		"no target":       {64, "target: ", nil},
-		"no URL":          {64, `target: "localhost:1" is not a URL`, []string{"--target", "localhost:1"}},
-		"no profile":      {64, `profile: "best" is none of draft, dibs, stripe`, []string{"--target", elsewhere.URL, "--profile", "best"}},
-		"no case":         {64, `skip: there is no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all"}},
+		"no URL":          {64, `target: "localhost:1" is not a URL`, []string{"--target", "localhost:1", "--origin", free}},
+		"no profile":      {64, `profile: "best" is none of draft, dibs, stripe`, []string{"--target", elsewhere.URL, "--profile", "best", "--origin", free}},
+		"no case":         {64, `skip: there is no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all", "--origin", free}},
 		"no header":       {64, `header: `, []string{"--target", elsewhere.URL, "--header", "x"}},
-		"no status":       {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200"}},
-		"not the target":  {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0"}},
-		"no target there": {69, "the target cannot be reached", []string{"--target", "http://" + gone, "--origin", "127.0.0.1:0"}},
+		"no status":       {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200", "--origin", free}},
+		"not the target":  {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", free}},
+		"no target there": {69, "the target cannot be reached", []string{"--target", "http://" + gone, "--origin", free}},
 		"port taken":      {69, "give it another address", []string{"--target", elsewhere.URL, "--origin", taken}},
 	} {
 		t.Run(name, func(t *testing.T) {

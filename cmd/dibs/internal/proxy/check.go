@@ -30,11 +30,19 @@ var judgements = []struct {
 		},
 	},
 	{
-		func(p *Policy) bool { return !encrypts(p.Options.KeyRing) },
+		func(p *Policy) bool { return p.KeyRing == "" },
 		dibs.Finding{
 			Name: "plaintext", Severity: dibs.SeverityAdvice,
 			What: "Answers are stored in plain text: a program that can read the store can read them.",
 			Cure: "Set key-ring, if answers are secret.",
+		},
+	},
+	{
+		func(p *Policy) bool { return p.KeyRing != "" && !encrypts(p.Options.KeyRing) },
+		dibs.Finding{
+			Name: "plaintext", Severity: dibs.SeverityAdvice,
+			What: "The key ring begins with plaintext, so answers are stored in plain text.",
+			Cure: "Move the line plaintext to the end of the ring, when all proxies have the ring.",
 		},
 	},
 	{

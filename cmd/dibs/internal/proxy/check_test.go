@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 		{sound + "for: webhook\n", ""},
 		{sound + "on-store-failure: open\n", "store-failure: run unguarded"},
 		{"upstream: http://x\nadmin: :1\n", "plaintext: Answers are stored in plain text"},
-		{"upstream: http://x\nadmin: :1\nkey-ring: " + ring("first", "plaintext "+key, 0o600) + "\n", "plaintext: Answers"},
+		{"upstream: http://x\nadmin: :1\nkey-ring: " + ring("first", "plaintext "+key, 0o600) + "\n", "plaintext: begins with plaintext"},
 		{"upstream: http://x\nadmin: :1\nkey-ring: " + ring("last", key+"plaintext", 0o600) + "\n", "plaintext: can forge them"},
 		{"upstream: http://x\nadmin: :1\nkey-ring: " + shared + "\n", "secret: The file " + shared},
 		{sound + "routes:\n  - {path: /a, scope: none}\n  - {path: /b}\n  - {host: h, scope: none}\n", "scope: This is so for /a, h."},

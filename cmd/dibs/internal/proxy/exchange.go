@@ -26,7 +26,7 @@ type exchange struct {
 	status  int
 	bytes   int64
 	event   idempotency.Event // has no outcome before it is known
-	failure error             // why the origin gave no answer
+	failure error             // why the origin gave no answer, or a part of it
 }
 
 // exchangeKey is the key of the context's value that is the exchange.
@@ -90,8 +90,11 @@ func (x *exchange) Write(p []byte) (int, error) {
 
 // Hijack gives the connection to an upgrade.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	x.status = http.StatusSwitchingProtocols
-	return http.NewResponseController(x.ResponseWriter).Hijack()
+	c, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err == nil {
+		x.status = http.StatusSwitchingProtocols
+	}
+	return c, rw, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -76,5 +77,17 @@ func TestRequestIDIsNoKey(t *testing.T) {
 	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "", "--key=header:X-Request-Id", "--require-key")
 	if res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na"); res.StatusCode != 400 || !strings.Contains(body, "key-required") {
 		t.Errorf("%d %q; want 400 and key-required", res.StatusCode, body)
+	}
+}
+
+// TestStatusOfRefusedUpgrade: an upgrade for which there is no connection has the status of its
+// refusal.
+func TestStatusOfRefusedUpgrade(t *testing.T) {
+	x := newExchange(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+	if _, _, err := x.Hijack(); err == nil {
+		t.Error("there is a connection")
+	}
+	if x.WriteHeader(502); x.status != 502 {
+		t.Errorf("the status is %d; want 502", x.status)
 	}
 }

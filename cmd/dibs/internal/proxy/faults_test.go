@@ -154,7 +154,7 @@ func TestLoadStopsAfterManyFaults(t *testing.T) {
 
 // TestFaultsHideThePassword: a fault of an upstream does not repeat its text, because it is logged.
 func TestFaultsHideThePassword(t *testing.T) {
-	for _, upstream := range []string{"http://u:s3cret@h/%zz", "ftp://u:s3cret@h", "http://u:s3cret@", "http://u:s3cret@h"} {
+	for _, upstream := range []string{"http://u:s3cret@h/%zz", "ftp://u:s3cret@h", "u:s3cret@h", "http://u:s3cret@", "http://u:s3cret@h"} {
 		if _, err := load(t, "upstream: '"+upstream+"'\n"); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: the error is %v", upstream, err)
 		}

@@ -30,7 +30,7 @@ type forwarder struct {
 	docsURL   string
 }
 
-func newForwarder(p *Policy, t *upstream.Transport, errorLog *log.Logger) *forwarder {
+func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
 	f := &forwarder{transport: t, forwarded: p.Forwarded, docsURL: p.Options.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
@@ -38,7 +38,7 @@ func newForwarder(p *Policy, t *upstream.Transport, errorLog *log.Logger) *forwa
 		ErrorHandler:   f.fail,
 		Transport:      t,
 		BufferPool:     buffers,
-		ErrorLog:       errorLog,
+		ErrorLog:       log.New(io.Discard, "", 0), // its lines quote the origin
 	}
 	if !p.Guard {
 		f.proxy.ModifyResponse = cleanUnguarded
@@ -234,7 +234,25 @@ func cleanAnswer(res *http.Response) error {
 	if len(res.Trailer) > 0 {
 		delete(res.Header, "Content-Length")
 	}
+	if res.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection
+		res.Body = &answerBody{res.Body, exchangeOf(res.Request.Context())}
+	}
 	return nil
+}
+
+// answerBody is the body of the origin's answer. An error of reading it is the exchange's failure.
+type answerBody struct {
+	io.ReadCloser
+	exchange *exchange
+}
+
+// Read reads from the body.
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && !errors.Is(err, context.Canceled) {
+		b.exchange.failure = &upstream.Error{Kind: upstream.HungUp, Err: err}
+	}
+	return n, err
 }
 
 // cleanUnguarded is cleanAnswer without a guard. It also removes the field for the guard.

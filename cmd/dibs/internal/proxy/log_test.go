@@ -222,6 +222,25 @@ func TestLogOfConnections(t *testing.T) {
 	}
 }
 
+// TestLogOfBrokenAnswer: the line of a request says that the origin's answer broke off, without
+// what the origin sent.
+func TestLogOfBrokenAnswer(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nsecret\r\n\r\n")
+	for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
+		p := start(t, o.url, "", "--log-format=json", "--log-level=warn", "--scope=none")
+		_, answer := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\n"+key+"Content-Length: 0\r\nConnection: close\r\n\r\n")
+		if _, err := io.Copy(io.Discard, answer); err != nil {
+			t.Fatal(err)
+		}
+		p.stop()
+		log := p.logs.String()
+		all := linesOf(t, log, "request")
+		if len(all) != 1 || all[0]["error"] != "the origin hung up: it did not speak HTTP as expected" || strings.Count(log, "\n") != 1 {
+			t.Errorf("%q: the log is %s", key, log)
+		}
+	}
+}
+
 // TestLogOfFullDisk: a body that cannot be kept is a fault of the proxy, and a store's file
 // that is missing is not.
 func TestLogOfFullDisk(t *testing.T) {

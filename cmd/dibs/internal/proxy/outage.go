@@ -41,8 +41,10 @@ func storeFailed(e idempotency.Event) bool {
 		return !e.Start.IsZero()
 	case idempotency.OutcomeLost:
 		return false // an operator may have released the key
+	case idempotency.OutcomeOverloaded:
+		return false // the error names a bound
 	}
-	return e.Attempt > 0 && e.Err != nil && !errors.Is(e.Err, dibs.ErrTooLarge)
+	return e.Settling > 0 && e.Err != nil && !errors.Is(e.Err, dibs.ErrTooLarge)
 }
 
 // fail notes that the store failed these requests. It logs that at most once in outagePause.

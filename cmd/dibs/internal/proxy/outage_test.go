@@ -141,16 +141,18 @@ func TestOutage(t *testing.T) {
 		for _, e := range []idempotency.Event{
 			event(idempotency.OutcomeRan, nil),
 			event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err, e.Start, e.Claiming = down, time.Time{}, 0 }), // no temporary file
-			event(idempotency.OutcomeLost, func(e *idempotency.Event) { e.Attempt, e.Err = 1, dibs.ErrLost }),
-			event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Attempt, e.Err = 1, dibs.ErrTooLarge }),
+			event(idempotency.OutcomeLost, func(e *idempotency.Event) { e.Settling, e.Err = 1, dibs.ErrLost }),
+			event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Settling, e.Err = 1, dibs.ErrTooLarge }),
+			event(idempotency.OutcomeOverloaded, func(e *idempotency.Event) { e.Settling, e.Err = 1, errors.New("MaxBodyMemory is reached") }),
 		} {
 			o.observe(e)
 		}
 		if log.Len() > 0 {
 			t.Errorf("the store answers; the log has %s", log)
 		}
-		o.observe(event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Attempt, e.Err, e.StoreFailed = 1, down, true }))
+		o.observe(event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Settling, e.Err, e.StoreFailed = 1, down, true }))
 		o.observe(event(idempotency.OutcomeBypassed, func(e *idempotency.Event) { e.Err = down }))
+		o.observe(event(idempotency.OutcomeOverQuota, func(e *idempotency.Event) { e.Settling, e.Err = 1, down }))
 		o.observe(late)
 		o.observe(event(idempotency.OutcomeConflict, func(e *idempotency.Event) { e.Claiming = 0 })) // answered in the process
 		o.observe(event(idempotency.OutcomeCanceled, nil))
@@ -161,7 +163,7 @@ func TestOutage(t *testing.T) {
 			o.observe(event(idempotency.OutcomeReplayed, nil))
 			o.observe(event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err = down }))
 		}
-		if fails, answers := outageCounts(t, log.String()); len(fails) != 1 || !slices.Equal(answers, []int{1}) {
+		if fails, answers := outageCounts(t, log.String()); len(fails) != 1 || !slices.Equal(answers, []int{2}) {
 			t.Errorf("by turns: the log has %s", log)
 		}
 	})

@@ -41,7 +41,7 @@ func TestTwoTenantsNeverShareAnAnswer(t *testing.T) {
 // TestRequestsWithoutCredentialsAreLogged: at the start the log says what the scope is, and
 // once that a request came without any of it.
 func TestRequestsWithoutCredentialsAreLogged(t *testing.T) {
-	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "", "--scope=authorization,header:X-Org-Id")
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "scope: [authorization, header:X-Org-Id]\nroutes:\n  - path: /hooks\n    scope: none\n")
 	for range 3 {
 		send(t, p.url, "POST / HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
 	}
@@ -50,7 +50,9 @@ func TestRequestsWithoutCredentialsAreLogged(t *testing.T) {
 	if n := strings.Count(log, "a request came without credentials"); n != 1 {
 		t.Errorf("the log warns %d times of requests without credentials:\n%s", n, log)
 	}
-	if !strings.Contains(log, `requests without these credentials share keys" scope=authorization,header:X-Org-Id`) {
-		t.Errorf("the log does not say what the scope is:\n%s", log)
+	for _, want := range []string{`requests without these credentials share keys" scope=authorization,header:X-Org-Id`, `all clients share keys" scope=none`} {
+		if strings.Count(log, want) != 1 {
+			t.Errorf("the log has not once %s:\n%s", want, log)
+		}
 	}
 }

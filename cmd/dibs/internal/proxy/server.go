@@ -60,7 +60,7 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
 	r.origins = append(r.origins, t)
-	f := newForwarder(p, t, s.errorLog())
+	f := newForwarder(p, t)
 	o := p.middleware()
 	if !p.Guard {
 		return s.unguarded(f), nil
@@ -91,10 +91,16 @@ func (s *Server) logScope(parts []idempotency.ScopePart) {
 	for i, part := range parts {
 		names[i] = part.String()
 	}
-	if text := strings.Join(names, ","); !slices.Contains(s.scopes, text) {
-		s.scopes = append(s.scopes, text)
-		s.log.Info("requests without these credentials share keys", "scope", text)
+	text := strings.Join(names, ",")
+	if slices.Contains(s.scopes, text) {
+		return
 	}
+	s.scopes = append(s.scopes, text)
+	message := "requests without these credentials share keys"
+	if text == idempotency.ScopeNone.String() {
+		message = "all clients share keys"
+	}
+	s.log.Info(message, "scope", text)
 }
 
 // headerLimit bounds how long a client may take to send a request's header.

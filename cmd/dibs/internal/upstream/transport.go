@@ -56,11 +56,11 @@ func New(origin string, o *Options) (*Transport, error) {
 	u, err := url.Parse(origin)
 	switch {
 	case err != nil:
-		return nil, errors.New("the upstream is not a URL; write it as in http://127.0.0.1:3000") // the text may have a password
+		return nil, errors.New("the upstream is not a URL") // it is not quoted, because it may have a password
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
 		return nil, fmt.Errorf("the upstream has an unknown scheme, %q: it must be http, https or h2c, as in http://127.0.0.1:3000", u.Scheme)
 	case u.Hostname() == "":
-		return nil, errors.New("the upstream names no host")
+		return nil, fmt.Errorf("the upstream %q names no host", u.Redacted())
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("the upstream %s can have only a host, a port and a path", u.Redacted())
 	}
@@ -233,6 +233,9 @@ func (e *Error) Error() string {
 func reason(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Error()
+	}
+	if c, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return c.Error()
 	}
 	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer, errStray} {
 		if errors.Is(err, plain) {

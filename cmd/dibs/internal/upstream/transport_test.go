@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"slices"
 	"strings"
@@ -206,6 +209,19 @@ func TestUnreached(t *testing.T) {
 				t.Errorf("%s %s: the error is %v", r[0], origin, err)
 			}
 		}
+	}
+}
+
+// TestCertificate: the error says what is wrong with the origin's certificate.
+func TestCertificate(t *testing.T) {
+	origin := httptest.NewUnstartedServer(http.NotFoundHandler())
+	origin.Config.ErrorLog = log.New(io.Discard, "", 0)
+	origin.StartTLS()
+	t.Cleanup(origin.Close)
+	tr := newTransport(t, origin.URL, nil)
+	_, _, err := roundTrip(tr, request(t, tr, "POST", ""))
+	if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != Unreached || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("the error is %v", err)
 	}
 }
 
