@@ -27,7 +27,7 @@ and its fields.`,
 func (p *program) configCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
-		Short: "Find every fault in a configuration file",
+		Short: "Find the faults of a configuration file",
 		Long: `Checks a configuration file as "dibs proxy --config FILE" does when it starts.
 Prints a line for each fault, at most 100, with the line and the column in the
 file, which may have 256 KiB:
