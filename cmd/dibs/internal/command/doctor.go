@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,39 +103,50 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []dibs
 	return append(found, c.Check(time.Now(), secrets...)...), nil
 }
 
-// examine asks the store, and prints what it finds after what was found before.
+// examine asks the store, and prints what it finds with what was found before, also if the store
+// does not answer.
 func (p *program) examine(ctx context.Context, found []dibs.Finding, asJSON bool) error {
+	more, look, failed := p.ask(ctx)
+	found = append(found, more...)
+	slices.SortStableFunc(found, dibs.Finding.Compare)
+	if look != nil {
+		look.Findings = len(found)
+	}
+	write := writeFindings
+	if asJSON {
+		write = writeFindingsJSON
+	}
+	if err := cmp.Or(write(p.env.Stdout, found, look), failed); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(found, func(f dibs.Finding) bool { return f.Severity == dibs.SeverityDangerous }) {
+		return errDangerous
+	}
+	return nil
+}
+
+// ask returns what the store finds, and how it was looked at.
+func (p *program) ask(ctx context.Context) ([]dibs.Finding, *lookJSON, error) {
 	store, err := stores.OpenFound(ctx, p.storeOf())
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	took, err := roundTrip(ctx, store)
 	if err != nil {
-		return &dibs.StoreError{Op: "look", Err: err}
+		return nil, nil, &dibs.StoreError{Op: "look", Err: err}
 	}
 	version, err := store.Version(ctx)
 	if err != nil {
-		return &dibs.StoreError{Op: "version", Err: err}
+		return nil, nil, &dibs.StoreError{Op: "version", Err: err}
 	}
-	more, err := store.Check(ctx)
+	found, err := store.Check(ctx)
 	if err != nil {
-		return &dibs.StoreError{Op: "check", Err: err}
+		return nil, nil, &dibs.StoreError{Op: "check", Err: err}
 	}
-	found = append(found, more...)
-	slices.SortStableFunc(found, dibs.Finding.Compare)
-	look := lookJSON{Store: store.String(), Version: version, RoundTripUS: took.Microseconds(), Findings: len(found)}
-	if asJSON {
-		err = writeFindingsJSON(p.env.Stdout, found, look)
-	} else {
-		err = writeFindings(p.env.Stdout, found, look, took)
-	}
-	if err == nil && slices.ContainsFunc(found, func(f dibs.Finding) bool { return f.Severity == dibs.SeverityDangerous }) {
-		return errDangerous
-	}
-	return err
+	return found, &lookJSON{Store: store.String(), Version: version, RoundTripUS: took.Microseconds()}, nil
 }
 
 // questions is how many questions the doctor measures.
@@ -154,7 +166,8 @@ func roundTrip(ctx context.Context, store *stores.Store) (time.Duration, error) 
 	return took[questions/2], nil
 }
 
-func writeFindingsJSON(w io.Writer, found []dibs.Finding, look lookJSON) error {
+// writeFindingsJSON writes findings, and how the store was looked at, unless look is nil.
+func writeFindingsJSON(w io.Writer, found []dibs.Finding, look *lookJSON) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	for _, f := range found {
@@ -162,18 +175,25 @@ func writeFindingsJSON(w io.Writer, found []dibs.Finding, look lookJSON) error {
 			return err
 		}
 	}
+	if look == nil {
+		return nil
+	}
 	return out.Encode(look)
 }
 
-func writeFindings(w io.Writer, found []dibs.Finding, look lookJSON, took time.Duration) error {
+// writeFindings is writeFindingsJSON as text.
+func writeFindings(w io.Writer, found []dibs.Finding, look *lookJSON) error {
 	var b strings.Builder
 	for _, f := range found {
 		fmt.Fprintf(&b, "%-10s %s: %s\n           Cure: %s\n", f.Severity, f.Name, quote(f.What), quote(f.Cure))
 	}
-	if len(found) == 0 {
-		b.WriteString("nothing found\n")
+	if look != nil {
+		if len(found) == 0 {
+			b.WriteString("nothing found\n")
+		}
+		took := time.Duration(look.RoundTripUS) * time.Microsecond
+		fmt.Fprintf(&b, "looked at  %s, %s; a question takes %s\n", quote(look.Store), quote(look.Version), took)
 	}
-	fmt.Fprintf(&b, "looked at  %s, %s; a question takes %s\n", quote(look.Store), quote(look.Version), took.Round(time.Microsecond))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

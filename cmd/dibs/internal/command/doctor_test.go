@@ -30,14 +30,15 @@ func TestDoctor(t *testing.T) {
 }
 
 // TestDoctorConfig: the doctor of a proxy's configuration reports its faults as the proxy does,
-// and then its findings with those of its store, the worst first.
+// and then its findings with those of its store, the worst first. It reports its findings also if
+// the store cannot be used.
 func TestDoctorConfig(t *testing.T) {
 	b := newBench(t)
 	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nleese: 3s\n")
 	b.says(t, 64, "", "dibs doctor: dibs.yaml:2:1: unknown field \"leese\"", "doctor", "--config", "dibs.yaml")
 	b.store = ""
 	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nadmin: 127.0.0.1:1\nscope: none\nstore: sqlite:other.db\n")
-	b.says(t, 69, "", "there is no file other.db", "doctor", "--config", "dibs.yaml")
+	b.says(t, 69, "advice     scope: ", "there is no file other.db", "doctor", "--config", "dibs.yaml")
 	b.store = "memory:"
 	b.says(t, 0, `advice     scope: scope is none, so all clients share keys: a client that uses the key of another client gets its answer.
            Cure: Name what tells the clients apart, such as scope: credentials.
