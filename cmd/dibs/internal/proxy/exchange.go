@@ -46,16 +46,13 @@ func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// idHeader has the ID of a request, for the client, the origin and the log.
-const idHeader = "X-Request-Id"
-
 // maxID is the longest ID of a client that is used, in bytes.
 const maxID = 128
 
-// requestID returns the request's ID: the client's, if it is visible ASCII of at most maxID
-// bytes, or a new one.
+// requestID returns the request's ID for the log: the X-Request-Id of the client or of a gateway,
+// if it is visible ASCII of at most maxID bytes, or a new one.
 func requestID(h http.Header) string {
-	ids := h[idHeader]
+	ids := h["X-Request-Id"]
 	if len(ids) != 1 || ids[0] == "" || len(ids[0]) > maxID {
 		return rand.Text()
 	}
@@ -67,13 +64,10 @@ func requestID(h http.Header) string {
 	return ids[0]
 }
 
-// WriteHeader sends the header, with the request's ID unless the origin has set one.
+// WriteHeader notes the status.
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && status >= 200 {
 		x.status = status
-		if h := x.Header(); len(h[idHeader]) == 0 {
-			h[idHeader] = []string{x.id}
-		}
 	}
 	x.ResponseWriter.WriteHeader(status)
 }

@@ -1,82 +1,44 @@
 package proxy
 
 import (
-	"net/http"
+	"fmt"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 )
 
-// TestRequestID: the client's ID is used if it is one short, visible value. Otherwise the
-// proxy makes one. The origin, the client and the log get the same.
+// TestRequestID: the log has the client's ID if it is one short, visible value, or an ID that the
+// proxy makes. The origin gets the field as the client sent it.
 func TestRequestID(t *testing.T) {
 	long := strings.Repeat("x", maxID)
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	p := start(t, o.url, "", "--log-format=json")
 	tests := []struct{ fields, want string }{
 		{"X-Request-Id: abc-1\r\n", "abc-1"},
-		{"x-request-id: " + long + "\r\n", long},
-		{"Connection: X-Request-Id\r\nX-Request-Id: hop\r\n", "hop"},
+		{"X-Request-Id: " + long + "\r\n", long},
 		{"", ""},
-		{"X-Request-Id:\r\n", ""},
+		{"X-Request-Id: \r\n", ""},
 		{"X-Request-Id: " + long + "x\r\n", ""},
 		{"X-Request-Id: a b\r\n", ""},
 		{"X-Request-Id: caf\xe9\r\n", ""},
 		{"X-Request-Id: a\r\nX-Request-Id: b\r\n", ""},
-		{"X_Request_Id: forged\r\n", ""},
 	}
-	var ids []string
-	for _, test := range tests {
-		res, _ := send(t, p.url, "GET / HTTP/1.1\r\nHost: a\r\n"+test.fields+"\r\n")
-		id := res.Header.Get("X-Request-Id")
-		ids = append(ids, id)
-		if len(res.Header["X-Request-Id"]) != 1 || test.want != "" && id != test.want || test.want == "" && (len(id) < 16 || strings.Contains(test.fields, id)) {
-			t.Errorf("%q: the client got %q", test.fields, res.Header["X-Request-Id"])
-		}
-		if got := o.last(); strings.Count(strings.ToLower(got), "request-id: ") != 1 || !strings.Contains(got, "\r\nX-Request-Id: "+id+"\r\n") || strings.Contains(got, "forged") {
-			t.Errorf("%q: the origin got %q; the client got %q", test.fields, got, id)
+	for i, test := range tests {
+		res, _ := send(t, p.url, fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: a\r\n%s\r\n", i, test.fields))
+		if got := o.last(); len(res.Header["X-Request-Id"]) != 0 || strings.Count(got, "X-Request-Id") != strings.Count(test.fields, "X-Request-Id") || !strings.Contains(got, test.fields) {
+			t.Errorf("%q: the origin got %q, and the client %v", test.fields, got, res.Header)
 		}
 	}
 	p.stop()
-	var logged []string
+	logged := map[string]string{}
 	for _, l := range linesOf(t, p.logs.String(), "request") {
-		logged = append(logged, l["request_id"].(string))
+		logged[l["path"].(string)] = l["request_id"].(string)
 	}
-	slices.Sort(ids)
-	if slices.Sort(logged); !slices.Equal(logged, ids) {
-		t.Errorf("the log has %q; the clients got %q", logged, ids)
-	}
-}
-
-// TestRequestIDOfRefusal: a refusal has the request's ID, because no origin can set one.
-func TestRequestIDOfRefusal(t *testing.T) {
-	p := start(t, "http://127.0.0.1:1", "", "--require-key")
-	for _, fields := range []string{"", "Idempotency-Key: k\r\n"} {
-		res, _ := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n"+fields+"Content-Length: 1\r\n\r\na")
-		if res.StatusCode < 400 || res.Header.Get("X-Request-Id") != "mine" {
-			t.Errorf("%q: %d with %q", fields, res.StatusCode, res.Header["X-Request-Id"])
+	for i, test := range tests {
+		id, want := logged[fmt.Sprint("/", i)], test.want
+		if want != "" && id != want || want == "" && (len(id) < 16 || strings.Contains(test.fields, id)) {
+			t.Errorf("%q: the log has %q", test.fields, id)
 		}
-	}
-}
-
-// TestRequestIDIsNotStored: a retry with another ID is replayed, with its own ID. The first
-// answer has the origin's ID, if the origin sets one.
-func TestRequestIDIsNotStored(t *testing.T) {
-	p := start(t, origin(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Request-Id", "origin") }), "")
-	for _, test := range []struct{ id, replayed, want string }{{"one", "", "origin"}, {"two", "true", "two"}} {
-		res, _ := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nX-Request-Id: "+test.id+"\r\nContent-Length: 1\r\n\r\na")
-		if got := res.Header["X-Request-Id"]; res.Header.Get("Idempotent-Replayed") != test.replayed || len(got) != 1 || got[0] != test.want {
-			t.Errorf("%s: the answer has %v", test.id, res.Header)
-		}
-	}
-}
-
-// TestRequestIDIsNoKey: an ID that the proxy made is not taken for a key of the client.
-func TestRequestIDIsNoKey(t *testing.T) {
-	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "", "--key=header:X-Request-Id", "--require-key")
-	if res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na"); res.StatusCode != 400 || !strings.Contains(body, "key-required") {
-		t.Errorf("%d %q; want 400 and key-required", res.StatusCode, body)
 	}
 }
 

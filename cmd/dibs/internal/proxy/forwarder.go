@@ -117,8 +117,8 @@ var reserved = []string{fenceHeader, replayedHeader, controlHeader}
 
 // endToEnd are fields that ReverseProxy removes and that the origin gets nevertheless: a
 // client cannot hide the key by naming it in Connection, and fields of other proxies about
-// the client stay. The request's ID is here for its misspelled forms.
-var endToEnd = []string{idHeader, "Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+// the client stay.
+var endToEnd = []string{"Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
 // rewrite makes the request that the origin gets.
 func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
@@ -141,7 +141,6 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
 	}
-	h[idHeader] = []string{exchangeOf(r.In.Context()).id}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}
