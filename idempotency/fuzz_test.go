@@ -252,9 +252,13 @@ func FuzzParseKeyRing(f *testing.F) {
 	})
 }
 
-// FuzzDecrypt: any bytes that look encrypted are refused.
+// FuzzDecrypt: a ring refuses any bytes. If it has Plaintext, it refuses those that look encrypted.
 func FuzzDecrypt(f *testing.F) {
-	ring, err := NewKeyRing("a", map[string][]byte{"a": make([]byte, 32)})
+	strict, err := NewKeyRing("a", map[string][]byte{"a": make([]byte, 32)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	loose, err := NewKeyRing("a", map[string][]byte{"a": make([]byte, 32), Plaintext: nil})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -263,8 +267,11 @@ func FuzzDecrypt(f *testing.F) {
 	f.Add([]byte("GCM/b\n"))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		_, encrypted := EncryptedWith(record)
-		if _, err := ring.Decrypt(dibs.Key{Name: "k"}, record); encrypted != errors.Is(err, ErrRecord) {
+		if _, err := loose.Decrypt(dibs.Key{Name: "k"}, record); encrypted != errors.Is(err, ErrRecord) {
 			t.Errorf("encrypted: %v; %v", encrypted, err)
+		}
+		if _, err := strict.Decrypt(dibs.Key{Name: "k"}, record); !errors.Is(err, ErrRecord) {
+			t.Errorf("without Plaintext: %v", err)
 		}
 	})
 }
