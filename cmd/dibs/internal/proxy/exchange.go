@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
@@ -21,7 +22,7 @@ import (
 type exchange struct {
 	http.ResponseWriter
 	request *http.Request
-	id      string
+	id      string // of requestID, when it was called
 	began   time.Time
 	status  int
 	bytes   int64
@@ -40,7 +41,7 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // newExchange begins an exchange. The context of r carries it.
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{ResponseWriter: w, request: r, id: requestID(r.Header), began: time.Now()}
+	x := &exchange{ResponseWriter: w, request: r, began: time.Now()}
 	// Not a copy of r, because net/http adds an unannounced trailer to r itself.
 	*r = *r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	return x
@@ -51,17 +52,15 @@ const maxID = 128
 
 // requestID returns the request's ID for the log: the X-Request-Id of the client or of a gateway,
 // if it is visible ASCII of at most maxID bytes, or a new one.
-func requestID(h http.Header) string {
-	ids := h["X-Request-Id"]
-	if len(ids) != 1 || ids[0] == "" || len(ids[0]) > maxID {
-		return rand.Text()
+func (x *exchange) requestID() string {
+	hidden := func(c rune) bool { return c <= ' ' || c > '~' }
+	if ids := x.request.Header["X-Request-Id"]; len(ids) == 1 && len(ids[0]) <= maxID && !strings.ContainsFunc(ids[0], hidden) {
+		x.id = ids[0]
 	}
-	for _, c := range []byte(ids[0]) {
-		if c <= ' ' || c > '~' {
-			return rand.Text()
-		}
+	if x.id == "" {
+		x.id = rand.Text()
 	}
-	return ids[0]
+	return x.id
 }
 
 // WriteHeader notes the status.
@@ -126,7 +125,7 @@ func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
 	r, e := x.request, &x.event
 	attrs := make([]slog.Attr, 0, 18)
 	attrs = append(attrs,
-		slog.String("request_id", x.id),
+		slog.String("request_id", x.requestID()),
 		slog.String("method", r.Method),
 		slog.String("host", r.Host),
 		slog.String("path", r.URL.EscapedPath()),

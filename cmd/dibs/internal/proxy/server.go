@@ -178,7 +178,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	x := newExchange(w, r)
 	defer x.end(s.log, routing.config.AccessLog)
 	w = x
-	s.log.Debug("a request begins", "request_id", x.id, "method", r.Method, "path", r.URL.EscapedPath())
+	if s.log.Enabled(r.Context(), slog.LevelDebug) {
+		s.log.Debug("a request begins", "request_id", x.requestID(), "method", r.Method, "path", r.URL.EscapedPath())
+	}
 	if lastOfConnection(r) {
 		linger.CloseAfter(w.Header())
 	}
