@@ -45,6 +45,8 @@ type tables struct {
 }
 
 func (db *tables) wipe() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
 	db.rows, db.leases, db.places = map[string]engine.Row{}, map[string][]engine.Lease{}, map[string][]engine.Place{}
 	db.progress, db.records = map[string]map[int64][]byte{}, map[string][]byte{}
 }
