@@ -48,8 +48,7 @@ func loadFrom(t *testing.T, text string, environment map[string]string, flags ..
 // TestLoad: flags override the file, the file overrides the defaults, and a route overrides
 // both.
 func TestLoad(t *testing.T) {
-	c, err := load(t, `
-listen: 127.0.0.1:0
+	c, err := load(t, "\ufeff"+`listen: 127.0.0.1:0
 upstream: http://127.0.0.1:3000
 retention: 48h
 max-body: 2MiB

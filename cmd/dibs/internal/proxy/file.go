@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -72,7 +73,7 @@ func read(name string) (string, error) {
 	if len(text) > maxFile {
 		return "", fmt.Errorf("%s is longer than %s", name, sizeText(maxFile))
 	}
-	return string(text), err
+	return strings.TrimPrefix(string(text), "\ufeff"), err // some editors write a byte order mark
 }
 
 // tooDeep returns the token that exceeds maxNesting; nil if none does. It does not count what is
