@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -92,6 +93,15 @@ func (s *Source) Load() (*Config, error) {
 		c.Routes = append(c.Routes, r)
 	}
 	return &c, errors.Join(append(faults, f.faults...)...)
+}
+
+// reload returns the configuration of today. A file that ends when it was read once, such as a
+// pipe, is an error.
+func (s *Source) reload() (*Config, error) {
+	if info, err := os.Stat(s.File); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("config: %s is not a regular file, so it cannot be read again: restart the proxy", s.File)
+	}
+	return s.Load()
 }
 
 // override sets what the environment and then the flags say: the preset, or all but the preset.

@@ -170,6 +170,12 @@ func TestReloadRefused(t *testing.T) {
 	if log := p.hangUp(t, 1); !strings.Contains(log, "no such file") {
 		t.Errorf("without a file the log is %s", log)
 	}
+	if err := os.Symlink(os.DevNull, file); err != nil {
+		t.Fatal(err)
+	}
+	if log := p.hangUp(t, 1); !strings.Contains(log, "not a regular file") {
+		t.Errorf("with a device the log is %s", log)
+	}
 	if len(p.server.inUse()) != 1 || p.server.config() != first {
 		t.Error("the configuration has changed")
 	}

@@ -69,7 +69,7 @@ func (s *Server) enter() *routing {
 // changes a setting that a running proxy cannot change, reload logs that and changes nothing.
 func (s *Server) reload() {
 	now := s.config()
-	next, err := now.source.Load()
+	next, err := now.source.reload()
 	if err == nil {
 		err = now.checkFixed(next)
 	}
