@@ -76,8 +76,9 @@ type container struct {
 }
 
 type probe struct {
-	Get    struct{ Path, Port string } `yaml:"httpGet"`
-	Period int                         `yaml:"periodSeconds"`
+	Get     struct{ Path, Port string } `yaml:"httpGet"`
+	Period  int                         `yaml:"periodSeconds"`
+	Timeout int                         `yaml:"timeoutSeconds"`
 }
 
 // TestKubernetesManifest: the proxy of the pod serves with its ConfigMap, its probes ask
