@@ -18,7 +18,7 @@ func TestHang(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			wire := servertest.NewWire(t, sharedRedis().Addr())
-			s := open(t, "redis://"+wire.Addr()+"?prefix="+ownPrefix(), nil)
+			s := openWithin(t, "redis://"+wire.Addr()+"?prefix="+ownPrefix(), nil, 0)
 			first := lock("key")
 			mustGrant(t, s, first)
 			if what == "waited for" {
