@@ -22,8 +22,9 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// ledgerClient are the options of clients beside a ledger. Their keys are those of lock.
-var ledgerClient = &dibs.Options{Namespace: "test"}
+// ledgerClient are the options of clients beside a ledger. Their keys are those of lock. No
+// machine is too slow for their calls.
+var ledgerClient = &dibs.Options{Namespace: "test", Timeout: failpoint.Limit}
 
 // openApplication opens a shared file with a ledger, as an application does.
 func openApplication(path string) (s *Store, db *sql.DB, c *dibs.Client, err error) {
