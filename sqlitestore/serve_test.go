@@ -87,7 +87,7 @@ func childServe(path string, _ io.Reader) error {
 	if err != nil {
 		return err
 	}
-	m, err := idempotency.New(c, &idempotency.Options{Transactor: s.Transactions(db), Wait: failpoint.Limit})
+	m, err := idempotency.New(c, &idempotency.Options{Transactor: s.Transactions(db), Wait: failpoint.Limit, StoreTimeout: failpoint.Limit})
 	if err != nil {
 		return err
 	}
