@@ -73,10 +73,10 @@ func TestCloseEndsEveryConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
