@@ -21,11 +21,11 @@ import (
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// openLimit bounds Open and New, and migrateLimit the migration with Options.Migrate.
-const (
-	openLimit    = 8 * time.Second
-	migrateLimit = time.Minute
-)
+// openLimit bounds Open and New. Only tests change it.
+var openLimit = 8 * time.Second
+
+// migrateLimit bounds the migration with Options.Migrate.
+const migrateLimit = time.Minute
 
 // Open connects to the database that the URL names and returns a Store on it. Options may be nil.
 // The URL overrides them:

@@ -26,6 +26,11 @@ func meet(t *testing.T, url string, outcome dibs.Outcome, between func(*overtake
 	t.Helper()
 	prefix := ownPrefix()
 	o = &overtaken{t: t, s: open(t, url, &Options{Prefix: prefix})}
+	// The one session that settles waits for the row, however long the machine stands still.
+	o.s.back.SetMaxOpenConns(1)
+	if _, err := o.s.back.ExecContext(t.Context(), "SET SESSION innodb_lock_wait_timeout=60"); err != nil {
+		t.Fatal(err)
+	}
 	db := openDB(t, url)
 	claim := func(name string) dibs.Claim {
 		return dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -18,6 +19,8 @@ var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // tests cut its connections
+	// Nothing is late because the machine stands still.
+	openLimit, dialLimit = failpoint.Limit, failpoint.Limit
 	sqltest.Main(m, scope, beChild)
 }
 

@@ -21,11 +21,12 @@ const (
 	// lockWait is how many seconds a statement waits for a row.
 	lockWait = 2
 
-	// dialLimit bounds an attempt to connect, and hangLimit the wait for an answer if the caller
-	// sets no limit.
-	dialLimit = 5 * time.Second
+	// hangLimit bounds the wait for an answer if the caller sets no limit.
 	hangLimit = 60 * time.Second
 )
+
+// dialLimit bounds an attempt to connect. Only tests change it.
+var dialLimit = 5 * time.Second
 
 // setUp sets up a session, whatever the server's settings are. The character set is utf8mb4,
 // because in some others a byte and the backslash that escapes a quote are one character. The

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestCharsets: whatever character set the application's connections or the server
@@ -17,7 +18,8 @@ import (
 // second byte of a character may be a backslash, which then escapes nothing.
 func TestCharsets(t *testing.T) {
 	t.Parallel()
-	odd().Query("CREATE USER plain@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT ALL ON app.* TO plain@'127.0.0.1'")
+	plain := sqltest.Name()
+	odd().Query("CREATE USER " + plain + "@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT ALL ON app.* TO " + plain + "@'127.0.0.1'")
 	for name, test := range map[string]struct {
 		server func() *servertest.MariaDBServer
 		user   string
@@ -28,7 +30,7 @@ func TestCharsets(t *testing.T) {
 		"both":         {mariadb, "", func(c *mysql.Config) error { return c.Apply(mysql.Charset("sjis", "sjis_bin")) }},
 		"collation":    {mariadb, "", func(c *mysql.Config) error { c.Collation = "gbk_chinese_ci"; return nil }},
 		"MySQL":        {servers["MySQL"], "", func(c *mysql.Config) error { return c.Apply(mysql.Charset("gbk", "")) }},
-		"the server's": {odd, "plain:secret", func(*mysql.Config) error { return nil }},
+		"the server's": {odd, plain + ":secret", func(*mysql.Config) error { return nil }},
 	} {
 		if test.server == nil {
 			continue

@@ -108,8 +108,7 @@ func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x dibs.Settlement) {
 func TestOtherDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
-	shared().Query("CREATE DATABASE other")
-	url := strings.Replace(shared().URL(), "/postgres?", "/other?", 1)
+	url := ownDatabase(shared())
 	pool, err := pgxpool.New(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

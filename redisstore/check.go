@@ -313,7 +313,7 @@ func (c *checkup) checkFence(ctx context.Context, v *server, name string) error 
 // checkWakeUps checks that this process may subscribe.
 func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
 	whole := ctx
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.options.patience, callLimit))
 	defer cancel()
 	var subscribed atomic.Bool
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) {

@@ -1,11 +1,17 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -214,6 +220,26 @@ func TestCheckVersion(t *testing.T) {
 	(&Store{}).checkVersion(c, &server{hello: map[string]string{"version": "7.0.0", "mode": "cluster"}})
 	if got := c.findings(); len(got) != 2 {
 		t.Errorf("found\n%s", list(got))
+	}
+}
+
+// TestCheckSlowly: a server that takes longer than a second to connect allows subscriptions.
+func TestCheckSlowly(t *testing.T) {
+	t.Parallel()
+	var slow atomic.Bool
+	s := overClient(t, rueidis.ClientOption{
+		InitAddress: []string{sharedRedis().Addr()}, DisableCache: true, ForceSingleClient: true, PipelineMultiplex: -1,
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if slow.Load() {
+				<-time.After(1200 * time.Millisecond)
+			}
+			return d.DialContext(ctx, "tcp", addr)
+		},
+	})
+	mustGrant(t, s, lock("k"))
+	slow.Store(true)
+	if got, err := s.Check(t.Context()); err != nil || strings.Contains(list(got), findWakeUps) {
+		t.Errorf("found\n%s, %v", list(got), err)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestHang(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			wire := servertest.NewWire(t, sharedRedis().Addr())
-			s := open(t, "redis://"+wire.Addr()+"?prefix="+ownPrefix(), nil)
+			s := openWithin(t, "redis://"+wire.Addr()+"?prefix="+ownPrefix(), nil, 0)
 			first := lock("key")
 			mustGrant(t, s, first)
 			if what == "waited for" {
@@ -73,10 +73,10 @@ func TestCloseEndsEveryConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,11 +58,11 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(settings.patience, openLimit))
 	defer cancel()
 	// WAIT takes up to ReplicaWait.
 	replicaWait := time.Duration(min(settings.Replicas, 1)) * settings.ReplicaWait
-	network, stall := "tcp", callLimit
+	network, stall := "tcp", cmp.Or(settings.patience, callLimit)
 	switch a.kind {
 	case socket:
 		network = "unix"
@@ -70,6 +71,9 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	}
 	d := newDialer(network, stall)
 	option := a.clientOption()
+	if settings.patience != 0 && option.ForceSingleClient {
+		d.limit, option.Dialer.Timeout = stall, stall
+	}
 	option.ConnWriteTimeout = stall + replicaWait
 	option.DialCtxFn = d.dial
 	option.TLSConfig, option.Sentinel.TLSConfig = security, security

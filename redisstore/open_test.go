@@ -81,7 +81,7 @@ func opens(t *testing.T, url string, keys func() string) {
 	if got := keys(); got != "" {
 		t.Fatalf("there are keys already: %s", got)
 	}
-	s, err := Open(t.Context(), url, nil)
+	s, err := Open(t.Context(), url, &Options{patience: limit})
 	if err != nil {
 		t.Fatal(err)
 	}

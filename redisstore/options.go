@@ -36,6 +36,9 @@ type Options struct {
 
 	// pushedTTL is the TTL of pushed grants; dibs.PushedTTL when 0. Only tests set it.
 	pushedTTL time.Duration
+	// patience replaces the limits of Open and of calls on a single server when it is not 0.
+	// Only tests set it, so that no call fails because the machine stands still.
+	patience time.Duration
 }
 
 func (o *Options) withDefaults() (Options, error) {

@@ -74,11 +74,11 @@ func childWaiters(url string, input io.Reader) error {
 }
 
 func childClient(url string) (c *dibs.Client, done func(), err error) {
-	s, err := Open(context.Background(), url, nil)
+	s, err := Open(context.Background(), url, &Options{patience: limit})
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err = dibs.New(s, &dibs.Options{Namespace: "test"})
+	c, err = dibs.New(s, &dibs.Options{Namespace: "test", Timeout: limit})
 	return c, func() { _, _ = c.Close(), s.Close() }, err
 }
 

@@ -201,7 +201,7 @@ func exerciseRights(t *testing.T, servers []*servertest.RedisServer, url string,
 		if strings.Contains(right, "sub") || strings.HasPrefix(right, "&") {
 			patience, silent = time.Second, true
 		}
-		s, err := Open(t.Context(), url, nil)
+		s, err := Open(t.Context(), url, &Options{patience: limit})
 		if err == nil {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 			err = exerciseAll(ctx, s, patience)

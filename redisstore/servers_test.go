@@ -56,10 +56,22 @@ var prefixes atomic.Int64
 // ownPrefix returns a prefix that no other test of this run has.
 func ownPrefix() string { return fmt.Sprintf("own%d", prefixes.Add(1)) }
 
-// open opens a store as a process of its own would. It ends with the test.
+// open opens a store as a process of its own would. It ends with the test. No machine is too
+// slow for its calls.
 func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, o)
+	return openWithin(t, url, o, limit)
+}
+
+// openWithin is open with another patience; 0: that of Open.
+func openWithin(t testing.TB, url string, o *Options, patience time.Duration) *Store {
+	t.Helper()
+	var own Options
+	if o != nil {
+		own = *o
+	}
+	own.patience = patience
+	s, err := Open(t.Context(), url, &own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +83,16 @@ func open(t testing.TB, url string, o *Options) *Store {
 	return s
 }
 
-// newClient returns a dibs client of the store; it ends with the test.
+// newClient returns a dibs client of the store; it ends with the test. No machine is too slow
+// for its calls.
 func newClient(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 	t.Helper()
-	c, err := dibs.New(s, o)
+	var own dibs.Options
+	if o != nil {
+		own = *o
+	}
+	own.Timeout = limit
+	c, err := dibs.New(s, &own)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 func TestDeadWaiters(t *testing.T) {
 	t.Parallel()
 	url := ownURL()
-	server, s := sharedRedis(), open(t, url, nil)
+	server, s := sharedRedis(), open(t, url, &Options{pushedTTL: limit})
 	holder := lock(waitedFor)
 	mustGrant(t, s, holder)
 	killed := []*process{start(t, "waiters", url), start(t, "waiters", url)}

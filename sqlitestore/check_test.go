@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -145,7 +146,7 @@ func TestCheckDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dibs.New(s, nil)
+	client, err := dibs.New(s, &dibs.Options{Timeout: failpoint.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,9 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// ledgerClient are the options of clients beside a ledger. Their keys are those of lock.
-var ledgerClient = &dibs.Options{Namespace: "test"}
+// ledgerClient are the options of clients beside a ledger. Their keys are those of lock. No
+// machine is too slow for their calls.
+var ledgerClient = &dibs.Options{Namespace: "test", Timeout: failpoint.Limit}
 
 // openApplication opens a shared file with a ledger, as an application does.
 func openApplication(path string) (s *Store, db *sql.DB, c *dibs.Client, err error) {
@@ -86,7 +87,7 @@ func childServe(path string, _ io.Reader) error {
 	if err != nil {
 		return err
 	}
-	m, err := idempotency.New(c, &idempotency.Options{Transactor: s.Transactions(db), Wait: failpoint.Limit})
+	m, err := idempotency.New(c, &idempotency.Options{Transactor: s.Transactions(db), Wait: failpoint.Limit, StoreTimeout: failpoint.Limit})
 	if err != nil {
 		return err
 	}

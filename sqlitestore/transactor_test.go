@@ -15,6 +15,7 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // ledger is a store with a table of the application's beside it.
@@ -42,7 +43,7 @@ func newLedger(t testing.TB, path string, o *Options) *ledger {
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS ledger (k TEXT NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := dibs.New(s, nil)
+	c, err := dibs.New(s, &dibs.Options{Timeout: failpoint.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,13 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -353,8 +355,7 @@ func mustExec(t testing.TB, c *sql.Conn, query string) {
 	}
 }
 
-// The shortest wait gets a lock that is free, and an exhausted pool is not a lock that
-// is held.
+// The shortest wait gets a lock that is free.
 func TestAdvisoryShortWait(t *testing.T) {
 	t.Parallel()
 	a, o := newAdvisory(t, nil), &LockOptions{Wait: time.Nanosecond}
@@ -363,18 +364,33 @@ func TestAdvisoryShortWait(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	a.db.SetMaxOpenConns(1)
-	l, err := a.Lock(t.Context(), ownKey(), &LockOptions{Wait: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = a.Lock(t.Context(), ownKey(), &LockOptions{Wait: 20 * time.Millisecond})
-	if !errors.Is(err, ErrServer) || errors.Is(err, dibs.ErrHeld) {
-		t.Errorf("a pool without connections: %v", err)
-	}
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
-	}
+}
+
+// An exhausted pool is not a lock that is held.
+func TestAdvisoryExhaustedPool(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeServer{query: func(query string, _ []driver.NamedValue) ([]driver.Value, error) {
+			if query == "SELECT 1" {
+				return []driver.Value{int64(1)}, nil
+			}
+			return []driver.Value{true}, nil
+		}}
+		db := server.open(t)
+		db.SetMaxOpenConns(1)
+		a := &Advisory{db: db, sessions: sessions[AdvisoryKey]{db: db, functions: &advisoryFunctions{}, heartbeat: time.Second}}
+		l, err := a.Lock(t.Context(), IntKey(1), &LockOptions{Wait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.Lock(t.Context(), IntKey(2), &LockOptions{Wait: 20 * time.Millisecond})
+		if !errors.Is(err, ErrServer) || errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("a pool without connections: %v", err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAdvisoryOptions(t *testing.T) {

@@ -114,10 +114,8 @@ func TestGuardWaits(t *testing.T) {
 					})
 				}()
 				<-admitted
-				select {
-				case err := <-late:
-					t.Errorf("the late one was answered %v", err)
-				default:
+				if len(late) > 0 {
+					t.Error("the late one was answered")
 				}
 				return end
 			})

@@ -186,8 +186,11 @@ func lost(name string, why error) error {
 	return fmt.Errorf("%w: the session that held the lock %s has ended, and another session may have the lock: %w", dibs.ErrLost, name, why)
 }
 
-// answerLimit bounds the time for a statement that waits for no lock.
-const answerLimit = 4 * time.Second
+// answerLimit bounds the time for a statement that waits for no lock. Only tests change it.
+var answerLimit = 4 * time.Second
+
+// connectLimit bounds the time to get a connection if the wait is shorter. Only tests change it.
+var connectLimit = time.Second
 
 // waitSlice is the longest wait in one statement on MySQL and MariaDB. If waitSlice plus
 // answerLimit passes without an answer, the connection counts as cut.

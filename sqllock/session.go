@@ -56,8 +56,7 @@ func (p *sessions[T]) attempt(ctx context.Context, targets []T, t *request) (*Lo
 	defer func() { leave() }()
 	connecting, cancel := ctx, context.CancelFunc(func() {})
 	if t.wait > 0 {
-		// Getting a connection may take a second, however short the wait is.
-		connecting, cancel = context.WithDeadline(ctx, t.since.Add(max(t.wait, time.Second)))
+		connecting, cancel = context.WithDeadline(ctx, t.since.Add(max(t.wait, connectLimit)))
 	}
 	conn, err := p.db.Conn(connecting)
 	cancel()

@@ -98,10 +98,8 @@ func TestAdvisoryWaiterHoldsUpNoIndex(t *testing.T) {
 			t.Errorf("%s: %v", query, err)
 		}
 	}
-	select {
-	case err := <-got:
-		t.Errorf("it does not wait any more: %v", err)
-	default:
+	if len(got) > 0 {
+		t.Error("it does not wait any more")
 	}
 	if err := errors.Join(held.Unlock(), <-got); err != nil {
 		t.Error(err)

@@ -21,7 +21,7 @@ type client struct {
 // client's own text.
 func (c *client) run(args ...string) (string, error) {
 	// Not the test's context, because cleanups use it, too.
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.path, append(c.args[:len(c.args):len(c.args)], args...)...)
 	cmd.Env = append([]string{"LC_ALL=C", "PATH=/usr/bin:/bin"}, c.env...)
@@ -32,7 +32,7 @@ func (c *client) run(args ...string) (string, error) {
 	case err == nil:
 		return out.String(), nil
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("no answer within %v", answerTime)
+		return "", fmt.Errorf("no answer within %v", waitLimit)
 	case failure.Len() > 0:
 		return "", errors.New(strings.TrimSpace(failure.String()))
 	default:

@@ -38,7 +38,7 @@ func (l *link) run() {
 	if !l.clear() {
 		return
 	}
-	conn, err := net.DialTimeout("tcp", l.wire.target, answerTime)
+	conn, err := net.DialTimeout("tcp", l.wire.target, waitLimit)
 	if err != nil {
 		return // the client is reset, as without a wire
 	}

@@ -201,12 +201,12 @@ func (s *MariaDBServer) Query(sql string) [][]string {
 
 // answers returns nil when the server sends its greeting.
 func (s *MariaDBServer) answers() error {
-	conn, err := net.DialTimeout("tcp", s.Addr(), answerTime)
+	conn, err := net.DialTimeout("tcp", s.Addr(), waitLimit)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(waitLimit)); err != nil {
 		return err
 	}
 	// Length and number of the packet, and then the version of the protocol, or

@@ -124,10 +124,8 @@ func TestMariaDBPause(t *testing.T) {
 	if !s.Running() || !stopped(s.proc.pid) {
 		t.Error("does not run, or has not stopped")
 	}
-	select {
-	case err := <-asked:
-		t.Errorf("a paused server answered: %v", err)
-	default:
+	if len(asked) > 0 {
+		t.Error("a paused server answered")
 	}
 	s.Continue()
 	if err := <-asked; err != nil {

@@ -187,7 +187,7 @@ func (s *PgBouncerServer) Tracks() bool {
 
 // answers returns nil when the pooler accepts connections.
 func (s *PgBouncerServer) answers() error {
-	conn, err := net.DialTimeout("tcp", s.Addr(), answerTime)
+	conn, err := net.DialTimeout("tcp", s.Addr(), waitLimit)
 	if err != nil {
 		return err
 	}

@@ -113,10 +113,8 @@ func TestPgBouncerLife(t *testing.T) {
 		_, err := s.Do("INSERT INTO kept VALUES (2)")
 		asked <- err
 	}()
-	select {
-	case err := <-asked:
-		t.Errorf("a paused pooler answers: %v", err)
-	default:
+	if len(asked) > 0 {
+		t.Error("a paused pooler answers")
 	}
 	if got := server.Query("SELECT count(*) FROM kept"); got[0][0] != "1" {
 		t.Errorf("went through a paused pooler: %v", got)

@@ -150,7 +150,7 @@ func (s *PostgresServer) psql(host string, at *port) *psql {
 		args: []string{"-X", "-q", "-w", "-A", "-t", "-F", fieldEnd, "-R", rowEnd,
 			"-v", "ON_ERROR_STOP=1", "-v", "SHOW_ALL_RESULTS=off", "-P", "null=NULL",
 			"-h", host, "-p", at.String(), "-U", "postgres"},
-		env: []string{"PGPASSWORD=" + s.options.Password, "PGCONNECT_TIMEOUT=10", "PGSSLMODE=disable"},
+		env: []string{"PGPASSWORD=" + s.options.Password, "PGCONNECT_TIMEOUT=60", "PGSSLMODE=disable"},
 	}}
 }
 

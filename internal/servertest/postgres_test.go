@@ -164,10 +164,8 @@ func TestPostgresPause(t *testing.T) {
 				t.Errorf("process %d has not stopped", pid)
 			}
 		}
-		select {
-		case err := <-asked:
-			t.Errorf("a paused server answered: %v", err)
-		default:
+		if len(asked) > 0 {
+			t.Error("a paused server answered")
 		}
 		s.Continue()
 		s.Query("INSERT INTO word DEFAULT VALUES")

@@ -159,7 +159,7 @@ func TestRedisPause(t *testing.T) {
 		t.Error("does not run while paused")
 	}
 	s.Continue()
-	c.Timeout = answerTime
+	c.Timeout = waitLimit
 	if got, err := c.Receive(); got != int64(1) || err != nil {
 		t.Errorf("after it went on it says %v, %v; want 1", got, err)
 	}

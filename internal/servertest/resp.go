@@ -15,9 +15,6 @@ import (
 	"time"
 )
 
-// answerTime bounds one exchange with a server; see RedisConn.Timeout.
-const answerTime = 10 * time.Second
-
 // RedisError is an error answer of the server, such as "NOSCRIPT No matching script".
 type RedisError string
 
@@ -26,7 +23,7 @@ func (e RedisError) Error() string { return string(e) }
 // A RedisConn is a connection to a Redis server, with RESP2. Use it from one goroutine at
 // a time.
 type RedisConn struct {
-	// Timeout bounds each Do and each Receive. Default: 10 s.
+	// Timeout bounds each Do and each Receive. Default: a minute.
 	Timeout time.Duration
 
 	conn net.Conn
@@ -35,7 +32,7 @@ type RedisConn struct {
 
 // dialRedis connects to a server and authenticates if a password is given.
 func dialRedis(addr string, security *tls.Config, user, password string) (*RedisConn, error) {
-	dialer := &net.Dialer{Timeout: answerTime}
+	dialer := &net.Dialer{Timeout: waitLimit}
 	var conn net.Conn
 	var err error
 	if security != nil {
@@ -46,7 +43,7 @@ func dialRedis(addr string, security *tls.Config, user, password string) (*Redis
 	if err != nil {
 		return nil, err
 	}
-	c := &RedisConn{Timeout: answerTime, conn: conn, r: bufio.NewReader(conn)}
+	c := &RedisConn{Timeout: waitLimit, conn: conn, r: bufio.NewReader(conn)}
 	if password != "" {
 		if _, err := c.Do("AUTH", user, password); err != nil {
 			c.Close()

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// waitLimit bounds every wait, such as a start or a stop. It is long because the
+	// waitLimit bounds every wait, such as a start, an answer or a stop. It is long because the
 	// machine may be busy; a test that passes never reaches it.
 	waitLimit = 60 * time.Second
 	// firstLook and lastLook are the first and the longest pause of polling.

@@ -148,7 +148,8 @@ func Client(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
+		// A client with a short limit may have no time to undo its claims. They expire.
+		if err := c.Close(); err != nil && own.Timeout == failpoint.Limit {
 			t.Error(err)
 		}
 	})

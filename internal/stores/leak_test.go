@@ -37,7 +37,7 @@ func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			client, err := dibs.New(store, &dibs.Options{TTL: time.Hour})
+			client, err := dibs.New(store, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
 			if err != nil {
 				t.Fatal(err)
 			}
