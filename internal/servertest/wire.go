@@ -18,8 +18,8 @@ type Wire struct {
 	port   *port
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when a field below changes
-	listener net.Listener  // nil while cut or closed
+	changed  chan struct{}    // closed and replaced when a field below changes
+	listener *net.TCPListener // nil while cut or closed
 	hung     bool
 	mute     bool
 	delay    time.Duration
@@ -57,19 +57,24 @@ func (w *Wire) Addr() string { return w.port.addr() }
 
 // Cut cuts the wire: it resets connections, refuses new ones, and loses data under way.
 func (w *Wire) Cut() {
-	// A starting child process has copies of open files until it runs its program. A copy
-	// of the listener would keep connections and the address.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
 	w.change(func() {
 		if w.listener != nil {
-			w.listener.Close()
+			shut(w.listener)
 			w.listener = nil
 		}
 		for l := range w.links {
 			l.abort()
 		}
 	})
+}
+
+// shut closes a listener. A starting child process has copies of open files for a moment. A
+// copy that listens would keep the address, so the socket is shut down first.
+func shut(listener *net.TCPListener) {
+	if raw, err := listener.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+	}
+	listener.Close()
 }
 
 // Hang stops the wire: connections stay and new ones are accepted, but no data passes.
@@ -99,8 +104,8 @@ func (w *Wire) Mend() {
 	w.change(func() {
 		w.hung, w.mute, w.delay, w.loss = false, false, 0, nil
 		if w.listener == nil {
-			var listener net.Listener
-			if listener, err = net.Listen("tcp", w.Addr()); err == nil {
+			var listener *net.TCPListener
+			if listener, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: w.port.number}); err == nil {
 				w.listener = listener
 				w.running.Go(func() { w.accept(listener) })
 			}
@@ -128,7 +133,7 @@ func (w *Wire) change(f func()) {
 }
 
 // accept serves a listener until it is closed.
-func (w *Wire) accept(listener net.Listener) {
+func (w *Wire) accept(listener *net.TCPListener) {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {

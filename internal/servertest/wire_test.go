@@ -4,12 +4,15 @@ package servertest
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -150,6 +153,31 @@ func TestWireIsCut(t *testing.T) {
 		if got := lines.Load(); got != 2 {
 			t.Errorf("the server received %d lines; want 2", got)
 		}
+	}
+}
+
+// TestWireKeepsItsAddress: child processes that start while the wire is cut do not keep its
+// address from it.
+func TestWireKeepsItsAddress(t *testing.T) {
+	t.Parallel()
+	w := NewWire(t, "127.0.0.1:1")
+	ctx, stop := context.WithCancel(t.Context())
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	defer stop()
+	for range 4 {
+		starting.Go(func() {
+			for ctx.Err() == nil {
+				if err := exec.Command("true").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 500 {
+		w.Cut()
+		w.Mend() // fails the test if it cannot listen
 	}
 }
 
