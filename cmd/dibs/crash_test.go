@@ -35,8 +35,8 @@ func (g *gate) first() func(*http.Request) {
 	}
 }
 
-// killLease is the lease of proxies that are killed. It is long, because it must not expire
-// before the kill.
+// killLease is the lease of proxies that are killed or stopped. It is long, because it must not
+// expire before that.
 const killLease = 10 * time.Second
 
 // clockSlack is how much a store's clock and this host's may differ over a lease.
@@ -190,7 +190,7 @@ func TestStop(t *testing.T) {
 	answer := sync.OnceFunc(func() { close(g.open) })
 	defer answer()
 	store := sqliteStore(t)
-	first := startProxy(t, origin.URL, store, "--lease", "3s")
+	first := startProxy(t, origin.URL, store, "--lease", killLease.String())
 	second := startProxy(t, origin.URL, store)
 	late := make(chan reply, 1)
 	go func() {

@@ -50,10 +50,14 @@ func checkReload(t *testing.T, store string, stop, goOn func()) {
 	}
 	place(t, config, policies[0])
 	renew(t, cert, key)
+	timeout := "1m" // because no request is refused
+	if stop != nil {
+		timeout = "500ms"
+	}
 	proxies := make([]*process, 2)
 	for i := range proxies {
 		proxies[i] = start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store,
-			"--store-timeout", "500ms", "--config", config, "--tls-cert", cert, "--tls-key", key)
+			"--store-timeout", timeout, "--config", config, "--tls-cert", cert, "--tls-key", key)
 		proxies[i].awaitServing(t)
 	}
 	load := &reloadLoad{url: proxies[0].url, next: proxies[1].url}

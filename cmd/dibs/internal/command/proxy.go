@@ -141,7 +141,7 @@ const heapFloor = 64 << 20
 
 // build returns a proxy over a store.
 func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
-	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: storeLimit}
+	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: max(storeLimit, c.StoreTimeout())}
 	var admin *proxy.Admin
 	if c.Admin != "" {
 		m, err := metrics.New("")
@@ -163,5 +163,5 @@ func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *
 	return client, server, nil
 }
 
-// storeLimit bounds one call of the store.
+// storeLimit bounds one call of the store, unless a request may wait longer for the store.
 const storeLimit = 4 * time.Second

@@ -49,6 +49,14 @@ func (c *Config) Bind(fs *pflag.FlagSet) {
 	bind(fs, c.settings())
 }
 
+// StoreTimeout returns the longest time that a guarded request waits for the store.
+func (c *Config) StoreTimeout() (longest time.Duration) {
+	for _, r := range c.guarded() {
+		longest = max(longest, r.Options.StoreTimeout)
+	}
+	return longest
+}
+
 // Source is where the settings of a proxy come from.
 type Source struct {
 	// File is a YAML file; "" for none.

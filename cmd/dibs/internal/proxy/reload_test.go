@@ -299,7 +299,7 @@ func TestReloadDrains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startOn(t, forgetful{store}, origin(t, func(http.ResponseWriter, *http.Request) {}), "drain: 1m\nstore-timeout: 1ms\n")
+	p := startOn(t, forgetful{store}, origin(t, func(http.ResponseWriter, *http.Request) {}), "drain: 1m\n")
 	if res, _ := p.sendKey(t, "k"); res.StatusCode != 200 {
 		t.Errorf("the answer is %d", res.StatusCode)
 	}

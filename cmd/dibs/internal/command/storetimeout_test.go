@@ -1,0 +1,57 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// hanging is a store that answers no claim.
+type hanging struct{ dibs.Store }
+
+func (hanging) Claim(ctx context.Context, _ []dibs.Claim, _ []dibs.Answer) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestStoreTimeoutIsLong: a call of the store may take as long as the longest store-timeout.
+func TestStoreTimeoutIsLong(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dibs.yaml")
+	if err := os.WriteFile(file, []byte("upstream: http://127.0.0.1:1\nroutes: [{path: /a, store-timeout: 1m}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
+	new(proxy.Config).Bind(flags)
+	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: func(string) string { return "" }}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		client, _, err := build(c, hanging{store}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		began := time.Now()
+		_, err = client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		if took := time.Since(began); !errors.Is(err, dibs.ErrStore) || took < time.Minute {
+			t.Errorf("%v after %v; want a call of 1m", err, took)
+		}
+	})
+}
