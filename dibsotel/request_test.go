@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs/dibsotel"
 	"github.com/dibs-go/dibs/idempotency"
@@ -13,7 +14,7 @@ import (
 // The outcomes add up to the requests, and a replay's span links to the run's trace.
 func TestRequests(t *testing.T) {
 	b := newBench(t)
-	m, err := idempotency.New(b.client, &idempotency.Options{Observe: b.Request, Trace: dibsotel.Trace})
+	m, err := idempotency.New(b.client, &idempotency.Options{Observe: b.Request, Trace: dibsotel.Trace, StoreTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
