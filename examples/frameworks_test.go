@@ -112,6 +112,7 @@ func TestQueries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			postgres().Query("CREATE DATABASE " + name)
+			t.Cleanup(func() { postgres().Query("DROP DATABASE " + name + " WITH (FORCE)") }) // for -count
 			pool, err := pgxpool.New(t.Context(), strings.Replace(postgres().URL(), "/postgres?", "/"+name+"?", 1))
 			if err != nil {
 				t.Fatal(err)

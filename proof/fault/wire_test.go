@@ -232,7 +232,8 @@ func TestWireResets(t *testing.T) {
 	idle, waiting := call(t, w), call(t, w)
 	idle.want("one", "a one")
 	w.Set(fault.Trouble{Hold: true}, nil) // also while new ones are refused, or the reply arrives before the reset
-	waiting.want("two", "nothing")
+	waiting.say("two")
+	waitFor(t, "what is held", func() bool { return w.Holding() == 1 })
 	w.Set(fault.Trouble{Hold: true, Refuse: true}, nil)
 	w.Reset()
 	idle.want("", "reset")
