@@ -39,7 +39,7 @@ func TestWaitingIsNotCounted(t *testing.T) {
 			want := []string{"5 retries"}
 			other := plain("k", asynq.MaxRetry(0))
 			if name != "plain" {
-				other = job("k", "other", asynq.MaxRetry(0), asynq.Timeout(8*time.Second))
+				other = job("k", "other", asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
 			}
 			for range 11 {
 				want = append(want, "0 retries")

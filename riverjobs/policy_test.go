@@ -175,7 +175,7 @@ func TestPatience(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		eventually(t, "it is parked again", func() bool {
 			row := h.row(second.ID)
-			return row.State == rivertype.JobStateScheduled && readMetadata(row.Metadata).Snoozes == n
+			return row.State == rivertype.JobStateScheduled && readMetadata(row.Metadata).Snoozes >= n // it also comes back by itself
 		})
 		h.must(h.river.JobRetry(t.Context(), second.ID)) // so that it comes back at once
 	}
