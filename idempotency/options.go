@@ -173,8 +173,8 @@ type Options struct {
 
 	// OnStoreFailure says what happens while the store does not answer. Default: FailClosed.
 	OnStoreFailure StoreFailure
-	// StoreTimeout limits a call of the store, before the handler runs and after it. Default:
-	// DefaultStoreTimeout.
+	// StoreTimeout limits a call of the store, before the handler runs and after it. The client's
+	// dibs.Options.Timeout limits it, too. Default: DefaultStoreTimeout.
 	StoreTimeout time.Duration
 	// HandlerLimit is how long a handler runs before its context ends. Default:
 	// DefaultHandlerLimit.
