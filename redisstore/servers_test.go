@@ -112,7 +112,7 @@ func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	s, err := New(client, &Options{Prefix: ownPrefix()})
+	s, err := New(client, &Options{Prefix: ownPrefix(), patience: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
