@@ -127,7 +127,7 @@ func TestReplicasLoseHolders(t *testing.T) {
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	follows(t, master, replica)
-	const ttl = 8 * time.Second
+	const ttl = 12 * time.Second
 	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 300 * time.Millisecond})
 	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: ttl})
 	lease, err := c.Acquire(t.Context(), "k", nil)
@@ -137,10 +137,8 @@ func TestReplicasLoseHolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(ttl) // renewed several times
-	if err := lease.Err(); err != nil {
-		t.Fatalf("with its replica there: %v", err)
-	}
+	first := lease.Until()
+	eventually(t, "a renewal with its replica there", func() bool { return lease.Until().After(first) })
 	stopReplication(t, master, []*servertest.RedisServer{replica})
 	replica.Promote()
 	second := open(t, replica.URL(), nil)
@@ -148,8 +146,12 @@ func TestReplicasLoseHolders(t *testing.T) {
 		a, err := claim(t, second, lock("k"))
 		return err == nil && a.State == dibs.Granted
 	})
+	if now := time.Now(); now.Before(lease.Until()) {
+		t.Fatalf("the second was granted at %v, and the first has the key until %v", now, lease.Until())
+	}
+	<-lease.Context().Done()
 	if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrLost) {
-		t.Errorf("the first holder's context ended with %v as the second was granted; want ErrLost", cause)
+		t.Errorf("the first holder's context ended with %v, want ErrLost", cause)
 	}
 	_ = lease.Release() // it is lost
 }
