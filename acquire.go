@@ -69,6 +69,11 @@ type AcquireOptions struct {
 // all these cases the caller neither holds the key nor has a place in its queue, and a
 // claim whose outcome is unknown is undone in the background.
 func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
+	return c.acquireUnder(ctx, o.parent(ctx), key, o)
+}
+
+// acquireUnder is Acquire, with the context from which that of the lease derives.
+func (c *Client) acquireUnder(ctx, parent context.Context, key string, o *AcquireOptions) (*Lease, error) {
 	claim, err := c.newClaim(key, o)
 	if err != nil {
 		return nil, err
@@ -79,9 +84,9 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	} else if claim.waitsForItself(ctx) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
-	r := request{Claim: claim}
+	r := request{Claim: claim, parent: parent}
 	if o != nil {
-		r.margin, r.longest, r.detach = o.Margin, o.Longest, o.Detach
+		r.margin, r.longest = o.Margin, o.Longest
 	}
 	return c.acquire(ctx, r, wait)
 }
@@ -100,6 +105,14 @@ func (c *Client) waitOf(o *AcquireOptions) time.Duration {
 		return noWait
 	}
 	return cmp.Or(o.Wait, c.options.Wait, anyWait)
+}
+
+// parent returns what the context of a lease derives from that is acquired with ctx.
+func (o *AcquireOptions) parent(ctx context.Context) context.Context {
+	if o != nil && o.Detach {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 // newClaim validates what the caller asks for.
@@ -161,7 +174,7 @@ func (c *Client) acquire(ctx context.Context, r request, wait time.Duration) (le
 	switch {
 	case err != nil:
 	case a.State == Granted:
-		lease, err = c.grant(ctx, r, a, sent)
+		lease, err = c.grant(r, a, sent)
 	case a.State == Held && a.Queued && wait != noWait:
 		r.queued = true
 		lease, err = c.await(ctx, r, a, sent, wait)

@@ -10,9 +10,10 @@ import (
 // A request is a claim and what its caller wants of the lease.
 type request struct {
 	Claim
-	// margin, longest and detach are those of AcquireOptions.
+	// parent is what the lease's context derives from.
+	parent context.Context
+	// margin and longest are those of AcquireOptions.
 	margin, longest time.Duration
-	detach          bool
 	// start and queued are for the observer: when it was made, and that it waits.
 	start  time.Time
 	queued bool
@@ -106,22 +107,14 @@ func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a Answ
 }
 
 // grant makes the lease of a granted request.
-func (c *Client) grant(ctx context.Context, r request, a Answer, sent time.Time) (*Lease, error) {
-	return c.begin(newLease(r.context(ctx), c, r, a, sent), r)
+func (c *Client) grant(r request, a Answer, sent time.Time) (*Lease, error) {
+	return c.begin(newLease(c, r, a, sent), r)
 }
 
 // grantPushed makes the lease of a pushed grant that came after the answer to what was sent
 // at that moment.
-func (c *Client) grantPushed(ctx context.Context, r request, pushed Answer, sent time.Time) (*Lease, error) {
-	return c.begin(newPushedLease(r.context(ctx), c, r, pushed, sent), r)
-}
-
-// context returns what the lease's context derives from.
-func (r *request) context(ctx context.Context) context.Context {
-	if r.detach {
-		return context.WithoutCancel(ctx)
-	}
-	return ctx
+func (c *Client) grantPushed(r request, pushed Answer, sent time.Time) (*Lease, error) {
+	return c.begin(newPushedLease(c, r, pushed, sent), r)
 }
 
 // begin starts to renew a new lease.

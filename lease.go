@@ -48,7 +48,7 @@ type Lease struct {
 func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond }
 
 // newLease makes the lease of an answer to what was sent at that moment.
-func newLease(ctx context.Context, c *Client, r request, a Answer, sent time.Time) *Lease {
+func newLease(c *Client, r request, a Answer, sent time.Time) *Lease {
 	l := &Lease{client: c, claim: r.Claim, answer: a, granted: sent, queued: r.queued, index: -1}
 	if c.options.Observe != nil {
 		l.waited = time.Since(r.start)
@@ -57,8 +57,8 @@ func newLease(ctx context.Context, c *Client, r request, a Answer, sent time.Tim
 	if r.longest > 0 {
 		l.limit = sent.Add(r.longest)
 	}
-	l.context.lease, l.context.parent = l, ctx
-	l.context.Context, l.cancel = context.WithCancelCause(ctx)
+	l.context.lease, l.context.parent = l, r.parent
+	l.context.Context, l.cancel = context.WithCancelCause(r.parent)
 	l.trust(sent)
 	l.lasts = r.TTL
 	l.due = l.renewAt(sent)
@@ -77,8 +77,8 @@ func (l *Lease) renewAt(sent time.Time) time.Time {
 
 // newPushedLease makes the lease of a pushed grant. It was granted after the answer to what
 // was sent at that moment, and lasts PushedTTL.
-func newPushedLease(ctx context.Context, c *Client, r request, a Answer, sent time.Time) *Lease {
-	l := newLease(ctx, c, r, a, sent)
+func newPushedLease(c *Client, r request, a Answer, sent time.Time) *Lease {
+	l := newLease(c, r, a, sent)
 	l.granted = time.Now()
 	end := pushedUntil(r, sent)
 	if r.longest > 0 {

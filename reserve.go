@@ -185,9 +185,9 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	if wait == noWait {
 		claim.Mode = Try
 	}
-	r := request{Claim: claim}
+	r := request{Claim: claim, parent: o.parent(ctx)}
 	if o != nil {
-		r.margin, r.longest, r.detach, r.Hold = o.Margin, o.Longest, o.Detach, o.Hold
+		r.margin, r.longest, r.Hold = o.Margin, o.Longest, o.Hold
 	}
 	c.enter() // because the place may have to be released after acquire
 	defer c.leave()

@@ -16,7 +16,7 @@ type Leases struct {
 // AcquireAll takes several keys, all or none. It takes them one after the other, in an order
 // that is the same in every process, so callers whose keys overlap cannot deadlock. A key
 // that is named twice is taken once. Wait, of the options or of the client, is for all of
-// them together.
+// them together. With Detach, ctx bounds the wait for each of them.
 //
 // It returns the errors of Acquire, and ErrLost when one key was lost while it waited for
 // another. After an error none of the keys is held.
@@ -31,19 +31,36 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o *AcquireOption
 	limit := c.waitOf(o)
 	start := time.Now()
 	all := &Leases{}
+	waiting, parent := ctx, o.parent(ctx)
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
 		if limit != noWait && limit != anyWait {
 			// Not 0, because a free key can still be taken at once.
 			each.Wait = max(limit-time.Since(start), time.Millisecond)
 		}
-		lease, err := c.Acquire(ctx, key, &each)
+		lease, err := c.acquireUnder(waiting, parent, key, &each)
 		if err != nil {
 			return nil, errors.Join(err, all.Release())
 		}
 		all.held = append(all.held, lease)
-		ctx = lease.Context()
+		waiting, parent = lease.Context(), lease.Context()
+		if each.Detach {
+			var end func()
+			waiting, end = endWith(parent, ctx)
+			defer end()
+		}
 	}
 	return all, nil
+}
+
+// endWith returns a context that derives from ctx and ends when other ends, too, with the
+// same cause. end frees it.
+func endWith(ctx, other context.Context) (joined context.Context, end func()) {
+	joined, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	if other.Err() != nil {
+		cancel(context.Cause(other)) // now, because AfterFunc is another goroutine
+	}
+	return joined, func() { stop(); cancel(nil) }
 }
 
 // Context ends when one of the leases is lost, with that lease's cause, and when they are

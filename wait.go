@@ -67,7 +67,7 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 		select {
 		case pushed := <-woken:
 			if usable(pushed, r, a, sent) {
-				return c.grantPushed(ctx, r, pushed, sent)
+				return c.grantPushed(r, pushed, sent)
 			}
 		case <-again.C:
 		case <-waiting.Done():
@@ -91,7 +91,7 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 		case next.Err != nil:
 			return giveUp(next.Err)
 		case next.State == Granted:
-			return c.grant(ctx, r, next, asked)
+			return c.grant(r, next, asked)
 		case next.State != Held:
 			return giveUp(refusal(r.Claim, next))
 		}

@@ -1,0 +1,126 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestDetachedKeysEndTogether: with Detach, the loss of any of the keys ends the context of
+// all of them, and the leases outlive the context that they were taken with.
+func TestDetachedKeysEndTogether(t *testing.T) {
+	type valueKey struct{}
+	for _, key := range []string{"a", "b", "c"} {
+		t.Run("losing "+key, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c, other := newClient(t, s, nil), newClient(t, s, nil)
+				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), valueKey{}, "kept"))
+				all, err := c.AcquireAll(ctx, []string{"c", "a", "b"}, &dibs.AcquireOptions{Detach: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				cancel()
+				synctest.Wait()
+				if err := all.Err(); err != nil {
+					t.Errorf("the leases ended with the context of the call: %v", err)
+				}
+				if got := all.Context().Value(valueKey{}); got != "kept" {
+					t.Errorf("the value of the context of the call is %v", got)
+				}
+				if _, err := s.ForceRelease(t.Context(), dibs.Key{Name: key}, ""); err != nil {
+					t.Fatal(err)
+				}
+				next, err := other.Acquire(t.Context(), key, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(dibs.DefaultTTL) // a renewal has noticed by then
+				if !errors.Is(context.Cause(all.Context()), dibs.ErrLost) || !errors.Is(all.Err(), dibs.ErrLost) {
+					t.Errorf("another caller holds the key; the cause is %v, and Err is %v", context.Cause(all.Context()), all.Err())
+				}
+				if err := all.Release(); !errors.Is(err, dibs.ErrLost) {
+					t.Errorf("Release returned %v", err)
+				}
+				release(t, next)
+				if err := other.DoAll(t.Context(), []string{"a", "b", "c"}, func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+				empty(t, s)
+			})
+		})
+	}
+}
+
+// TestDetachedKeysEndWithTheFirstLimit: with Detach and Longest, the limit of the key that
+// was taken first ends the context, although a later key has time left.
+func TestDetachedKeysEndWithTheFirstLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		blocker, err := c.Acquire(t.Context(), "b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(5 * time.Second)
+			release(t, blocker)
+		}()
+		start := time.Now()
+		all, err := c.AcquireAll(t.Context(), []string{"a", "b"}, &dibs.AcquireOptions{Detach: true, Longest: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-all.Context().Done()
+		if d := time.Since(start); d != 20*time.Second || !errors.Is(all.Err(), dibs.ErrLost) {
+			t.Errorf("it ended after %v with %v; want the limit of the first key, 20s", d, all.Err())
+		}
+		if err := all.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Release returned %v", err)
+		}
+	})
+}
+
+// TestDetachedKeysWaitWithTheirContext: with Detach, the context of the call still bounds
+// the wait for the second key, and so does the loss of the first key. Nothing is held
+// afterwards.
+func TestDetachedKeysWaitWithTheirContext(t *testing.T) {
+	goneAway := errors.New("the caller went away")
+	for name, want := range map[string]error{"its end": goneAway, "a loss": dibs.ErrLost} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c := newClient(t, s, nil)
+				blocker, err := c.Acquire(t.Context(), "b", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if _, err := c.AcquireAll(ctx, []string{"a", "b"}, &dibs.AcquireOptions{Detach: true}); !errors.Is(err, want) {
+						t.Errorf("got %v, want %v", err, want)
+					}
+				})
+				synctest.Wait()
+				if want == goneAway {
+					cancel(goneAway)
+				} else if _, err := s.ForceRelease(t.Context(), dibs.Key{Name: "a"}, ""); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(dibs.DefaultTTL)
+				if held, err := c.Held(t.Context(), "a"); held || err != nil {
+					t.Errorf("the first key is held: %v, %v", held, err)
+				}
+				release(t, blocker)
+				wg.Wait()
+				empty(t, s)
+			})
+		})
+	}
+}
