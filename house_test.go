@@ -29,8 +29,9 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},
 		{Dir: "internal/linger"},
-		{Dir: "internal/servertest"},
-		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/failpoint", house.Root + "/internal/servertest"}},
+		{Dir: "internal/servertest", Imports: []string{house.Root + "/internal/wire"}},
+		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/wire"}},
+		{Dir: "internal/wire", Tests: []string{house.Root + "/internal/failpoint"}},
 		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},
 	})
 }

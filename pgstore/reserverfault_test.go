@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // TestReserveInRefused: what cannot work is said at once, and the transaction can go
@@ -172,10 +173,10 @@ func TestReserveInCut(t *testing.T) {
 			t.Parallel()
 			b := newBank(t, shared().URL(), nil)
 			var lost <-chan struct{}
-			if !b.commitOver(t, way, "reply lost", func(w *servertest.Wire) { lost = w.LoseReplyTo("commit") }, func() { <-lost }) {
+			if !b.commitOver(t, way, "reply lost", func(w *wire.Wire) { lost = w.LoseReplyTo("commit") }, func() { <-lost }) {
 				t.Error("where the answer is lost, nothing was committed")
 			}
-			if b.commitOver(t, way, "cut before", (*servertest.Wire).Cut, func() {}) {
+			if b.commitOver(t, way, "cut before", (*wire.Wire).Cut, func() {}) {
 				t.Error("what was cut off before was committed")
 			}
 		})
@@ -184,7 +185,7 @@ func TestReserveInCut(t *testing.T) {
 
 // commitOver has a transaction committed over a wire to which something happens, and
 // returns whether it was.
-func (b *bank) commitOver(t *testing.T, way, key string, trouble func(*servertest.Wire), after func()) (done bool) {
+func (b *bank) commitOver(t *testing.T, way, key string, trouble func(*wire.Wire), after func()) (done bool) {
 	t.Helper()
 	wire := servertest.NewWire(t, shared().Addr())
 	name := sqltest.Name()

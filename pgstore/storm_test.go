@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 func TestStorm(t *testing.T) {
@@ -26,7 +26,7 @@ func TestReserveInCutAtAnyTime(t *testing.T) {
 			for i := range 30 {
 				after := rand.N(time.Duration(1+24*(i%2)) * 200 * time.Microsecond)
 				cut := make(chan struct{})
-				b.commitOver(t, way, fmt.Sprintf("cut %d, after %v", i, after), func(w *servertest.Wire) {
+				b.commitOver(t, way, fmt.Sprintf("cut %d, after %v", i, after), func(w *wire.Wire) {
 					time.AfterFunc(after, func() {
 						w.Cut()
 						close(cut)

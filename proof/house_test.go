@@ -18,15 +18,15 @@ func TestHouse(t *testing.T) {
 		{Dir: "history", Imports: []string{root, unix}, Tests: []string{root + "/memstore"}},
 		{Dir: "check", Imports: []string{root, root + "/proof/history", "github.com/anishathalye/porcupine"}},
 		{Dir: "fault", Imports: []string{
-			root + "/pgstore", root + "/mysqlstore", unix,
+			root + "/internal/wire", root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
 			root + "/proof/target", root + "/internal/failpoint", root + "/internal/servertest", root + "/internal/stores",
 		}},
-		{Dir: "target", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
+		{Dir: "target", Imports: []string{root + "/internal/wire", root + "/proof/fault", root + "/internal/servertest", unix}},
 		{
 			Dir:     "torture",
-			Imports: []string{root, root + "/internal/stores", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Imports: []string{root, root + "/internal/stores", root + "/internal/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
 			Tests:   []string{root + "/proof/target"},
 		},
 		{Dir: "sim", Imports: []string{root, root + "/jobs", root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // cancelling is a store whose caller gives up at one point of its claim.
@@ -82,7 +83,7 @@ func TestCancelledCall(t *testing.T) {
 	held, waits, free := lock("held"), lock("held", queued), lock("free")
 	mustGrant(t, s, held)
 	mustBeConnected(t, server, s, lock("held", queued))
-	w.DropReplies()
+	w.Set(wire.Trouble{Lose: [2]bool{wire.Replies: true}}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Claim(ctx, []dibs.Claim{waits, free}, make([]dibs.Answer, 2)) }()

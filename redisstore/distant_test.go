@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // TestMessageThroughReplica: a master's messages also reach the subscribers of its replicas. A
@@ -163,7 +164,7 @@ func TestCheckWithoutAnswer(t *testing.T) {
 	holder, waiter := lock("k"), lock("k", queued)
 	mustGrant(t, s, holder)
 	mustBeConnected(t, server, s, waiter)
-	w.Hang()
+	w.Set(wire.Trouble{Hold: true}, nil)
 	granted := make(chan error)
 	time.AfterFunc(listenCheck*3/2, func() { // at the next check
 		_, err := claim(t, s, lock("free"))

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // TestFailover is TestLostData with servers that are replaced by a replica that lags.
@@ -36,8 +37,8 @@ func TestFailover(t *testing.T) {
 // clients' connections lead there.
 func laggingReplica(t *testing.T) losing {
 	master, replica := servertest.Redis(t, nil), servertest.Redis(t, nil)
-	wire := servertest.NewWire(t, master.Addr())
-	_, port, err := net.SplitHostPort(wire.Addr())
+	w := servertest.NewWire(t, master.Addr())
+	_, port, err := net.SplitHostPort(w.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func laggingReplica(t *testing.T) losing {
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
-	return losing{open: connect, lag: wire.Hang, lose: func() {
+	return losing{open: connect, lag: func() { w.Set(wire.Trouble{Hold: true}, nil) }, lose: func() {
 		knowsNothing(t, []*servertest.RedisServer{replica})
 		replica.Must("REPLICAOF", "NO", "ONE")
 		addr := replica.Addr()

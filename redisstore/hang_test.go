@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // TestHang: a call to a server that says nothing any more ends by itself, and closing
@@ -17,29 +18,29 @@ func TestHang(t *testing.T) {
 	for _, what := range []string{"asked", "waited for"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			wire := servertest.NewWire(t, sharedRedis().Addr())
-			s := openWithin(t, "redis://"+wire.Addr()+"?prefix="+ownPrefix(), nil, 0)
+			w := servertest.NewWire(t, sharedRedis().Addr())
+			s := openWithin(t, "redis://"+w.Addr()+"?prefix="+ownPrefix(), nil, 0)
 			first := lock("key")
 			mustGrant(t, s, first)
 			if what == "waited for" {
 				mustWait(t, s, lock("key", queued)) // there is a subscription now
 			}
-			wire.Hang()
+			w.Set(wire.Trouble{Hold: true}, nil)
 			if _, err := claim(t, s, lock("other")); !errors.Is(err, ErrUnreachable) {
 				t.Errorf("the claim ended with %v; want ErrUnreachable", err)
 			}
-			wire.Mend()
+			w.Mend()
 			eventually(t, "it is there again", func() bool {
 				answer, err := renew(t, s, first)
 				return answer == nil && err == nil
 			})
-			wire.Hang()
+			w.Set(wire.Trouble{Hold: true}, nil)
 			closed := make(chan error, 1)
 			go func() { closed <- s.Close() }()
 			if err := await(t, "the end of Close", closed); err != nil {
 				t.Error(err)
 			}
-			wire.Mend()
+			w.Mend()
 		})
 	}
 }
@@ -55,11 +56,11 @@ func TestDialLimit(t *testing.T) {
 			t.Errorf("where an answer may take %v a connection may take %v; want %v", stall, d.limit, want)
 		}
 	}
-	wire := servertest.NewWire(t, sharedRedis().Addr())
-	wire.Hang()
+	w := servertest.NewWire(t, sharedRedis().Addr())
+	w.Set(wire.Trouble{Hold: true}, nil)
 	d := newDialer("tcp", 50*time.Millisecond)
 	defer d.leave()
-	if _, err := d.dial(t.Context(), wire.Addr(), &net.Dialer{}, nil); err == nil || !strings.Contains(err.Error(), "has not answered for 50ms") {
+	if _, err := d.dial(t.Context(), w.Addr(), &net.Dialer{}, nil); err == nil || !strings.Contains(err.Error(), "has not answered for 50ms") {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // refusal is an address at which there is not what its URL says.
@@ -55,9 +56,9 @@ func TestOpenRefuses(t *testing.T) {
 	gone := servertest.Redis(t, nil)
 	gone.Kill()
 	hanging := servertest.NewWire(t, plain.Addr())
-	hanging.Hang()
+	hanging.Set(wire.Trouble{Hold: true}, nil)
 	mute := servertest.NewWire(t, plain.Addr())
-	mute.DropReplies()
+	mute.Set(wire.Trouble{Lose: [2]bool{wire.Replies: true}}, nil)
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	at := func(s *servertest.RedisServer) string { return "redis://" + s.Addr() }

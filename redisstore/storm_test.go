@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "the seed of a storm; 0: a new one")
@@ -42,7 +43,7 @@ func TestCancelStorm(t *testing.T) {
 		"Redis": func(t *testing.T) (string, []*servertest.RedisServer) {
 			server := servertest.Redis(t, nil)
 			w := servertest.NewWire(t, server.Addr())
-			w.Delay(2 * time.Millisecond) // there is a while to give up in
+			w.Set(wire.Trouble{Delay: 2 * time.Millisecond}, nil) // there is a while to give up in
 			return server.URLAt(w.Addr()), []*servertest.RedisServer{server}
 		},
 		"Cluster": func(t *testing.T) (string, []*servertest.RedisServer) {

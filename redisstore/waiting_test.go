@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // waitersOf returns how many wait for a key.
@@ -284,8 +285,8 @@ func TestFrozenWaiter(t *testing.T) {
 // before it says so.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(t *testing.T, w *servertest.Wire, c, other *dibs.Client, waits func()){
-		"Claim": func(t *testing.T, w *servertest.Wire, c, _ *dibs.Client, _ func()) {
+	for name, lose := range map[string]func(t *testing.T, w *wire.Wire, c, other *dibs.Client, waits func()){
+		"Claim": func(t *testing.T, w *wire.Wire, c, _ *dibs.Client, _ func()) {
 			lost := w.LoseReplyTo("test key:s")
 			lease := acquireSoon(t, c)
 			await(t, "the loss of the reply", lost)
@@ -296,14 +297,14 @@ func TestLostReplies(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"Place": func(t *testing.T, w *servertest.Wire, c, other *dibs.Client, _ func()) {
+		"Place": func(t *testing.T, w *wire.Wire, c, other *dibs.Client, _ func()) {
 			held := acquireSoon(t, other)
 			lost := w.LoseReplyTo("test key:s")
 			waiting := acquireLater(t, c)
 			await(t, "the loss of the reply", lost)
 			servedSoon(t, held, waiting)
 		},
-		"Turn": func(t *testing.T, w *servertest.Wire, c, other *dibs.Client, waits func()) {
+		"Turn": func(t *testing.T, w *wire.Wire, c, other *dibs.Client, waits func()) {
 			held := acquireSoon(t, other)
 			waiting := acquireLater(t, c)
 			waits()
@@ -315,7 +316,7 @@ func TestLostReplies(t *testing.T) {
 			default:
 			}
 		},
-		"Release": func(t *testing.T, w *servertest.Wire, c, other *dibs.Client, waits func()) {
+		"Release": func(t *testing.T, w *wire.Wire, c, other *dibs.Client, waits func()) {
 			held := acquireSoon(t, c)
 			waiting := acquireLater(t, other)
 			waits()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // none is PruneEvery of stores that do not prune in the background.
@@ -104,7 +105,7 @@ func (k *Kind) serverRestarts(t *testing.T) {
 // others waiting until its leases expire. Its calls fail meanwhile. Then it goes on when the
 // network is back.
 func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
-	for name, trouble := range map[string]func(*servertest.Wire){"cut": (*servertest.Wire).Cut, "hang": (*servertest.Wire).Hang} {
+	for name, trouble := range map[string]func(*wire.Wire){"cut": (*wire.Wire).Cut, "hang": func(w *wire.Wire) { w.Set(wire.Trouble{Hold: true}, nil) }} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			wire, name := servertest.NewWire(t, k.Server.Addr()), Name()

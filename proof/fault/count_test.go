@@ -14,8 +14,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
 )
@@ -40,7 +42,16 @@ func newIdlers(t *testing.T) *idlers {
 }
 
 // quiet connects through each wire, and says nothing.
-func quiet(t *testing.T, wires []*fault.Wire) {
+func waitFor(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(failpoint.Limit); !there(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("there is not %s, after %v", what, failpoint.Limit)
+		}
+	}
+}
+
+func quiet(t *testing.T, wires []*wire.Wire) {
 	t.Helper()
 	for _, w := range wires {
 		conn, err := net.Dial("tcp", w.Addr())

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // Target is what faults strike: a store, its server, and the worker processes. Faults that need
@@ -18,7 +20,7 @@ type Target struct {
 	// worker.
 	Workers Workers
 	// Wires lead from the workers to the server: wire i from worker i. See Through.
-	Wires []*Wire
+	Wires []*wire.Wire
 	// Server is the server's process, if it is the run's own and has no other users.
 	Server Server
 	// Failover puts another server in the place of this one.
@@ -189,7 +191,7 @@ func (t *Target) worker(r *rand.Rand) (i int, release func(), ok bool) {
 
 // wires picks wires that no other fault strikes: sometimes all, more often some, so that some
 // workers still reach the server.
-func (t *Target) wires(r *rand.Rand) (some []*Wire, release func()) {
+func (t *Target) wires(r *rand.Rand) (some []*wire.Wire, release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.Wires)

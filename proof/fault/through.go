@@ -6,18 +6,20 @@ import (
 	"net"
 	"net/url"
 	"strings"
+
+	"github.com/dibs-go/dibs/internal/wire"
 )
 
 // Through opens n wires to the server of the store's URL, and returns with each the URL that
 // leads through it. Its error says why no wire can be put before that store. The caller closes
 // the wires.
-func Through(storeURL string, n int) (wires []*Wire, urls []string, err error) {
+func Through(storeURL string, n int) (wires []*wire.Wire, urls []string, err error) {
 	addr, err := address(storeURL)
 	if err != nil {
 		return nil, nil, fmt.Errorf("fault: %w", err)
 	}
 	for range n {
-		w, err := Open(addr)
+		w, err := wire.Open(addr)
 		if err != nil {
 			for _, w := range wires {
 				_ = w.Close() // what has gone wrong is said already

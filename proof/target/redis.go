@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
 // pair is a Redis and its replica. They change roles with each failover.
 type pair struct {
-	link *fault.Wire // from the replica to the master
+	link *wire.Wire // from the replica to the master
 
 	mu              sync.Mutex
 	master, replica *servertest.RedisServer
@@ -42,7 +43,7 @@ func Redis(owner servertest.Owner, o *servertest.RedisOptions) *fault.Target {
 		fmt.Sprintf("maxclients %d", connections))
 	p := &pair{master: servertest.Redis(owner, &options), replica: servertest.Redis(owner, &options)}
 	var err error
-	if p.link, err = fault.Open(p.master.Addr()); err == nil {
+	if p.link, err = wire.Open(p.master.Addr()); err == nil {
 		owner.Cleanup(func() {
 			if err := p.link.Close(); err != nil {
 				owner.Logf("closing the wire of a replica: %v", err)
@@ -79,7 +80,7 @@ func (p *pair) Lag() error {
 	if err := p.inStep(); err != nil {
 		return err
 	}
-	p.link.Set(fault.Trouble{Hold: true}, nil)
+	p.link.Set(wire.Trouble{Hold: true}, nil)
 	return nil
 }
 
@@ -106,7 +107,7 @@ func (p *pair) Promote() (addr string, behind int64, err error) {
 
 // Rebuild makes the old master an empty replica.
 func (p *pair) Rebuild() error {
-	p.link.Set(fault.Trouble{}, nil)
+	p.link.Set(wire.Trouble{}, nil)
 	p.link.Lead(p.master.Addr())
 	p.replica.RestartEmpty()
 	return p.follow()

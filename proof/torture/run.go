@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
 )
@@ -52,7 +53,7 @@ type run struct {
 	table     bool // it is made
 	file      *os.File
 	w         *history.Writer
-	wires     []*fault.Wire
+	wires     []*wire.Wire
 	urls      []string
 	workers   *workers
 	target    *fault.Target

@@ -1,4 +1,4 @@
-package fault
+package wire
 
 // Holding is how many messages the wire holds now.
 func (w *Wire) Holding() int {

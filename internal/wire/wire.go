@@ -1,4 +1,6 @@
-package fault
+// Package wire has an address in front of a server that disturbs its connections, for tests
+// and for the torture.
+package wire
 
 import (
 	"fmt"
@@ -19,6 +21,7 @@ type Wire struct {
 	trouble Trouble
 	random  *rand.Rand    // of the trouble
 	changed chan struct{} // closed and replaced when the trouble changes
+	loss    *loss         // the reply to lose next
 	links   map[*link]struct{}
 	counts  Counts
 	holding int // messages that are held now
@@ -53,6 +56,12 @@ type Trouble struct {
 	Refuse bool
 }
 
+// loss is one reply to lose.
+type loss struct {
+	text string // in the request
+	done chan struct{}
+}
+
 // Counts is what has happened on a wire since it was made.
 type Counts struct {
 	// Connections is how many connections reached the server.
@@ -71,7 +80,7 @@ type Counts struct {
 func Open(target string) (*Wire, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("fault: opening a wire to %s: %w", target, err)
+		return nil, fmt.Errorf("wire: opening one to %s: %w", target, err)
 	}
 	w := &Wire{listener: listener, target: target, changed: make(chan struct{}), links: map[*link]struct{}{}}
 	w.running.Go(w.accept)
@@ -98,6 +107,31 @@ func (w *Wire) Set(trouble Trouble, r *rand.Rand) {
 	w.trouble, w.random = trouble, rand.New(rand.NewPCG(seed, 0))
 	close(w.changed)
 	w.changed = make(chan struct{})
+}
+
+// Mend ends every trouble.
+func (w *Wire) Mend() {
+	w.mu.Lock()
+	w.loss = nil
+	w.mu.Unlock()
+	w.Set(Trouble{}, nil)
+}
+
+// Cut resets all connections and refuses new ones.
+func (w *Wire) Cut() {
+	w.Set(Trouble{Refuse: true}, nil)
+	w.Reset()
+}
+
+// LoseReplyTo passes on the next request that contains the text, and resets its connection
+// instead of passing the reply, after the server has executed everything that the
+// connection sent. Then it closes the channel. Every request contains "".
+func (w *Wire) LoseReplyTo(text string) <-chan struct{} {
+	l := &loss{text: text, done: make(chan struct{})}
+	w.mu.Lock()
+	w.loss = l
+	w.mu.Unlock()
+	return l.done
 }
 
 // Reset resets all connections.
@@ -137,8 +171,8 @@ func (w *Wire) Sources() []*net.TCPAddr {
 	return all
 }
 
-// busy reports whether a call is under way.
-func (w *Wire) busy() bool {
+// Busy reports whether a call is under way.
+func (w *Wire) Busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for l := range w.links {

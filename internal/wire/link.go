@@ -1,4 +1,4 @@
-package fault
+package wire
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ type link struct {
 	server *net.TCPConn // nil until connected
 	asked  bool         // something was sent to the server, and no reply has been passed since
 	lost   [2]bool      // something was lost that way
+	loss   *loss        // the reply to lose
 	ended  bool
 }
 
@@ -84,9 +85,16 @@ func (l *link) end() {
 
 // carry carries one way until the sender closes it, or either end has ended.
 func (l *link) carry(way Way, from, to *net.TCPConn) {
-	for p := range l.read(way, from) {
+	var seen []byte // the end of the requests so far, because a text may be split
+	pieces := l.read(way, from)
+	for p := range pieces {
 		if !l.pass(way, p) {
 			continue
+		}
+		if way == Requests {
+			seen = l.mark(append(seen, p.data...)) // before it is sent, so that the reply cannot pass
+		} else if l.lose(pieces) {
+			return
 		}
 		if _, err := to.Write(p.data); err != nil {
 			l.wire.mu.Lock()
@@ -96,6 +104,46 @@ func (l *link) carry(way Way, from, to *net.TCPConn) {
 		}
 	}
 	_ = to.CloseWrite() // fails on what is gone already
+}
+
+// mark looks for the request whose reply will be lost. It returns the part of the data
+// that the next call needs.
+func (l *link) mark(seen []byte) []byte {
+	w := l.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.loss == nil {
+		return nil
+	}
+	if bytes.Contains(seen, []byte(w.loss.text)) {
+		l.loss, w.loss = w.loss, nil
+		return nil
+	}
+	keep := min(len(seen), max(len(w.loss.text)-1, 0))
+	return bytes.Clone(seen[len(seen)-keep:])
+}
+
+// lose loses the reply, if it is the one to lose, and everything after it. A server reads
+// all requests before it sees the end and closes, so it has executed everything then.
+func (l *link) lose(replies <-chan piece) bool {
+	w := l.wire
+	w.mu.Lock()
+	loss, server := l.loss, l.server
+	w.mu.Unlock()
+	if loss == nil {
+		return false
+	}
+	_ = server.CloseWrite() // fails on what is gone already
+	for range replies {
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !l.ended { // otherwise it was cut meanwhile, and the outcome is unknown
+		w.counts.LostReplies++
+		l.cut()
+		close(loss.done)
+	}
+	return true
 }
 
 // read reads one end until it closes.

@@ -1,0 +1,95 @@
+package fault_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/proof/fault"
+)
+
+// idlers are workers of whom none does anything: processes that do not use the store.
+type idlers struct{ pid int }
+
+func (i *idlers) Len() int               { return 1 }
+func (i *idlers) PID(int) int            { return i.pid }
+func (i *idlers) Kill(int) (bool, error) { return false, nil }
+func (i *idlers) Lost(int) int           { return 0 }
+func (i *idlers) Failed(string) int      { return 0 }
+func (i *idlers) Stop(ctx context.Context, _ int, d time.Duration) (bool, error) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return true, nil
+}
+
+// sham is a server, a replica and a clock to which nothing can be done.
+type sham struct{ addr string }
+
+func (*sham) Kill()                             {}
+func (*sham) Restart()                          {}
+func (*sham) Pause()                            {}
+func (*sham) Continue()                         {}
+func (*sham) Lag() error                        { return nil }
+func (*sham) Rebuild() error                    { return nil }
+func (*sham) Step(time.Duration) error          { return nil }
+func (s *sham) Promote() (string, int64, error) { return s.addr, 0, nil }
+
+func TestSelect(t *testing.T) {
+	workers := &idlers{1}
+	file := &fault.Target{URL: "sqlite:/nowhere/dibs.db", Workers: workers}
+	theirs := &fault.Target{URL: "redis://127.0.0.1:1", Workers: workers, Wires: make([]*wire.Wire, 1)}
+	ours := &fault.Target{URL: theirs.URL, Workers: workers, Wires: theirs.Wires, Server: &sham{}}
+	for _, test := range []struct {
+		target *fault.Target
+		list   string
+		want   string // names; or the error's beginning
+		absent string
+	}{
+		{file, "none", "", ""},
+		{file, "worker,-kill", "stop", ""},
+		{file, "kill, stop", "kill stop", ""},
+		{file, "cut", "", "cut"},
+		{file, "oops", "there is no fault \"oops\"", ""},
+		{file, "kill,", "there is no fault \"\"", ""},
+		{theirs, "data", "", "script-flush flushall failover"},
+		{theirs, "flushall", "flushall", ""},
+		{ours, "data", "script-flush flushall", "failover"},
+		{theirs, "server", "kill-connections", "server-kill server-stop server-clock"},
+		{theirs, "-worker,-data,-server,-file", "delay cut partition lost-requests lost-replies lost-reply", ""},
+	} {
+		var got, absent []string
+		apply, not, err := fault.Select(test.target, test.list)
+		for _, f := range apply {
+			got = append(got, f.Name)
+		}
+		for _, a := range not {
+			absent = append(absent, a.Name)
+			if a.Why == "" {
+				t.Errorf("%q: %s is absent without a reason", test.list, a.Name)
+			}
+		}
+		if err != nil {
+			got = []string{err.Error()}
+		}
+		if s := strings.Join(got, " "); s != test.want && (err == nil || !strings.HasPrefix(s, test.want)) {
+			t.Errorf("%q selects %q; want %q", test.list, s, test.want)
+		}
+		if s := strings.Join(absent, " "); s != test.absent {
+			t.Errorf("of %q, there are not %q; want %q", test.list, s, test.absent)
+		}
+	}
+	for _, durable := range []bool{false, true} {
+		ours.Durable = durable
+		apply, _, err := fault.Select(ours, "server-kill,flushall")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if apply[0].Forgets == durable || !apply[1].Forgets {
+			t.Errorf("a server that keeps what it knows (%v) forgets it when it is killed: %v", durable, apply[0].Forgets)
+		}
+	}
+}
