@@ -39,6 +39,7 @@ type Answer struct {
 	NotKept bool
 
 	trace string // of the run, as Options.Trace returned it
+	asked string // the digest of the run's request; "" unless only keys are compared
 }
 
 // EncodeAnswer returns the record of an answer. The status must be 200 to 599. Fields that belong
@@ -58,7 +59,7 @@ func EncodeAnswer(a *Answer) ([]byte, error) {
 
 // message returns the answer as an HTTP/1.1 message.
 func (a *Answer) message() []byte {
-	h := make(http.Header, len(a.Header)+2)
+	h := make(http.Header, len(a.Header)+3)
 	maps.Copy(h, a.Header)
 	r := http.Response{StatusCode: a.Status, ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: int64(len(a.Body))}
 	r.Body = io.NopCloser(bytes.NewReader(a.Body))
@@ -70,6 +71,9 @@ func (a *Answer) message() []byte {
 	}
 	if a.trace != "" {
 		h.Set(traceField, a.trace)
+	}
+	if a.asked != "" {
+		h.Set(askedField, a.asked)
 	}
 	var message bytes.Buffer
 	message.Grow(len(a.Body) + 512)
@@ -142,8 +146,8 @@ func parseMessage(message []byte) (*Answer, error) {
 	} else if length := a.Header.Get("Content-Length"); length != strconv.Itoa(len(body)) && (length != "" || len(body) > 0) {
 		return nil, ErrRecord
 	}
-	a.NotKept, a.trace = len(a.Header[notKeptField]) > 0, a.Header.Get(traceField)
-	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer", notKeptField, traceField} {
+	a.NotKept, a.trace, a.asked = len(a.Header[notKeptField]) > 0, a.Header.Get(traceField), a.Header.Get(askedField)
+	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer", notKeptField, traceField, askedField} {
 		delete(a.Header, name)
 	}
 	return a, nil
@@ -184,6 +188,7 @@ func (s *requestState) replay(record []byte) {
 		return
 	}
 	s.event.First = a.trace
+	s.warnOther(a)
 	if a.NotKept {
 		s.refuse(OutcomeNotKept, problemNotKept)
 		return
@@ -191,6 +196,16 @@ func (s *requestState) replay(record []byte) {
 	a.send(s.w)
 	s.event.Status = a.Status
 	s.observe(OutcomeReplayed)
+}
+
+// warnOther warns if the answer is that of another request, which only its key has in common with
+// this one: perhaps the key does not tell two events apart, and one of them was lost.
+func (s *requestState) warnOther(a *Answer) {
+	if a.asked != "" && s.asked != "" && a.asked != s.asked {
+		s.m.warn(&s.m.warned.otherRequest, s.r, "one key came with two different requests, and the second got the first one's answer without a run, "+
+			"because nothing but the key is compared: if these are two events, choose a key that tells them apart "+
+			"(Options.Key; key or for of dibs proxy), or compare more (Fingerprint.KeyAlone; fingerprint)", "key", s.event.Key())
+	}
 }
 
 // send sends a stored answer with new framing. Its fields replace those that outer handlers have

@@ -15,9 +15,11 @@ const (
 	notKeptField = "Idempotency-Answer-Not-Kept"
 	// traceField names the trace of the first run in the store.
 	traceField = "Idempotency-Answer-Trace"
+	// askedField has the digest of the first request in the store, if only keys are compared.
+	askedField = "Idempotency-Answer-Request"
 )
 
-var ourFields = []string{controlField, replayedField, bypassedField, notKeptField, traceField}
+var ourFields = []string{controlField, replayedField, bypassedField, notKeptField, traceField, askedField}
 
 // neverStored are the fields that belong to one connection, one moment or one request, and not to
 // the answer. In lower case.

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,8 @@ type FingerprintOptions struct {
 	// Fields, if not empty, are the only parts of a JSON or form body that are compared: names of a
 	// form's fields or of a JSON object's members, or JSON pointers (beginning with "/").
 	Fields []string
-	// KeyAlone compares nothing: every request with the key is the same request.
+	// KeyAlone compares nothing: every request with the key is the same request. The Logger gets
+	// one warning when two requests with a key differ.
 	KeyAlone bool
 	// Func makes the fingerprint, in place of all fields above. An error refuses the request with
 	// 400.
@@ -84,6 +86,16 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 	text = appendLines(text, encoding)
 	text = appendCounted(text, how)
 	return sha256.Sum256(append(text, sum[:]...)), nil
+}
+
+// whole returns a digest of all that the fingerprint leaves out when it compares nothing but the
+// key; "" if it compares more.
+func (o *FingerprintOptions) whole(r *http.Request, b *body) (string, error) {
+	if !o.KeyAlone {
+		return "", nil
+	}
+	sum, err := new(FingerprintOptions).of(r, b)
+	return base64.RawURLEncoding.EncodeToString(sum[:scopeBytes]), err
 }
 
 // appendCounted appends s with its length, so that what follows cannot be taken for a part of s.

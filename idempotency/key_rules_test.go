@@ -169,19 +169,26 @@ var keyRules = []rule{
 		}
 		g.ran(0)
 	}},
-	{"Webhooks have a preset", func(t *testing.T) {
-		g := newRig(t, idempotency.WebhookOptions(), nil)
-		for _, event := range [][]change{
-			{with("Webhook-Id", "a")}, {with("Svix-Id", "b")}, {with("X-GitHub-Delivery", "c")}, {with("X-Shopify-Webhook-Id", "d")},
-			{with("X-Event-Id", "e")}, {withBody(`{"id":"f"}`)}, {withBody(`{"event_id":"g"}`)},
-			{with("Content-Type", "application/x-www-form-urlencoded"), withBody("id=h")},
-		} {
-			event = append(event, with("Idempotency-Key"))
+	{"Webhooks have a preset for each sender", func(t *testing.T) {
+		for sender, event := range eventsOfSenders {
+			g := newRig(t, webhooks(t, sender), nil)
+			event = append(event, with("Idempotency-Key"), with("Idempotency-Key", eventKey[sender]...))
 			first := g.send(event...)
 			isFresh(t, first, 201)
 			isReplay(t, g.send(append(event, with("Authorization", "another"))...), first)
+			g.ran(1)
 		}
-		g.ran(8)
+	}},
+	{"Without a sender only headers name an event", func(t *testing.T) {
+		headers := []string{"Webhook-Id", "Svix-Id", "X-GitHub-Delivery", "X-Shopify-Event-Id", "X-Razorpay-Event-Id", "Idempotency-Key"}
+		g := newRig(t, webhooks(t, idempotency.AnySender), nil)
+		for _, name := range headers {
+			event := []change{with("Idempotency-Key"), with(name, "the same id")}
+			first := g.send(event...)
+			isFresh(t, first, 201) // another sender's event, although its id is the same
+			isReplay(t, g.send(append(event, with("Authorization", "another"))...), first)
+		}
+		g.ran(int64(len(headers)))
 	}},
 	{"A key can be derived", func(t *testing.T) {
 		g := newRig(t, &idempotency.Options{Key: idempotency.KeyJSON("/event/id"), RequireKey: true}, func(w http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 )
 
 // A KeyFunc derives the key of a request; see Options.Key.
@@ -149,7 +148,10 @@ func derive(part KeyFunc, r *http.Request, body io.ReadSeeker) (string, error) {
 // joinKeys makes one key of several values. Other values make another key. A key that would be too
 // long is replaced by its digest.
 func joinKeys(values []string) string {
-	if len(values) == 1 {
+	switch len(values) {
+	case 0:
+		return ""
+	case 1:
 		return values[0]
 	}
 	escaped := make([]string, len(values))
@@ -165,27 +167,3 @@ func joinKeys(values []string) string {
 }
 
 var separators = strings.NewReplacer("%", "%25", ",", "%2C")
-
-// WebhookOptions returns options for an endpoint that receives webhooks. Change them as needed.
-//
-//   - The key is the event's id: the header Webhook-Id, Svix-Id, X-GitHub-Delivery,
-//     X-Shopify-Webhook-Id or X-Event-Id, else the member id or event_id of a JSON body,
-//     else the field id of a form. It counts for one path.
-//   - All senders share keys (ScopeNone), because signatures differ from attempt to attempt.
-//   - A retry may differ in everything but the id.
-//   - Only 2xx answers are kept, so that a retry after any other answer runs again. An
-//     event with a false signature thus cannot keep the true one from running.
-//   - A duplicate waits for the first for up to 5 s.
-func WebhookOptions() *Options {
-	return &Options{
-		Key: KeyFirst(
-			KeyHeader("Webhook-Id"), KeyHeader("Svix-Id"), KeyHeader("X-GitHub-Delivery"),
-			KeyHeader("X-Shopify-Webhook-Id"), KeyHeader("X-Event-Id"),
-			KeyJSON("id"), KeyJSON("event_id"), KeyForm("id"),
-		),
-		Scope:       []ScopePart{ScopeNone},
-		Fingerprint: FingerprintOptions{KeyAlone: true},
-		Keep:        []string{"2xx"},
-		Wait:        5 * time.Second,
-	}
-}

@@ -75,7 +75,7 @@ func TestOneEventForTwoEndpoints(t *testing.T) {
 	for name, o := range map[string]*idempotency.Options{
 		"header": {Key: idempotency.KeyHeader("Webhook-Id")},
 		"JSON":   {Key: idempotency.KeyJSON("id")},
-		"preset": idempotency.WebhookOptions(),
+		"preset": webhooks(t, idempotency.AnySender),
 	} {
 		g := newRig(t, o, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) })
 		for range 2 {
@@ -88,29 +88,6 @@ func TestOneEventForTwoEndpoints(t *testing.T) {
 		}
 		g.ran(2)
 	}
-}
-
-// TestWebhookOptions: a retry of an event may differ, an event whose answer was not 2xx runs
-// again, and the signature is not part of the scope.
-func TestWebhookOptions(t *testing.T) {
-	g := newRig(t, idempotency.WebhookOptions(), nil)
-	fail := true
-	g.h = g.m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.runs.Add(1)
-		if fail {
-			w.WriteHeader(http.StatusBadRequest)
-		}
-	}))
-	event := func(id, at string) []change {
-		return []change{with("Idempotency-Key"), with("X-Github-Delivery", id), with("Authorization", "Signature "+at), withBody(`{"at":"` + at + `"}`)}
-	}
-	g.send(event("a", "1")...)
-	fail = false
-	first := g.send(event("a", "2")...)
-	isFresh(t, first, 200)
-	isReplay(t, g.send(event("a", "3")...), first)
-	isFresh(t, g.send(event("b", "3")...), 200)
-	g.ran(3)
 }
 
 // TestKeylessRequestsAreLogged: there is one warning, which quotes nothing of the request.

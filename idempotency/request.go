@@ -39,6 +39,7 @@ type requestState struct {
 	body        body
 	key         string // its name in the store
 	fingerprint dibs.Fingerprint
+	asked       string // the digest of the whole request; "" unless only keys are compared
 	principal   principalDigest
 	turn        bool // it was woken to claim the key, before others that wait
 	crowded     bool // Options.MaxWaiting others wait
@@ -109,7 +110,8 @@ func (s *requestState) deriveKey(key *string) bool {
 		s.refuse(OutcomeInvalid, problemKeyRequired)
 	default:
 		s.observed = true
-		s.m.warn(&s.m.warned.noKey, s.r, "a request came without the key that Options.Key looks for: it runs without a guard")
+		s.m.warn(&s.m.warned.noKey, s.r, "a request came without the key that Options.Key looks for: it runs without a guard. "+
+			"Name what has the key (key of dibs proxy), or the sender (for), or refuse such requests (RequireKey; require-key)")
 		s.m.unguarded(s.w, s.withBody(s.r.Context()), s.next)
 	}
 	return false
@@ -144,7 +146,10 @@ func (s *requestState) serve(key string) {
 	s.key = m.options.keyName(s.r, principal, key)
 	s.event.key = s.key
 	var err error
-	if s.fingerprint, err = m.options.Fingerprint.of(s.r, &s.body); err != nil {
+	if s.fingerprint, err = m.options.Fingerprint.of(s.r, &s.body); err == nil {
+		s.asked, err = m.options.Fingerprint.whole(s.r, &s.body)
+	}
+	if err != nil {
 		s.event.Err = err
 		s.refuse(OutcomeInvalid, problemBodyBroken)
 		return

@@ -47,6 +47,7 @@ func (s *requestState) settlement() settlement {
 		Trailer: s.m.options.stored(w.trailer, connection),
 		Body:    w.body,
 		trace:   s.m.options.Trace(s.r.Context()),
+		asked:   s.asked,
 	}
 	s.m.options.Redact(s.r.Context(), &a)
 	message := a.message()
@@ -66,7 +67,7 @@ func (s *requestState) tombstone() settlement {
 	if s.m.options.OnOversize == Rerun {
 		return settlement{outcome: dibs.Release}
 	}
-	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context())}
+	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context()), asked: s.asked}
 	return settlement{dibs.Keep, s.record(a.message()), s.m.options.Retention}
 }
 

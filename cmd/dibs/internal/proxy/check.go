@@ -22,7 +22,7 @@ var judgements = []struct {
 	finding dibs.Finding
 }{
 	{
-		func(p *Policy) bool { return slices.Contains(p.Scope, "none") && p.For != "webhook" },
+		func(p *Policy) bool { return slices.Contains(p.Scope, "none") && p.For == "" },
 		dibs.Finding{
 			Name: "scope", Severity: dibs.SeverityAdvice,
 			What: "scope is none, so all clients share keys: a client that uses the key of another client gets its answer.",

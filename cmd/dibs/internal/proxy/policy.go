@@ -90,17 +90,16 @@ const presetName = "for"
 // preset is the name of a preset. Setting it sets what the preset stands for.
 func preset(p *Policy) value {
 	return of(&p.For, "string", func(s string) string { return s }, func(s string) (string, error) {
-		switch {
-		case s == p.For:
+		if s == p.For {
 			return s, nil
-		case s != "webhook":
-			return "", fmt.Errorf("%q is no preset; there is webhook", s)
 		}
-		p.Key = []string{"header:Webhook-Id|header:Svix-Id|header:X-GitHub-Delivery|header:X-Shopify-Webhook-Id|header:X-Event-Id|json:id|json:event_id|form:id"}
-		p.Scope = []string{"none"}
-		p.Fingerprint = []string{"key"}
-		p.Options.Keep = []string{"2xx"}
-		p.Options.Wait = 5 * time.Second
+		o, err := idempotency.WebhookOptions(s)
+		if err != nil {
+			return "", fmt.Errorf("%q is no preset; there are %s", s, strings.Join(idempotency.WebhookSenders(), ", "))
+		}
+		p.Key, p.Options.Key = nil, o.Key
+		p.Scope, p.Fingerprint = []string{"none"}, []string{"key"}
+		p.Options.Keep, p.Options.Wait = o.Keep, o.Wait
 		return s, nil
 	})
 }

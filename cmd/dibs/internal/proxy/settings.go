@@ -68,7 +68,7 @@ func (p *Policy) settings() []setting {
 		{"require-key", yes(&o.RequireKey), "refuse requests without a key if their method is guarded"},
 		{"strict-key", yes(&o.StrictKey), "refuse keys that are not quoted strings"},
 		{"ignore-x-key", yes(&o.IgnoreXKey), "ignore X-Idempotency-Key"},
-		{"for", preset(p), "a `PRESET` of key, scope, fingerprint, keep and wait: webhook, for endpoints that receive webhooks"},
+		{"for", preset(p), "a `PRESET` of key, scope, fingerprint, keep and wait, for an endpoint that receives webhooks: " + strings.Join(idempotency.WebhookSenders(), ", ")},
 		{"key", list(&p.Key, checkKey), "take the key from elsewhere, a `LIST` of header:NAME, json:FIELD and form:FIELD; | separates alternatives"},
 		{"scope", list(&p.Scope, checkScope), "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
 		{"session-cookie", text(&p.SessionCookie, checkCookie), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
