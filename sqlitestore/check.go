@@ -16,6 +16,9 @@ import (
 // Names of Findings.
 const (
 	findFilesystem = "filesystem"
+	findMount      = "mount"
+	findReadable   = "readable"
+	findTurn       = "turn"
 	findReadOnly   = "read-only"
 	findDamage     = "damage"
 	findDurability = "durability"
@@ -44,8 +47,8 @@ var _ dibs.Checker = (*Store)(nil)
 // Check implements dibs.Checker. It reads the whole file for damage, for at most 5 s, and
 // blocks no call meanwhile.
 //
-// The names of its findings: filesystem, read-only, damage, durability, space, bloat,
-// log, clock.
+// The names of its findings: filesystem, mount, readable, turn, read-only, damage,
+// durability, space, bloat, log, clock.
 func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	f, err := s.facts(ctx, checkLimit)
 	if err != nil {
@@ -57,6 +60,9 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 // facts are the measurements of Check.
 type facts struct {
 	filesystem  filesystem
+	mounted     bool     // the file is a mount point of its own
+	readable    []string // the files that every user of the host may read
+	turn        string   // what is wrong with the queue of writers
 	writable    error
 	damage      string // "": none found
 	incomplete  bool   // not all of the file was read
@@ -90,21 +96,28 @@ const (
 )
 
 func (s *Store) facts(ctx context.Context, limit time.Duration) (*facts, error) {
-	f := &facts{writable: writable(s.full), wall: s.clock.wall(), shared: s.opt.Shared}
+	f := &facts{writable: writable(s.names.full), wall: s.clock.wall(), shared: s.opt.Shared}
 	f.clockSource, f.ownTime = clockFacts()
-	f.filesystem = filesystemOf(s.full)
-	if info, err := os.Stat(s.full + "-wal"); err == nil {
-		f.log = info.Size()
+	f.filesystem = filesystemOf(s.names.full)
+	f.mounted = isMountPoint(s.names.full)
+	for i, suffix := range suffixes {
+		info, err := os.Stat(s.names.full + suffix)
+		if err == nil && readable(info) {
+			f.readable = append(f.readable, s.names.full+suffix)
+		}
+		if err == nil && i == 1 {
+			f.log = info.Size()
+		}
 	}
 	// On the writing connection, which also checks that it can lock the file, and that
 	// the file was not moved.
 	if err := s.work(ctx, func(tx *transaction) {
-		f.fence = tx.fence
+		f.fence, f.turn = tx.fence, s.writeQueue.trouble()
 		f.synchronous, tx.err = s.conn.Query("PRAGMA synchronous")
 	}); err != nil {
 		return nil, err
 	}
-	conn, err := lite.Open(s.full, lite.ReadWrite)
+	conn, err := lite.Open(s.names.full, lite.ReadWrite)
 	if err != nil {
 		return nil, fault(s.path, err)
 	}
@@ -170,6 +183,7 @@ func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
 func (f *facts) findings() []dibs.Finding {
 	c := checkup{}
 	f.checkFile(&c)
+	f.checkAccess(&c)
 	c.checkFilesystem(f.filesystem)
 	f.checkTime(&c)
 	slices.SortStableFunc(c, dibs.Finding.Compare)
@@ -209,6 +223,24 @@ func (f *facts) checkFile(c *checkup) {
 		c.find(findLog, dibs.SeverityAdvice,
 			fmt.Sprintf("The file's log has %s: an endless read transaction keeps SQLite from moving the log into the file.", bytesText(f.log)),
 			"Find the program that has a transaction open on the file, such as a shell or a backup.")
+	}
+}
+
+func (f *facts) checkAccess(c *checkup) {
+	if f.mounted {
+		c.find(findMount, dibs.SeverityDangerous,
+			"The file is a mount point of its own, so its log is in another folder than that of other containers: each has its own log, and a key may be held twice.",
+			"Mount the folder of the file, not the file alone.")
+	}
+	if len(f.readable) > 0 {
+		c.find(findReadable, dibs.SeverityAdvice,
+			fmt.Sprintf("Every user of this host may read %s and the stored answers in it.", strings.Join(f.readable, " and ")),
+			"Run chmod o-rwx on the files, or keep them in a folder that other users cannot enter.")
+	}
+	if f.turn != "" {
+		c.find(findTurn, dibs.SeverityAdvice,
+			fmt.Sprintf("Programs that write do not queue, so some may wait longer than others: %s.", f.turn),
+			"Remove what is in the place of the store's file with "+writeQueueSuffix+" at its end, give it to the user of the store's file, or end the program that has it locked (fuser names it).")
 	}
 }
 

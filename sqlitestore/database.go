@@ -16,11 +16,12 @@ import (
 // (Options.LockWait). Pass further pragmas for each connection as in "foreign_keys(1)".
 // The caller closes the sql.DB.
 func (s *Store) OpenDB(pragmas ...string) (*sql.DB, error) {
-	path := filepath.ToSlash(s.full)
+	path := filepath.ToSlash(s.names.full)
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // a drive letter
 	}
-	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
+	// mode=rw: a connection that the pool opens later must not create a file.
+	q := url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", s.opt.LockWait.Milliseconds()),
 		"synchronous(full)",
 	}}

@@ -18,6 +18,9 @@ var (
 	ErrLocked = errors.New("it is locked by another program")
 	// ErrForeign: the file is not a store of dibs. It was not changed.
 	ErrForeign = errors.New("it is not a store of dibs")
+	// ErrLinked: the file, its log or its shared memory has a second name: a hard link, or a
+	// symbolic link in place of the log.
+	ErrLinked = errors.New("it has more than one name")
 	// ErrShared: other programs use the file with another Options.Shared.
 	ErrShared = errors.New("its tables were made with another Options.Shared")
 	// ErrNewer: a newer program made the file.
@@ -29,7 +32,8 @@ var (
 	// ErrDiskFull: the disk is full. Nothing was done. The store works again when there
 	// is space.
 	ErrDiskFull = errors.New("the disk is full")
-	// ErrMoved: the file was deleted, moved or replaced while it was open.
+	// ErrMoved: the file, its log or its shared memory was deleted, moved or replaced while it
+	// was open.
 	ErrMoved = errors.New("it was deleted, moved or replaced while in use")
 	// ErrOtherHost: another host, or another boot of this host, opened the file while it
 	// was in use.
@@ -48,6 +52,7 @@ var (
 var cures = map[error]string{
 	ErrLocked:    "end the program that has it locked (a shell with an open transaction, a backup) and try again",
 	ErrForeign:   "use another file, or move this one away",
+	ErrLinked:    "stop all programs that use it, and remove all names but one (find FOLDER -samefile FILE lists them)",
 	ErrShared:    "use the same Options.Shared in all programs",
 	ErrNewer:     "use that version, or another file",
 	ErrDamaged:   "stop all programs that use it, then restore it with its -wal file from a backup, or move it away to start empty",

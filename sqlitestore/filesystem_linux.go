@@ -47,6 +47,13 @@ func filesystemOf(path string) filesystem {
 	return fs
 }
 
+// isMountPoint reports whether a file was mounted without its folder.
+func isMountPoint(path string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS, &st)
+	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
 // clockFacts returns the kernel's clock source, and whether this process has its own time
 // since boot.
 func clockFacts() (source string, own bool) {

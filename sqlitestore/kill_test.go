@@ -51,7 +51,7 @@ func moveOn(t *testing.T, s *Store, c *testClock, d time.Duration) {
 // not wait otherwise.
 func killAt(t *testing.T, s *Store, child, point string, blocks bool) (printed string) {
 	t.Helper()
-	p := prepareChild(t, child, s.full)
+	p := prepareChild(t, child, s.names.full)
 	p.cmd.Stderr = os.Stderr
 	var out bytes.Buffer
 	p.cmd.Stdout = &out

@@ -84,7 +84,7 @@ func childBook(path string, _ io.Reader) error {
 		return err
 	}
 	s.Notify(func(dibs.Token, dibs.Answer) { failpoint.Reach("while a waiter is woken") })
-	source, err := modernc.NewConnector("file:" + filepath.ToSlash(s.full) + "?_txlock=immediate&_pragma=synchronous(full)")
+	source, err := modernc.NewConnector("file:" + filepath.ToSlash(s.names.full) + "?_txlock=immediate&_pragma=synchronous(full)")
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,7 @@ package sqlitestore
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
@@ -23,13 +19,14 @@ const (
 	checkedSize = 4 << 20
 )
 
-// Open opens the store in the file at path. It creates the file, but not its folder.
+// Open opens the store in the file at path. It creates the file, but not its folder. Only
+// the user of the program can read and write a new file; a file that exists keeps its mode.
 // Options may be nil. Any number of processes of one host may open a file, and a process
-// may open it several times.
+// may open it several times. Symbolic links are resolved.
 //
 // When the file cannot be used, it is not changed, and Open returns a *FileError:
-// ErrForeign, ErrShared, ErrNewer, ErrDamaged, ErrReadOnly, ErrLocked, ErrDiskFull, or
-// the system's error.
+// ErrForeign, ErrLinked, ErrShared, ErrNewer, ErrDamaged, ErrReadOnly, ErrLocked,
+// ErrDiskFull, or the system's error.
 func Open(path string, o *Options) (*Store, error) { return open(path, o, hostClock) }
 
 func open(path string, o *Options, clock clock) (*Store, error) {
@@ -37,19 +34,10 @@ func open(path string, o *Options, clock clock) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path == "" || strings.ContainsRune(path, 0) {
-		return nil, fmt.Errorf("sqlitestore: the path %q cannot name a file", path)
-	}
-	// SQLite treats relative names such as ":memory:" specially.
-	full, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("sqlitestore: %w", err)
-	}
-	s, err := openFile(full, opt, clock)
+	s, err := openFile(path, opt, clock)
 	if err != nil {
 		return nil, fault(path, err)
 	}
-	s.path = path
 	go s.write()
 	if opt.PruneEvery > 0 {
 		s.background.Go(s.pruneLoop)
@@ -58,18 +46,19 @@ func open(path string, o *Options, clock clock) (*Store, error) {
 }
 
 func openFile(path string, opt Options, clock clock) (*Store, error) {
-	if err := inspectPath(path); err != nil {
+	names, err := resolve(path)
+	if err != nil {
 		return nil, err
 	}
 	boot, err := clock.boot()
 	if err != nil {
 		return nil, err
 	}
-	conn, err := lite.Open(path, lite.Create)
+	conn, err := names.open()
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(path, opt, clock, boot, conn)
+	s := newStore(path, names, opt, clock, boot, conn)
 	// This comes first, so that no other file is created next to a foreign one.
 	err = s.untilFree(func() error {
 		_, err := s.identify()
@@ -79,13 +68,11 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		err = ErrReadOnly
 	}
 	if err == nil {
-		err = s.writeQueue.open(path)
-	}
-	if err == nil {
+		s.writeQueue.open(names.full, names.files[0])
 		err = s.setUpInTurn()
 	}
 	if err == nil {
-		s.file, err = os.Stat(path)
+		err = s.names.opened()
 	}
 	if err == nil {
 		s.st, err = s.tables.prepare(conn)
@@ -103,7 +90,8 @@ const openWaits = 6
 // setUpInTurn waits for its turn and sets the file up.
 func (s *Store) setUpInTurn() error {
 	start := time.Now()
-	if !s.writeQueue.enter(func() bool { return time.Since(start) > openWaits*s.opt.LockWait }) {
+	late := func() bool { return time.Since(start) > openWaits*s.opt.LockWait }
+	if !s.writeQueue.enter(s.opt.patience(), late, s.isFree) {
 		return s.lockedFor(nil)
 	}
 	defer s.writeQueue.leave()
@@ -122,28 +110,13 @@ func (s *Store) untilFree(f func() error) error {
 	}
 }
 
-// inspectPath checks the path before SQLite opens it. It does not open the file, because
-// closing it would drop the locks of this process's other connections.
-func inspectPath(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return fmt.Errorf("%w: it is a folder", ErrForeign)
-	case err == nil && !info.Mode().IsRegular():
-		return fmt.Errorf("%w: it is not a regular file", ErrForeign)
-	case err == nil:
-		return writable(path)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
+// isFree reports whether SQLite's lock is free.
+func (s *Store) isFree() bool {
+	err := s.conn.Exec("BEGIN IMMEDIATE")
+	if err == nil {
+		err = s.conn.Exec("ROLLBACK")
 	}
-	folder := filepath.Dir(path)
-	switch info, err := os.Stat(folder); {
-	case err != nil:
-		return fmt.Errorf("its folder does not exist: %w; create it first", err)
-	case !info.IsDir():
-		return fmt.Errorf("%s is not a folder", folder)
-	}
-	return nil
+	return !isCode(err, lite.Busy, lite.Locked) // what comes next meets other errors, too
 }
 
 // setUp checks that the file is a sound store, and creates the schema if there is none.

@@ -162,7 +162,7 @@ func TestOpenWithoutFolder(t *testing.T) {
 // Names that mean something else to SQLite are names of files here.
 func TestOpenOddNames(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, name := range []string{":memory:", "file:x?mode=memory", "a b%20?#.db", "-"} {
+	for _, name := range []string{"./:memory:", "./file:x?mode=memory", "a b%20?#.db", "-"} {
 		for range 2 {
 			s, err := Open(name, nil)
 			if err != nil {

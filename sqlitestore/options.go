@@ -55,3 +55,6 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	return d, nil
 }
+
+// patience is how long a Store waits for its turn before it looks whether the turn stalls.
+func (o *Options) patience() time.Duration { return min(stalled, o.LockWait/4) }

@@ -114,7 +114,7 @@ func size(t *testing.T, path string) int64 {
 // checkpoint moves everything into the main file.
 func checkpoint(t *testing.T, s *Store) {
 	t.Helper()
-	conn := sqlite(t, s.full, "PRAGMA wal_checkpoint(TRUNCATE)")
+	conn := sqlite(t, s.names.full, "PRAGMA wal_checkpoint(TRUNCATE)")
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"time"
 
@@ -18,13 +17,12 @@ import (
 // locked. After any other error the outcome is unknown.
 type Store struct {
 	path  string // as given to Open, for messages
-	full  string // absolute
+	names identity
 	opt   Options
 	clock clock
 
 	tables tables
 	boot   string
-	file   os.FileInfo // when it was opened
 
 	// These belong to the writing goroutine.
 	conn       *lite.Conn
@@ -57,10 +55,10 @@ var (
 	_ dibs.Batcher   = (*Store)(nil)
 )
 
-func newStore(path string, opt Options, clock clock, boot string, conn *lite.Conn) *Store {
+func newStore(path string, names identity, opt Options, clock clock, boot string, conn *lite.Conn) *Store {
 	s := &Store{
-		path:    path, // Open replaces it
-		full:    path,
+		path:    path,
+		names:   names,
 		opt:     opt,
 		tables:  ownTables,
 		clock:   clock,

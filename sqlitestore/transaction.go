@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
@@ -16,8 +15,7 @@ type transaction struct {
 	s  *Store
 	st statements
 
-	calls   []*call
-	checked time.Time // when the path was last checked
+	calls []*call
 
 	committed int // transactions so far
 
@@ -45,7 +43,7 @@ func (tx *transaction) begin(s *Store) {
 	tx.s, tx.st = s, s.st
 	tx.dirty, tx.serial = false, 0
 	tx.wakes, tx.joins, tx.leaves = tx.wakes[:0], tx.joins[:0], tx.leaves[:0]
-	tx.err = s.checkFile()
+	tx.err = s.names.check()
 	boot := ""
 	found := tx.get("meta", func(row *lite.Stmt) {
 		boot = string(row.Bytes(0))

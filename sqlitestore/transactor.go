@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 
 	modernc "modernc.org/sqlite"
 
@@ -71,10 +70,8 @@ func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key s
 
 // transactor begins transactions of a sql.DB.
 type transactor struct {
-	s    *Store
-	db   *sql.DB
-	same atomic.Bool // db is on the store's file
-
+	s   *Store
+	db  *sql.DB
 	sql map[string]string // the store's statements
 }
 
@@ -95,22 +92,24 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	return &appTransaction{b: b, s: b.s, ctx: ctx}, ctx.Err()
 }
 
-// check returns an error unless the connection is on the store's file. It checks once,
-// because a sql.DB does not change its file.
+// check returns an error unless the connection is on the store's file, and on its log. A
+// pool opens connections at any time, so each transaction checks its own.
 func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
-	if b.same.Load() {
-		return nil
+	if err := b.s.names.check(); err != nil {
+		return err
 	}
 	var file string
 	err := conn.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file)
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(file) // do not open it: see inspectPath
-	if err != nil || !os.SameFile(info, b.s.file) {
-		return fmt.Errorf("%w: it is on %q", ErrOtherDB, file)
+	for i, suffix := range suffixes {
+		// The files are not opened: closing them would drop this process's locks.
+		info, err := os.Stat(file + suffix)
+		if err != nil || !os.SameFile(info, b.s.names.files[i]) {
+			return fmt.Errorf("%w: it is on %q", ErrOtherDB, file)
+		}
 	}
-	b.same.Store(true)
 	return nil
 }
 

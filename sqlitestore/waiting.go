@@ -174,7 +174,7 @@ func (w *waiting) read() (tokens []dibs.Token) {
 
 func (w *waiting) connect() (err error) {
 	if w.conn == nil {
-		if w.conn, err = lite.Open(w.s.full, lite.ReadWrite); err != nil {
+		if w.conn, err = lite.Open(w.s.names.full, lite.ReadWrite); err != nil {
 			return err
 		}
 	}

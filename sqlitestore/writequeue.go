@@ -1,8 +1,8 @@
 package sqlitestore
 
 import (
+	"encoding/binary"
 	"errors"
-	"io/fs"
 	"os"
 	"time"
 )
@@ -12,11 +12,19 @@ import (
 // queue for a lock on a second file.
 //
 // It only gives fairness among Stores. SQLite's lock, which is taken too, gives
-// correctness.
+// correctness. Any program that can read the second file can lock it, too. So each Store
+// that gets its turn writes the next number there, which takes the right to write. If the
+// number stays the same and SQLite's lock is free, the turn belongs to a program that does
+// not write, and is not waited for.
 type writeQueue struct {
-	file   *os.File // nil on systems without such locks
-	inside bool
-	left   time.Time // when this process last left
+	file     *os.File // nil without such a lock
+	unusable error    // why there is none, where there could be
+	inside   bool
+	left     time.Time // when this process last left
+
+	number  uint64    // the last one that was read
+	since   time.Time // since when it has been that; zero: this Store does not wait
+	ignored bool      // the program with that turn does not write
 }
 
 const (
@@ -24,34 +32,46 @@ const (
 	writeQueueSuffix = "-turn"
 	// tick is how often a wait for the file checks whether it can end.
 	tick = 10 * time.Millisecond
+	// stalled is how long a turn may last before the Store looks whether SQLite's lock is
+	// free. A quarter of LockWait, if that is shorter.
+	stalled = 250 * time.Millisecond
 	// yieldTime is the pause after a turn when other processes write, too, because the
 	// next process in the kernel's queue needs time to wake up.
 	yieldTime = 150 * time.Microsecond
 )
 
-// open opens the second file, or creates it.
-func (t *writeQueue) open(path string) (err error) {
+// open opens the second file, or creates it. It has the mode of the store's file, so that
+// the same users can use both.
+func (t *writeQueue) open(path string, like os.FileInfo) {
 	if !hasFileLocks {
-		return nil
+		return
 	}
-	mode := fs.FileMode(0o644)
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm() // the same users may write both files
+	mode := like.Mode().Perm()
+	f, err := os.OpenFile(path+writeQueueSuffix, os.O_RDWR|os.O_CREATE|noFollow, mode)
+	if err != nil {
+		t.unusable = err
+		return
 	}
-	t.file, err = os.OpenFile(path+writeQueueSuffix, os.O_RDWR|os.O_CREATE, mode)
-	return err
+	if info, err := f.Stat(); err == nil && info.Mode().Perm() != mode {
+		_ = f.Chmod(mode) // another user's file keeps its mode
+	}
+	likeOwner(f, like)
+	t.file = f
 }
 
 // enter waits for this process's turn. It calls idle every tick, and returns false when
-// idle returns true.
-func (t *writeQueue) enter(idle func() bool) bool {
+// idle returns true. It returns true without the turn if the turn stalls, and free reports
+// that SQLite's lock is free.
+func (t *writeQueue) enter(patience time.Duration, idle, free func() bool) bool {
 	if t.file == nil {
 		return true
 	}
 	err := lockFile(t.file, false)
 	if !errors.Is(err, errWouldWait) {
-		// A filesystem without such locks still has SQLite's.
-		t.inside = err == nil
+		t.enterNow(err)
+		return true
+	}
+	if !t.moved() && t.ignored {
 		return true
 	}
 	// The kernel's queue cannot be left, so a turn that comes too late is given back.
@@ -70,15 +90,57 @@ func (t *writeQueue) enter(idle func() bool) bool {
 	for {
 		select {
 		case err := <-came:
-			t.inside = err == nil
+			t.enterNow(err)
 			return true
 		case <-ticker.C:
 			if idle() {
 				close(gaveUp)
 				return false
 			}
+			if t.moved() || time.Since(t.since) < patience {
+				continue
+			}
+			if t.ignored = free(); t.ignored {
+				close(gaveUp)
+				return true
+			}
+			t.since = time.Now() // not at every tick, because hundreds of Stores may ask
 		}
 	}
+}
+
+// enterNow begins a turn. After an error there is none, because a filesystem without such
+// locks still has SQLite's.
+func (t *writeQueue) enterNow(err error) {
+	if t.inside = err == nil; t.inside {
+		t.moved()
+		// If it cannot be written, other Stores pass this one, which costs only fairness.
+		_, _ = t.file.WriteAt(binary.BigEndian.AppendUint64(nil, t.number+1), 0)
+	}
+	t.since, t.ignored = time.Time{}, false
+}
+
+// moved reads the number, and reports whether it has changed since this Store waits.
+func (t *writeQueue) moved() bool {
+	var b [8]byte
+	_, _ = t.file.ReadAt(b[:], 0) // a new file is empty
+	n := binary.BigEndian.Uint64(b[:])
+	if n == t.number && !t.since.IsZero() {
+		return false
+	}
+	t.number, t.since, t.ignored = n, time.Now(), false
+	return true
+}
+
+// trouble says why Stores do not queue, "" if they do.
+func (t *writeQueue) trouble() string {
+	switch {
+	case t.unusable != nil:
+		return t.unusable.Error()
+	case t.ignored:
+		return t.file.Name() + " is locked by a program that does not write"
+	}
+	return ""
 }
 
 // leave lets the next process in.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
 
@@ -17,9 +16,6 @@ const (
 	// long.
 	maxElements = 4096
 	maxBytes    = 16 << 20
-
-	// fileCheck is how often the writer checks that its file was not moved.
-	fileCheck = time.Second
 
 	// turnsLimit bounds the time for application transactions between two
 	// transactions of calls.
@@ -52,10 +48,10 @@ func (s *Store) round() bool {
 	if s.tx.others {
 		time.Sleep(yieldTime - time.Since(s.writeQueue.left))
 	}
-	entered := s.writeQueue.enter(func() bool {
+	entered := s.writeQueue.enter(s.opt.patience(), func() bool {
 		s.expireQueued()
 		return s.idle()
-	})
+	}, s.isFree)
 	s.unblock()
 	if !entered {
 		return false
@@ -191,23 +187,6 @@ func (s *Store) rollback() {
 		// If it fails, the next begin reports the error.
 		_ = s.st["rollback"].Run()
 	}
-}
-
-// checkFile returns an error when the path no longer names the open file, because other
-// processes would use another file.
-func (s *Store) checkFile() error {
-	if time.Since(s.tx.checked) < fileCheck {
-		return nil
-	}
-	info, err := os.Stat(s.full)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrMoved, err)
-	}
-	if !os.SameFile(info, s.file) {
-		return ErrMoved
-	}
-	s.tx.checked = time.Now()
-	return nil
 }
 
 func (s *Store) hasCalls() bool {

@@ -24,6 +24,8 @@ var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:PATH", parse: f
 		return nil, errors.New("the path is missing: write sqlite:PATH, as in " + Default)
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
 		return nil, fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", path[2:])
+	case strings.HasPrefix(path, "file:"):
+		return nil, errors.New("write the path alone, sqlite:PATH: what SQLite calls a URI is not read here")
 	case path == ":memory:":
 		return nil, errors.New("write memory: for a store in memory")
 	}

@@ -28,6 +28,8 @@ func TestURL(t *testing.T) {
 		{"sqlite:", "the path is missing"},
 		{"sqlite://dibs.db", "write sqlite:dibs.db"},
 		{"sqlite::memory:", "memory:"},
+		{"sqlite:file:dibs.db", "write the path alone"},
+		{"sqlite:file:///srv/dibs.db", "write the path alone"},
 		{"sqlite:dibs.db?share=1", "shared=true"},
 	}
 	for _, test := range tests {
