@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/batch"
 )
 
 // A request is a claim and what its caller wants of the lease.
@@ -71,11 +73,11 @@ func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a Answ
 	var tries retry
 	unknown := false
 	for {
-		a, sent, err = c.claims.do(ctx, c.done, r.Claim, c.lateOf(r))
+		a, sent, err = c.claims.Do(ctx, c.done, r.Claim, c.lateOf(r))
 		if err == nil && a.Err == nil {
 			return a, sent, nil
 		}
-		if err == errGaveUp || err == nil && !errors.Is(a.Err, ErrBusy) {
+		if err == batch.ErrGaveUp || err == nil && !errors.Is(a.Err, ErrBusy) {
 			break
 		}
 		patience := askPatience

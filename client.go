@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/batch"
 )
 
 // Defaults and bounds of Options.
@@ -83,8 +85,8 @@ type Client struct {
 	owner   Owner
 	epoch   time.Time // where the client's monotonic time is counted from
 
-	claims  *batcher[Claim, Answer]
-	settles *batcher[Settlement, error]
+	claims  *batch.Batcher[Claim, Answer]
+	settles *batch.Batcher[Settlement, error]
 	renewer *renewer
 	waiters *waiters
 	undoer  *undoer
@@ -124,8 +126,8 @@ func New(store Store, o *Options) (*Client, error) {
 		store = observed{store, options.ObserveStore}
 	}
 	c.store = store
-	c.claims = newBatcher(context.Background(), batching, options.Timeout, store.Claim)
-	c.settles = newBatcher(context.Background(), batching, options.Timeout, store.Settle)
+	c.claims = batch.New(context.Background(), batch.Options(batching), options.Timeout, store.Claim)
+	c.settles = batch.New(context.Background(), batch.Options(batching), options.Timeout, store.Settle)
 	c.renewer = newRenewer(store, batching, options.Timeout)
 	c.undoer = newUndoer(store, batching, options.Timeout)
 	c.late = c.undoer.answered
@@ -201,7 +203,7 @@ func (c *Client) drain(deadline time.Time) int {
 			return int(c.active.Load())
 		}
 	}
-	for _, idle := range [...]<-chan struct{}{c.claims.idle(), c.settles.idle()} {
+	for _, idle := range [...]<-chan struct{}{c.claims.Idle(), c.settles.Idle()} {
 		select {
 		case <-idle:
 			continue // also when the deadline has passed

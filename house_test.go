@@ -16,7 +16,7 @@ import (
 // store inside what is built on stores.
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
-		{Dir: ".", Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
+		{Dir: ".", Imports: []string{house.Root + "/internal/batch"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
 		{Dir: "memstore", Imports: []string{house.Root, house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root}},
@@ -25,6 +25,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "jobs", Imports: []string{house.Root}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "internal/backend", Imports: []string{house.Root}},
 		{Dir: "internal/engine", Imports: []string{house.Root, house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},
+		{Dir: "internal/batch"},
 		{Dir: "internal/failpoint"},
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},

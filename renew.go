@@ -7,6 +7,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/batch"
 )
 
 // renewer renews the leases of a client and ends the contexts of lost ones. A lease is due
@@ -30,7 +32,7 @@ type renewer struct {
 func newRenewer(store Store, b Batching, timeout time.Duration) *renewer {
 	return &renewer{
 		store:   store,
-		size:    cmp.Or(b.Size, defaultBatch),
+		size:    cmp.Or(b.Size, batch.DefaultSize),
 		timeout: timeout,
 		empty:   make(chan struct{}),
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/batch"
 )
 
 // Release ends the lease and leaves nothing behind. It returns nil also when the lease was
@@ -68,7 +70,7 @@ func (l *Lease) Undo(ctx context.Context) error {
 // settle ends the lease in the store.
 func (l *Lease) settle(ctx context.Context, s Settlement) error {
 	return l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
-		if err, callErr = l.client.settle(ctx, s, l.overdue); errors.Is(callErr, errGaveUp) {
+		if err, callErr = l.client.settle(ctx, s, l.overdue); errors.Is(callErr, batch.ErrGaveUp) {
 			callErr = context.Cause(ctx)
 		}
 		return err, callErr
@@ -80,7 +82,7 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 func (c *Client) settle(ctx context.Context, s Settlement, over func() bool) (err, callErr error) {
 	r := retry{began: time.Now()}
 	for {
-		err, _, callErr = c.settles.do(ctx, nil, s, nil)
+		err, _, callErr = c.settles.Do(ctx, nil, s, nil)
 		if callErr != nil || !errors.Is(err, ErrBusy) || over() || !c.again(ctx, &r, c.options.Timeout) {
 			return err, callErr
 		}

@@ -136,7 +136,7 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unkno
 	abandon := Settlement{Key: s.Key, Token: s.Token, Outcome: Abandon}
 	r := retry{began: time.Now()}
 	for {
-		err, _, callErr := l.client.settles.do(ctx, nil, abandon, nil)
+		err, _, callErr := l.client.settles.Do(ctx, nil, abandon, nil)
 		if callErr == nil && err == nil {
 			l.finish(Abandon)
 			return fmt.Errorf("%w: %w", ErrRolledBack, errors.Unwrap(unknown))
@@ -168,7 +168,7 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unkno
 // store accepts the settlement only if this token has left the record before.
 func (l *Lease) left(ctx context.Context, s Settlement) (kept, ok bool) {
 	s.Data = bytes.Clone(s.Data) // because a call that was given up may still read it
-	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)
+	err, _, callErr := l.client.settles.Do(ctx, nil, s, nil)
 	return err == nil, callErr == nil && (err == nil || errors.Is(err, ErrLost))
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/batch"
 )
 
 // undoParallel is how many calls may be under way. A call that the network has lost takes
@@ -19,7 +21,7 @@ const maxUndo = 1 << 14
 // caller stopped waiting, or the outcome is unknown. It asks until the store has answered,
 // or until the lease and the place that the claim may have got have expired.
 type undoer struct {
-	settles *batcher[Settlement, error]
+	settles *batch.Batcher[Settlement, error]
 	timeout time.Duration
 	ctx     context.Context // ends when the undoer may not call the store any more
 	end     context.CancelFunc
@@ -33,7 +35,7 @@ type undoer struct {
 func newUndoer(store Store, b Batching, timeout time.Duration) *undoer {
 	u := &undoer{timeout: timeout}
 	u.ctx, u.end = context.WithCancel(context.Background())
-	u.settles = newBatcher(u.ctx, Batching{Size: b.Size, Parallel: undoParallel}, timeout, store.Settle)
+	u.settles = batch.New(u.ctx, batch.Options{Size: b.Size, Parallel: undoParallel}, timeout, store.Settle)
 	return u
 }
 
@@ -71,8 +73,8 @@ func (u *undoer) settle(s Settlement, expires time.Time) {
 	defer cancel()
 	var r retry
 	for ctx.Err() == nil {
-		err, _, callErr := u.settles.do(ctx, nil, s, nil)
-		if callErr == errGaveUp {
+		err, _, callErr := u.settles.Do(ctx, nil, s, nil)
+		if callErr == batch.ErrGaveUp {
 			break
 		}
 		again := callErr != nil || errors.Is(err, ErrBusy)
@@ -109,7 +111,7 @@ func (u *undoer) flush(deadline time.Time) (left int, why error) {
 	u.end() // under the lock, so that nothing is added after it
 	u.mu.Unlock()
 	<-u.settled()
-	<-u.settles.idle()
+	<-u.settles.Idle()
 	return left, why
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/batch"
 )
 
 // A waiter asks whether its turn has come, and its place lasts for a few of these
@@ -75,9 +77,9 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 		case <-c.done:
 			return over()
 		}
-		next, asked, err := c.claims.do(waiting, c.done, r.Claim, c.lateOf(r))
+		next, asked, err := c.claims.Do(waiting, c.done, r.Claim, c.lateOf(r))
 		switch {
-		case errors.Is(err, errGaveUp):
+		case errors.Is(err, batch.ErrGaveUp):
 			// The claim may be under way. It is undone when it is answered, so a grant that
 			// was pushed meanwhile cannot be used.
 			return over()

@@ -1,4 +1,6 @@
-package dibs
+// Package batch turns single calls into calls on slices without delaying any: a call that is
+// alone leaves at once, and calls that arrive while one is under way form the next.
+package batch
 
 import (
 	"cmp"
@@ -10,15 +12,26 @@ import (
 	"time"
 )
 
-// defaultBatch is the most elements that one store call has.
-const defaultBatch = 512
+// DefaultSize is the default of Options.Size.
+const DefaultSize = 512
 
-// errGaveUp: the caller stopped waiting for the answer.
-var errGaveUp = errors.New("dibs: gave up waiting for the store's answer")
+// ErrGaveUp: the caller stopped waiting for the answer.
+var ErrGaveUp = errors.New("dibs: gave up waiting for the store's answer")
 
-// A batcher turns single calls into calls on slices without delaying any. If no batch is
-// under way, a call leaves at once. Calls that arrive while one is under way form the next.
-type batcher[Q, A any] struct {
+// Options say how calls are made. The zero value means the defaults.
+type Options struct {
+	// Direct makes every call on its own, at once, on the caller's goroutine.
+	Direct bool
+	// Immediate says that a call never waits for anything, so it needs no time limit.
+	Immediate bool
+	// Size is how many elements one call may have. Default: DefaultSize.
+	Size int
+	// Parallel is how many calls may be under way. Default: 1.
+	Parallel int
+}
+
+// A Batcher makes the calls of one kind.
+type Batcher[Q, A any] struct {
 	ctx      context.Context
 	send     func(context.Context, []Q, []A) error
 	timeout  time.Duration
@@ -32,7 +45,7 @@ type batcher[Q, A any] struct {
 	mu      sync.Mutex
 	queue   []*call[Q, A]
 	running int
-	rest    chan struct{} // closed when running is 0; nil unless a caller of idle waits
+	rest    chan struct{} // closed when running is 0; nil unless a caller of Idle waits
 }
 
 // A single is the storage of a direct call.
@@ -53,23 +66,23 @@ type call[Q, A any] struct {
 	late func(q Q, a A, err error)
 }
 
-// newBatcher returns a batcher whose batches run under ctx, each for at most the timeout.
-func newBatcher[Q, A any](ctx context.Context, b Batching, timeout time.Duration, send func(context.Context, []Q, []A) error) *batcher[Q, A] {
-	return &batcher[Q, A]{
+// New returns a Batcher whose batches run under ctx, each for at most the timeout.
+func New[Q, A any](ctx context.Context, o Options, timeout time.Duration, send func(context.Context, []Q, []A) error) *Batcher[Q, A] {
+	return &Batcher[Q, A]{
 		ctx:      ctx,
 		send:     send,
 		timeout:  timeout,
-		direct:   b.Direct,
-		instant:  b.Immediate,
-		size:     cmp.Or(b.Size, defaultBatch),
-		parallel: cmp.Or(b.Parallel, 1),
+		direct:   o.Direct,
+		instant:  o.Immediate,
+		size:     cmp.Or(o.Size, DefaultSize),
+		parallel: cmp.Or(o.Parallel, 1),
 	}
 }
 
-// do sends q and returns its answer and the moment just before it was sent. If ctx or stop
-// ends first, do returns errGaveUp. A q that was not sent by then never is. If it was
+// Do sends q and returns its answer and the moment just before it was sent. If ctx or stop
+// ends first, Do returns ErrGaveUp. A q that was not sent by then never is. If it was
 // sent, late gets its answer.
-func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, late func(Q, A, error)) (A, time.Time, error) {
+func (b *Batcher[Q, A]) Do(ctx context.Context, stop <-chan struct{}, q Q, late func(Q, A, error)) (A, time.Time, error) {
 	if b.direct {
 		return b.alone(ctx, q)
 	}
@@ -95,33 +108,33 @@ func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, late 
 }
 
 // leave takes a call back whose caller does not wait any more.
-func (b *batcher[Q, A]) leave(c *call[Q, A], late func(Q, A, error)) (A, time.Time, error) {
+func (b *Batcher[Q, A]) leave(c *call[Q, A], late func(Q, A, error)) (A, time.Time, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i := slices.Index(b.queue, c); i >= 0 {
 		b.queue = slices.Delete(b.queue, i, i+1)
-		return c.a, c.sent, errGaveUp
+		return c.a, c.sent, ErrGaveUp
 	}
 	select {
 	case <-c.done: // it was answered after all
 		return b.answer(c)
 	default:
 		c.late = late
-		return c.a, c.sent, errGaveUp
+		return c.a, c.sent, ErrGaveUp
 	}
 }
 
 // answer returns the answer of a call that only its caller knows any more.
-func (b *batcher[Q, A]) answer(c *call[Q, A]) (A, time.Time, error) {
+func (b *Batcher[Q, A]) answer(c *call[Q, A]) (A, time.Time, error) {
 	a, sent, err := c.a, c.sent, c.err
 	*c = call[Q, A]{done: c.done}
 	b.calls.Put(c)
 	return a, sent, err
 }
 
-// idle returns a channel that is closed when no batch is under way and every late answer
+// Idle returns a channel that is closed when no batch is under way and every late answer
 // was passed on.
-func (b *batcher[Q, A]) idle() <-chan struct{} {
+func (b *Batcher[Q, A]) Idle() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rest == nil {
@@ -132,7 +145,7 @@ func (b *batcher[Q, A]) idle() <-chan struct{} {
 	return rest
 }
 
-func (b *batcher[Q, A]) closeIfIdle() {
+func (b *Batcher[Q, A]) closeIfIdle() {
 	if b.running == 0 && b.rest != nil {
 		close(b.rest)
 		b.rest = nil
@@ -140,7 +153,7 @@ func (b *batcher[Q, A]) closeIfIdle() {
 }
 
 // alone calls the store on the caller's own goroutine.
-func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, err error) {
+func (b *Batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, err error) {
 	s, _ := b.singles.Get().(*single[Q, A])
 	if s == nil {
 		s = new(single[Q, A])
@@ -160,7 +173,7 @@ func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, er
 }
 
 // run sends batches until nothing is queued.
-func (b *batcher[Q, A]) run() {
+func (b *Batcher[Q, A]) run() {
 	var qs []Q
 	var as []A
 	var calls, late []*call[Q, A]
