@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,8 +21,12 @@ var (
 	errNoConfig = errors.New("asynqjobs: the server would count a waiting task as failed; use asynq.NewServer(redis, asynqjobs.Config(config))")
 )
 
-// refusal is the error that archives a task which came back after its last attempt.
+// refusal is the error that archives a task which came back after its last attempt. A mark
+// follows.
 const refusal = "dibs: its last attempt had ended when it panicked, ran out of time, was cancelled or its worker died"
+
+// fieldRefused is this package's field in Asynq's hash of a task: the mark of its last refusal.
+const fieldRefused = "dibs:refused"
 
 const (
 	// A task may wait in the worker for 1/waitShare of its time, because its Timeout is
@@ -74,16 +79,31 @@ func (m *Mutex) attempt(ctx context.Context, t *asynq.Task, key string) (*attemp
 func (a *attempt) isSpare() bool { return a.retried > a.maxRetry }
 
 // refuse archives a task that has no attempts left, unless an operator has made it run
-// again.
+// again: its message then has the mark of its refusal.
 func (a *attempt) refuse() error {
-	message, err := a.mutex.redis.HGet(a.ctx, prefix(a.queue)+"t:"+a.id, "msg").Result()
-	if err == nil && strings.Contains(message, refusal) {
-		return nil
+	values, err := a.mutex.redis.HMGet(a.ctx, a.hash(), fieldRefused, "msg").Result()
+	if err == nil {
+		mark, _ := values[0].(string)
+		message, _ := values[1].(string)
+		if mark != "" && strings.Contains(message, mark) {
+			return nil
+		}
 	}
 	a.mutex.jobs.Cancel(a.ctx, a.ticket)
 	a.leave()
-	return errors.New(refusal)
+	return a.refused()
 }
+
+// refused returns the error that archives the task, with a new mark. If the mark is not
+// stored, the task is refused once more when an operator makes it run again.
+func (a *attempt) refused() error {
+	mark := newMark()
+	a.mutex.log(a.mutex.redis.HSet(context.WithoutCancel(a.ctx), a.hash(), fieldRefused, mark).Err())
+	return fmt.Errorf("%s (%s)", refusal, mark)
+}
+
+// hash is the name of Asynq's hash of the task.
+func (a *attempt) hash() string { return prefix(a.queue) + "t:" + a.id }
 
 // run runs the task in its turn.
 func (a *attempt) run(next asynq.Handler) error {
@@ -111,7 +131,7 @@ func (a *attempt) run(next asynq.Handler) error {
 		return &requeueError{&jobs.RequeueError{After: requeueFor/2 + rand.N(requeueFor)}, ": its key could not be claimed:  " + err.Error()}
 	case a.isSpare():
 		over = true
-		return fmt.Errorf("%w (%s)", err, refusal) // refuse recognizes it by this text
+		return fmt.Errorf("%w (%w)", err, a.refused())
 	}
 	over = over || a.last(err)
 	if a.retried >= a.maxRetry {
@@ -123,7 +143,7 @@ func (a *attempt) run(next asynq.Handler) error {
 // job describes the task.
 func (a *attempt) job() jobs.Job {
 	j := jobs.Job{
-		Kind: a.task.Type(), ID: a.queue + ":" + a.id, Key: a.key, Ticket: a.ticket,
+		Kind: a.task.Type(), ID: url.QueryEscape(a.queue) + ":" + a.id, Key: a.key, Ticket: a.ticket,
 		Tries: a.retried + 1, Final: a.last, RetryIn: a.again,
 		// On its last attempt Asynq would archive a requeued task.
 		NoRequeue: a.retried >= a.limit,
@@ -143,7 +163,8 @@ func (a *attempt) requeue(back *jobs.RequeueError) error {
 	if !back.Parked {
 		return &requeueError{back: back}
 	}
-	switch there, err := a.mutex.enter(a.ctx, a.queue, a.key, a.id, ""); {
+	mark := newMark()
+	switch there, err := a.mutex.enter(a.ctx, a.queue, a.key, a.id, "", mark); {
 	case err != nil:
 		a.mutex.log(err)
 	case there == "none":
@@ -152,7 +173,7 @@ func (a *attempt) requeue(back *jobs.RequeueError) error {
 	case back.Ahead >= a.mutex.options.Jobs.Ahead && a.mutex.options.Jobs.Limit == 0:
 		back.After = parkedFor + rand.N(parkedFor)
 	}
-	return &requeueError{back, " (" + parkedMark + " " + a.id + ")"}
+	return &requeueError{back, " (parked, " + mark + ")"}
 }
 
 // leave takes a finished task out of its line.

@@ -32,7 +32,7 @@ func (m *Mutex) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Op
 	}
 	opts = append(task.Options[:len(task.Options):len(task.Options)], opts...)
 	if task.Key == "" {
-		return m.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.Headers), opts...)
+		return m.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.ownHeaders()), opts...)
 	}
 	if err := (dibs.Key{Name: task.Key}).Validate(); err != nil {
 		return nil, err
@@ -61,10 +61,12 @@ func (m *Mutex) place(ctx context.Context, task *Task, w settings, before string
 	}
 	entry := ""
 	if w.ticket != "" && m.lines() {
-		entry, err = m.enter(ctx, w.queue, task.Key, w.id, before)
+		w.mark = newMark()
+		if entry, err = m.enter(ctx, w.queue, task.Key, w.id, before, w.mark); entry != "parked" {
+			w.mark = ""
+		}
 	}
 	if entry == "parked" {
-		w.parked = true
 		away := parkedFor + rand.N(parkedFor)
 		if limit := m.options.Jobs.Limit; limit > 0 {
 			away = min(away, limit)

@@ -2,6 +2,7 @@ package asynqjobs
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"strings"
@@ -23,9 +24,6 @@ var promoteText string
 var enterScript, promoteScript = redis.NewScript(enterText), redis.NewScript(promoteText)
 
 const (
-	// parkedMark is a header of tasks that were enqueued parked, and part of the last
-	// error of tasks that a worker parked.
-	parkedMark = "dibs-parked"
 	// lineLasts is the expiry of an unused line, in seconds.
 	lineLasts = 7 * 24 * 3600
 	// leaveLimit bounds the time to take a task out of its line.
@@ -45,7 +43,7 @@ func (m *Mutex) lines() bool {
 func prefix(queue string) string { return "asynq:{" + queue + "}:" }
 
 func names(queue, digest string, others ...string) []string {
-	all := append([]string{"dibs:line:" + digest, "dibs:after:" + digest, "dibs:lines"}, others...)
+	all := append([]string{"dibs:line:" + digest, "dibs:after:" + digest, "dibs:parked:" + digest, "dibs:lines"}, others...)
 	for i := range all {
 		all[i] = prefix(queue) + all[i]
 	}
@@ -61,12 +59,17 @@ func (m *Mutex) number(ctx context.Context, queue string) (string, error) {
 	return n, err
 }
 
-// enter runs enter.lua. before is the result of number before the place was reserved.
-func (m *Mutex) enter(ctx context.Context, queue, key, id, before string) (string, error) {
+// enter runs enter.lua. before is the result of number before the place was reserved. mark is
+// the mark of the task if it is parked; Asynq's message of the task must have it, too.
+func (m *Mutex) enter(ctx context.Context, queue, key, id, before, mark string) (string, error) {
 	digest := m.dibs.Key(key).Digest()
 	return enterScript.Run(ctx, m.redis, names(queue, digest, "dibs:sequence"),
-		id, digest, before, m.options.Jobs.Ahead, m.options.Jobs.Permits, lineLasts).Text()
+		id, digest, before, m.options.Jobs.Ahead, m.options.Jobs.Permits, lineLasts, mark).Text()
 }
+
+// newMark returns a text that is in no message. A mark that is stored in a field of this
+// package and found in Asynq's message proves that this package wrote both.
+func newMark() string { return rand.Text() }
 
 // leave takes a finished task out of its line, and makes the next ones pending. If it
 // fails, the sweep does it.
@@ -79,7 +82,7 @@ func (m *Mutex) leave(ctx context.Context, queue, key, id string) {
 // promote runs promote.lua.
 func (m *Mutex) promote(ctx context.Context, queue, digest, over string, ahead, permits any) error {
 	return promoteScript.Run(ctx, m.redis, names(queue, digest, "scheduled", "retry", "pending"),
-		over, digest, ahead, permits, prefix(queue)+"t:", parkedMark, lineLasts).Err()
+		over, digest, ahead, permits, prefix(queue)+"t:", lineLasts).Err()
 }
 
 // sweep makes tasks pending that a crash or a race has left parked. For each queue, one

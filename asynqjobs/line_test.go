@@ -47,7 +47,7 @@ func TestAhead(t *testing.T) {
 			eventually(t, "nothing is left", func() bool {
 				left := f.mutex.redis.Keys(t.Context(), "asynq:{default}:*").Val()
 				return !slices.ContainsFunc(left, func(name string) bool {
-					return strings.Contains(name, "line") || strings.Contains(name, "after") || strings.Contains(name, ":t:")
+					return strings.Contains(name, "line") || strings.Contains(name, "after") || strings.Contains(name, "parked") || strings.Contains(name, ":t:")
 				})
 			})
 			f.atMost(t, 2, tt.ahead)
@@ -96,21 +96,26 @@ func TestManyHotKeys(t *testing.T) {
 // everything else stays as it is.
 func TestPromote(t *testing.T) {
 	t.Parallel()
+	mark, stale := newMark(), newMark()
 	putOff := func(text string) error { return &requeueError{&jobs.RequeueError{After: time.Hour}, text} }
-	parked := func() error { return putOff(" (" + parkedMark + " 7)") }
+	parked := func() error { return putOff(" (parked, " + mark + ")") }
 	for _, tt := range []struct {
 		name   string
 		before int          // of the key, which are not over
 		ends   func() error // in a worker
+		mark   string       // in the line
 		want   asynq.TaskState
 	}{
-		{"parked", 2, nil, asynq.TaskStatePending},
-		{"parked, and not among the first", 3, nil, asynq.TaskStateScheduled},
-		{"parked by a worker, and next", 0, parked, asynq.TaskStatePending},
-		{"parked by a worker, and not next", 1, parked, asynq.TaskStateRetry},
-		{"failed", 0, func() error { return errors.New("it failed, " + parkedMark) }, asynq.TaskStateRetry},
-		{"requeued, and not parked", 0, func() error { return putOff("") }, asynq.TaskStateRetry},
-		{"completed", 0, func() error { return nil }, asynq.TaskStateCompleted},
+		{"parked", 2, nil, mark, asynq.TaskStatePending},
+		{"parked, and not among the first", 3, nil, mark, asynq.TaskStateScheduled},
+		{"parked by a worker, and next", 0, parked, mark, asynq.TaskStatePending},
+		{"parked by a worker, and not next", 1, parked, mark, asynq.TaskStateRetry},
+		{"scheduled by the caller", 0, nil, "", asynq.TaskStateScheduled},
+		{"scheduled by the caller, with the ID of a parked task", 0, nil, stale, asynq.TaskStateScheduled},
+		{"failed", 0, func() error { return errors.New("it failed, (parked, 7)") }, "", asynq.TaskStateRetry},
+		{"failed after it was parked", 0, func() error { return errors.New("it failed, (parked, 7)") }, stale, asynq.TaskStateRetry},
+		{"requeued, and not parked", 0, func() error { return putOff("") }, "", asynq.TaskStateRetry},
+		{"completed", 0, func() error { return nil }, mark, asynq.TaskStateCompleted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := parallel(t, &jobs.Options{Ahead: 3})
@@ -119,7 +124,10 @@ func TestPromote(t *testing.T) {
 				opts = append(opts, asynq.ProcessIn(time.Hour))
 			}
 			it := plain("", opts...)
-			it.Headers = map[string]string{parkedMark: "7"}
+			it.Headers = map[string]string{headerParked: mark}
+			if tt.ends != nil {
+				it.Headers = nil
+			}
 			f.enqueue(t, it)
 			if tt.ends != nil {
 				fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
@@ -132,6 +140,10 @@ func TestPromote(t *testing.T) {
 			}
 			f.enqueue(t, plain("")) // another one
 			f.enter(t, "7")
+			if tt.mark != "" {
+				_, err := f.mutex.enter(t.Context(), "default", "k", "7", "", tt.mark)
+				must(t, err)
+			}
 			for range 2 { // it is the same twice
 				f.mutex.leave(t.Context(), "default", "k", "")
 				if got := f.state("7"); got != tt.want {
@@ -200,7 +212,7 @@ func (f *fixture) enter(t *testing.T, id string) {
 	t.Helper()
 	before, err := f.mutex.number(t.Context(), "default")
 	if err == nil {
-		_, err = f.mutex.enter(t.Context(), "default", "k", id, before)
+		_, err = f.mutex.enter(t.Context(), "default", "k", id, before, newMark())
 	}
 	must(t, err)
 }

@@ -37,14 +37,14 @@ type Mutex struct {
 	redis   redis.UniversalClient
 
 	sweeping sync.WaitGroup
-	begin    sync.Once    // starts the sweep, because an asynq.ServeMux calls Middleware for each task
 	logged   atomic.Int64 // time of the last warning, in Unix seconds
 	closing  context.Context
 	end      context.CancelFunc
 }
 
 // New returns a Mutex for the queues on that Redis. It has its own connections to it. The
-// keys are in c's store. The error names the wrong option.
+// keys are in c's store. Until Close, the Mutex looks once a second for parked tasks that a
+// crash has left, and makes them pending. The error names the wrong option.
 func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 	m := &Mutex{dibs: c}
 	if o != nil {
@@ -64,6 +64,7 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 	}
 	m.asynq = asynq.NewClientFromRedisClient(m.redis)
 	m.closing, m.end = context.WithCancel(context.Background())
+	m.sweeping.Go(m.sweepEach) // not with the first task, because all tasks may be parked
 	return m, nil
 }
 
@@ -89,7 +90,6 @@ func (m *Mutex) Close() error {
 // context that ends when the task's key is lost (cause dibs.ErrLost). jobs.FromContext
 // reads the context.
 func (m *Mutex) Middleware(next asynq.Handler) asynq.Handler {
-	m.begin.Do(func() { m.sweeping.Go(m.sweepEach) })
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		key := t.Headers()[headerKey]
 		if key == "" && m.options.Key != nil {

@@ -3,6 +3,7 @@ package asynqjobs
 import (
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,7 +18,8 @@ type Task struct {
 	// Key excludes other tasks of the same key: 1 to 512 bytes. "": the task excludes no
 	// other.
 	Key string
-	// Headers travel with the task. Names that begin with "dibs-" are reserved.
+	// Headers travel with the task. Names that begin with "dibs-" are reserved, and left out:
+	// a task that is enqueued again may have old ones.
 	Headers map[string]string
 	// Options are Asynq's options of the task.
 	Options []asynq.Option
@@ -30,10 +32,12 @@ func NewTask(typename string, payload []byte, key string, opts ...asynq.Option) 
 
 // The headers of a task.
 const (
+	headerPrefix = "dibs-"
 	headerKey    = "dibs-key"
 	headerTicket = "dibs-ticket"
 	headerDue    = "dibs-due"       // when it should first run, in Unix milliseconds
 	headerRetry  = "dibs-max-retry" // as the caller set it; see spare
+	headerParked = "dibs-parked"    // its mark, if it was enqueued parked
 )
 
 // spare is how many retries a task gets beyond its MaxRetry, because Asynq archives a
@@ -49,7 +53,7 @@ type settings struct {
 	id       string
 
 	ticket string // set later
-	parked bool
+	mark   string // set later, if it is parked
 }
 
 func settingsOf(opts []asynq.Option, now time.Time) settings {
@@ -78,20 +82,23 @@ func settingsOf(opts []asynq.Option, now time.Time) settings {
 	return w
 }
 
+// ownHeaders returns the caller's headers without reserved names.
+func (t *Task) ownHeaders() map[string]string {
+	h := maps.Clone(t.Headers)
+	maps.DeleteFunc(h, func(name, _ string) bool { return strings.HasPrefix(name, headerPrefix) })
+	return h
+}
+
 // headers returns the headers of a task with a key.
 func (t *Task) headers(w settings) map[string]string {
-	h := map[string]string{}
-	maps.Copy(h, t.Headers)
-	h[headerKey], h[headerTicket], h[parkedMark] = t.Key, w.ticket, w.id
-	h[headerDue] = strconv.FormatInt(w.due.UnixMilli(), 10)
-	h[headerRetry] = strconv.Itoa(w.maxRetry)
-	// A task that is enqueued again may have old ones.
-	if w.ticket == "" {
-		delete(h, headerTicket)
+	h := map[string]string{headerKey: t.Key, headerDue: strconv.FormatInt(w.due.UnixMilli(), 10), headerRetry: strconv.Itoa(w.maxRetry)}
+	if w.ticket != "" {
+		h[headerTicket] = w.ticket
 	}
-	if !w.parked {
-		delete(h, parkedMark)
+	if w.mark != "" {
+		h[headerParked] = w.mark
 	}
+	maps.Copy(h, t.ownHeaders())
 	return h
 }
 

@@ -67,16 +67,21 @@ func (e *RequeueError) Error() string {
 // derived returns the place of a job without a ticket. It is the same in every process
 // and at every attempt.
 func (j *Job) derived(key dibs.Key) dibs.Place {
+	p := dibs.Place{Key: key}
+	copy(p.Token[:], digest("dibs job", key.Namespace, j.Key, j.Kind, j.ID))
+	return p
+}
+
+// digest returns a digest of the texts, whatever characters they have.
+func digest(texts ...string) []byte {
 	h := sha256.New()
-	for _, s := range []string{"dibs job", key.Namespace, j.Key, j.Kind, j.ID} {
+	for _, s := range texts {
 		var n [4]byte
 		binary.BigEndian.PutUint32(n[:], uint32(len(s))) //nolint:gosec // an ID is shorter than 4 GB
 		h.Write(n[:])
 		h.Write([]byte(s))
 	}
-	p := dibs.Place{Key: key}
-	copy(p.Token[:], h.Sum(nil))
-	return p
+	return h.Sum(nil)
 }
 
 // last is Final, or its default.

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 
@@ -11,8 +10,7 @@ import (
 
 // onceKey is the name of the key whose record says that the job was done.
 func (j *Job) onceKey() string {
-	sum := sha256.Sum256([]byte(j.Kind + "\x00" + j.ID))
-	return "dibs job " + hex.EncodeToString(sum[:])
+	return "dibs job " + hex.EncodeToString(digest(j.Kind, j.ID))
 }
 
 // once runs fn, unless a record says that the job was done.
