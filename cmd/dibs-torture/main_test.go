@@ -59,19 +59,20 @@ func TestUsage(t *testing.T) {
 		code int
 		want string
 	}{
+		{"", 64, "no store is named"},
 		{"--store=memory:", 64, "cannot share a store in memory"},
-		{"--faults=nonsense", 64, `faults: there is no fault "nonsense"`},
-		{"--workers=-1", 64, "workers is -1"},
-		{"--workers=0", 64, "more than 0"},
-		{"--lease=10ms", 64, "lease: 10ms is too short"},
-		{"--lease=2m", 64, "lease is 2m0s"},
-		{"--duration=1ms", 64, "duration is 1ms"},
-		{"--duration=0", 64, "more than 0"},
+		{"--store=sqlite:x.db --faults=nonsense", 64, `faults: there is no fault "nonsense"`},
+		{"--store=sqlite:x.db --workers=-1", 64, "workers is -1"},
+		{"--store=sqlite:x.db --workers=0", 64, "more than 0"},
+		{"--store=sqlite:x.db --lease=10ms", 64, "lease: 10ms is too short"},
+		{"--store=sqlite:x.db --lease=2m", 64, "lease is 2m0s"},
+		{"--store=sqlite:x.db --duration=1ms", 64, "duration is 1ms"},
+		{"--store=sqlite:x.db --duration=0", 64, "more than 0"},
 		{"--nonsense", 64, "nonsense"},
 		{"extra", 64, `"extra" is not a flag`},
 		{"--store=sqlite:missing/dibs.db", 69, "missing"},
 	} {
-		code, stdout, stderr, temp := call(t, test.args)
+		code, stdout, stderr, temp := call(t, strings.Fields(test.args)...)
 		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s: exit code %d, want %d; %q is not in %s%s", test.args, code, test.code, test.want, stdout, stderr)
 		}
@@ -83,7 +84,7 @@ func TestUsage(t *testing.T) {
 
 // TestHelp: the help names every fault, and no password.
 func TestHelp(t *testing.T) {
-	_, _, stderr, _ := call(t, "--faults=nonsense")
+	_, _, stderr, _ := call(t, "--store=sqlite:x.db", "--faults=nonsense")
 	_, list, _ := strings.Cut(stderr, "there are ")
 	list, _, ok := strings.Cut(list, ", the kinds ")
 	if !ok {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -39,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 	flags.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
 	flags.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "how many processes use the store, 1 to 64")
 	flags.DurationVar(&o.TTL, "lease", torture.DefaultTTL, "the TTL of leases, 1s to 1m")
-	flags.StringVar(&o.URL, "store", cmp.Or(getenv("DIBS_STORE"), stores.Default), "the `URL` of the store: "+strings.Join(stores.Forms()[1:], " or ")+"; from DIBS_STORE if that is set")
+	flags.StringVar(&o.URL, "store", getenv("DIBS_STORE"), "the `URL` of the store: "+strings.Join(stores.Forms()[1:], " or ")+"; from DIBS_STORE if that is set")
 	asJSON := flags.Bool("json", false, "print the report as JSON")
 	showVersion := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
@@ -116,7 +115,7 @@ func validate(o *torture.Options) error {
 
 // flagNames turns the names of fields into names of flags.
 var flagNames = strings.NewReplacer(
-	torture.ErrOptions.Error()+": ", "", "Options.Faults", "faults", "Options.Duration", "duration",
+	torture.ErrOptions.Error()+": ", "", "Options.URL is missing: name a store", "no store is named; set --store or DIBS_STORE", "Options.Faults", "faults", "Options.Duration", "duration",
 	"Options.Workers", "workers", "Options.TTL", "lease",
 )
 

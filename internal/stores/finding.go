@@ -17,6 +17,15 @@ var inMemory = dibs.Finding{
 	Cure: "Name a file, sqlite:PATH, or a database server with --store or DIBS_STORE.",
 }
 
+// relative is the finding about a file that the URL names by a relative path.
+func relative(absolute string) dibs.Finding {
+	return dibs.Finding{
+		Name: "relative", Severity: dibs.SeverityAdvice,
+		What: "The path of the store is relative: a process in another folder has another store, and runs what runs here.",
+		Cure: "Name the file with its whole path: " + absolute + ".",
+	}
+}
+
 // mayCreate is the finding about a user of a SQL database with more rights than the store needs.
 var mayCreate = dibs.Finding{
 	Name: "rights", Severity: dibs.SeverityAdvice,

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -21,7 +23,7 @@ var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:PATH", parse: f
 	case asked && query != "shared=true" && query != "shared=false":
 		return nil, errors.New("after ? only shared=true is possible, for a file of an application; the name of a store's file cannot have a ?")
 	case path == "":
-		return nil, errors.New("the path is missing: write sqlite:PATH, as in " + Default)
+		return nil, errors.New("the path is missing: write sqlite:PATH, as in sqlite:/var/lib/dibs/dibs.db")
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
 		return nil, fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", path[2:])
 	case strings.HasPrefix(path, "file:"):
@@ -29,20 +31,47 @@ var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:PATH", parse: f
 	case path == ":memory:":
 		return nil, errors.New("write memory: for a store in memory")
 	}
-	return sqliteAddress{url: url, path: path, shared: query == "shared=true"}, nil
+	absolute, err := absolute(path)
+	if err != nil {
+		return nil, fmt.Errorf("the path %s is relative, and the working directory is not known: %w", path, err)
+	}
+	a := sqliteAddress{url: "sqlite:" + absolute, path: absolute, relative: !filepath.IsAbs(path), shared: query == "shared=true"}
+	if asked {
+		a.url += "?" + query
+	}
+	return a, nil
 }}
+
+// absolute returns the absolute path of a file. On Unix it keeps "..", because the folder
+// before it can be a symbolic link.
+func absolute(path string) (string, error) {
+	switch {
+	case filepath.IsAbs(path):
+		return path, nil
+	case runtime.GOOS == "windows":
+		return filepath.Abs(path)
+	}
+	folder, err := os.Getwd()
+	return strings.TrimSuffix(folder, "/") + "/" + strings.TrimPrefix(path, "./"), err
+}
 
 // sqliteAddress is the URL of a store in a file.
 type sqliteAddress struct {
-	url    string
-	path   string
-	shared bool // with the tables of an application
+	url      string // with the absolute path, because a relative one names a file in each folder
+	path     string // absolute
+	relative bool   // the path was
+	shared   bool   // with the tables of an application
 }
 
 func (a sqliteAddress) String() string { return a.url }
 func (a sqliteAddress) secret() bool   { return false }
 
-func (sqliteAddress) check(context.Context) ([]dibs.Finding, error) { return nil, nil }
+func (a sqliteAddress) check(context.Context) ([]dibs.Finding, error) {
+	if !a.relative {
+		return nil, nil
+	}
+	return []dibs.Finding{relative(a.url)}, nil
+}
 
 func (a sqliteAddress) find() error {
 	if !exists(a.path) {

@@ -13,9 +13,6 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Default is the URL of the store if none is named.
-const Default = "sqlite:dibs.db"
-
 // openLimit bounds opening a store and the first question to it, so that a command reports
 // within 10 s that the store cannot be used.
 const openLimit = 9 * time.Second

@@ -27,10 +27,7 @@ let an order be charged twice or lost.`,
   dibs demo --store redis://localhost`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			o := demo.Options{Store: p.storeURL, Namespace: p.namespace, Exit: exit}
-			if o.Store == "" {
-				o.Store = p.env.Getenv("DIBS_STORE")
-			}
+			o := demo.Options{Store: p.namedStore(), Namespace: p.namespace, Exit: exit}
 			if o.Store != "" {
 				_, o.Secret = stores.Show(o.Store)
 			}

@@ -94,7 +94,7 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []dibs
 		return nil, err
 	}
 	var secrets []string
-	if p.storeURL == "" && p.env.Getenv("DIBS_STORE") == "" && c.Store != "" {
+	if p.namedStore() == "" && c.Store != "" {
 		p.storeURL = c.Store
 		if _, secret := stores.Show(c.Store); secret {
 			secrets = append(secrets, file)
@@ -127,7 +127,11 @@ func (p *program) examine(ctx context.Context, found []dibs.Finding, asJSON bool
 
 // ask returns what the store finds, and how it was looked at.
 func (p *program) ask(ctx context.Context) ([]dibs.Finding, *lookJSON, error) {
-	store, err := stores.OpenFound(ctx, p.storeOf())
+	url, err := p.storeOf()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := stores.OpenFound(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}

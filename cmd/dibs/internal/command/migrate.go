@@ -40,7 +40,11 @@ created by the first process that opens it. Redis and memory have no tables.`,
 }
 
 func (p *program) applyMigrations(ctx context.Context) error {
-	did, err := stores.Migrate(ctx, p.storeOf())
+	url, err := p.storeOf()
+	if err != nil {
+		return err
+	}
+	did, err := stores.Migrate(ctx, url)
 	if err == nil {
 		_, err = fmt.Fprintln(p.env.Stdout, did)
 	}
@@ -48,7 +52,11 @@ func (p *program) applyMigrations(ctx context.Context) error {
 }
 
 func (p *program) printMigrations() error {
-	sql, err := stores.Migrations(p.storeOf())
+	url, err := p.storeOf()
+	if err != nil {
+		return err
+	}
+	sql, err := stores.Migrations(url)
 	if err == nil {
 		_, err = fmt.Fprint(p.env.Stdout, sql)
 	}

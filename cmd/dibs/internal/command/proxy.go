@@ -29,7 +29,7 @@ func (p *program) proxy() *cobra.Command {
 Idempotency-Key run once. A retry gets the stored answer, marked with
 "Idempotent-Replayed: true". A duplicate of a running request gets 409 and
 Retry-After. Requests without a key or with a safe method are only forwarded.
-Several proxies may share a store.
+Several proxies may share a store. It must be named: --store or DIBS_STORE.
 
 A key belongs to the credentials of its request: Authorization, X-Api-Key and
 the like, all of them together. Requests with other credentials have other keys.
@@ -56,7 +56,7 @@ request. It inherits from the top what it does not set.
 "dibs config check FILE" finds the faults of such a file. Each flag but --config
 has an environment variable too: --max-body is DIBS_PROXY_MAX_BODY, and --store
 is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
-		Example: `  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000 --store sqlite:dibs.db
+		Example: `  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000 --store sqlite:/var/lib/dibs/dibs.db
   dibs proxy --config dibs.yaml --admin 127.0.0.1:9090
 
   curl -i -H 'Idempotency-Key: "order-17"' -d amount=700 http://127.0.0.1:8080/charges`,
@@ -83,7 +83,11 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 
 // serve runs the proxy until ctx ends. Signals from reload make it read its configuration again.
 func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.Signal) error {
-	store, err := stores.Open(ctx, p.storeOf())
+	url, err := p.storeOf()
+	if err != nil {
+		return err
+	}
+	store, err := stores.Open(ctx, url)
 	if err != nil {
 		return err
 	}

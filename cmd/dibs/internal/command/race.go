@@ -1,6 +1,8 @@
 package command
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,14 +19,23 @@ func (p *program) race() *cobra.Command {
 write it back. First they use no lock, so some overwrite what others wrote. Then
 each holds a key of the store meanwhile, so every update counts.
 
-The file is a temporary one. File and key are removed at the end. Ends with 1
-unless updates were lost without a lock and none with it.`,
+The file is a temporary one, and so is the store if none is named. File and key
+are removed at the end. Ends with 1 unless updates were lost without a lock and
+none with it.`,
 		Example: `  dibs race
   dibs race --store redis://cache.internal
   dibs race --store postgres://app@db.internal/app`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			url := p.storeOf()
+			url := p.namedStore()
+			if url == "" {
+				folder, err := os.MkdirTemp("", "dibs-race-*")
+				if err != nil {
+					return err
+				}
+				defer os.RemoveAll(folder)
+				url = "sqlite:" + filepath.Join(folder, "dibs.db")
+			}
 			if strings.HasPrefix(url, "memory:") {
 				return usagef("race: processes cannot share a store in memory; name another store with --store")
 			}

@@ -30,7 +30,7 @@ that is retried with the same Idempotency-Key runs once, and every retry gets
 the first answer. Put "dibs run" in front of a command, and it runs on one host
 at a time. The keys are in a store that all processes share.`,
 		Example: `  dibs demo
-  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
+  dibs proxy --store redis://cache.internal --listen :8080 --upstream http://127.0.0.1:3000
   dibs run --skip --once-per 20h backup -- ./backup.sh
   dibs ls`,
 		SilenceErrors: true,
@@ -103,13 +103,36 @@ func release() string {
 
 // storeFlags adds the flags of the store.
 func (p *program) storeFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&p.storeURL, "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE, or "+stores.Default+")")
+	fs.VarP((*storeURL)(&p.storeURL), "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE)")
 	fs.StringVar(&p.namespace, "namespace", "", "the `NAME` that keeps these keys apart from others in the store")
 }
 
-// storeOf returns the URL of the store: from the flag, the environment, or the default.
-func (p *program) storeOf() string {
-	return cmp.Or(p.storeURL, p.env.Getenv("DIBS_STORE"), stores.Default)
+// storeURL is the flag --store. An empty URL is refused, because it is mostly a variable of
+// the shell that is not set, and the store of DIBS_STORE would be another one.
+type storeURL string
+
+func (u *storeURL) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty")
+	}
+	*u = storeURL(text)
+	return nil
+}
+
+func (u *storeURL) String() string { return string(*u) }
+func (u *storeURL) Type() string   { return "string" }
+
+// namedStore returns the URL of the store from the flag or from the environment, or "".
+func (p *program) namedStore() string { return cmp.Or(p.storeURL, p.env.Getenv("DIBS_STORE")) }
+
+// storeOf is namedStore that refuses "". There is no default, because a default that depends
+// on the folder or on the user gives the same job several stores, and it runs several times.
+func (p *program) storeOf() (string, error) {
+	url := p.namedStore()
+	if url == "" {
+		return "", usagef("no store is named; set --store or DIBS_STORE to the store that all processes with these keys share: sqlite:/FOLDER/dibs.db on one host, or a server such as redis://HOST")
+	}
+	return url, nil
 }
 
 // askLimit bounds each question of an operator's command to the store.
@@ -128,7 +151,11 @@ func ask[T any](ctx context.Context, op string, question func(context.Context) (
 
 // operate opens the store and calls fn with it.
 func (p *program) operate(ctx context.Context, fn func(*stores.Store, dibs.Inspector) error) error {
-	store, err := stores.OpenExisting(ctx, p.storeOf())
+	url, err := p.storeOf()
+	if err != nil {
+		return err
+	}
+	store, err := stores.OpenExisting(ctx, url)
 	if err != nil {
 		return err
 	}

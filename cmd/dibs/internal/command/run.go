@@ -63,7 +63,8 @@ func (p *program) unixCommands() []*cobra.Command {
 		Short: "Run a command while holding a key",
 		Long: `Runs a command while it holds a key. No other "dibs run" with the same key and
 store runs at the same time, on any host. A second run waits in the order of
-arrival, unless --skip or --wait is given.
+arrival, unless --skip or --wait is given. The store must be named, by --store
+or by DIBS_STORE.
 
 The command runs in its own process group, with DIBS_KEY, DIBS_NAMESPACE and
 DIBS_FENCE in its environment. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
@@ -81,7 +82,7 @@ Ends with the command's own exit code, with 128+n if signal n killed it, with
   70  the key was lost while the command ran, or could not be settled after it
   75  the key is busy (--skip, or --wait is over), nothing was run
   130, 143  SIGINT or SIGTERM came while waiting, nothing was run`,
-		Example: `  dibs run nightly-report -- ./report.sh
+		Example: `  dibs run --store redis://cache.internal nightly-report -- ./report.sh
   dibs run --skip --once-per 20h backup -- pg_dump -f /backup/today.sql shop
   dibs run --permits 3 --wait 1m thumbnails -- ./make-thumbnails`,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
@@ -156,14 +157,15 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 		return usagef("metrics-file: %q does not end in .prom, so no node exporter would read it", h.metrics)
 	case filepath.Base(h.metrics) == metricsExt || !utf8.ValidString(h.metrics):
 		return usagef("metrics-file: %q has no name that can be a label; write one in UTF-8 before .prom", h.metrics)
-	case strings.HasPrefix(p.storeOf(), "memory:"):
+	case strings.HasPrefix(p.namedStore(), "memory:"):
 		return usagef("store: memory: excludes no other process, because no other process sees it; name another store")
 	}
 	if slices.Contains(strings.Fields(p.env.Getenv(envHeld)), digest(key)) ||
 		p.env.Getenv(envKey) == h.key && p.env.Getenv(envNamespace) == p.namespace {
 		return usagef("the key %s is held by the dibs run that started this one, so waiting for it would never end", strconv.Quote(h.key))
 	}
-	return nil
+	_, err := p.storeOf()
+	return err
 }
 
 // digest names a key in the environment.

@@ -28,7 +28,7 @@ func (p *program) runUnderKey(ctx context.Context, h *held, m *metrics.Metrics) 
 	// Signals are for the command once it runs. ctx has the signals from before Listen.
 	signals := process.Listen()
 	defer signals.Stop()
-	store, err := stores.Open(ctx, p.storeOf())
+	store, err := stores.Open(ctx, p.namedStore())
 	if err != nil {
 		return err
 	}
