@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // AcquireOptions are what one call asks for. The zero value and nil mean a mutex, and the
@@ -122,7 +124,7 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 		Token:   NewToken(),
 		Mode:    Queue,
 		TTL:     c.options.TTL,
-		Stay:    stayNear,
+		Stay:    pace.Stay(0),
 		Permits: 1,
 		Weight:  1,
 		Owner:   c.owner,

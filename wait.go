@@ -6,23 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/batch"
-)
-
-// A waiter asks whether its turn has come, and its place lasts for a few of these
-// questions. It asks although the store wakes it, because a wake-up may be lost. Waiters
-// far back ask less often if the store wakes waiters.
-const (
-	askNear  = PushedTTL / 2
-	askFar   = 2 * time.Second
-	stayNear = stayAsks * askNear
-	stayFar  = stayAsks * askFar
-	stayAsks = 3  // how many questions a place outlasts
-	farAhead = 64 // with this many places ahead a waiter is far back
-
-	// Without wake-ups, the next in line asks every pollMin to pollMax, the one behind it
-	// half as often, and so on.
-	pollMin = 2 * time.Millisecond
-	pollMax = 50 * time.Millisecond
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // errWaitOver: the limit of the wait is over.
@@ -40,7 +24,7 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 	}
 	woken := c.waiters.enter(r.Token)
 	defer c.waiters.leave(r.Token)
-	poll := pollMin
+	var poll time.Duration
 	again := time.NewTimer(0)
 	defer again.Stop()
 	giveUp := func(reason error) (*Lease, error) {
@@ -60,10 +44,11 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 		return giveUp(err)
 	}
 	for {
-		var interval, stay time.Duration
-		interval, stay, poll = c.waiters.pace(a, poll)
+		var interval time.Duration
+		interval, poll = pace.Next(c.waiters.notified, a.Ahead, a.Left, poll)
+		stay := pace.Stay(interval)
 		// The place lasts for the Stay of the last question.
-		interval = min(interval, r.Stay/stayAsks)
+		interval = min(interval, r.Stay/pace.Asks)
 		r.Stay = stay
 		again.Reset(interval)
 		select {
@@ -87,7 +72,7 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 			return giveUp(&StoreError{Op: "claim", Err: err})
 		case err != nil, errors.Is(next.Err, ErrBusy):
 			if a.Left > 0 { // and not 0, which says that the key has no lease
-				a.Left = max(a.Left, askNear)
+				a.Left = max(a.Left, pace.Near)
 			}
 			continue
 		case next.Err != nil:

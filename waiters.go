@@ -1,9 +1,6 @@
 package dibs
 
-import (
-	"sync"
-	"time"
-)
+import "sync"
 
 // waiters are the waiters of this process, by token.
 type waiters struct {
@@ -68,21 +65,4 @@ func (w *waiters) wake(t Token, a Answer) {
 	default:
 	}
 	woken <- a
-}
-
-// pace returns when a waiter with this answer asks again, how long its place should last,
-// and how long to wait after that without wake-ups.
-func (w *waiters) pace(a Answer, poll time.Duration) (interval, stay, nextPoll time.Duration) {
-	interval, stay = askNear, stayNear
-	if w.notified && a.Ahead >= farAhead {
-		interval, stay = askFar, stayFar
-	}
-	if a.Ahead == 0 && a.Left > 0 && a.Left < interval {
-		interval = max(a.Left+time.Millisecond, pollMin) // the lease that blocks can expire then
-	}
-	if !w.notified {
-		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))
-		poll = min(poll+poll/2, pollMax)
-	}
-	return interval, stay, poll
 }
