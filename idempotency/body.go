@@ -2,14 +2,11 @@ package idempotency
 
 import (
 	"bytes"
-	"compress/gzip"
-	"compress/zlib"
 	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/linger"
@@ -30,6 +27,7 @@ type body struct {
 	path   string   // of the file, while it has a name
 	size   int64
 	room   reservation // of the memory
+	within reservation // of memory for what is made of it while it is looked into
 }
 
 // timedReader is a body whose sender may pause no longer than pause.
@@ -130,6 +128,10 @@ func (b *body) reader() *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(b.memory), 0, b.size)
 }
 
+// inside returns a new reader of the body for functions that look into it. The caller ends
+// b.within after them.
+func (b *body) inside() *insideReader { return &insideReader{b.reader(), &b.within, b.room.n} }
+
 // sum returns the SHA-256 digest of the body.
 func (b *body) sum() (sum [sha256.Size]byte, err error) {
 	if b.file == nil {
@@ -144,6 +146,7 @@ func (b *body) sum() (sum [sha256.Size]byte, err error) {
 // remove removes the temporary file and gives the memory back: the request is over.
 func (b *body) remove() {
 	b.room.end()
+	b.within.end()
 	if b.file == nil {
 		return
 	}
@@ -151,40 +154,4 @@ func (b *body) remove() {
 	if b.path != "" {
 		_ = os.Remove(b.path)
 	}
-}
-
-// maxContent is how many bytes a compressed body may hold to be looked into: few, because gzip makes
-// a thousand bytes of one.
-const maxContent = DefaultMaxBody
-
-// errNoContent: the body cannot be looked into.
-var errNoContent = errors.New("the body is compressed in a way that is not known, or too long")
-
-// contentOf returns what the body holds, decompressed if Content-Encoding is gzip or deflate.
-func contentOf(r *http.Request, body io.Reader) ([]byte, error) {
-	if len(r.Header["Content-Encoding"]) > 1 {
-		return nil, errNoContent
-	}
-	return decompressed(r.Header.Get("Content-Encoding"), body)
-}
-
-// decompressed returns what a body in the encoding holds.
-func decompressed(encoding string, body io.Reader) (content []byte, err error) {
-	switch strings.ToLower(strings.TrimSpace(encoding)) {
-	case "identity", "":
-		return io.ReadAll(body)
-	case "gzip", "x-gzip":
-		body, err = gzip.NewReader(body)
-	case "deflate":
-		body, err = zlib.NewReader(body)
-	default:
-		return nil, errNoContent
-	}
-	if err == nil {
-		content, err = io.ReadAll(io.LimitReader(body, maxContent+1))
-	}
-	if len(content) > maxContent {
-		return nil, errNoContent
-	}
-	return content, err
 }

@@ -1,18 +1,17 @@
 package idempotency
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
+	"hash"
 	"io"
 	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -21,7 +20,9 @@ import (
 
 // FingerprintOptions say how a request under a reused key is recognised. The zero value compares
 // method, path and query as sent, Content-Type, Content-Encoding, and the body's bytes. A body that
-// cannot be compared as asked is compared byte by byte.
+// cannot be compared as asked is compared byte by byte: it is not what Content-Type says, it is
+// ambiguous, it is compressed and holds more than 256 KiB, or it has more than 1000 parts or 20000
+// JSON members and elements.
 type FingerprintOptions struct {
 	// SortQuery ignores the order of the query's parameters of different names.
 	SortQuery bool
@@ -32,7 +33,8 @@ type FingerprintOptions struct {
 	// boundary.
 	Multipart bool
 	// Fields, if not empty, are the only parts of a JSON or form body that are compared: names of a
-	// form's fields or of a JSON object's members, or JSON pointers (beginning with "/").
+	// form's fields or of a JSON object's members, or JSON pointers (beginning with "/"). A body
+	// that has none of them is compared byte by byte.
 	Fields []string
 	// KeyAlone compares nothing: every request with the key is the same request. The Logger gets
 	// one warning when two requests with a key differ.
@@ -59,10 +61,10 @@ func (o *FingerprintOptions) validate() error {
 const fingerprintBy = "dibs http fingerprint 1\x00"
 
 // of returns the request's fingerprint. It returns the error of Func, or of the temporary file that
-// has the body.
+// has the body, or errMaxBodyMemory.
 func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, error) {
 	if o.Func != nil {
-		return o.Func(r, b.reader())
+		return o.Func(r, b.inside())
 	}
 	if o.KeyAlone {
 		return sha256.Sum256([]byte(fingerprintBy + "key")), nil
@@ -71,6 +73,8 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 	encoding := r.Header["Content-Encoding"]
 	var sum [sha256.Size]byte
 	switch {
+	case err == errMaxBodyMemory: // and not compared in another way than the first request
+		return dibs.Fingerprint{}, err
 	case how == "bytes" || err != nil:
 		how, contentType = "bytes", r.Header["Content-Type"]
 		if sum, err = b.sum(); err != nil {
@@ -140,6 +144,9 @@ func (o *FingerprintOptions) target(r *http.Request) string {
 	if !o.SortQuery || !ok {
 		return target
 	}
+	if strings.Count(query, "&") >= maxPairs {
+		return target
+	}
 	parameters := strings.Split(query, "&")
 	slices.SortStableFunc(parameters, func(a, b string) int {
 		a, _, _ = strings.Cut(a, "=")
@@ -175,79 +182,119 @@ func (o *FingerprintOptions) body(r *http.Request, b *body) (how string, form []
 	default:
 		return "bytes", nil, contentType, nil
 	}
-	if how == "parts" && len(r.Header["Content-Encoding"]) == 0 {
-		form, err = multipartForm(b.reader(), boundary) // which may be too long for memory
-		return how, form, contentType, err
-	}
-	content, err := contentOf(r, b.reader())
+	in, err := contentOf(r, b.inside())
 	if err != nil {
 		return how, nil, nil, err
 	}
 	switch how {
 	case "JSON":
-		form, err = canonicalJSON(content)
+		form, err = canonicalJSON(in, nil)
 	case "fields":
-		form, err = o.jsonFields(content)
+		form, err = o.jsonFields(in)
 	case "form":
-		form, err = o.formFields(content)
+		form, err = o.formFields(in)
 	case "parts":
-		form, err = multipartForm(bytes.NewReader(content), boundary)
+		form, err = multipartForm(in, boundary)
 	}
-	return how, form, contentType, err
+	return how, form, contentType, cmp.Or(in.err, err)
 }
 
-// jsonFields returns the chosen parts of a JSON document.
-func (o *FingerprintOptions) jsonFields(document []byte) (form []byte, err error) {
-	if _, err := canonicalJSON(document); err != nil {
+// jsonFields returns the digests of the chosen parts of a JSON document.
+func (o *FingerprintOptions) jsonFields(in *content) (form []byte, err error) {
+	all, parts := new(chosen), make([]*chosen, len(o.Fields))
+	for i, field := range o.Fields {
+		parts[i] = all.add(pathOf(field))
+	}
+	if _, err := canonicalJSON(in, all); err != nil {
 		return nil, err
 	}
-	value, err := decodeJSON(document)
+	found := false
+	for _, part := range parts {
+		form = append(append(form, flag(part.found)), part.digest[:]...)
+		found = found || part.found
+	}
+	return form, errUnless(found)
+}
+
+// formFields returns the digests of the chosen fields of a form.
+func (o *FingerprintOptions) formFields(in *content) (form []byte, err error) {
+	values := make(map[string]hash.Hash, len(o.Fields))
+	found := false
+	for _, field := range o.Fields {
+		values[field] = sha256.New()
+	}
+	err = formFields(in, func(name, value string) {
+		if h := values[name]; h != nil {
+			found = true
+			h.Write(appendCounted(nil, value))
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	for _, field := range o.Fields {
-		part, ok := pointAt(value, field)
-		if !ok {
-			form = append(form, 0)
-			continue
-		}
-		text, err := json.Marshal(part) // members sorted, numbers as spelled
-		if err != nil {
-			return nil, err
-		}
-		form = appendCounted(append(form, 1), string(text))
+		form = values[field].Sum(form)
 	}
-	return form, nil
+	return form, errUnless(found)
 }
 
-// formFields returns the chosen fields of a form.
-func (o *FingerprintOptions) formFields(content []byte) (form []byte, err error) {
-	values, err := url.ParseQuery(string(content))
-	for _, field := range o.Fields {
-		form = appendLines(form, values[field])
+func flag(b bool) byte {
+	if b {
+		return 1
 	}
-	return form, err
+	return 0
 }
 
-// multipartForm returns digests of the parts of a multipart body, in order.
-func multipartForm(content io.Reader, boundary string) (form []byte, err error) {
-	parts := multipart.NewReader(content, boundary)
-	for {
+// errUnless returns an error if no chosen field is there: then all that is there is compared,
+// because otherwise every such request would be the same.
+func errUnless(found bool) error {
+	if found {
+		return nil
+	}
+	return errNoPart
+}
+
+// maxParts is how many parts a multipart body may have to be compared part by part, as in net/http.
+const maxParts = 1000
+
+// errParts: the multipart body has too many parts.
+var errParts = errors.New("the body has too many parts")
+
+// multipartForm returns the digest of the parts of a multipart body, in order.
+func multipartForm(in *content, boundary string) (form []byte, err error) {
+	parts, all, own := multipart.NewReader(in, boundary), sha256.New(), sha256.New()
+	buffer := make([]byte, 4<<10)
+	for n := 0; ; n++ {
 		part, err := parts.NextRawPart()
-		if errors.Is(err, io.EOF) && len(form) > 0 {
-			return form, nil
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF) && n > 0:
+			return all.Sum(nil), nil
+		case err != nil:
 			return nil, err
+		case n == maxParts:
+			return nil, errParts
 		}
+		var text []byte
 		for _, name := range slices.Sorted(maps.Keys(part.Header)) {
-			form = appendCounted(form, name)
-			form = appendLines(form, part.Header[name])
+			text = appendLines(appendCounted(text, name), part.Header[name])
 		}
-		h := sha256.New()
-		if _, err := io.Copy(h, part); err != nil {
+		all.Write(append(text, 0))
+		own.Reset()
+		if _, err := io.CopyBuffer(doneWriter{own, in}, part, buffer); err != nil {
 			return nil, err
 		}
-		form = h.Sum(append(form, 0))
+		all.Write(own.Sum(nil))
 	}
+}
+
+// A doneWriter gets what a parser has read and does not hold any more.
+type doneWriter struct {
+	io.Writer
+	in *content
+}
+
+// Write passes on.
+func (w doneWriter) Write(p []byte) (int, error) {
+	w.in.done = w.in.read
+	return w.Writer.Write(p)
 }

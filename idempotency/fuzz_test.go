@@ -178,8 +178,8 @@ func FuzzFingerprint(f *testing.F) {
 		if pa == pb && ca != cb {
 			t.Errorf("%q has two canonical fingerprints", a)
 		}
-		_, errA := canonicalJSON(a)
-		_, errB := canonicalJSON(b)
+		_, errA := canonicalJSON(&content{in: bytes.NewReader(a), room: new(reservation)}, nil)
+		_, errB := canonicalJSON(&content{in: bytes.NewReader(b), room: new(reservation)}, nil)
 		switch {
 		case errA == nil && errB == nil:
 			if (ca == cb) != reflect.DeepEqual(meaning(t, a), meaning(t, b)) {
@@ -187,6 +187,29 @@ func FuzzFingerprint(f *testing.F) {
 			}
 		case ca == cb && !bytes.Equal(a, b):
 			t.Errorf("%q and %q have one fingerprint, and one has no canonical form", a, b)
+		}
+	})
+}
+
+// FuzzKeyJSON: only a valid document has a key, and it is the one that decoding the document finds.
+func FuzzKeyJSON(f *testing.F) {
+	f.Add([]byte(`{"id":"a","b":[1,{"id":2}]}`))
+	f.Add([]byte(`[{"id":"a"},{"b":null,"id":1e3}]`))
+	f.Add([]byte(`{"b":{"id":1},"id":"\u0061,","c":1,}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		key, err := KeyJSON("id")(&http.Request{Header: http.Header{}}, bytes.NewReader(text))
+		if key != "" && (err != nil || !json.Valid(text)) {
+			t.Errorf("%q has the key %q, %v", text, key, err)
+		}
+		if err != nil {
+			return
+		}
+		var object map[string]any
+		if json.Unmarshal(text, &object) != nil {
+			return
+		}
+		if id, ok := object["id"].(string); ok && key != separators.Replace(id) || object["id"] == nil && key != "" {
+			t.Errorf("%q has the key %q", text, key)
 		}
 	})
 }

@@ -1,125 +1,150 @@
 package idempotency
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"slices"
+	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // errNotPlain: the document has no canonical form, because two readers could understand it
 // differently.
 var errNotPlain = errors.New("the JSON document is ambiguous")
 
-// maxDepth bounds how deep a document with a canonical form may be nested, because each level copies
-// what is in it.
-const maxDepth = 100
+// maxVisited is how many members and elements of a document are looked at one by one, because each
+// takes a microsecond. Those of a value that is skipped do not count.
+const maxVisited = 20000
 
-// canonicalJSON returns a form of the document that is the same for two documents only if they mean
-// the same: members sorted, no white space, strings unescaped, numbers as they are spelled, because
-// 1.0 may not be 1. It returns an error for what is not JSON, and for what readers disagree about:
-// a member that is there twice, text that is not Unicode.
-func canonicalJSON(document []byte) ([]byte, error) {
-	if !utf8.Valid(document) || !json.Valid(document) {
-		return nil, errNotPlain
-	}
-	d := json.NewDecoder(bytes.NewReader(document))
-	d.UseNumber()
-	return canonicalValue(d, maxDepth)
+// A document is a JSON document that is read part by part. Numbers stay as they are spelled.
+type document struct {
+	*json.Decoder
+	visited int
 }
 
-// canonicalValue returns the canonical form of the next value of a valid document.
-func canonicalValue(d *json.Decoder, depth int) ([]byte, error) {
-	token, err := d.Token()
-	if err != nil {
-		return nil, err
+// newDocument returns the document that a content is.
+func newDocument(c *content) *document {
+	d := json.NewDecoder(c)
+	d.UseNumber()
+	c.index = d.InputOffset
+	return &document{Decoder: d}
+}
+
+// skip reads the next value.
+func (d *document) skip() error { return d.Decode(new(skipped)) }
+
+// A skipped is a value that is not kept.
+type skipped struct{}
+
+// UnmarshalJSON accepts every value.
+func (*skipped) UnmarshalJSON([]byte) error { return nil }
+
+// visit returns errTooLarge if too much has been looked at.
+func (d *document) visit() error {
+	if d.visited++; d.visited > maxVisited {
+		return errTooLarge
 	}
-	switch t := token.(type) {
-	case nil:
-		return []byte("null"), nil
-	case bool:
-		return strconv.AppendBool(nil, t), nil
-	case json.Number:
-		return []byte(t), nil
-	case string:
-		if strings.ContainsRune(t, utf8.RuneError) {
-			return nil, errNotPlain // perhaps half of a surrogate pair
+	return nil
+}
+
+// each calls element for each element of an array whose "[" was read, up to its end. element reads
+// one value.
+func (d *document) each(element func(i int) error) error {
+	for i := 0; d.More(); i++ {
+		if err := d.visit(); err != nil {
+			return err
 		}
-		return strconv.AppendQuote(nil, t), nil
+		if err := element(i); err != nil {
+			return err
+		}
 	}
-	if depth == 0 {
-		return nil, errNotPlain
-	}
-	isObject := token == json.Delim('{')
-	var elements []string
-	names := make(map[string]bool)
+	_, err := d.Token()
+	return err
+}
+
+// eachMember calls member with the name of each member of an object whose "{" was read, up to its
+// end. member reads one value.
+func (d *document) eachMember(member func(name string) error) error {
 	for d.More() {
-		element, err := canonicalValue(d, depth-1)
+		if err := d.visit(); err != nil {
+			return err
+		}
+		token, err := d.Token()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if isObject {
-			if names[string(element)] {
-				return nil, errNotPlain
-			}
-			names[string(element)] = true
-			value, err := canonicalValue(d, depth-1)
-			if err != nil {
-				return nil, err
-			}
-			element = append(append(element, ':'), value...)
+		name, _ := token.(string) // which a Decoder makes sure of
+		if err := member(name); err != nil {
+			return err
 		}
-		elements = append(elements, string(element))
 	}
-	_, _ = d.Token() // the closing bracket of a valid document
-	if !isObject {
-		return []byte("[" + strings.Join(elements, ",") + "]"), nil
-	}
-	slices.Sort(elements)
-	return []byte("{" + strings.Join(elements, ",") + "}"), nil
+	_, err := d.Token()
+	return err
 }
 
-// decodeJSON returns what a document has, with numbers as they are spelled.
-func decodeJSON(document []byte) (value any, err error) {
-	if !json.Valid(document) {
-		return nil, errNotPlain
+// end returns an error if something follows the document.
+func (d *document) end() error {
+	switch _, err := d.Token(); {
+	case err == io.EOF:
+		return nil
+	case err != nil:
+		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(document))
-	d.UseNumber()
-	err = d.Decode(&value)
-	return value, err
+	return errNotPlain
 }
 
-// pointAt returns the part of a decoded document that field names: a member of the object or, if
-// field begins with "/", a JSON pointer (RFC 6901).
-func pointAt(document any, field string) (any, bool) {
-	path := []string{field}
-	if strings.HasPrefix(field, "/") {
-		path = strings.Split(field[1:], "/")
-		for i, name := range path {
-			path[i] = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
-		}
+// pathOf returns the names that lead to a part of a document: the name of a member of the object
+// or, if field begins with "/", the parts of a JSON pointer (RFC 6901).
+func pathOf(field string) []string {
+	if !strings.HasPrefix(field, "/") {
+		return []string{field}
 	}
-	for _, name := range path {
-		switch v := document.(type) {
-		case map[string]any:
-			member, ok := v[name]
-			if !ok {
-				return nil, false
-			}
-			document = member
-		case []any:
-			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(v) || strconv.Itoa(i) != name {
-				return nil, false
-			}
-			document = v[i]
-		default:
-			return nil, false
-		}
+	path := strings.Split(field[1:], "/")
+	for i, name := range path {
+		path[i] = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
 	}
-	return document, true
+	return path
+}
+
+// errNoPart: the document does not have the part.
+var errNoPart = errors.New("the JSON document does not have this part")
+
+// part reads the part of the next value that the path leads to, by value, and skips the rest.
+// value gets the first token of the part. part returns errNoPart if there is none, and errTwoParts
+// if there are several.
+func (d *document) part(path []string, value func(first json.Token) error) error {
+	first, err := d.Token()
+	if err != nil {
+		return err
+	}
+	return d.partOf(first, path, value)
+}
+
+// partOf is part of a value whose first token was read.
+func (d *document) partOf(first json.Token, path []string, value func(first json.Token) error) error {
+	if len(path) == 0 {
+		return value(first)
+	}
+	found := false
+	next := func(name string) error {
+		switch {
+		case name != path[0]:
+			return d.skip()
+		case found:
+			return errTwoParts
+		}
+		found = true
+		return d.part(path[1:], value)
+	}
+	err := errNoPart
+	switch first {
+	case json.Delim('{'):
+		err = d.eachMember(next)
+	case json.Delim('['):
+		err = d.each(func(i int) error { return next(strconv.Itoa(i)) })
+	}
+	if err == nil && !found {
+		err = errNoPart
+	}
+	return err
 }

@@ -29,6 +29,8 @@ const (
 	errEmptyKey   keyError = "the key is empty"
 	errLongKey    keyError = "the key is longer than 255 characters"
 	errKeyFailed  keyError = "the key could not be derived from the request"
+	errTwoParts   keyError = "the body has the member of the key more than once"
+	errManyValues keyError = "the key has more than 10000 values"
 	errCharacter  keyError = "the value has a character that is not printable ASCII"
 	errList       keyError = "the value is a list; a request has one key"
 	errNotQuoted  keyError = "the value must be a string in double quotes"

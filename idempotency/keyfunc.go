@@ -4,10 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"hash"
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
 	"strings"
 )
 
@@ -37,78 +38,107 @@ func KeyHeader(name string) KeyFunc {
 // object, or a JSON pointer, which begins with "/". A string counts as it is, and a number as it is
 // spelled. Of a list, all elements count, in order. If the body is an array, that member of each
 // element counts. Within a value, "," is written "%2C" and "%" is written "%25". A request has no
-// key if its body is not JSON or does not have the member. Any other value is refused. The body may
-// be compressed with gzip or deflate.
+// key if its body is not JSON or does not have the member. Any other value, a member that is there
+// twice, and more than 10000 values are refused. The body may be compressed with gzip or deflate. If
+// it then holds more than 256 KiB, or the objects and arrays on the way to the member have more than
+// 20000 members, the request is refused with 413.
 func KeyJSON(field string) KeyFunc {
+	path := pathOf(field)
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
-		content, err := contentOf(r, body)
+		in, err := contentOf(r, body)
 		if err != nil {
+			return "", unlessNoContent(err)
+		}
+		var key joined
+		err = keyOf(newDocument(in), path, !strings.HasPrefix(field, "/"), &key)
+		_, refused := errors.AsType[keyError](err)
+		switch {
+		case in.err != nil:
+			return "", in.err
+		case refused || err == errTooLarge:
+			return "", err
+		case err != nil: // no JSON, or no such member
 			return "", nil
+		case key.n == 1:
+			return separators.Replace(key.first), nil // which two values cannot make
 		}
-		document, err := decodeJSON(content)
-		if err != nil {
-			return "", nil
-		}
-		elements := []any{document}
-		if list, ok := document.([]any); ok && !strings.HasPrefix(field, "/") {
-			elements = list
-		}
-		var values []string
-		for _, element := range elements {
-			value, ok := pointAt(element, field)
-			if !ok {
-				return "", nil
-			}
-			scalars, isList := value.([]any)
-			if !isList {
-				scalars = []any{value}
-			}
-			for _, scalar := range scalars {
-				switch v := scalar.(type) {
-				case string:
-					if v == "" {
-						return "", errEmptyKey
-					}
-					values = append(values, v)
-				case json.Number:
-					values = append(values, v.String())
-				default:
-					return "", errKeyFailed
-				}
-			}
-		}
-		if len(values) == 1 {
-			return separators.Replace(values[0]), nil // which two values cannot make
-		}
-		return joinKeys(values), nil
+		return key.String(), nil
 	}
+}
+
+// keyOf adds the values of a part of a document to the key.
+func keyOf(d *document, path []string, each bool, key *joined) error {
+	value := func(first json.Token) error { return addValues(d, first, key) }
+	first, err := d.Token()
+	switch {
+	case err != nil:
+		return err
+	case each && first == json.Delim('['):
+		err = d.each(func(int) error { return d.part(path, value) })
+	default:
+		err = d.partOf(first, path, value)
+	}
+	if err != nil {
+		return err
+	}
+	return d.end()
+}
+
+// addValues adds the value whose first token was read, or the elements of a list.
+func addValues(d *document, first json.Token, key *joined) error {
+	if first != json.Delim('[') {
+		return key.addScalar(first)
+	}
+	return d.each(func(int) error {
+		token, err := d.Token()
+		if err != nil {
+			return err
+		}
+		return key.addScalar(token)
+	})
 }
 
 // KeyForm derives the key from a field of a form (application/x-www-form-urlencoded). A request has
 // no key if its body is not a form or does not have the field. A field that is empty, or there more
-// than once, is refused. The body may be compressed with gzip or deflate.
+// than once, is refused. The body may be compressed with gzip or deflate; if it then holds more than
+// 256 KiB, the request is refused with 413.
 func KeyForm(field string) KeyFunc {
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		if err != nil || media != "application/x-www-form-urlencoded" {
 			return "", nil
 		}
-		content, err := contentOf(r, body)
-		form, malformed := url.ParseQuery(string(content))
-		if err != nil || malformed != nil {
-			return "", nil
+		in, err := contentOf(r, body)
+		if err != nil {
+			return "", unlessNoContent(err)
 		}
-		switch values := form[field]; {
-		case len(values) == 0:
+		key, n := "", 0
+		malformed := formFields(in, func(name, value string) {
+			if name == field {
+				key, n = value, n+1
+			}
+		})
+		switch {
+		case in.err != nil:
+			return "", in.err
+		case malformed != nil || n == 0:
 			return "", nil
-		case len(values) > 1:
+		case n > 1:
 			return "", errKeyFailed
-		case values[0] == "":
+		case key == "":
 			return "", errEmptyKey
-		default:
-			return values[0], nil
 		}
+		return key, nil
 	}
+}
+
+// unlessNoContent returns nil for errNoContent, because a body that cannot be looked into has no
+// key.
+func unlessNoContent(err error) error {
+	if err == errNoContent {
+		return nil
+	}
+	return err
 }
 
 // KeyOf derives a key from several parts. A request that lacks a part has no key.
@@ -148,22 +178,71 @@ func derive(part KeyFunc, r *http.Request, body io.ReadSeeker) (string, error) {
 // joinKeys makes one key of several values. Other values make another key. A key that would be too
 // long is replaced by its digest.
 func joinKeys(values []string) string {
-	switch len(values) {
-	case 0:
-		return ""
+	var key joined
+	for _, value := range values {
+		key.add(value)
+	}
+	return key.String()
+}
+
+// A joined is a key that is made of values, of which it keeps no more than the longest key has.
+type joined struct {
+	n     int
+	first string
+	text  []byte // of several
+	sum   hash.Hash
+}
+
+// maxValues is how many values a key may be made of.
+const maxValues = 10000
+
+// addScalar adds a value of a JSON document.
+func (j *joined) addScalar(token json.Token) error {
+	text, ok := token.(string)
+	if number, isNumber := token.(json.Number); isNumber {
+		text, ok = number.String(), true
+	}
+	switch {
+	case !ok:
+		return errKeyFailed
+	case text == "":
+		return errEmptyKey
+	case j.n == maxValues:
+		return errManyValues
+	}
+	j.add(text)
+	return nil
+}
+
+// add adds a value.
+func (j *joined) add(value string) {
+	switch j.n++; j.n {
 	case 1:
-		return values[0]
+		j.first = value
+		return
+	case 2:
+		j.sum = sha256.New()
+		j.write(separators.Replace(j.first))
 	}
-	escaped := make([]string, len(values))
-	for i, value := range values {
-		escaped[i] = separators.Replace(value)
+	j.write("," + separators.Replace(value))
+}
+
+func (j *joined) write(text string) {
+	_, _ = io.WriteString(j.sum, text) // a hash accepts everything
+	if len(j.text) <= MaxKey {
+		j.text = append(j.text, text...)
 	}
-	key := strings.Join(escaped, ",")
-	if len(key) > MaxKey {
-		sum := sha256.Sum256([]byte(key))
-		key = "sha256:" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// String returns the key; "" without a value, and a single value as it is.
+func (j *joined) String() string {
+	switch {
+	case j.n < 2:
+		return j.first
+	case len(j.text) > MaxKey:
+		return "sha256:" + base64.RawURLEncoding.EncodeToString(j.sum.Sum(nil))
 	}
-	return key
+	return string(j.text)
 }
 
 var separators = strings.NewReplacer("%", "%25", ",", "%2C")

@@ -66,7 +66,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 	}
 	s := &requestState{m: m, w: w, r: r, next: next, room: reservation{bound: m.memory}}
-	s.body.room.bound = m.memory
+	s.body.room.bound, s.body.within.bound = m.memory, m.memory
 	defer s.end()
 	switch {
 	case err != nil:
@@ -96,14 +96,14 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 // deriveKey asks Options.Key. It reports false when the request has been served.
 func (s *requestState) deriveKey(key *string) bool {
 	var err error
-	*key, err = s.m.options.Key(s.r, s.body.reader())
+	*key, err = s.m.options.Key(s.r, s.body.inside())
+	s.body.within.end()
 	if err == nil && *key != "" {
 		err = checkKey(*key)
 	}
 	switch {
 	case err != nil:
-		s.event.Err = err
-		s.refuse(OutcomeInvalid, keyProblem(err))
+		s.refuseInside(err, keyProblem(err))
 	case *key != "":
 		return true
 	case s.m.options.RequireKey:
@@ -149,9 +149,9 @@ func (s *requestState) serve(key string) {
 	if s.fingerprint, err = m.options.Fingerprint.of(s.r, &s.body); err == nil {
 		s.asked, err = m.options.Fingerprint.whole(s.r, &s.body)
 	}
+	s.body.within.end()
 	if err != nil {
-		s.event.Err = err
-		s.refuse(OutcomeInvalid, problemBodyBroken)
+		s.refuseInside(err, problemBodyBroken)
 		return
 	}
 	s.event.Start = time.Now()
@@ -372,6 +372,20 @@ func (s *requestState) refuseBody(err error) {
 		s.canceled(problemBodyBroken)
 	default:
 		s.refuse(OutcomeInvalid, problemBodyBroken)
+	}
+}
+
+// refuseInside answers a request whose body was read and cannot be looked into. p is the answer if
+// that is not because of a bound.
+func (s *requestState) refuseInside(err error, p Problem) {
+	s.event.Err = err
+	switch {
+	case errors.Is(err, errTooLarge):
+		s.refuse(OutcomeTooLarge, problemTooLarge)
+	case errors.Is(err, errMaxBodyMemory):
+		s.refuse(OutcomeOverloaded, problemOverloaded)
+	default:
+		s.refuse(OutcomeInvalid, p)
 	}
 }
 

@@ -187,7 +187,7 @@ func codeNamed(name string) int {
 // if there is none. The HTTP status of the answer does not say it, because ALREADY_EXISTS and
 // ABORTED have the same one, and that of CANCELED is below 500.
 func connectStatus(encoding string, body []byte) (status int, ok bool) {
-	text, err := decompressed(encoding, bytes.NewReader(body))
+	text, err := statusText(encoding, body)
 	if err != nil {
 		return 0, false
 	}
@@ -213,10 +213,23 @@ func lastFrame(body []byte, flag byte, encoding string) ([]byte, error) {
 		case flags&compressed == 0:
 			return content, nil
 		default:
-			return decompressed(encoding, bytes.NewReader(content))
+			return statusText(encoding, content)
 		}
 	}
 	return nil, nil
+}
+
+// maxStatus is how many bytes a compressed status may have.
+const maxStatus = 64 << 10
+
+// statusText returns what a part of an answer holds that has a status.
+func statusText(encoding string, part []byte) ([]byte, error) {
+	if isIdentity(encoding) {
+		return part, nil
+	}
+	var text bytes.Buffer
+	_, err := decompress(encoding, bytes.NewReader(part), &text, maxStatus)
+	return text.Bytes(), err
 }
 
 // decodeText decodes base64 in pieces that each have their own padding.
