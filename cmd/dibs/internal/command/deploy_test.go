@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -44,11 +45,7 @@ type deployed struct {
 // ends the proxy: the request ran once.
 func (d *deployed) checkServes(t *testing.T) {
 	t.Helper()
-	var runs atomic.Int64
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "run %d", runs.Add(1))
-	}))
-	t.Cleanup(origin.Close)
+	origin := counting(t)
 	b := newBench(t)
 	b.store = d.store
 	listen, admin := servertest.Addr(t), servertest.Addr(t)
@@ -58,8 +55,33 @@ func (d *deployed) checkServes(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		waitFor(t, p, "http://"+admin+path)
 	}
+	sendTwice(t, "http://"+listen)
+	must(t, p.Process.Signal(syscall.SIGTERM))
+	if code := p.code(t); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+}
+
+// counting returns an origin that counts its runs.
+func counting(t *testing.T) *httptest.Server {
+	t.Helper()
+	var runs atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); err != nil || n < 1<<20 {
+			http.Error(w, fmt.Sprintf("the body has %d bytes, %v", n, err), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(w, "run %d", runs.Add(1))
+	}))
+	t.Cleanup(origin.Close)
+	return origin
+}
+
+// sendTwice sends a request that no memory keeps, 2 MB, and its retry: it ran once.
+func sendTwice(t *testing.T, proxy string) {
+	t.Helper()
 	for range 2 {
-		request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+listen+"/v1/charges/17", strings.NewReader("amount=700"))
+		request, err := http.NewRequestWithContext(t.Context(), "POST", proxy+"/v1/charges/17", strings.NewReader(strings.Repeat("amount=7&", 2<<20/9)))
 		must(t, err)
 		request.Header.Set("Idempotency-Key", `"order-17"`)
 		response, err := http.DefaultClient.Do(request)
@@ -70,10 +92,6 @@ func (d *deployed) checkServes(t *testing.T) {
 		if response.StatusCode != 200 || string(text) != "run 1" {
 			t.Errorf("the answer is %s %q", response.Status, text)
 		}
-	}
-	must(t, p.Process.Signal(syscall.SIGTERM))
-	if code := p.code(t); code != 0 {
-		t.Errorf("it ends with %d", code)
 	}
 }
 
@@ -149,6 +167,8 @@ type compose struct {
 		ReadOnly    bool                                  `yaml:"read_only"`
 		CapDrop     []string                              `yaml:"cap_drop"`
 		SecurityOpt []string                              `yaml:"security_opt"`
+		Tmpfs       []string
+		Profiles    []string
 		Volumes     []string
 		Healthcheck struct {
 			Test     []string
@@ -157,6 +177,57 @@ type compose struct {
 		Restart string
 	}
 	Volumes map[string]struct{}
+}
+
+// checkMonitoring: the profile has Prometheus with the alerts, which asks the proxy, and Grafana
+// with the dashboard, which asks Prometheus.
+func checkMonitoring(t *testing.T, file *compose) {
+	t.Helper()
+	mounted := map[string]string{} // by the path in the container
+	for _, name := range []string{"prometheus", "grafana"} {
+		s := file.Services[name]
+		if !slices.Equal(s.Profiles, []string{"monitoring"}) {
+			t.Errorf("%s is in the profiles %q", name, s.Profiles)
+		}
+		for _, volume := range s.Volumes {
+			words := strings.Split(volume, ":")
+			mounted[words[1]] = readDeploy(t, words[0])
+		}
+	}
+	var prometheus struct {
+		Global  map[string]time.Duration
+		Rules   []string `yaml:"rule_files"`
+		Scrapes []struct {
+			Job     string                       `yaml:"job_name"`
+			Targets []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/prometheus/prometheus.yml"]), &prometheus, yaml.Strict()))
+	if prometheus.Scrapes[0].Targets[0].Targets[0] != "proxy:9090" || mounted["/etc/prometheus/"+prometheus.Rules[0]] == "" {
+		t.Errorf("Prometheus is %+v", prometheus)
+	}
+	var sources struct {
+		Version int `yaml:"apiVersion"`
+		Sources []struct {
+			Name, Type, URL string
+			Default         bool `yaml:"isDefault"`
+		} `yaml:"datasources"`
+	}
+	must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/grafana/provisioning/datasources/dibs.yaml"]), &sources, yaml.Strict()))
+	if s := sources.Sources[0]; s.Type != "prometheus" || s.URL != "http://prometheus:9090" {
+		t.Errorf("Grafana asks %+v", s)
+	}
+	var boards struct {
+		Version   int `yaml:"apiVersion"`
+		Providers []struct {
+			Name, Type string
+			Options    struct{ Path string }
+		}
+	}
+	must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/grafana/provisioning/dashboards/dibs.yaml"]), &boards, yaml.Strict()))
+	if mounted[boards.Providers[0].Options.Path+"/dibs.json"] == "" {
+		t.Errorf("Grafana has no dashboard in %+v", boards.Providers)
+	}
 }
 
 // TestComposeFile: the proxy of the file serves over a Redis server with the options of the
@@ -175,6 +246,13 @@ func TestComposeFile(t *testing.T) {
 			t.Errorf("the proxy waits for the health of %s, which nothing checks", name)
 		}
 	}
+	if !proxy.ReadOnly || !slices.Contains(proxy.Tmpfs, "/tmp") {
+		t.Errorf("read-only %v, with %v for long bodies", proxy.ReadOnly, proxy.Tmpfs)
+	}
+	if want := []string{"CMD", installed, "healthcheck", "--admin", "127.0.0.1:9090"}; !slices.Equal(proxy.Healthcheck.Test, want) {
+		t.Errorf("its health is checked by %q", proxy.Healthcheck.Test)
+	}
+	checkMonitoring(t, &file)
 	var directives []string
 	if redis.Command[0] != "redis-server" {
 		t.Fatalf("Redis is started by %q", redis.Command)

@@ -37,6 +37,7 @@ type manifest struct {
 				Volumes    []struct {
 					Name      string
 					ConfigMap struct{ Name string } `yaml:"configMap"`
+					EmptyDir  *struct{}             `yaml:"emptyDir"`
 				}
 			}
 		}
@@ -112,6 +113,10 @@ func TestKubernetesManifest(t *testing.T) {
 	}
 	if s := proxy.Security; !s.NonRoot || !s.ReadOnly || s.Escalation || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
 		t.Errorf("the proxy's rights are %v", s)
+	}
+	// A root that is read-only has no other folder for long bodies.
+	if v, m := pod.Volumes[1], proxy.Mounts[1]; v.EmptyDir == nil || m.Name != v.Name || m.Path != "/tmp" {
+		t.Errorf("/tmp is %v of %v", m, v)
 	}
 	drained := proxy.Lifecycle.PreStop.Sleep.Seconds + int64(drainOf(t, config)/time.Second)
 	if kept := application.Lifecycle.PreStop.Sleep.Seconds; drained == 0 || kept < drained || pod.Grace <= kept {

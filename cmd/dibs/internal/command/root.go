@@ -47,7 +47,7 @@ at a time. The keys are in a store that all processes share.`,
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(p.proxy(), p.config(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
-		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
+		p.migrate(), p.doctor(), p.healthcheck(), p.torture(), p.conform(), p.demo(), p.version())
 	root.AddCommand(p.unixCommands()...)
 	root.InitDefaultHelpCmd()
 	root.AddCommand(p.man())

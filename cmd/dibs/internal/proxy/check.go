@@ -101,7 +101,7 @@ func (c *Config) Check(now time.Time, secrets ...string) []dibs.Finding {
 	for _, file := range slices.Compact(secrets) {
 		found = append(found, checkSecret(file)...)
 	}
-	return append(found, c.checkExpiry(now)...)
+	return slices.Concat(found, c.checkFolder(), c.checkExpiry(now))
 }
 
 // guarded returns the routes with guarded requests, and the top of the file as a route.

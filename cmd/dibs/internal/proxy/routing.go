@@ -34,6 +34,9 @@ type route struct {
 
 // newRouting returns the routing of a configuration. The error names the setting that is wrong.
 func (s *Server) newRouting(c *Config) (*routing, error) {
+	if err := c.checkTemporary(); err != nil {
+		return nil, err
+	}
 	r := &routing{config: c}
 	all := c.Routes
 	if c.Upstream != "" {

@@ -1,0 +1,103 @@
+package command
+
+import (
+	"cmp"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// healthLimit bounds a health check. The proxy answers within 3 s.
+const healthLimit = 5 * time.Second
+
+func (p *program) healthcheck() *cobra.Command {
+	var addr string
+	var secure bool
+	cmd := &cobra.Command{
+		Use:   "healthcheck [--admin ADDR]",
+		Short: "Ask a proxy on this host whether it is ready",
+		Long: `Asks the admin address of a "dibs proxy" on this host for /readyz, and prints
+the answer. It is for containers, whose images have no curl.
+
+ADDR is what the proxy has as --admin. An address of all interfaces, such as
+0.0.0.0:9090, is asked over loopback. Over HTTPS the certificate is not checked,
+because it is for the proxy's public name. Takes at most 5 s.
+
+Exits with 0 if the proxy is ready, and with 1 if it is not or does not answer.`,
+		Example: `  dibs healthcheck --admin 127.0.0.1:9090
+  DIBS_PROXY_ADMIN=0.0.0.0:9090 dibs healthcheck`,
+		Args: flagsOnly,
+		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
+			tlsToo := secure
+			if text := p.env.Getenv("DIBS_PROXY_ADMIN_TLS"); text != "" && !cmd.Flags().Changed("admin-tls") {
+				var err error
+				if tlsToo, err = strconv.ParseBool(text); err != nil {
+					return usagef("DIBS_PROXY_ADMIN_TLS: %q is neither true nor false", text)
+				}
+			}
+			url, err := readyURL(cmp.Or(addr, p.env.Getenv("DIBS_PROXY_ADMIN")), tlsToo)
+			if err != nil {
+				return err
+			}
+			return p.checkHealth(cmd, url)
+		}),
+	}
+	cmd.Flags().StringVar(&addr, "admin", "", "the `ADDR` of the proxy's --admin (default $DIBS_PROXY_ADMIN)")
+	cmd.Flags().BoolVar(&secure, "admin-tls", false, "ask over HTTPS, for a proxy with --admin-tls (default $DIBS_PROXY_ADMIN_TLS)")
+	return cmd
+}
+
+// readyURL returns the URL of /readyz at an address that a proxy listens on.
+func readyURL(addr string, secure bool) (string, error) {
+	if addr == "" {
+		return "", usagef("no address is named; set --admin or DIBS_PROXY_ADMIN to the proxy's --admin, such as 127.0.0.1:9090")
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 {
+		return "", usagef("admin: %q is not HOST:PORT, such as 127.0.0.1:9090", addr)
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip == netip.IPv4Unspecified() {
+		host = "127.0.0.1"
+	} else if err == nil && ip.IsUnspecified() {
+		host = "::1"
+	}
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + "/readyz", nil
+}
+
+// checkHealth prints what the URL answers, and returns an error unless that is 200.
+func (p *program) checkHealth(cmd *cobra.Command, url string) error {
+	// No proxy of the environment, because the address is of this host.
+	client := http.Client{Timeout: healthLimit, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see the help
+	}}
+	request, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		return usagef("admin: %v", err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("the proxy does not answer: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+	if err != nil {
+		return fmt.Errorf("the proxy does not answer: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the proxy is not ready: %s: %s", response.Status, quote(strings.TrimSpace(string(text))))
+	}
+	_, err = fmt.Fprintln(p.env.Stdout, quote(strings.TrimSpace(string(text))))
+	return err
+}

@@ -1,0 +1,63 @@
+//go:build unix
+
+package command_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestHealthcheck: it exits with 0 only if the proxy says that it is ready, however the address
+// is written, and never asks a proxy of the environment.
+func TestHealthcheck(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.env = []string{"HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1"}
+	admin := servertest.Addr(t)
+	_, port, _ := strings.Cut(admin, ":")
+	b.says(t, 1, "", "the proxy does not answer", "healthcheck", "--admin", admin)
+	p := b.start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", "http://127.0.0.1:1")
+	waitFor(t, p, "http://"+admin+"/readyz")
+	for _, addr := range []string{admin, ":" + port, "0.0.0.0:" + port, "localhost:" + port} {
+		b.says(t, 0, "ready\n", "", "healthcheck", "--admin", addr)
+	}
+	b.env = append(b.env, "DIBS_PROXY_ADMIN="+admin)
+	b.says(t, 0, "ready\n", "", "healthcheck")
+	b.says(t, 1, "", "the proxy does not answer", "healthcheck", "--admin-tls")
+
+	answers := func(h http.HandlerFunc) string {
+		s := httptest.NewServer(h)
+		t.Cleanup(s.Close)
+		return strings.TrimPrefix(s.URL, "http://")
+	}
+	b.says(t, 1, "", "the proxy is not ready: 503 Service Unavailable: the store does not answer", "healthcheck", "--admin", answers(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
+	}))
+	b.says(t, 1, "", "the proxy is not ready: 404 Not Found", "healthcheck", "--admin", answers(http.NotFound))
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ready\n")) }))
+	t.Cleanup(secure.Close)
+	b.says(t, 0, "ready\n", "", "healthcheck", "--admin-tls", "--admin", strings.TrimPrefix(secure.URL, "https://"))
+
+	b.env = nil
+	b.says(t, 64, "", "no address is named; set --admin or DIBS_PROXY_ADMIN", "healthcheck")
+	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "http://127.0.0.1:9090"} {
+		b.says(t, 64, "", "is not HOST:PORT", "healthcheck", "--admin", addr)
+	}
+}
+
+// TestProxyNeedsTemporaryFiles: a proxy that could not keep a long body does not start, and says
+// why. The doctor finds it before.
+func TestProxyNeedsTemporaryFiles(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write(t, "proxy.yaml", "upstream: http://127.0.0.1:1\nadmin: 127.0.0.1:1\nlisten: 127.0.0.1:0\n")
+	b.inspector(t)
+	b.env = []string{"TMPDIR=" + b.path("missing")}
+	const why = "max-body: bodies of more than 1MiB are kept in temporary files, and none can be made"
+	b.says(t, 64, "", why, "proxy", "--config", "proxy.yaml")
+	b.says(t, 1, "dangerous  temporary: The proxy does not start: "+why, "", "doctor", "--config", "proxy.yaml")
+}
