@@ -199,9 +199,9 @@ type Options struct {
 	Label string
 
 	// Logger gets one warning for each of these: requests without any part of the scope, with
-	// credentials that differ each time, without the key that Key looks for, with a key that came
-	// with another request (Fingerprint.KeyAlone), handlers that call WriteHeader twice, and stored
-	// answers that cannot be read. Default: slog.Default().
+	// credentials that differ each time, without the key that Key looks for, and with a key that came
+	// with another request (Fingerprint.KeyAlone); answers that replace a part of the scope; handlers
+	// that call WriteHeader twice; and stored answers that cannot be read. Default: slog.Default().
 	Logger *slog.Logger
 
 	// Observe is called once for every request, when its outcome is known, on the request's

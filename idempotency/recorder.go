@@ -82,6 +82,7 @@ func (rec *recorder) head(status int) {
 		}
 	}
 	rec.header = h.Clone()
+	rec.m.warnReplaced(rec.r, h, true)
 }
 
 // inform passes an informational answer on, without the Middleware's own fields.

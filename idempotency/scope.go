@@ -18,6 +18,8 @@ type ScopePart struct {
 	of func([]byte, *http.Request) []byte
 	// authorization says that the Authorization header counts.
 	authorization bool
+	// replaced reports whether an answer replaces the request's part; see warnReplaced.
+	replaced func(r *http.Request, answer http.Header, keyed bool) bool
 }
 
 // String returns the part as the proxy's flag --scope names it.
@@ -26,13 +28,17 @@ func (p ScopePart) String() string { return p.name }
 // ScopeCredentials are the credentials that servers commonly read: Authorization, and each of the
 // headers that CredentialHeaders lists. All that a request has count together. It is the default.
 var ScopeCredentials = ScopePart{name: "credentials", authorization: true,
-	of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, isCredential) },
+	of:       func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, isCredential) },
+	replaced: func(r *http.Request, answer http.Header, _ bool) bool { return replacesField(r, answer, isCredential) },
 }
 
 // ScopeAuthorization is the Authorization header, and no other credential.
 var ScopeAuthorization = ScopePart{
 	name: "authorization", authorization: true,
 	of: func(b []byte, r *http.Request) []byte { return appendValues(b, r.Header["Authorization"]) },
+	replaced: func(r *http.Request, answer http.Header, _ bool) bool {
+		return replacesField(r, answer, func(sent string) bool { return sent == "authorization" })
+	},
 }
 
 // ScopeNone tells no principals apart: all requests to one authority share keys.
@@ -42,25 +48,26 @@ var ScopeNone = ScopePart{name: "none"}
 // without the header lacks this part.
 func ScopeHeader(name string) ScopePart {
 	wanted := folded(name)
-	return ScopePart{name: "header:" + name, of: func(b []byte, r *http.Request) []byte {
-		return appendFieldsOf(b, r.Header, func(sent string) bool { return sent == wanted })
-	}}
+	counts := func(sent string) bool { return sent == wanted }
+	return ScopePart{
+		name:     "header:" + name,
+		of:       func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, counts) },
+		replaced: func(r *http.Request, answer http.Header, _ bool) bool { return replacesField(r, answer, counts) },
+	}
 }
 
 // ScopeCookie is the value of a cookie, as it was sent. A request without the cookie lacks this
-// part.
+// part. It is for a cookie whose value stays the same for the session. If the value is the session,
+// and thus changes with each answer, a retry may come from another principal; the Logger gets one
+// warning.
 func ScopeCookie(name string) ScopePart {
-	return ScopePart{name: "cookie:" + name, of: func(b []byte, r *http.Request) []byte {
-		// net/http drops cookies that other servers accept, such as those with a quote or a
-		// backslash in their value. Without them two sessions would be one.
-		var values []string
-		for pair := range strings.SplitSeq(strings.Join(r.Header["Cookie"], ";"), ";") {
-			if sent, value, _ := strings.Cut(pair, "="); strings.Trim(sent, " \t") == name {
-				values = append(values, strings.Trim(value, " \t"))
-			}
-		}
-		return appendValues(b, values)
-	}}
+	return ScopePart{
+		name: "cookie:" + name,
+		of:   func(b []byte, r *http.Request) []byte { return appendValues(b, cookieValues(r.Header, name)) },
+		replaced: func(r *http.Request, answer http.Header, keyed bool) bool {
+			return replacesCookie(name, r, answer, keyed)
+		},
+	}
 }
 
 // ScopeFunc is what the function returns; a request for which it returns "" lacks this part. The

@@ -135,6 +135,59 @@ var scopeRules = []rule{
 			}
 		}
 	}},
+	{"An answer that replaces a part of the scope is logged once", func(t *testing.T) {
+		sid, credentials := idempotency.ScopeCookie("sid"), idempotency.ScopeCredentials
+		for name, test := range map[string]struct {
+			scope    idempotency.ScopePart
+			had      change
+			set      [2]string // a field of each answer
+			unkeyed  bool      // the answers are those to GET
+			replaced bool
+		}{
+			"a session in its cookie":      {sid, with("Cookie", "sid=a"), [2]string{"Set-Cookie", "sid=b; Path=/; HttpOnly"}, false, true},
+			"and in the answer to a GET":   {sid, with("Cookie", "a=b; sid=a"), [2]string{"Set-Cookie", "sid=b"}, true, true},
+			"a signature with quotes":      {sid, with("Cookie", `sid="a"`), [2]string{"Set-Cookie", `sid="b"`}, false, true},
+			"a new session":                {sid, with("X-Any", "a"), [2]string{"Set-Cookie", "sid=b"}, false, true},
+			"a new session by a GET":       {sid, with("X-Any", "a"), [2]string{"Set-Cookie", "sid=b"}, true, false},
+			"the same ID, for longer":      {sid, with("Cookie", "sid=a"), [2]string{"Set-Cookie", "sid=a; Max-Age=600"}, false, false},
+			"another cookie":               {sid, with("Cookie", "sid=a"), [2]string{"Set-Cookie", "csrf=b"}, false, false},
+			"a logout":                     {sid, with("Cookie", "sid=a"), [2]string{"Set-Cookie", "sid=; Max-Age=0"}, false, false},
+			"a logout that keeps a value":  {sid, with("Cookie", "sid=a"), [2]string{"Set-Cookie", "sid=gone; Expires=Thu, 01 Jan 1970 00:00:00 GMT"}, false, false},
+			"a cookie that is no part":     {credentials, with("Cookie", "sid=a"), [2]string{"Set-Cookie", "sid=b"}, false, false},
+			"a token of each answer":       {credentials, with("Access-Token", "a"), [2]string{"Access-Token", "b"}, false, true},
+			"a token of a header":          {idempotency.ScopeHeader("X-Ticket"), with("X-Ticket", "a"), [2]string{"X-Ticket", "b"}, false, true},
+			"a new Authorization":          {idempotency.ScopeAuthorization, with("Authorization", "Bearer a"), [2]string{"Authorization", "Bearer b"}, true, true},
+			"the same token":               {credentials, with("Access-Token", "a"), [2]string{"Access-Token", "a"}, false, false},
+			"a field that is no part":      {credentials, with("X-Trace", "a"), [2]string{"X-Trace", "b"}, false, false},
+			"a header for the first time":  {credentials, with("X-Any", "a"), [2]string{"Access-Token", "b"}, false, false},
+			"a part of another kind, same": {idempotency.ScopeFunc("user", func(*http.Request) string { return "u" }), with("Cookie", "sid=a"), [2]string{"Set-Cookie", "sid=b"}, false, false},
+		} {
+			log, logger := newLogger()
+			g := newRig(t, &idempotency.Options{Scope: []idempotency.ScopePart{test.scope}, Logger: logger}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(test.set[0], test.set[1])
+				_, _ = w.Write([]byte("answer"))
+			})
+			method := withMethod("POST")
+			if test.unkeyed {
+				method = withMethod("GET")
+			}
+			for _, key := range []string{"1", "2"} {
+				g.send(test.had, method, withKey(key))
+			}
+			want := 0
+			if test.replaced {
+				want = 1
+			}
+			if n := strings.Count(log.String(), "retries will not be recognised"); n != want || strings.Contains(log.String(), "sid=b") {
+				t.Errorf("%s: the log is\n%s", name, log)
+			}
+		}
+		// The retry with the new cookie is another principal: it gets no other's answer, and runs.
+		g := newRig(t, &idempotency.Options{Scope: []idempotency.ScopePart{sid}, KeepSetCookie: true}, nil)
+		first := g.send(with("Cookie", "sid=a"))
+		isFresh(t, g.send(with("Cookie", "sid=b")), 201)
+		isReplay(t, g.send(with("Cookie", "sid=a")), first)
+	}},
 	{"A scope that cannot work is logged once", func(t *testing.T) {
 		const anonymous, changing = "requests without credentials share keys", "retries will not be recognised"
 		for name, test := range map[string]struct {

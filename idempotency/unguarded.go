@@ -35,6 +35,7 @@ func (u *unguardedWriter) head(status int) {
 	u.headed = status >= 200 || status == http.StatusSwitchingProtocols
 	u.status = status
 	u.m.parseControl(u.clean())
+	u.m.warnReplaced(u.r, u.Header(), false)
 }
 
 // end prepares the header of a handler that wrote nothing, and the trailer.
