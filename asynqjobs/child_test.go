@@ -2,6 +2,7 @@ package asynqjobs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,8 @@ type plan struct {
 	Redis asynq.RedisClientOpt
 	TTL   time.Duration
 	Ahead int
-	Back  time.Duration // Hold and Recovery
+	Hold  time.Duration // default: Back
+	Back  time.Duration // Recovery
 	Fails int           // one task of this many fails on its first attempt
 }
 
@@ -40,7 +42,7 @@ type plan struct {
 const workers = 10
 
 func (p *plan) options() *jobs.Options {
-	return &jobs.Options{Ahead: p.Ahead, Hold: p.Back, Recovery: p.Back, Once: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+	return &jobs.Options{Ahead: p.Ahead, Hold: cmp.Or(p.Hold, p.Back), Recovery: p.Back, Once: time.Hour, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // reaching is a store that has points to be killed at.
@@ -49,9 +51,12 @@ type reaching struct{ *redisstore.Store }
 func (r *reaching) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	failpoint.Reach("before the claim")
 	err := r.Store.Claim(ctx, claims, answers)
-	for _, a := range answers {
+	for i, a := range answers {
 		if a.State == dibs.Granted {
 			failpoint.Reach("after the grant")
+		}
+		if claims[i].Mode == dibs.Queue && a.State == dibs.Held {
+			failpoint.Reach("in the wait")
 		}
 	}
 	return err

@@ -64,3 +64,26 @@ func TestKilled(t *testing.T) {
 		})
 	}
 }
+
+// TestKilledWhileItWaits: a worker that is killed while its task waits for its turn blocks the key
+// for Hold, and not for Recovery. The task comes again when Asynq has noticed.
+func TestKilledWhileItWaits(t *testing.T) {
+	t.Parallel()
+	r := ownRedis(t)
+	p := plan{Redis: r, Ahead: 8, Hold: 300 * time.Millisecond, Back: time.Hour}
+	f := newFixture(t, r, p.options())
+	lease, err := f.mutex.dibs.Acquire(t.Context(), "k", nil)
+	must(t, err)
+	first := f.enqueue(t, job("k", "1"))
+	child := startChild(t, "in the wait", p)
+	child.Await()
+	child.Kill()
+	must(t, lease.Release())
+	f.serve(t, asynq.Config{}, f.note)
+	f.enqueue(t, job("k", "2"))
+	f.did.is(t, "2")
+	old := redis.Z{Member: first.ID, Score: float64(time.Now().Add(-time.Minute).Unix())}
+	must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
+	f.serve(t, asynq.Config{}, f.note) // Asynq looks when a server starts
+	f.did.is(t, "2", "1")
+}

@@ -42,6 +42,10 @@ type Mutex struct {
 	end      context.CancelFunc
 }
 
+// recovered is how long Asynq needs, at most, to give the task of a dead worker to another:
+// its lease of 30 s, 30 s for clocks that differ, and a minute between two looks.
+const recovered = 2 * time.Minute
+
 // New returns a Mutex for the queues on that Redis. It has its own connections to it. The
 // keys are in c's store. Until Close, the Mutex looks once a second for parked tasks that a
 // crash has left, and makes them pending. The error names the wrong option.
@@ -55,6 +59,9 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 		return nil, err
 	}
 	m.options.Jobs = m.jobs.Options()
+	if o := &m.options.Jobs; m.lines() && o.Recovery < recovered {
+		o.Logger.Warn(fmt.Sprintf("asynqjobs: later tasks pass a task whose worker died: Asynq gives it to another worker after up to %v, but Jobs.Recovery is %v; set it to that at least", recovered, o.Recovery))
+	}
 	var ok bool
 	if r != nil {
 		m.redis, ok = r.MakeRedisClient().(redis.UniversalClient)

@@ -13,7 +13,8 @@
 //	        ├── its turn ── runs ──┬── done, or failed for good: its place ends
 //	        │     ▲                ├── failed, is tried again: keeps its place, or not (Failed)
 //	        │     │                └── its worker died: the place stays for Recovery
-//	        ├── waits in the worker, if no more than half of the pool does
+//	        ├── waits in the worker, if no more than half of the pool does; if its worker
+//	        │   dies then, its place stays for Hold
 //	        └── otherwise parked again
 //
 // A job that is requeued has not failed: it uses no attempt of its queue.

@@ -82,13 +82,16 @@ type attempt struct {
 	place  dibs.Place
 	number uint64 // of the enqueue, with Replace and CancelRunning; 0: unknown
 
-	placed bool      // it has or had a place in the queue
-	since  time.Time // start of the wait for its turn
-	here   time.Time // when this worker got it
-	tries  int
-	waited time.Duration
-	began  time.Time
-	lease  *dibs.Lease
+	placed bool // it has or had a place in the queue
+	// recovers says that its place has the Hold of a job that has begun, because the claim that
+	// got the key set it.
+	recovers bool
+	since    time.Time // start of the wait for its turn
+	here     time.Time // when this worker got it
+	tries    int
+	waited   time.Duration
+	began    time.Time
+	lease    *dibs.Lease
 
 	waiting context.CancelCauseFunc // ends the wait and its lease
 }
@@ -140,8 +143,7 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 func (a *attempt) acquire() *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
-		TTL: o.TTL, Longest: o.Longest, Permits: o.Permits, Hold: o.Recovery,
-		Label: a.job.Kind + " " + a.job.ID,
+		TTL: o.TTL, Longest: o.Longest, Permits: o.Permits, Label: a.job.Kind + " " + a.job.ID,
 	}
 }
 

@@ -73,5 +73,5 @@ func (a *attempt) giveBack(ctx context.Context, lease *dibs.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
 	// If this fails, the place lasts as long as before.
-	_, _ = a.prolong(ctx, a.mutex.options.Recovery)
+	_, _ = a.prolong(ctx, a.holdBefore(2*requeueMax))
 }

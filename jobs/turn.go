@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -49,8 +50,8 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 		return a.afterLimit(ctx, err, fn)
 	}
 	if err != nil {
-		if _, back := errors.AsType[*RequeueError](err); !back && ctx.Err() != nil && a.job.last(err) {
-			a.giveUp(ctx, a.place) // the job is cancelled
+		if _, back := errors.AsType[*RequeueError](err); !back && ctx.Err() != nil {
+			a.cancelled(ctx, err)
 		}
 		return a.refused(ctx, err)
 	}
@@ -66,6 +67,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 	if m.options.Policy == CancelRunning && a.number > 0 {
 		go a.cancelIfOutdated(lease.Context(), cancel)
 	}
+	a.holdForRun(lease.Context())
 	return a.run(lease, fn)
 }
 
@@ -75,8 +77,12 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
 	o := a.acquire()
 	o.NoWait = true
+	if m.options.Total == 0 {
+		o.Hold = m.options.Recovery // it runs at once
+	}
 	lease, err := m.client.Redeem(ctx, a.place, o)
 	if err == nil {
+		a.recovers = o.Hold > 0
 		if a.tries > 1 {
 			a.noteWait()
 		}
@@ -88,8 +94,9 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if a.noteWait(); a.pastLimit() {
 		return nil, errors.Join(errLimit, err)
 	}
-	// From now on, other jobs of the key wait for Recovery if this worker dies.
-	s, err := a.prolong(ctx, m.options.Recovery)
+	// If this worker dies in the wait, the other jobs of the key do not wait for Recovery,
+	// because this job has done nothing.
+	s, err := a.prolong(ctx, a.holdBefore(0))
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +116,21 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		return nil, errors.Join(errLimit, err)
 	}
 	return nil, a.requeue(s.Ahead)
+}
+
+// cancelled ends the place of a job that was cancelled in the wait, or keeps it until the job
+// is tried again.
+func (a *attempt) cancelled(ctx context.Context, err error) {
+	again := a.job.again(err)
+	switch {
+	case a.job.last(err):
+		a.giveUp(ctx, a.place)
+	case again > 0 && a.placed:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+		defer cancel()
+		// If this fails, the place lasts as long as before.
+		_, _ = a.prolong(ctx, a.holdBefore(again))
+	}
 }
 
 // isFree reports whether an ErrHeld says that only places, not a holder, keep the caller
@@ -217,6 +239,34 @@ func (a *attempt) within(back *RequeueError) *RequeueError {
 	return back
 }
 
+// holdBefore is the Hold of a job that has not begun, and that comes to a worker again after
+// that time at the latest; 0: as a requeued job does. With Replace and CancelRunning, a newer
+// job need not wait for a job that is tried again.
+func (a *attempt) holdBefore(again time.Duration) time.Duration {
+	if again > 0 && a.mutex.options.Policy.Replaces() {
+		return dibs.MinDuration
+	}
+	if !a.job.Promoted {
+		again = max(again, requeueMax)
+	}
+	hold := a.mutex.options.Hold
+	return hold + min(again, math.MaxInt64-hold)
+}
+
+// holdForRun sets the Hold of a job that begins now: from now on, other jobs of its key wait
+// for Recovery if its worker dies. After an error they do not.
+func (a *attempt) holdForRun(ctx context.Context) {
+	if a.recovers || !a.placed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	// A place that has ended must not be made again.
+	if a.stands(ctx) {
+		_, _ = a.prolong(ctx, a.mutex.options.Recovery)
+	}
+}
+
 // prolong makes or prolongs the job's place, with that Hold.
 func (a *attempt) prolong(ctx context.Context, hold time.Duration) (dibs.PlaceStatus, error) {
 	o := &a.mutex.options
@@ -268,8 +318,8 @@ func (a *attempt) afterLimit(ctx context.Context, held error, fn func(context.Co
 		if a.job.last(held) || m.options.Failed == LetPass {
 			a.giveUp(ctx, a.place)
 		} else {
-			// If this fails, the place lasts for Recovery.
-			_, _ = a.prolong(ctx, a.holdFor(a.job.again(held)))
+			// If this fails, the place lasts as long as before.
+			_, _ = a.prolong(ctx, a.holdBefore(a.job.again(held)))
 		}
 		return held
 	}

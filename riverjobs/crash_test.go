@@ -31,6 +31,7 @@ const (
 	effected      = "effected"        // the effect is there, without a transaction
 	returned      = "returned"        // River has not stored the job's result
 	parked        = "parked"          // River has not stored that
+	waiting       = "waiting"         // the turn of the job has not come
 	placed        = "placed"          // the job has a place, and is not inserted
 	beforeInsert  = "before a COMMIT" // the job and its place are in a transaction
 )
@@ -58,6 +59,19 @@ type innerPoints struct{ river.MiddlewareDefaults }
 func (*innerPoints) InsertMany(ctx context.Context, _ []*rivertype.JobInsertParams, doInner func(context.Context) ([]*rivertype.JobInsertResult, error)) ([]*rivertype.JobInsertResult, error) {
 	failpoint.Reach(placed)
 	return doInner(ctx)
+}
+
+// reaching is a store that stops when a job waits in a worker.
+type reaching struct{ *pgstore.Store }
+
+func (r *reaching) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	err := r.Store.Claim(ctx, claims, answers)
+	for i, a := range answers {
+		if claims[i].Mode == dibs.Queue && a.State == dibs.Held {
+			failpoint.Reach(waiting)
+		}
+	}
+	return err
 }
 
 // stopping makes transactions that stop around their COMMIT.
@@ -203,6 +217,31 @@ func TestKilledWorker(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKilledWhileItWaits: a worker that is killed while its job waits for its turn blocks the key
+// for Hold, and not for Recovery. That is so even if the grant was sent to it after its death.
+// The job comes again when River has rescued it.
+func TestKilledWhileItWaits(t *testing.T) {
+	t.Parallel()
+	options := Options{Jobs: jobs.Options{Hold: 300 * time.Millisecond, Recovery: time.Hour}}
+	h := newHost(t, hostOptions{idle: true, mutex: options})
+	lease, err := h.dibs.Acquire(t.Context(), keyOf("it"), nil)
+	h.must(nil, err)
+	first := h.insert("it", 1, nil)
+	child := startChild(t, waiting, childConfig{
+		ID: "child", URL: h.url, Work: "plain", Workers: 3, TTL: time.Hour,
+		Hold: options.Jobs.Hold, Recovery: options.Jobs.Recovery, Patience: DefaultPatience, Timeout: time.Hour,
+	})
+	child.Await()
+	child.Kill()
+	h.must(nil, lease.Release())
+	var l journal
+	newHost(t, hostOptions{url: h.url, mutex: options, work: l.noted()})
+	h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
+	h.rescue("child")
+	h.await(first.ID, rivertype.JobStateCompleted)
+	l.check(t, 2, 1)
 }
 
 // endChild does at once what otherwise takes long after a child's death: the server notices it,

@@ -13,6 +13,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/riverjobs"
 )
@@ -55,13 +56,15 @@ func Example() {
 	river.AddWorker(workers, &Worker{})
 
 	config := &river.Config{
-		FetchCooldown: 10 * time.Millisecond,
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 50}},
-		Workers:       workers,
+		Queues:               map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 50}},
+		Workers:              workers,
+		FetchCooldown:        10 * time.Millisecond, // a runnable job is fetched no earlier
+		RescueStuckJobsAfter: 5 * time.Minute,       // when River gives the job of a dead worker to another
 	}
 	turns, err := riverjobs.Configure(config, keys, pool, &riverjobs.Options{
-		Reserver:   store.Reserver,                // places are taken in the transaction that inserts the job
-		Transactor: store.Transactions(pool, nil), // and end in the one that completes it
+		Jobs:       jobs.Options{Recovery: 6 * time.Minute}, // other jobs of the key wait for that job as long
+		Reserver:   store.Reserver,                          // places are taken in the transaction that inserts the job
+		Transactor: store.Transactions(pool, nil),           // and end in the one that completes it
 		Tx:         pgstore.Tx,
 	})
 	check(err)

@@ -45,8 +45,9 @@ var (
 )
 
 // Configure returns a Mutex for the River client that will be made with config, and adds
-// it before the other Middleware. It reads Queues, RetryPolicy and Schema. pool is
-// River's database. The keys are in the client's store, which may be elsewhere. Jobs of
+// it before the other Middleware. It reads Queues, RetryPolicy, Schema, Logger, JobTimeout
+// and RescueStuckJobsAfter, and logs a warning if the numbers cannot keep the order after a
+// crash, or would run a job twice. pool is River's database. The keys are in the client's store, which may be elsewhere. Jobs of
 // two River databases with equal keys exclude each other; use another
 // dibs.Options.Namespace for each to prevent that.
 //
@@ -60,6 +61,9 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 	options, err := o.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if options.Jobs.Logger == nil {
+		options.Jobs.Logger = config.Logger
 	}
 	mutex, err := jobs.New(client, &options.Jobs)
 	if err != nil {
@@ -78,6 +82,11 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 	}
 	for name, queue := range config.Queues {
 		m.workers[name] = queue.MaxWorkers
+	}
+	if len(m.workers) > 0 {
+		for _, text := range options.warnings(config) {
+			options.Jobs.Logger.Warn(text)
+		}
 	}
 	config.Middleware = append([]rivertype.Middleware{m}, config.Middleware...)
 	go func() {

@@ -8,19 +8,21 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
 )
 
 // DefaultPatience is the default of Options.Patience.
-const DefaultPatience = 5 * time.Minute
+const DefaultPatience = 2 * time.Minute
 
 // Options configures a Mutex. nil and the zero value mean the defaults. All clients of a
 // River database must use the same options for keys and places.
 type Options struct {
 	// Jobs are the options that do not depend on the queue. Set Recovery above the time
-	// in which River rescues jobs of a dead worker; see the README.
+	// in which River rescues jobs of a dead worker; see the README. Default of Logger: that
+	// of River's Config, or slog.Default.
 	Jobs jobs.Options
 
 	// Reserver reserves places in the transaction that inserts the job with InsertTx,
@@ -38,8 +40,30 @@ type Options struct {
 
 	// Patience is how long a job waits in a worker before it is requeued with its place.
 	// River treats a waiting job as running, so keep Patience plus the job's timeout
-	// below RescueStuckJobsAfter. Default: 5 min.
+	// below RescueStuckJobsAfter. Default: 2 min.
 	Patience time.Duration
+}
+
+// rescueRounds is how much later than RescueStuckJobsAfter River may rescue a job: its rescuer
+// looks every 30 s, and the rescued job is tried again after a moment.
+const rescueRounds = 35 * time.Second
+
+// warnings returns how the numbers of a client that works jobs cannot keep the promises.
+func (o *Options) warnings(config *river.Config) (all []string) {
+	timeout := cmp.Or(config.JobTimeout, river.JobTimeoutDefault)
+	rescue := config.RescueStuckJobsAfter
+	if rescue == 0 {
+		rescue = time.Hour + max(config.JobTimeout, 0) // River's default
+	}
+	if ordered := (o.Jobs.Policy == jobs.Requeue || o.Jobs.Policy == jobs.Wait) && !o.Jobs.Unordered; ordered && o.Jobs.Recovery < rescue+rescueRounds {
+		all = append(all, fmt.Sprintf("riverjobs: later jobs pass a job whose worker died: River gives it to another worker after RescueStuckJobsAfter, %v, and up to %v, but Jobs.Recovery is %v; "+
+			"set RescueStuckJobsAfter to minutes, and Jobs.Recovery above it", rescue, rescueRounds, o.Jobs.Recovery))
+	}
+	if o.Patience+max(timeout, 0) > rescue {
+		all = append(all, fmt.Sprintf("riverjobs: River may give a job that waits or runs to a second worker: Patience, %v, and JobTimeout, %v, are together longer than RescueStuckJobsAfter, %v; "+
+			"set RescueStuckJobsAfter above their sum", o.Patience, timeout, rescue))
+	}
+	return all
 }
 
 func (o *Options) withDefaults() (Options, error) {

@@ -192,7 +192,7 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	default:
 		var s *pgstore.Store
 		if s, err = pgstore.Open(ctx, h.url, nil); err == nil {
-			h.store = s
+			h.store = &reaching{s}
 			if !o.outside {
 				o.mutex.Reserver = s.Reserver
 			}

@@ -1,0 +1,117 @@
+package jobs_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// mortalStore is the store of a process that dies: then no call reaches the store.
+type mortalStore struct {
+	dibs.Store
+	dead atomic.Bool
+}
+
+func (s *mortalStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if s.dead.Load() {
+		return errEnded
+	}
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+func (s *mortalStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	if s.dead.Load() {
+		return errEnded
+	}
+	return s.Store.Renew(ctx, renewals, errs)
+}
+
+func (s *mortalStore) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	if s.dead.Load() {
+		return errEnded
+	}
+	return s.Store.Settle(ctx, settlements, errs)
+}
+
+// TestOnlyAJobThatRanIsWaitedForForRecovery lets a worker die with a job, and measures how long
+// the next job of the key waits: for Recovery if the job had begun, and otherwise for Hold.
+func TestOnlyAJobThatRanIsWaitedForForRecovery(t *testing.T) {
+	const recovery = 10 * time.Minute
+	plain, total := jobs.Options{Recovery: recovery}, jobs.Options{Recovery: recovery, Total: 1, TotalKey: "all"}
+	for _, c := range []struct {
+		name    string
+		options jobs.Options
+		busy    string // the key that another job holds first
+		frees   bool   // before the worker dies, so that its job begins
+		ticket  bool
+		want    time.Duration // at most
+	}{
+		{"it waits for its key", plain, "k", false, true, 20 * time.Second},
+		{"it waits for its key, without a ticket", plain, "k", false, false, 20 * time.Second},
+		{"it has its key, and waits for a shared permit", total, "all", false, true, 20 * time.Second},
+		{"it ran at once", plain, "other", true, true, recovery + 20*time.Second},
+		{"it waited, and ran", plain, "k", true, true, recovery + 20*time.Second},
+		{"it waited without a ticket, and ran", plain, "k", true, false, recovery + 20*time.Second},
+		{"it waited for a shared permit, and ran", total, "all", true, true, recovery + 20*time.Second},
+	} {
+		simulateAs(t, c.name, func(t *testing.T, f *fixture) {
+			store := &mortalStore{Store: f.store}
+			dying, m := f.mutexOf(store, &c.options), f.mutex(&c.options)
+			holder := f.held(c.busy)
+			job := jobs.Job{Kind: "test", ID: "1", Key: "k", NoRequeue: true}
+			if c.ticket {
+				job.Ticket = f.ticket(m, "k")
+			}
+			var began atomic.Bool
+			f.wg.Go(func() {
+				_ = dying.Run(t.Context(), job, func(ctx context.Context) error {
+					began.Store(true)
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			})
+			time.Sleep(time.Second)
+			if c.frees {
+				must(t, holder.Release())
+				time.Sleep(time.Second)
+			}
+			store.dead.Store(true)
+			if !c.frees {
+				time.Sleep(30 * time.Second)
+				must(t, holder.Release())
+			}
+			if synctest.Wait(); began.Load() != c.frees {
+				t.Fatalf("the job has begun: %v", began.Load())
+			}
+			start := time.Now()
+			must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: f.ticket(m, "k"), NoRequeue: true}, nothing))
+			if took := time.Since(start); took > c.want || c.frees && took < recovery {
+				t.Errorf("the next job ran after %v; want %v at most", took, c.want)
+			}
+			must(t, m.Run(t.Context(), job, nothing)) // it is delivered again
+			f.wg.Wait()
+		})
+	}
+}
+
+// TestRequeuedJobIsWaitedForUntilItComes: a job that found no room keeps its turn for as long as
+// it was requeued for, however short Hold is.
+func TestRequeuedJobIsWaitedForUntilItComes(t *testing.T) {
+	simulate(t, func(t *testing.T, f *fixture) {
+		m := f.mutex(&jobs.Options{Hold: time.Millisecond})
+		holder := f.held("k")
+		first := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")} // of no pool, so it never waits
+		back, ok := m.Run(t.Context(), first, nothing).(*jobs.RequeueError)
+		if !ok {
+			t.Fatal("it was not requeued")
+		}
+		must(t, holder.Release())
+		f.othersWait(m, first, back.After)
+		f.empty()
+	})
+}
