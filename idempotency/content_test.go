@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,34 +93,37 @@ func TestWhatABodyBecomesIsBounded(t *testing.T) {
 	}
 }
 
-// TestALongBodyCostsWhatItSent: what is allocated for a body that is not compressed is in
-// proportion to its length.
-func TestALongBodyCostsWhatItSent(t *testing.T) {
-	const ratio = 64
+// TestALongRequestCostsWhatItSent: what is allocated for a body that is not compressed, or for a
+// header, is in proportion to its length.
+func TestALongRequestCostsWhatItSent(t *testing.T) {
+	const ratio, n = 40, 512 << 10
+	long := strings.Repeat("x", n)
+	keyed := func(key idempotency.KeyFunc) idempotency.Options { return idempotency.Options{Key: key} }
+	compared := func(o idempotency.FingerprintOptions) idempotency.Options { return idempotency.Options{Fingerprint: o} }
+	cookie := idempotency.Options{Scope: []idempotency.ScopePart{idempotency.ScopeCookie("a")}}
 	for name, test := range map[string]struct {
-		options *idempotency.Options
-		body    string
-		form    bool
+		options idempotency.Options
+		request []change
 	}{
-		"key":         {options: &idempotency.Options{Key: idempotency.KeyJSON("id")}, body: members(1 << 17)},
-		"a long text": {options: &idempotency.Options{Key: idempotency.KeyJSON("id")}, body: `{"id":"a","b":"` + strings.Repeat("x", 2<<20) + `"}`},
-		"JSON":        {options: &idempotency.Options{Fingerprint: idempotency.FingerprintOptions{CanonicalJSON: true}}, body: members(1 << 17)},
-		"form":        {options: &idempotency.Options{Key: idempotency.KeyForm("id")}, body: strings.Repeat("&", 2<<20) + "id=a", form: true},
-		"query":       {options: &idempotency.Options{Fingerprint: idempotency.FingerprintOptions{SortQuery: true}}, body: "a"},
+		"members":           {keyed(idempotency.KeyJSON("id")), []change{withBody(members(n / 10))}},
+		"a long text":       {keyed(idempotency.KeyJSON("id")), []change{withBody(`{"id":"a","b":"` + long + `"}`)}},
+		"JSON":              {compared(idempotency.FingerprintOptions{CanonicalJSON: true}), []change{withBody(members(n / 10))}},
+		"form":              {keyed(idempotency.KeyForm("id")), []change{asForm, withBody(strings.Repeat("&", n) + "id=a")}},
+		"escapes":           {keyed(idempotency.KeyForm("id")), []change{asForm, withBody("id=a&b=" + strings.Repeat("%41", n/3))}},
+		"query":             {compared(idempotency.FingerprintOptions{SortQuery: true}), []change{withTarget("/charges?" + strings.Repeat("&", n))}},
+		"key":               {idempotency.Options{}, []change{withKey(long)}},
+		"quoted key":        {idempotency.Options{}, []change{withKey(`"` + strings.Repeat(`\"`, n/2) + `"`)}},
+		"parameters":        {idempotency.Options{}, []change{withKey(`"a"` + strings.Repeat(";a", n/2))}},
+		"cookies":           {cookie, []change{with("Cookie", strings.Repeat("a=;", n/3))}},
+		"credentials":       {idempotency.Options{}, []change{with("X-Api-Key", slices.Repeat([]string{"a"}, n/16)...)}},
+		"type":              {compared(idempotency.FingerprintOptions{Multipart: true}), []change{with("Content-Type", "multipart/form-data; "+strings.Repeat("a=b;", n/4))}},
+		"content encodings": {keyed(idempotency.KeyJSON("id")), []change{with("Content-Encoding", strings.Repeat("gzip,", n/5))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, test.options, func(http.ResponseWriter, *http.Request) {})
-			long := []change{withBody(test.body)}
-			sent := int64(len(test.body))
-			switch {
-			case test.form:
-				long = append(long, asForm)
-			case name == "query":
-				long, sent = append(long, withTarget("/charges?"+strings.Repeat("&", 512<<10))), 512<<10
-			}
-			g.send(long...)
-			if n := allocated(func() { g.send(long...) }); n > ratio*sent {
-				t.Errorf("%d KiB were allocated for %d KiB", n>>10, sent>>10)
+			g := newRig(t, &test.options, func(http.ResponseWriter, *http.Request) {})
+			g.send(test.request...)
+			if n := allocated(func() { g.send(test.request...) }); n > ratio*512<<10 {
+				t.Errorf("%d KiB were allocated for 512 KiB", n>>10)
 			}
 		})
 	}
