@@ -43,8 +43,15 @@ type Query struct {
 	Namespace *string
 	// Name, if not "", selects the keys of that name.
 	Name string
+	// Match, if not nil, selects the keys that it returns true for. A store asks it before it
+	// reads more than the key.
+	Match func(Key) bool
 	// ID, if not "", selects the keys with an attempt or a record of that ID.
 	ID string
+	// Conditions, if not empty, selects the keys in one of them. There may be a million keys
+	// that are ConditionDone, and the others are few. So a store that can finds the others
+	// without going through those, and it reads those without the others.
+	Conditions []Condition
 	// Data asks for the records' data too.
 	Data bool
 	// Places asks for the places too.
@@ -58,7 +65,7 @@ type Condition string
 const (
 	ConditionHeld      Condition = "held"      // it has a lease
 	ConditionUnknown   Condition = "unknown"   // an AtMostOnce attempt ended without an outcome
-	ConditionWaiting   Condition = "waiting"   // it has no lease, but a place
+	ConditionWaiting   Condition = "waiting"   // it has no lease, but a waiter or a reserved place
 	ConditionDone      Condition = "done"      // it has a record
 	ConditionAbandoned Condition = "abandoned" // the last lease expired unsettled
 )
@@ -69,9 +76,12 @@ type Entry struct {
 	Condition Condition
 	Permits   int       // of the leases; 0 if there is none
 	Attempts  []Attempt // the leases, and the abandoned or unknown attempt
-	Waiters   int       // places in the queue
-	Places    []PlaceInfo
-	Record    *RecordInfo
+	Waiters   int       // claims that wait now
+	// Reserved is how many reserved places there are that no waiter and no lease has the number
+	// of: places of claims that are still to come.
+	Reserved int
+	Places   []PlaceInfo
+	Record   *RecordInfo
 }
 
 // Attempt is one lease, live or abandoned.
@@ -95,7 +105,22 @@ type PlaceInfo struct {
 	// Reserved is false for the place of a waiter, which ends soon after the waiter stops
 	// asking for it.
 	Reserved bool
+	// Use is what a reserved place is used for now.
+	Use Use
+	// Blocks is how much longer a reserved place can keep others from the key while its
+	// claim does not come: what is left of its Hold, at most Left. It is 0 for a waiter.
+	Blocks time.Duration
 }
+
+// Use says whether the claim From a reserved place has come.
+type Use string
+
+// The uses of a reserved place.
+const (
+	Unused      Use = ""      // no claim From it holds the key or waits
+	UsedByWait  Use = "waits" // a waiter has its number
+	UsedByLease Use = "holds" // a lease was granted at its number
+)
 
 // RecordInfo is what a store knows about a record.
 type RecordInfo struct {

@@ -355,7 +355,7 @@ func (f *fixture) empty() {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if e.Record == nil || e.Waiters > 0 || len(e.Attempts) > 0 {
+		if e.Record == nil || e.Waiters+e.Reserved > 0 || len(e.Attempts) > 0 {
 			f.t.Errorf("left behind: %+v", e)
 		}
 	}

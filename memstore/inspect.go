@@ -38,13 +38,17 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 // keysOf returns the keys that the query may match.
 func (s *Store) keysOf(q *dibs.Query) (keys []dibs.Key) {
 	if q.Namespace != nil && q.Name != "" {
-		return []dibs.Key{{Namespace: *q.Namespace, Name: q.Name}}
+		if k := (dibs.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(q, k) {
+			return []dibs.Key{k}
+		}
+		return nil
 	}
+	part := backend.PartOf(q)
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for k := range sh.entries {
-			if (q.Name == "" || k.Name == q.Name) && (q.Namespace == nil || k.Namespace == *q.Namespace) {
+		for k, e := range sh.entries {
+			if e.in(part) && backend.Selects(q, k) {
 				keys = append(keys, k)
 			}
 		}
@@ -53,15 +57,22 @@ func (s *Store) keysOf(q *dibs.Query) (keys []dibs.Key) {
 	return keys
 }
 
+// in reports whether the entry is in that part of the keys.
+func (e *entry) in(part backend.Part) bool {
+	switch part {
+	case backend.Live:
+		return e.held > 0 || e.queue != nil || e.abandoned != nil
+	case backend.Kept:
+		return e.record != nil
+	}
+	return true
+}
+
 // describe returns what is known about the key, and whether the query selects it.
 func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 	d := dibs.Entry{Key: e.key}
-	var places []dibs.PlaceInfo
 	if e.queue != nil {
-		places = e.queue.living(now)
-	}
-	if d.Waiters = len(places); q.Places {
-		d.Places = places
+		e.queue.describe(&d, q.Places, now)
 	}
 	if e.held > 0 {
 		d.Permits = int(e.permits)

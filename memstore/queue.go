@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // queue is the places of a key, in the order of their numbers. An entry has one only
@@ -304,23 +305,42 @@ func (q *queue) waiters() iter.Seq[*attempt] {
 	}
 }
 
-// living returns the live places, in order.
-func (q *queue) living(now instant) []dibs.PlaceInfo {
-	var all []dibs.PlaceInfo
+// describe adds the live places, in order, a waiter before the reserved place with its number.
+func (q *queue) describe(d *dibs.Entry, list bool, now instant) {
+	var count backend.Queue
 	for _, p := range q.places[q.head:] {
 		if p == nil {
 			continue
 		}
-		if p.reserved && p.until > now {
-			all = append(all, dibs.PlaceInfo{Token: p.token, Owner: p.owner, Left: now.until(p.until), Reserved: true})
-		}
+		number, leased := int64(p.position)+1, p.lease != nil
 		for a := p.waiters; a != nil; a = a.next {
-			if a.until > now {
-				all = append(all, dibs.PlaceInfo{Token: a.token, Owner: a.owner, Left: now.until(a.until)})
+			if a.until <= now {
+				continue
+			}
+			count.Add(number, false, leased)
+			if list {
+				d.Places = append(d.Places, dibs.PlaceInfo{Token: a.token, Owner: a.owner, Left: now.until(a.until)})
 			}
 		}
+		if !p.reserved || p.until <= now {
+			continue
+		}
+		use := count.Add(number, true, leased)
+		if list {
+			d.Places = append(d.Places, dibs.PlaceInfo{
+				Token: p.token, Owner: p.owner, Left: now.until(p.until), Reserved: true, Use: use, Blocks: p.blocks(q, now),
+			})
+		}
 	}
-	return all
+	d.Waiters, d.Reserved = count.Waiters, count.Reserved
+}
+
+// blocks returns how much longer a reserved place can block.
+func (p *place) blocks(q *queue, now instant) time.Duration {
+	if p.hold > 0 && q.free == never { // its Hold has not begun
+		return min(p.hold, now.until(p.until))
+	}
+	return max(now.until(p.holdEnd(q)), 0)
 }
 
 // arm makes the timer fire at t or earlier. It is not set back when it could fire later,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -134,10 +135,23 @@ func readQueue(s *script, b *engine.Batch, k string) {
 }
 
 // list returns keys.
-func (s *Store) list(ctx context.Context, first, last string, limit int) (keys []string, err error) {
+func (s *Store) list(ctx context.Context, part backend.Part, first, last string, limit int) (keys []string, err error) {
 	ask := s.script()
-	ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k>=").value(first).raw(" AND k<=").value(last)
-	ask.raw(" ORDER BY k LIMIT ").value(int64(limit)).asks(func(r *reading) {
+	some := func(from, which string) *script {
+		ask.raw("(SELECT DISTINCT k FROM " + from + " WHERE k>=").value(first).raw(" AND k<=").value(last)
+		return ask.raw(which + " ORDER BY k LIMIT ").value(int64(limit)).raw(")")
+	}
+	switch part {
+	case backend.Live: // a key with a place or an abandoned lease may have no lease
+		some("@key FORCE INDEX (listed)", " AND listed=1 AND token>''").raw(" UNION ")
+		some("@holder FORCE INDEX (PRIMARY)", "").raw(" UNION ")
+		some("@waiter FORCE INDEX (PRIMARY)", "").raw(" ORDER BY k LIMIT ").value(int64(limit))
+	case backend.Kept:
+		some("@key FORCE INDEX (PRIMARY)", " AND rec_ends>0")
+	default:
+		some("@key FORCE INDEX (PRIMARY)", "")
+	}
+	ask.asks(func(r *reading) {
 		keys = append(keys, "")
 		r.scan(&keys[len(keys)-1])
 	})

@@ -15,6 +15,7 @@ func TestConformance(t *testing.T) {
 		New: func(t testing.TB, turn time.Duration) *storetest.Backend {
 			server, o := serverFor(t), ownNames()
 			o.pushedTTL = turn
+			t.Cleanup(func() { checkListed(t, server, o) })
 			return &storetest.Backend{
 				Open:    func() dibs.Store { return open(t, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },
@@ -33,6 +34,16 @@ func serverFor(t testing.TB) *servertest.PostgresServer {
 		return servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
 	}
 	return shared()
+}
+
+// checkListed fails the test if the column listed is not what the schema says it is. It says
+// nothing of tables that were dropped.
+func checkListed(t testing.TB, server *servertest.PostgresServer, o *Options) {
+	t.Helper()
+	wrong, err := server.Do(`SELECT encode(k, 'escape') FROM "` + o.Schema + `"."` + o.Prefix + `_key" WHERE listed <> (rec_ends = 0 OR token <> '')`)
+	if err == nil && len(wrong) > 0 {
+		t.Errorf("the column listed is wrong for the keys %v", wrong)
+	}
 }
 
 // dropSchema has a server lose a store.

@@ -78,7 +78,7 @@ func (b *bank) places(t testing.TB, key string) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return e.Waiters
+		return e.Waiters + e.Reserved
 	}
 	return 0
 }

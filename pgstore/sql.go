@@ -4,18 +4,21 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // statements are what the store sends.
 type statements struct {
-	claim, renew, settle, stuck, settleIn, list *statement
+	claim, renew, settle, stuck, settleIn *statement
 
 	beginWork, beginLook                                                  []query
 	create, rows, lockRows, passRows, now, leases, saved, places, numbers *statement // see Store.load
 
 	writeRows, writeLeases, writePlaces, dropLeases, dropPlaces, dropNumbers, notify *statement // see Store.write
 	steps                                                                            [engine.ReadSize + 1]*statement
+
+	list [backend.Kept + 1]*statement // by the part
 }
 
 const (
@@ -68,9 +71,6 @@ func (n namer) statements() *statements {
 		stuck: n.statement("stuck", "WITH free AS MATERIALIZED (SELECT k FROM @key WHERE k = ANY ($1::bytea[]) FOR UPDATE SKIP LOCKED)"+
 			" SELECT k FROM @key WHERE k = ANY ($1) AND k NOT IN (SELECT k FROM free)"),
 		settleIn: n.statement("settle_in", "SELECT @settle_in($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bytea, $6::boolean)"),
-		list: n.statement("list", "SELECT k FROM ("+
-			"(SELECT k FROM @key WHERE k >= $1 AND k <= $2 AND (token <> '' OR busy OR rec_ends > 0) ORDER BY k LIMIT $3)"+
-			" UNION (SELECT DISTINCT k FROM @waiter WHERE k >= $1 AND k <= $2 ORDER BY k LIMIT $3)) t ORDER BY k LIMIT $3"),
 
 		// The server ends the transaction of a process that hangs or is cut off, because it keeps
 		// rows locked.
@@ -103,7 +103,7 @@ func (n namer) statements() *statements {
 		numbers: n.statement("numbers", "SELECT u.key, (SELECT count(*) FROM @waiter w WHERE w.k = u.key), CASE WHEN $2 THEN nextval('@number') ELSE 0 END"+
 			" FROM unnest($1::bytea[]) AS u (key)"),
 
-		writeRows: n.statement("write_rows", "UPDATE @key t SET "+set("u.", engine.RowColumns)+" FROM "+unnest(row)+
+		writeRows: n.statement("write_rows", "UPDATE @key t SET "+set("u.", engine.RowColumns)+", listed = u.rec_ends = 0 OR u.token <> '' FROM "+unnest(row)+
 			" AS u ("+rowColumns+") WHERE t.k = u.k"),
 		writeLeases: n.statement("write_leases", upsert("holder", leaseColumns, "k, token, abandoned", lease)),
 		writePlaces: n.statement("write_places", upsert("waiter", placeColumns, "token, k", place)),
@@ -112,6 +112,20 @@ func (n namer) statements() *statements {
 		dropNumbers: n.statement("drop_numbers", remove("waiter", "k,seq", "", int64(0))),
 		notify: n.statement("notify", "SELECT pg_notify(@channel(u.process), convert_from(u.message, 'UTF8'))"+
 			" FROM unnest($1::bigint[], $2::bytea[]) AS u (process, message)"),
+	}
+	some := func(table, which string) string {
+		return "(SELECT DISTINCT k FROM @" + table + " WHERE k >= $1 AND k <= $2" + which + " ORDER BY k LIMIT $3)"
+	}
+	list := func(name string, tables ...string) *statement {
+		return n.statement(name, "SELECT k FROM ("+strings.Join(tables, " UNION ")+") t ORDER BY k LIMIT $3")
+	}
+	// A key with a place or an abandoned lease may have no lease, and a key with only reserved
+	// places has no row in @key.
+	places, leases := some("waiter", ""), some("holder", "")
+	s.list = [...]*statement{
+		backend.All:  list("list", some("key", " AND (token <> '' OR busy OR rec_ends > 0)"), places),
+		backend.Live: list("list_live", some("key", " AND listed AND token <> ''"), leases, places),
+		backend.Kept: list("list_kept", some("key", " AND rec_ends > 0")),
 	}
 	for does, sql := range map[engine.Does]string{
 		engine.WriteRecord:   "UPDATE @key SET rec_data = $2 WHERE k = $1",

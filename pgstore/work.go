@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -168,8 +169,8 @@ func messages(wakeUps []engine.WakeUp) (rows [][]any) {
 }
 
 // list returns keys that have something to list, also keys that have only reserved places.
-func (s *Store) list(ctx context.Context, first, last string, limit int) (keys []string, err error) {
-	err = s.ask(ctx, s.front, query{s.sql.list, values(first, last, int64(limit)), func(r *reading) {
+func (s *Store) list(ctx context.Context, part backend.Part, first, last string, limit int) (keys []string, err error) {
+	err = s.ask(ctx, s.front, query{s.sql.list[part], values(first, last, int64(limit)), func(r *reading) {
 		var k string
 		r.scan(&k)
 		keys = append(keys, k)

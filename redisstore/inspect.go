@@ -17,6 +17,9 @@ import (
 // scanned is the COUNT of each SCAN.
 const scanned = "512"
 
+// kindsOf are the kinds of names that the keys of a part have.
+var kindsOf = map[backend.Part][]byte{backend.All: {'s', 'r'}, backend.Live: {'s'}, backend.Kept: {'r'}}
+
 // List implements dibs.Inspector with SCAN. A key that exists during the whole listing is
 // listed once. Other clients are not blocked.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
@@ -26,14 +29,16 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			return
 		}
 		if q.Namespace != nil && q.Name != "" {
-			s.list(ctx, &q, []dibs.Key{{Namespace: *q.Namespace, Name: q.Name}}, yield)
+			if k := (dibs.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(&q, k) {
+				s.list(ctx, &q, []dibs.Key{k}, yield)
+			}
 			return
 		}
 		// SCAN may return a name twice, and a key has a name for its state and one
 		// for its record.
 		seen := make(map[dibs.Key]struct{})
 		for _, node := range s.masters(ctx) {
-			for _, kind := range []byte{'s', 'r'} {
+			for _, kind := range kindsOf[backend.PartOf(&q)] {
 				for cursor, more := uint64(0), true; more; more = cursor != 0 {
 					scan, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
 						"MATCH", s.names.pattern(kind, q.Namespace), "COUNT", scanned).Build()).AsScanEntry()
@@ -56,7 +61,7 @@ func (s *Store) unseen(q *dibs.Query, names []string, seen map[dibs.Key]struct{}
 	var keys []dibs.Key
 	for _, name := range names {
 		k, ok := s.names.parse(name)
-		if _, was := seen[k]; ok && !was && (q.Namespace == nil || k.Namespace == *q.Namespace) && (q.Name == "" || k.Name == q.Name) {
+		if _, was := seen[k]; ok && !was && backend.Selects(q, k) {
 			seen[k] = struct{}{}
 			keys = append(keys, k)
 		}
@@ -123,7 +128,7 @@ func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([
 }
 
 func (e *entry) read(k dibs.Key, q *dibs.Query, r *reply) {
-	e.Key, e.Permits, e.Waiters = k, int(r.int()), int(r.int())
+	e.Key, e.Permits, e.Waiters, e.Reserved = k, int(r.int()), int(r.int()), int(r.int())
 	e.tokens = make(map[string]dibs.Token)
 	var is [3]bool // held, abandoned, unknown
 	for n := r.int(); n > 0 && r.err == nil; n-- {
@@ -142,12 +147,17 @@ func (e *entry) read(k dibs.Key, q *dibs.Query, r *reply) {
 		}
 	}
 	for n := r.int(); n > 0 && r.err == nil; n-- {
-		e.Places = append(e.Places, dibs.PlaceInfo{
-			Token: r.token(), Left: r.duration(), Reserved: r.int() == 1, Owner: dibs.ParseOwner(string(r.bytes())),
-		})
+		p := dibs.PlaceInfo{Token: r.token(), Left: r.duration()}
+		used := r.int()
+		p.Reserved, p.Use, p.Blocks = used != 0, uses[uint64(used)%uint64(len(uses))], r.duration()
+		p.Owner = dibs.ParseOwner(string(r.bytes()))
+		e.Places = append(e.Places, p)
 	}
 	backend.Describe(&e.Entry, is[0], is[2], is[1])
 }
+
+// uses are the uses of places, by their number in lua/inspect.lua.
+var uses = [...]dibs.Use{2: dibs.UsedByWait, 3: dibs.UsedByLease}
 
 // ForceRelease implements dibs.Inspector.
 func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {

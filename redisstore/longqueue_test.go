@@ -36,11 +36,6 @@ var inLongQueue = []struct {
 		mustWait(q.t, q.s, c)
 		mustSettle(q.t, q.s, c, dibs.Release)
 	}},
-	{"list", func(q *longQueue) {
-		if n := waitersOf(q.t, q.s, key("k")); n != len(q.places) {
-			q.t.Fatalf("%d wait, want %d", n, len(q.places))
-		}
-	}},
 }
 
 func reserved(c *dibs.Claim) { c.Mode = dibs.Reserve }
@@ -118,6 +113,39 @@ func TestLongQueue(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLongQueueIsCounted: a listing tells waiters from reserved places in a queue of any length.
+// Of the places behind the first 500 it reads only the names, 500 with a command.
+func TestLongQueueIsCounted(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	var calls []map[string]int
+	for _, n := range []int{600, 2600} {
+		server.Must("FLUSHALL")
+		q := reserve(t, s, n, func(c *dibs.Claim) { c.Stay = time.Hour })
+		q.claim()
+		for _, at := range []int{0, 1, n - 2} { // jobs that wait, in front and at the end
+			mustWait(t, s, lock("k", queued, func(c *dibs.Claim) { c.From = q.places[at].Token }))
+		}
+		mustWait(t, s, lock("k", queued))
+		before := commandsOf(server)
+		k, waiters, reserved := key("k"), 0, 0
+		for e, err := range s.List(t.Context(), dibs.Query{Namespace: &k.Namespace, Name: k.Name}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiters, reserved = e.Waiters, e.Reserved
+		}
+		if waiters != 4 || reserved != n-4 {
+			t.Errorf("of %d places: %d waiters and %d reserved places; want 4 and %d", n, waiters, reserved, n-4)
+		}
+		calls = append(calls, since(before, commandsOf(server)))
+	}
+	if calls[1]["hmget"] != calls[0]["hmget"] || calls[1]["zrange"] != calls[0]["zrange"]+4 {
+		t.Errorf("with 600 places it takes %v, and with 2,600 %v", calls[0], calls[1])
 	}
 }
 

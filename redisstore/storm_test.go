@@ -109,7 +109,7 @@ func TestCancelStorm(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if e.Waiters > 0 || e.Condition != dibs.ConditionHeld {
+					if e.Waiters+e.Reserved > 0 || e.Condition != dibs.ConditionHeld {
 						return false
 					}
 					names++

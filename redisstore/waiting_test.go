@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
-// waitersOf returns how many wait for a key.
+// waitersOf returns how many wait for a key, or have a reserved place.
 func waitersOf(t testing.TB, s *Store, k dibs.Key) int {
 	t.Helper()
 	n := 0
@@ -23,7 +23,7 @@ func waitersOf(t testing.TB, s *Store, k dibs.Key) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n += e.Waiters
+		n += e.Waiters + e.Reserved
 	}
 	return n
 }

@@ -115,7 +115,7 @@ func (h *host) logUnfinished() {
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	h.t.Log(strings.Join(texts, "\n"), err)
 	for e, err := range h.store.(dibs.Inspector).List(ctx, dibs.Query{}) {
-		if err != nil || e.Waiters > 0 || len(e.Attempts) > 0 {
+		if err != nil || e.Waiters+e.Reserved > 0 || len(e.Attempts) > 0 {
 			h.t.Logf("%+v, %v", e, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 // page is how many keys List reads in one transaction.
 const page = 64
 
+// parts are the statements that list the keys of a part.
+var parts = map[backend.Part]string{backend.All: "allKeys", backend.Live: "keys", backend.Kept: "recordKeys"}
+
 // List implements dibs.Inspector. It reads a few keys at a time, in transactions that it
 // shares with calls.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
@@ -25,7 +29,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			var keys [][]byte
 			err := s.work(ctx, func(tx *transaction) {
 				if keys = [][]byte{one}; one == nil {
-					keys = tx.nextKeys("allKeys", low, high, page)
+					keys = tx.nextKeys(parts[backend.PartOf(&q)], low, high, page)
 				}
 				entries = tx.describeAll(keys, &q)
 			})
@@ -74,7 +78,7 @@ func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs
 			tx.err = fmt.Errorf("%w: it has an invalid key of %d bytes", ErrDamaged, len(k))
 			return nil
 		}
-		if q.Name != "" && key.Name != q.Name {
+		if !backend.Selects(q, key) {
 			continue
 		}
 		e := tx.describe(key, q)
@@ -97,17 +101,37 @@ func (tx *transaction) describe(key dibs.Key, q *dibs.Query) dibs.Entry {
 	if ks.count > 0 {
 		e.Attempts = append(e.Attempts, tx.describeLease(&ks.abandoned))
 	}
+	var count backend.Queue
 	for row := range tx.rows("describePlaces", tx.k, tx.now) {
-		if e.Waiters++; q.Places {
-			e.Places = append(e.Places, dibs.PlaceInfo{
-				Token: dibs.Token(row.Bytes(0)), Owner: dibs.ParseOwner(string(row.Bytes(1))),
-				Left: duration(row.Int(2) - tx.now), Reserved: row.Bool(3),
-			})
+		number, reserved, left, hold := row.Int(4), row.Bool(3), row.Int(2)-tx.now, row.Int(5)
+		use := count.Add(number, reserved, ks.taken(number))
+		if !q.Places {
+			continue
 		}
+		p := dibs.PlaceInfo{
+			Token: dibs.Token(row.Bytes(0)), Owner: dibs.ParseOwner(string(row.Bytes(1))),
+			Left: duration(left), Reserved: reserved, Use: use,
+		}
+		if reserved {
+			p.Blocks = duration(min(left, ks.blocks(hold, row.Int(6), tx.now)))
+		}
+		e.Places = append(e.Places, p)
 	}
+	e.Waiters, e.Reserved = count.Waiters, count.Reserved
 	tx.describeRecord(&e, q)
 	backend.Describe(&e, len(ks.leases) > 0, ks.unknown(), ks.count > 0)
 	return e
+}
+
+// blocks returns how much longer a reserved place may block because of its Hold.
+func (ks *keyState) blocks(hold, asked, now int64) int64 {
+	switch {
+	case hold == 0:
+		return math.MaxInt64
+	case ks.free == 0: // it has not begun
+		return hold
+	}
+	return max(ks.free, asked) + hold - now
 }
 
 func (tx *transaction) describeLease(l *lease) dibs.Attempt {

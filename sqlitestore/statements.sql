@@ -123,7 +123,7 @@ DELETE FROM @place WHERE k = ?1 AND token IN (SELECT token FROM @place WHERE k =
 SELECT token FROM @place WHERE k = ?1 AND reserved = 0 AND until > ?2 AND max_age >= ?3
 
 -- name: describePlaces
-SELECT token, owner, until, reserved FROM @place WHERE k = ?1 AND until > ?2 ORDER BY number, reserved DESC
+SELECT token, owner, until, reserved, number, hold, asked FROM @place WHERE k = ?1 AND until > ?2 ORDER BY number, reserved
 
 -- name: record
 SELECT id, token, written, fingerprint, data FROM @record WHERE k = ?1
@@ -154,6 +154,9 @@ DELETE FROM @record WHERE id IN (SELECT id FROM @record WHERE id <= ?1 ORDER BY 
 -- name: keys
 SELECT k FROM @lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM @place WHERE k > ?1 AND k < ?2
 UNION SELECT k FROM @memory WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3
+
+-- name: recordKeys
+SELECT k FROM @record WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3
 
 -- name: allKeys
 SELECT k FROM @lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM @place WHERE k > ?1 AND k < ?2

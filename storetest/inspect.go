@@ -41,24 +41,25 @@ var inspectProperties = []Property{
 				permits   int
 				ids       []string
 				waiters   int
+				reserved  int
 				record    string
 			}{
-				"held":      {dibs.ConditionHeld, 1, []string{a.ID()}, 2, ""},
-				"two":       {dibs.ConditionHeld, 3, []string{a.ID(), b.ID()}, 0, ""},
-				"locked":    {dibs.ConditionHeld, 1, []string{b.ID()}, 0, a.ID()},
-				"waiting":   {dibs.ConditionWaiting, 0, nil, 1, ""},
-				"done":      {dibs.ConditionDone, 0, nil, 0, a.ID()},
-				"abandoned": {dibs.ConditionAbandoned, 0, []string{a.ID()}, 0, ""},
-				"unknown":   {dibs.ConditionUnknown, 0, []string{a.ID()}, 0, ""},
+				"held":      {dibs.ConditionHeld, 1, []string{a.ID()}, 2, 0, ""},
+				"two":       {dibs.ConditionHeld, 3, []string{a.ID(), b.ID()}, 0, 0, ""},
+				"locked":    {dibs.ConditionHeld, 1, []string{b.ID()}, 0, 0, a.ID()},
+				"waiting":   {dibs.ConditionWaiting, 0, nil, 0, 1, ""},
+				"done":      {dibs.ConditionDone, 0, nil, 0, 0, a.ID()},
+				"abandoned": {dibs.ConditionAbandoned, 0, []string{a.ID()}, 0, 0, ""},
+				"unknown":   {dibs.ConditionUnknown, 0, []string{a.ID()}, 0, 0, ""},
 			} {
 				e, ok := listed[key(name)]
 				if !ok {
 					t.Errorf("%s: not listed", name)
 					continue
 				}
-				if e.Condition != want.condition || e.Permits != want.permits || e.Waiters != want.waiters {
-					t.Errorf("%s: %s with %d permits and %d waiters, want %s with %d and %d",
-						name, e.Condition, e.Permits, e.Waiters, want.condition, want.permits, want.waiters)
+				if e.Condition != want.condition || e.Permits != want.permits || e.Waiters != want.waiters || e.Reserved != want.reserved {
+					t.Errorf("%s: %s with %d permits, %d waiters and %d reserved places, want %s with %d, %d and %d",
+						name, e.Condition, e.Permits, e.Waiters, e.Reserved, want.condition, want.permits, want.waiters, want.reserved)
 				}
 				got := map[string]dibs.Attempt{}
 				for _, at := range e.Attempts {
@@ -145,6 +146,147 @@ var inspectProperties = []Property{
 		},
 	},
 	{
+		Name:  "ListSelectsByCondition",
+		Why:   "An operator asks for what is held among a million keys that are done.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			a, b := dibs.NewToken(), dibs.NewToken()
+			for _, name := range []string{"held", "two", "held, with a record", "done", "done again", "done, and abandoned", "abandoned", "unknown", "waiting, with a record"} {
+				t.granted(name, p.try(key(name), a, func(c *dibs.Claim) {
+					if c.AtMostOnce = name == "unknown"; name == "two" {
+						c.Permits = 2
+					}
+				}), 1)
+			}
+			for _, name := range []string{"held, with a record", "done", "done again", "done, and abandoned", "waiting, with a record"} {
+				t.ok("keep", p.keep(key(name), a, "answer"))
+			}
+			t.granted("a lease after a record", p.try(key("held, with a record"), b), 1)
+			t.granted("a lease after a record", p.try(key("done, and abandoned"), b), 1)
+			for _, name := range []string{"abandoned", "unknown"} {
+				t.ok("abandon", p.abandon(key(name), a))
+			}
+			t.ok("abandon", p.abandon(key("done, and abandoned"), b))
+			t.waits("a place", p.reserve(key("waiting"), a), 0)
+			t.waits("a place", p.reserve(key("waiting, with a record"), b), 0)
+			held := []string{"held", "two", "held, with a record"}
+			done := []string{"done", "done again", "done, and abandoned"}
+			waiting := []string{"waiting", "waiting, with a record"}
+			others := slices.Concat(held, waiting, []string{"abandoned", "unknown"})
+			for _, c := range []struct {
+				conditions []dibs.Condition
+				want       []string
+			}{
+				{nil, slices.Concat(others, done)},
+				{[]dibs.Condition{dibs.ConditionHeld}, held},
+				{[]dibs.Condition{dibs.ConditionDone}, done},
+				{[]dibs.Condition{dibs.ConditionWaiting}, waiting},
+				{[]dibs.Condition{dibs.ConditionAbandoned, dibs.ConditionUnknown}, []string{"abandoned", "unknown"}},
+				{[]dibs.Condition{dibs.ConditionHeld, dibs.ConditionDone}, slices.Concat(held, done)},
+				{[]dibs.Condition{dibs.ConditionHeld, dibs.ConditionWaiting, dibs.ConditionAbandoned, dibs.ConditionUnknown}, others},
+			} {
+				var got []string
+				for k := range q.list(dibs.Query{Conditions: c.conditions}) {
+					got = append(got, k.Name)
+				}
+				slices.Sort(got)
+				slices.Sort(c.want)
+				if !slices.Equal(got, c.want) {
+					t.Errorf("the keys that are %q: %q, want %q", c.conditions, got, c.want)
+				}
+			}
+			space := key("k").Namespace
+			named := func(k dibs.Key) bool { return k.Name == "done" || k.Name == "held" }
+			for what, c := range map[string]struct {
+				query dibs.Query
+				want  int
+			}{
+				"what matches":                     {dibs.Query{Match: named}, 2},
+				"of a namespace":                   {dibs.Query{Match: named, Namespace: &space}, 2},
+				"what matches and is done":         {dibs.Query{Match: named, Conditions: []dibs.Condition{dibs.ConditionDone}}, 1},
+				"a key that matches":               {dibs.Query{Match: named, Namespace: &space, Name: "held"}, 1},
+				"a key that does not match":        {dibs.Query{Match: named, Namespace: &space, Name: "two"}, 0},
+				"an attempt of what matches":       {dibs.Query{Match: named, ID: a.ID()}, 2},
+				"an attempt of a key that is held": {dibs.Query{ID: b.ID(), Conditions: []dibs.Condition{dibs.ConditionHeld}}, 1},
+			} {
+				if got := q.list(c.query); len(got) != c.want {
+					t.Errorf("%s: %d keys, want %d", what, len(got), c.want)
+				}
+			}
+		},
+	},
+	{
+		Name:  "ListTellsWaitersFromReservedPlaces",
+		Why:   "A job that waits from its place is one waiter, the place of a job that runs is none, and an operator sees how long a place can block.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k := key("k")
+			jobs, workers := make([]dibs.Token, 4), make([]dibs.Token, 4)
+			for i := range jobs {
+				jobs[i], workers[i] = dibs.NewToken(), dibs.NewToken()
+				t.waits("reserving", p.reserve(k, jobs[i], hold(long/4)), i)
+			}
+			var shown map[dibs.Token]dibs.PlaceInfo
+			want := func(what string, waiters, reserved int) {
+				t.Helper()
+				e := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
+				if e.Waiters != waiters || e.Reserved != reserved {
+					t.Errorf("%s: %d waiters and %d reserved places, want %d and %d", what, e.Waiters, e.Reserved, waiters, reserved)
+				}
+				shown = map[dibs.Token]dibs.PlaceInfo{}
+				for _, p := range e.Places {
+					shown[p.Token] = p
+				}
+				if all := q.list(dibs.Query{})[k]; all.Waiters != waiters || all.Reserved != reserved {
+					t.Errorf("%s, without the places: %d waiters and %d reserved places", what, all.Waiters, all.Reserved)
+				}
+			}
+			use := func(what string, token dibs.Token, use dibs.Use) {
+				t.Helper()
+				if p := shown[token]; p.Use != use || !p.Reserved || p.Blocks <= 0 || p.Blocks > long/4 {
+					t.Errorf("%s: %+v, want the use %q, and that it blocks up to %v", what, p, use, long/4)
+				}
+			}
+			want("nothing runs", 0, 4)
+			t.granted("the first job", p.queue(k, workers[0], from(jobs[0])), 1)
+			t.waits("the second job", p.queue(k, workers[1], from(jobs[1])), 0)
+			t.waits("the third job", p.queue(k, workers[2], from(jobs[2])), 1)
+			want("one runs, two wait", 2, 1)
+			use("the job that runs", jobs[0], dibs.UsedByLease)
+			use("a job that waits", jobs[1], dibs.UsedByWait)
+			use("another", jobs[2], dibs.UsedByWait)
+			use("a job that has not come", jobs[3], dibs.Unused)
+			if w := shown[workers[1]]; w.Reserved || w.Use != dibs.Unused || w.Blocks != 0 {
+				t.Errorf("a waiter: %+v", w)
+			}
+			other := dibs.NewToken()
+			t.waits("a caller without a place", p.queue(k, other), 3)
+			t.waits("the first job, delivered twice", p.queue(k, dibs.NewToken(), from(jobs[0])), 0)
+			want("two more wait", 4, 1)
+
+			t.ok("the first job abandons", p.abandon(k, workers[0]))
+			t.ok("the others give up", q.release(k, workers[1]))
+			t.ok("the others give up", q.release(k, workers[2]))
+			t.ok("the others give up", q.release(k, jobs[2]))
+			want("the waiter of the first job, and the last caller", 2, 2)
+
+			k = key("blocks")
+			t.waits("a place for ever", p.reserve(k, jobs[0]), 0)
+			want("a place without a Hold", 0, 1)
+			if p := shown[jobs[0]]; p.Blocks <= long/2 || p.Blocks > p.Left {
+				t.Errorf("a place without a Hold blocks for %v of %v", p.Blocks, p.Left)
+			}
+			t.ok("release", p.release(k, jobs[0]))
+			t.waits("a short place", p.reserve(k, jobs[1], hold(10*long), stay(long/8)), 0)
+			want("a place that ends before its Hold", 0, 1)
+			if p := shown[jobs[1]]; p.Blocks <= 0 || p.Blocks > long/8 {
+				t.Errorf("a place that ends in %v blocks for %v", p.Left, p.Blocks)
+			}
+		},
+	},
+	{
 		Name:  "ListShowsPlaces",
 		Why:   "The place of a dead job blocks others. An operator sees its owner, and removes that place and no other.",
 		Needs: []Feature{Inspector},
@@ -158,9 +300,6 @@ var inspectProperties = []Property{
 			places := func() []dibs.PlaceInfo {
 				t.Helper()
 				e := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
-				if len(e.Places) != e.Waiters {
-					t.Errorf("%d places are listed of %d", len(e.Places), e.Waiters)
-				}
 				for _, p := range e.Places {
 					if p.Left <= 0 || p.Left > long {
 						t.Errorf("a place lasts for %v, want up to %v", p.Left, long)
@@ -172,7 +311,7 @@ var inspectProperties = []Property{
 				t.Helper()
 				all := places()
 				for i := range all {
-					all[i].Left = 0
+					all[i].Left, all[i].Blocks, all[i].Use = 0, 0, ""
 				}
 				var expected []dibs.PlaceInfo
 				for _, i := range want {
@@ -189,7 +328,7 @@ var inspectProperties = []Property{
 			t.waits("reserved", p.reserve(k, tokens[2], owner(job(2))), 2)
 			t.waits("reserved", p.reserve(k, tokens[3], owner(job(3))), 3)
 			want("all", 0, 1, 2, 3)
-			if e := q.list(dibs.Query{})[k]; e.Places != nil || e.Waiters != 4 {
+			if e := q.list(dibs.Query{})[k]; e.Places != nil || e.Waiters != 1 || e.Reserved != 3 {
 				t.Errorf("places are listed that the query did not ask for: %+v", e)
 			}
 			t.ok("taking one away", q.release(k, tokens[2]))

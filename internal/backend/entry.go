@@ -13,7 +13,7 @@ func Describe(e *dibs.Entry, held, unknown, abandoned bool) {
 		e.Condition = dibs.ConditionHeld
 	case unknown:
 		e.Condition = dibs.ConditionUnknown
-	case e.Waiters > 0:
+	case e.Waiters+e.Reserved > 0:
 		e.Condition = dibs.ConditionWaiting
 	case e.Record != nil:
 		e.Condition = dibs.ConditionDone
@@ -22,8 +22,64 @@ func Describe(e *dibs.Entry, held, unknown, abandoned bool) {
 	}
 }
 
-// Matches reports whether the entry has a Condition and the query selects it by its ID.
+// Selects reports whether the query selects the key, as far as the key alone tells.
+func Selects(q *dibs.Query, k dibs.Key) bool {
+	return (q.Namespace == nil || *q.Namespace == k.Namespace) && (q.Name == "" || q.Name == k.Name) &&
+		(q.Match == nil || q.Match(k))
+}
+
+// Matches reports whether the entry has a Condition and the query selects it by its ID and its
+// Condition.
 func Matches(e *dibs.Entry, q *dibs.Query) bool {
-	return e.Condition != "" && (q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
-		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID }))
+	return e.Condition != "" && (len(q.Conditions) == 0 || slices.Contains(q.Conditions, e.Condition)) &&
+		(q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
+			slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID }))
+}
+
+// Part is a part of the keys that a store can find without the others.
+type Part uint8
+
+// The parts of the keys.
+const (
+	All  Part = iota
+	Live      // those with a lease, a place or an abandoned attempt
+	Kept      // those with a record
+)
+
+// PartOf returns the smallest part that has all keys in the query's Conditions.
+func PartOf(q *dibs.Query) Part {
+	switch done := slices.Contains(q.Conditions, dibs.ConditionDone); {
+	case len(q.Conditions) == 0:
+		return All
+	case !done:
+		return Live
+	case slices.ContainsFunc(q.Conditions, func(c dibs.Condition) bool { return c != dibs.ConditionDone }):
+		return All
+	}
+	return Kept
+}
+
+// Queue counts the places of a key as they come, in the order of their numbers, a waiter before
+// the reserved place with its number.
+type Queue struct {
+	Waiters, Reserved int
+
+	waits int64 // the number of the last waiter
+}
+
+// Add counts a place with that number, which is not 0. leased says that a lease was granted at
+// that number. It returns the use of a reserved place.
+func (q *Queue) Add(number int64, reserved, leased bool) dibs.Use {
+	switch {
+	case !reserved:
+		q.Waiters++
+		q.waits = number
+	case leased:
+		return dibs.UsedByLease
+	case q.waits == number:
+		return dibs.UsedByWait
+	default:
+		q.Reserved++
+	}
+	return dibs.Unused
 }

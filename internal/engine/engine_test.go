@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/storetest"
 )
@@ -153,7 +154,7 @@ func (db *tables) work(_ context.Context, _ engine.Load, b *engine.Batch, do fun
 }
 
 // keys returns the keys of the range.
-func (db *tables) keys(_ context.Context, first, last string, limit int) (keys []string, err error) {
+func (db *tables) keys(_ context.Context, _ backend.Part, first, last string, limit int) (keys []string, err error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for k := range db.rows {
@@ -168,7 +169,7 @@ func (db *tables) keys(_ context.Context, first, last string, limit int) (keys [
 // sweep sweeps all keys in one step.
 func (db *tables) sweep() engine.Sweep {
 	return func(context.Context, int) (int, []string, bool, error) {
-		keys, err := db.keys(nil, "", "\xff", math.MaxInt)
+		keys, err := db.keys(nil, backend.All, "", "\xff", math.MaxInt)
 		return 0, keys, true, err
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
@@ -12,15 +13,18 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 	st.Advance()
 	st.front() // which removes reserved places whose Hold is over
 	e.Key, _ = backend.ParseKey(st.k)
-	e.Waiters = len(st.queue.places)
 	st.short = !st.queue.complete
+	var count backend.Queue
 	for _, p := range st.queue.places {
+		use := count.Add(p.Seq, p.Kind == reserved, st.leased(p.Seq))
 		if q.Places {
 			e.Places = append(e.Places, dibs.PlaceInfo{
 				Token: p.Token, Owner: dibs.ParseOwner(p.Owner), Left: Duration(p.Ends - st.now), Reserved: p.Kind == reserved,
+				Use: use, Blocks: st.blocks(p),
 			})
 		}
 	}
+	e.Waiters, e.Reserved = count.Waiters, count.Reserved
 	all := st.holders
 	if len(all) > 0 {
 		e.Permits = int(all[0].Permits)
@@ -42,6 +46,20 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 		}
 	}
 	backend.Describe(e, len(st.holders) > 0, st.unknown(), st.abandoned != nil)
+}
+
+// blocks returns how much longer a reserved place can block; 0 for a waiter.
+func (st *State) blocks(p *Place) time.Duration {
+	left := p.Ends - st.now
+	switch {
+	case p.Kind != reserved:
+		return 0
+	case p.Hold > 0 && st.idleSince > 0:
+		left = min(left, max(st.idleSince, p.Asked)+p.Hold-st.now)
+	case p.Hold > 0:
+		left = min(left, p.Hold)
+	}
+	return Duration(left)
 }
 
 // Due returns the wake-ups of waiting tokens whose answer has changed. It sets how many places

@@ -3,14 +3,19 @@ package engine
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 )
 
-// listed is how many keys are listed by one statement.
-const listed = 256
+const (
+	// listed is how many keys are described by one transaction.
+	listed = 256
+	// matched is how many keys one statement reads if Match selects some of them.
+	matched = 4096
+)
 
 // List implements dibs.Inspector. It lists the keys in their order, 256 at a time, so that
 // it neither delays other calls nor keeps a transaction open.
@@ -19,21 +24,20 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 		err := s.server.Usable(ctx)
 		first, last := bounds(&q)
 		for more := true; more && err == nil; {
-			var page []dibs.Entry
-			var next string
-			err = s.server.Try(ctx, func() (err error) {
-				page, next, err = s.page(ctx, first, last, &q)
-				return err
-			})
-			if err != nil {
-				break
-			}
-			for _, e := range page {
-				if backend.Matches(&e, &q) && !yield(e, nil) {
-					return
+			var keys []string
+			keys, first, err = s.some(ctx, first, last, &q)
+			more = first != ""
+			for part := range slices.Chunk(keys, listed) {
+				var page []dibs.Entry
+				if page, err = s.page(ctx, part, &q); err != nil {
+					break
+				}
+				for _, e := range page {
+					if backend.Matches(&e, &q) && !yield(e, nil) {
+						return
+					}
 				}
 			}
-			first, more = next, next != ""
 		}
 		if err != nil {
 			yield(dibs.Entry{}, err)
@@ -41,29 +45,44 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 	}
 }
 
-// page lists some keys, each as of one moment. It returns where the next page begins, ""
-// at the end.
-func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (page []dibs.Entry, next string, err error) {
-	keys, err := s.server.List(ctx, first, last, listed)
+// some returns some keys that the query may select, and where the next ones begin, "" at the
+// end.
+func (s *Store) some(ctx context.Context, first, last string, q *dibs.Query) (keys []string, next string, err error) {
+	limit := listed
+	if q.Match != nil || q.Name != "" {
+		limit = matched
+	}
+	var all []string
+	err = s.server.Try(ctx, func() (err error) {
+		all, err = s.server.List(ctx, backend.PartOf(q), first, last, limit)
+		return err
+	})
+	if len(all) >= limit {
+		next = all[len(all)-1] + "\x00" // no key is in between
+	}
+	for _, k := range all {
+		if key, ok := backend.ParseKey(k); ok && backend.Selects(q, key) {
+			keys = append(keys, k)
+		}
+	}
+	return keys, next, err
+}
+
+// page describes some keys, each as of one moment.
+func (s *Store) page(ctx context.Context, keys []string, q *dibs.Query) (page []dibs.Entry, err error) {
 	wants := Tokens{}
 	for _, k := range keys {
-		if key, ok := backend.ParseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
-			wants[k] = nil
-		}
+		wants[k] = nil
 	}
-	if len(keys) == listed {
-		next = keys[listed-1] + "\x00" // no key is in between
-	}
-	if err != nil || len(wants) == 0 {
-		return nil, next, err
-	}
-	err = s.work(ctx, Looking, wants, func(b *Batch) {
-		page = make([]dibs.Entry, len(b.Keys))
-		for i, k := range b.Keys {
-			b.State(k).Describe(&page[i], q)
-		}
+	err = s.server.Try(ctx, func() error {
+		return s.work(ctx, Looking, wants, func(b *Batch) {
+			page = make([]dibs.Entry, len(b.Keys))
+			for i, k := range b.Keys {
+				b.State(k).Describe(&page[i], q)
+			}
+		})
 	})
-	return page, next, err
+	return page, err
 }
 
 // ForceRelease implements dibs.Inspector.

@@ -53,8 +53,9 @@ type Server struct {
 	// Work loads the batch, calls do, again with more if the batch is Short, writes the
 	// Changes and commits.
 	Work func(ctx context.Context, how Load, b *Batch, do func()) error
-	// List returns up to limit keys from first to last, in their order.
-	List func(ctx context.Context, first, last string, limit int) ([]string, error)
+	// List returns up to limit keys of a part from first to last, in their order. It may add
+	// keys of other parts.
+	List func(ctx context.Context, part backend.Part, first, last string, limit int) ([]string, error)
 
 	// Sweep begins to go through all keys.
 	Sweep func() Sweep

@@ -27,7 +27,11 @@ CREATE TABLE IF NOT EXISTS @key (
     rec_token       VARBINARY(16) NOT NULL DEFAULT '',
     rec_written     BIGINT NOT NULL DEFAULT 0,
     rec_ends        BIGINT NOT NULL DEFAULT 0,    -- 0: there is none
-    rec_fingerprint VARBINARY(32) NOT NULL DEFAULT ''
+    rec_fingerprint VARBINARY(32) NOT NULL DEFAULT '',
+    -- NULL of a key with nothing but a record: of most keys. A lock leaves it as it is, so that
+    -- its index costs a lock nothing.
+    listed          TINYINT GENERATED ALWAYS AS (IF(rec_ends = 0 OR LENGTH(token) > 0, 1, NULL)) STORED,
+    KEY listed (listed)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
 -- The leases of keys with more than one permit. Also the last abandoned lease of each key, until

@@ -235,7 +235,7 @@ BEGIN
         DELETE FROM @waiter w WHERE w.k = p_k AND w.seq = t.seq;
     END IF;
     IF p IS NULL OR p.kind = 1 THEN -- the next place, if any, is a reserved place
-        UPDATE @key x SET token = '', busy = p.kind IS NOT NULL WHERE x.k = p_k;
+        UPDATE @key x SET token = '', busy = p.kind IS NOT NULL, listed = x.rec_ends = 0 WHERE x.k = p_k;
         RETURN true;
     END IF;
     DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
@@ -283,7 +283,8 @@ BEGIN
                 rec_written = CASE WHEN u.keeps THEN moment ELSE t.rec_written END,
                 rec_ends = CASE WHEN u.keeps THEN moment + u.retention ELSE t.rec_ends END,
                 rec_fingerprint = CASE WHEN u.keeps THEN t.fingerprint ELSE t.rec_fingerprint END,
-                rec_data = CASE WHEN u.keeps THEN u.data ELSE t.rec_data END
+                rec_data = CASE WHEN u.keeps THEN u.data ELSE t.rec_data END,
+                listed = NOT u.keeps AND t.rec_ends = 0
             FROM u
             WHERE t.k = u.k AND t.token = u.token AND NOT t.busy AND t.ends > moment AND u.outcome <> 2
             RETURNING u.i

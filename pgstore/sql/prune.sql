@@ -23,7 +23,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ) l;
     records := coalesce(cardinality(ended), 0);
-    UPDATE @key t SET rec_token = '', rec_written = 0, rec_ends = 0, rec_fingerprint = '', rec_data = NULL
+    UPDATE @key t SET rec_token = '', rec_written = 0, rec_ends = 0, rec_fingerprint = '', rec_data = NULL, listed = true
     WHERE t.k = ANY (ended) AND (t.token <> '' OR t.busy);
     WITH gone AS (
         DELETE FROM @key t WHERE t.k = ANY (idle) AND (records < p_limit OR t.rec_ends = 0 OR t.k = ANY (ended)) RETURNING t.fence

@@ -49,7 +49,8 @@ BEGIN
         rec_written = CASE WHEN p_keeps THEN moment ELSE x.rec_written END,
         rec_ends = CASE WHEN p_keeps THEN moment + p_retention ELSE x.rec_ends END,
         rec_fingerprint = CASE WHEN p_keeps THEN print ELSE x.rec_fingerprint END,
-        rec_data = CASE WHEN p_keeps THEN p_data ELSE x.rec_data END
+        rec_data = CASE WHEN p_keeps THEN p_data ELSE x.rec_data END,
+        listed = NOT p_keeps AND x.rec_ends = 0 OR x.token <> '' AND (many OR x.busy)
     WHERE x.k = p_k;
     IF t.busy THEN
         PERFORM pg_notify(@channel(n.process), encode(n.token, 'hex')) FROM (

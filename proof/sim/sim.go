@@ -154,7 +154,7 @@ func (w *world) list() {
 			w.left(err)
 		case e.Condition == dibs.ConditionHeld, e.Condition == dibs.ConditionWaiting:
 			var text strings.Builder
-			fmt.Fprintf(&text, "%s is %s, with %d places", e.Key.Name, e.Condition, e.Waiters)
+			fmt.Fprintf(&text, "%s is %s, with %d waiters and %d reserved places", e.Key.Name, e.Condition, e.Waiters, e.Reserved)
 			for _, a := range e.Attempts {
 				fmt.Fprintf(&text, ", by %s, with fence %d, since %v, for %v more", a.ID, a.Fence, a.Since, a.Left)
 			}

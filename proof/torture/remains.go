@@ -121,8 +121,8 @@ func (r *run) list(ctx context.Context, in dibs.Inspector) (left []string, over 
 		if err != nil {
 			return nil, nil, err
 		}
-		if e.Condition == dibs.ConditionHeld || e.Waiters > 0 {
-			left = append(left, fmt.Sprintf("%s is %s, with %d waiters", e.Key.Name, e.Condition, e.Waiters))
+		if e.Condition == dibs.ConditionHeld || e.Waiters+e.Reserved > 0 {
+			left = append(left, fmt.Sprintf("%s is %s, with %d waiters and %d reserved places", e.Key.Name, e.Condition, e.Waiters, e.Reserved))
 			continue
 		}
 		over = append(over, e.Key)

@@ -34,6 +34,10 @@ const (
 	ForceReleaseStrands Bug = "ForceRelease serves no waiter"    // ForceRelease leaves the queue as it is.
 	ForgetReleases      Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
 
+	ConditionsIgnored Bug = "List ignores the conditions"       // The list is read as a whole, and its reader picks.
+	PlacesWait        Bug = "every place counts as a waiter"    // SELECT count(*) FROM places.
+	BlocksWhileThere  Bug = "a place is said to block its Stay" // Left is shown, not what is left of the Hold.
+
 	PermitsMix     Bug = "leases with other permits are counted like those of the claim" // count(*) < permits.
 	WeightIgnored  Bug = "every lease counts as one permit"                              // count(*) instead of sum(weight).
 	LightOvertakes Bug = "a claim that fits overtakes a waiter that does not"            // Only a claim without a free permit looks at the queue.

@@ -32,11 +32,12 @@ func (s *Store) entries(q dibs.Query) []dibs.Entry {
 	now := time.Now()
 	var list []dibs.Entry
 	for k, st := range s.b.keys {
-		if q.Namespace != nil && *q.Namespace != k.Namespace || q.Name != "" && q.Name != k.Name {
+		if q.Namespace != nil && *q.Namespace != k.Namespace || q.Name != "" && q.Name != k.Name || q.Match != nil && !q.Match(k) {
 			continue
 		}
 		st.advance(now)
-		if e := st.entry(k, q, now); e.Condition != "" && (q.ID == "" || named(e, q.ID)) {
+		if e := st.entry(k, q, now); e.Condition != "" && (q.ID == "" || named(e, q.ID)) &&
+			(len(q.Conditions) == 0 || slices.Contains(q.Conditions, e.Condition) || s.b.bug == ConditionsIgnored) {
 			list = append(list, e)
 		}
 	}
@@ -51,12 +52,16 @@ func named(e dibs.Entry, id string) bool {
 // entry describes the key. Its Condition is "" if the key has nothing.
 func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
 	st.front(now)
-	e := dibs.Entry{Key: k, Waiters: len(st.rows)}
-	if q.Places {
-		for _, r := range st.rows {
-			e.Places = append(e.Places, dibs.PlaceInfo{
-				Token: r.claim.Token, Owner: r.claim.Owner, Left: r.ends.Sub(now), Reserved: r.reserved(),
-			})
+	e := dibs.Entry{Key: k}
+	for _, r := range st.rows {
+		p := st.place(r, now)
+		if !p.Reserved || st.b.bug == PlacesWait {
+			e.Waiters++
+		} else if p.Use == dibs.Unused {
+			e.Reserved++
+		}
+		if q.Places {
+			e.Places = append(e.Places, p)
 		}
 	}
 	for _, l := range st.leases {
@@ -87,6 +92,32 @@ func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
 		e.Condition = dibs.ConditionAbandoned
 	}
 	return e
+}
+
+// place describes a place.
+func (st *state) place(r *row, now time.Time) dibs.PlaceInfo {
+	p := dibs.PlaceInfo{Token: r.claim.Token, Owner: r.claim.Owner, Left: r.ends.Sub(now), Reserved: r.reserved()}
+	if !p.Reserved {
+		return p
+	}
+	switch {
+	case st.leased(r.number):
+		p.Use = dibs.UsedByLease
+	case st.attended(r.number):
+		p.Use = dibs.UsedByWait
+	}
+	p.Blocks = p.Left
+	if hold := r.claim.Hold; hold > 0 && st.b.bug != BlocksWhileThere {
+		since := now
+		if !st.free.IsZero() {
+			since = st.free
+			if r.asked.After(since) {
+				since = r.asked
+			}
+		}
+		p.Blocks = min(p.Left, since.Add(hold).Sub(now))
+	}
+	return p
 }
 
 func (l *lease) describe(now time.Time) dibs.Attempt {

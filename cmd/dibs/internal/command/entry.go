@@ -19,6 +19,7 @@ type entryJSON struct {
 	Key       *string     `json:"key,omitempty"`
 	KeyBase64 string      `json:"key_base64,omitempty"`
 	Namespace string      `json:"namespace"`
+	Digest    string      `json:"digest"` // as in logs
 	State     string      `json:"state"`
 	Holder    *holderJSON `json:"holder,omitempty"`
 	Fence     uint64      `json:"fence,omitempty"`
@@ -26,11 +27,13 @@ type entryJSON struct {
 	Permits   int         `json:"permits,omitempty"`
 	LeftMS    *int64      `json:"left_ms,omitempty"`
 	Waiters   int         `json:"waiters"`
+	Reserved  int         `json:"reserved"`
 	Places    []placeJSON `json:"places,omitempty"`
 	Record    *recordJSON `json:"record,omitempty"`
 	ID        string      `json:"id,omitempty"`
 
-	name string // the key, also if it is no text
+	name      string // the key, even if it is no text
+	condition dibs.Condition
 }
 
 type holderJSON struct {
@@ -47,6 +50,9 @@ type placeJSON struct {
 	Label    string `json:"label"`
 	LeftMS   int64  `json:"left_ms"`
 	Reserved bool   `json:"reserved"`
+	// Use of a reserved place: "waits" if its job waits now, "holds" if its job holds the key.
+	Use      string `json:"use,omitempty"`
+	BlocksMS int64  `json:"blocks_ms,omitempty"` // how long it can keep others from a free key
 }
 
 type recordJSON struct {
@@ -63,13 +69,16 @@ func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 		Namespace: e.Key.Namespace,
 		State:     string(e.Condition),
 		Permits:   e.Permits,
+		Digest:    e.Key.Digest(),
 		Waiters:   e.Waiters,
+		Reserved:  e.Reserved,
 		name:      e.Key.Name,
+		condition: e.Condition,
 	}
 	for _, p := range e.Places {
 		j.Places = append(j.Places, placeJSON{
 			ID: p.Token.ID(), Host: p.Owner.Host, PID: p.Owner.PID, Label: p.Owner.Label,
-			LeftMS: p.Left.Milliseconds(), Reserved: p.Reserved,
+			LeftMS: p.Left.Milliseconds(), Reserved: p.Reserved, Use: string(p.Use), BlocksMS: p.Blocks.Milliseconds(),
 		})
 	}
 	if utf8.ValidString(e.Key.Name) {
@@ -124,6 +133,7 @@ func writeText(w io.Writer, e dibs.Entry) error {
 	if e.Key.Namespace != "" {
 		line("namespace", "%s", quote(e.Key.Namespace))
 	}
+	line("digest", "%s", e.Key.Digest())
 	line("state", "%s", stateText(e))
 	for _, a := range e.Attempts {
 		line("attempt", "%d, id %s, fence %d", a.Attempt, a.ID, a.Fence)
@@ -139,6 +149,9 @@ func writeText(w io.Writer, e dibs.Entry) error {
 	}
 	if e.Waiters > 0 {
 		line("waiters", "%d", e.Waiters)
+	}
+	if e.Reserved > 0 {
+		line("reserved", "%d", e.Reserved)
 	}
 	for _, p := range e.Places {
 		line("place", "%s", placeText(p))
@@ -172,8 +185,16 @@ func ownerText(o dibs.Owner) string {
 
 func placeText(p dibs.PlaceInfo) string {
 	how := "waits"
-	if p.Reserved {
-		how = "reserved, expires in " + span(p.Left)
+	switch {
+	case !p.Reserved:
+	case p.Use == dibs.UsedByLease:
+		how = "reserved; its job holds the key now"
+	case p.Use == dibs.UsedByWait:
+		how = "reserved; its job waits now"
+	case p.Blocks < p.Left:
+		how = "reserved; blocks others for " + span(p.Blocks) + " at most when the key is free, expires in " + span(p.Left)
+	default:
+		how = "reserved; blocks others when the key is free, until it expires in " + span(p.Left)
 	}
 	return p.Token.ID() + ", " + quote(ownerText(p.Owner)) + ", " + how
 }

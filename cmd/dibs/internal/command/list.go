@@ -6,47 +6,74 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/stores"
 )
 
+// conditions are all conditions of a key, in the order in which ls counts them. Keys that are
+// done come last, because they are usually many.
+var conditions = []dibs.Condition{
+	dibs.ConditionHeld, dibs.ConditionWaiting, dibs.ConditionUnknown, dibs.ConditionAbandoned, dibs.ConditionDone,
+}
+
+// live are the conditions of keys that something happens to, or has happened to.
+var live = conditions[:len(conditions)-1]
+
+// maxCounted is how many keys that are done ls counts without listing them.
+const maxCounted = 1000
+
 // list has the flags of dibs ls.
 type list struct {
-	glob string
-	all  bool
-	json bool
+	glob       string
+	all        bool
+	done       bool
+	states     []string
+	sort       string
+	limit      int
+	namespaces bool
+	json       bool
+
+	shown []dibs.Condition
 }
 
 func (p *program) list() *cobra.Command {
 	var l list
 	cmd := &cobra.Command{
 		Use:   "ls [--glob PATTERN]",
-		Short: "List the keys that are held, waited for or done",
-		Long: `Lists the keys of the store, sorted. A line has the holder (host, process and
-command), since when it holds the key, how much of its lease is left, the number
-of waiters, and the record that a finished holder left. A key with several
-holders has a line for each.
+		Short: "List the keys that are held or waited for",
+		Long: `Lists the keys of the store that are held or waited for, and those whose last
+holder crashed (abandoned, unknown). Keys that only have a record are done. They
+are not listed without --done, --all or --state done, because there may be a
+million of them. The last line says how many keys are not shown. Keys that are
+done are counted up to 1000.
+
+A line has the key's digest, as in logs; the holder (host, process and command),
+since when it holds the key, and how much of its lease is left; how many callers
+wait now; how many places are reserved for callers that are still to come; and
+the record that a finished holder left. A key with several holders has a line
+for each.
+
+Lines are sorted by key. --sort since begins with what has lasted longest: the
+lease, or without one the record. --sort waiters begins with the longest queue.
+--limit without --sort takes the first keys that the store finds.
 
 A key with characters that a terminal does not show is printed in double quotes.
 Those characters are escaped as in Go and JSON. --json prints one object a line,
-for programs.`,
+for programs, and no last line.`,
 		Example: `  dibs ls
-  dibs ls --glob 'backup*'
+  dibs ls --state held --sort since --limit 10
+  dibs ls --done --glob 'backup*'
   dibs ls --json | jq -r 'select(.waiters > 10) | .key'`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			switch fs := cmd.Flags(); {
-			case fs.Changed("glob") && l.glob == "":
-				return usagef("glob: the pattern is empty; * matches all keys")
-			case l.all && fs.Changed("namespace"):
-				return usagef("all: it cannot be used together with --namespace")
+			if err := l.check(cmd.Flags()); err != nil {
+				return err
 			}
 			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
 				return p.listAll(cmd.Context(), in, &l)
@@ -55,75 +82,222 @@ for programs.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.glob, "glob", "", "list only keys that match the `PATTERN`: * is any text, ? any byte")
-	f.BoolVar(&l.all, "all", false, "list the keys of all namespaces")
+	f.BoolVar(&l.done, "done", false, "list the keys that are done, and no others")
+	f.BoolVar(&l.all, "all", false, "list the keys in all states")
+	f.StringSliceVar(&l.states, "state", nil, "list the keys in the `STATE`: held, waiting, unknown, abandoned or done; can be repeated")
+	f.StringVar(&l.sort, "sort", "", "sort by `COLUMN`: since or waiters (default: by key)")
+	f.IntVar(&l.limit, "limit", 0, "list at most `N` keys")
+	f.BoolVar(&l.namespaces, "all-namespaces", false, "list the keys of all namespaces")
 	f.BoolVar(&l.json, "json", false, "print one JSON object a line")
 	p.storeFlags(f)
 	return cmd
 }
 
+// check refuses flags that contradict each other, and finds out which states are shown.
+func (l *list) check(fs *pflag.FlagSet) error {
+	chosen := 0
+	for _, name := range []string{"done", "all", "state"} {
+		if fs.Changed(name) {
+			chosen++
+		}
+	}
+	switch {
+	case fs.Changed("glob") && l.glob == "":
+		return usagef("glob: the pattern is empty; * matches all keys")
+	case l.namespaces && fs.Changed("namespace"):
+		return usagef("all-namespaces: it cannot be used together with --namespace")
+	case chosen > 1:
+		return usagef("state: choose one of --state, --done and --all")
+	case fs.Changed("sort") && l.sort != "since" && l.sort != "waiters":
+		return usagef("sort: %s is not a column to sort by; it must be since or waiters", quote(l.sort))
+	case fs.Changed("limit") && l.limit < 1:
+		return usagef("limit: %d is out of range; it must be at least 1", l.limit)
+	case fs.Changed("state") && len(l.states) == 0:
+		return usagef("state: it is empty; it must be held, waiting, unknown, abandoned or done")
+	}
+	l.shown = live
+	switch {
+	case l.all:
+		l.shown = conditions
+	case l.done:
+		l.shown = []dibs.Condition{dibs.ConditionDone}
+	case len(l.states) > 0:
+		l.shown = nil
+	}
+	for _, name := range l.states {
+		c := dibs.Condition(name)
+		if !slices.Contains(conditions, c) {
+			return usagef("state: %s is not a state; it must be held, waiting, unknown, abandoned or done", quote(name))
+		}
+		l.shown = append(l.shown, c)
+	}
+	return nil
+}
+
+func (l *list) shows(c dibs.Condition) bool { return slices.Contains(l.shown, c) }
+
+// found is what a listing has found so far.
+type found struct {
+	list  *list
+	now   time.Time
+	keys  [][]entryJSON          // the lines of each key
+	total map[dibs.Condition]int // of all keys that were found
+	more  bool                   // there are more keys that are done
+}
+
 func (p *program) listAll(ctx context.Context, in dibs.Inspector, l *list) error {
-	// The limit is for each entry, because a store may be large.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	limit := time.AfterFunc(askLimit, func() { cancel(context.DeadlineExceeded) })
-	defer limit.Stop()
-	q := dibs.Query{Data: true} // for the status of an HTTP answer
-	if !l.all {
+	f := found{list: l, now: time.Now(), total: map[dibs.Condition]int{}}
+	q := dibs.Query{Conditions: live, Match: matching(l.glob), Data: true} // for the status of an HTTP answer
+	if !l.namespaces {
 		q.Namespace = &p.namespace
 	}
-	var lines []entryJSON
-	now := time.Now()
-	for e, err := range in.List(ctx, q) {
-		limit.Reset(askLimit)
+	for e, err := range entries(ctx, in, q) {
 		if err != nil {
-			return &dibs.StoreError{Op: "list", Err: err}
+			return err
 		}
-		if l.glob == "" || glob(l.glob, e.Key.Name) {
-			lines = append(lines, entryLines(e, now)...)
-		}
+		f.add(e)
 	}
-	slices.SortStableFunc(lines, func(a, b entryJSON) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.name, b.name), cmp.Compare(a.Fence, b.Fence))
-	})
+	var err error
+	if q.Conditions = []dibs.Condition{dibs.ConditionDone}; l.shows(dibs.ConditionDone) {
+		err = f.addDone(ctx, in, q)
+	} else {
+		err = f.countDone(ctx, in, q)
+	}
+	if err != nil {
+		return err
+	}
+	f.cut()
+	lines := slices.Concat(f.keys...)
 	if l.json {
 		return writeLines(p.env.Stdout, lines)
 	}
-	return writeTable(p.env.Stdout, lines, l.all, now)
+	if err := writeTable(p.env.Stdout, lines, l.namespaces, f.now); err != nil {
+		return err
+	}
+	return f.writeHidden(p.env.Stdout)
 }
 
-// writeTable writes lines for people. It writes nothing if there are none.
-func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) error {
-	if len(lines) == 0 {
+// add adds a key.
+func (f *found) add(e dibs.Entry) {
+	if f.total[e.Condition]++; f.list.shows(e.Condition) {
+		lines := entryLines(e, f.now)
+		slices.SortStableFunc(lines, func(a, b entryJSON) int { return cmp.Compare(a.Fence, b.Fence) })
+		f.keys = append(f.keys, lines)
+	}
+	if most := f.list.limit; most > 0 && f.list.sort != "" && len(f.keys) >= 2*most+maxCounted {
+		f.cut() // so that a limit bounds the memory, too
+	}
+}
+
+// addDone adds the keys that are done. It stops after the limit, unless they must be sorted, and
+// counts some more.
+func (f *found) addDone(ctx context.Context, in dibs.Inspector, q dibs.Query) error {
+	full := func() bool { return f.list.limit > 0 && f.list.sort == "" && len(f.keys) >= f.list.limit }
+	if full() {
+		return f.countDone(ctx, in, q)
+	}
+	beyond := 0
+	for e, err := range entries(ctx, in, q) {
+		if err != nil {
+			return err
+		}
+		if full() {
+			if beyond == maxCounted {
+				f.more = true
+				break
+			}
+			f.total[e.Condition]++
+			beyond++
+			continue
+		}
+		f.add(e)
+	}
+	return nil
+}
+
+// countDone counts the keys that are done, but looks at no more than some of them.
+func (f *found) countDone(ctx context.Context, in dibs.Inspector, q dibs.Query) error {
+	match, seen := q.Match, 0
+	q.Match, q.Data = nil, false
+	for e, err := range entries(ctx, in, q) {
+		if err != nil {
+			return err
+		}
+		if seen++; seen > maxCounted {
+			f.more = true
+			break
+		}
+		if match == nil || match(e.Key) {
+			f.total[e.Condition]++
+		}
+	}
+	return nil
+}
+
+// cut sorts the keys and drops those beyond the limit.
+func (f *found) cut() {
+	slices.SortStableFunc(f.keys, func(a, b []entryJSON) int {
+		first := 0
+		switch f.list.sort {
+		case "since":
+			first = -cmp.Compare(f.lasts(a), f.lasts(b))
+		case "waiters":
+			first = -cmp.Compare(a[0].Waiters, b[0].Waiters)
+		}
+		return cmp.Or(first, strings.Compare(a[0].Namespace, b[0].Namespace), strings.Compare(a[0].name, b[0].name))
+	})
+	if n := f.list.limit; n > 0 && len(f.keys) > n {
+		f.keys = f.keys[:n]
+	}
+}
+
+// lasts returns how long a key has been held, the longest of its leases, or how old its record
+// is; else -1.
+func (f *found) lasts(lines []entryJSON) time.Duration {
+	longest := time.Duration(-1)
+	for _, line := range lines {
+		switch {
+		case line.Holder != nil:
+			longest = max(longest, f.now.Sub(line.Holder.Since))
+		case line.Record != nil:
+			longest = max(longest, time.Duration(line.Record.AgeMS)*time.Millisecond)
+		}
+	}
+	return longest
+}
+
+// hidden returns how many keys in each state are not shown, and whether that is because of
+// their state.
+func (f *found) hidden() (texts []string, byState bool) {
+	shown := map[dibs.Condition]int{}
+	for _, lines := range f.keys {
+		shown[lines[0].condition]++
+	}
+	for _, c := range conditions {
+		n := f.total[c] - shown[c]
+		byState = byState || (n > 0 || f.more && c == dibs.ConditionDone) && !f.list.shows(c)
+		switch more := f.more && c == dibs.ConditionDone; {
+		case more && n == 0:
+			texts = append(texts, "an unknown number of done")
+		case more:
+			texts = append(texts, fmt.Sprintf("%d or more %s", n, c))
+		case n > 0:
+			texts = append(texts, fmt.Sprintf("%d %s", n, c))
+		}
+	}
+	return texts, byState
+}
+
+// writeHidden writes the line that says what is not shown, if there is anything.
+func (f *found) writeHidden(w io.Writer) error {
+	texts, byState := f.hidden()
+	if len(texts) == 0 {
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(namespace string, cells ...string) {
-		if namespaces {
-			cells = slices.Insert(cells, 0, namespace)
-		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	hint := ""
+	if byState {
+		hint = " (--all shows all states)"
 	}
-	row("NAMESPACE", "KEY", "STATE", "HOLDER", "SINCE", "LEFT", "WAITERS", "RECORD")
-	for _, e := range lines {
-		holder, since, left, record := "-", "-", "-", "-"
-		if h := e.Holder; h != nil {
-			holder = cell(strings.TrimSpace(h.Host + " " + strconv.Itoa(h.PID) + " " + h.Label))
-			since = span(now.Sub(h.Since)) + " ago"
-		}
-		if e.LeftMS != nil {
-			left = span(max(time.Duration(*e.LeftMS)*time.Millisecond, 0))
-		}
-		if r := e.Record; r != nil {
-			record = strconv.Itoa(r.Bytes) + " bytes"
-			if r.Status != 0 {
-				record = "HTTP " + strconv.Itoa(r.Status)
-			}
-			if r.EncryptedWith != "" {
-				record += " encrypted"
-			}
-			record += ", " + span(time.Duration(r.AgeMS)*time.Millisecond) + " old"
-		}
-		row(cmp.Or(e.Namespace, "-"), cell(e.name), e.State, holder, since, left, strconv.Itoa(e.Waiters), record)
-	}
-	return t.Flush()
+	_, err := fmt.Fprintf(w, "not shown: %s%s\n", strings.Join(texts, ", "), hint)
+	return err
 }

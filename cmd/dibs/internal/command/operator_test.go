@@ -21,6 +21,7 @@ type line struct {
 	Key       *string `json:"key"`
 	KeyBase64 string  `json:"key_base64"`
 	Namespace *string `json:"namespace"`
+	Digest    string  `json:"digest"`
 	State     string  `json:"state"`
 	Holder    *struct {
 		Host  string    `json:"host"`
@@ -28,18 +29,21 @@ type line struct {
 		Label string    `json:"label"`
 		Since time.Time `json:"since"`
 	} `json:"holder"`
-	Fence   uint64 `json:"fence"`
-	Attempt int    `json:"attempt"`
-	Permits int    `json:"permits"`
-	LeftMS  *int64 `json:"left_ms"`
-	Waiters *int   `json:"waiters"`
-	Places  []struct {
+	Fence    uint64 `json:"fence"`
+	Attempt  int    `json:"attempt"`
+	Permits  int    `json:"permits"`
+	LeftMS   *int64 `json:"left_ms"`
+	Waiters  *int   `json:"waiters"`
+	Reserved *int   `json:"reserved"`
+	Places   []struct {
 		ID       string `json:"id"`
 		Host     string `json:"host"`
 		PID      int    `json:"pid"`
 		Label    string `json:"label"`
 		LeftMS   int64  `json:"left_ms"`
 		Reserved bool   `json:"reserved"`
+		Use      string `json:"use"`
+		BlocksMS int64  `json:"blocks_ms"`
 	} `json:"places"`
 	Record *struct {
 		Bytes         int    `json:"bytes"`
@@ -114,7 +118,7 @@ func TestListJSON(t *testing.T) { everyStore(t, checkListJSON) }
 func checkListJSON(t *testing.T, b *bench) {
 	began := time.Now().Truncate(time.Second)
 	situation(t, b)
-	all := b.list(t, "ls", "--json")
+	all := b.list(t, "ls", "--json", "--all")
 	var got []string
 	for _, l := range all {
 		name := "base64:" + l.KeyBase64
@@ -124,8 +128,10 @@ func checkListJSON(t *testing.T, b *bench) {
 		got = append(got, name+": "+l.State)
 		held := l.State == "held"
 		switch {
-		case l.Namespace == nil || l.Waiters == nil:
-			t.Errorf("%s: namespace or waiters are missing", name)
+		case l.Namespace == nil || l.Waiters == nil || l.Reserved == nil:
+			t.Errorf("%s: namespace, waiters or reserved are missing", name)
+		case l.Key != nil && l.Digest != (dibs.Key{Name: *l.Key}).Digest():
+			t.Errorf("%s: the digest is %s", name, l.Digest)
 		case held && (l.Holder == nil || l.LeftMS == nil || *l.LeftMS <= 0 || l.Fence == 0 || l.Attempt != 1 || len(l.ID) != 16):
 			t.Errorf("%s: %+v", name, l)
 		case held && (l.Holder.Host != "web1" || l.Holder.PID != 42 || l.Holder.Since.Before(began)):
@@ -146,9 +152,10 @@ func checkListJSON(t *testing.T, b *bench) {
 		args []string
 		want int
 	}{
-		{[]string{"ls", "--json", "--all"}, 9},
+		{[]string{"ls", "--json", "--all", "--all-namespaces"}, 9},
 		{[]string{"ls", "--json", "--namespace=n"}, 1},
-		{[]string{"ls", "--json", "--glob=*e*"}, 3},
+		{[]string{"ls", "--json", "--glob=*e*"}, 2},
+		{[]string{"ls", "--json", "--glob=*e*", "--all"}, 3},
 		{[]string{"ls", "--json", "--glob=no*"}, 0},
 		{[]string{"show", "--json", "pair"}, 2},
 		{[]string{"show", "--json", "--id=" + all[2].ID}, 1},
@@ -167,23 +174,24 @@ func TestListTable(t *testing.T) {
 func checkListTable(t *testing.T, b *bench) {
 	t.Parallel()
 	situation(t, b)
-	code, stdout, stderr := b.run(t, "ls", "--all")
+	code, stdout, stderr := b.run(t, "ls", "--all", "--all-namespaces")
 	if code != 0 || stderr != "" {
 		t.Fatalf("%d, %s", code, stderr)
 	}
 	ages := regexp.MustCompile(`[\d.]+m?s ago|[\d.]+m?s old|\b59m\d+s|1h0m0s`)
 	got := ages.ReplaceAllString(stdout, "T")
 	got = regexp.MustCompile(` {2,}`).ReplaceAllString(got, "|")
-	want := `NAMESPACE|KEY|STATE|HOLDER|SINCE|LEFT|WAITERS|RECORD
--|abandoned|abandoned|web1 42 job|T|0s|0|-
--|done|done|-|-|-|0|5 bytes, T
--|held|held|web1 42 job|T|T|1|-
--|pair|held|web1 42|T|T|0|-
--|pair|held|"web1 42 \x1b[31m"|T|T|0|-
--|unknown|unknown|web1 42 job|T|0s|0|-
--|waiting|waiting|-|-|-|1|-
--|"\xff"|held|web1 42 job|T|T|0|-
-n|elsewhere|held|web1 42 job|T|T|0|-
+	got = regexp.MustCompile(`\|[0-9a-f]{12}\|`).ReplaceAllString(got, "|D|")
+	want := `NAMESPACE|KEY|DIGEST|STATE|HOLDER|SINCE|LEFT|WAITERS|RESERVED|RECORD
+-|abandoned|D|abandoned|web1 42 job|T|0s|0|0|-
+-|done|D|done|-|-|-|0|0|5 bytes, T
+-|held|D|held|web1 42 job|T|T|1|0|-
+-|pair|D|held|web1 42|T|T|0|0|-
+-|pair|D|held|"web1 42 \x1b[31m"|T|T|0|0|-
+-|unknown|D|unknown|web1 42 job|T|0s|0|0|-
+-|waiting|D|waiting|-|-|-|0|1|-
+-|"\xff"|D|held|web1 42 job|T|T|0|0|-
+n|elsewhere|D|held|web1 42 job|T|T|0|0|-
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -274,7 +282,7 @@ func checkForgetGlob(t *testing.T, b *bench) {
 	if got := strings.Split(stdout, "\n"); code != 0 || stderr != "" || strings.Join(slices.Sorted(slices.Values(got)), "\n") != "\n"+strings.TrimSuffix(want, "\n") {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
-	if entry(t, s, "held").Condition != dibs.ConditionHeld || entry(t, s, "waiting").Waiters != 1 {
+	if entry(t, s, "held").Condition != dibs.ConditionHeld || entry(t, s, "waiting").Reserved != 1 {
 		t.Error("a lease or a place was lost")
 	}
 	if code, _, stderr := b.run(t, "forget", "--glob=*", "--yes"); code != 1 || !strings.Contains(stderr, "no key that matches * has a record to forget") {
@@ -295,7 +303,7 @@ func TestPrune(t *testing.T) {
 		must(t, errs[0])
 	}
 	must(t, s.Close())
-	eventually(t, "the end of the retention", func() bool { return len(b.list(t, "ls", "--json")) == 0 })
+	eventually(t, "the end of the retention", func() bool { return len(b.list(t, "ls", "--json", "--all")) == 0 })
 	for _, want := range []string{"removed 3\n", "removed 0\n"} {
 		if code, stdout, stderr := b.run(t, "prune"); code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%d, %q, %q; want %q", code, stdout, stderr, want)

@@ -28,7 +28,7 @@ func checkReleasePlace(t *testing.T, b *bench) {
 	if waiter.Reserved {
 		t.Errorf("the waiter is %+v", waiter)
 	}
-	if code, stdout, _ := b.run(t, "show", "waiting"); code != 0 || !strings.Contains(stdout, reserved.ID+", web1 42 (job), reserved, expires in ") {
+	if code, stdout, _ := b.run(t, "show", "waiting"); code != 0 || !strings.Contains(stdout, reserved.ID+", web1 42 (job), reserved; blocks others when the key is free, until it expires in ") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 	for _, c := range []struct {

@@ -145,15 +145,13 @@ func (p *program) releasePlace(ctx context.Context, store dibs.Store, in dibs.In
 
 // findPlace looks for a place in all keys, or in those of the namespace if one was named.
 func (p *program) findPlace(ctx context.Context, in dibs.Inspector, id string, fs *pflag.FlagSet) (dibs.Key, dibs.PlaceInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	q := dibs.Query{Places: true}
+	q := dibs.Query{Places: true, Conditions: live}
 	if fs.Changed("namespace") {
 		q.Namespace = &p.namespace
 	}
-	for e, err := range in.List(ctx, q) {
+	for e, err := range entries(ctx, in, q) {
 		if err != nil {
-			return e.Key, dibs.PlaceInfo{}, &dibs.StoreError{Op: "list", Err: err}
+			return e.Key, dibs.PlaceInfo{}, err
 		}
 		for _, place := range e.Places {
 			if place.Token.ID() == id {

@@ -3,7 +3,9 @@ package command
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -14,11 +16,12 @@ import (
 // urn begins the URI that names an attempt in a problem document.
 const urn = "urn:dibs:claim:"
 
-// selection names keys: by key, by an attempt's ID, or by a pattern.
+// selection names keys: by key, by an attempt's ID, by a pattern, or by the key's digest.
 type selection struct {
-	key  string
-	id   string
-	glob string
+	key    string
+	id     string
+	glob   string
+	digest string
 
 	hasKey bool
 }
@@ -37,14 +40,17 @@ func (s *selection) bindGlob(fs *pflag.FlagSet) {
 func (s *selection) read(fs *pflag.FlagSet, args []string) error {
 	s.hasKey = fs.Changed("key")
 	given := 0
-	for _, name := range []string{"key", "id", "glob"} {
+	for _, name := range []string{"key", "id", "glob", "digest"} {
 		if fs.Changed(name) {
 			given++
 		}
 	}
 	if given+len(args) != 1 {
 		forms := "KEY or --id ID"
-		if fs.Lookup("glob") != nil {
+		switch {
+		case fs.Lookup("digest") != nil:
+			forms = "KEY, --id ID, --glob PATTERN or --digest DIGEST"
+		case fs.Lookup("glob") != nil:
 			forms = "KEY, --id ID or --glob PATTERN"
 		}
 		return usagef("name the key in one way: %s", forms)
@@ -65,6 +71,9 @@ func (s *selection) read(fs *pflag.FlagSet, args []string) error {
 	if fs.Changed("glob") && s.glob == "" {
 		return usagef("glob: the pattern is empty; * matches all keys")
 	}
+	if fs.Changed("digest") && !isDigest(s.digest) {
+		return usagef("digest: %s is not a digest: it has 12 characters, 0 to 9 and a to f", quote(s.digest))
+	}
 	if s.hasKey {
 		if err := (dibs.Key{Name: s.key}).Validate(); err != nil {
 			return usagef("%s", strings.TrimPrefix(err.Error(), "dibs: "))
@@ -83,12 +92,19 @@ func isID(s string) bool {
 	return len(s) == 16
 }
 
+// isDigest reports whether s has the form of a key's digest.
+func isDigest(s string) bool {
+	return len(s) == 12 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
 func (s *selection) String() string {
 	switch {
 	case s.hasKey:
 		return "the key " + quote(s.key)
 	case s.id != "":
 		return "the attempt " + s.id
+	case s.digest != "":
+		return "a key with the digest " + s.digest
 	}
 	return "a key that matches " + quote(s.glob)
 }
@@ -96,35 +112,94 @@ func (s *selection) String() string {
 // find returns the entries of the selected keys. If there are none, it returns errAbsent
 // with a hint.
 func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet, data bool) ([]dibs.Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	q := dibs.Query{ID: s.id, Data: data, Places: data, Namespace: &p.namespace}
+	q := dibs.Query{ID: s.id, Data: data, Places: data, Namespace: &p.namespace, Match: matching(s.glob)}
 	if s.hasKey {
 		q.Name = s.key
 	}
 	if s.id != "" && !fs.Changed("namespace") {
 		q.Namespace = nil // because IDs are unique
 	}
-	var found []dibs.Entry
-	for e, err := range in.List(ctx, q) {
-		if err != nil {
-			return nil, &dibs.StoreError{Op: "list", Err: err}
-		}
-		if s.glob == "" || glob(s.glob, e.Key.Name) {
-			found = append(found, e)
-		}
+	if s.digest != "" {
+		p.scans(&q, s.digest, fs.Changed("namespace"))
+	}
+	if s.id != "" {
+		q.Conditions = live // which are few, so an attempt that runs or is unknown is found at once
+	}
+	found, err := all(entries(ctx, in, q))
+	if s.id != "" && len(found) == 0 && err == nil {
+		q.Conditions = []dibs.Condition{dibs.ConditionDone}
+		found, err = all(entries(ctx, in, q))
+	}
+	if err != nil {
+		return nil, err
 	}
 	if len(found) > 0 {
 		return found, nil
 	}
 	text := "the store has no record, holder or waiter of " + s.String()
-	if s.id == "" && p.namespace != "" {
+	if q.Namespace != nil && p.namespace != "" {
 		text += " in the namespace " + quote(p.namespace)
 	}
 	if s.hasKey {
 		text += p.hint(ctx, in, s.key)
 	}
 	return nil, absentf("%s", text)
+}
+
+// scans makes the query one for a digest, of keys of any namespace unless one is named, and says
+// that this takes time.
+func (p *program) scans(q *dibs.Query, digest string, named bool) {
+	q.Match = func(k dibs.Key) bool { return k.Digest() == digest }
+	of := "the namespace " + quote(p.namespace)
+	if !named {
+		q.Namespace, of = nil, "all namespaces"
+	}
+	fmt.Fprintf(p.env.Stderr, "dibs show: reads all keys of %s, because a digest cannot be looked up\n", of)
+}
+
+// entries lists keys. The limit is for each step, because a store may be large.
+func entries(ctx context.Context, in dibs.Inspector, q dibs.Query) iter.Seq2[dibs.Entry, error] {
+	return func(yield func(dibs.Entry, error) bool) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		limit := time.AfterFunc(askLimit, func() { cancel(context.DeadlineExceeded) })
+		defer limit.Stop()
+		if match := q.Match; match != nil || q.ID != "" {
+			q.Match = func(k dibs.Key) bool {
+				limit.Reset(askLimit)
+				return match == nil || match(k)
+			}
+		}
+		for e, err := range in.List(ctx, q) {
+			limit.Reset(askLimit)
+			if err != nil {
+				yield(e, &dibs.StoreError{Op: "list", Err: err})
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// all collects what is listed.
+func all(listed iter.Seq2[dibs.Entry, error]) (found []dibs.Entry, err error) {
+	for e, err := range listed {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, e)
+	}
+	return found, nil
+}
+
+// matching returns the function that selects keys by a pattern; nil if it is "".
+func matching(pattern string) func(dibs.Key) bool {
+	if pattern == "" {
+		return nil
+	}
+	return func(k dibs.Key) bool { return glob(pattern, k.Name) }
 }
 
 // maxHints is how many keys a hint names.
@@ -135,16 +210,19 @@ const maxHints = 5
 func (p *program) hint(ctx context.Context, in dibs.Inspector, key string) string {
 	var names []string
 	more := 0
-	for e, err := range in.List(ctx, dibs.Query{Namespace: &p.namespace}) {
-		if err != nil {
-			break // because a hint is not worth an error
-		}
-		if part, ok := idempotency.KeyPart(e.Key.Name); ok && part == key {
-			if len(names) < maxHints {
-				names = append(names, "\n  "+quote(e.Key.Name))
-			} else {
-				more++
-			}
+	ctx, cancel := context.WithTimeout(ctx, askLimit) // because a hint is not worth more
+	defer cancel()
+	match := func(k dibs.Key) bool {
+		part, ok := idempotency.KeyPart(k.Name)
+		return ok && part == key
+	}
+	for e, err := range in.List(ctx, dibs.Query{Namespace: &p.namespace, Match: match}) {
+		switch {
+		case err != nil: // because a hint is not worth an error
+		case len(names) < maxHints:
+			names = append(names, "\n  "+quote(e.Key.Name))
+		default:
+			more++
 		}
 	}
 	if len(names) == 0 {

@@ -14,19 +14,26 @@ func (p *program) show() *cobra.Command {
 	var s selection
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "show KEY | --id ID | --glob PATTERN",
+		Use:   "show KEY | --id ID | --glob PATTERN | --digest DIGEST",
 		Short: "Show what the store knows about a key",
 		Long: `Shows the holder of a key, since when it holds the key and how much of its lease
 is left; an abandoned attempt; and the record that a finished holder left. The
 key of an HTTP request is http:SCOPE:KEY. SCOPE stands for the client and the
 host, and KEY is the Idempotency-Key.
 
-Also shows the places in the queue, in order. Each place has an ID.
+Also shows the places in the queue, in order. A reserved place is one that was
+taken before its job came. While the key is free it blocks others for as long as
+the line says, and then gives way. "waiters" counts the callers that wait now,
+and "reserved" the places whose jobs have not come. Each place has an ID.
 "dibs release --place ID" removes a reserved place.
+
+Logs name a key by its digest. --digest finds the key. It reads all keys of the
+store, because a digest cannot be looked up.
 
 Ends with 1 if the store has no such key.`,
 		Example: `  dibs show 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
   dibs show --glob '*:order-17' --json
+  dibs show --digest e3acbc87875c
   dibs show urn:dibs:claim:q7k2v5m3x4zabcde`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
@@ -44,6 +51,7 @@ Ends with 1 if the store has no such key.`,
 	}
 	s.bind(cmd.Flags())
 	s.bindGlob(cmd.Flags())
+	cmd.Flags().StringVar(&s.digest, "digest", "", "the `DIGEST` of a key, as in logs; reads all keys")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	p.storeFlags(cmd.Flags())
 	return cmd
