@@ -2,9 +2,12 @@ package jobs
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // EventKind names what happened to a job.
@@ -90,41 +93,67 @@ func (m *Mutex) report(ctx context.Context, a *attempt, kind EventKind, err erro
 	if !a.began.IsZero() {
 		e.Ran = time.Since(a.began)
 	}
-	e.log(ctx, m.options.Logger)
+	m.log(ctx, a, &e)
 	if m.options.Observe != nil {
 		m.options.Observe(ctx, e)
 	}
 }
 
-// log writes important events at a higher level.
-func (e *Event) log(ctx context.Context, logger *slog.Logger) {
-	level := slog.LevelDebug
+// log writes one line for each end of a job in a worker. A requeued job has not ended. A job
+// that begins has a line only if the job before it crashed or failed, because it may crash the
+// program, too.
+func (m *Mutex) log(ctx context.Context, a *attempt, e *Event) {
+	level, text := slog.LevelDebug, "dibs: job "+string(e.Event)
 	switch e.Event {
+	case EventRequeued:
+		return
 	case EventAcquired:
-		if e.Waited > 0 || e.Abandoned > 0 {
-			level = slog.LevelInfo
+		if level = slog.LevelInfo; e.Abandoned == 0 {
+			return
 		}
-	case EventSkipped, EventReplaced, EventRemembered:
-		level = slog.LevelInfo
-	case EventLost, EventGaveUp, EventRanAnyway, EventHeld, EventRefused:
+		text = "dibs: job begins"
+	case EventRemembered:
+		if a.remembered = a.lease != nil; a.remembered {
+			return // the event of its end follows
+		}
+	case EventSucceeded:
+		if a.remembered {
+			text = "dibs: job " + string(EventRemembered)
+		}
+	case EventRefused:
+		if !storeAway(e.Err) || m.lastAway.due() {
+			level = slog.LevelWarn
+		}
+	case EventLost, EventGaveUp, EventRanAnyway, EventHeld:
 		level = slog.LevelWarn
 	}
-	if !logger.Enabled(ctx, level) {
+	if !m.options.Logger.Enabled(ctx, level) {
 		return
 	}
-	text := "dibs: " + string(e.Event)
-	if e.Tries > 0 {
-		text += fmt.Sprintf(" on attempt %d", e.Tries)
+	attrs := []slog.Attr{
+		slog.String("key", e.Key), slog.String("kind", e.Kind), slog.String("job", e.ID),
+		slog.Int("attempt", e.Tries), slog.Duration("waited", e.Waited), slog.Duration("ran", e.Ran),
 	}
-	if e.Waited > 0 {
-		text += " after " + e.Waited.Round(time.Millisecond).String()
-	}
-	attrs := []slog.Attr{slog.String("key", e.Key), slog.String("kind", e.Kind), slog.String("job", e.ID)}
 	if e.Abandoned > 0 {
 		attrs = append(attrs, slog.Int("abandoned", e.Abandoned))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("error", e.Err))
 	}
-	logger.LogAttrs(ctx, level, text, attrs...)
+	m.options.Logger.LogAttrs(ctx, level, text, attrs...)
+}
+
+// storeAway reports whether a claim failed because of the store. In an outage, all jobs fail so.
+func storeAway(err error) bool {
+	return errors.Is(err, dibs.ErrStore) || errors.Is(err, dibs.ErrBusy) || errors.Is(err, dibs.ErrFull) || errors.Is(err, dibs.ErrClosed)
+}
+
+// minutely is the time of a warning that is written once a minute.
+type minutely struct{ last atomic.Int64 }
+
+// due reports whether a minute is over since the last warning, and counts a new one.
+func (m *minutely) due() bool {
+	now := time.Now().UnixNano()
+	last := m.last.Load()
+	return (last == 0 || now-last >= int64(time.Minute)) && m.last.CompareAndSwap(last, now)
 }

@@ -19,6 +19,7 @@ type Mutex struct {
 	waitingIn poolWaits
 	mu        sync.Mutex
 	stats     Stats // guarded by mu
+	lastAway  minutely
 
 	closing context.Context // ends with Close
 	end     context.CancelFunc
@@ -89,9 +90,12 @@ type attempt struct {
 	since    time.Time // start of the wait for its turn
 	here     time.Time // when this worker got it
 	tries    int
-	waited   time.Duration
-	began    time.Time
-	lease    *dibs.Lease
+
+	remembered bool // Once remembers that it was done
+
+	waited time.Duration
+	began  time.Time
+	lease  *dibs.Lease
 
 	waiting context.CancelCauseFunc // ends the wait and its lease
 }

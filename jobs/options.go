@@ -146,8 +146,12 @@ type Options struct {
 	// record of Once: exactly once. See dibs.Transactor.
 	Transactor dibs.Transactor
 
-	// Logger gets a line for jobs that waited, were requeued, skipped or given up, or
-	// lost their key. Keys are logged by their digests. Default: slog.Default.
+	// Logger gets one line for each job, when it has ended in a worker, at DEBUG. The line is
+	// at WARN if the job lost its key, was given up, ran anyway, was not run because its Limit
+	// was over, or could not claim its key; once a minute for all jobs if the store does not
+	// answer. A requeued job gets no line. A job that begins after another one of its key
+	// crashed or failed gets a line at INFO. Keys are logged by their digests, as dibs ls has
+	// them. Default: slog.Default.
 	Logger *slog.Logger
 	// Observe is called with each event, on the job's goroutine; it must not block.
 	// Default: none.

@@ -253,7 +253,7 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 			}
 			return nil
 		})
-		second := f.mutex(&jobs.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		second := f.mutex(&jobs.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		holder := f.held("k")
 		q = newQueue()
 		q.enqueue(t, m, "k", "k/2")
@@ -266,7 +266,7 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 		time.Sleep(1200 * time.Millisecond)
 		must(t, holder.Release())
 		f.drain(q)
-		if text := log.String(); !strings.Contains(text, "dibs: acquired on attempt 1 after 1.2") || strings.Contains(text, "key=k ") {
+		if text := log.String(); !strings.Contains(text, `level=DEBUG msg="dibs: job succeeded" key=`+f.client().Key("k").Digest()+" kind=test job=k/2 attempt=1 waited=1.2") || strings.Contains(text, "key=k ") {
 			t.Errorf("the log says:\n%s", text)
 		}
 		f.empty()

@@ -158,6 +158,7 @@ type hostOptions struct {
 	promotes bool                 // its mutex promotes after a job, and does not sweep
 	untagged bool                 // no kind is known
 	seed     uint64
+	logger   *slog.Logger // of River; silent by default
 }
 
 // newHost makes a host, which ends with the test.
@@ -208,7 +209,7 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 		return nil, err
 	}
 	c := h.config
-	c.Workers, c.Logger, c.TestOnly = river.NewWorkers(), silent, true
+	c.Workers, c.Logger, c.TestOnly = river.NewWorkers(), cmp.Or(o.logger, silent), true
 	c.FetchCooldown = 5 * time.Millisecond
 	c.FetchPollInterval = cmp.Or(c.FetchPollInterval, time.Second)
 	c.RetryPolicy = soon{}
@@ -218,7 +219,6 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if o.inner != nil {
 		c.Middleware = []rivertype.Middleware{o.inner}
 	}
-	o.mutex.Jobs.Logger = silent
 	if h.mutex, err = Configure(c, h.dibs, h.pool, &o.mutex); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"sync"
@@ -54,7 +53,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	mutex, err := jobs.New(client, &jobs.Options{Logger: slog.New(slog.DiscardHandler)})
+	mutex, err := jobs.New(client, nil)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,7 +32,6 @@ func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 		Once:       time.Hour,     // a second delivery comes sooner
 		Transactor: db.Transactor, // the effect of a message and the note that it is done are committed together
 		Recovery:   time.Minute,   // many times AckWait
-		Logger:     slog.New(slog.DiscardHandler),
 	})
 }
 

@@ -1,0 +1,143 @@
+package jobs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// logBuffer is a log with all levels.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// with returns the lines that have the text.
+func (b *logBuffer) with(text string) (lines []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for line := range strings.Lines(b.text.String()) {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// TestOneLineAJob: each job has one line at DEBUG, whatever becomes of it, and however often it
+// was requeued.
+func TestOneLineAJob(t *testing.T) {
+	accident := errors.New("an accident")
+	for name, c := range map[string]struct {
+		options jobs.Options
+		busy    bool // while the job first comes
+		twice   bool // it is delivered again
+		result  error
+		want    []string
+	}{
+		"runs at once": {want: []string{"succeeded"}},
+		"requeued":     {busy: true, want: []string{"succeeded"}},
+		"fails":        {result: accident, want: []string{"failed"}},
+		"skipped":      {options: jobs.Options{Policy: jobs.Skip}, busy: true, want: []string{"skipped"}},
+		"remembered":   {options: jobs.Options{Once: time.Hour}, twice: true, want: []string{"succeeded", "remembered"}},
+		"periodic":     {options: jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, twice: true, want: []string{"succeeded", "remembered"}},
+	} {
+		simulateAs(t, name, func(t *testing.T, f *fixture) {
+			var log logBuffer
+			c.options.Logger = log.logger()
+			m := f.mutex(&c.options)
+			deliver := func(ticket string) error {
+				j := jobs.Job{Kind: "test", ID: "7", Key: "k", Ticket: ticket, Final: func(error) bool { return true }}
+				return m.Run(t.Context(), j, func(context.Context) error { time.Sleep(time.Second); return c.result })
+			}
+			ticket := f.ticket(m, "k")
+			if c.busy {
+				holder := f.held("k")
+				for range 3 {
+					_ = deliver(ticket)
+				}
+				must(t, holder.Release())
+			}
+			if c.options.Policy != jobs.Skip {
+				if err := deliver(ticket); !errors.Is(err, c.result) {
+					t.Fatal(err)
+				}
+			}
+			if c.twice {
+				must(t, deliver(ticket))
+			}
+			lines := log.with("msg=")
+			if c.options.Policy == jobs.Skip {
+				lines = lines[:len(lines)-2] // it was delivered three times
+			}
+			if len(lines) != len(c.want) {
+				t.Fatalf("%d lines, want %d:\n%s", len(lines), len(c.want), strings.Join(lines, ""))
+			}
+			for i, want := range c.want {
+				text := fmt.Sprintf(`level=DEBUG msg="dibs: job %s" key=%s kind=test job=7 attempt=1 waited=`, want, f.client().Key("k").Digest())
+				if !strings.Contains(lines[i], text) {
+					t.Errorf("the line is %swant %s", lines[i], text)
+				}
+			}
+		})
+	}
+}
+
+// TestJobAfterACrashIsLoggedWhenItBegins: a job that may crash its program leaves a line before
+// that.
+func TestJobAfterACrashIsLoggedWhenItBegins(t *testing.T) {
+	simulate(t, func(t *testing.T, f *fixture) {
+		var log logBuffer
+		m := f.mutex(&jobs.Options{Logger: log.logger()})
+		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")}
+		if err := m.Run(t.Context(), j, func(context.Context) error { return errors.New("an accident") }); err == nil {
+			t.Fatal("it did not fail")
+		}
+		must(t, m.Run(t.Context(), j, func(context.Context) error {
+			if lines := log.with(`level=INFO msg="dibs: job begins"`); len(lines) != 1 || !strings.Contains(lines[0], "abandoned=1") {
+				t.Errorf("the lines are %q", lines)
+			}
+			return nil
+		}))
+	})
+}
+
+// TestOutageIsOneWarningAMinute: while the store does not answer, the jobs that cannot claim their
+// keys are one warning a minute, and a line each at DEBUG.
+func TestOutageIsOneWarningAMinute(t *testing.T) {
+	simulate(t, func(t *testing.T, f *fixture) {
+		var log logBuffer
+		store := &mortalStore{Store: f.store}
+		m := f.mutexOf(store, &jobs.Options{Logger: log.logger()})
+		store.dead.Store(true)
+		start, tries := time.Now(), 0
+		for ; time.Since(start) < 150*time.Second; tries++ {
+			if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k"}, nothing); err == nil {
+				t.Fatal("it ran without the store")
+			}
+			time.Sleep(time.Second)
+		}
+		warnings, lines := log.with(`level=WARN msg="dibs: job refused"`), log.with("dibs: job refused")
+		if len(warnings) != 3 || len(lines) != tries {
+			t.Errorf("%d warnings and %d lines in 150 s and %d tries, want 3 warnings", len(warnings), len(lines), tries)
+		}
+	})
+}
