@@ -99,14 +99,19 @@ func DecodeAnswer(record []byte, limit int64) (*Answer, error) {
 	if limit <= 0 {
 		limit = 64 << 20
 	}
+	return decodeAnswer(record, limit, func(int64) bool { return true })
+}
+
+// decodeAnswer is DecodeAnswer, and returns errMaxBodyMemory if take refuses the memory for what a
+// record is inflated to.
+func decodeAnswer(record []byte, limit int64, take func(n int64) bool) (*Answer, error) {
 	if id, ok := EncryptedWith(record); ok {
 		return nil, fmt.Errorf("%w: it is encrypted with the key %q", ErrRecord, id)
 	}
-	message := record
+	message, err := record, error(nil)
 	if !bytes.HasPrefix(record, []byte("HTTP/")) {
-		var err error
-		if message, err = io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(record)), limit+1)); err != nil {
-			return nil, errors.Join(ErrRecord, err)
+		if message, err = inflate(record, limit, take); err != nil {
+			return nil, err
 		}
 	}
 	if int64(len(message)) > limit {
@@ -117,6 +122,29 @@ func DecodeAnswer(record []byte, limit int64) (*Answer, error) {
 		return nil, errors.Join(ErrRecord, err)
 	}
 	return a, nil
+}
+
+// inflate returns what a deflated record holds, up to one byte more than limit.
+func inflate(record []byte, limit int64, take func(n int64) bool) ([]byte, error) {
+	in := io.LimitReader(flate.NewReader(bytes.NewReader(record)), limit+1)
+	message := []byte(nil)
+	for {
+		if n := len(message); n == cap(message) {
+			more := max(n, 4*len(record), 512)
+			if !take(int64(more)) {
+				return nil, errMaxBodyMemory
+			}
+			message = append(make([]byte, 0, n+more), message...)
+		}
+		n, err := in.Read(message[len(message):cap(message)])
+		message = message[:len(message)+n]
+		switch {
+		case err == io.EOF:
+			return message, nil
+		case err != nil:
+			return nil, errors.Join(ErrRecord, err)
+		}
+	}
 }
 
 // parseMessage parses what message returned. http.ReadResponse would change the header, and accept
@@ -175,12 +203,20 @@ func (s *requestState) decode(record []byte) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return DecodeAnswer(record, s.m.options.MaxStored+2*maxHead)
+	return decodeAnswer(record, s.m.options.MaxStored+2*maxHead, func(n int64) bool {
+		n = min(n, s.m.options.MaxStored-s.room.n) // as much as its run took, which finds room some time
+		return n <= 0 || s.room.grow(n)
+	})
 }
 
 // replay answers from a record.
 func (s *requestState) replay(record []byte) {
 	a, err := s.decode(record)
+	if err == errMaxBodyMemory {
+		s.event.Err = err
+		s.refuse(OutcomeOverloaded, problemOverloaded)
+		return
+	}
 	if err != nil { // the request was served, whatever the record is
 		s.event.Err = err
 		s.m.warn(&s.m.warned.unreadable, s.r, "a stored answer cannot be read: retries of its request are refused", "error", err)

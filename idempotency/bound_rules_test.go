@@ -36,6 +36,18 @@ func (g *rig) isOverloaded(bound string, w *httptest.ResponseRecorder) {
 	}
 }
 
+// A slowWriter waits before it writes the body.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	entered, open chan struct{}
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	w.entered <- struct{}{}
+	<-w.open
+	return w.ResponseRecorder.Write(p)
+}
+
 var boundRules = []rule{
 	{"Requests with a key can be bounded", func(t *testing.T) {
 		began, end := make(chan struct{}), make(chan struct{})
@@ -263,6 +275,26 @@ var boundRules = []rule{
 				t.Errorf("counted %+v; want one answer that was given up", s)
 			}
 		})
+	}},
+	{"The memory of bodies can be bounded", func(t *testing.T) {
+		// A replay takes what a compressed answer becomes, until it is sent.
+		g := newRig(t, &idempotency.Options{MaxBodyMemory: 2 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, 1<<20))
+		})
+		first := g.send()
+		entered, open, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			g.h.ServeHTTP(&slowWriter{httptest.NewRecorder(), entered, open}, request())
+		}()
+		<-entered
+		g.isOverloaded("MaxBodyMemory", g.send())
+		close(open)
+		<-ended
+		for range 3 {
+			isReplay(t, g.send(), first)
+		}
+		g.ran(1)
 	}},
 	{"The memory of bodies can be bounded", func(t *testing.T) {
 		// A refused request gives it back before the rest of its body comes.
