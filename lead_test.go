@@ -193,3 +193,49 @@ func TestLeadRefuses(t *testing.T) {
 		}
 	})
 }
+
+// TestLeadReturnsTheLossOfAnotherKey: an fn that lost a key of its own has returned while it
+// led, so Lead returns that and does not call it again.
+func TestLeadReturnsTheLossOfAnotherKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		terms := 0
+		err := c.Lead(t.Context(), "leader", nil, func(ctx context.Context) error {
+			if terms++; terms > 1 {
+				return nil
+			}
+			return c.Do(ctx, "another", func(ctx context.Context) error {
+				_, err := s.ForceRelease(ctx, dibs.Key{Name: "another"}, "")
+				return err
+			})
+		})
+		if !errors.Is(err, dibs.ErrLost) || terms != 1 {
+			t.Errorf("Lead returned %v after %d terms", err, terms)
+		}
+		empty(t, s)
+	})
+}
+
+// TestLeadDoesNotReturnALostLeadersResult: what fn returns after it lost leadership counts
+// for nothing, whatever it is.
+func TestLeadDoesNotReturnALostLeadersResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		terms := 0
+		if err := c.Lead(t.Context(), "leader", nil, func(ctx context.Context) error {
+			if terms++; terms > 1 {
+				return nil
+			}
+			if _, err := s.ForceRelease(ctx, dibs.Key{Name: "leader"}, ""); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}); err != nil || terms != 2 {
+			t.Errorf("Lead returned %v after %d terms", err, terms)
+		}
+		empty(t, s)
+	})
+}

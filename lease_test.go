@@ -158,3 +158,27 @@ func TestSaveEndsWithTheLease(t *testing.T) {
 		})
 	}
 }
+
+// TestSaveTrustsFromItsSending: a store may prolong the lease as soon as it is asked. So the
+// holder trusts it from the moment when Save asked, however late the answer comes.
+func TestSaveTrustsFromItsSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		asked := time.Now()
+		s.set(nil, func(string) error { time.Sleep(4 * time.Second); return nil })
+		if err := lease.Save(t.Context(), []byte("half")); err != nil {
+			t.Fatal(err)
+		}
+		s.set(nil, nil)
+		if d := lease.Until().Sub(asked); d <= 29*time.Second || d >= 30*time.Second {
+			t.Errorf("trusted until %v after Save asked; want just under 30s", d)
+		}
+		release(t, lease)
+	})
+}

@@ -249,3 +249,39 @@ func (s *pusher) first() dibs.Token {
 	defer s.mu.Unlock()
 	return s.claims[0][0].Token
 }
+
+// TestOldGrantOfTheHighestFence: a grant that was long on its way is old even if no other
+// caller has been granted the key since, so that its fence is still the highest.
+func TestOldGrantOfTheHighestFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPusher(t)
+		c := newClient(t, s, nil)
+		_, end := s.hold(t, "k")
+		waiter := await(t, c, nil)
+		s.set(func(string) error { return errCut }, nil)
+		s.delayPushes()
+		end()
+		time.Sleep(dibs.PushedTTL + 10*time.Millisecond) // the pushed grant has run out
+		place := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Minute}
+		answers := make([]dibs.Answer, 1)
+		if err := s.claim(t.Context(), []dibs.Claim{place}, answers); err != nil || !answers[0].Queued {
+			t.Fatalf("%+v, %v", answers[0], err)
+		}
+		s.set(nil, nil)
+		time.Sleep(dibs.PushedTTL) // the waiter has asked, and waits behind the place
+		s.pushDelayed()
+		if waiter.over() {
+			t.Fatalf("the waiter took an old grant: %v", waiter.err)
+		}
+		errs := make([]error, 1)
+		if err := s.Store.Settle(t.Context(), []dibs.Settlement{{Key: place.Key, Token: place.Token}}, errs); err != nil || errs[0] != nil {
+			t.Fatal(err, errs[0])
+		}
+		lease := waiter.got(t)
+		if lease.Fence() <= answers[0].Fence {
+			t.Errorf("the fence %d is not above that of the old grant, %d", lease.Fence(), answers[0].Fence)
+		}
+		release(t, lease)
+		empty(t, s)
+	})
+}

@@ -140,3 +140,39 @@ func TestStoreThatHangsDoesNotHoldTheContext(t *testing.T) {
 		}
 	})
 }
+
+// TestRenewalDuringASettlement: a renewal that finds no lease, because the store has just
+// settled it, is no loss.
+func TestRenewalDuringASettlement(t *testing.T) {
+	for name, settle := range map[string]func(*dibs.Lease) error{
+		"Release":  (*dibs.Lease).Release,
+		"Complete": func(l *dibs.Lease) error { return l.Complete(context.Background(), nil, time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty(newStore(t))
+				var last dibs.Event
+				c := newClient(t, s, &dibs.Options{TTL: 3 * time.Second, Observe: func(_ context.Context, e dibs.Event) { last = e }})
+				lease, err := c.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.set(nil, func(verb string) error {
+					if verb == "settle" {
+						time.Sleep(2 * time.Second) // until after the next renewal
+					}
+					return nil
+				})
+				if err := settle(lease); err != nil {
+					t.Errorf("got %v", err)
+				}
+				if _, renews, _ := s.counts(); renews == 0 {
+					t.Fatal("there was no renewal meanwhile")
+				}
+				if cause := context.Cause(lease.Context()); errors.Is(cause, dibs.ErrLost) || c.Stats().Lost != 0 || last.Kind == dibs.EventLost {
+					t.Errorf("the context ended with %v, %d were lost, the event is %s", cause, c.Stats().Lost, last.Kind)
+				}
+			})
+		})
+	}
+}

@@ -129,3 +129,35 @@ func TestWaitForItselfIsRefused(t *testing.T) {
 		empty(t, s)
 	})
 }
+
+// TestSeveralKeysShareTheirWait: Wait is for all keys together, however many of them are
+// held.
+func TestSeveralKeysShareTheirWait(t *testing.T) {
+	for name, options := range map[string][2]time.Duration{"of the call": {time.Minute, 0}, "of the client": {0, time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c, other := newClient(t, s, &dibs.Options{Wait: options[1]}), newClient(t, s, nil)
+				first, err := other.Acquire(t.Context(), "a", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				second, err := other.Acquire(t.Context(), "b", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					time.Sleep(40 * time.Second)
+					release(t, first)
+				}()
+				start := time.Now()
+				_, err = c.AcquireAll(t.Context(), []string{"a", "b"}, &dibs.AcquireOptions{Wait: options[0]})
+				if d := time.Since(start); !errors.Is(err, dibs.ErrHeld) || d != time.Minute {
+					t.Errorf("got %v after %v; want a minute for both", err, d)
+				}
+				release(t, second)
+				empty(t, s)
+			})
+		})
+	}
+}

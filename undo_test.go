@@ -236,3 +236,107 @@ func TestUndoOfWhatLastsForEver(t *testing.T) {
 		empty(t, s)
 	})
 }
+
+// TestUndoOutlastsAnOutage: what a claim may have got is given back after an outage, for as
+// long as the lease lasts, and the place, if that is longer.
+func TestUndoOutlastsAnOutage(t *testing.T) {
+	for name, claim := range map[string]func(context.Context, *dibs.Client) error{
+		"a lease": func(ctx context.Context, c *dibs.Client) error {
+			_, err := c.Acquire(ctx, "k", &dibs.AcquireOptions{TTL: time.Hour})
+			return err
+		},
+		"a reserved place": func(ctx context.Context, c *dibs.Client) error {
+			_, _, err := c.Reserve(ctx, "k", time.Hour, nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty(newStore(t))
+				c := newClient(t, s, nil)
+				s.set(func(verb string) error {
+					if verb == "settle" {
+						return errCut
+					}
+					return nil
+				}, func(string) error { return errCut })
+				if err := claim(t.Context(), c); !errors.Is(err, dibs.ErrStore) {
+					t.Errorf("got %v", err)
+				}
+				time.Sleep(10 * time.Minute)
+				s.set(nil, nil)
+				time.Sleep(2 * time.Second)
+				empty(t, s)
+			})
+		})
+	}
+}
+
+// TestPlaceIsUndoneWhenItsCallerGoesAway: a caller that goes away while it asks leaves no
+// place in the queue.
+func TestPlaceIsUndoneWhenItsCallerGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		holder, c := newClient(t, s.Store, nil), newClient(t, s, nil)
+		lease, err := holder.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := make(chan struct{})
+		s.set(nil, func(string) error { <-gate; return nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Acquire(ctx, "k", nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		s.set(nil, nil)
+		close(gate)
+		synctest.Wait()
+		for e, err := range s.List(t.Context(), dibs.Query{}) {
+			if err != nil || e.Waiters != 0 {
+				t.Errorf("%d places are left, %v", e.Waiters, err)
+			}
+		}
+		release(t, lease)
+	})
+}
+
+// busyAgain is a store whose answer to the first claim is lost, and which is then too busy
+// with the key for one more.
+type busyAgain struct {
+	*faulty
+	asked atomic.Int32
+}
+
+func (s *busyAgain) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	switch s.asked.Add(1) {
+	case 1:
+		_ = s.Store.Claim(ctx, claims, answers)
+		return errCut
+	case 2:
+		for i := range answers {
+			answers[i] = dibs.Answer{Err: dibs.ErrBusy}
+		}
+		return nil
+	}
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+// TestUnknownClaimIsUndoneAlthoughTheLastAnswerIsKnown: what an earlier try may have got is
+// undone, although the last try got a definite answer.
+func TestUnknownClaimIsUndoneAlthoughTheLastAnswerIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &busyAgain{faulty: newFaulty(newStore(t))}
+		c := newClient(t, s, nil)
+		if _, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrBusy) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Second)
+		empty(t, s)
+	})
+}
