@@ -30,27 +30,21 @@ type localRuns struct {
 	waiting map[string][]waiter
 }
 
-// find returns the key's run; nil if there is none.
-func (l *localRuns) find(key string) *localRun {
+// find returns the key's run; nil if there is none. If waits says so, it makes the caller wait for
+// the run; otherwise the waiter is nil.
+func (l *localRuns) find(key string, waits func(*localRun) bool) (*localRun, waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	run := l.running[key]
 	if run == nil || errors.Is(run.lease.Err(), dibs.ErrLost) {
-		return nil // another run may have answered since the lease was lost
+		return nil, nil // another run may have answered since the lease was lost
 	}
-	return run
-}
-
-// join makes the caller wait for the key's run; nil if the run is over.
-func (l *localRuns) join(key string) waiter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running[key] == nil {
-		return nil
+	if !waits(run) {
+		return run, nil
 	}
 	w := make(waiter, 1)
 	l.waiting[key] = append(l.waiting[key], w)
-	return w
+	return run, w
 }
 
 // quit ends the waiting of w. It reports false if w has received already.

@@ -174,23 +174,20 @@ func (s *requestState) serve(key string) {
 // servedHere serves a duplicate of a run in this process. It reports false if the request has to
 // claim the key.
 func (s *requestState) servedHere() bool {
-	run := s.m.local.find(s.key)
+	run, w := s.m.local.find(s.key, func(run *localRun) bool {
+		return !run.fingerprint.Differs(s.fingerprint) && s.m.options.Wait > 0 && s.mayWait()
+	})
 	switch {
 	case run == nil:
 		return false
+	case w != nil:
+		return s.servedWaiting(w)
 	case run.fingerprint.Differs(s.fingerprint):
 		s.refuse(OutcomeMismatch, problemMismatch)
-		return true
-	case s.m.options.Wait == 0 || !s.mayWait():
+	default:
 		s.refuseHeld(time.Since(run.began))
-		return true
 	}
-	w := s.m.local.join(s.key)
-	if w == nil {
-		s.m.waiting.give(1)
-		return false
-	}
-	return s.servedWaiting(w)
+	return true
 }
 
 // mayWait reports whether one more duplicate may wait. The caller gives its place back.
