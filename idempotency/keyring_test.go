@@ -77,6 +77,7 @@ func TestKeyRingRefusesToDecrypt(t *testing.T) {
 		{Namespace: "shop", Name: "http:scope:l"},
 		{Namespace: "sho", Name: "phttp:scope:k"}, // the same bytes in all
 		{Name: "shophttp:scope:k"},
+		{Namespace: "shed", Name: "http:scope:k"},
 		{},
 	} {
 		isRefused(fmt.Sprintf("moved to %q", key), old, key, record, "moved")

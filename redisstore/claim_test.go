@@ -1,8 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,5 +68,58 @@ func TestHoldIsSetAtTheGrantedNumber(t *testing.T) {
 	}
 	if hold := time.Duration(binary.BigEndian.Uint64(place[16:])) * time.Microsecond; hold != time.Hour {
 		t.Errorf("the reserved place's Hold is %v", hold)
+	}
+}
+
+// TestFencesRiseWhileTheClockIsBehind: while the server's clock is behind the highest fence,
+// each grant of a call, and of later calls, still has a fence above the one before, in the
+// script's fast path and in its full path.
+func TestFencesRiseWhileTheClockIsBehind(t *testing.T) {
+	t.Parallel()
+	prefix := ownPrefix()
+	s := open(t, sharedRedis().URL()+"?prefix="+prefix, nil)
+	mustGrant(t, s, lock("first"))
+	client := s.client
+	var fence string
+	for _, name := range names(sharedRedis(), prefix) {
+		if strings.HasSuffix(name, "fence") {
+			fence = name
+		}
+	}
+	last := uint64(time.Now().Add(24 * time.Hour).UnixMicro())
+	if err := client.Do(t.Context(), client.B().Set().Key(fence).Value(strconv.FormatUint(last, 10)).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	several := func(c *dibs.Claim) { c.Permits = 8 }
+	for round := range 3 {
+		claims := []dibs.Claim{lock(fmt.Sprint("a", round)), lock(fmt.Sprint("b", round)), lock("c", several), lock("d", several)}
+		answers := make([]dibs.Answer, len(claims))
+		if err := s.Claim(t.Context(), claims, answers); err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(answers, func(a, b dibs.Answer) int { return cmp.Compare(a.Fence, b.Fence) })
+		for _, a := range answers {
+			if a.State != dibs.Granted || a.Fence <= last {
+				t.Errorf("%+v after the fence %d", a, last)
+			}
+			last = a.Fence
+		}
+	}
+}
+
+// TestLaterFencesAreAboveAHeldAnswer: a grant that is made in the same call after a Held
+// answer, at the same instant of the server's clock, has a fence above the answer's.
+func TestLaterFencesAreAboveAHeldAnswer(t *testing.T) {
+	t.Parallel()
+	s := open(t, ownURL(), nil)
+	several := func(c *dibs.Claim) { c.Permits = 8 }
+	mustGrant(t, s, lock("held"))
+	mustGrant(t, s, lock("several", several))
+	answers := make([]dibs.Answer, 2)
+	if err := s.Claim(t.Context(), []dibs.Claim{lock("held"), lock("several", several)}, answers); err != nil {
+		t.Fatal(err)
+	}
+	if held, granted := answers[0], answers[1]; held.State != dibs.Held || granted.State != dibs.Granted || held.Fence >= granted.Fence {
+		t.Errorf("%+v, then %+v", held, granted)
 	}
 }
