@@ -140,10 +140,13 @@ func (a *attempt) run(next asynq.Handler) error {
 	return err
 }
 
+// jobID returns the ID of a task's Job, which is unique whatever characters its parts have.
+func jobID(queue, id string) string { return url.QueryEscape(queue) + ":" + id }
+
 // job describes the task.
 func (a *attempt) job() jobs.Job {
 	j := jobs.Job{
-		Kind: a.task.Type(), ID: url.QueryEscape(a.queue) + ":" + a.id, Key: a.key, Ticket: a.ticket,
+		Kind: a.task.Type(), ID: jobID(a.queue, a.id), Key: a.key, Ticket: a.ticket,
 		Tries: a.retried + 1, Final: a.last, RetryIn: a.again,
 		// On its last attempt Asynq would archive a requeued task.
 		NoRequeue: a.retried >= a.limit,

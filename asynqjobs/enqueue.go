@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
 )
 
 // parkedFor is how long a parked task waits if nothing makes it pending earlier; up to
@@ -56,7 +57,7 @@ func (m *Mutex) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Op
 
 // place reserves the task's place and enqueues it.
 func (m *Mutex) place(ctx context.Context, task *Task, w settings, before string, opts []asynq.Option) (info *asynq.TaskInfo, err error) {
-	if w.ticket, err = m.jobs.Enqueue(ctx, task.Key); err != nil {
+	if w.ticket, err = m.jobs.Enqueue(ctx, jobs.Job{Kind: task.Type, ID: jobID(w.queue, w.id), Key: task.Key}); err != nil {
 		return nil, err
 	}
 	entry := ""

@@ -192,7 +192,7 @@ func TestEnqueuingCrashes(t *testing.T) {
 	f := parallel(t, &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
 	var want []string
 	for n := range 12 {
-		_, err := f.mutex.jobs.Enqueue(t.Context(), "k")
+		_, err := f.mutex.jobs.Enqueue(t.Context(), jobs.Job{Key: "k"})
 		must(t, err)
 		f.enter(t, fmt.Sprint("dead ", n))
 		want = append(want, strconv.Itoa(n))

@@ -3,6 +3,8 @@ package asynqjobs
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/redisstore"
 )
 
 // TestPolicies: while a task of a key runs, three more are enqueued.
@@ -166,4 +169,50 @@ func TestByHand(t *testing.T) {
 			f.did.is(t, tt.want...)
 		})
 	}
+}
+
+// TestOperatorsSeeTasks: of one key a task runs, two wait in workers and two are parked. The
+// listing counts each once, and names it.
+func TestOperatorsSeeTasks(t *testing.T) {
+	t.Parallel()
+	r := ownRedis(t)
+	store, err := redisstore.Open(t.Context(), storeURL(r), nil)
+	must(t, err)
+	f := newFixture(t, r, &jobs.Options{Ahead: 3, Hold: time.Minute}, store)
+	f.serve(t, asynq.Config{}, f.work)
+	f.enqueue(t, job("k", "0", asynq.TaskID("0")))
+	f.did.has(t, "0")
+	want := []string{"0"}
+	for n := 1; n < 5; n++ {
+		want = append(want, fmt.Sprint(n))
+		f.enqueue(t, job("k", want[n], asynq.TaskID(want[n])))
+	}
+	var e dibs.Entry
+	eventually(t, "two wait", func() bool {
+		for entry, err := range store.List(t.Context(), dibs.Query{Name: "k", Places: true}) {
+			must(t, err)
+			e = entry
+		}
+		return e.Waiters == 2
+	})
+	if e.Reserved != 2 || len(e.Attempts) != 1 || e.Attempts[0].Owner.Label != "job default:0" {
+		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of task 0", e.Reserved, e.Attempts)
+	}
+	reserved := map[string]dibs.Use{}
+	for _, p := range e.Places {
+		if p.Reserved {
+			reserved[p.Owner.Label] = p.Use
+		}
+		if p.Use == dibs.Unused && p.Blocks > time.Minute {
+			t.Errorf("a task that did not begin can block for %v", p.Blocks)
+		}
+	}
+	if want := map[string]dibs.Use{
+		"job default:0": dibs.UsedByLease, "job default:1": dibs.UsedByWait, "job default:2": dibs.UsedByWait,
+		"job default:3": dibs.Unused, "job default:4": dibs.Unused,
+	}; !maps.Equal(reserved, want) {
+		t.Errorf("the reserved places are %v, want %v", reserved, want)
+	}
+	f.gates.open(want...)
+	f.did.is(t, want...)
 }

@@ -89,7 +89,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(nil)
 		var tx pending
-		ticket, err := m.EnqueueIn(t.Context(), &tx, "k")
+		ticket, err := m.EnqueueIn(t.Context(), &tx, jobs.Job{Key: "k"})
 		if err != nil || len(tx) != 1 || tx[0].Mode != dibs.Reserve || tx[0].Hold != jobs.DefaultHold {
 			t.Fatalf("%v, %+v", err, tx)
 		}
@@ -100,7 +100,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		}
 		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
 		full := errors.New("the table is full")
-		if _, err := m.EnqueueIn(t.Context(), failing{full}, "k"); !errors.Is(err, full) {
+		if _, err := m.EnqueueIn(t.Context(), failing{full}, jobs.Job{Key: "k"}); !errors.Is(err, full) {
 			t.Errorf("a place that could not be taken: %v", err)
 		}
 		f.empty()

@@ -19,23 +19,24 @@ type Ticket struct {
 }
 
 // Enqueue reserves the place of a job before it is enqueued, and returns the text of its
-// Ticket. The text is "" if the job needs no place: its key is "", Unordered is set, or
+// Ticket. It reads the job's Key, and its Kind and ID, if they are known, to name the job to
+// operators. The text is "" if the job needs no place: its key is "", Unordered is set, or
 // the policy has no order. Do not call it for a job with a later start, because its place
 // would block the key until then.
 //
 // If the job is not enqueued after all, call Cancel; otherwise the place blocks the key
 // for at most Options.Hold. The errors are those of dibs.Client.Reserve. After an error
 // do not enqueue the job, because it would lose its order.
-func (m *Mutex) Enqueue(ctx context.Context, key string) (string, error) {
-	t, err := m.take(ctx, key)
+func (m *Mutex) Enqueue(ctx context.Context, j Job) (string, error) {
+	t, err := m.take(ctx, j)
 	return t.Text, err
 }
 
 // take is Enqueue with the whole Ticket.
-func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
+func (m *Mutex) take(ctx context.Context, j Job) (Ticket, error) {
 	ahead := 0
-	text, err := m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
-		p, s, err := m.client.Reserve(ctx, key, m.options.PlaceTTL, o)
+	text, err := m.enqueue(ctx, j, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
+		p, s, err := m.client.Reserve(ctx, j.Key, m.options.PlaceTTL, o)
 		ahead = s.Ahead
 		return p, err
 	})
@@ -47,24 +48,24 @@ func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
 // EnqueueIn is Enqueue in the transaction that enqueues the job: the place exists when
 // that commits. Jobs run in the order in which their places were reserved, whichever
 // transaction commits first.
-func (m *Mutex) EnqueueIn(ctx context.Context, r dibs.Reserver, key string) (string, error) {
-	return m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
-		return m.client.ReserveIn(ctx, r, key, m.options.PlaceTTL, o)
+func (m *Mutex) EnqueueIn(ctx context.Context, r dibs.Reserver, j Job) (string, error) {
+	return m.enqueue(ctx, j, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
+		return m.client.ReserveIn(ctx, r, j.Key, m.options.PlaceTTL, o)
 	})
 }
 
-func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Context, *dibs.AcquireOptions) (dibs.Place, error)) (string, error) {
-	if key == "" || !m.options.Policy.queues() || m.options.Unordered {
+func (m *Mutex) enqueue(ctx context.Context, j Job, reserve func(context.Context, *dibs.AcquireOptions) (dibs.Place, error)) (string, error) {
+	if j.Key == "" || !m.options.Policy.queues() || m.options.Unordered {
 		return "", nil
 	}
 	var t ticket
 	var err error
 	if m.options.Policy.Replaces() {
-		if t.number, err = m.number(ctx, key); err != nil {
+		if t.number, err = m.number(ctx, j.Key); err != nil {
 			return "", err
 		}
 	}
-	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold})
+	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Label: j.label()})
 	if err != nil {
 		return "", err
 	}
@@ -76,22 +77,22 @@ const manyKeys = 256
 
 // EnqueueMany is Enqueue for many jobs, in their order. After an error it has given all
 // places back.
-func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]Ticket, error) {
-	tickets := make([]Ticket, len(keys))
+func (m *Mutex) EnqueueMany(ctx context.Context, jobs []Job) ([]Ticket, error) {
+	tickets := make([]Ticket, len(jobs))
 	same := map[string][]int{}
-	for i, key := range keys {
-		same[key] = append(same[key], i)
+	for i, j := range jobs {
+		same[j.Key] = append(same[j.Key], i)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	room := make(chan struct{}, manyKeys)
-	for key, jobs := range same {
+	for _, numbers := range same {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			for _, i := range jobs {
-				t, err := m.take(ctx, key)
+			for _, i := range numbers {
+				t, err := m.take(ctx, jobs[i])
 				if err != nil {
 					cancel(err)
 					return

@@ -32,11 +32,11 @@ func ExampleMutex() {
 
 	ctx := context.Background()
 	// The places are reserved when the jobs are enqueued. The tickets travel with the jobs.
-	first, err := mutex.Enqueue(ctx, "conversation 7")
+	first, err := mutex.Enqueue(ctx, jobs.Job{Kind: "message", ID: "1", Key: "conversation 7"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := mutex.Enqueue(ctx, "conversation 7")
+	second, err := mutex.Enqueue(ctx, jobs.Job{Kind: "message", ID: "2", Key: "conversation 7"})
 	if err != nil {
 		log.Fatal(err)
 	}

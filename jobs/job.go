@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -83,6 +84,9 @@ func digest(texts ...string) []byte {
 	}
 	return h.Sum(nil)
 }
+
+// label names the job to operators.
+func (j *Job) label() string { return strings.TrimSpace(j.Kind + " " + j.ID) }
 
 // last is Final, or its default.
 func (j *Job) last(err error) bool { return j.Final != nil && j.Final(err) }

@@ -96,7 +96,7 @@ func TestPlaceOfAJobThatNeverComes(t *testing.T) {
 		simulateAs(t, cancelled, func(t *testing.T, f *fixture) {
 			q, l := newQueue(), newRunLog(t)
 			m := f.mutex(&jobs.Options{Hold: 3 * time.Second})
-			tickets, err := m.EnqueueMany(t.Context(), []string{"k", "j", ""}) // and is rolled back
+			tickets, err := m.EnqueueMany(t.Context(), []jobs.Job{{Key: "k"}, {Key: "j"}, {}}) // and is rolled back
 			if err != nil || tickets[2].Text != "" {
 				t.Fatal(tickets, err)
 			}

@@ -333,10 +333,10 @@ func TestLostKey(t *testing.T) {
 func TestStoreThatIsDown(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutexOf(downStore{}, nil)
-		if _, err := m.Enqueue(t.Context(), "k"); !errors.Is(err, dibs.ErrStore) {
+		if _, err := m.Enqueue(t.Context(), jobs.Job{Key: "k"}); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("enqueued without a place: %v", err)
 		}
-		if _, err := m.EnqueueMany(t.Context(), []string{"k", "j"}); !errors.Is(err, dibs.ErrStore) {
+		if _, err := m.EnqueueMany(t.Context(), []jobs.Job{{Key: "k"}, {Key: "j"}}); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("enqueued without places: %v", err)
 		}
 		for _, o := range []jobs.Options{

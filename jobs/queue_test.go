@@ -59,7 +59,7 @@ func (q *queue) change() {
 // enqueue adds a job with a ticket of m.
 func (q *queue) enqueue(t *testing.T, m *jobs.Mutex, key, id string) *entry {
 	t.Helper()
-	tickets, err := m.EnqueueMany(t.Context(), []string{key})
+	tickets, err := m.EnqueueMany(t.Context(), []jobs.Job{{Kind: "test", ID: id, Key: key}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func (f *fixture) mutexOf(s dibs.Store, o *jobs.Options) *jobs.Mutex {
 // ticket takes the place of a job.
 func (f *fixture) ticket(m *jobs.Mutex, key string) string {
 	f.t.Helper()
-	ticket, err := m.Enqueue(f.t.Context(), key)
+	ticket, err := m.Enqueue(f.t.Context(), jobs.Job{Key: key})
 	must(f.t, err)
 	return ticket
 }

@@ -36,7 +36,8 @@ func InsertManyTx(ctx context.Context, c *river.Client[pgx.Tx], tx pgx.Tx, param
 // jobs.Mutex.Enqueue; then no job is inserted.
 func (m *Mutex) InsertMany(ctx context.Context, params []*rivertype.JobInsertParams, doInner func(context.Context) ([]*rivertype.JobInsertResult, error)) (results []*rivertype.JobInsertResult, err error) {
 	var mine []*rivertype.JobInsertParams
-	var keys, places []string // a scheduled job gets no place, because that would block its key
+	var keys []string
+	var places []jobs.Job // a scheduled job gets no place, because that would block its key
 	for _, p := range params {
 		find, ok := m.find(p.Kind)
 		if !ok {
@@ -46,9 +47,9 @@ func (m *Mutex) InsertMany(ctx context.Context, params []*rivertype.JobInsertPar
 		if err != nil {
 			return nil, fmt.Errorf("riverjobs: the key of a job of kind %q: %w", p.Kind, err)
 		}
-		mine, keys, places = append(mine, p), append(keys, key), append(places, key)
+		mine, keys, places = append(mine, p), append(keys, key), append(places, jobs.Job{Kind: p.Kind, Key: key})
 		if p.State != rivertype.JobStateAvailable {
-			places[len(places)-1] = ""
+			places[len(places)-1].Key = ""
 		}
 	}
 	tx, in := ctx.Value(txKey{}).(pgx.Tx)
@@ -93,10 +94,10 @@ func (m *Mutex) InsertMany(ctx context.Context, params []*rivertype.JobInsertPar
 
 // enqueueIn returns tickets for places that reserveIn will reserve. All jobs start
 // parked.
-func (m *Mutex) enqueueIn(ctx context.Context, claims []collector, places []string) (tickets []jobs.Ticket, err error) {
+func (m *Mutex) enqueueIn(ctx context.Context, claims []collector, places []jobs.Job) (tickets []jobs.Ticket, err error) {
 	tickets = make([]jobs.Ticket, len(places))
-	for i, key := range places {
-		if tickets[i].Text, err = m.jobs.EnqueueIn(ctx, &claims[i], key); err != nil {
+	for i, job := range places {
+		if tickets[i].Text, err = m.jobs.EnqueueIn(ctx, &claims[i], job); err != nil {
 			return nil, err
 		}
 		tickets[i].Parked = tickets[i].Text != "" && m.options.Jobs.Limit == 0
@@ -106,12 +107,12 @@ func (m *Mutex) enqueueIn(ctx context.Context, claims []collector, places []stri
 
 // reserveIn reserves the places in the transaction of the insert, and makes the first
 // jobs runnable. It comes last, because it locks the keys until the transaction ends.
-func (m *Mutex) reserveIn(ctx context.Context, tx pgx.Tx, claims []collector, places []string, tickets []jobs.Ticket, skipped []string, results []*rivertype.JobInsertResult) error {
+func (m *Mutex) reserveIn(ctx context.Context, tx pgx.Tx, claims []collector, places []jobs.Job, tickets []jobs.Ticket, skipped []string, results []*rivertype.JobInsertResult) error {
 	var all collector
 	var keys, placed []string
 	for i, t := range tickets {
 		if t.Text != "" && !slices.Contains(skipped, t.Text) {
-			all, keys, placed = append(all, claims[i]...), append(keys, places[i]), append(placed, t.Text)
+			all, keys, placed = append(all, claims[i]...), append(keys, places[i].Key), append(placed, t.Text)
 		}
 	}
 	if len(all) > 0 {

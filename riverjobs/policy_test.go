@@ -2,13 +2,16 @@ package riverjobs
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -182,4 +185,42 @@ func TestPatience(t *testing.T) {
 	close(gate)
 	h.completed(second, third)
 	l.check(t, 1, 2, 3)
+}
+
+// TestOperatorsSeeJobs: of one key a job runs, two wait in workers, one was requeued and one is
+// parked. The listing counts each once, and names it.
+func TestOperatorsSeeJobs(t *testing.T) {
+	t.Parallel()
+	h, _, gate, first := gatedHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Ahead: 4, Hold: time.Minute}}})
+	rows := append(h.inserts("it", 2, 5), first)
+	eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
+	name := keyOf("it")
+	var e dibs.Entry
+	eventually(t, "the store has what waits", func() bool {
+		for entry, err := range h.store.(dibs.Inspector).List(t.Context(), dibs.Query{Name: name, Places: true}) {
+			h.must(nil, err)
+			e = entry
+		}
+		return e.Waiters == 2
+	})
+	if e.Reserved != 2 || len(e.Attempts) != 1 || !strings.HasPrefix(e.Attempts[0].Owner.Label, "job 1@") {
+		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of job 1", e.Reserved, e.Attempts)
+	}
+	uses := map[dibs.Use]int{}
+	for _, p := range e.Places {
+		if p.Owner.Label != "job" && !strings.HasPrefix(p.Owner.Label, "job ") {
+			t.Errorf("the label of a place is %q", p.Owner.Label)
+		}
+		if p.Reserved {
+			uses[p.Use]++
+		}
+		if p.Use == dibs.Unused && p.Blocks > time.Minute {
+			t.Errorf("a job that did not begin can block for %v", p.Blocks)
+		}
+	}
+	if want := map[dibs.Use]int{dibs.UsedByLease: 1, dibs.UsedByWait: 2, dibs.Unused: 2}; !maps.Equal(uses, want) {
+		t.Errorf("the uses of the places are %v, want %v", uses, want)
+	}
+	close(gate)
+	h.completed(rows...)
 }

@@ -207,11 +207,13 @@ func inTurn(mutex *jobs.Mutex) func(context.Context, *conversation) []error {
 			}
 		}
 		for number := 1; number <= c.events; number++ {
-			ticket, err := mutex.Enqueue(ctx, "conversation 7")
+			j := &job{number: number}
+			ticket, err := mutex.Enqueue(ctx, describe(j))
 			if err != nil {
 				return []error{err}
 			}
-			q.add(&job{number: number, ticket: ticket})
+			j.ticket = ticket
+			q.add(j)
 		}
 		q.start(ctx, jobs.Handle(mutex, describe, c.handle))
 		return q.drain()

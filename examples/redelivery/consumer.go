@@ -37,7 +37,7 @@ func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 
 // publish publishes a message with its place among those of its conversation.
 func publish(ctx context.Context, js jetstream.JetStream, mutex *jobs.Mutex, subject, number string) error {
-	ticket, err := mutex.Enqueue(ctx, subject)
+	ticket, err := mutex.Enqueue(ctx, jobs.Job{Kind: "webhook", ID: subject + " " + number, Key: subject})
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (w *worker) queue(ctx context.Context, k key) {
 	if !calm && w.chance(20) {
 		asking, cancel := w.impatience(ctx)
 		defer cancel()
-		ticket, err := m.Enqueue(asking, k.name)
+		ticket, err := m.Enqueue(asking, jobs.Job{Key: k.name})
 		if w.gate(); err == nil {
 			w.world.push(queued{job: jobs.Job{Kind: "sim", ID: strconv.FormatUint(w.world.next(), 10), Key: k.name, Ticket: ticket}})
 		}
