@@ -74,6 +74,9 @@ ends, processes that it left in its group are ended too, unless
 before another process can hold the key. If dibs run itself is killed, the group
 is killed too, and the key is free when its lease expires.
 
+Ctrl-Z stops the command and dibs run, and fg or bg continues both. Meanwhile
+the lease is not renewed. If it has expired, the command is ended instead.
+
 Ends with the command's own exit code, with 128+n if signal n killed it, with
 127 if it was not found and 126 if it is not executable; otherwise with
 

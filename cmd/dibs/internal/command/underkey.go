@@ -131,6 +131,12 @@ func (p *program) command(c *process.Command, lease *dibs.Lease, signals process
 	if err != nil {
 		return 0, err
 	}
+	job := process.Suspension{
+		Stopping: func() {
+			p.say("stopped; meanwhile the lease of %s is not renewed: if it is not continued within %s, the command is ended", strconv.Quote(h.key), span(time.Until(lease.Until())))
+		},
+		MayContinue: func() bool { return lease.Err() == nil },
+	}
 	interrupts := 0
 	for {
 		select {
@@ -145,6 +151,10 @@ func (p *program) command(c *process.Command, lease *dibs.Lease, signals process
 			if err := running.Signal(s); err != nil {
 				p.say("%v was not passed on to the command: %v", s, err)
 			}
+		case stopped := <-running.Stops():
+			running.CommandStopped(stopped, job)
+		case asked := <-running.Asks():
+			running.AskedToStop(asked, job)
 		case <-lease.Context().Done():
 			// The group ends before another process can hold the key. If that moment
 			// is past already, because this process was stopped, it ends at once.

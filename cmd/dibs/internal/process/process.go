@@ -18,10 +18,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Command is a command and its surroundings.
@@ -79,51 +78,88 @@ type Process struct {
 	watchdog *watchdog
 	terminal *terminal
 	exited   chan struct{}
-	code     int
+	stops    chan syscall.Signal
+
+	mu     sync.Mutex // guards waiting for the command
+	status syscall.WaitStatus
 }
 
 // Start starts the command. It returns a *StartError if the program cannot be started.
+//
+// If this program is in the foreground of its terminal, the command gets the foreground, unless it
+// is a part of a pipeline: then it gets it when it wants to read or to set the terminal.
 func Start(c Command) (*Process, error) {
 	w, err := startWatchdog()
 	if err != nil {
 		return nil, fmt.Errorf("the watchdog did not start: %w", err)
 	}
 	p := &Process{watchdog: w, exited: make(chan struct{})}
+	if p.terminal = openTerminal(w.group); p.terminal != nil {
+		p.stops = make(chan syscall.Signal, 1)
+	}
 	p.cmd = exec.Command(c.Args[0], c.Args[1:]...) //nolint:noctx // ended by its group, see End
 	p.cmd.Err = nil                                // because the caller may name a program in the current folder
 	p.cmd.Env = c.Env
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: w.group}
-	if p.terminal = foreground(c.Stdin); p.terminal != nil {
-		p.cmd.SysProcAttr.Foreground = true
-		p.cmd.SysProcAttr.Ctty = p.terminal.fd
+	changes := make(chan os.Signal, 1)
+	signal.Notify(changes, syscall.SIGCHLD)
+	if !piped(c.Stdin) && !piped(c.Stdout) {
+		p.terminal.give()
 	}
 	if err := p.cmd.Start(); err != nil {
-		p.terminal.takeBack()
+		signal.Stop(changes)
+		p.terminal.close(0)
 		w.dismiss()
 		return nil, startError(c.Args[0], err)
 	}
-	go func() {
-		defer close(p.exited)
-		p.code = exitCode(p.cmd.Wait())
-		p.terminal.takeBack()
-	}()
+	p.terminal.listen()
+	go p.wait(changes)
 	return p, nil
 }
 
-// exitCode is the command's own, or 128+n if signal n killed it.
-func exitCode(err error) int {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	switch {
-	case err == nil:
-		return 0
-	case !ok:
-		return 1 // its output could not be copied
+// piped reports whether a stream of the command is a pipe, so that another process of a pipeline
+// may use the terminal at the same time.
+func piped(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return true
 	}
-	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal())
+	info, err := file.Stat()
+	return err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0
+}
+
+// wait waits for the end of the command. changes receives SIGCHLD.
+func (p *Process) wait(changes chan os.Signal) {
+	defer close(p.exited)
+	defer signal.Stop(changes)
+	for !p.collect() {
+		<-changes
 	}
-	return exit.ExitCode()
+	_ = p.cmd.Wait() // the command is gone; its output may have to be copied
+}
+
+// collect notes that the command has stopped, or reports that it has ended.
+func (p *Process) collect() (ended bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil || pid != 0 && !status.Stopped():
+			p.status = status
+			return true
+		case pid == 0:
+			return false
+		default:
+			select {
+			case p.stops <- status.StopSignal():
+			default: // there is no terminal
+			}
+		}
+	}
 }
 
 // Exited is closed when the command itself has ended. Other processes of its group may
@@ -132,7 +168,20 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Code returns the exit code after Exited: the command's own, or 128+n if signal n killed
 // it.
-func (p *Process) Code() int { return p.code }
+func (p *Process) Code() int {
+	if p.status.Signaled() {
+		return 128 + int(p.status.Signal())
+	}
+	return p.status.ExitStatus()
+}
+
+// killedBy returns the signal that killed the command, or 0.
+func (p *Process) killedBy() syscall.Signal {
+	if p.status.Signaled() {
+		return p.status.Signal()
+	}
+	return 0
+}
 
 // Signal sends a signal to the whole group.
 func (p *Process) Signal(s syscall.Signal) error {
@@ -147,6 +196,7 @@ func (p *Process) Signal(s syscall.Signal) error {
 // is empty, and reports whether processes were left.
 func (p *Process) End(deadline time.Time) bool {
 	defer p.watchdog.dismiss()
+	defer func() { p.terminal.close(p.killedBy()) }()
 	if p.watchdog.stepAside() != nil {
 		// The watchdog was killed. Kill the group, because nothing watches it now.
 		_ = p.Signal(syscall.SIGKILL)
@@ -168,7 +218,10 @@ func (p *Process) End(deadline time.Time) bool {
 }
 
 // Leave lets the rest of the group go on without a watchdog. Call it after Exited.
-func (p *Process) Leave() { p.watchdog.dismiss() }
+func (p *Process) Leave() {
+	p.terminal.close(p.killedBy())
+	p.watchdog.dismiss()
+}
 
 // emptyBy waits until the group is empty, and reports whether it is at the deadline.
 func (p *Process) emptyBy(deadline time.Time) bool {
@@ -190,36 +243,4 @@ func (p *Process) empty() bool {
 		return false // the command may be a zombie, which counts as a member
 	}
 	return errors.Is(syscall.Kill(-p.watchdog.group, 0), syscall.ESRCH)
-}
-
-// terminal is the controlling terminal while the command's group is in its foreground.
-type terminal struct {
-	fd    int
-	group int // was in the foreground before
-}
-
-// foreground returns the terminal that is the command's standard input, if this program is
-// in its foreground.
-func foreground(stdin io.Reader) *terminal {
-	file, ok := stdin.(*os.File)
-	if !ok {
-		return nil
-	}
-	fd := int(file.Fd())
-	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	if err != nil || group != syscall.Getpgrp() {
-		return nil
-	}
-	return &terminal{fd: fd, group: group}
-}
-
-// takeBack makes this program's group the foreground again.
-func (t *terminal) takeBack() {
-	if t == nil {
-		return
-	}
-	// SIGTTOU would stop a program that does this from the background.
-	signal.Ignore(syscall.SIGTTOU)
-	defer signal.Reset(syscall.SIGTTOU)
-	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.group)
 }
