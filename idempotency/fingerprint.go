@@ -19,10 +19,10 @@ import (
 )
 
 // FingerprintOptions say how a request under a reused key is recognised. The zero value compares
-// method, path and query as sent, Content-Type, Content-Encoding, and the body's bytes. A body that
-// cannot be compared as asked is compared byte by byte: it is not what Content-Type says, it is
-// ambiguous, it is compressed and holds more than 256 KiB, or it has more than 1000 parts or 20000
-// JSON members and elements.
+// method, path and query as sent, Content-Type, Content-Encoding, the fields of OverrideFields, and
+// the body's bytes. A body that cannot be compared as asked is compared byte by byte: it is not what
+// Content-Type says, it is ambiguous, it is compressed and holds more than 256 KiB, or it has more
+// than 1000 parts or 20000 JSON members and elements.
 type FingerprintOptions struct {
 	// SortQuery ignores the order of the query's parameters of different names.
 	SortQuery bool
@@ -89,6 +89,11 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 	text = appendLines(text, contentType)
 	text = appendLines(text, encoding)
 	text = appendCounted(text, how)
+	for _, name := range overrideFields {
+		if lines := r.Header[name]; len(lines) > 0 {
+			text = appendLines(appendCounted(text, name), lines)
+		}
+	}
 	return sha256.Sum256(append(text, sum[:]...)), nil
 }
 

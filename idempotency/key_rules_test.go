@@ -32,23 +32,35 @@ var keyRules = []rule{
 			t.Errorf("observed %d requests, want 12", len(events))
 		}
 	}},
-	{"Upgrades pass", func(t *testing.T) {
+	{"An Upgrade does not bypass the guard", func(t *testing.T) {
 		g := newRig(t, nil, nil)
-		for range 2 {
-			isFresh(t, g.send(with("Connection", "keep-alive, Upgrade"), with("Upgrade", "websocket")), 201)
+		for i, offer := range [][]string{{"websocket"}, {"h2c", "websocket"}, {"websocket", "h2c"}, {"h2c, websocket"}, {"h2c"}} {
+			key := withKey(string(rune('a' + i)))
+			upgrade := []change{key, with("Connection", "keep-alive, Upgrade"), with("Upgrade", offer...)}
+			first := g.send(upgrade...)
+			isFresh(t, first, 201)
+			isReplay(t, g.send(upgrade...), first)
+			g.ran(int64(i + 1))
 		}
-		g.ran(2)
-		for i := range 2 {
-			w := g.send(withKey("curl"), with("Connection", "Upgrade, HTTP2-Settings"), with("Upgrade", "h2c"))
-			if replayed := w.Header().Get("Idempotent-Replayed") == "true"; replayed != (i == 1) {
-				t.Errorf("request %d that offers h2c: replayed %v", i, replayed)
+		// Without a key, and with a safe method, the handler decides.
+		for range 2 {
+			isFresh(t, g.send(with("Idempotency-Key"), with("Connection", "Upgrade"), with("Upgrade", "websocket")), 201)
+			isFresh(t, g.send(withMethod("GET"), with("Connection", "Upgrade"), with("Upgrade", "websocket")), 201)
+		}
+		g.ran(9)
+	}},
+	{"A method that overrides another counts", func(t *testing.T) {
+		for i, name := range idempotency.OverrideFields() {
+			g := newRig(t, &idempotency.Options{Methods: []string{"PUT"}}, nil)
+			first := g.send(withMethod("GET"), with(name, " put"))
+			isReplay(t, g.send(withMethod("GET"), with(name, " put")), first)
+			isProblem(t, g.send(withMethod("PUT")), "key-reused", 422)
+			isProblem(t, g.send(withMethod("PUT"), with(name, "DELETE")), "key-reused", 422)
+			isFresh(t, g.send(withMethod("GET"), with(name, "HEAD")), 201)
+			if g.ran(2); t.Failed() {
+				t.Fatal(i, name)
 			}
 		}
-		g.ran(3)
-		// Without Connection: upgrade there is no upgrade.
-		g.send(withKey("lone"), with("Upgrade", "websocket"))
-		g.send(withKey("lone"), with("Upgrade", "websocket"))
-		g.ran(4)
 	}},
 	{"CONNECT is refused", func(t *testing.T) {
 		g := newRig(t, nil, nil)

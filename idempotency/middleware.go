@@ -88,20 +88,44 @@ func (m *Middleware) Drain(ctx context.Context) error {
 	return nil
 }
 
-// serve decides whether the request is guarded.
+// serve decides whether the request is guarded. It does not look at Upgrade, because an origin may
+// ignore the field and serve the request as it stands.
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	switch {
-	case isUpgrade(r):
+	case r.Method == http.MethodConnect && len(r.Header[":protocol"]) > 0: // RFC 8441
 		m.unguarded(w, r, next)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
 		linger.Answer(w, r, func() { WriteProblem(w, r, m.options.DocsURL, problemMethod) })
 		m.observe(r, Event{Outcome: OutcomeInvalid, Status: problemMethod.Status})
-	case !m.guards(r.Method):
+	case !m.guardsAny(r):
 		m.unguarded(w, r, next)
 	default:
 		m.guard(w, r, next)
 	}
+}
+
+// overrideFields are the fields in which a client names another method than the request's. Many
+// frameworks read them.
+var overrideFields = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+// OverrideFields returns the request fields by which frameworks let a client override the method,
+// in canonical form. A request whose method, or one of these fields, is a guarded method is guarded.
+func OverrideFields() []string { return slices.Clone(overrideFields) }
+
+// guardsAny reports whether the request's method, or one that overrides it, is guarded.
+func (m *Middleware) guardsAny(r *http.Request) bool {
+	if m.guards(r.Method) {
+		return true
+	}
+	for _, name := range overrideFields {
+		for _, line := range r.Header[name] {
+			if m.guards(strings.ToUpper(strings.TrimSpace(line))) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // guards reports whether requests of the method are guarded when they carry a key.
@@ -123,27 +147,6 @@ func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http
 func (m *Middleware) observe(r *http.Request, e Event) {
 	e.Method = r.Method
 	m.options.Observe(r.Context(), e)
-}
-
-// isUpgrade reports whether the request asks for another protocol. An offer of HTTP/2 or TLS does
-// not count, because curl makes it with an ordinary POST, and a server that does not accept the
-// offer serves the request as it stands.
-func isUpgrade(r *http.Request) bool {
-	if r.Method == http.MethodConnect {
-		return len(r.Header[":protocol"]) > 0 // RFC 8441
-	}
-	if !hasListToken(r.Header["Connection"], "upgrade") {
-		return false
-	}
-	for offer := range strings.SplitSeq(strings.Join(r.Header["Upgrade"], ","), ",") {
-		name, _, _ := strings.Cut(strings.TrimSpace(offer), "/")
-		switch strings.ToLower(name) {
-		case "", "h2c", "http", "tls":
-		default:
-			return true
-		}
-	}
-	return false
 }
 
 // warnScope warns if the scope cannot tell principals apart as it is meant to.

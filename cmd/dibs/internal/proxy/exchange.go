@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
@@ -47,14 +46,16 @@ func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
+// requestIDHeader is the field with a request's ID.
+const requestIDHeader = "X-Request-Id"
+
 // maxID is the longest ID of a client that is used, in bytes.
 const maxID = 128
 
 // requestID returns the request's ID for the log: the X-Request-Id of the client or of a gateway,
 // if it is visible ASCII of at most maxID bytes, or a new one.
 func (x *exchange) requestID() string {
-	hidden := func(c rune) bool { return c <= ' ' || c > '~' }
-	if ids := x.request.Header["X-Request-Id"]; len(ids) == 1 && len(ids[0]) <= maxID && !strings.ContainsFunc(ids[0], hidden) {
+	if ids := x.request.Header[requestIDHeader]; len(ids) == 1 && len(ids[0]) <= maxID && visible(ids[0]) {
 		x.id = ids[0]
 	}
 	if x.id == "" {

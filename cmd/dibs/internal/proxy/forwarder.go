@@ -27,11 +27,12 @@ type forwarder struct {
 	proxy     *httputil.ReverseProxy
 	transport *upstream.Transport
 	forwarded bool
+	endToEnd  []string // fields that ReverseProxy removes and that the origin gets nevertheless
 	docsURL   string
 }
 
 func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
-	f := &forwarder{transport: t, forwarded: p.Forwarded, docsURL: p.Options.DocsURL}
+	f := &forwarder{transport: t, forwarded: p.Forwarded, endToEnd: p.endToEnd(), docsURL: p.Options.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: cleanAnswer,
@@ -54,6 +55,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, guarded := dibs.FromContext(r.Context())
 	a := &answer{ResponseWriter: w, request: r, guarded: guarded}
 	if guarded {
+		decline(r.Header)
 		defer recoverCutOff(r.Context())
 	} else if r.Body != nil && r.Body != http.NoBody {
 		// The origin may answer before it has the whole request. The error is HTTP/2's, which
@@ -105,41 +107,21 @@ func recoverCutOff(ctx context.Context) {
 	}
 }
 
-// Header fields between the proxy and the origin.
-const (
-	fenceHeader    = "Dibs-Fence"
-	replayedHeader = "Idempotent-Replayed"
-	controlHeader  = "Idempotency-Control"
-)
-
-// reserved are the fields that only the proxy may send to the origin or to the client.
-var reserved = []string{fenceHeader, replayedHeader, controlHeader}
-
-// endToEnd are fields that ReverseProxy removes and that the origin gets nevertheless: a
-// client cannot hide the key by naming it in Connection, and fields of other proxies about
-// the client stay.
-var endToEnd = []string{"Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
-
 // rewrite makes the request that the origin gets.
 func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
+	h := r.Out.Header
 	f.transport.Direct(r.Out, r.In)
 	// net/http fills in the trailer at the end of the body. ReverseProxy has a copy from
 	// before that.
 	r.Out.Trailer = r.In.Trailer
 	if len(r.In.Trailer) > 0 {
-		cleanTrailer(r.In.Trailer)
-		r.Out.Body = &trailedBody{ReadCloser: r.Out.Body, trailer: r.In.Trailer}
+		f.cleanTrailer(r.In.Trailer)
+		r.Out.Body = &trailedBody{r.Out.Body, func() { f.cleanTrailer(r.In.Trailer) }}
 	}
-	h := r.Out.Header
-	for _, name := range endToEnd {
+	for _, name := range f.endToEnd {
 		if values, ok := r.In.Header[name]; ok {
 			h[name] = values
 		}
-	}
-	dropForged(h)
-	if offers := h["Upgrade"]; len(offers) > 0 && declined(offers[0]) {
-		delete(h, "Upgrade")
-		delete(h, "Connection")
 	}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
@@ -149,63 +131,17 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// dropForged removes the fields that a client may not send to the origin: reserved fields in
-// every spelling, and misspelled fields that the origin takes for the proxy's. CGI, WSGI,
-// Rack and PHP read "_" as "-", and some CGI servers also ".".
-func dropForged(h http.Header) {
-	for name := range h {
-		dashed := http.CanonicalHeaderKey(strings.Map(dash, name))
-		if slices.Contains(reserved, dashed) ||
-			name != dashed && (slices.Contains(endToEnd, dashed) || strings.HasPrefix(dashed, "X-Forwarded-")) {
-			delete(h, name)
-		}
-	}
-}
-
-// dash returns a character of a field's name as the most lenient origin reads it.
-func dash(c rune) rune {
-	if strings.ContainsRune("!#$%&'*+.^_`|~", c) {
-		return '-'
-	}
-	return c
-}
-
-// declined reports whether an Upgrade offers only HTTP or TLS. Such an offer is for the
-// proxy, which declines it. If the origin accepted it, later requests would bypass the
-// guard.
-func declined(offer string) bool {
-	for name := range strings.SplitSeq(offer, ",") {
-		name, _, _ = strings.Cut(strings.Trim(name, " \t"), "/")
-		switch strings.ToLower(name) {
-		case "", "h2c", "http", "tls":
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// cleanTrailer removes from a request's trailer the fields that a client may not send, and
-// the fields that frame a message. net/http refuses to send these, or sends them where an
-// origin may take them for header fields.
-func cleanTrailer(trailer http.Header) {
-	dropForged(trailer)
-	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {
-		delete(trailer, name)
-	}
-}
-
 // trailedBody is a body with a trailer, which net/http fills in at the end of the body.
 type trailedBody struct {
 	io.ReadCloser
-	trailer http.Header
+	atEnd func()
 }
 
 // Read reads from the body.
 func (b *trailedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		cleanTrailer(b.trailer)
+		b.atEnd()
 	}
 	return n, err
 }

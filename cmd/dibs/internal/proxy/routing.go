@@ -174,15 +174,43 @@ func (r *routing) handlerOf(req *http.Request) http.Handler {
 	return nil
 }
 
-// matches reports whether the route is for the request.
+// matches reports whether the route is for the request. A method that overrides the request's
+// counts too, because the origin may read either.
 func (r *route) matches(req *http.Request) bool {
-	if r.Host != "" && !strings.EqualFold(r.Host, req.Host) && !strings.EqualFold(r.Host, hostname(req.Host)) {
-		return false
+	if r.Host != "" {
+		host, wanted := plainHost(req.Host), plainHost(r.Host)
+		if wanted != host && wanted != hostname(host) {
+			return false
+		}
 	}
-	if len(r.Options.Methods) > 0 && !slices.Contains(r.Options.Methods, req.Method) {
+	if methods := r.Options.Methods; len(methods) > 0 && !slices.Contains(methods, req.Method) && !overridden(req, methods) {
 		return false
 	}
 	return r.Path.match(req.URL.Path)
+}
+
+// overridden reports whether a field of the request names one of the methods.
+func overridden(req *http.Request, methods []string) bool {
+	for _, name := range overrideFields {
+		for _, line := range req.Header[name] {
+			if slices.Contains(methods, strings.ToUpper(strings.TrimSpace(line))) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var overrideFields = idempotency.OverrideFields()
+
+// plainHost returns a host, with its port or without, as all servers read it: in lower case, and
+// without the dot that ends a full name.
+func plainHost(host string) string {
+	host = strings.ToLower(host)
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		return net.JoinHostPort(strings.TrimSuffix(name, "."), port)
+	}
+	return strings.TrimSuffix(host, ".")
 }
 
 // hostname returns a host without its port.

@@ -63,7 +63,7 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 	f := newForwarder(p, t)
 	o := p.middleware()
 	if !p.Guard {
-		return s.unguarded(f), nil
+		return newReading(p, s.unguarded(f)), nil
 	}
 	o.Logger = s.log
 	o.Observe = s.observe
@@ -73,7 +73,7 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 	}
 	s.logScope(o.Scope)
 	r.guards = append(r.guards, m)
-	return m.Wrap(f), nil
+	return newReading(p, m.Wrap(f)), nil
 }
 
 // observe notes the outcome of a request.
