@@ -61,6 +61,8 @@ type recordJSON struct {
 	LeftMS        int64  `json:"left_ms"`
 	Status        int    `json:"status,omitempty"`
 	EncryptedWith string `json:"encrypted_with,omitempty"` // the ID of the encryption key
+
+	Run *runJSON `json:"run,omitempty"` // of dibs run --once-per
 }
 
 // entryLines returns a line for each holder of a key, or one line if it has none.
@@ -92,6 +94,7 @@ func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 			j.Record.Status = a.Status
 		}
 		j.Record.EncryptedWith, _ = encryptedWith(e)
+		j.Record.Run = runOf(r)
 		j.ID = r.ID
 	}
 	if len(e.Attempts) == 0 {
@@ -158,6 +161,7 @@ func writeText(w io.Writer, e dibs.Entry) error {
 	}
 	if r := e.Record; r != nil {
 		line("record", "%s, stored %s ago, expires in %s", recordText(e), span(r.Age), span(r.Left))
+		writeRun(&b, r)
 		if len(e.Attempts) == 0 {
 			line("id", "%s", r.ID)
 		}

@@ -7,29 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/dibs-go/dibs"
 )
-
-// onceRun is the record of --once-per. Ended, by this host's clock, is for people. The
-// program uses the record's age by the store's clock, and how long the run took.
-type onceRun struct {
-	Command string    `json:"command"`
-	Ended   time.Time `json:"ended"`
-	Took    int64     `json:"took_ms"`
-	Exit    int       `json:"exit"`
-}
-
-// readRun reads a record. A record of another program counts as a success that took no time.
-func readRun(r dibs.Record) (run onceRun) {
-	_ = json.Unmarshal(r.Data, &run)
-	return run
-}
-
-func (r onceRun) took() time.Duration { return time.Duration(r.Took) * time.Millisecond }
 
 // since is how long ago the run began, or ended.
 func (r onceRun) since(record dibs.Record, from string) time.Duration {
@@ -56,7 +40,7 @@ func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, e
 		if !isDone {
 			return lease, err
 		}
-		run := readRun(done.Record)
+		run, _ := readRun(done.Record.Data)
 		if run.since(done.Record, h.from) < h.oncePer && (run.Exit == 0 || h.failed) {
 			return nil, err
 		}
@@ -68,7 +52,7 @@ func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, e
 
 // doneText describes the run of a record.
 func (h *held) doneText(r dibs.Record) string {
-	run := readRun(r)
+	run, _ := readRun(r.Data)
 	what := "succeeded"
 	if run.Exit != 0 {
 		what = fmt.Sprintf("failed with %d", run.Exit)
@@ -83,7 +67,8 @@ func (h *held) doneText(r dibs.Record) string {
 // the lease is lost. While the store is busy with the key, it retries for the time of a
 // lease, because renewals may succeed meanwhile.
 func (p *program) complete(lease *dibs.Lease, h *held, run onceRun, keep time.Duration) error {
-	run.Command, run.Ended = filepath.Base(h.command[0]), time.Now().UTC()
+	run.Version, run.Command = runRecord, filepath.Base(h.command[0])
+	run.Host, _ = os.Hostname()
 	data, err := json.Marshal(run)
 	if err != nil {
 		return err

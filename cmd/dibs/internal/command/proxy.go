@@ -148,7 +148,7 @@ func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *
 	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: max(storeLimit, c.StoreTimeout())}
 	var admin *proxy.Admin
 	if c.Admin != "" {
-		m, err := metrics.New("")
+		m, err := metrics.New()
 		if err != nil {
 			return nil, nil, err
 		}

@@ -47,6 +47,8 @@ type held struct {
 	quiet   bool
 	leave   bool // do not end the processes that the command leaves
 	metrics string
+
+	succeeded time.Time // the end of the last run that is known to have succeeded
 }
 
 // When the time of --once-per begins.
@@ -107,7 +109,7 @@ Ends with the command's own exit code, with 128+n if signal n killed it, with
 	f.BoolVar(&h.failed, "once-per-failed", false, "count failed runs for --once-per too, so that no other host tries again")
 	f.BoolVar(&h.quiet, "quiet", false, "print nothing if the key is busy or done; the command's output and errors stay")
 	f.BoolVar(&h.leave, "leave-children", false, "do not end processes that the command started and did not wait for")
-	f.StringVar(&h.metrics, "metrics-file", "", "write metrics to `FILE`, whose name ends in .prom, for a node exporter")
+	f.StringVar(&h.metrics, "metrics-file", "", "write how the run ended, and when one last succeeded, to `FILE`, whose name ends in .prom, for a node exporter")
 	p.storeFlags(f)
 	return []*cobra.Command{cmd}
 }

@@ -21,6 +21,9 @@ is left; an abandoned attempt; and the record that a finished holder left. The
 key of an HTTP request is http:SCOPE:KEY. SCOPE stands for the client and the
 host, and KEY is the Idempotency-Key.
 
+Of a run with "dibs run --once-per" it shows how it ended, with which exit code,
+on which host, and when it began.
+
 Also shows the places in the queue, in order. A reserved place is one that was
 taken before its job came. While the key is free it blocks others for as long as
 the line says, and then gives way. "waiters" counts the callers that wait now,

@@ -13,14 +13,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/internal/stores"
 )
 
-// runUnderKey acquires the key, runs the command and settles. m, unless nil, counts what
-// happens to the key.
-func (p *program) runUnderKey(ctx context.Context, h *held, m *metrics.Metrics) error {
+// runUnderKey acquires the key, runs the command and settles.
+func (p *program) runUnderKey(ctx context.Context, h *held) error {
 	child := process.Command{Args: h.command, Stdin: p.env.Stdin, Stdout: p.env.Stdout, Stderr: p.env.Stderr}
 	if err := child.Look(); err != nil {
 		return notStarted(err)
@@ -33,11 +31,7 @@ func (p *program) runUnderKey(ctx context.Context, h *held, m *metrics.Metrics) 
 		return err
 	}
 	defer store.Close()
-	o := &dibs.Options{Namespace: p.namespace, TTL: h.lease}
-	if m != nil {
-		o.Observe, o.ObserveStore = m.Lease, m.StoreCall
-	}
-	client, err := dibs.New(store, o)
+	client, err := dibs.New(store, &dibs.Options{Namespace: p.namespace, TTL: h.lease})
 	if err != nil {
 		return err
 	}
@@ -103,6 +97,9 @@ func (p *program) acquire(ctx context.Context, client *dibs.Client, signals proc
 	key := strconv.Quote(h.key)
 	switch {
 	case isDone:
+		if run, _ := readRun(done.Record.Data); run.Exit == 0 {
+			h.succeeded = time.Now().Add(-done.Record.Age)
+		}
 		if !h.quiet {
 			p.say("%s: nothing to do", h.doneText(done.Record))
 		}
@@ -191,7 +188,7 @@ func (p *program) settleRun(client *dibs.Client, lease *dibs.Lease, h *held, beg
 		keep -= took
 	}
 	if keep >= time.Millisecond && (code == 0 || h.failed) && !lost {
-		err = p.complete(lease, h, onceRun{Took: took.Milliseconds(), Exit: code}, keep)
+		err = p.complete(lease, h, onceRun{Began: began.UTC(), Ended: began.Add(took).UTC(), Took: took.Milliseconds(), Exit: code}, keep)
 	}
 	completed := err == nil
 	if completed {
@@ -209,5 +206,6 @@ func (p *program) settleRun(client *dibs.Client, lease *dibs.Lease, h *held, beg
 	case code != 0:
 		return &exitError{code: code}
 	}
+	h.succeeded = time.Now()
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // Every metric that the dashboard, the alerts and the page for bad nights name is there,
 // with the labels that they name.
 func TestNamedMetricsExist(t *testing.T) {
-	m, err := New("")
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestNamedMetricsExist(t *testing.T) {
 // An alert of something that has not happened yet in this process finds its first time:
 // the series is there at zero, or the alert looks for series that begin.
 func TestAlertsFindTheFirstTime(t *testing.T) {
-	m, err := New("")
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,24 +14,17 @@ import (
 	"github.com/dibs-go/dibs/dibsotel"
 )
 
-// Metrics are the metrics of dibsotel, and the program's own.
+// Metrics are the metrics of dibsotel, and the use of CPU and memory.
 type Metrics struct {
 	*dibsotel.Telemetry
 	registry *prometheus.Registry
-	labelled prometheus.Registerer
 }
 
-// New returns metrics. If run is "", they include the use of CPU and memory. Otherwise each
-// metric has the label run, so that a node exporter can read the files of several runs.
-func New(run string) (*Metrics, error) {
+// New returns metrics.
+func New() (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.labelled = m.registry
-	if run == "" {
-		m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	} else {
-		m.labelled = prometheus.WrapRegistererWith(prometheus.Labels{"run": run}, m.registry)
-	}
-	reader, err := exporter.New(exporter.WithRegisterer(m.labelled), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reader, err := exporter.New(exporter.WithRegisterer(m.registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 	if err != nil {
 		return nil, err
 	}
@@ -44,14 +37,28 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
+// Run are the metrics of one run of a command. They are gauges: a counter or a histogram of one
+// run would begin at zero each time.
+type Run struct {
+	registry *prometheus.Registry
+	labelled prometheus.Registerer
+}
+
+// NewRun returns metrics with the label run, so that a node exporter can read the files of several
+// runs.
+func NewRun(run string) *Run {
+	r := prometheus.NewRegistry()
+	return &Run{registry: r, labelled: prometheus.WrapRegistererWith(prometheus.Labels{"run": run}, r)}
+}
+
 // Set adds a gauge with a value.
-func (m *Metrics) Set(name, help string, value float64) {
+func (r *Run) Set(name, help string, value float64) {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	g.Set(value)
-	m.labelled.MustRegister(g)
+	r.labelled.MustRegister(g)
 }
 
 // WriteFile writes the metrics to a file for a node exporter, in one step.
-func (m *Metrics) WriteFile(name string) error {
-	return prometheus.WriteToTextfile(name, m.registry)
+func (r *Run) WriteFile(name string) error {
+	return prometheus.WriteToTextfile(name, r.registry)
 }
