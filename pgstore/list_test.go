@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -79,4 +81,43 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 		}
 	}
 	sqltest.ListsLive(t, s, live)
+}
+
+// TestListedFollowsTheRow: the column is right after a lease that was handed over to nobody, and
+// after a record that was pruned while a place stood.
+func TestListedFollowsTheRow(t *testing.T) {
+	t.Parallel()
+	o := ownNames()
+	o.PruneEvery = -1
+	s := open(t, shared().URL(), o)
+	claim := func(key string, mode dibs.Mode) dibs.Claim {
+		t.Helper()
+		c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+		answers := make([]dibs.Answer, 1)
+		if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+			t.Fatal(err, answers[0].Err)
+		}
+		return c
+	}
+	settle := func(c dibs.Claim, outcome dibs.Outcome, retention time.Duration) {
+		t.Helper()
+		errs := make([]error, 1)
+		x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome, Retention: retention}
+		if err := s.Settle(t.Context(), []dibs.Settlement{x}, errs); err != nil || errs[0] != nil {
+			t.Fatal(err, errs[0])
+		}
+	}
+	settle(claim("k", dibs.Try), dibs.Keep, time.Hour)
+	lease := claim("k", dibs.Try)
+	claim("k", dibs.Reserve)
+	settle(lease, dibs.Release, 0)
+	checkListed(t, shared(), o)
+
+	settle(claim("pruned", dibs.Try), dibs.Keep, time.Millisecond)
+	claim("pruned", dibs.Reserve)
+	shared().Query(s.names.sql("UPDATE @key SET busy = true WHERE rec_ends > 0; SELECT pg_sleep(0.01)"))
+	if _, err := s.Prune(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	checkListed(t, shared(), o)
 }
