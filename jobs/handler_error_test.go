@@ -11,7 +11,7 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// TestAHandlersErrorIsNotTakenForTheMutexs: a job that fails has failed, also if its error has a
+// TestAHandlersErrorIsNotTakenForTheMutexs: a job that fails has failed, even if its error has a
 // type that has a meaning for the Mutex, for example because the job uses dibs itself.
 func TestAHandlersErrorIsNotTakenForTheMutexs(t *testing.T) {
 	for name, o := range map[string]jobs.Options{
