@@ -86,6 +86,7 @@ const badKeyID = "an ID must have 1 to 32 letters, digits, dots, hyphens and und
 // is the current one. The error names the ID of a wrong key, or its position if the ID is wrong.
 func ParseKeyRing(text string) (*KeyRing, error) {
 	current, keys := "", make(map[string][]byte)
+	text = strings.TrimPrefix(text, "\ufeff") // some editors write a byte order mark
 	for i, element := range strings.Fields(text) {
 		id, encoded, ok := strings.Cut(element, ":")
 		switch _, twice := keys[id]; {

@@ -110,8 +110,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeBody(r)
 		return nil, err
 	}
-	if s := r.URL.Scheme; s != "http" && s != "https" {
-		again = nil // Base does not know the scheme, and a retry changes nothing
+	if !sendable(request) {
+		again = nil // Base will refuse it every time
 	}
 	t.budget.add()
 	backoff := t.options.Backoff
@@ -205,6 +205,22 @@ func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(
 	}, nil
 }
 
+// sendable reports whether a request can be sent over HTTP at all.
+func sendable(r *http.Request) bool {
+	if r.URL.Scheme != "http" && r.URL.Scheme != "https" || r.URL.Host == "" || r.Method != "" && !isToken(r.Method) {
+		return false
+	}
+	control := func(c rune) bool { return c < ' ' && c != '\t' || c == '\x7f' }
+	for _, fields := range []http.Header{r.Header, r.Trailer} {
+		for name, lines := range fields {
+			if !isToken(name) || slices.ContainsFunc(lines, func(line string) bool { return strings.ContainsFunc(line, control) }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // isSafe reports whether a request with the method changes nothing.
 func isSafe(method string) bool { return method == "" || slices.Contains(safeMethods, method) }
 
@@ -238,7 +254,11 @@ func retryAfter(response *http.Response) (time.Duration, bool) {
 		return time.Duration(seconds) * time.Second, true
 	}
 	if date, err := http.ParseTime(field); err == nil {
-		return max(time.Until(date), 0), true
+		now := time.Now()
+		if sent, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+			now = sent // by the clock that made the date
+		}
+		return max(date.Sub(now), 0), true
 	}
 	return 0, false
 }

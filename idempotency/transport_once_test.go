@@ -1,0 +1,83 @@
+package idempotency_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// roundTripper is a function that answers requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestTransportSendsOnceWhatCannotBeSent: a request that HTTP cannot carry is refused at once.
+func TestTransportSendsOnceWhatCannotBeSent(t *testing.T) {
+	for name, change := range map[string]change{
+		"a value with a line break": with("X-A", "a\nb"),
+		"a name with a space":       func(r *http.Request) { r.Header["X A"] = []string{"a"} },
+		"a method with a space":     withMethod("PO ST"),
+		"a trailer with a NUL":      func(r *http.Request) { r.Trailer = http.Header{"X-A": {"a\x00"}} },
+		"no host":                   func(r *http.Request) { r.URL.Host = "" },
+	} {
+		sent := 0
+		tr, err := idempotency.NewTransport(&idempotency.TransportOptions{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			sent++
+			return http.DefaultTransport.RoundTrip(r)
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:1/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(r)
+		if _, err := tr.RoundTrip(r); err == nil || sent != 1 {
+			t.Errorf("%s: sent %d times, %v", name, sent, err)
+		}
+	}
+}
+
+// TestRetryAfterByTheServersClock: a date is read against the answer's own Date, whatever the
+// client's clock says.
+func TestRetryAfterByTheServersClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			sent := 0
+			tr, err := idempotency.NewTransport(&idempotency.TransportOptions{Base: roundTripper(func(*http.Request) (*http.Response, error) {
+				if sent++; sent > 1 {
+					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+				}
+				now := time.Now().Add(ahead).UTC()
+				h := http.Header{"Date": {now.Format(http.TimeFormat)}, "Retry-After": {now.Add(7 * time.Second).Format(http.TimeFormat)}}
+				return &http.Response{StatusCode: 503, Header: h, Body: http.NoBody}, nil
+			})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://example.com/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			res, err := tr.RoundTrip(r)
+			if took := time.Since(began); err != nil || res.StatusCode != 200 || took < 7*time.Second || took > 8*time.Second {
+				t.Errorf("a server that is %v ahead: %v, %v, after %v", ahead, res, err, took)
+			}
+		})
+	}
+}
+
+// TestKeyRingWithByteOrderMark: the mark that some editors write is no part of the first ID.
+func TestKeyRingWithByteOrderMark(t *testing.T) {
+	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	for _, text := range []string{"\ufeffa:" + key + "\r\n", "\ufeffplaintext\na:" + key} {
+		if _, err := idempotency.ParseKeyRing(text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
