@@ -39,7 +39,7 @@ var (
 
 const (
 	migrateCure  = "run mysqlstore.Migrate, or dibs migrate, once as a user that may create and alter tables; or set Options.Migrate"
-	readOnlyCure = "read_only or super_read_only is on: connect to the primary, or turn it off"
+	readOnlyCure = "read_only, super_read_only or, in a session of the application, transaction_read_only is on: connect to the primary, or turn it off"
 	rightsCure   = "the user needs the rights that the README of mysqlstore lists"
 	crowdedCure  = "raise max_connections or the user's own limit, or have the application use fewer connections"
 	stopsCure    = "the server is starting up or shutting down, or an administrator ended the connection"

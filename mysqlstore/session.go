@@ -6,10 +6,12 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -28,11 +30,18 @@ const (
 // dialLimit bounds an attempt to connect. Only tests change it.
 var dialLimit = 5 * time.Second
 
-// setUp sets up a session, whatever the server's settings are. The character set is utf8mb4,
-// because in some others a byte and the backslash that escapes a quote are one character. The
-// server does not end idle sessions, because it may have no connection left later.
-var setUp = fmt.Sprintf("SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"+
-	"SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',autocommit=1,time_zone='+00:00',"+
+// setUp sets up a session, whatever the server's global variables and its init_connect are. It
+// pins each variable that changes what the store's statements do, return or commit. The character
+// set is utf8mb4, because in some others a byte and the backslash that escapes a quote are one
+// character. The server does not end idle sessions, because it may have no connection left later.
+// DEFAULT would be the global value, so each value is written out. What only one kind of server
+// has is in a comment that only this kind carries out.
+var setUp = fmt.Sprintf("SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;"+
+	"SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',autocommit=1,completion_type=0,time_zone='+00:00',"+
+	"sql_select_limit=18446744073709551615,sql_big_selects=1,sql_safe_updates=0,sql_auto_is_null=0,"+
+	"unique_checks=1,foreign_key_checks=1,max_sort_length=1024,optimizer_switch='default'"+
+	"/*M!100600 ,max_statement_time=0,in_predicate_conversion_threshold=0,query_cache_type=0,optimizer_max_sel_arg_weight=32000*/"+
+	"/*!80000 ,max_execution_time=0,range_optimizer_max_mem_size=8388608*/,"+
 	"innodb_lock_wait_timeout=%d,lock_wait_timeout=10,net_write_timeout=20,%s", lockWait, idles)
 
 const (
@@ -51,6 +60,12 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	dialing, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	conn, err := c.Connector.Connect(dialing)
+	if err == io.EOF { // of the driver's own query, which has no row then
+		return nil, &backend.Fault{
+			Is: ErrUnreachable, Said: errors.New("it answers a SELECT with no row"),
+			Cure: "its global sql_select_limit is 0: SET GLOBAL sql_select_limit = 18446744073709551615",
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
