@@ -34,7 +34,7 @@ type AdvisoryOptions struct {
 
 // NewAdvisory returns an Advisory on the pool. The caller closes the pool. It returns
 // ErrPooler when a pooler gives each transaction another session, and ErrServer when the
-// server cannot be asked.
+// server cannot be asked. It returns ErrLocal on CockroachDB, whose advisory locks do nothing.
 //
 // With pgx's driver, the number of the session shows the pooler, and every Lock checks it
 // again. Other drivers do not tell that number. With them, NewAdvisory ends up to three
@@ -45,6 +45,9 @@ func NewAdvisory(ctx context.Context, db *sql.DB, o *AdvisoryOptions) (*Advisory
 	}
 	heartbeat, err := heartbeatOf("AdvisoryOptions", o.Heartbeat, time.Second)
 	if err != nil {
+		return nil, err
+	}
+	if err := refuseImitation(ctx, db); err != nil {
 		return nil, err
 	}
 	if !o.SessionPooler {

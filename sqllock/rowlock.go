@@ -144,6 +144,9 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 		columns += ", current_setting('transaction_isolation')"
 	}
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s IN (%s) ORDER BY %s", columns, from, id, text.String(), id)
+	if d.mysql() { // otherwise the session's sql_select_limit would leave rows unlocked
+		query += " LIMIT 18446744073709551615"
+	}
 	locked := make([]ID, 0, len(args))
 	err = l.read(ctx, d, s, query, args, func(scan func(...any) error) error {
 		var id ID
