@@ -59,15 +59,35 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []d
 	return rest, err
 }
 
-// renew makes all renewals.
+// first splits the elements into the first of each lease, and the others, which are made after it.
+// One statement updates a row once.
+func first(part []int, keys []string, token func(i int) dibs.Token) (mine, rest []int) {
+	type lease struct {
+		key   string
+		token dibs.Token
+	}
+	seen := make(map[lease]bool, len(part))
+	for _, i := range part {
+		if l := (lease{keys[i], token(i)}); seen[l] {
+			rest = append(rest, i)
+		} else {
+			seen[l] = true
+			mine = append(mine, i)
+		}
+	}
+	return mine, rest
+}
+
+// renew makes the first renewal of each lease, and returns the others.
 func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) ([]int, error) {
+	part, rest := first(part, keys, func(i int) dibs.Token { return renewals[i].Token })
 	rows := make([]any, 0, renewColumns*len(part))
 	for _, i := range part {
 		r := &renewals[i]
 		rows = append(rows, &keys[i], &r.Token, &r.TTL, r.Progress)
 		errs[i] = dibs.ErrLost
 	}
-	return nil, s.ask(ctx, s.back, query{s.sql.renew, arrays(renewColumns, rows), func(r *reading) {
+	return rest, s.ask(ctx, s.back, query{s.sql.renew, arrays(renewColumns, rows), func(r *reading) {
 		var n int64
 		if r.scan(&n); number(r, n, len(part)) {
 			errs[part[n-1]] = nil
@@ -77,6 +97,7 @@ func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals [
 
 // settle makes the settlements that are plain, and returns the others.
 func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
+	part, rest = first(part, keys, func(i int) dibs.Token { return settlements[i].Token })
 	rows := make([]any, 0, settleColumns*len(part))
 	for _, i := range part {
 		x := &settlements[i]

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/dibs-go/dibs"
@@ -139,6 +140,31 @@ var batchProperties = []Property{
 				t.ok("keep, twice", err)
 			}
 			t.done("a reader", p.look(k, answerable), "answer")
+
+			// Two renewals of a lease: the progress of either is kept, and neither is lost.
+			for i, saves := range []int{0, 1} {
+				k, token := key("renewed "+itoa(i)), dibs.NewToken()
+				t.granted("a claim", p.claim(lock(k, token)), 1)
+				renewals := []dibs.Renewal{{Key: k, Token: token, TTL: long}, {Key: k, Token: token, TTL: long}}
+				renewals[saves].Progress = []byte("half")
+				for _, err := range p.renewals(renewals...) {
+					t.ok("a renewal, twice", err)
+				}
+				t.ok("abandon", p.settlements(dibs.Settlement{Key: k, Token: token, Outcome: dibs.Abandon})[0])
+				next := p.claim(lock(k, dibs.NewToken()))
+				if t.granted("the next holder", next, 2); string(next.Progress) != "half" {
+					t.Fatalf("progress in renewal %d of two: the next holder gets %q", saves, next.Progress)
+				}
+			}
+
+			// Two releases of a lease: one ends it, and the other finds it lost.
+			released, token := key("released"), dibs.NewToken()
+			t.granted("a claim", p.claim(lock(released, token)), 1)
+			release := dibs.Settlement{Key: released, Token: token}
+			errs := p.settlements(release, release)
+			if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), dibs.ErrLost) {
+				t.Fatalf("two releases of one lease: %v; want nil and ErrLost", errs)
+			}
 		},
 	},
 	{
