@@ -28,6 +28,8 @@ var (
 	ErrReadOnly = errors.New("pgstore: the server takes no writes")
 	// ErrNotMigrated: the store's tables do not exist, or are older than this program.
 	ErrNotMigrated = errors.New("pgstore: the tables are missing or old")
+	// ErrNoSchema: the schema of the store does not exist. It is an ErrNotMigrated.
+	ErrNoSchema = fmt.Errorf("%w: there is no such schema", ErrNotMigrated)
 	// ErrNewer: the store's tables are newer than this program.
 	ErrNewer = errors.New("pgstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
@@ -85,6 +87,9 @@ func explain(err error) error {
 		return err
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if name, ok := misspelt(e); ok {
+			return fault(ErrURL, err, fmt.Sprintf("the URL has the parameter %q, which neither the store nor the server knows; did you mean %s?", name, nearest(name)))
+		}
 		if f, ok := faults[e.Code]; ok {
 			return fault(f.is, err, f.cure)
 		}
@@ -98,7 +103,7 @@ func explain(err error) error {
 	case strings.Contains(err.Error(), "read only connection"): // pgx says so of all hosts
 		return fault(ErrReadOnly, err, standbyCure)
 	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	return fault(ErrUnreachable, err, "check that it runs and listens at the address, and that no firewall is in between; the outcome of the call is unknown")
 }
 
 // isOurs reports whether an error already has its meaning.

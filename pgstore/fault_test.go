@@ -44,7 +44,12 @@ func TestOpenErrors(t *testing.T) {
 		"rights":       {URL: at("postgres:secret", "nobody:secret"), Is: ErrUnauthorized, Says: "README"},
 		"no tables":    {URL: url + "&prefix=none", Is: ErrNotMigrated, Says: "dibs migrate"},
 		"newer tables": {URL: url + "&schema=newer", Is: ErrNewer, Says: "version 99"},
-		"may not make": {URL: at("postgres:secret", "nobody:secret") + "&schema=mine&migrate=true", Is: ErrUnauthorized},
+		"may not make": {URL: at("postgres:secret", "nobody:secret") + "&prefix=mine&migrate=true", Is: ErrUnauthorized},
+		"no schema":    {URL: url + "&schema=none", Is: ErrNoSchema, Says: `"none"`},
+		"not by Open":  {URL: url + "&schema=none&migrate=true", Is: ErrNoSchema, Says: "dibs migrate"},
+		"misspelt":     {URL: url + "&sslmod=disable", Is: ErrURL, Says: "did you mean sslmode?"},
+		"misspelt too": {URL: url + "&shema=locks", Is: ErrURL, Says: "did you mean schema?"},
+		"no secret":    {URL: url + "&sslmode=no&sslpassword=hidden", Is: ErrURL, Says: "sslmode is invalid"},
 	}, func(url string) (sqltest.Store, error) { return Open(t.Context(), url, nil) })
 	server.Query("ALTER SYSTEM SET default_transaction_read_only = on")
 	server.Query("SELECT pg_reload_conf()")

@@ -51,6 +51,18 @@ func (n namer) source(name string) string {
 	return n.sql(string(text))
 }
 
+// schemaExists returns an error if the store's schema does not exist. A schema with a misspelt name
+// would be a store of its own, so only Migrate makes one, which is called on purpose.
+func (n namer) schemaExists(ctx context.Context, db asker) error {
+	var there bool
+	err := db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", pgx.QueryExecModeExec, n.schema).Scan(&there)
+	if err != nil || there {
+		return err
+	}
+	return fault(ErrNoSchema, fmt.Errorf("its name is %q", n.schema),
+		"correct its name, or make it and the tables with pgstore.Migrate or dibs migrate; a store in another schema excludes nobody here")
+}
+
 // DB is what Migrate works on: a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)

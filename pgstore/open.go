@@ -106,7 +106,9 @@ func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	u.RawQuery = query.Encode()
 	config, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrURL, err)
+		// The error begins with the URL, in which pgx leaves sslpassword.
+		_, reason, _ := strings.Cut(err.Error(), "`: ")
+		return nil, nil, fmt.Errorf("%w: %s", ErrURL, reason)
 	}
 	return config, &d, nil
 }
@@ -124,6 +126,9 @@ func (s *Store) begin(ctx context.Context) error {
 	if s.options.Migrate {
 		migrating, cancel := context.WithTimeout(ctx, migrateLimit)
 		defer cancel()
+		if err := s.names.schemaExists(migrating, s.front); err != nil {
+			return err
+		}
 		if err := Migrate(migrating, s.front, &s.options); err != nil {
 			return err
 		}
@@ -171,6 +176,9 @@ func (s *Store) agree(ctx context.Context) error {
 	case have > version:
 		return tooNew(have)
 	case have < version:
+		if err := s.names.schemaExists(ctx, s.front); err != nil {
+			return err
+		}
 		return fault(ErrNotMigrated, fmt.Errorf("the tables %s.%s_… have version %d, this program needs %d", s.names.schema, s.names.prefix, have, version), migrateCure)
 	}
 	return nil

@@ -10,15 +10,15 @@ import (
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
 type Options struct {
-	// Schema is the schema of the store's tables and functions; default "public". Migrate makes
-	// it if it does not exist. A lower-case letter or '_', then up to 62 of these and digits.
+	// Schema is the schema of the store's tables and functions; default "public". The
+	// function Migrate makes it if it does not exist, and Open never does. A lower-case letter or '_', then up to 62 of these and digits.
 	Schema string
 
 	// Prefix begins their names, so that several stores share a schema; default "dibs". It is
 	// written as Schema, at most 32 bytes.
 	Prefix string
 
-	// Migrate makes the tables before the store is used. See Migrate.
+	// Migrate makes the tables before the store is used, in a schema that exists. See Migrate.
 	Migrate bool
 
 	// MaxWaiters bounds the queue of one key; default 100,000. A claim that would make it longer

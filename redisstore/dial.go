@@ -79,7 +79,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 	defer context.AfterFunc(d.closing, cancel)()
 	conn, err := netDialer.DialContext(ctx, d.network, addr)
 	if err != nil {
-		return nil, &backend.Fault{Is: ErrUnreachable, Text: err.Error()}
+		return nil, &backend.Fault{Is: ErrUnreachable, Text: err.Error(), Cure: "check that the server runs and listens at the address, and that no firewall is in between"}
 	}
 	if config != nil {
 		if conn, err = handshake(ctx, d.limit, conn, addr, config); err != nil {

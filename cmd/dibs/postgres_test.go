@@ -19,8 +19,12 @@ var postgres = sync.OnceValue(func() *servertest.PostgresServer {
 
 var schemas atomic.Int64
 
-// ownSchema returns the URL of a store in a new schema.
-func ownSchema(url string) string { return fmt.Sprintf("%s&schema=own%d", url, schemas.Add(1)) }
+// ownSchema makes a schema on the server postgres and returns the URL of a store in it.
+func ownSchema(url string) string {
+	name := fmt.Sprintf("own%d", schemas.Add(1))
+	postgres().Query("CREATE SCHEMA " + name)
+	return url + "&schema=" + name
+}
 
 // TestUnusablePostgres: see checkUnusable.
 func TestUnusablePostgres(t *testing.T) {

@@ -50,6 +50,7 @@ func TestRights(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
 		owner := server.URL() + "&schema=own"
+		server.Query("CREATE SCHEMA own")
 		mayCreate := checkRights(t, owner)
 		server.Query("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA own TO app; GRANT ALL ON ALL TABLES IN SCHEMA own TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA own TO app")
 		app := strings.Replace(owner, "postgres@", "app@", 1)

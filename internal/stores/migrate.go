@@ -14,6 +14,10 @@ const migrateLimit = time.Minute
 // errNotMigrated says that open found no tables.
 var errNotMigrated = errors.New("the tables are missing")
 
+// errNoSchema says that open found no schema of that name. Another name is another store, so a
+// command that made it would lock nobody out.
+var errNoSchema = errors.New("there is no schema")
+
 // migrator is an address of a store with tables or a file.
 type migrator interface {
 	address

@@ -33,6 +33,8 @@ type postgresAddress struct {
 func (a postgresAddress) open(ctx context.Context) (*Store, error) {
 	store, err := pgstore.Open(ctx, a.url.String(), nil)
 	switch {
+	case errors.Is(err, pgstore.ErrNoSchema):
+		return nil, fmt.Errorf("%w %q, and only dibs migrate makes one: correct the name, or %s", errNoSchema, a.options.Schema, cure(a))
 	case errors.Is(err, pgstore.ErrNotMigrated):
 		return nil, errNotMigrated
 	case err != nil:
@@ -57,7 +59,7 @@ func (a postgresAddress) migrate(ctx context.Context) (did string, err error) {
 	switch {
 	case err == nil:
 		return "is up to date", s.Close()
-	case !errors.Is(err, errNotMigrated):
+	case !errors.Is(err, errNotMigrated) && !errors.Is(err, errNoSchema):
 		return "", err
 	}
 	conn, err := pgx.ConnectConfig(ctx, a.config)

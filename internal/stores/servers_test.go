@@ -64,6 +64,7 @@ func TestOpenServers(t *testing.T) {
 	server := servertest.Redis(t, &servertest.RedisOptions{Password: "secret"})
 	postgres := servertest.Postgres(t, &servertest.PostgresOptions{Password: "secret", NoSync: true})
 	maria := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret", NoSync: true})
+	postgres.Query("CREATE SCHEMA own")
 	checkOpen(t, []opened{
 		{server.URL() + "?prefix=p", "redis://" + server.Addr() + "/0?prefix=p", true},
 		{postgres.URL() + "&schema=own", "postgres://postgres@" + postgres.Addr() + "/postgres?sslmode=disable&schema=own", true},

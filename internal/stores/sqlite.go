@@ -25,6 +25,9 @@ var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:PATH", parse: f
 	case path == "":
 		return nil, errors.New("the path is missing: write sqlite:PATH, as in sqlite:/var/lib/dibs/dibs.db")
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
+		if strings.Contains(path, "@") { // what comes before it may be a password
+			return nil, errors.New("a file has no host and no user: write sqlite:PATH")
+		}
 		return nil, fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", path[2:])
 	case strings.HasPrefix(path, "file:"):
 		return nil, errors.New("write the path alone, sqlite:PATH: what SQLite calls a URI is not read here")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -152,13 +153,20 @@ func OpenFound(ctx context.Context, url string) (*Store, error) {
 	return open(ctx, a, openMigrated)
 }
 
+// isScheme matches the scheme of a URL.
+var isScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
+
 func parse(url string) (address, error) {
 	scheme, _, ok := strings.Cut(url, ":")
-	if !ok {
-		return nil, fmt.Errorf("%w: %q has no scheme; the known URLs are %s", ErrURL, url, strings.Join(Forms(), ", "))
+	if !ok || !isScheme.MatchString(scheme) {
+		// The text is not shown, because a DSN has its password anywhere.
+		return nil, fmt.Errorf("%w: it has no scheme; the known URLs are %s", ErrURL, strings.Join(Forms(), ", "))
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.schemes, scheme) })
 	if i < 0 {
+		if !strings.Contains(url, "://") { // it may be USER:PASSWORD@…, with the two in any order
+			return nil, fmt.Errorf("%w: the text before the first colon is no scheme of a store; the known URLs are %s", ErrURL, strings.Join(Forms(), ", "))
+		}
 		// Only the scheme is shown, because the rest may have a password.
 		return nil, fmt.Errorf("%w: the scheme %q is unknown; the known URLs are %s", ErrURL, scheme, strings.Join(Forms(), ", "))
 	}

@@ -149,7 +149,9 @@ func newRedisBench(t *testing.T) *bench {
 // tables are not made yet.
 func newPostgresBench(t *testing.T) *bench {
 	t.Helper()
-	return &bench{dir: t.TempDir(), store: fmt.Sprintf("%s&schema=bench%d", sharedPostgres().URL(), schemas.Add(1))}
+	schema := fmt.Sprintf("bench%d", schemas.Add(1))
+	sharedPostgres().Query("CREATE SCHEMA " + schema)
+	return &bench{dir: t.TempDir(), store: sharedPostgres().URL() + "&schema=" + schema}
 }
 
 // newMariaDBBench is newPostgresBench on MariaDB.
