@@ -99,7 +99,7 @@ func checkListShowsWhatIsLive(t *testing.T, b *bench) {
 		{"--glob order*", "", "5 done" + hint},
 		{"--glob held", "held", ""},
 		{"--done --limit 2", "", "3 held, 1 waiting, 1 unknown, 1 abandoned, 4 done" + hint},
-		{"--glob order* --done --limit 4", "order-0000 order-0001 order-0002 order-0003", "1 done"},
+		{"--glob order* --done --limit 4", "", "1 done"},
 		{"--limit 100", `abandoned held pair pair unknown waiting "\xff"`, "6 done" + hint},
 		{"--sort waiters --limit 1", "held", "2 held, 1 waiting, 1 unknown, 1 abandoned, 6 done" + hint},
 		{"--all --sort waiters --limit 1", "held", "2 held, 1 waiting, 1 unknown, 1 abandoned, 6 done"},
