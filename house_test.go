@@ -18,6 +18,7 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{house.Root + "/internal/batch", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
 		{Dir: "memstore", Imports: []string{house.Root, house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},
+		{Dir: "httpstore", Imports: []string{house.Root, house.Root + "/internal/backend", house.Root + "/internal/leaseapi"}},
 		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root}},
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
@@ -30,6 +31,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},
 		{Dir: "internal/linger"},
+		{Dir: "internal/leaseapi", Imports: []string{house.Root}},
 		{Dir: "internal/pace"},
 		{Dir: "internal/servertest", Imports: []string{house.Root + "/internal/wire"}},
 		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/wire"}},

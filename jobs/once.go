@@ -24,11 +24,9 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 		return errors.New("jobs: Options.Once needs Job.ID, but the job has none")
 	}
 	ran := false
-	var failed error // of the job, which may have the types of errors below
 	work := func(ctx context.Context) (struct{}, error) {
 		ran = true
-		failed = fn(ctx)
-		return struct{}{}, failed
+		return struct{}{}, fn(ctx)
 	}
 	o := &dibs.OnceOptions{Retention: m.options.Once, TTL: m.options.TTL, Label: a.acquire().Label}
 	var err error
@@ -39,7 +37,7 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 	}
 	var keepErr *dibs.KeepError
 	switch {
-	case failed == nil && errors.As(err, &keepErr):
+	case errors.As(err, &keepErr):
 		// The job was done, so it must not be tried again.
 		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so a second delivery would run it again",
 			"kind", a.job.Kind, "job", a.job.ID, "error", keepErr)
@@ -78,14 +76,12 @@ func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) 
 	m := a.mutex
 	o := &dibs.OnceOptions{Retention: m.options.Period, NoWait: true, TTL: m.options.TTL, Label: a.acquire().Label}
 	ran := false
-	var failed error // of the job, which may have the types of errors below
 	once := func() error {
 		_, err := dibs.Once(ctx, m.client, a.job.Key, o, func(ctx context.Context) (struct{}, error) {
 			ran = true
 			a.lease, _ = dibs.FromContext(ctx)
 			defer a.begin(ctx)()
-			failed = fn(a.jobContext(ctx))
-			return struct{}{}, failed
+			return struct{}{}, fn(a.jobContext(ctx))
 		})
 		return err
 	}
@@ -97,7 +93,7 @@ func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) 
 	}
 	var keepErr *dibs.KeepError
 	switch {
-	case ran && failed == nil && errors.As(err, &keepErr):
+	case ran && errors.As(err, &keepErr):
 		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so the next job of its key runs again",
 			"kind", a.job.Kind, "job", a.job.ID, "key", a.place.Key.Digest(), "error", keepErr)
 		m.report(ctx, a, EventSucceeded, nil)

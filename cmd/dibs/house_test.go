@@ -31,7 +31,7 @@ func TestHouse(t *testing.T) {
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
-				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", root + "/internal/stores",
+				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/internal/stores",
 				root + "/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
@@ -48,6 +48,11 @@ func TestHouse(t *testing.T) {
 			Dir:     "internal/race",
 			Imports: []string{root, root + "/internal/stores"},
 			Tests:   []string{root + "/internal/failpoint"},
+		},
+		{
+			Dir:     "internal/serve",
+			Imports: []string{root, root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/pace"},
+			Tests:   []string{root + "/httpstore", memory, root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 	})

@@ -82,7 +82,7 @@ type kind struct {
 }
 
 // kinds are all kinds of stores.
-var kinds = []kind{memoryKind, sqliteKind, redisKind, postgresKind, mysqlKind}
+var kinds = []kind{memoryKind, sqliteKind, redisKind, postgresKind, mysqlKind, httpKind}
 
 // address is the URL of a store after parsing.
 type address interface {

@@ -46,7 +46,7 @@ at a time. The keys are in a store that all processes share.`,
 	// Not cobra's Version: its text is a template, which makes the linker keep every method.
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.proxy(), p.config(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
+	root.AddCommand(p.proxy(), p.serveAPI(), p.config(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.healthcheck(), p.torture(), p.conform(), p.demo(), p.version())
 	root.AddCommand(p.unixCommands()...)
 	root.InitDefaultHelpCmd()

@@ -1,0 +1,186 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
+	"github.com/dibs-go/dibs/internal/stores"
+)
+
+// serving are the flags of dibs serve.
+type serving struct {
+	serve.Config
+	listen     []string
+	socketMode string
+	logFormat  string
+}
+
+func (p *program) serveAPI() *cobra.Command {
+	var o serving
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Lend locks and stored results to programs in every language",
+		Long: `Serves the lease API: locks, places in a queue and stored results over HTTP,
+for programs in Ruby, Python, JavaScript and every other language. The API is
+three calls, which docs/serve.md and /v1/openapi.json describe.
+
+The server keeps nothing that matters: every call may be repeated, at this
+server or at another one of the same store. Any number of servers may share a
+store.
+
+On a Unix socket and on 127.0.0.1 it needs no credential. Everywhere else it
+needs --tokens, a file with a line for each credential:
+
+  NAME SHA256 NAMESPACE ROLE[,ROLE]
+
+SHA256 is that of the token (printf %s TOKEN | sha256sum). The roles are use
+(claim, renew and settle), look (list keys) and act (release, settle and forget
+the keys of others). With --tokens every listener needs a credential. SIGHUP
+makes the server read the file again.
+
+Once it accepts connections, it prints one line with its addresses. After
+SIGTERM or SIGINT it answers the calls that wait, and ends.`,
+		Example: `  dibs serve --store redis://cache.internal --listen unix:/run/dibs.sock
+  dibs serve --store postgres://db/app --listen :7331 --tokens /etc/dibs/tokens
+
+  curl --unix-socket /run/dibs.sock http://dibs/v1/claim \
+    -H 'Content-Type: application/json' -d \
+    '{"claims":[{"key":"invoice 42","token":"'$(openssl rand -hex 16)'"}]}'`,
+		Args: flagsOnly,
+		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
+			reload := make(chan os.Signal, 1)
+			signal.Notify(reload, syscall.SIGHUP)
+			return p.serveStore(cmd.Context(), &o, reload)
+		}),
+	}
+	p.storeFlags(cmd.Flags())
+	f := cmd.Flags()
+	f.StringArrayVar(&o.listen, "listen", []string{"127.0.0.1:7331"}, "an `ADDRESS` such as :7331 or unix:/run/dibs.sock; may come several times")
+	f.StringVar(&o.socketMode, "socket-mode", "0600", "the `MODE` of Unix sockets, octal")
+	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
+	f.Int64Var(&o.MaxBody, "max-body", 16<<20, "the longest call, in `BYTES`")
+	f.Int64Var(&o.MaxBodyMemory, "max-body-memory", 256<<20, "the memory that all calls may take, in `BYTES`")
+	f.Int64Var(&o.MaxCalls, "max-calls", 1000, "how many calls may be under way")
+	f.Int64Var(&o.MaxCallsEach, "max-calls-each", 500, "how many of them for each credential")
+	f.Int64Var(&o.MaxWaiters, "max-waiters", 20_000, "how many claims may wait")
+	f.Int64Var(&o.MaxWaitersEach, "max-waiters-each", 10_000, "how many of them for each credential")
+	f.DurationVar(&o.StoreTimeout, "store-timeout", storeLimit, "how long the store may take to answer")
+	f.DurationVar(&o.Drain, "drain", 30*time.Second, "how long calls may take after SIGTERM")
+	f.BoolVar(&o.AccessLog, "access-log", false, "log each call")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	return cmd
+}
+
+// serveStore runs the server until ctx ends.
+func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.Signal) error {
+	url, err := p.storeOf()
+	if err != nil {
+		return err
+	}
+	if err := o.validate(); err != nil {
+		return err
+	}
+	store, err := stores.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	var handler slog.Handler = slog.NewTextHandler(p.env.Stderr, nil)
+	if o.logFormat == "json" {
+		handler = slog.NewJSONHandler(p.env.Stderr, nil)
+	}
+	log := slog.New(handler)
+	m, err := metrics.New()
+	if err != nil {
+		return err
+	}
+	o.Namespace = p.namespace
+	server, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), Metrics: m.Handler(), StoreCall: m.StoreCall, Log: log})
+	if err != nil {
+		return usagef("%v", err)
+	}
+	listeners, err := o.open()
+	for _, l := range listeners {
+		defer l.Close()
+	}
+	if err != nil {
+		return err
+	}
+	addresses := make([]string, len(listeners))
+	for i, l := range listeners {
+		if err := o.CheckListener(l.Addr()); err != nil {
+			return usagef("%v", err)
+		}
+		addresses[i] = "http://" + l.Addr().String()
+		if l.Addr().Network() == "unix" {
+			addresses[i] = "http+unix:" + l.Addr().String()
+		}
+	}
+	if _, err := fmt.Fprintf(p.env.Stdout, "dibs serve: listening on %s, store %s\n", strings.Join(addresses, " and "), store); err != nil {
+		return err
+	}
+	proxy.Capture(log)
+	if err := server.Serve(ctx, listeners, reload); err != nil {
+		log.Error("the server ends, because it cannot accept connections", "error", err)
+		return exitf(codeFailed, "")
+	}
+	return nil
+}
+
+// validate names the flag that is wrong.
+func (o *serving) validate() error {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"max-body", o.MaxBody}, {"max-body-memory", o.MaxBodyMemory}, {"max-calls", o.MaxCalls}, {"max-calls-each", o.MaxCallsEach},
+		{"max-waiters", o.MaxWaiters}, {"max-waiters-each", o.MaxWaitersEach}, {"store-timeout", int64(o.StoreTimeout)},
+	} {
+		if f.value <= 0 {
+			return usagef("--%s must be more than 0", f.name)
+		}
+	}
+	switch {
+	case o.Drain < 0:
+		return usagef("--drain must not be negative")
+	case o.logFormat != "text" && o.logFormat != "json":
+		return usagef("--log-format is %q; it must be text or json", o.logFormat)
+	}
+	return nil
+}
+
+// open opens the listeners.
+func (o *serving) open() (listeners []net.Listener, err error) {
+	mode, err := strconv.ParseUint(o.socketMode, 8, 32)
+	if err != nil || mode > 0o777 {
+		return nil, usagef("--socket-mode is %q; it must be an octal mode such as 0660", o.socketMode)
+	}
+	for _, address := range o.listen {
+		path, unix := strings.CutPrefix(address, "unix:")
+		var l net.Listener
+		if unix {
+			l, err = listenUnix(path, fs.FileMode(mode))
+		} else {
+			l, err = net.Listen("tcp", address)
+		}
+		if err != nil {
+			return listeners, fmt.Errorf("listen: %w", err)
+		}
+		listeners = append(listeners, l)
+	}
+	return listeners, nil
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package command
+
+import (
+	"io/fs"
+	"net"
+)
+
+// listenUnix listens on a Unix socket. This system has no modes.
+func listenUnix(path string, _ fs.FileMode) (net.Listener, error) { return net.Listen("unix", path) }

@@ -1,0 +1,342 @@
+package serve
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/leaseapi"
+)
+
+// tokensFile writes a file of credentials.
+func tokensFile(t *testing.T, lines ...string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(name, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func credentialLine(name, token, namespace, roles string) string {
+	return fmt.Sprintf("%s %x %s %s", name, sha256.Sum256([]byte(token)), namespace, roles)
+}
+
+// TestCredentials: without one everything but /healthz is 401, and one may do what its roles
+// say, in its namespace.
+func TestCredentials(t *testing.T) {
+	file := tokensFile(t, "# comment", "", credentialLine("app", "secret-a", "shop", "use"),
+		credentialLine("ops", "secret-o", "-", "look,act"), credentialLine("other", "secret-b", "other", "use"))
+	r := start(t, memory(t), func(c *Config) { c.Tokens = file })
+	for _, path := range []string{"/", "/readyz", "/version", "/metrics", "/v1/openapi.json", "/v1/keys", "/nothing"} {
+		for _, token := range []string{"", "wrong", "secret-", "secret-aa"} {
+			if got := r.do("GET", path, token, ""); got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") == "" {
+				t.Errorf("GET %s with %q is %d", path, token, got.status)
+			}
+		}
+	}
+	for _, verb := range []string{"claim", "renew", "settle"} {
+		if got := r.do("POST", "/v1/"+verb, "", "{}"); got.status != http.StatusUnauthorized {
+			t.Errorf("POST %s is %d", verb, got.status)
+		}
+		if got := r.do("POST", "/v1/"+verb, "secret-o", "{}"); got.status != http.StatusForbidden {
+			t.Errorf("POST %s by a credential that may look is %d", verb, got.status)
+		}
+	}
+	if got := r.do("GET", "/healthz", "", ""); got.status != http.StatusOK {
+		t.Errorf("/healthz is %d", got.status)
+	}
+	if got := r.do("GET", "/metrics", "secret-a", ""); got.status != http.StatusForbidden {
+		t.Errorf("/metrics by a credential that may not look is %d", got.status)
+	}
+	claim := func(token, n, namespace string) *reply {
+		return r.do("POST", "/v1/claim", token, `{"claims":[{"key":"k"`+namespace+`,"token":"`+strings.Repeat(n, 32)+`"}]}`)
+	}
+	if got := claim("secret-a", "1", "").state(); got != "granted" {
+		t.Fatal(got)
+	}
+	if got := claim("secret-b", "2", "").state(); got != "granted" {
+		t.Errorf("the same key of another credential's namespace is %s", got)
+	}
+	if got := claim("secret-a", "3", `,"namespace":"shop"`).state(); got != "held" {
+		t.Errorf("the namespace by its name is %s", got)
+	}
+	for _, verb := range []string{"claim", "renew", "settle"} {
+		body := `{"` + verb + `s":[{"key":"k","namespace":"other","token":"` + strings.Repeat("1", 32) + `"}]}`
+		body = strings.NewReplacer("renews", "renewals", "settles", "settlements").Replace(body)
+		if got := r.do("POST", "/v1/"+verb, "secret-a", body); got.status != http.StatusForbidden || !strings.Contains(got.Detail, `"shop"`) {
+			t.Errorf("%s in another namespace is %d %s", verb, got.status, got.text)
+		}
+	}
+
+	// A file that is wrong changes nothing, and one that is right counts at once.
+	if err := os.WriteFile(file, []byte("nonsense secret-x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.server.reload()
+	if got := claim("secret-a", "4", "").state(); got != "held" {
+		t.Errorf("after a wrong file a claim is %s", got)
+	}
+	if log := r.log.String(); !strings.Contains(log, "line 1") || strings.Contains(log, "secret-x") {
+		t.Errorf("the log of a wrong file is %s", log)
+	}
+	if err := os.WriteFile(file, []byte(credentialLine("app", "new", "shop", "use")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.server.reload()
+	if got := claim("secret-a", "5", "").status; got != http.StatusUnauthorized {
+		t.Errorf("the old token is %d", got)
+	}
+	if got := claim("new", "6", "").state(); got != "held" {
+		t.Errorf("the new token is %s", got)
+	}
+	if strings.Contains(r.log.String(), "secret-") {
+		t.Error("a token is in the log")
+	}
+}
+
+// TestWrongTokensFiles: the error names the line and what is wrong, and quotes nothing.
+func TestWrongTokensFiles(t *testing.T) {
+	good := credentialLine("a", "t", "-", "use")
+	for text, want := range map[string]string{
+		"":                                    "has no token",
+		"a b c":                               "line 1: it has 3 columns",
+		good + "\na b c d e":                  "line 2: it has 5 columns",
+		"a secret - use":                      "64 hexadecimal digits",
+		good + "\n" + good:                    "line 2: its name or its digest",
+		credentialLine("a", "t", "-", "root"): "a role is use, look or act",
+		credentialLine("a", "t", "n\u00e4h", "use"): "not printable ASCII",
+	} {
+		_, err := readTokens(tokensFile(t, text))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret ") {
+			t.Errorf("%q: %v; want %s", text, err, want)
+		}
+	}
+	if all, err := readTokens(tokensFile(t, "\ufeff"+good)); err != nil || len(all) != 1 {
+		t.Errorf("with a byte order mark: %v", err)
+	}
+	if _, err := readTokens(t.TempDir()); err == nil {
+		t.Error("a folder was read")
+	}
+}
+
+// TestWithoutTokensOnlyThisHost: a page that leads a browser to this host under another name
+// gets nothing, and neither does a page of another origin.
+func TestWithoutTokensOnlyThisHost(t *testing.T) {
+	r := start(t, memory(t), nil)
+	body := `{"claims":[{"key":"k","mode":"look"}]}`
+	for host, want := range map[string]int{"evil.example": 403, "evil.example:80": 403, "localhost": 200, "LOCALHOST:1": 200, "127.0.0.1": 200, "127.9.9.9:7": 200, "[::1]:7": 200, "127.0.0.1.evil.example": 403, "": 200} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Host = host
+		if got := r.send(req); got.status != want {
+			t.Errorf("with Host %q it is %d; want %d", host, got.status, want)
+		}
+	}
+	for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set(name, value)
+		if got := r.send(req); got.status != http.StatusForbidden {
+			t.Errorf("with %s: %s it is %d", name, value, got.status)
+		}
+	}
+	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded"} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", kind)
+		if got := r.send(req); got.status != http.StatusUnsupportedMediaType {
+			t.Errorf("a body of %q is %d", kind, got.status)
+		}
+	}
+}
+
+// TestEverywhereElseNeedsCredentials: the server refuses to listen where others reach it.
+func TestEverywhereElseNeedsCredentials(t *testing.T) {
+	for addr, ok := range map[net.Addr]bool{
+		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}: true, &net.TCPAddr{IP: net.IPv6loopback}: true, &net.UnixAddr{Name: "/s", Net: "unix"}: true,
+		&net.TCPAddr{IP: net.IPv4zero}: false, &net.TCPAddr{IP: net.IPv6zero}: false, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}: false,
+	} {
+		if err := (&Config{}).CheckListener(addr); (err == nil) != ok {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if err := (&Config{Tokens: "f"}).CheckListener(addr); err != nil {
+			t.Errorf("%s with tokens: %v", addr, err)
+		}
+	}
+}
+
+// TestDescriptionHasThePaths: the OpenAPI document has the paths that there are, with their
+// methods.
+func TestDescriptionHasThePaths(t *testing.T) {
+	r := start(t, memory(t), nil)
+	var d struct {
+		Paths map[string]map[string]any
+	}
+	if err := json.Unmarshal(leaseapi.Description, &d); err != nil {
+		t.Fatal(err)
+	}
+	for path, methods := range d.Paths {
+		for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
+			_, described := methods[strings.ToLower(method)]
+			got := r.do(method, path, "", "{}")
+			if there := got.status != http.StatusMethodNotAllowed && !strings.HasSuffix(got.Type, "#not-found"); there != described {
+				t.Errorf("%s %s is %d; it is described: %v", method, path, got.status, described)
+			}
+			if !described && got.header.Get("Allow") == "" {
+				t.Errorf("%s %s does not say which method it has", method, path)
+			}
+		}
+	}
+	for _, route := range r.server.routes() {
+		if _, ok := d.Paths[route.path]; !ok {
+			t.Errorf("%s is not in the document", route.path)
+		}
+	}
+}
+
+// TestBounds: what is too much is refused, and what was taken for it is given back.
+func TestBounds(t *testing.T) {
+	r := start(t, memory(t), func(c *Config) {
+		c.MaxBody, c.MaxBodyMemory, c.MaxWaiters = 100_000, 400_000, 2
+	})
+	long := strings.Repeat(" ", 100_001)
+	post := func(body io.Reader, length int64) *reply {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = length
+		req.Header.Set("Content-Type", "application/json")
+		return r.send(req)
+	}
+	if got := post(strings.NewReader(long), int64(len(long))); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long body is %d", got.status)
+	}
+	if got := post(io.MultiReader(strings.NewReader(long)), -1); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long body of unknown length is %d", got.status)
+	}
+	least := `{"claims":[{"key":"k","mode":"look"}]}`
+	if got := post(io.MultiReader(strings.NewReader(least)), -1); got.state() != "free" {
+		t.Errorf("a short body of unknown length is %s", got.state())
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(least))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Encoding", "gzip")
+	if got := r.send(req); got.status != http.StatusUnsupportedMediaType {
+		t.Errorf("a compressed body is %d", got.status)
+	}
+
+	// Bodies that do not end take the memory of others, and give it back.
+	var held []net.Conn
+	for range 2 {
+		conn, err := net.Dial("tcp", r.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+		fmt.Fprintf(conn, "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n{")
+	}
+	await(t, "the memory is taken", func() bool {
+		r.server.memory.mu.Lock()
+		defer r.server.memory.mu.Unlock()
+		return r.server.memory.left == 40_000
+	})
+	if got := post(strings.NewReader(strings.Repeat(" ", 20_000)), 20_000); got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") == "" {
+		t.Errorf("a body for which there is no memory is %d", got.status)
+	}
+	if got := post(strings.NewReader(least), int64(len(least))); got.state() != "free" {
+		t.Errorf("a short body beside them is %s", got.state())
+	}
+	for _, conn := range held {
+		conn.Close()
+	}
+	await(t, "the memory is given back", func() bool {
+		r.server.memory.mu.Lock()
+		defer r.server.memory.mu.Unlock()
+		return r.server.memory.left == 400_000
+	})
+
+	r.claim(1, "}]")
+	var waiting sync.WaitGroup
+	for n := 2; n < 4; n++ {
+		waiting.Go(func() { r.claim(n, queued) })
+	}
+	r.waits(2)
+	if got := r.claim(4, queued); got.status != http.StatusTooManyRequests {
+		t.Errorf("one waiter more is %d", got.status)
+	}
+	if got := r.server.load.calls.Load(); got != 0 {
+		t.Errorf("%d calls are counted while all wait", got)
+	}
+	r.server.stop.Do(func() { close(r.server.stopping) })
+	waiting.Wait()
+}
+
+// TestCallsHaveABound: a credential cannot take all calls of the server.
+func TestCallsHaveABound(t *testing.T) {
+	file := tokensFile(t, credentialLine("a", "a", "-", "use"), credentialLine("b", "b", "-", "use"))
+	r := start(t, memory(t), func(c *Config) { c.Tokens, c.MaxCalls, c.MaxCallsEach = file, 3, 2 })
+	open := func(token string) {
+		conn, err := net.Dial("tcp", r.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{", token)
+	}
+	least := `{"claims":[{"key":"k","mode":"look"}]}`
+	open("a")
+	open("a")
+	await(t, "two calls are under way", func() bool { return r.server.load.calls.Load() == 2 })
+	if got := r.do("POST", "/v1/claim", "a", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls-each") {
+		t.Errorf("a third call of one credential is %d %s", got.status, got.Detail)
+	}
+	if got := r.do("POST", "/v1/claim", "b", least); got.state() != "free" {
+		t.Errorf("a call of the other credential is %s", got.state())
+	}
+	open("b")
+	await(t, "three calls are under way", func() bool { return r.server.load.calls.Load() == 3 })
+	if got := r.do("POST", "/v1/claim", "b", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls.") {
+		t.Errorf("a fourth call is %d %s", got.status, got.Detail)
+	}
+}
+
+// TestARefusalReachesAClientThatStillSends: the client reads it although its body goes on.
+func TestARefusalReachesAClientThatStillSends(t *testing.T) {
+	r := start(t, memory(t), nil)
+	conn, err := net.Dial("tcp", r.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("it is %d", resp.StatusCode)
+	}
+}

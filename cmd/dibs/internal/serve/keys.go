@@ -1,0 +1,183 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/leaseapi"
+)
+
+var conditions = []dibs.Condition{
+	dibs.ConditionHeld, dibs.ConditionUnknown, dibs.ConditionWaiting, dibs.ConditionDone, dibs.ConditionAbandoned,
+}
+
+// query reads the parameters of GET /v1/keys.
+func query(values url.Values) (q dibs.Query, err error) {
+	for name, all := range values {
+		value := all[len(all)-1]
+		switch name {
+		case "namespace":
+			q.Namespace = &value
+			err = (dibs.Key{Namespace: value, Name: "-"}).Validate()
+		case "key":
+			if q.Name = value; len(value) == 0 || len(value) > dibs.MaxKey {
+				err = fmt.Errorf("key has %d bytes; it must have 1 to %d", len(value), dibs.MaxKey)
+			}
+		case "id":
+			q.ID = value
+		case "state":
+			for state := range strings.SplitSeq(value, ",") {
+				if !slices.Contains(conditions, dibs.Condition(state)) {
+					return q, fmt.Errorf("state is %q; the states are %v", state, conditions)
+				}
+				q.Conditions = append(q.Conditions, dibs.Condition(state))
+			}
+		case "places", "data":
+			var on bool
+			if on, err = strconv.ParseBool(value); err != nil {
+				err = fmt.Errorf("%s must be true or false", name)
+			}
+			q.Places = q.Places || name == "places" && on
+			q.Data = q.Data || name == "data" && on
+		default:
+			err = fmt.Errorf("the parameter %q is unknown; there are namespace, key, id, state, places and data", name)
+		}
+		if err == nil && len(all) > 1 {
+			err = fmt.Errorf("the parameter %s comes twice", name)
+		}
+		if err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+// list serves GET /v1/keys: a line of JSON for each key.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, by *credential) {
+	q, err := query(r.URL.Query())
+	if err != nil {
+		refuse(w, r, problemInvalid.with(err.Error()+"."))
+		return
+	}
+	key := dibs.Key{Namespace: leaseapi.Namespace}
+	if q.Namespace != nil {
+		key.Namespace = *q.Namespace
+	}
+	if p := (&call{s, by}).place(&key); p != nil {
+		refuse(w, r, p)
+		return
+	}
+	if q.Namespace != nil || !by.free {
+		q.Namespace = &key.Namespace
+	}
+	in, p := s.inspector()
+	if p != nil {
+		refuse(w, r, p)
+		return
+	}
+	q.Data = q.Data && by.may(Act)
+	lines := bufio.NewWriterSize(deadlined{w}, growth)
+	out := json.NewEncoder(lines)
+	begun := false
+	for e, err := range in.List(r.Context(), q) {
+		if err != nil {
+			s.failed(err)
+			if !begun {
+				refuse(w, r, &problemStore)
+				return
+			}
+			panic(http.ErrAbortHandler) // the client sees that the list breaks off
+		}
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "application/jsonl")
+			w.Header().Set("Cache-Control", "no-store")
+		}
+		if out.Encode(leaseapi.EntryOf(&e, by.may(Act))) != nil {
+			return
+		}
+	}
+	if !begun {
+		w.Header().Set("Content-Type", "application/jsonl")
+		w.Header().Set("Cache-Control", "no-store")
+	}
+	_ = lines.Flush() // a client that is gone reads nothing
+}
+
+// deadlined gives each write a deadline.
+type deadlined struct{ http.ResponseWriter }
+
+func (d deadlined) Write(p []byte) (int, error) {
+	_ = http.NewResponseController(d.ResponseWriter).SetWriteDeadline(time.Now().Add(silence))
+	return d.ResponseWriter.Write(p)
+}
+
+// inspector returns the store's Inspector.
+func (s *Server) inspector() (dibs.Inspector, *problem) {
+	in, ok := s.store.(dibs.Inspector)
+	if !ok {
+		return nil, problemNotFound.with("The store cannot list its keys.")
+	}
+	return in, nil
+}
+
+// order returns the handler of what an operator does to a key. fields are the fields of the
+// call beside the key.
+func (s *Server) order(do func(context.Context, dibs.Inspector, leaseapi.Order) (int, error), fields ...string) http.HandlerFunc {
+	return s.guarded(Act, func(c *call, ctx context.Context, body []byte) ([]byte, *problem) {
+		o, err := leaseapi.ReadOrder(body, fields...)
+		if err != nil {
+			return nil, problemInvalid.with(err.Error() + ".")
+		}
+		if p := c.place(&o.Key); p != nil {
+			return nil, p
+		}
+		in, p := s.inspector()
+		if p != nil {
+			return nil, p
+		}
+		ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
+		defer cancel()
+		n, err := do(ctx, in, o)
+		switch {
+		case errors.Is(err, dibs.ErrFull):
+			return nil, problemTooLarge.with(err.Error() + ".")
+		case err != nil:
+			s.failed(err)
+			return nil, &problemStore
+		}
+		s.log.Info("a key was changed by hand", "key", o.Key.Digest(), "credential", c.by.name, "id", o.ID, "done", n)
+		return leaseapi.WriteDone(n), nil
+	})
+}
+
+func release(ctx context.Context, in dibs.Inspector, o leaseapi.Order) (int, error) {
+	return in.ForceRelease(ctx, o.Key, o.ID)
+}
+
+func forget(ctx context.Context, in dibs.Inspector, o leaseapi.Order) (int, error) {
+	done, err := in.Forget(ctx, o.Key)
+	return count(done), err
+}
+
+func resolve(ctx context.Context, in dibs.Inspector, o leaseapi.Order) (int, error) {
+	done, err := in.Resolve(ctx, o.Key, o.ID, o.Data, o.Retention)
+	return count(done), err
+}
+
+func count(done bool) int {
+	if done {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,156 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// limit is how long anything may take.
+const limit = time.Minute
+
+// rig is a server under test.
+type rig struct {
+	*httptest.Server
+	t      testing.TB
+	server *Server
+	log    *bytes.Buffer
+}
+
+// start starts a server of the store.
+func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
+	t.Helper()
+	c := Config{
+		MaxBody: 16 << 20, MaxBodyMemory: 256 << 20, MaxCalls: 1000, MaxCallsEach: 1000,
+		MaxWaiters: 20_000, MaxWaitersEach: 20_000, StoreTimeout: 4 * time.Second, Drain: time.Second,
+	}
+	if change != nil {
+		change(&c)
+	}
+	r := &rig{t: t, log: new(bytes.Buffer)}
+	var err error
+	if r.server, err = New(c, under, Hooks{
+		Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.Server = httptest.NewServer(r.server.Handler())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.log.String())
+		}
+	})
+	t.Cleanup(func() {
+		r.server.stop.Do(func() { close(r.server.stopping) })
+		r.Close()
+		r.server.unnotify()
+	})
+	return r
+}
+
+func memory(t testing.TB) *memstore.Store {
+	t.Helper()
+	s, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// reply is the answer to a call.
+type reply struct {
+	status  int
+	header  http.Header
+	text    string
+	Answers []struct {
+		State, Fence string
+		Queued       bool
+		Left         int64 `json:"left_ms"`
+		Error        *struct{ Type, Detail string }
+	}
+	Type, Detail string
+}
+
+func (r *reply) state() string {
+	if len(r.Answers) == 0 {
+		return fmt.Sprintf("%d %s", r.status, r.text)
+	}
+	if e := r.Answers[0].Error; e != nil {
+		return e.Type
+	}
+	return r.Answers[0].State
+}
+
+// do sends a request. With a token it has that credential.
+func (r *rig) do(method, path, token, body string) *reply {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.URL+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r.send(req)
+}
+
+func (r *rig) send(req *http.Request) *reply {
+	r.t.Helper()
+	resp, err := r.Client().Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got := &reply{status: resp.StatusCode, header: resp.Header, text: string(text)}
+	_ = json.Unmarshal(text, got) // some answers are no JSON
+	return got
+}
+
+// claim claims "k" with a token of that number.
+func (r *rig) claim(n int, more string) *reply {
+	r.t.Helper()
+	return r.do("POST", "/v1/claim", "", fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x"%s}`, n, more))
+}
+
+// settle releases "k".
+func (r *rig) settle(n int) *reply {
+	r.t.Helper()
+	return r.do("POST", "/v1/settle", "", fmt.Sprintf(`{"settlements":[{"key":"k","token":"%032x"}]}`, n))
+}
+
+// waits waits until that many claims wait.
+func (r *rig) waits(n int64) {
+	r.t.Helper()
+	for end := time.Now().Add(limit); r.server.load.waiters.Load() != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("%d claims wait; want %d", r.server.load.waiters.Load(), n)
+		}
+	}
+}
+
+// await waits until it is so.
+func await(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it is not so that %s", what)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/batch"
+)
+
+// Config is how a server serves. The zero values of the bounds are not valid; the command has
+// the defaults.
+type Config struct {
+	Namespace string // of calls that need no credential; "" lets them name any
+	Tokens    string // the file of credentials; "" for none
+
+	MaxBody                    int64 // bytes of a call
+	MaxBodyMemory              int64 // bytes that all bodies may take
+	MaxCalls, MaxCallsEach     int64 // calls under way, in all and for each credential
+	MaxWaiters, MaxWaitersEach int64 // claims that wait
+	StoreTimeout, Drain        time.Duration
+	AccessLog                  bool
+	TLSCert, TLSKey            string
+}
+
+// Hooks are what a server tells the program.
+type Hooks struct {
+	Version   string
+	Metrics   http.Handler         // serves /metrics
+	StoreCall func(dibs.StoreCall) // after each call of the store
+	Log       *slog.Logger
+}
+
+// Server serves a store. Make one with New.
+type Server struct {
+	config Config
+	hooks  Hooks
+	log    *slog.Logger
+	store  dibs.Store
+
+	size        int // how many elements a call of the store may have
+	claims      *batch.Batcher[dibs.Claim, dibs.Answer]
+	renewals    *batch.Batcher[dibs.Renewal, error]
+	settlements *batch.Batcher[dibs.Settlement, error]
+	notified    bool // the store wakes waiters
+	unnotify    func()
+	waiters     *waiters
+	load        load
+	memory      budget
+	outage      outage
+
+	stop     sync.Once
+	stopping chan struct{}
+
+	mu     sync.RWMutex
+	tokens []*credential // under mu; nil: none is needed
+	open   *credential   // what calls have where none is needed
+}
+
+// New returns a server of the store. The error names the setting that is wrong.
+func New(c Config, store dibs.Store, h Hooks) (*Server, error) {
+	s := &Server{config: c, hooks: h, log: h.Log, store: store, stopping: make(chan struct{}), open: everybody(c.Namespace)}
+	s.memory.left = c.MaxBodyMemory
+	s.outage.log = h.Log
+	if err := (dibs.Key{Namespace: c.Namespace, Name: "-"}).Validate(); err != nil {
+		return nil, err
+	}
+	if c.Tokens != "" {
+		if err := s.readTokens(); err != nil {
+			return nil, fmt.Errorf("--tokens: %w", err)
+		}
+	}
+	var b dibs.Batching
+	if batcher, ok := store.(dibs.Batcher); ok {
+		b = batcher.Batching()
+	}
+	s.size = cmp.Or(b.Size, batch.DefaultSize)
+	ctx := context.Background()
+	s.claims = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "claim", store.Claim))
+	s.renewals = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "renew", store.Renew))
+	s.settlements = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "settle", store.Settle))
+	s.waiters = newWaiters(func(r dibs.Renewal) {
+		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
+	})
+	s.unnotify = func() {}
+	if n, ok := store.(dibs.Notifier); ok {
+		s.notified, s.unnotify = true, n.Notify(s.waiters.wake)
+	}
+	return s, nil
+}
+
+// observed reports each call of the store.
+func observed[Q, A any](s *Server, verb string, send func(context.Context, []Q, []A) error) func(context.Context, []Q, []A) error {
+	if s.hooks.StoreCall == nil {
+		return send
+	}
+	return func(ctx context.Context, q []Q, a []A) error {
+		began := time.Now()
+		err := send(ctx, q, a)
+		s.hooks.StoreCall(dibs.StoreCall{Verb: verb, Size: len(q), Took: time.Since(began), Err: err})
+		return err
+	}
+}
+
+// readTokens reads the file of tokens. Calls under way keep the credential that they had.
+func (s *Server) readTokens() error {
+	tokens, err := readTokens(s.config.Tokens)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range tokens {
+		for _, old := range s.tokens {
+			if old.name == t.name {
+				t.load = old.load
+			}
+		}
+	}
+	s.tokens = tokens
+	return nil
+}
+
+// CheckListener returns an error if everybody could reach the server without a credential.
+func (c *Config) CheckListener(l net.Addr) error {
+	if c.Tokens != "" || l.Network() == "unix" {
+		return nil
+	}
+	if a, ok := l.(*net.TCPAddr); ok && a.IP.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%s can be reached from other hosts, so it needs credentials: name a file of them with --tokens, or listen on 127.0.0.1 or on unix:PATH", l)
+}
+
+// headerLimit bounds how long a client may take to send a request's header.
+const headerLimit = 30 * time.Second
+
+// Serve serves on the listeners until ctx is cancelled. Then it accepts no new calls, answers
+// the calls that wait, and waits at most Config.Drain for all others. A signal from reload
+// makes it read the tokens again.
+func (s *Server) Serve(ctx context.Context, listeners []net.Listener, reload <-chan os.Signal) error {
+	defer s.unnotify()
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: headerLimit,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		Protocols:         new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { failed <- server.Serve(l) }()
+	}
+	for {
+		select {
+		case err := <-failed:
+			server.Close()
+			return err
+		case <-reload:
+			s.reload()
+		case <-ctx.Done():
+			return s.drain(server)
+		}
+	}
+}
+
+// reload reads the tokens again. If they are wrong, the old ones stay.
+func (s *Server) reload() {
+	if s.config.Tokens == "" {
+		return
+	}
+	if err := s.readTokens(); err != nil {
+		s.log.Error("the new tokens are wrong; the old ones stay in use", "error", err)
+		return
+	}
+	s.log.Info("the tokens were read again", "file", s.config.Tokens)
+}
+
+// drain ends the server.
+func (s *Server) drain(server *http.Server) error {
+	s.stop.Do(func() { close(s.stopping) })
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
+	defer cancel()
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("calls were cut off, because they took longer than --drain", "drain", s.config.Drain.String())
+		err = nil
+	}
+	server.Close()
+	return err
+}
+
+// isStopping reports whether the server drains.
+func (s *Server) isStopping() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// failed notes that the store did not answer.
+func (s *Server) failed(err error) {
+	if !errors.Is(err, batch.ErrGaveUp) && !errors.Is(err, context.Canceled) {
+		s.outage.Failed(err)
+	}
+}

@@ -1,0 +1,224 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/internal/leaseapi"
+)
+
+// call is one call of a verb.
+type call struct {
+	*Server
+	by *credential
+}
+
+// claim serves POST /v1/claim.
+func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
+	asked, err := leaseapi.ReadClaims(body)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	for i := range asked.Claims {
+		claim := &asked.Claims[i]
+		if p := c.place(&claim.Key); p != nil {
+			return nil, p
+		}
+		if asked.Wait > 0 && (claim.Mode == dibs.Try || claim.Mode == dibs.Reserve) {
+			return nil, problemInvalid.with("wait_ms needs claims whose mode is queue or look.")
+		}
+	}
+	answers := make([]dibs.Answer, len(asked.Claims))
+	var p *problem
+	if asked.Wait > 0 {
+		p = c.await(ctx, asked, answers)
+	} else {
+		p = c.ask(ctx, asked.Claims, answers)
+	}
+	if p != nil {
+		return nil, p
+	}
+	for i := range answers {
+		c.waiters.note(&asked.Claims[i], &answers[i])
+	}
+	out := make([]leaseapi.Answer, len(answers))
+	for i := range answers {
+		out[i] = leaseapi.AnswerOf(&answers[i])
+	}
+	return leaseapi.WriteAnswers(out), nil
+}
+
+// renew serves POST /v1/renew.
+func (c *call) renew(ctx context.Context, body []byte) ([]byte, *problem) {
+	renewals, err := leaseapi.ReadRenewals(body)
+	return settleAll(ctx, c, renewals, err, c.renewals, c.store.Renew, (*dibs.Renewal).Validate, func(r *dibs.Renewal) *dibs.Key { return &r.Key })
+}
+
+// settle serves POST /v1/settle.
+func (c *call) settle(ctx context.Context, body []byte) ([]byte, *problem) {
+	settlements, err := leaseapi.ReadSettlements(body)
+	for i := range settlements {
+		c.waiters.settled(settlements[i].Token)
+	}
+	return settleAll(ctx, c, settlements, err, c.settlements, c.store.Settle, (*dibs.Settlement).Validate, func(s *dibs.Settlement) *dibs.Key { return &s.Key })
+}
+
+// settleAll does what renewals and settlements have in common.
+func settleAll[E any](ctx context.Context, c *call, elements []E, err error, single *batch.Batcher[E, error],
+	several func(context.Context, []E, []error) error, validate func(*E) error, key func(*E) *dibs.Key,
+) ([]byte, *problem) {
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	for i := range elements {
+		if p := c.place(key(&elements[i])); p != nil {
+			return nil, p
+		}
+	}
+	errs := make([]error, len(elements))
+	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(err error) error { return err }); p != nil {
+		return nil, p
+	}
+	out := make([]leaseapi.Answer, len(errs))
+	for i, err := range errs {
+		out[i].Error = leaseapi.ErrorOf(err)
+	}
+	return leaseapi.WriteAnswers(out), nil
+}
+
+// Records of at most maxRecords bytes are in one answer, and claims that a record may answer
+// are sent to the store in parts, so that no more are in memory.
+const (
+	maxRecords = 32 << 20
+	recordPart = 16
+)
+
+// errTooMuch is the error of the claims that are left when an answer has enough records.
+var errTooMuch = fmt.Errorf("%w: the records of the call's other claims have %d MiB; claim fewer keys in one call", dibs.ErrBusy, maxRecords>>20)
+
+// ask sends claims to the store once.
+func (s *Server) ask(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) *problem {
+	part := len(claims)
+	if slices.ContainsFunc(claims, func(c dibs.Claim) bool { return c.MaxAge > 0 }) {
+		part = recordPart
+	}
+	bytes := 0
+	for from := 0; from < len(claims); from += part {
+		to := min(from+part, len(claims))
+		if bytes > maxRecords {
+			for i := from; i < to; i++ {
+				answers[i] = dibs.Answer{Err: errTooMuch}
+			}
+			continue
+		}
+		if p := each(ctx, s, claims[from:to], answers[from:to], s.claims, s.store.Claim, (*dibs.Claim).Validate, func(err error) dibs.Answer { return dibs.Answer{Err: err} }); p != nil {
+			return p
+		}
+		for _, a := range answers[from:to] {
+			bytes += len(a.Record.Data) + len(a.Progress)
+		}
+	}
+	return nil
+}
+
+// each sends elements to the store: one alone joins a batch with those of other calls. What no
+// store accepts is not sent, because the error of an element must not be one of the call.
+func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single *batch.Batcher[Q, A],
+	several func(context.Context, []Q, []A) error, validate func(*Q) error, failed func(error) A,
+) *problem {
+	var valid []Q
+	var at []int
+	for i := range qs {
+		if err := validate(&qs[i]); err != nil {
+			as[i] = failed(err)
+			continue
+		}
+		valid, at = append(valid, qs[i]), append(at, i)
+	}
+	got := make([]A, len(valid))
+	var err error
+	switch len(valid) {
+	case 0:
+		return nil
+	case 1:
+		got[0], _, err = single.Do(ctx, nil, valid[0], nil)
+	default:
+		err = s.inParts(ctx, len(valid), func(ctx context.Context, from, to int) error {
+			return several(ctx, valid[from:to], got[from:to])
+		})
+	}
+	if err != nil {
+		s.failed(err)
+		return &problemStore
+	}
+	s.outage.Answered()
+	for i, a := range got {
+		as[at[i]] = a
+	}
+	return nil
+}
+
+// inParts calls the store with as many elements at once as it takes.
+func (s *Server) inParts(ctx context.Context, n int, f func(ctx context.Context, from, to int) error) error {
+	for from := 0; from < n; from += s.size {
+		ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
+		err := f(ctx, from, min(from+s.size, n))
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place puts a key into the namespace of the call's credential. No call can leave it.
+func (c *call) place(k *dibs.Key) *problem {
+	switch {
+	case k.Namespace == leaseapi.Namespace:
+		k.Namespace = c.by.namespace
+	case k.Namespace != c.by.namespace && !c.by.free:
+		return problemForbidden.with(fmt.Sprintf("The credential %s is for the namespace %q, and the call names %q.", c.by.name, c.by.namespace, k.Namespace))
+	}
+	return nil
+}
+
+// unreadable returns the problem of a body that cannot be read.
+func unreadable(err error) *problem {
+	if many, ok := errors.AsType[*leaseapi.TooManyError](err); ok {
+		return problemTooLarge.with(many.Error() + ".")
+	}
+	return problemInvalid.with(err.Error() + ".")
+}
+
+// guarded returns the handler of calls that have a body, for credentials with the role.
+func (s *Server) guarded(role Role, do func(*call, context.Context, []byte) ([]byte, *problem)) http.HandlerFunc {
+	return s.guard(role, func(w http.ResponseWriter, r *http.Request, by *credential) {
+		if !take(&s.load.calls, 1, s.config.MaxCalls) {
+			refuse(w, r, problemOverloaded.with("The server has as many calls under way as --max-calls."))
+			return
+		}
+		defer s.load.calls.Add(-1)
+		if !take(&by.load.calls, 1, s.config.MaxCallsEach) {
+			refuse(w, r, problemOverloaded.with("The credential has as many calls under way as --max-calls-each."))
+			return
+		}
+		defer by.load.calls.Add(-1)
+		body, free, p := s.body(w, r)
+		if p != nil {
+			refuse(w, r, p)
+			return
+		}
+		defer free()
+		text, p := do(&call{s, by}, r.Context(), body)
+		if p != nil {
+			refuse(w, r, p)
+			return
+		}
+		answer(w, text)
+	})
+}

@@ -1,0 +1,184 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+const queued = `,"mode":"queue"}],"wait_ms":60000`
+
+// TestAWaiterIsAnsweredWhenItsTurnHasCome: and not before.
+func TestAWaiterIsAnsweredWhenItsTurnHasCome(t *testing.T) {
+	r := start(t, memory(t), nil)
+	if got := r.claim(1, "}]").state(); got != "granted" {
+		t.Fatal(got)
+	}
+	done := make(chan string, 1)
+	go func() { done <- r.claim(2, queued).state() }()
+	r.waits(1)
+	if got := r.claim(3, `,"mode":"queue"}]`).state(); got != "held" {
+		t.Fatal(got)
+	}
+	if len(done) > 0 {
+		t.Fatal("it was answered while the key was held")
+	}
+	if got := r.settle(1).status; got != http.StatusOK {
+		t.Fatal(got)
+	}
+	if got := <-done; got != "granted" {
+		t.Errorf("the waiter is told %s", got)
+	}
+}
+
+// TestAWaitEndsWithItsTime: the place stands after it, and the same token asks on.
+func TestAWaitEndsWithItsTime(t *testing.T) {
+	r := start(t, memory(t), nil)
+	r.claim(1, "}]")
+	if got := r.claim(2, `,"mode":"queue"}],"wait_ms":1`); got.state() != "held" || !got.Answers[0].Queued {
+		t.Fatal(got.text)
+	}
+	r.claim(3, `,"mode":"queue"}]`)
+	r.settle(1)
+	if got := r.claim(3, "}]").state(); got != "held" {
+		t.Errorf("the second waiter is told %s", got)
+	}
+	if got := r.claim(2, "}]").state(); got != "granted" {
+		t.Errorf("the first waiter is told %s", got)
+	}
+}
+
+// TestAWaitOverSeveralClaims: it ends with the first one that is not held, and the others keep
+// their places.
+func TestAWaitOverSeveralClaims(t *testing.T) {
+	r := start(t, memory(t), nil)
+	two := func(n int, rest string) string {
+		return fmt.Sprintf(`{"claims":[{"key":"a","token":"%032x","mode":"queue"},{"key":"b","token":"%032x","mode":"queue"}]%s}`, n, n+1, rest)
+	}
+	r.do("POST", "/v1/claim", "", two(10, ""))
+	done := make(chan *reply, 1)
+	go func() { done <- r.do("POST", "/v1/claim", "", two(20, `,"wait_ms":60000`)) }()
+	r.waits(2)
+	r.do("POST", "/v1/settle", "", fmt.Sprintf(`{"settlements":[{"key":"b","token":"%032x"}]}`, 11))
+	if got := <-done; len(got.Answers) != 2 || got.Answers[0].State != "held" || !got.Answers[0].Queued || got.Answers[1].State != "granted" {
+		t.Error(got.text)
+	}
+}
+
+// TestASettledTokenIsNotAskedForAgain: a client that gives up settles its token while its call
+// still waits. No place is left.
+func TestASettledTokenIsNotAskedForAgain(t *testing.T) {
+	store := memory(t)
+	r := start(t, store, nil)
+	r.claim(1, "}]")
+	done := make(chan string, 1)
+	go func() { done <- r.claim(2, queued).state() }()
+	r.waits(1)
+	r.settle(2)
+	if got := <-done; got != "held" {
+		t.Errorf("the call is answered with %s", got)
+	}
+	r.settle(1)
+	for e, err := range store.List(t.Context(), dibs.Query{}) {
+		t.Errorf("%+v is left (%v)", e, err)
+	}
+}
+
+// TestAClientThatGoesAway: its call ends, and its place stands for its Stay.
+func TestAClientThatGoesAway(t *testing.T) {
+	r := start(t, memory(t), nil)
+	r.claim(1, "}]")
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		body := fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"queue","stay_ms":60000}],"wait_ms":60000}`, 2)
+		req, err := http.NewRequestWithContext(ctx, "POST", r.URL+"/v1/claim", strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if resp, err := r.Client().Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	r.waits(1)
+	cancel()
+	<-gone
+	r.waits(0)
+	r.claim(3, `,"mode":"queue"}]`)
+	r.settle(1)
+	if got := r.claim(3, "}]").state(); got != "held" {
+		t.Errorf("the waiter behind is told %s", got)
+	}
+	if got := r.claim(2, "}]").state(); got != "granted" {
+		t.Errorf("the client that comes back is told %s", got)
+	}
+}
+
+// TestAServerThatStops: it answers the calls that wait, and refuses new ones.
+func TestAServerThatStops(t *testing.T) {
+	r := start(t, memory(t), nil)
+	r.claim(1, "}]")
+	done := make(chan *reply, 1)
+	go func() { done <- r.claim(2, queued) }()
+	r.waits(1)
+	r.server.stop.Do(func() { close(r.server.stopping) })
+	if got := <-done; got.state() != "held" || !got.Answers[0].Queued {
+		t.Errorf("the call that waits is answered with %s", got.text)
+	}
+	if got := r.claim(3, "}]"); got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("a new call is answered with %d %s", got.status, got.text)
+	}
+	if got := r.do("GET", "/healthz", "", ""); got.status != http.StatusOK {
+		t.Errorf("/healthz is %d", got.status)
+	}
+	if got := r.do("GET", "/readyz", "", ""); got.status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz is %d", got.status)
+	}
+}
+
+// pushing is a store that pushes a grant to the token that it is told to.
+type pushing struct {
+	dibs.Store
+	wake    func(dibs.Token, dibs.Answer)
+	renewed chan dibs.Renewal
+}
+
+func (p *pushing) Notify(wake func(dibs.Token, dibs.Answer)) func() {
+	p.wake = wake
+	return func() {}
+}
+
+func (p *pushing) Renew(ctx context.Context, r []dibs.Renewal, errs []error) error {
+	p.renewed <- r[0]
+	return p.Store.Renew(ctx, r, errs)
+}
+
+// TestAPushedGrantBetweenTwoCalls: the grant lasts as long as the place would have, if its
+// client is between two calls, and is not renewed for a token that was settled.
+func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
+	p := &pushing{Store: memory(t), renewed: make(chan dibs.Renewal, 10)}
+	r := start(t, p, nil)
+	r.claim(1, "}]")
+	r.claim(2, `,"mode":"queue","stay_ms":60000}]`)
+	r.claim(3, `,"mode":"queue","stay_ms":60000}]`)
+	token := func(n byte) dibs.Token { return dibs.Token{15: n} }
+	r.settle(3)
+	p.wake(token(3), dibs.Answer{State: dibs.Granted, Fence: 1})
+	p.wake(token(9), dibs.Answer{State: dibs.Granted, Fence: 1})
+	p.wake(token(2), dibs.Answer{State: dibs.Granted, Fence: 1})
+	got := <-p.renewed
+	if got.Token != token(2) || got.Key.Name != "k" || got.TTL <= dibs.PushedTTL || got.TTL > time.Minute {
+		t.Errorf("renewed is %+v", got)
+	}
+	if len(p.renewed) > 0 {
+		t.Errorf("renewed is %+v as well", <-p.renewed)
+	}
+}

@@ -1,0 +1,137 @@
+package httpstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/leaseapi"
+)
+
+var _ dibs.Inspector = (*Store)(nil)
+
+// List needs a token with the role look. Tokens of places and the data of records are only
+// for one with the role act; with another one they are empty.
+func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
+	return func(yield func(dibs.Entry, error) bool) {
+		fail := func(err error) { yield(dibs.Entry{}, fmt.Errorf("httpstore: %w", err)) }
+		resp, err := s.get(ctx, leaseapi.Version+"/keys?"+parameters(q))
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer resp.Body.Close()
+		for lines := json.NewDecoder(resp.Body); ; {
+			var line leaseapi.Entry
+			if err := lines.Decode(&line); err == io.EOF {
+				return
+			} else if err != nil {
+				fail(fmt.Errorf("the list breaks off: %w", err))
+				return
+			}
+			e, err := line.Entry()
+			if err != nil {
+				fail(err)
+				return
+			}
+			if selects(q, e) && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// selects says whether an entry is one of those that the query asks for and a parameter
+// cannot say.
+func selects(q dibs.Query, e dibs.Entry) bool {
+	return (q.Match == nil || q.Match(e.Key)) && (q.Name == "" || q.Name == e.Key.Name)
+}
+
+// parameters returns the parameters of a query. A key that is no text is looked for here.
+func parameters(q dibs.Query) string {
+	v := url.Values{}
+	if q.Namespace != nil {
+		v.Set("namespace", *q.Namespace)
+	}
+	for name, value := range map[string]string{"key": q.Name, "id": q.ID} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	var states []string
+	for _, c := range q.Conditions {
+		states = append(states, string(c))
+	}
+	if len(states) > 0 {
+		v.Set("state", strings.Join(states, ","))
+	}
+	v.Set("places", strconv.FormatBool(q.Places))
+	v.Set("data", strconv.FormatBool(q.Data))
+	return v.Encode()
+}
+
+// get sends a GET to the server that answered last, and to the others if it is away.
+func (s *Store) get(ctx context.Context, path string) (resp *http.Response, err error) {
+	for range s.address.servers {
+		first := s.current.Load()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address.servers[first%uint64(len(s.address.servers))]+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		s.authorize(r)
+		resp, err := s.client.Do(r)
+		if err == nil && resp.StatusCode == http.StatusOK {
+			return resp, nil
+		}
+		if err == nil {
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+			resp.Body.Close()
+			err = refusal(resp, text)
+			if resp.StatusCode < 500 {
+				return nil, err
+			}
+		} else {
+			err = withoutURL(err)
+		}
+		if s.current.CompareAndSwap(first, first+1); ctx.Err() != nil {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// ForceRelease needs a token with the role act.
+func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
+	return s.order(ctx, "release", leaseapi.Order{Key: key, ID: id})
+}
+
+// Forget needs a token with the role act.
+func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
+	n, err := s.order(ctx, "forget", leaseapi.Order{Key: key})
+	return n > 0, err
+}
+
+// Resolve needs a token with the role act.
+func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
+	n, err := s.order(ctx, "settle", leaseapi.Order{Key: key, ID: id, Data: data, Retention: retention})
+	return n > 0, err
+}
+
+func (s *Store) order(ctx context.Context, verb string, o leaseapi.Order) (int, error) {
+	if err := o.Key.Validate(); err != nil {
+		return 0, err
+	}
+	text, _, err := s.post(ctx, s.server(), "keys/"+verb, leaseapi.WriteOrder(o))
+	if err != nil {
+		return 0, err
+	}
+	return leaseapi.ReadDone(text)
+}

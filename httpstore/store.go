@@ -1,0 +1,262 @@
+package httpstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/leaseapi"
+)
+
+// Options are how a Store reaches its servers. The zero value and nil mean the defaults.
+type Options struct {
+	// Client sends the requests. Default: a client of its own, with HTTP/2 where the server
+	// has TLS.
+	Client *http.Client
+}
+
+// Store is the store of the servers. It is safe for concurrent use. Close it after its
+// clients.
+type Store struct {
+	address *Address
+	client  *http.Client
+	own     *http.Transport // nil if the client is the caller's
+	current atomic.Uint64   // the server that is asked first
+
+	stop    context.CancelFunc
+	stopped context.Context
+	running sync.WaitGroup
+
+	listeners backend.Listeners
+
+	mu       sync.Mutex
+	watching map[dibs.Token]*watch
+}
+
+var (
+	_ dibs.Store    = (*Store)(nil)
+	_ dibs.Notifier = (*Store)(nil)
+	_ dibs.Batcher  = (*Store)(nil)
+)
+
+// Open returns the store of a URL (see Parse). It does not connect.
+func Open(address string, o *Options) (*Store, error) {
+	a, err := Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	s := &Store{address: a, client: o.Client, watching: map[dibs.Token]*watch{}}
+	s.stopped, s.stop = context.WithCancel(context.Background())
+	if s.client == nil {
+		s.own = newTransport(a.socket)
+		s.client = &http.Client{Transport: s.own, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return s, nil
+}
+
+// newTransport returns a transport that dials the socket, if there is one.
+func newTransport(socket string) *http.Transport {
+	t := &http.Transport{
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 64,
+		Proxy:               http.ProxyFromEnvironment,
+	}
+	if socket != "" {
+		t.Proxy = nil
+		var d net.Dialer
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", socket) }
+	}
+	return t
+}
+
+// Batching says how a client calls this store.
+func (s *Store) Batching() dibs.Batching {
+	return dibs.Batching{Size: leaseapi.MaxElements / 2, Parallel: 4}
+}
+
+// Close ends the calls under way in the background.
+func (s *Store) Close() error {
+	s.stop()
+	s.running.Wait()
+	if s.own != nil {
+		s.own.CloseIdleConnections()
+	}
+	return nil
+}
+
+// Claim sends the claims in one call.
+func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	valid, at := validOf(claims, (*dibs.Claim).Validate, func(i int, err error) { answers[i].Err = err })
+	got, err := s.call(ctx, "claim", leaseapi.WriteClaims(valid, 0), len(valid))
+	if err != nil {
+		return err
+	}
+	for j, i := range at {
+		if answers[i], err = got[j].Claim(); err != nil {
+			return err
+		}
+	}
+	s.watch(claims, answers)
+	return nil
+}
+
+// Renew sends the renewals in one call.
+func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	valid, at := validOf(renewals, (*dibs.Renewal).Validate, func(i int, err error) { errs[i] = err })
+	return s.errors(ctx, "renew", leaseapi.WriteRenewals(valid), at, errs)
+}
+
+// Settle sends the settlements in one call.
+func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	for i := range settlements {
+		s.unwatch(settlements[i].Token)
+	}
+	valid, at := validOf(settlements, (*dibs.Settlement).Validate, func(i int, err error) { errs[i] = err })
+	return s.errors(ctx, "settle", leaseapi.WriteSettlements(valid), at, errs)
+}
+
+// validOf returns the elements that can be sent, and their places.
+func validOf[E any](all []E, validate func(*E) error, failed func(int, error)) (valid []E, at []int) {
+	for i := range all {
+		if err := validate(&all[i]); err != nil {
+			failed(i, err)
+			continue
+		}
+		valid, at = append(valid, all[i]), append(at, i)
+	}
+	return valid, at
+}
+
+// errors makes a call whose answers are errors.
+func (s *Store) errors(ctx context.Context, verb string, body []byte, at []int, errs []error) error {
+	got, err := s.call(ctx, verb, body, len(at))
+	if err != nil {
+		return err
+	}
+	for j, i := range at {
+		errs[i] = got[j].Error.Err()
+	}
+	return nil
+}
+
+// call makes one call of n elements. If the server is away, it asks the next one, each once.
+func (s *Store) call(ctx context.Context, verb string, body []byte, n int) ([]leaseapi.Answer, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	var err error
+	for range s.address.servers {
+		first := s.current.Load()
+		var answers []leaseapi.Answer
+		var away bool
+		answers, away, err = s.ask(ctx, s.address.servers[first%uint64(len(s.address.servers))], verb, body, n)
+		if !away || ctx.Err() != nil {
+			return answers, err
+		}
+		s.current.CompareAndSwap(first, first+1)
+	}
+	return nil, err
+}
+
+// server returns the server that is asked first.
+func (s *Store) server() string {
+	return s.address.servers[s.current.Load()%uint64(len(s.address.servers))]
+}
+
+// ask asks one server. away says that another server may answer.
+func (s *Store) ask(ctx context.Context, server, verb string, body []byte, n int) (answers []leaseapi.Answer, away bool, err error) {
+	text, away, err := s.post(ctx, server, verb, body)
+	if err != nil {
+		return nil, away, err
+	}
+	if answers, err = leaseapi.ReadAnswers(text, n); err != nil {
+		err = fmt.Errorf("httpstore: %w", err)
+	}
+	return answers, false, err
+}
+
+// post sends a body to one server and returns the answer.
+func (s *Store) post(ctx context.Context, server, path string, body []byte) (text []byte, away bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server+leaseapi.Version+"/"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	s.authorize(r)
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return nil, true, fmt.Errorf("httpstore: %w", withoutURL(err))
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, true, fmt.Errorf("httpstore: the server's answer broke off: %w", err)
+	case len(text) > maxAnswer:
+		return nil, false, fmt.Errorf("httpstore: the server's answer is longer than %d bytes", maxAnswer)
+	case resp.StatusCode != http.StatusOK:
+		return nil, resp.StatusCode >= 500, refusal(resp, text)
+	}
+	return text, false, nil
+}
+
+// maxAnswer is the longest answer that is read, in bytes.
+const maxAnswer = 128 << 20
+
+// authorize adds the token.
+func (s *Store) authorize(r *http.Request) {
+	if s.address.secret != "" {
+		r.Header.Set("Authorization", "Bearer "+s.address.secret)
+	}
+}
+
+// withoutURL returns a transport's error without the URL, which says nothing that the rest
+// does not.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// refusal returns the error of a call that was refused as a whole.
+func refusal(resp *http.Response, text []byte) error {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	var p struct {
+		Title, Detail string
+	}
+	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil {
+		return fmt.Errorf("httpstore: what answers with %s is no dibs serve", resp.Status)
+	}
+	return fmt.Errorf("httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
+}
+
+// Version asks the server what it is: "dibs serve v1.0.0".
+func (s *Store) Version(ctx context.Context) (string, error) {
+	resp, err := s.get(ctx, "/version")
+	if err != nil {
+		return "", fmt.Errorf("httpstore: %w", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	if err != nil {
+		return "", fmt.Errorf("httpstore: %w", err)
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(text)), "dibs "), " ")
+	return "dibs serve " + name, nil
+}
