@@ -25,6 +25,10 @@ type Batch struct {
 	Limit int64    // how many places of each queue are loaded from the front
 	Keys  []string // sorted
 
+	// NextFence returns the fence of the next grant, if the store has one mark for all keys. Such
+	// a store keeps all leases in rows of their own, and only wakes. nil: each key has its mark.
+	NextFence func() int64
+
 	readOnly  bool
 	pushedTTL int64
 	states    map[string]*State
@@ -41,8 +45,8 @@ func (b *Batch) Begin() {
 	b.Keys, b.states = slices.Sorted(maps.Keys(b.Wants)), map[string]*State{}
 	for _, k := range b.Keys {
 		b.states[k] = &State{
-			k: k, readOnly: b.readOnly, pushedTTL: b.pushedTTL, saved: map[int64]bool{}, others: map[leaseID]*Lease{},
-			queue: queue{was: map[placeID]*Place{}, length: math.MaxInt64, complete: true},
+			k: k, readOnly: b.readOnly, pushedTTL: b.pushedTTL, nextFence: b.NextFence,
+			queue: queue{length: math.MaxInt64, complete: true},
 		}
 	}
 }
@@ -59,7 +63,7 @@ func (b *Batch) AddRow(k string, w Row) {
 	} else {
 		l := *h
 		l.Fence = w.Fence
-		st.holders = append(st.holders, l)
+		st.hold(&l)
 	}
 	st.was, st.fence, st.idleSince, st.record = w, w.Fence, w.IdleSince, w.Record
 }
@@ -78,25 +82,33 @@ func (b *Batch) Now(now, mark int64) {
 // statements find of the key is of a claim that came in between, and is ignored.
 func (b *Batch) unlocked(k string) bool { return !b.readOnly && !b.states[k].was.There }
 
-// AddLease adds a lease that has a row of its own. Leases come in the order in which they
-// expire.
+// AddLease adds a lease that has a row of its own.
 func (b *Batch) AddLease(k string, l Lease) {
 	if b.unlocked(k) {
 		return
 	}
 	st := b.states[k]
+	if st.others == nil {
+		st.others = map[leaseID]*Lease{}
+	}
 	st.others[leaseID{l.Token, l.Abandoned}] = &l
 	if was := l; l.Abandoned {
 		st.abandoned = &was
 	} else {
-		st.holders = append(st.holders, l)
+		st.hold(&was)
 	}
+}
+
+// hold adds a lease that was loaded.
+func (st *State) hold(l *Lease) {
+	st.leases.add(l)
+	st.queue.last = max(st.queue.last, l.Seq)
 }
 
 // AddSaved adds that a lease with that fence saved progress.
 func (b *Batch) AddSaved(k string, fence int64) {
 	if !b.unlocked(k) {
-		b.states[k].saved[fence] = true
+		b.states[k].save(fence)
 	}
 }
 

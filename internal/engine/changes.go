@@ -64,13 +64,13 @@ func (st *State) changes(c *Changes) {
 	if w := st.row(); st.was.There && w != st.was {
 		c.Rows = append(c.Rows, row(w.Fields()...))
 	}
-	all, left := st.holders, map[leaseID]bool{}
+	all, left := st.leases.all, map[leaseID]bool{}
 	if st.abandoned != nil {
 		all = append(all[:len(all):len(all)], *st.abandoned)
 	}
 	for i := range all {
 		l := &all[i]
-		if l.Permits == 1 && !l.Abandoned {
+		if l.Permits == 1 && !l.Abandoned && st.nextFence == nil {
 			continue // it is in the key's row
 		}
 		id := leaseID{l.Token, l.Abandoned}
@@ -92,7 +92,9 @@ func (st *State) changes(c *Changes) {
 	for _, p := range q.places {
 		id := placeID{p.Seq, p.Token}
 		stay[id] = true
-		if was := q.was[id]; was == nil || *was != *p {
+		now := *p
+		now.woken = false // it is no column
+		if was := q.was[id]; was == nil || *was != now {
 			c.Places = append(c.Places, row(p.Fields()...))
 		}
 	}

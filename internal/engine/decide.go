@@ -15,32 +15,37 @@ type Terms struct {
 // Claim answers a claim.
 func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
 	st.Advance()
-	if l := st.holder(c.Token); l != nil {
+	if l := st.leases.of(c.Token); l != nil {
 		switch c.Mode {
 		case dibs.Look:
 			a.State = dibs.Free
 			return
 		case dibs.Try, dibs.Queue:
-			l.Ends = st.now + Micros(c.TTL)
+			st.leases.prolong(l, st.now+Micros(c.TTL))
 		}
 		st.granted(l, a)
 		return
 	}
-	front, own := st.front(), st.queue.of(c.Token)
+	front, own := st.front(), st.place(c.Token)
 	at := own // the place whose number the claim has
-	if p := st.queue.of(c.From); own == nil && p != nil && p.Kind == reserved {
-		at = p
+	if own == nil && !c.From.IsZero() {
+		if p := st.place(c.From); p != nil && p.Kind == reserved {
+			at = p
+		}
+	}
+	if own != nil && c.Mode != dibs.Look {
+		own.woken = false
 	}
 	if st.refused(c, a) {
 		if own != nil && c.Mode != dibs.Look && a.State != dibs.Unknown {
-			st.queue.remove(own)
+			st.drop(own)
 			st.serve()
 		}
 		return
 	}
-	room := st.room(int64(c.Permits), int64(c.Weight))
+	room := st.leases.room(int64(c.Permits), int64(c.Weight))
 	first := front == nil || at != nil && at.Seq <= front.Seq
-	turn := first && (at == nil || !st.leased(at.Seq))
+	turn := first && (at == nil || !st.leases.at(at.Seq))
 	switch {
 	case c.Mode == dibs.Reserve:
 		at = st.reserve(own, c, o, a)
@@ -75,7 +80,7 @@ func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 	r := &st.record
 	accepts := r.Accepts(Micros(c.MaxAge), st.now)
 	switch {
-	case st.differs(c.Fingerprint), accepts && r.Fingerprint.Differs(c.Fingerprint):
+	case st.differs(&c.Fingerprint), accepts && r.Fingerprint.Differs(c.Fingerprint):
 		a.State = dibs.Mismatch
 	case accepts:
 		a.State = dibs.Done
@@ -91,54 +96,60 @@ func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 
 // take grants the key to a claim.
 func (st *State) take(own, at *Place, c *dibs.Claim, a *dibs.Answer) {
-	l := st.grant(Lease{
+	l := Lease{
 		Token: c.Token, Ends: st.now + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
 		Fingerprint: c.Fingerprint, Owner: c.Owner.String(),
-	}, own, at, Micros(c.Hold))
-	st.granted(l, a)
+	}
+	st.granted(st.grant(&l, own, at, Micros(c.Hold)), a)
 	st.serve()
 }
 
 // reserve makes a reserved place, or prolongs it.
 func (st *State) reserve(own *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *Place {
-	p := &Place{Token: c.Token, Kind: reserved}
-	if !st.join(p, own, own, o, a) {
-		return nil
+	p := st.join(c, reserved, own, own, o, a)
+	if p != nil {
+		p.Hold, p.Asked = Micros(c.Hold), st.now
 	}
-	p.Ends, p.Hold, p.Asked, p.Owner = st.now+Micros(c.Stay), Micros(c.Hold), st.now, c.Owner.String()
 	return p
 }
 
 // wait makes a token wait at its own place, at the place that it claims from, or at the end.
 func (st *State) wait(own, at *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *Place {
-	p := &Place{Token: c.Token}
-	if !st.join(p, own, at, o, a) {
-		return nil
+	p := st.join(c, waits, own, at, o, a)
+	if p != nil {
+		p.TTL, p.Permits, p.Weight = Micros(c.TTL), int64(c.Permits), int64(c.Weight)
+		p.Once, p.MaxAge, p.Process, p.Fingerprint = c.AtMostOnce, Micros(c.MaxAge), o.Process, c.Fingerprint
+		p.Hold = Micros(c.Hold)
 	}
-	p.Ends, p.Owner = st.now+Micros(c.Stay), c.Owner.String()
-	p.TTL, p.Permits, p.Weight = Micros(c.TTL), int64(c.Permits), int64(c.Weight)
-	p.Once, p.MaxAge, p.Process, p.Fingerprint = c.AtMostOnce, Micros(c.MaxAge), o.Process, c.Fingerprint
-	p.Hold = Micros(c.Hold)
 	return p
 }
 
-// join puts a place where the token's own place is, at the number of at, or at the end. If the
-// queue is full it answers that and returns false.
-func (st *State) join(p, own, at *Place, o *Terms, a *dibs.Answer) bool {
-	switch {
-	case at != nil:
-		p.Seq = at.Seq
-	case st.full(o.MaxWaiters):
-		a.Err = fmt.Errorf("%w: %d clients wait for the key already", dibs.ErrFull, o.MaxWaiters)
-		return false
-	default:
-		p.Seq = st.next()
+// join returns the token's own place, or puts one at the number of at, or at the end. If the
+// queue is full it answers that and returns nil.
+func (st *State) join(c *dibs.Claim, kind int64, own, at *Place, o *Terms, a *dibs.Answer) *Place {
+	p := own
+	if own == nil || own.Kind != kind {
+		p = &Place{Token: c.Token, Kind: kind}
+		switch {
+		case at != nil:
+			p.Seq = at.Seq
+		case st.full(o.MaxWaiters):
+			a.Err = fmt.Errorf("%w: the key has %d places already", dibs.ErrFull, o.MaxWaiters)
+			return nil
+		default:
+			p.Seq = st.next()
+		}
+	}
+	p.Ends, p.Owner = st.now+Micros(c.Stay), c.Owner.String()
+	if p == own {
+		st.queue.lasts(p.Ends)
+		return p
 	}
 	if own != nil {
-		st.queue.remove(own)
+		st.drop(own)
 	}
 	st.queue.insert(p)
-	return true
+	return p
 }
 
 // highest returns a fence that no grant of the key is above, not even a grant that was lost with
@@ -147,15 +158,16 @@ func (st *State) highest() uint64 { return uint64(max(st.fence, st.now-1)) }
 
 // held answers a claim whose turn has not come. p is its place, nil if it has none.
 func (st *State) held(p *Place, a *dibs.Answer) {
-	a.State, a.Fence, a.Queued = dibs.Held, st.highest(), p != nil
+	a.State, a.Queued = dibs.Held, p != nil
+	if st.nextFence == nil {
+		a.Fence = st.highest()
+	}
 	seq := st.next()
 	if p != nil {
 		seq = p.Seq
 	}
 	a.Ahead = st.ahead(seq)
-	for i, l := range st.holders {
-		if left := Duration(l.Ends - st.now); i == 0 || left < a.Left {
-			a.Left = left
-		}
+	if len(st.leases.all) > 0 {
+		a.Left = Duration(st.leases.first() - st.now)
 	}
 }

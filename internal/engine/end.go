@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -10,12 +9,12 @@ import (
 // Settle ends a lease or gives up a place, and reports whether the token had either.
 func (st *State) Settle(x *dibs.Settlement) bool {
 	st.Advance()
-	if l := st.holder(x.Token); l != nil {
-		st.end(*l, x)
+	if l := st.leases.of(x.Token); l != nil {
+		st.settle(l, x)
 	} else if x.Outcome == dibs.Keep {
 		return st.record.Of(x.Token, st.now) // it was sent twice, or comes too late
-	} else if p := st.queue.of(x.Token); p != nil {
-		st.queue.remove(p)
+	} else if p := st.place(x.Token); p != nil {
+		st.drop(p)
 	} else {
 		return false
 	}
@@ -23,22 +22,24 @@ func (st *State) Settle(x *dibs.Settlement) bool {
 	return true
 }
 
-// end ends a holder's lease.
-func (st *State) end(l Lease, x *dibs.Settlement) {
+// settle ends a holder's lease.
+func (st *State) settle(l *Lease, x *dibs.Settlement) {
 	if x.Outcome == dibs.Keep {
 		st.keep(x.Token, l.Fingerprint, x.Data, Micros(x.Retention))
 	}
-	st.holders = slices.DeleteFunc(st.holders, func(other Lease) bool { return other.Token == l.Token })
+	was := *l
+	st.leases.remove(l)
 	switch x.Outcome {
 	case dibs.Abandon:
-		st.abandon(l, st.now)
+		st.abandon(&was, st.now)
 	case dibs.Release, dibs.Keep:
-		st.clean(l)
+		st.clean(was.Seq)
 	}
 }
 
-// abandon counts a lease, which was removed from the holders, as abandoned at that time.
-func (st *State) abandon(l Lease, then int64) {
+// abandon counts a lease, which was removed from the others, as abandoned at that time.
+func (st *State) abandon(was *Lease, then int64) {
+	l := *was
 	l.Abandoned, l.Attempt, l.Ends, l.Seq, l.Inherits = true, 1, then, 0, 0
 	if st.abandoned != nil {
 		l.Attempt, l.Inherits = st.abandoned.Attempt+1, st.abandoned.Inherits
@@ -47,15 +48,14 @@ func (st *State) abandon(l Lease, then int64) {
 		l.Inherits = l.Fence
 	}
 	if st.abandoned = &l; l.Once {
-		st.short = st.short || !st.queue.complete
-		st.wakeAll(func(*Place) bool { return true })
+		st.wakeAll(false)
 	}
 }
 
-// clean deletes what is left of a lease, which was removed from the holders, and forgets the
-// leases that were abandoned before it.
-func (st *State) clean(l Lease) {
-	st.deleteAt(l.Seq)
+// clean deletes what is left of a lease that was granted at that number and removed from the
+// others, and forgets the leases that were abandoned before it.
+func (st *State) clean(seq int64) {
+	st.deleteAt(seq)
 	st.abandoned = nil
 }
 
@@ -63,8 +63,7 @@ func (st *State) clean(l Lease) {
 func (st *State) keep(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
 	st.record = Record{Token: t, Written: st.now, Ends: st.now + retention, Fingerprint: f}
 	st.step(Step{Does: WriteRecord, Data: data})
-	st.short = st.short || !st.queue.complete
-	st.wakeAll(func(p *Place) bool { return p.MaxAge > 0 })
+	st.answerAll()
 }
 
 // erase deletes the record.
@@ -77,30 +76,40 @@ func (st *State) erase() {
 
 // Renew prolongs a lease, and reports whether the token has one.
 func (st *State) Renew(r *dibs.Renewal) bool {
-	l := st.holder(r.Token)
+	l := st.leases.of(r.Token)
 	if l == nil || l.Ends <= st.now {
 		return false
 	}
-	l.Ends = st.now + Micros(r.TTL)
+	st.leases.prolong(l, st.now+Micros(r.TTL))
 	if r.Progress != nil {
-		st.saved[l.Fence] = true
+		st.save(l.Fence)
 		st.step(Step{Does: WriteProgress, Fence: l.Fence, Data: r.Progress})
 	}
 	return true
+}
+
+// save notes that progress was saved under that fence.
+func (st *State) save(fence int64) {
+	if st.saved == nil {
+		st.saved = map[int64]bool{}
+	}
+	st.saved[fence] = true
 }
 
 // ForceRelease ends the leases of a key and forgets its abandoned lease: all, or the lease that
 // the ID names. It returns how many.
 func (st *State) ForceRelease(id string) (n int) {
 	st.Advance()
-	is := func(l Lease) bool { return id == "" || l.Token.ID() == id }
-	if st.abandoned != nil && is(*st.abandoned) {
+	is := func(t dibs.Token) bool { return id == "" || t.ID() == id }
+	if st.abandoned != nil && is(st.abandoned.Token) {
 		n++
 	}
-	for _, l := range slices.Clone(st.holders) {
-		if is(l) {
-			st.end(l, &dibs.Settlement{})
+	for i := 0; i < len(st.leases.all); {
+		if l := &st.leases.all[i]; is(l.Token) {
+			st.settle(l, &dibs.Settlement{})
 			n++
+		} else {
+			i++
 		}
 	}
 	if n > 0 {

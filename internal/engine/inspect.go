@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -12,11 +13,12 @@ import (
 func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 	st.Advance()
 	st.front() // which removes reserved places whose Hold is over
+	st.expire(math.MaxInt)
 	e.Key, _ = backend.ParseKey(st.k)
 	st.short = !st.queue.complete
 	var count backend.Queue
 	for _, p := range st.queue.places {
-		use := count.Add(p.Seq, p.Kind == reserved, st.leased(p.Seq))
+		use := count.Add(p.Seq, p.Kind == reserved, st.leases.at(p.Seq))
 		if q.Places {
 			e.Places = append(e.Places, dibs.PlaceInfo{
 				Token: p.Token, Owner: dibs.ParseOwner(p.Owner), Left: Duration(p.Ends - st.now), Reserved: p.Kind == reserved,
@@ -25,7 +27,7 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 		}
 	}
 	e.Waiters, e.Reserved = count.Waiters, count.Reserved
-	all := st.holders
+	all := st.leases.all
 	if len(all) > 0 {
 		e.Permits = int(all[0].Permits)
 	}
@@ -45,21 +47,19 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 			st.step(Step{Does: ReadRecord, To: &e.Record.Data})
 		}
 	}
-	backend.Describe(e, len(st.holders) > 0, st.unknown(), st.abandoned != nil)
+	backend.Describe(e, len(st.leases.all) > 0, st.unknown(), st.abandoned != nil)
 }
 
 // blocks returns how much longer a reserved place can block; 0 for a waiter.
 func (st *State) blocks(p *Place) time.Duration {
-	left := p.Ends - st.now
+	left := st.holdEnd(p) - st.now
 	switch {
 	case p.Kind != reserved:
 		return 0
-	case p.Hold > 0 && st.idleSince > 0:
-		left = min(left, max(st.idleSince, p.Asked)+p.Hold-st.now)
-	case p.Hold > 0:
+	case p.Hold > 0 && st.idleSince == 0:
 		left = min(left, p.Hold)
 	}
-	return Duration(left)
+	return Duration(max(left, 0))
 }
 
 // Due returns the wake-ups of waiting tokens whose answer has changed. It sets how many places
@@ -68,12 +68,12 @@ func (st *State) Due(tokens []dibs.Token, ahead map[dibs.Token]int) (due []WakeU
 	st.Advance()
 	front := st.front()
 	for _, t := range tokens {
-		l, p := st.holder(t), st.queue.of(t)
+		l, p := st.leases.of(t), st.place(t)
 		switch {
 		case l != nil && l.Attempt == 1:
 			due = append(due, WakeUp{Token: t, Answer: grantOf(l)})
 		case p == nil, st.unknown(), st.record.Accepts(p.MaxAge, st.now),
-			front != nil && front.Seq == p.Seq && st.room(p.Permits, p.Weight):
+			front != nil && front.Seq == p.Seq && st.leases.room(p.Permits, p.Weight):
 			due = append(due, WakeUp{Token: t})
 		default:
 			ahead[t] = st.ahead(p.Seq)

@@ -1,8 +1,9 @@
 package engine
 
 import (
-	"cmp"
+	"math"
 	"slices"
+	"sort"
 
 	"github.com/dibs-go/dibs"
 )
@@ -34,7 +35,9 @@ type Place struct {
 	Hold  int64
 	Asked int64 // when a reserved place was claimed last
 
-	Unreachable bool // its process does not listen; no column
+	// No columns:
+	Unreachable bool // its process does not listen
+	woken       bool // since it asked last
 }
 
 // PlaceColumns are the columns of the Fields of a Place.
@@ -48,16 +51,18 @@ func (p *Place) Fields() []any {
 	}
 }
 
-// queue is the places of a key that have not expired, in the order of Seq: all places, or the
-// places up to a number and some beyond.
+// queue is the places of a key, in the order of Seq: all places, or the places up to a number
+// and some beyond. Places that have expired are removed when they are met.
 type queue struct {
 	places   []*Place
-	loaded   int64 // how many were loaded from the front
-	length   int64 // the upper bound of how many there are
-	complete bool  // all are loaded
-	known    int64 // all up to that Seq are loaded
-	last     int64 // the highest Seq
-	from     int64 // the lowest Seq of a new place
+	index    map[dibs.Token]*Place // nil while there are few
+	soonest  int64                 // none expires before
+	loaded   int64                 // how many were loaded from the front
+	length   int64                 // the upper bound of how many there are
+	complete bool                  // all are loaded
+	known    int64                 // all up to that Seq are loaded
+	last     int64                 // the highest Seq, of leases, too
+	from     int64                 // the lowest Seq of a new place
 	was      map[placeID]*Place
 	cleared  []int64 // numbers whose places are all deleted
 }
@@ -74,6 +79,9 @@ func (q *queue) add(p *Place, now int64) {
 	if q.was[id] != nil {
 		return
 	}
+	if q.was == nil {
+		q.was = map[placeID]*Place{}
+	}
 	was := *p
 	q.was[id], q.last = &was, max(q.last, p.Seq)
 	if p.Ends > now {
@@ -81,37 +89,118 @@ func (q *queue) add(p *Place, now int64) {
 	}
 }
 
-func (q *queue) insert(p *Place) {
-	i, _ := slices.BinarySearchFunc(q.places, p, func(a, b *Place) int {
-		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Kind, b.Kind))
+// find returns the index of the first place that comes after those with a lower number, and
+// after those with that number and a lower kind.
+func (q *queue) find(seq, kind int64) int {
+	return sort.Search(len(q.places), func(i int) bool {
+		p := q.places[i]
+		return p.Seq > seq || p.Seq == seq && p.Kind >= kind
 	})
-	q.places, q.last = slices.Insert(q.places, i, p), max(q.last, p.Seq)
 }
 
-func (q *queue) remove(p *Place) {
-	q.places = slices.DeleteFunc(q.places, func(other *Place) bool { return other == p })
+// insert puts a place behind those with its number and kind.
+func (q *queue) insert(p *Place) {
+	i := len(q.places)
+	if i > 0 && p.Seq <= q.places[i-1].Seq {
+		i = q.find(p.Seq, p.Kind+1)
+	}
+	q.places, q.last = slices.Insert(q.places, i, p), max(q.last, p.Seq)
+	q.lasts(p.Ends)
+	switch {
+	case q.index != nil:
+		q.index[p.Token] = p
+	case len(q.places) > few:
+		q.index = make(map[dibs.Token]*Place, 4*few)
+		for _, p := range q.places {
+			q.index[p.Token] = p
+		}
+	}
+}
+
+// lasts notes when a place expires.
+func (q *queue) lasts(ends int64) {
+	if len(q.places) == 1 {
+		q.soonest = ends
+	} else {
+		q.soonest = min(q.soonest, ends)
+	}
+}
+
+// remove removes the place at an index. It costs nothing at the front, because most end there.
+func (q *queue) remove(i int) {
+	if q.index != nil {
+		delete(q.index, q.places[i].Token)
+	}
+	if i == 0 {
+		q.places[0] = nil
+		q.places = q.places[1:]
+	} else {
+		q.places = slices.Delete(q.places, i, i+1)
+	}
+	if len(q.places) == 0 {
+		q.index = nil
+	}
 }
 
 // empty reports whether there is no place.
 func (q *queue) empty() bool { return len(q.places) == 0 && q.complete }
 
-// of returns the place of a token, or nil.
-func (q *queue) of(t dibs.Token) *Place {
-	if i := slices.IndexFunc(q.places, func(p *Place) bool { return p.Token == t }); i >= 0 {
-		return q.places[i]
+// drop removes a place.
+func (st *State) drop(p *Place) {
+	q := &st.queue
+	for i := q.find(p.Seq, p.Kind); i < len(q.places); i++ {
+		if q.places[i] == p {
+			st.dropAt(i)
+			return
+		}
 	}
-	return nil
 }
 
-// next returns the number of a new place. It is behind the last place, which is always loaded,
-// and behind the numbers of the leases.
-func (st *State) next() int64 {
-	last := max(st.queue.last, st.queue.from-1)
-	for _, l := range st.holders {
-		last = max(last, l.Seq)
+// dropAt removes the place at an index. The last one ends the count of a Hold.
+func (st *State) dropAt(i int) {
+	if st.queue.remove(i); st.queue.empty() {
+		st.idleSince = 0
 	}
-	return last + 1
 }
+
+// place returns the place of a token, or nil.
+func (st *State) place(t dibs.Token) *Place {
+	q := &st.queue
+	var p *Place
+	if q.index != nil {
+		p = q.index[t]
+	} else if i := slices.IndexFunc(q.places, func(p *Place) bool { return p.Token == t }); i >= 0 {
+		p = q.places[i]
+	}
+	if p != nil && p.Ends <= st.now {
+		st.drop(p)
+		return nil
+	}
+	return p
+}
+
+// expire removes up to limit places that have expired, and returns how many.
+func (st *State) expire(limit int) (n int) {
+	q := &st.queue
+	if len(q.places) == 0 || q.soonest > st.now {
+		return 0
+	}
+	q.soonest = never
+	for i := 0; i < len(q.places); {
+		if p := q.places[i]; p.Ends <= st.now && n < limit {
+			st.dropAt(i)
+			n++
+		} else {
+			q.soonest = min(q.soonest, p.Ends)
+			i++
+		}
+	}
+	return n
+}
+
+// next returns the number of a new place: behind the last place, which is always loaded, and
+// behind the numbers of the leases.
+func (st *State) next() int64 { return max(st.queue.last+1, st.queue.from) }
 
 // front returns the first place that blocks, or nil. A waiter comes before the reserved place
 // with its number.
@@ -126,12 +215,12 @@ func (st *State) first(passed func(*Place) bool) *Place {
 		case !q.complete && p.Seq > q.known:
 			st.short = true
 			return nil
-		case st.leased(p.Seq), passed(p):
+		case p.Ends <= st.now:
+			st.dropAt(i)
+		case st.leases.at(p.Seq), passed(p):
 			i++
-		case p.Kind == reserved && p.Hold > 0 && st.idleSince > 0 && max(st.idleSince, p.Asked)+p.Hold <= st.now:
-			if q.remove(p); q.empty() {
-				st.idleSince = 0
-			}
+		case st.holdEnd(p) <= st.now:
+			st.dropAt(i)
 		default:
 			return p
 		}
@@ -140,27 +229,47 @@ func (st *State) first(passed func(*Place) bool) *Place {
 	return nil
 }
 
+// holdEnd returns when a place in front stops blocking the key if nothing happens.
+func (st *State) holdEnd(p *Place) int64 {
+	if p.Kind == reserved && p.Hold > 0 && st.idleSince > 0 {
+		return min(p.Ends, max(st.idleSince, p.Asked)+p.Hold)
+	}
+	return p.Ends
+}
+
 // deleteAt deletes all places with that number, and wakes the waiters among them.
 func (st *State) deleteAt(seq int64) {
 	if seq == 0 {
 		return
 	}
-	at := func(p *Place) bool { return p.Seq == seq }
-	st.short = st.short || !st.queue.complete && seq > st.queue.known
-	st.wakeAll(at)
-	st.queue.places = slices.DeleteFunc(st.queue.places, at)
-	st.queue.cleared = append(st.queue.cleared, seq)
+	q := &st.queue
+	st.short = st.short || !q.complete && seq > q.known
+	for i := q.find(seq, waits); i < len(q.places) && q.places[i].Seq == seq; {
+		if p := q.places[i]; p.Kind == waits {
+			st.wake(p)
+		}
+		st.dropAt(i)
+	}
+	if !q.complete || q.was != nil {
+		q.cleared = append(q.cleared, seq)
+	}
 }
+
+// looked is how many places are counted one by one.
+const looked = 96
 
 // ahead returns an upper bound of the places that come before that number.
 func (st *State) ahead(seq int64) int {
 	q := &st.queue
 	n, first, last := int64(0), int64(0), int64(0)
-	for _, p := range q.places {
+	for i, p := range q.places {
 		if p.Seq >= seq || !q.complete && p.Seq > q.known {
 			break
 		}
-		if p.Seq == last || st.leased(p.Seq) {
+		if n == looked && q.complete { // a long queue is not counted place by place
+			return int(min(seq-first, looked+int64(q.find(seq, waits)-i)))
+		}
+		if p.Seq == last || st.leases.at(p.Seq) {
 			continue
 		}
 		last = p.Seq
@@ -169,20 +278,21 @@ func (st *State) ahead(seq int64) int {
 		}
 	}
 	if !q.complete && seq > q.known && n > 0 {
-		n = max(n, min(seq-first, q.length)) // a long queue is not counted place by place
+		n = max(n, min(seq-first, q.length))
 	}
 	return int(n)
 }
 
 // full reports whether the queue has as many numbers as it may have.
 func (st *State) full(most int) bool {
-	places := st.queue.places
-	if len(places) == 0 || min(st.queue.last-places[0].Seq+1, st.queue.length) < int64(most) {
+	q := &st.queue
+	if len(q.places) == 0 || min(q.last-q.places[0].Seq+1, q.length) < int64(most) || q.complete && len(q.places) < most {
 		return false
 	}
-	st.short = st.short || !st.queue.complete
+	st.short = st.short || !q.complete
+	st.expire(math.MaxInt)
 	numbers, last := 0, int64(0)
-	for _, p := range places {
+	for _, p := range q.places {
 		if p.Seq != last {
 			numbers, last = numbers+1, p.Seq
 		}

@@ -65,19 +65,21 @@ func (w *Row) Fields() []any {
 	}
 }
 
-// State is the state of a key in a transaction that has locked its row or is read-only. It is
-// loaded and changed in memory. Then the difference is written.
+// State is the state of a key. In a store on a server, it belongs to a transaction that has
+// locked the key's row or is read-only: it is loaded and changed in memory, and the difference
+// is written.
 type State struct {
 	k         string
 	readOnly  bool
 	now       int64 // one moment for the whole transaction
 	pushedTTL int64
-	was       Row  // as it was loaded
-	short     bool // a decision needs more of the queue
+	nextFence func() int64 // of a store with one mark for all keys; it only wakes. nil: the key's
+	was       Row          // as it was loaded
+	short     bool         // a decision needs more of the queue
 
 	fence     int64
 	idleSince int64 // since when a reserved place has blocked the idle key; 0: none does
-	holders   []Lease
+	leases    leases
 	abandoned *Lease // the last lease that was abandoned
 	record    Record
 	queue     queue
@@ -124,33 +126,9 @@ func Duration(us int64) time.Duration {
 // unknown reports whether the key is not granted before an operator resolves it.
 func (st *State) unknown() bool { return st.abandoned != nil && st.abandoned.Once }
 
-// holder returns the lease of a token, or nil.
-func (st *State) holder(t dibs.Token) *Lease {
-	if i := slices.IndexFunc(st.holders, func(l Lease) bool { return l.Token == t }); i >= 0 {
-		return &st.holders[i]
-	}
-	return nil
-}
-
-// leased reports whether a lease was granted at that number. Its places do not block.
-func (st *State) leased(seq int64) bool {
-	return slices.ContainsFunc(st.holders, func(l Lease) bool { return l.Seq == seq })
-}
-
-// room reports whether the leases leave room for a claim.
-func (st *State) room(permits, weight int64) bool {
-	for _, l := range st.holders {
-		if weight += l.Weight; l.Permits != permits {
-			return false
-		}
-	}
-	return weight <= permits
-}
-
 // differs reports whether a lease, or the abandoned lease, has another fingerprint.
-func (st *State) differs(f dibs.Fingerprint) bool {
-	return st.abandoned != nil && st.abandoned.Fingerprint.Differs(f) ||
-		slices.ContainsFunc(st.holders, func(l Lease) bool { return l.Fingerprint.Differs(f) })
+func (st *State) differs(f *dibs.Fingerprint) bool {
+	return st.abandoned != nil && st.abandoned.Fingerprint.Differs(*f) || st.leases.differ(f)
 }
 
 // Accepts reports whether the record answers a claim with that MaxAge, in microseconds.
@@ -167,26 +145,26 @@ func (st *State) Advance() {
 	if st.queue.empty() {
 		st.idleSince = 0 // no place is left to block the key
 	}
-	for i := 0; i < len(st.holders); {
-		l := st.holders[i]
-		if l.Ends > st.now {
-			i++
-			continue
-		}
-		st.holders = slices.Delete(st.holders, i, i+1)
-		if l.Ends > 0 {
-			st.abandon(l, l.Ends)
-			continue
-		}
-		if st.clean(l); st.record.Of(l.Token, st.now) {
-			st.short = st.short || !st.queue.complete
-			st.wakeAll(func(p *Place) bool { return p.MaxAge > 0 })
-		}
+	if len(st.leases.all) > 0 && st.leases.soonest <= st.now {
+		st.end()
 	}
 	if st.abandoned != nil && !st.abandoned.Once && st.abandoned.Ends+abandonedRetention <= st.now {
 		st.abandoned = nil
 	}
 	st.serve()
+}
+
+// end ends the leases that have expired, or that a transaction of the application settled.
+func (st *State) end() {
+	for _, l := range st.leases.takeOver(st.now) {
+		if l.Ends > 0 {
+			st.abandon(&l, l.Ends)
+			continue
+		}
+		if st.clean(l.Seq); st.record.Of(l.Token, st.now) {
+			st.answerAll()
+		}
+	}
 }
 
 // serve hands the key over to the waiters in front while there is room. It pushes the grant if
@@ -200,9 +178,9 @@ func (st *State) serve() {
 			return p.Unreachable
 		})
 		switch {
-		case p == nil, p.Kind == reserved, !st.room(p.Permits, p.Weight):
+		case p == nil, p.Kind == reserved, !st.leases.room(p.Permits, p.Weight):
 			return
-		case p.Process == 0, p.Once, st.abandoned != nil, st.record.Accepts(p.MaxAge, st.now), st.differs(p.Fingerprint):
+		case p.Process == 0, p.Once, st.abandoned != nil, st.record.Accepts(p.MaxAge, st.now), st.differs(&p.Fingerprint):
 			if !passed { // else the waiter would ask in vain, because a claim passes no place over
 				st.wake(p)
 			}
@@ -212,32 +190,37 @@ func (st *State) serve() {
 			Token: p.Token, Ends: st.now + min(st.pushedTTL, p.TTL), Permits: p.Permits, Weight: p.Weight,
 			Fingerprint: p.Fingerprint, Owner: p.Owner,
 		}
-		st.wakeUps = append(st.wakeUps, WakeUp{p.Token, p.Process, grantOf(st.grant(l, p, p, p.Hold))})
+		st.wakeUps = append(st.wakeUps, WakeUp{p.Token, p.Process, grantOf(st.grant(&l, p, p, p.Hold))})
 	}
 }
 
 // grant makes a lease with the next fence. own is the place of its token, or nil. at is the
 // place whose number it is granted at, or nil. A hold that is not 0 becomes the Hold of the
 // reserved place there.
-func (st *State) grant(l Lease, own, at *Place, hold int64) *Lease {
+func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
 	if own != nil && own.Kind == waits {
-		st.queue.remove(own)
+		st.drop(own)
 	}
-	for _, p := range st.queue.places {
-		if at == nil || p.Seq != at.Seq {
-			continue
-		}
-		if l.Seq = p.Seq; p.Kind == reserved && hold > 0 {
-			p.Hold = hold
+	if at != nil {
+		q := &st.queue
+		for i := q.find(at.Seq, waits); i < len(q.places) && q.places[i].Seq == at.Seq; i++ {
+			p := q.places[i]
+			if l.Seq = p.Seq; p.Kind == reserved && hold > 0 {
+				p.Hold = hold
+			}
 		}
 	}
-	st.fence, st.idleSince = max(st.fence+1, st.now), 0
+	st.idleSince = 0
+	if st.nextFence != nil {
+		st.fence = st.nextFence()
+	} else {
+		st.fence = max(st.fence+1, st.now)
+	}
 	l.Fence, l.Attempt, l.Since = st.fence, 1, st.now
 	if st.abandoned != nil {
 		l.Attempt, l.Inherits = st.abandoned.Attempt+1, st.abandoned.Inherits
 	}
-	st.holders = append(st.holders, l)
-	return &st.holders[len(st.holders)-1]
+	return st.leases.add(l)
 }
 
 // grantOf returns the answer that grants a lease.
@@ -245,24 +228,32 @@ func grantOf(l *Lease) dibs.Answer {
 	return dibs.Answer{State: dibs.Granted, Fence: uint64(l.Fence), Attempt: int(l.Attempt)}
 }
 
-// wake has a waiter ask.
+// wake has a waiter ask, once until it does.
 func (st *State) wake(p *Place) {
-	st.wakeUps = append(st.wakeUps, WakeUp{Token: p.Token, Process: p.Process})
+	if !p.woken {
+		p.woken = true
+		st.wakeUps = append(st.wakeUps, WakeUp{Token: p.Token, Process: p.Process})
+	}
 }
 
-// wakeAll wakes the waiters of those places that are loaded.
-func (st *State) wakeAll(which func(*Place) bool) {
+// wakeAll wakes all waiters that accept records of some age, or all waiters.
+func (st *State) wakeAll(recordsOnly bool) {
+	st.short = st.short || !st.queue.complete
 	for _, p := range st.queue.places {
-		if p.Kind == waits && which(p) {
+		if p.Kind == waits && (!recordsOnly || p.MaxAge > 0) {
 			st.wake(p)
 		}
 	}
 }
 
+// answerAll wakes the waiters that the record may answer.
+func (st *State) answerAll() { st.wakeAll(true) }
+
 // tidy deletes progress that no lease inherits.
 func (st *State) tidy() {
 	for fence := range st.saved {
-		if is := func(l Lease) bool { return l.Fence == fence || l.Inherits == fence }; !slices.ContainsFunc(st.holders, is) && (st.abandoned == nil || !is(*st.abandoned)) {
+		is := func(l Lease) bool { return l.Fence == fence || l.Inherits == fence }
+		if !slices.ContainsFunc(st.leases.all, is) && (st.abandoned == nil || !is(*st.abandoned)) {
 			delete(st.saved, fence)
 			st.step(Step{Does: DropProgress, Fence: fence})
 		}
@@ -276,7 +267,7 @@ func (st *State) row() Row {
 	if st.queue.empty() {
 		w.IdleSince = 0
 	}
-	for _, l := range st.holders {
+	for _, l := range st.leases.all {
 		if l.Permits == 1 {
 			w.Holder = l
 			w.Holder.Fence = 0 // that of the row is its
