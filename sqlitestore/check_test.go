@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
@@ -55,7 +56,7 @@ func TestFindings(t *testing.T) {
 		"nearly full":    {func(f *facts) { f.filesystem.free = 1 << 20 }, "space", dibs.SeverityAdvice, "1 MiB left"},
 		"clock source":   {func(f *facts) { f.clockSource = "refined-jiffies" }, "clock", dibs.SeverityAdvice, "refined-jiffies"},
 		"time namespace": {func(f *facts) { f.ownTime = true }, "clock", dibs.SeverityDangerous, "time namespace"},
-		"clock set back": {func(f *facts) { f.fence += micros(time.Hour) }, "clock", dibs.SeverityAdvice, "1h0m0s ahead"},
+		"clock set back": {func(f *facts) { f.fence += engine.Micros(time.Hour) }, "clock", dibs.SeverityAdvice, "1h0m0s ahead"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := sound()
@@ -121,11 +122,11 @@ func TestCheck(t *testing.T) {
 	if names := checkNames(t, s); names != nil {
 		t.Errorf("found %v", names)
 	}
-	clock.wall.Add(-micros(time.Hour))
+	clock.wall.Add(-engine.Micros(time.Hour))
 	if names := fmt.Sprint(checkNames(t, s)); names != "[clock]" {
 		t.Errorf("after the clock was set back: %s", names)
 	}
-	clock.wall.Add(micros(time.Hour))
+	clock.wall.Add(engine.Micros(time.Hour))
 	var of *FileError
 	moved := path + ".moved"
 	if err := os.Rename(path, moved); err != nil {

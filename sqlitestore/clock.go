@@ -1,9 +1,6 @@
 package sqlitestore
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // clock is the source of a store's time.
 type clock struct {
@@ -22,16 +19,8 @@ var hostClock = clock{
 	wall:      func() int64 { return time.Now().UnixMicro() },
 }
 
-// longest is the longest lease, place or record: a hundred years. Longer ones are cut, so
-// that no sum overflows.
+// longest is the longest life of a record: a hundred years. Longer ones are cut, so that their
+// ids do not overflow.
 const longest = 100 * 365 * 24 * int64(time.Hour/time.Microsecond)
-
-// micros returns d in µs, rounded up, because nothing may end early.
-func micros(d time.Duration) int64 {
-	if d > math.MaxInt64-time.Microsecond {
-		return longest
-	}
-	return min(int64((d+time.Microsecond-1)/time.Microsecond), longest)
-}
 
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

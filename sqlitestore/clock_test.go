@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // After a reboot the host's clock starts at 0. Leases and records go on from
@@ -151,26 +152,17 @@ func TestUnknownIsForEver(t *testing.T) {
 	wantState(t, "after it was resolved", claimOne(t, s, ask), dibs.Done)
 }
 
-func TestMicros(t *testing.T) {
-	for _, test := range []struct {
-		d    time.Duration
-		want int64
-	}{
-		{0, 0},
-		{1, 1},
-		{time.Microsecond, 1},
-		{time.Microsecond + 1, 2},
-		{time.Millisecond, 1000},
-		{dibs.AnyAge, longest},
-		{dibs.AnyAge - time.Microsecond, longest},
-	} {
-		if got := micros(test.d); got != test.want {
-			t.Errorf("micros(%d) = %d, not %d", test.d, got, test.want)
+// A store that is a hundred years old can still write the longest record.
+func TestLongestRecord(t *testing.T) {
+	serial := int64(0)
+	r := engine.Record{Written: longest, Ends: longest + engine.Micros(dibs.AnyAge)}
+	if err := withID(&r, &serial, func(id int64) error {
+		if id < 0 || id>>recordShift != 2*longest {
+			t.Errorf("the record's id is %d, which overflows", id)
 		}
-	}
-	// A store that is a hundred years old can still write the longest record.
-	if ids := (2*longest)<<recordShift | 1<<recordShift - 1; ids < 0 || ids>>recordShift != 2*longest {
-		t.Error("a record's id overflows")
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 

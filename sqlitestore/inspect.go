@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
-	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // page is how many keys List reads in one transaction.
@@ -90,138 +89,45 @@ func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs
 }
 
 // describe describes a key. The Condition is "" if nothing is known of the key.
-func (tx *transaction) describe(key dibs.Key, q *dibs.Query) dibs.Entry {
-	e := dibs.Entry{Key: key}
+func (tx *transaction) describe(key dibs.Key, q *dibs.Query) (e dibs.Entry) {
 	tx.use(key, dibs.Token{})
-	ks := tx.advance()
-	for i := range ks.leases {
-		e.Permits = int(ks.leases[i].permits)
-		e.Attempts = append(e.Attempts, tx.describeLease(&ks.leases[i]))
-	}
-	if ks.count > 0 {
-		e.Attempts = append(e.Attempts, tx.describeLease(&ks.abandoned))
-	}
-	var count backend.Queue
-	for row := range tx.rows("describePlaces", tx.k, tx.now) {
-		number, reserved, left, hold := row.Int(4), row.Bool(3), row.Int(2)-tx.now, row.Int(5)
-		use := count.Add(number, reserved, ks.taken(number))
-		if !q.Places {
-			continue
-		}
-		p := dibs.PlaceInfo{
-			Token: dibs.Token(row.Bytes(0)), Owner: dibs.ParseOwner(string(row.Bytes(1))),
-			Left: duration(left), Reserved: reserved, Use: use,
-		}
-		if reserved {
-			p.Blocks = duration(min(left, ks.blocks(hold, row.Int(6), tx.now)))
-		}
-		e.Places = append(e.Places, p)
-	}
-	e.Waiters, e.Reserved = count.Waiters, count.Reserved
-	tx.describeRecord(&e, q)
-	backend.Describe(&e, len(ks.leases) > 0, ks.unknown(), ks.count > 0)
+	tx.decide(true, func(st *engine.State) {
+		e = dibs.Entry{}
+		st.Describe(&e, q)
+	})
 	return e
-}
-
-// blocks returns how much longer a reserved place may block because of its Hold.
-func (ks *keyState) blocks(hold, asked, now int64) int64 {
-	switch {
-	case hold == 0:
-		return math.MaxInt64
-	case ks.free == 0: // it has not begun
-		return hold
-	}
-	return max(ks.free, asked) + hold - now
-}
-
-func (tx *transaction) describeLease(l *lease) dibs.Attempt {
-	return dibs.Attempt{
-		ID: l.token.ID(), Owner: dibs.ParseOwner(l.owner), Fence: uint64(l.fence), Attempt: int(l.attempt),
-		Since: duration(tx.now - l.since), Left: duration(l.until - tx.now),
-	}
-}
-
-func (tx *transaction) describeRecord(e *dibs.Entry, q *dibs.Query) {
-	name := "recordInfo"
-	if q.Data {
-		name = "record"
-	}
-	tx.get(name, func(row *lite.Stmt) {
-		left := row.Int(0)>>recordShift - tx.now
-		if left <= 0 {
-			return
-		}
-		e.Record = &dibs.RecordInfo{
-			ID: dibs.Token(row.Bytes(1)).ID(), Bytes: int(row.Int(3)),
-			Age: duration(max(0, tx.now-row.Int(2))), Left: duration(left),
-		}
-		if q.Data {
-			e.Record.Data = row.Copy(4)
-			e.Record.Bytes = len(e.Record.Data)
-		}
-	}, tx.k)
 }
 
 // ForceRelease implements dibs.Inspector.
 func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (n int, err error) {
-	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
-		n = 0
-		if ks.count > 0 && (id == "" || ks.abandoned.token.ID() == id) {
-			n++
-		}
-		for _, l := range slices.Clone(ks.leases) {
-			if id == "" || l.token.ID() == id {
-				tx.end(ks, l)
-				n++
-			}
-		}
-		if n > 0 {
-			tx.forget(ks)
-		}
-	})
+	err = s.force(ctx, key, func(st *engine.State) { n = st.ForceRelease(id) })
 	return n, err
 }
 
 // Forget implements dibs.Inspector.
 func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error) {
-	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
-		found = ks.count > 0
-		tx.get("recordInfo", func(row *lite.Stmt) { found = found || row.Int(0)>>recordShift > tx.now }, tx.k)
-		tx.change("deleteRecord", tx.k)
-		tx.forget(ks)
-	})
+	err = s.force(ctx, key, func(st *engine.State) { found = st.Forget() })
 	return found, err
 }
 
 // Resolve implements dibs.Inspector. It returns dibs.ErrTooLarge when data is larger than
 // Options.MaxRecord.
 func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (found bool, err error) {
-	if retention < dibs.MinDuration {
-		return false, fmt.Errorf("sqlitestore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
+	x := dibs.Settlement{Key: key, Outcome: dibs.Keep, Data: slices.Clone(data), Retention: retention} // the call may outlast the caller
+	if err := s.checkSettlement(&x); err != nil {
+		return false, err
 	}
-	if len(data) > s.opt.MaxRecord {
-		return false, tooLarge(len(data), s.opt.MaxRecord)
-	}
-	data = slices.Clone(data) // the call may outlast the caller
-	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
-		if found = ks.unknown() && (id == "" || ks.abandoned.token.ID() == id); found {
-			tx.keep(ks.abandoned.token, &ks.abandoned.fingerprint, data, micros(retention))
-			tx.forget(ks)
-		}
-	})
+	err = s.force(ctx, key, func(st *engine.State) { found = st.Resolve(id, x.Data, retention) })
 	return found, err
 }
 
 // force changes a key's state and serves the next waiter.
-func (s *Store) force(ctx context.Context, key dibs.Key, change func(*transaction, *keyState)) error {
+func (s *Store) force(ctx context.Context, key dibs.Key, change func(*engine.State)) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
 	return s.work(ctx, func(tx *transaction) {
 		tx.use(key, dibs.Token{})
-		ks := tx.load()
-		change(tx, ks)
-		ks.freed = true
-		tx.serve(ks)
+		tx.decide(false, change)
 	})
 }

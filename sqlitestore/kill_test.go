@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
@@ -41,7 +42,7 @@ func standingClock(t *testing.T) *testClock {
 // moveOn moves store time on, from what it is for the store.
 func moveOn(t *testing.T, s *Store, c *testClock, d time.Duration) {
 	t.Helper()
-	if err := s.work(t.Context(), func(tx *transaction) { c.uptime.Store(tx.now - tx.offset + micros(d)) }); err != nil {
+	if err := s.work(t.Context(), func(tx *transaction) { c.uptime.Store(tx.now - tx.offset + engine.Micros(d)) }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,7 +13,7 @@ const (
 	// applicationID marks a file as a store: "dibs".
 	applicationID = 0x64696273
 	// schemaVersion is the version of schema.sql.
-	schemaVersion = 1
+	schemaVersion = 2
 	// checkedSize is the largest file that Open checks for damage. Damage in a larger
 	// file is noticed in use.
 	checkedSize = 4 << 20
@@ -189,6 +189,9 @@ func (s *Store) identify() (fresh bool, err error) {
 	if err == nil && version > schemaVersion {
 		err = fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
 	}
+	if err == nil && version < schemaVersion {
+		err = fmt.Errorf("%w: its schema is version %d, from before the first release", ErrForeign, version)
+	}
 	if err == nil {
 		err = s.sound()
 	}
@@ -227,7 +230,7 @@ func (s *Store) checks() []string {
 		return []string{"PRAGMA quick_check(1)"}
 	}
 	var all []string
-	for _, table := range []string{"@meta", "@lease", "@memory", "@place", "@record", "@wake"} {
+	for _, table := range []string{"@meta", "@lease", "@progress", "@idle", "@place", "@record", "@wake"} {
 		all = append(all, s.tables.sql("PRAGMA quick_check("+table+")"))
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -124,9 +125,10 @@ func (tx *transaction) pruneKeys(p *pruning, rows int) {
 		tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
 		n := tx.change("deleteEndedPlaces", tx.k, tx.now, int64(rows))
 		if rows -= n; rows > 0 {
-			if p.after = k; tx.advance().forgotten {
-				n, rows = n+1, rows-1
-			}
+			p.after = k
+			forgot := 0
+			tx.decide(false, func(st *engine.State) { forgot = st.Forgot() })
+			n, rows = n+forgot, rows-forgot
 		}
 		if p.count(n); rows == 0 { // the key may have more
 			p.keys = false

@@ -1,4 +1,4 @@
--- The schema of a dibs store, version 1. @ is the prefix of the tables: none, or dibs_ in
+-- The schema of a dibs store, version 2. @ is the prefix of the tables: none, or dibs_ in
 -- a file of the application (Options.Shared).
 --
 -- Times are µs of store time, which starts at 0 when the file is created and never goes
@@ -15,55 +15,58 @@ CREATE TABLE @meta (
     fence   INTEGER NOT NULL  -- the highest fence so far
 ) STRICT;
 
--- Leases. The last two columns can be large.
+-- Leases, and the last abandoned lease of each key. The columns are those of engine.Lease.
 CREATE TABLE @lease (
     k           BLOB    NOT NULL,
     token       BLOB    NOT NULL,
-    until       INTEGER NOT NULL,
+    abandoned   INTEGER NOT NULL, -- 1: the last abandoned lease; attempt is how many there were in a row
     fence       INTEGER NOT NULL,
-    since       INTEGER NOT NULL,
     attempt     INTEGER NOT NULL,
+    since       INTEGER NOT NULL,
+    ends        INTEGER NOT NULL, -- 0: a transaction of the application settled it
+    once        INTEGER NOT NULL, -- 1: at most once
+    seq         INTEGER NOT NULL, -- of the reserved place at which it was granted; 0: none
+    inherits    INTEGER NOT NULL, -- the fence of the progress that it inherits; 0: none
     permits     INTEGER NOT NULL,
     weight      INTEGER NOT NULL,
-    number      INTEGER NOT NULL, -- of the reserved place at which it was granted; 0: none
-    once        INTEGER NOT NULL, -- 1: at most once
     fingerprint BLOB    NOT NULL, -- empty: none
     owner       BLOB    NOT NULL,
-    inherited   BLOB,             -- the progress of earlier attempts
-    progress    BLOB,             -- the progress of this attempt
-    PRIMARY KEY (k, token)
+    PRIMARY KEY (k, token, abandoned)
 ) STRICT, WITHOUT ROWID;
 
--- What a key keeps between its leases: the abandoned row, and since when a reserved place
--- has blocked a claim.
-CREATE TABLE @memory (
-    k           BLOB    NOT NULL PRIMARY KEY,
-    free        INTEGER,          -- since when a reserved place has blocked a claim that has room
-    count       INTEGER NOT NULL, -- leases abandoned in a row; the next columns are of the last one
-    token       BLOB    NOT NULL,
-    until       INTEGER NOT NULL,
-    fence       INTEGER NOT NULL,
-    since       INTEGER NOT NULL,
-    once        INTEGER NOT NULL,
-    fingerprint BLOB    NOT NULL,
-    owner       BLOB    NOT NULL,
-    progress    BLOB              -- the last progress
+-- The last progress that was saved under each fence, while a lease has or inherits it.
+CREATE TABLE @progress (
+    k     BLOB    NOT NULL,
+    fence INTEGER NOT NULL,
+    data  BLOB    NOT NULL,
+    PRIMARY KEY (k, fence)
 ) STRICT, WITHOUT ROWID;
 
--- The places in a key's queue. A reserved place and its waiters have one number.
+-- Since when a reserved place has blocked a claim that has room.
+CREATE TABLE @idle (
+    k     BLOB    NOT NULL PRIMARY KEY,
+    since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The places in a key's queue. A reserved place and its waiters have one number. The columns
+-- are those of engine.Place.
 CREATE TABLE @place (
-    k        BLOB    NOT NULL,
-    number   INTEGER NOT NULL,
-    token    BLOB    NOT NULL,
-    reserved INTEGER NOT NULL, -- 1: a reserved place; 0: a waiter
-    until    INTEGER NOT NULL,
-    permits  INTEGER NOT NULL, -- this and the next two: of a waiter
-    weight   INTEGER NOT NULL,
-    max_age  INTEGER NOT NULL,
-    hold     INTEGER NOT NULL, -- of a reserved place: its Hold; 0: none
-    asked    INTEGER NOT NULL, -- when its token last asked for it
-    owner    BLOB    NOT NULL,
-    PRIMARY KEY (k, number, token)
+    k           BLOB    NOT NULL,
+    seq         INTEGER NOT NULL, -- the number
+    token       BLOB    NOT NULL,
+    kind        INTEGER NOT NULL, -- 0: a waiter; 1: a reserved place
+    ends        INTEGER NOT NULL,
+    owner       BLOB    NOT NULL,
+    ttl         INTEGER NOT NULL, -- this and the next six: of a waiter
+    permits     INTEGER NOT NULL,
+    weight      INTEGER NOT NULL,
+    once        INTEGER NOT NULL,
+    max_age     INTEGER NOT NULL,
+    process     INTEGER NOT NULL, -- 0, because grants are not pushed
+    fingerprint BLOB    NOT NULL,
+    hold        INTEGER NOT NULL, -- how long a reserved place may block an idle key; 0: no limit
+    asked       INTEGER NOT NULL, -- when a reserved place was claimed last
+    PRIMARY KEY (k, seq, token)
 ) STRICT, WITHOUT ROWID;
 
 CREATE UNIQUE INDEX @place_token ON @place (k, token);

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
@@ -24,7 +25,7 @@ type testClock struct {
 
 func newTestClock(boot string, uptime time.Duration) *testClock {
 	c := &testClock{bootID: boot}
-	c.uptime.Store(micros(uptime))
+	c.uptime.Store(engine.Micros(uptime))
 	c.wall.Store(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixMicro())
 	return c
 }

@@ -28,9 +28,9 @@ type transaction struct {
 	wrote  int64 // the file's clock after this Store's last write
 	others bool  // another Store has written since
 
-	k     []byte     // the current key, as stored
-	asker dibs.Token // the current token; it is not woken
-	state keyState   // of k; reused
+	k         []byte     // the current key, as stored
+	asker     dibs.Token // the current token; it is not woken
+	idleSince int64      // of the current key, as it was loaded
 
 	serial int64        // for ids of records; starts at 0 in each transaction
 	wakes  []dibs.Token // to wake in this process

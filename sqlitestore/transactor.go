@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // Transactions returns a Transactor on the application's connections to the store's file,
@@ -113,13 +114,12 @@ func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// settle ends a lease cleanly in the application's transaction, as transaction.settle
-// does, but wakes no waiter. follow does that after the commit; it is nil if there are no
-// waiters.
+// settle ends a lease cleanly in the application's transaction. A key that has more than this
+// lease gets a note instead, which the next transaction of the store carries out, and which
+// follow does at once. follow is nil without a note.
 func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement) (follow func(*transaction), err error) {
 	var boot, f []byte
-	var offset, clock, fence, number int64
-	var places, memory bool
+	var offset, clock, fence int64
 	if err := tx.QueryRowContext(ctx, b.sql["meta"]).Scan(&boot, &offset, &clock, &fence); err != nil {
 		return nil, err
 	}
@@ -127,46 +127,28 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 		return nil, errOtherBoot(string(boot))
 	}
 	k, now := backend.AppendKey(nil, x.Key), max(b.s.clock.monotonic()+offset, clock)
-	err = tx.QueryRowContext(ctx, b.sql["endLease"], k, x.Token[:], now).Scan(&f, &number, &places, &memory)
+	err = tx.QueryRowContext(ctx, b.sql["endPlain"], k, x.Token[:], now).Scan(&f)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, dibs.ErrLost
-	}
-	if err != nil {
-		return nil, err
-	}
-	exec := func(name string, args ...any) {
+		if err = tx.QueryRowContext(ctx, b.sql["note"], k, x.Token[:], now).Scan(&f); errors.Is(err, sql.ErrNoRows) {
+			return nil, dibs.ErrLost
+		}
 		if err == nil {
-			_, err = tx.ExecContext(ctx, b.sql[name], args...)
+			// They would become the abandoned lease, which this settlement forgets.
+			_, err = tx.ExecContext(ctx, b.sql["deleteRan"], k, now)
+		}
+		follow = func(tx *transaction) {
+			tx.k, tx.asker = k, dibs.Token{}
+			tx.decide(false, (*engine.State).Advance)
 		}
 	}
-	// Expired leases would become the abandoned row, which this settlement deletes.
-	exec("deleteRan", k, now)
-	if memory {
-		exec("forget", k)
-		exec("deleteMemory", k)
-	}
-	if number != 0 {
-		exec("wakeNumber", k, number)
-		exec("deleteNumber", k, number)
-	}
-	if x.Outcome == dibs.Keep && err == nil {
-		serial := int64(0)
-		err = withID(now+micros(x.Retention), &serial, func(id int64) error {
+	if err == nil && x.Outcome == dibs.Keep {
+		r, serial := recordOf(x, now), int64(0)
+		err = withID(&r, &serial, func(id int64) error {
 			_, err := tx.ExecContext(ctx, b.sql["saveRecord"], id, k, x.Token[:], now, append([]byte{}, f...), append([]byte{}, x.Data...)) // nil would be NULL
 			return err
 		})
 	}
-	if err != nil || !places {
-		return nil, err
-	}
-	keeps := x.Outcome == dibs.Keep
-	return func(tx *transaction) {
-		tx.k, tx.asker = k, dibs.Token{}
-		if keeps {
-			tx.wakeWaiters(1)
-		}
-		tx.advance()
-	}, nil
+	return follow, err
 }
 
 // guard sets the commit hook of the connection; nil removes it.

@@ -151,14 +151,14 @@ func TestOnceTx(t *testing.T) {
 	}
 }
 
-// Beside what the application does there are five statements in its transaction, however
+// Beside what the application does there are four statements in its transaction, however
 // that begins, and one before it, which tells what file the connection is on.
 func TestStatementsOfATransaction(t *testing.T) {
 	l := newLedger(t, testFile(t), nil)
 	const insert = "INSERT INTO ledger (k) VALUES (?)"
 	texts := l.s.tables.texts()
 	const file = "SELECT file FROM pragma_database_list WHERE name = 'main'"
-	want := []string{file, texts["lock"], insert, texts["meta"], texts["endLease"], texts["deleteRan"], texts["saveRecord"]}
+	want := []string{file, texts["lock"], insert, texts["meta"], texts["endPlain"], texts["saveRecord"]}
 	for _, txlock := range []string{"immediate", "deferred"} {
 		traced := &tracedConnector{}
 		c, err := modernc.NewConnector("file:" + filepath.ToSlash(l.s.names.full) + "?_pragma=busy_timeout(5000)&_txlock=" + txlock)

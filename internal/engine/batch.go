@@ -135,6 +135,12 @@ func (b *Batch) Queue(k string, length, from int64) {
 	q.length, q.from = length, from
 }
 
+// Numbers sets how many numbers have places, for stores that count them.
+func (b *Batch) Numbers(k string, n int64) {
+	q := &b.states[k].queue
+	q.length, q.counted = n, true
+}
+
 // Locked drops the keys without a row, because another transaction has locked their rows.
 func (b *Batch) Locked() {
 	b.Keys = slices.DeleteFunc(b.Keys, func(k string) bool { return !b.states[k].was.There })

@@ -61,7 +61,7 @@ func (b *Batch) Changes() *Changes {
 
 func (st *State) changes(c *Changes) {
 	row := func(fields ...any) []any { return append([]any{st.k}, fields...) }
-	if w := st.row(); st.was.There && w != st.was {
+	if w := st.Row(); st.was.There && w != st.was {
 		c.Rows = append(c.Rows, row(w.Fields()...))
 	}
 	all, left := st.leases.all, map[leaseID]bool{}

@@ -84,7 +84,7 @@ func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 		a.State = dibs.Mismatch
 	case accepts:
 		a.State = dibs.Done
-		a.Record.Age, a.Record.Left = Duration(max(st.now-r.Written, 0)), Duration(r.Ends-st.now)
+		a.Record = r.Answer(st.now)
 		st.step(Step{Does: ReadRecord, To: &a.Record.Data})
 	case st.unknown():
 		a.State, a.ID = dibs.Unknown, st.abandoned.Token.ID()

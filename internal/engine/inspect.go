@@ -104,11 +104,16 @@ func (st *State) Sweep(limit int) (removed int) {
 	if removed == limit {
 		return removed // the next sweep does the rest
 	}
+	return removed + st.Forgot()
+}
+
+// Forgot advances, and returns how many abandoned leases that forgot.
+func (st *State) Forgot() int {
 	before := st.abandoned
 	if st.Advance(); before != nil && st.abandoned == nil {
-		removed++
+		return 1
 	}
-	return removed
+	return 0
 }
 
 // bounds returns the first and the last k that the query asks for.

@@ -59,6 +59,7 @@ type queue struct {
 	soonest  int64                 // none expires before
 	loaded   int64                 // how many were loaded from the front
 	length   int64                 // the upper bound of how many there are
+	counted  bool                  // length is how many numbers there are
 	complete bool                  // all are loaded
 	known    int64                 // all up to that Seq are loaded
 	last     int64                 // the highest Seq, of leases, too
@@ -288,6 +289,9 @@ func (st *State) full(most int) bool {
 	q := &st.queue
 	if len(q.places) == 0 || min(q.last-q.places[0].Seq+1, q.length) < int64(most) || q.complete && len(q.places) < most {
 		return false
+	}
+	if q.counted {
+		return true
 	}
 	st.short = st.short || !q.complete
 	st.expire(math.MaxInt)

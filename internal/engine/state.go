@@ -136,6 +136,11 @@ func (r *Record) Accepts(maxAge, now int64) bool {
 	return maxAge > 0 && r.Ends > now && r.Written >= now-maxAge
 }
 
+// Answer returns the record as an answer, without its data.
+func (r *Record) Answer(now int64) dibs.Record {
+	return dibs.Record{Age: Duration(max(now-r.Written, 0)), Left: Duration(r.Ends - now)}
+}
+
 // Of reports whether there is a record and the token wrote it.
 func (r *Record) Of(t dibs.Token, now int64) bool { return r.Token == t && r.Ends > now }
 
@@ -260,8 +265,8 @@ func (st *State) tidy() {
 	}
 }
 
-// row returns the key's row as it is written.
-func (st *State) row() Row {
+// Row returns the key's row as it is written.
+func (st *State) Row() Row {
 	w := Row{There: true, Fence: st.fence, IdleSince: st.idleSince, Record: st.record}
 	w.Busy = !st.queue.empty() || st.abandoned != nil || len(st.saved) > 0
 	if st.queue.empty() {
