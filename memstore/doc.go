@@ -1,10 +1,10 @@
 // Package memstore is the dibs.Store in the memory of one process. It is for tests and for
 // services of one process, and it is the reference for the contract.
 //
-// It keeps the keys in sharded maps. Each key has its leases, its places in the order of
-// their numbers, and its record. Nothing outlives the process. A store that has reached a
-// limit returns dibs.ErrFull and never drops a record to make room, because work would run
-// twice then.
+// It keeps the keys in sharded maps. Each key has its record, and a state of package engine,
+// which decides what happens to the key, while it has anything else. Nothing outlives the
+// process. A store that has reached a limit returns dibs.ErrFull and never drops a record to
+// make room, because work would run twice then.
 //
 // # The states of a key
 //
@@ -29,8 +29,8 @@
 //
 // # Time
 //
-// What has expired has ended at that instant, also if no call has noticed it: every step on
-// a key begins with advance, which notices it. A key with waiters has a timer for the next
+// What has expired has ended at that instant, even if no call has noticed it, because the
+// engine notices it when each step begins. A key with waiters has a timer for the next
 // instant that matters to the waiter in front. A sweep a minute finds all else (see
 // sweep.go).
 package memstore

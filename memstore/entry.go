@@ -1,177 +1,153 @@
 package memstore
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // entry is what a shard knows about one key. It is small, because most entries have only a
-// record or a holder.
+// record.
 type entry struct {
-	key dibs.Key
-
-	leases  *attempt // linked
-	byToken map[dibs.Token]*attempt
-	soonest instant // no lease expires before
-
-	abandoned *attempt // the last abandoned lease; its number counts the abandoned leases in a row
-	record    *record
-	queue     *queue
-
-	permits int32 // of all leases
-	weight  int32 // of all leases together
-	held    int32 // how many leases there are
+	key    dibs.Key
+	record engine.Record
+	data   []byte // of the record; never written to, because answers share it
+	life   *life  // nil without leases, places and an abandoned lease
 }
 
-// attempt is a waiter, then a holder, then an abandoned lease. It is one struct, so that a
-// grant moves only a pointer.
-type attempt struct {
-	prev, next *attempt // among the leases of its key, or the waiters at its place
+// life is what a key has that is under way.
+type life struct {
+	state    *engine.State
+	progress map[int64][]byte // by fence; never written to, because answers share it
 
-	token       dibs.Token
-	fingerprint dibs.Fingerprint
-	owner       dibs.Owner
-	atMostOnce  bool
-	woken       bool // since it asked last
-
-	until           instant // when its Stay or its lease expires, or expired
-	permits, weight int32
-	maxAge          time.Duration
-	place           *place // a waiter's place; the reserved place at which a lease was granted
-
-	// From the grant on.
-	fence     uint64
-	number    int // 1 + how many were abandoned in a row before it
-	since     instant
-	progress  []byte // saved by this holder; never written to
-	inherited []byte // saved by the abandoned holders before it
+	shard *shard
+	entry *entry // nil when it has ended
+	timer *time.Timer
+	armed int64 // when the timer fires; never when it is stopped
 }
 
-// record is what a finished holder left behind.
-type record struct {
-	token       dibs.Token
-	fingerprint dibs.Fingerprint
-	data        []byte // never written to, because answers share it
-	written     instant
-	until       instant
-}
-
-// idle reports whether the entry has nothing.
-func (e *entry) idle() bool {
-	return e.held == 0 && e.queue == nil && e.record == nil && e.abandoned == nil
-}
-
-// unknown reports whether the last attempt was abandoned and must not be made again.
-func (e *entry) unknown() bool { return e.abandoned != nil && e.abandoned.atMostOnce }
-
-// hasRoom reports whether the leases leave room for a claim with these permits and weight.
-func (e *entry) hasRoom(permits, weight int32) bool {
-	return e.held == 0 || e.permits == permits && e.weight+weight <= permits
-}
-
-// manyHolders is how many holders are found without a map.
-const manyHolders = 16
-
-// holder returns the token's lease, or nil.
-func (e *entry) holder(t dibs.Token) *attempt {
-	if e.byToken != nil {
-		return e.byToken[t]
+// begin begins a step on an entry.
+func (sh *shard) begin(e *entry, now int64) *engine.State {
+	if e.record.Ends != 0 && e.record.Ends <= now {
+		sh.dropRecord(e)
 	}
-	for a := e.leases; a != nil; a = a.next {
-		if a.token == t {
-			return a
+	if e.life == nil {
+		if e.life = sh.unusedLives.get(); e.life.state == nil {
+			e.life.shard, e.life.armed, e.life.state = sh, never, engine.NewState(sh.fence)
 		}
+		e.life.entry = e
+		e.life.state.Reuse(e.record)
 	}
-	return nil
+	sh.now = now
+	e.life.state.At(now)
+	return e.life.state
 }
 
-// addLease adds an attempt to the leases.
-func (e *entry) addLease(a *attempt) {
-	if e.leases != nil {
-		e.leases.prev = a
+// finish ends a step on an entry: it does what the engine has decided, removes what is not in
+// use any more, and sets the timers for all else.
+func (sh *shard) finish(e *entry, now int64) {
+	l := e.life
+	steps, wakeUps := l.state.Done()
+	for i := range steps {
+		sh.do(e, &steps[i])
 	}
-	a.prev, a.next = nil, e.leases
-	e.leases = a
-	e.held++
-	e.permits = a.permits
-	e.weight += a.weight
-	e.prolong(a, a.until)
+	for i := range wakeUps {
+		sh.woken = append(sh.woken, wakeUps[i].Token)
+	}
+	e.record = l.state.Record()
+	if l.state.Idle() {
+		sh.end(e)
+	} else if turn := l.state.Turn(); turn != never {
+		l.arm(turn, now)
+	}
+	if e.life == nil && e.record.Ends == 0 {
+		sh.remove(e)
+		return
+	}
+	sh.schedule(e)
+}
+
+// end ends a life that has nothing under way.
+func (sh *shard) end(e *entry) {
+	l := e.life
+	if e.life, l.entry = nil, nil; l.timer != nil {
+		l.timer.Stop() // it may fire all the same, so it is not used again
+		return
+	}
+	sh.unusedLives.put(l)
+}
+
+// do does what the engine has decided about data. The bytes of new data are taken already.
+func (sh *shard) do(e *entry, s *engine.Step) {
+	l := e.life
+	switch s.Does {
+	case engine.WriteRecord:
+		e.data = bytes.Clone(s.Data)
+	case engine.EraseRecord:
+		sh.store.take(-len(e.data))
+		e.data = nil
+	case engine.WriteProgress:
+		if l.progress == nil {
+			l.progress = map[int64][]byte{}
+		}
+		l.progress[s.Fence] = bytes.Clone(s.Data)
+	case engine.DropProgress:
+		sh.store.take(-len(l.progress[s.Fence]))
+		delete(l.progress, s.Fence)
+	case engine.ReadRecord:
+		*s.To = e.data
+	case engine.ReadProgress:
+		*s.To = l.progress[s.Fence]
+	case engine.ReadSize:
+		*s.Size = len(e.data)
+	}
+}
+
+// dropRecord deletes the key's record.
+func (sh *shard) dropRecord(e *entry) {
+	sh.store.take(-len(e.data))
+	e.record, e.data = engine.Record{}, nil
+	if e.life != nil {
+		e.life.state.Drop()
+	}
+}
+
+// soonest returns a time before which nothing in the entry expires.
+func (e *entry) soonest() int64 {
 	switch {
-	case e.byToken != nil:
-		e.byToken[a.token] = a
-	case e.held > manyHolders:
-		e.byToken = make(map[dibs.Token]*attempt, 2*manyHolders)
-		for a := e.leases; a != nil; a = a.next {
-			e.byToken[a.token] = a
-		}
+	case e.life != nil:
+		return e.life.state.Soonest()
+	case e.record.Ends != 0:
+		return e.record.Ends
 	}
+	return never
 }
 
-// removeLease takes an attempt out of the leases and away from its place.
-func (e *entry) removeLease(a *attempt) {
-	if a.prev != nil {
-		a.prev.next = a.next
+// arm makes the timer fire at t or earlier. It is not set back when it could fire later,
+// because that would cost more than to fire in vain.
+func (l *life) arm(t, now int64) {
+	if t >= l.armed || l.shard.store.closed.Load() {
+		return
+	}
+	l.armed = t
+	if l.timer == nil {
+		l.timer = time.AfterFunc(engine.Duration(t-now), l.fire)
 	} else {
-		e.leases = a.next
-	}
-	if a.next != nil {
-		a.next.prev = a.prev
-	}
-	a.prev, a.next = nil, nil
-	e.held--
-	e.weight -= a.weight
-	if a.place != nil {
-		a.place.lease = nil
-	}
-	if e.byToken != nil {
-		delete(e.byToken, a.token)
-		if e.held == 0 {
-			e.byToken = nil
-		}
+		l.timer.Reset(engine.Duration(t - now))
 	}
 }
 
-// prolong makes a lease last until then.
-func (e *entry) prolong(a *attempt, until instant) {
-	a.until = until
-	if e.held == 1 {
-		e.soonest = until
-	} else {
-		e.soonest = min(e.soonest, until)
+// fire notices what has expired.
+func (l *life) fire() {
+	sh := l.shard
+	sh.mu.Lock()
+	l.armed = never
+	if e := l.entry; e != nil {
+		now := sh.store.now()
+		sh.begin(e, now).Advance()
+		sh.finish(e, now)
 	}
-}
-
-// differs reports whether the claim's fingerprint differs from that of a holder or of the
-// last abandoned lease.
-func (e *entry) differs(c *dibs.Claim) bool {
-	if c.Fingerprint.IsZero() {
-		return false
-	}
-	for a := e.leases; a != nil; a = a.next {
-		if a.fingerprint.Differs(c.Fingerprint) {
-			return true
-		}
-	}
-	return e.abandoned != nil && e.abandoned.fingerprint.Differs(c.Fingerprint)
-}
-
-// accepts reports whether the record answers a claim with that MaxAge.
-func (r *record) accepts(maxAge time.Duration, now instant) bool {
-	return r != nil && maxAge > 0 && r.written.until(now) <= maxAge
-}
-
-// left returns the time until the first lease expires, 0 without a lease.
-func (e *entry) left(now instant) time.Duration {
-	if e.held == 0 {
-		return 0
-	}
-	first := e.soonest
-	if e.held <= manyHolders {
-		first = never
-		for l := e.leases; l != nil; l = l.next {
-			first = min(first, l.until)
-		}
-	}
-	return now.until(first)
+	sh.unlock(dibs.Token{})
 }

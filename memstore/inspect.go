@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // List implements dibs.Inspector. A key that exists from the beginning to the end is listed
@@ -19,13 +20,12 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 				yield(dibs.Entry{}, err)
 				return
 			}
-			var found dibs.Entry
-			var ok bool
-			_ = s.step(key, dibs.Token{}, func(_ *shard, e *entry, now instant) error {
-				found, ok = e.describe(&q, now)
+			found := dibs.Entry{}
+			_ = s.step(key, dibs.Token{}, func(_ *shard, _ *entry, st *engine.State) error {
+				st.Describe(&found, &q)
 				return nil
 			})
-			if ok && !yield(found, nil) {
+			if found.Key = key; backend.Matches(&found, &q) && !yield(found, nil) {
 				return
 			}
 		}
@@ -61,69 +61,17 @@ func (s *Store) keysOf(q *dibs.Query) (keys []dibs.Key) {
 func (e *entry) in(part backend.Part) bool {
 	switch part {
 	case backend.Live:
-		return e.held > 0 || e.queue != nil || e.abandoned != nil
+		return e.life != nil
 	case backend.Kept:
-		return e.record != nil
+		return e.record.Ends != 0
 	}
 	return true
 }
 
-// describe returns what is known about the key, and whether the query selects it.
-func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
-	d := dibs.Entry{Key: e.key}
-	if e.queue != nil {
-		e.queue.describe(&d, q.Places, now)
-	}
-	if e.held > 0 {
-		d.Permits = int(e.permits)
-	}
-	for a := e.leases; a != nil; a = a.next {
-		d.Attempts = append(d.Attempts, a.describe(now))
-	}
-	if e.abandoned != nil {
-		d.Attempts = append(d.Attempts, e.abandoned.describe(now))
-	}
-	if r := e.record; r != nil {
-		d.Record = &dibs.RecordInfo{
-			ID: r.token.ID(), Bytes: len(r.data),
-			Age: r.written.until(now), Left: now.until(r.until),
-		}
-		if q.Data {
-			d.Record.Data = r.data
-		}
-	}
-	backend.Describe(&d, e.held > 0, e.unknown(), e.abandoned != nil)
-	return d, backend.Matches(&d, q)
-}
-
-func (a *attempt) describe(now instant) dibs.Attempt {
-	return dibs.Attempt{
-		ID:      a.token.ID(),
-		Owner:   dibs.ParseOwner(a.owner.String()),
-		Fence:   a.fence,
-		Attempt: a.number,
-		Since:   a.since.until(now),
-		Left:    now.until(a.until),
-	}
-}
-
 // ForceRelease implements dibs.Inspector.
 func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ended int, err error) {
-	err = s.force(ctx, key, func(sh *shard, e *entry, now instant) error {
-		for l := e.leases; l != nil; {
-			next := l.next
-			if id == "" || l.token.ID() == id {
-				sh.release(e, l)
-				ended++
-			}
-			l = next
-		}
-		if e.abandoned != nil && (id == "" || e.abandoned.token.ID() == id) {
-			ended++
-		}
-		if ended > 0 {
-			sh.clean(e)
-		}
+	err = s.force(ctx, key, func(_ *shard, _ *entry, st *engine.State) error {
+		ended = st.ForceRelease(id)
 		return nil
 	})
 	return ended, err
@@ -131,12 +79,8 @@ func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ende
 
 // Forget implements dibs.Inspector.
 func (s *Store) Forget(ctx context.Context, key dibs.Key) (forgot bool, err error) {
-	err = s.force(ctx, key, func(sh *shard, e *entry, now instant) error {
-		forgot = e.record != nil || e.abandoned != nil
-		if e.record != nil {
-			sh.dropRecord(e)
-		}
-		sh.clean(e)
+	err = s.force(ctx, key, func(_ *shard, _ *entry, st *engine.State) error {
+		forgot = st.Forget()
 		return nil
 	})
 	return forgot, err
@@ -148,35 +92,26 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	if retention < dibs.MinDuration {
 		return false, fmt.Errorf("memstore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
 	}
-	err = s.force(ctx, key, func(sh *shard, e *entry, now instant) error {
-		if !e.unknown() || id != "" && e.abandoned.token.ID() != id {
-			return nil
-		}
-		if !sh.keep(e, e.abandoned.token, e.abandoned.fingerprint, data, retention, now) {
+	err = s.force(ctx, key, func(_ *shard, e *entry, st *engine.State) error {
+		if st.Resolves(id) && !s.take(len(data)-len(e.data)) {
 			return errNoBytes
 		}
-		resolved = true
-		sh.clean(e)
+		resolved = st.Resolve(id, data, retention)
 		return nil
 	})
 	return resolved, err
 }
 
-// force runs do on the entry of a key, if there is one, and serves the key's waiters.
-func (s *Store) force(ctx context.Context, key dibs.Key, do func(sh *shard, e *entry, now instant) error) error {
+// force runs do on the entry of a key, if there is one.
+func (s *Store) force(ctx context.Context, key dibs.Key, do func(*shard, *entry, *engine.State) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	err := s.step(key, dibs.Token{}, func(sh *shard, e *entry, now instant) error {
-		err := do(sh, e, now)
-		sh.serve(e, now)
+	if err := s.step(key, dibs.Token{}, do); err != dibs.ErrLost {
 		return err
-	})
-	if err == dibs.ErrLost {
-		return nil
 	}
-	return err
+	return nil
 }

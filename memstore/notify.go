@@ -8,9 +8,6 @@ func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	return s.listeners.Notify(wake)
 }
 
-// wake notes that a token should ask again. unlock wakes it.
-func (sh *shard) wake(t dibs.Token) { sh.woken = append(sh.woken, t) }
-
 // unlock ends a step and wakes the tokens that should ask, except self, the caller's own.
 func (sh *shard) unlock(self dibs.Token) {
 	if len(sh.woken) == 0 {

@@ -12,11 +12,13 @@ type shard struct {
 	mu      sync.Mutex
 	store   *Store
 	entries map[dibs.Key]*entry
-	soonest instant      // nothing in an entry ends before
+	soonest int64        // nothing in an entry expires before
 	woken   []dibs.Token // wake-ups to be sent after this step
+	now     int64        // of this step
+	fence   func() int64 // of the next grant
 
-	unusedEntries  unused[entry]
-	unusedAttempts unused[attempt]
+	unusedEntries unused[entry]
+	unusedLives   unused[life]
 }
 
 // close stops the timers and deletes everything.
@@ -24,11 +26,8 @@ func (sh *shard) close() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, e := range sh.entries {
-		if q := e.queue; q != nil {
-			q.entry = nil
-			if q.timer != nil {
-				q.timer.Stop()
-			}
+		if e.life != nil {
+			sh.end(e)
 		}
 	}
 	sh.entries, sh.soonest = map[dibs.Key]*entry{}, never
@@ -57,36 +56,8 @@ func (sh *shard) add(k dibs.Key) *entry {
 func (sh *shard) remove(e *entry) {
 	delete(sh.entries, e.key)
 	sh.store.keys.Add(-1)
+	*e = entry{}
 	sh.unusedEntries.put(e)
-}
-
-// dropRecord deletes the key's record.
-func (sh *shard) dropRecord(e *entry) {
-	sh.store.take(-len(e.record.data))
-	e.record = nil
-}
-
-// queueOf returns the key's queue, and makes one if it has none.
-func (sh *shard) queueOf(e *entry) *queue {
-	if e.queue == nil {
-		e.queue = &queue{shard: sh, entry: e, armed: never, soonest: never, free: never}
-	}
-	return e.queue
-}
-
-// dropQueue ends a queue without places.
-func (sh *shard) dropQueue(e *entry) {
-	q := e.queue
-	e.queue, q.entry = nil, nil
-	if q.timer != nil {
-		q.timer.Stop()
-	}
-}
-
-// drop ends an attempt that is in no list any more.
-func (sh *shard) drop(a *attempt) {
-	sh.store.take(-len(a.progress))
-	sh.unusedAttempts.put(a)
 }
 
 // unused are a few values to be used again, because a lock that is taken and released should
@@ -104,8 +75,7 @@ func (u *unused[T]) get() *T {
 }
 
 func (u *unused[T]) put(v *T) {
-	var zero T
-	if *v = zero; len(*u) < 32 {
+	if len(*u) < 32 {
 		*u = append(*u, v)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // shardCount is a power of two, large enough that two callers rarely use one shard at once.
@@ -18,11 +19,11 @@ const shardCount = 64
 // Store is a dibs.Store in memory. New makes it. It is safe for concurrent use.
 type Store struct {
 	options Options
-	started time.Time // instants count from it
+	started time.Time
 	seed    maphash.Seed
 
 	closed atomic.Bool
-	fence  atomic.Uint64 // the last one
+	fence  atomic.Int64 // the last one
 	keys   atomic.Int64
 	bytes  atomic.Int64 // of records and progress
 
@@ -51,7 +52,9 @@ func New(o *Options) (*Store, error) {
 	}
 	s := &Store{options: options, started: time.Now(), seed: maphash.MakeSeed()}
 	for i := range s.shards {
-		s.shards[i].store, s.shards[i].entries, s.shards[i].soonest = s, map[dibs.Key]*entry{}, never
+		sh := &s.shards[i]
+		sh.store, sh.entries, sh.soonest = s, map[dibs.Key]*entry{}, never
+		sh.fence = func() int64 { return s.nextFence(sh.now) }
 	}
 	return s, nil
 }
@@ -78,10 +81,9 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	for i := range claims {
 		c, a := &claims[i], &answers[i]
 		if a.Err = c.Validate(); a.Err == nil {
-			a.Err = s.on(c.Key, c.Token, func(sh *shard, now instant) error {
+			a.Err = s.on(c.Key, c.Token, func(sh *shard, now int64) error {
 				*a = dibs.Answer{}
-				sh.claim(c, a, now)
-				return a.Err
+				return sh.claim(c, a, now)
 			})
 		}
 	}
@@ -97,7 +99,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	for i := range renewals {
 		r := &renewals[i]
 		if errs[i] = r.Validate(); errs[i] == nil {
-			errs[i] = s.step(r.Key, r.Token, func(sh *shard, e *entry, now instant) error { return sh.renew(e, r, now) })
+			errs[i] = s.step(r.Key, r.Token, func(sh *shard, e *entry, st *engine.State) error { return sh.renew(e, st, r) })
 		}
 	}
 	return nil
@@ -112,7 +114,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	for i := range settlements {
 		x := &settlements[i]
 		if errs[i] = x.Validate(); errs[i] == nil {
-			errs[i] = s.step(x.Key, x.Token, func(sh *shard, e *entry, now instant) error { return sh.settle(e, x, now) })
+			errs[i] = s.step(x.Key, x.Token, func(sh *shard, e *entry, st *engine.State) error { return sh.settle(e, st, x) })
 		}
 	}
 	return nil
@@ -120,7 +122,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // on runs do under the lock of the key's shard, and again while do lacks room that reclaim
 // can make. self is the caller's token, which needs no wake-up.
-func (s *Store) on(key dibs.Key, self dibs.Token, do func(sh *shard, now instant) error) error {
+func (s *Store) on(key dibs.Key, self dibs.Token, do func(sh *shard, now int64) error) error {
 	sh := s.shard(key)
 	for {
 		now := s.now()
@@ -134,14 +136,13 @@ func (s *Store) on(key dibs.Key, self dibs.Token, do func(sh *shard, now instant
 }
 
 // step runs do on the entry of a key. It returns dibs.ErrLost if there is none.
-func (s *Store) step(key dibs.Key, self dibs.Token, do func(sh *shard, e *entry, now instant) error) error {
-	return s.on(key, self, func(sh *shard, now instant) error {
+func (s *Store) step(key dibs.Key, self dibs.Token, do func(*shard, *entry, *engine.State) error) error {
+	return s.on(key, self, func(sh *shard, now int64) error {
 		e := sh.entries[key]
 		if e == nil {
 			return dibs.ErrLost
 		}
-		sh.advance(e, now)
-		err := do(sh, e, now)
+		err := do(sh, e, sh.begin(e, now))
 		sh.finish(e, now)
 		return err
 	})
@@ -161,29 +162,16 @@ func (s *Store) usable(ctx context.Context) error {
 
 var errClosed = fmt.Errorf("memstore: %w", dibs.ErrClosed)
 
-// instant is a moment on the process's monotonic clock: the time since New.
-type instant int64
+// never is later than everything that expires.
+const never int64 = 1<<63 - 1
 
-// never is the last instant.
-const never instant = 1<<63 - 1
-
-// after returns the instant d later, at most never.
-func (t instant) after(d time.Duration) instant {
-	if d := instant(d); d < never-t {
-		return t + d
-	}
-	return never
-}
-
-// until returns the time from t to a later instant.
-func (t instant) until(later instant) time.Duration { return time.Duration(later - t) }
-
-func (s *Store) now() instant { return instant(time.Since(s.started)) }
+// now returns the time since New in µs, by the process's monotonic clock. It is never 0.
+func (s *Store) now() int64 { return time.Since(s.started).Microseconds() + 1 }
 
 // nextFence returns the fence of a new grant: the clock in µs, which makes fences rise
 // across restarts, or one more than the last fence.
-func (s *Store) nextFence(now instant) uint64 {
-	clock := uint64(max(s.started.UnixMicro()+int64(now)/1000, 1))
+func (s *Store) nextFence(now int64) int64 {
+	clock := max(s.started.UnixMicro()+now, 1)
 	for {
 		last := s.fence.Load()
 		next := max(last+1, clock)

@@ -47,39 +47,10 @@ func (w *sweeper) stop() {
 
 // schedule makes the sweeper find what expires in the entry.
 func (sh *shard) schedule(e *entry) {
-	sh.soonest = min(sh.soonest, e.firstEnd())
+	sh.soonest = min(sh.soonest, e.soonest())
 	if w := &sh.store.sweeper; sh.soonest != never && !w.set.Load() {
 		w.start(sh.store)
 	}
-}
-
-// firstEnd returns an instant before which nothing in the entry expires; 0 if it is idle.
-func (e *entry) firstEnd() instant {
-	if e.idle() {
-		return 0
-	}
-	first := never
-	if e.held > 0 {
-		first = e.soonest
-	}
-	if e.record != nil {
-		first = min(first, e.record.until)
-	}
-	if e.abandoned != nil {
-		first = min(first, e.forgotten())
-	}
-	if e.queue != nil {
-		first = min(first, e.queue.soonest)
-	}
-	return first
-}
-
-// forgotten returns when the abandoned lease is forgotten.
-func (e *entry) forgotten() instant {
-	if e.abandoned.atMostOnce {
-		return never
-	}
-	return e.abandoned.until.after(dibs.AbandonedRetention)
 }
 
 // sweep removes what has expired.
@@ -102,7 +73,7 @@ func (s *Store) sweep() {
 
 // reclaim removes something that has expired, to make room, and reports whether there was
 // anything.
-func (s *Store) reclaim(now instant) bool {
+func (s *Store) reclaim(now int64) bool {
 	first := s.reclaimed.Add(1)
 	for i := range uint32(shardCount) {
 		if s.shards[(first+i)%shardCount].sweep(now, math.MaxInt) > 0 {
@@ -129,7 +100,7 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 
 // sweep removes up to limit expired records, places and abandoned leases, and returns how
 // many.
-func (sh *shard) sweep(now instant, limit int) (removed int) {
+func (sh *shard) sweep(now int64, limit int) (removed int) {
 	sh.mu.Lock()
 	defer sh.unlock(dibs.Token{})
 	if sh.soonest > now {
@@ -138,7 +109,7 @@ func (sh *shard) sweep(now instant, limit int) (removed int) {
 	var due []*entry
 	soonest := never
 	for _, e := range sh.entries {
-		if first := e.firstEnd(); first <= now {
+		if first := e.soonest(); first <= now {
 			due = append(due, e)
 		} else {
 			soonest = min(soonest, first)
@@ -148,30 +119,21 @@ func (sh *shard) sweep(now instant, limit int) (removed int) {
 	for _, e := range due {
 		if removed < limit {
 			removed += sh.prune(e, now, limit-removed)
-			sh.serve(e, now)
+		} else {
+			sh.schedule(e)
 		}
-		sh.finish(e, now)
 	}
 	return removed
 }
 
-// prune abandons the expired leases, removes up to limit other things that have expired, and
-// returns how many.
-func (sh *shard) prune(e *entry, now instant, limit int) int {
-	n := 0
-	if e.held > 0 && e.soonest <= now {
-		sh.expireLeases(e, now)
-	}
-	if e.queue != nil {
-		n = e.queue.expireAll(now, limit)
-	}
-	if e.record != nil && e.record.until <= now && n < limit {
+// prune lets time pass at an entry, removes up to limit things that have expired, and returns
+// how many.
+func (sh *shard) prune(e *entry, now int64, limit int) (n int) {
+	if e.record.Ends != 0 && e.record.Ends <= now {
 		sh.dropRecord(e)
 		n++
 	}
-	if e.abandoned != nil && e.forgotten() <= now && n < limit {
-		sh.clean(e)
-		n++
-	}
+	n += sh.begin(e, now).Sweep(limit - n)
+	sh.finish(e, now)
 	return n
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// loadFirst is how many places of a queue are loaded at first, because a row costs a
-// microsecond, and most decisions need one.
-const loadFirst = 8
+// loadFirst is how many places of a queue are loaded at first, because a row costs
+// microseconds, and most decisions need one. That one is in front is known by the next.
+const loadFirst = 2
 
 // decide loads the current key, has do decide, which may be called again with more of a long
 // queue, and writes the difference. tokens are those whose places do needs. A step that is

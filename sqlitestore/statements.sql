@@ -20,13 +20,20 @@ SELECT boot, offset, clock, fence FROM @meta WHERE one = 1
 -- name: setMeta
 UPDATE @meta SET clock = ?1, fence = ?2 WHERE one = 1
 
+-- name: inUse
+SELECT 1 FROM @lease WHERE k = ?1 UNION ALL SELECT 1 FROM @place WHERE k = ?1
+
 -- name: plain
-SELECT r.id, r.written, r.fingerprint, r.data FROM (SELECT 1) LEFT JOIN @record r ON ?2 AND r.k = ?1
+SELECT r.id, r.written, r.fingerprint, r.data FROM (SELECT 1) LEFT JOIN @record r ON r.k = ?1
 WHERE NOT EXISTS (SELECT 1 FROM @lease WHERE k = ?1) AND NOT EXISTS (SELECT 1 FROM @place WHERE k = ?1)
 
 -- name: leases
 SELECT token, abandoned, fence, attempt, since, ends, once, seq, inherits, permits, weight, fingerprint, owner
 FROM @lease WHERE k = ?1
+
+-- name: insertLease
+INSERT INTO @lease (k, token, abandoned, fence, attempt, since, ends, once, seq, inherits, permits, weight, fingerprint, owner)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
 
 -- name: saveLease
 REPLACE INTO @lease (k, token, abandoned, fence, attempt, since, ends, once, seq, inherits, permits, weight, fingerprint, owner)
@@ -91,8 +98,11 @@ FROM @place WHERE k = ?1 AND token = ?2
 SELECT count(DISTINCT seq) FROM @place WHERE k = ?1 AND ends > ?2
 
 -- name: savePlace
-REPLACE INTO @place (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
+INSERT INTO @place (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+ON CONFLICT (k, token) DO UPDATE SET kind = excluded.kind, ends = excluded.ends, owner = excluded.owner,
+ttl = excluded.ttl, permits = excluded.permits, weight = excluded.weight, once = excluded.once,
+max_age = excluded.max_age, fingerprint = excluded.fingerprint, hold = excluded.hold, asked = excluded.asked
 
 -- name: deletePlace
 DELETE FROM @place WHERE k = ?1 AND seq = ?2 AND token = ?3

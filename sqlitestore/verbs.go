@@ -34,24 +34,32 @@ func (tx *transaction) claim(c *dibs.Claim, a *dibs.Answer) {
 // claimPlain is the short way of a key without leases and places: one statement that finds a
 // record, and one that writes the lease if none answers the claim.
 func (tx *transaction) claimPlain(c *dibs.Claim, a *dibs.Answer) bool {
-	plain := tx.get("plain", func(row *lite.Stmt) {
-		r := engine.Record{Ends: row.Int(0) >> recordShift}
-		if scan(row, 1, &r.Written, &r.Fingerprint); !r.Accepts(engine.Micros(c.MaxAge), tx.now) {
-			return
+	if c.MaxAge == 0 {
+		if tx.get("inUse", nil, tx.k) {
+			return false
 		}
-		if a.State = dibs.Mismatch; !r.Fingerprint.Differs(c.Fingerprint) {
-			a.State, a.Record = dibs.Done, r.Answer(tx.now)
-			a.Record.Data = row.Copy(3)
-		}
-	}, tx.k, c.MaxAge > 0)
-	if !plain || a.State != 0 {
-		return plain
+	} else if !tx.get("plain", func(row *lite.Stmt) { replay(row, c, a, tx.now) }, tx.k) {
+		return false
+	} else if a.State != 0 {
+		return true
 	}
 	fence := tx.nextFence()
 	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(fence), 1
-	tx.change("saveLease", tx.k, c.Token[:], false, fence, int64(1), tx.now, tx.now+engine.Micros(c.TTL), c.AtMostOnce,
+	tx.change("insertLease", tx.k, c.Token[:], false, fence, int64(1), tx.now, tx.now+engine.Micros(c.TTL), c.AtMostOnce,
 		int64(0), int64(0), int64(c.Permits), int64(c.Weight), bytesOf(&c.Fingerprint), c.Owner.String())
 	return true
+}
+
+// replay answers from a record, if there is one that the claim accepts.
+func replay(row *lite.Stmt, c *dibs.Claim, a *dibs.Answer, now int64) {
+	r := engine.Record{Ends: row.Int(0) >> recordShift}
+	if scan(row, 1, &r.Written, &r.Fingerprint); !r.Accepts(engine.Micros(c.MaxAge), now) {
+		return
+	}
+	if a.State = dibs.Mismatch; !r.Fingerprint.Differs(c.Fingerprint) {
+		a.State, a.Record = dibs.Done, r.Answer(now)
+		a.Record.Data = row.Copy(3)
+	}
 }
 
 // renew prolongs one lease.

@@ -57,7 +57,7 @@ func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
 		return
 	case c.Mode == dibs.Look:
 	case room && !first && front.Kind == reserved && st.idleSince == 0:
-		st.idleSince = st.now
+		st.idleSince = max(st.now, 1) // 0 is that it is not idle
 	}
 	if c.Mode == dibs.Queue {
 		at = st.wait(own, at, c, o, a)
@@ -98,7 +98,7 @@ func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 func (st *State) take(own, at *Place, c *dibs.Claim, a *dibs.Answer) {
 	l := Lease{
 		Token: c.Token, Ends: st.now + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
-		Fingerprint: c.Fingerprint, Owner: c.Owner.String(),
+		Fingerprint: c.Fingerprint, Owner: st.owner(&c.Owner),
 	}
 	st.granted(st.grant(&l, own, at, Micros(c.Hold)), a)
 	st.serve()
@@ -129,7 +129,7 @@ func (st *State) wait(own, at *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *
 func (st *State) join(c *dibs.Claim, kind int64, own, at *Place, o *Terms, a *dibs.Answer) *Place {
 	p := own
 	if own == nil || own.Kind != kind {
-		p = &Place{Token: c.Token, Kind: kind}
+		p = st.queue.make(c.Token, kind)
 		switch {
 		case at != nil:
 			p.Seq = at.Seq
@@ -140,7 +140,7 @@ func (st *State) join(c *dibs.Claim, kind int64, own, at *Place, o *Terms, a *di
 			p.Seq = st.next()
 		}
 	}
-	p.Ends, p.Owner = st.now+Micros(c.Stay), c.Owner.String()
+	p.Ends, p.Owner = st.now+Micros(c.Stay), st.owner(&c.Owner)
 	if p == own {
 		st.queue.lasts(p.Ends)
 		return p

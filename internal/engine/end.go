@@ -27,13 +27,17 @@ func (st *State) settle(l *Lease, x *dibs.Settlement) {
 	if x.Outcome == dibs.Keep {
 		st.keep(x.Token, l.Fingerprint, x.Data, Micros(x.Retention))
 	}
-	was := *l
-	st.leases.remove(l)
 	switch x.Outcome {
 	case dibs.Abandon:
+		was := *l
+		st.leases.remove(l)
 		st.abandon(&was, st.now)
-	case dibs.Release, dibs.Keep:
-		st.clean(was.Seq)
+	case dibs.Undo:
+		st.leases.remove(l)
+	default:
+		seq := l.Seq
+		st.leases.remove(l)
+		st.clean(seq)
 	}
 }
 

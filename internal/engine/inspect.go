@@ -101,7 +101,7 @@ func (st *State) Sweep(limit int) (removed int) {
 			removed++
 		}
 	}
-	if removed == limit {
+	if removed += st.expire(limit - removed); removed == limit {
 		return removed // the next sweep does the rest
 	}
 	return removed + st.Forgot()

@@ -71,7 +71,9 @@ func (ls *leases) remove(l *Lease) {
 			ls.index[ls.all[last].Token] = i
 		}
 	}
-	*l = ls.all[last]
+	if from := &ls.all[last]; l != from {
+		*l = *from
+	}
 	ls.all[last] = Lease{}
 	if ls.all = ls.all[:last]; last == 0 {
 		ls.index = nil

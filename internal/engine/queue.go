@@ -56,6 +56,7 @@ func (p *Place) Fields() []any {
 type queue struct {
 	places   []*Place
 	index    map[dibs.Token]*Place // nil while there are few
+	spare    []*Place              // to be used again, in memory
 	soonest  int64                 // none expires before
 	loaded   int64                 // how many were loaded from the front
 	length   int64                 // the upper bound of how many there are
@@ -143,22 +144,40 @@ func (q *queue) remove(i int) {
 	}
 }
 
+// make returns a place that is not in the queue yet.
+func (q *queue) make(t dibs.Token, kind int64) *Place {
+	n := len(q.spare) - 1
+	if n < 0 {
+		return &Place{Token: t, Kind: kind}
+	}
+	p := q.spare[n]
+	q.spare = q.spare[:n]
+	*p = Place{Token: t, Kind: kind}
+	return p
+}
+
 // empty reports whether there is no place.
 func (q *queue) empty() bool { return len(q.places) == 0 && q.complete }
 
-// drop removes a place.
-func (st *State) drop(p *Place) {
+// drop removes a place, and returns the index that it had.
+func (st *State) drop(p *Place) int {
 	q := &st.queue
-	for i := q.find(p.Seq, p.Kind); i < len(q.places); i++ {
-		if q.places[i] == p {
-			st.dropAt(i)
-			return
-		}
+	i := 0
+	if q.places[0] != p { // most end in front
+		i = q.find(p.Seq, p.Kind)
 	}
+	for q.places[i] != p {
+		i++
+	}
+	st.dropAt(i)
+	return i
 }
 
 // dropAt removes the place at an index. The last one ends the count of a Hold.
 func (st *State) dropAt(i int) {
+	if q := &st.queue; q.was == nil && len(q.spare) < few {
+		q.spare = append(q.spare, q.places[i])
+	}
 	if st.queue.remove(i); st.queue.empty() {
 		st.idleSince = 0
 	}
@@ -262,13 +281,20 @@ const looked = 96
 // ahead returns an upper bound of the places that come before that number.
 func (st *State) ahead(seq int64) int {
 	q := &st.queue
+	if len(q.places) == 0 {
+		return 0
+	}
+	// A long queue is not counted place by place.
+	if most := min(seq-q.places[0].Seq, int64(len(q.places))); most > looked && q.complete && st.leases.placed == 0 {
+		return int(most)
+	}
 	n, first, last := int64(0), int64(0), int64(0)
 	for i, p := range q.places {
 		if p.Seq >= seq || !q.complete && p.Seq > q.known {
 			break
 		}
-		if n == looked && q.complete { // a long queue is not counted place by place
-			return int(min(seq-first, looked+int64(q.find(seq, waits)-i)))
+		if n == looked && q.complete {
+			return int(min(seq-first, looked+int64(len(q.places)-i)))
 		}
 		if p.Seq == last || st.leases.at(p.Seq) {
 			continue

@@ -88,6 +88,9 @@ type State struct {
 	others  map[leaseID]*Lease // leases with rows of their own, as they were loaded
 	wakeUps []WakeUp
 	steps   []Step
+
+	lastOwner dibs.Owner // and its text, because it is often the same
+	ownerText string
 }
 
 // leaseID identifies a lease with a row of its own.
@@ -203,12 +206,19 @@ func (st *State) serve() {
 // place whose number it is granted at, or nil. A hold that is not 0 becomes the Hold of the
 // reserved place there.
 func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
+	i := -1
 	if own != nil && own.Kind == waits {
-		st.drop(own)
+		i = st.drop(own)
 	}
 	if at != nil {
 		q := &st.queue
-		for i := q.find(at.Seq, waits); i < len(q.places) && q.places[i].Seq == at.Seq; i++ {
+		if at != own || i < 0 {
+			i = q.find(at.Seq, waits)
+		}
+		for i > 0 && q.places[i-1].Seq == at.Seq {
+			i--
+		}
+		for ; i < len(q.places) && q.places[i].Seq == at.Seq; i++ {
 			p := q.places[i]
 			if l.Seq = p.Seq; p.Kind == reserved && hold > 0 {
 				p.Hold = hold
@@ -226,6 +236,14 @@ func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
 		l.Attempt, l.Inherits = st.abandoned.Attempt+1, st.abandoned.Inherits
 	}
 	return st.leases.add(l)
+}
+
+// owner returns the text of an owner.
+func (st *State) owner(o *dibs.Owner) string {
+	if st.ownerText == "" || st.lastOwner != *o {
+		st.lastOwner, st.ownerText = *o, o.String()
+	}
+	return st.ownerText
 }
 
 // grantOf returns the answer that grants a lease.
