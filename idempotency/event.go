@@ -60,6 +60,9 @@ type Event struct {
 	// Status that was sent; 0 if none was (a panic, a broken transfer), or if the request had no
 	// guard.
 	Status int
+	// Problem is the name of the problem document that refused the request, such as key-invalid; ""
+	// if none was sent.
+	Problem string
 	// Method of the request.
 	Method string
 	// Attempt of a run: 1, or more after abandoned attempts.

@@ -97,7 +97,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
 		linger.Answer(w, r, func() { WriteProblem(w, r, m.options.DocsURL, problemMethod) })
-		m.observe(r, Event{Outcome: OutcomeInvalid, Status: problemMethod.Status})
+		m.observe(r, Event{Outcome: OutcomeInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
 	case !m.guardsAny(r):
 		m.unguarded(w, r, next)
 	default:

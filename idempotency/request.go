@@ -332,7 +332,7 @@ func (s *requestState) refuseHeld(retry time.Duration) {
 
 // refuse answers with a problem.
 func (s *requestState) refuse(o Outcome, p Problem) {
-	s.event.Status = p.Status
+	s.event.Status, s.event.Problem = p.Status, p.Name
 	WriteProblem(s.w, s.r, s.m.options.DocsURL, p)
 	s.observe(o)
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,11 +22,12 @@ import (
 type exchange struct {
 	http.ResponseWriter
 	request *http.Request
-	id      string // of requestID, when it was called
+	id      string // for the log and the origin
 	began   time.Time
 	status  int
 	bytes   int64
 	event   idempotency.Event // has no outcome before it is known
+	problem string            // the name of the problem document that the proxy itself sent
 	failure error             // why the origin gave no answer, or a part of it
 }
 
@@ -40,7 +42,7 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // newExchange begins an exchange. The context of r carries it.
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{ResponseWriter: w, request: r, began: time.Now()}
+	x := &exchange{ResponseWriter: w, request: r, began: time.Now(), id: requestID(r)}
 	// Not a copy of r, because net/http adds an unannounced trailer to r itself.
 	*r = *r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	return x
@@ -52,16 +54,19 @@ const requestIDHeader = "X-Request-Id"
 // maxID is the longest ID of a client that is used, in bytes.
 const maxID = 128
 
-// requestID returns the request's ID for the log: the X-Request-Id of the client or of a gateway,
-// if it is visible ASCII of at most maxID bytes, or a new one.
-func (x *exchange) requestID() string {
-	if ids := x.request.Header[requestIDHeader]; len(ids) == 1 && len(ids[0]) <= maxID && visible(ids[0]) {
-		x.id = ids[0]
+// requestID returns the request's ID: the X-Request-Id of the client or of a gateway, if it is one
+// line of visible ASCII of at most maxID bytes, or a new one.
+func requestID(r *http.Request) string {
+	if ids := r.Header[requestIDHeader]; len(ids) == 1 && len(ids[0]) <= maxID && visible(ids[0]) {
+		return ids[0]
 	}
-	if x.id == "" {
-		x.id = rand.Text()
-	}
-	return x.id
+	return rand.Text()
+}
+
+// writeProblem answers with a problem document of the proxy itself.
+func writeProblem(w http.ResponseWriter, r *http.Request, docsURL string, p idempotency.Problem) {
+	exchangeOf(r.Context()).problem = p.Name
+	idempotency.WriteProblem(w, r, docsURL, p)
 }
 
 // WriteHeader notes the status.
@@ -124,9 +129,9 @@ func noFile(err error) bool {
 // attrs returns the fields of the line. docs/operate.md lists them.
 func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
 	r, e := x.request, &x.event
-	attrs := make([]slog.Attr, 0, 18)
+	attrs := make([]slog.Attr, 0, 19)
 	attrs = append(attrs,
-		slog.String("request_id", x.requestID()),
+		slog.String("request_id", x.id),
 		slog.String("method", r.Method),
 		slog.String("host", r.Host),
 		slog.String("path", r.URL.EscapedPath()),
@@ -137,6 +142,9 @@ func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
 		slog.Float64("duration_ms", milliseconds(time.Since(x.began))),
 		slog.String("outcome", string(e.Outcome)),
 	)
+	if problem := cmp.Or(e.Problem, x.problem); problem != "" {
+		attrs = append(attrs, slog.String("problem", problem))
+	}
 	if key := e.Key(); key != "" {
 		attrs = append(attrs, slog.String("key", key), slog.Float64("store_ms", milliseconds(e.Claiming+e.Settling)))
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRequestID: the log has the client's ID if it is one short, visible value, or an ID that the
-// proxy makes. The origin gets the field as the client sent it.
+// TestRequestID: the log and the origin have the client's ID if it is one short, visible value, or
+// an ID that the proxy makes. That holds with a guard and without, and the client gets no field.
 func TestRequestID(t *testing.T) {
 	long := strings.Repeat("x", maxID)
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -22,11 +22,20 @@ func TestRequestID(t *testing.T) {
 		{"X-Request-Id: a b\r\n", ""},
 		{"X-Request-Id: caf\xe9\r\n", ""},
 		{"X-Request-Id: a\r\nX-Request-Id: b\r\n", ""},
+		{"Connection: X-Request-Id\r\nX-Request-Id: hop\r\n", "hop"},
+		{"X_Request_Id: forged\r\n", ""},
+		{"Connection: Upgrade\r\nUpgrade: websocket\r\n", ""},
 	}
+	saw := map[string]string{}
 	for i, test := range tests {
-		res, _ := send(t, p.url, fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: a\r\n%s\r\n", i, test.fields))
-		if got := o.last(); len(res.Header["X-Request-Id"]) != 0 || strings.Count(got, "X-Request-Id") != strings.Count(test.fields, "X-Request-Id") || !strings.Contains(got, test.fields) {
-			t.Errorf("%q: the origin got %q, and the client %v", test.fields, got, res.Header)
+		for _, key := range []string{"", "Idempotency-Key: k\r\nContent-Length: 0\r\n"} {
+			path := fmt.Sprintf("/%d/%d", i, len(key))
+			res, _ := send(t, p.url, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a%d\r\n%s%s\r\n", path, i, test.fields, key))
+			_, id, _ := strings.Cut(o.last(), "X-Request-Id: ")
+			saw[path], _, _ = strings.Cut(id, "\r\n")
+			if len(res.Header["X-Request-Id"]) != 0 || strings.Count(strings.ToLower(o.last()), "request") != 1 {
+				t.Errorf("%q: the origin got %q, and the client %v", test.fields, o.last(), res.Header)
+			}
 		}
 	}
 	p.stop()
@@ -35,9 +44,14 @@ func TestRequestID(t *testing.T) {
 		logged[l["path"].(string)] = l["request_id"].(string)
 	}
 	for i, test := range tests {
-		id, want := logged[fmt.Sprint("/", i)], test.want
-		if want != "" && id != want || want == "" && (len(id) < 16 || strings.Contains(test.fields, id)) {
-			t.Errorf("%q: the log has %q", test.fields, id)
+		for path, got := range saw {
+			if !strings.HasPrefix(path, fmt.Sprintf("/%d/", i)) {
+				continue
+			}
+			id, want := logged[path], test.want
+			if got != id || want != "" && id != want || want == "" && (len(id) < 16 || strings.Contains(test.fields, id)) {
+				t.Errorf("%s %q: the log has %q, and the origin got %q", path, test.fields, id, got)
+			}
 		}
 	}
 }

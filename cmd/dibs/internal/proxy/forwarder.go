@@ -49,7 +49,7 @@ func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if upstream.CheckTarget(r) != nil {
-		linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, f.docsURL, badTarget) })
+		linger.Answer(w, r, func() { writeProblem(w, r, f.docsURL, badTarget) })
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
@@ -123,6 +123,7 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 			h[name] = values
 		}
 	}
+	h[requestIDHeader] = []string{exchangeOf(r.In.Context()).id}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}
@@ -211,7 +212,7 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 		exchangeOf(r.Context()).failure = err
 	}
 	if !idempotency.Fail(r.Context(), failure) {
-		idempotency.WriteProblem(w, r, f.docsURL, idempotency.FailureProblem(failure))
+		writeProblem(w, r, f.docsURL, idempotency.FailureProblem(failure))
 	}
 }
 

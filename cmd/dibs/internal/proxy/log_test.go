@@ -152,6 +152,48 @@ func TestLogOfOneRun(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreNamed: the line of a request that was refused has the name of the refusal, which
+// is that of its problem document. No other line has one.
+func TestRefusalsAreNamed(t *testing.T) {
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "max-body: 2\nroutes:\n  - {path: /must, require-key: true}\n  - {path: /off, guard: false, upstream: 'http://127.0.0.1:1'}\n  - {path: /on, upstream: 'http://127.0.0.1:1'}\n", "--log-format=json", "--scope=none")
+	ask := func(method, path, fields, body string) string {
+		res, text := send(t, p.url, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n%s", method, path, fields, len(body), body))
+		var problem struct{ Type string }
+		if res.Header.Get("Content-Type") != "application/problem+json" {
+			return ""
+		}
+		if err := json.Unmarshal([]byte(text), &problem); err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(problem.Type, "#")
+		return name
+	}
+	for i, test := range []struct{ method, path, fields, body, want string }{
+		{"POST", "/a", "Idempotency-Key: a,b\r\n", "", "key-invalid"},
+		{"POST", "/b", "Idempotency-Key: \r\n", "", "key-invalid"},
+		{"POST", "/must", "", "", "key-required"},
+		{"POST", "/d", "Idempotency-Key: d\r\n", "long", "body-too-large"},
+		{"CONNECT", "h:80", "", "", "method-refused"},
+		{"GET", "//a|b", "", "", "target-refused"},
+		{"POST", "/off", "", "", "origin-unreachable"},
+		{"GET", "/on", "", "", "origin-unreachable"},
+		{"POST", "/on", "Idempotency-Key: e\r\n", "", "origin-unreachable"},
+		{"POST", "/fine", "Idempotency-Key: f\r\n", "", ""},
+	} {
+		if got := ask(test.method, test.path, test.fields, test.body); got != test.want {
+			t.Errorf("%s %s: the answer is %q; want %q", test.method, test.path, got, test.want)
+		}
+		var all []line
+		eventually(t, "the line", func() bool {
+			all = linesOf(t, p.logs.String(), "request")
+			return len(all) > i
+		})
+		if name, _ := all[i]["problem"].(string); name != test.want {
+			t.Errorf("%s %s: the line is %v; want the problem %q", test.method, test.path, all[i], test.want)
+		}
+	}
+}
+
 // TestLogLevel: lines below the level are left out. Without the access log, a request has a
 // line only if the origin or the proxy failed.
 func TestLogLevel(t *testing.T) {

@@ -127,7 +127,7 @@ func (f *forwarder) cleanTrailer(trailer http.Header) {
 	for name := range trailer {
 		canonical := http.CanonicalHeaderKey(strings.Map(dash, name))
 		if slices.Contains(reserved, canonical) || slices.Contains(f.endToEnd, canonical) || slices.Contains(framing, canonical) ||
-			slices.Contains(overrideFields, canonical) || strings.HasPrefix(canonical, "X-Forwarded-") {
+			slices.Contains(overrideFields, canonical) || canonical == requestIDHeader || strings.HasPrefix(canonical, "X-Forwarded-") {
 			delete(trailer, name)
 		}
 	}

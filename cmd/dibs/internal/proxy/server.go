@@ -179,7 +179,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer x.end(s.log, routing.config.AccessLog)
 	w = x
 	if s.log.Enabled(r.Context(), slog.LevelDebug) {
-		s.log.Debug("a request begins", "request_id", x.requestID(), "method", r.Method, "path", r.URL.EscapedPath())
+		s.log.Debug("a request begins", "request_id", x.id, "method", r.Method, "path", r.URL.EscapedPath())
 	}
 	if lastOfConnection(r) {
 		linger.CloseAfter(w.Header())
@@ -205,7 +205,9 @@ func (s *Server) unguarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		defer func() {
-			s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method, Handler: time.Since(began)})
+			s.observe(r.Context(), idempotency.Event{
+				Outcome: idempotency.OutcomeUnguarded, Problem: exchangeOf(r.Context()).problem, Method: r.Method, Handler: time.Since(began),
+			})
 		}()
 		h.ServeHTTP(w, r)
 	})
@@ -221,8 +223,8 @@ func lastOfConnection(r *http.Request) bool {
 
 // refuse answers a request that the origin does not get.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, by *routing, p idempotency.Problem) {
-	s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
-	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, by.config.Options.DocsURL, p) })
+	s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status, Problem: p.Name})
+	linger.Answer(w, r, func() { writeProblem(w, r, by.config.Options.DocsURL, p) })
 }
 
 // The problems of requests that the proxy refuses, guarded or not.

@@ -214,8 +214,8 @@ func TestRequestFields(t *testing.T) {
 		has    []string
 		hasNot []string
 	}{
-		{name: "nothing is added but the fence", to: p, fields: "Idempotency-Key: a1\r\n",
-			has: []string{"\r\nHost: shop.example.com:81\r\n", "\r\nDibs-Fence: ", "\r\nIdempotency-Key: a1\r\n"}, hasNot: []string{"X-Request-Id", "User-Agent", "X-Forwarded", "Accept-Encoding", "Via", "Forwarded"}},
+		{name: "nothing is added but the fence and the ID", to: p, fields: "Idempotency-Key: a1\r\n",
+			has: []string{"\r\nHost: shop.example.com:81\r\n", "\r\nDibs-Fence: ", "\r\nX-Request-Id: ", "\r\nIdempotency-Key: a1\r\n"}, hasNot: []string{"User-Agent", "X-Forwarded", "Accept-Encoding", "Via", "Forwarded"}},
 		{name: "no fence where there is no lease", to: p, fields: "X-A: b\r\n", has: []string{"\r\nX-A: b\r\n"}, hasNot: []string{"Dibs-Fence"}},
 		{name: "an outsider's fence, marker and control are dropped", to: p,
 			fields: "Idempotency-Key: a2\r\nDibs-Fence: 7\r\nIdempotent-Replayed: true\r\nIdempotency-Control: no-store\r\n",
