@@ -26,8 +26,11 @@ func (sh *shard) close() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, e := range sh.entries {
-		if e.life != nil {
-			sh.end(e)
+		if l := e.life; l != nil {
+			l.entry = nil
+			if l.timer != nil {
+				l.timer.Stop()
+			}
 		}
 	}
 	sh.entries, sh.soonest = map[dibs.Key]*entry{}, never

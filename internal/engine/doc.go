@@ -1,5 +1,15 @@
-// Package engine is what the stores on SQL servers do alike. It speaks no SQL: a store gives it
-// a Server, and gets a Store.
+// Package engine decides what happens to a key, for all stores in Go. It speaks no SQL.
+//
+//	memstore                     keeps the State of each key between calls (memory.go)
+//	sqlitestore                  loads a key into a Batch, changes its State, writes the Changes
+//	pgstore, mysqlstore          the same for many keys at once, through a Server and a Store
+//
+// A store that gives NextFence has one mark of fences for all keys, and only wakes. The others
+// push grants.
+//
+// # The stores on servers
+//
+// The package is also what these do alike: a store gives it a Server, and gets a Store.
 //
 // Most calls are plain: they are about a key with one permit and no rows in other tables. The
 // server has statements for them, which take one round trip and agree with what is decided

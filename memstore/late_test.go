@@ -1,0 +1,30 @@
+package memstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// A call that was under way when the store was closed finds nothing of the keys that were held
+// then.
+func TestCallAfterClose(t *testing.T) {
+	s, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
+	grant := func() (a dibs.Answer) {
+		c.Token = dibs.NewToken()
+		_ = s.on(c.Key, c.Token, func(sh *shard, now int64) error { return sh.claim(&c, &a, now) }) // Claim, after it has looked
+		return a
+	}
+	if a := grant(); a.State != dibs.Granted {
+		t.Fatalf("%+v", a)
+	}
+	s.Close()
+	if a := grant(); a.State != dibs.Granted || a.Attempt != 1 {
+		t.Errorf("after the close: %+v", a)
+	}
+}
