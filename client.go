@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,12 @@ type Options struct {
 	// ObserveStore is called after each call of the store, on the goroutine that made the
 	// call. It must not block. Default: it is not called.
 	ObserveStore func(StoreCall)
+
+	// Logger gets a WARN line when calls of the store fail, at most one a minute, and one
+	// when the store answers again. Each counts the calls that failed since the line before.
+	// A call that its caller ends within a second does not count. Default: nothing is
+	// logged.
+	Logger *slog.Logger
 }
 
 func (o *Options) withDefaults() (Options, error) {
@@ -122,9 +129,7 @@ func New(store Store, o *Options) (*Client, error) {
 		drained: make(chan struct{}, 1),
 		waiters: newWaiters(store),
 	}
-	if options.ObserveStore != nil {
-		store = observed{store, options.ObserveStore}
-	}
+	store = observe(store, &options)
 	c.store = store
 	c.claims = batch.New(context.Background(), batch.Options(batching), options.Timeout, store.Claim)
 	c.settles = batch.New(context.Background(), batch.Options(batching), options.Timeout, store.Settle)

@@ -41,7 +41,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/idempotency", root + "/internal/linger", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{

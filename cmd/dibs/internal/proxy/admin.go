@@ -59,9 +59,9 @@ func (s *Server) askStore(ctx context.Context) error {
 	_, err := s.client.Held(ctx, "dibs probe")
 	switch {
 	case err == nil:
-		s.store.answered(began)
+		s.store.AnsweredSince(began)
 	case ctx.Err() != context.Canceled: // otherwise the client went away
-		s.store.fail(0, err)
+		s.store.FailedCheck(err)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/outage"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -73,7 +74,7 @@ func TestStoreAwayIsALineAMinute(t *testing.T) {
 				post(502) // the store answers, and there is no origin
 				store.away.Store(true)
 				began := time.Now()
-				for time.Since(began) < 3*outagePause-20*time.Second {
+				for time.Since(began) < 3*outage.Pause-20*time.Second {
 					post(503)
 					time.Sleep(time.Second)
 				}
@@ -127,7 +128,7 @@ func TestReadyzFindsTheStoreAway(t *testing.T) {
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
-		o := outage{log: slog.New(slog.NewJSONHandler(log, nil))}
+		o := outage.New(slog.New(slog.NewJSONHandler(log, nil)), "requests")
 		down := errors.New("down")
 		event := func(outcome idempotency.Outcome, change func(*idempotency.Event)) idempotency.Event {
 			time.Sleep(time.Second)
@@ -145,23 +146,23 @@ func TestOutage(t *testing.T) {
 			event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Settling, e.Err = 1, dibs.ErrTooLarge }),
 			event(idempotency.OutcomeOverloaded, func(e *idempotency.Event) { e.Settling, e.Err = 1, errors.New("MaxBodyMemory is reached") }),
 		} {
-			o.observe(e)
+			noteStore(o, e)
 		}
 		if log.Len() > 0 {
 			t.Errorf("the store answers; the log has %s", log)
 		}
-		o.observe(event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Settling, e.Err, e.StoreFailed = 1, down, true }))
-		o.observe(event(idempotency.OutcomeBypassed, func(e *idempotency.Event) { e.Err = down }))
-		o.observe(event(idempotency.OutcomeOverQuota, func(e *idempotency.Event) { e.Settling, e.Err = 1, down }))
-		o.observe(late)
-		o.observe(event(idempotency.OutcomeConflict, func(e *idempotency.Event) { e.Claiming = 0 })) // answered in the process
-		o.observe(event(idempotency.OutcomeCanceled, nil))
+		noteStore(o, event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Settling, e.Err, e.StoreFailed = 1, down, true }))
+		noteStore(o, event(idempotency.OutcomeBypassed, func(e *idempotency.Event) { e.Err = down }))
+		noteStore(o, event(idempotency.OutcomeOverQuota, func(e *idempotency.Event) { e.Settling, e.Err = 1, down }))
+		noteStore(o, late)
+		noteStore(o, event(idempotency.OutcomeConflict, func(e *idempotency.Event) { e.Claiming = 0 })) // answered in the process
+		noteStore(o, event(idempotency.OutcomeCanceled, nil))
 		if fails, answers := outageCounts(t, log.String()); !slices.Equal(fails, []int{1}) || len(answers) > 0 {
 			t.Errorf("the store is away; the log has %s", log)
 		}
 		for range 5 { // it fails and answers by turns
-			o.observe(event(idempotency.OutcomeReplayed, nil))
-			o.observe(event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err = down }))
+			noteStore(o, event(idempotency.OutcomeReplayed, nil))
+			noteStore(o, event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err = down }))
 		}
 		if fails, answers := outageCounts(t, log.String()); len(fails) != 1 || !slices.Equal(answers, []int{2}) {
 			t.Errorf("by turns: the log has %s", log)

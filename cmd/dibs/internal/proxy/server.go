@@ -19,13 +19,14 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/linger"
+	"github.com/dibs-go/dibs/internal/outage"
 )
 
 // Server is a proxy. Make one with New.
 type Server struct {
 	client *dibs.Client
 	log    *slog.Logger
-	store  outage
+	store  *outage.Log
 	admin  *Admin       // nil if off
 	scopes []string     // that were logged
 	secure *certificate // nil without TLS
@@ -40,7 +41,7 @@ type Server struct {
 // New returns a proxy that keeps its keys with the client. admin is nil without an admin
 // listener. The error names the setting that is wrong.
 func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Server, error) {
-	s := &Server{client: client, admin: admin, log: log, store: outage{log: log}}
+	s := &Server{client: client, admin: admin, log: log, store: outage.New(log, "requests")}
 	var err error
 	if c.TLSCert != "" {
 		if s.secure, err = newCertificate(c.TLSCert, c.TLSKey, s.log); err != nil {
@@ -79,7 +80,7 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 // observe notes the outcome of a request.
 func (s *Server) observe(ctx context.Context, e idempotency.Event) {
 	exchangeOf(ctx).event = e
-	s.store.observe(e)
+	noteStore(s.store, e)
 	if s.admin != nil {
 		s.admin.Observe(ctx, e)
 	}
