@@ -2,41 +2,42 @@ package dibs
 
 import (
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
-// Answers of the store. The text of an error names a key by its digest, because errors end
+// Answers of the store. Each has a method ErrorType() string, for error.type of metrics. The text of an error names a key by its digest, because errors end
 // up in logs. The typed error has the key itself.
 var (
 	// ErrHeld: another caller holds the key or comes before this one. The error is a
 	// *HeldError.
-	ErrHeld = errors.New("dibs: the key is held")
+	ErrHeld = errtype.New("held", "dibs: the key is held")
 	// ErrDone: a record answers the claim. The error is a *DoneError.
-	ErrDone = errors.New("dibs: the key is done")
+	ErrDone = errtype.New("done", "dibs: the key is done")
 	// ErrMismatch: the key is in use, or was used, for something else.
-	ErrMismatch = errors.New("dibs: the key was used with another fingerprint")
+	ErrMismatch = errtype.New("mismatch", "dibs: the key was used with another fingerprint")
 	// ErrUnknown: an earlier attempt with AtMostOnce ended without an outcome, and an
 	// operator must resolve it. The error is an *UnknownError.
-	ErrUnknown = errors.New("dibs: the outcome of an earlier attempt is unknown")
+	ErrUnknown = errtype.New("unknown_outcome", "dibs: the outcome of an earlier attempt is unknown")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
-	ErrFull = errors.New("dibs: the store is full")
+	ErrFull = errtype.New(errtype.Full, "dibs: the store is full")
 	// ErrTooLarge: the store refuses data of that size, so asking again does not help. It
 	// is also an ErrFull. Nothing was done.
-	ErrTooLarge = fmt.Errorf("%w: that is too large for it", ErrFull)
+	ErrTooLarge = errtype.New("too_large", "%w: that is too large for it", ErrFull)
 	// ErrBusy: the store gave up, because too many calls used the key at once, or another
 	// program had locked the key's data for too long. Nothing was done, and asking again
 	// may help. A caller that waits for the key goes on waiting.
-	ErrBusy = errors.New("dibs: the store is busy with the key")
+	ErrBusy = errtype.New(errtype.Busy, "dibs: the store is busy with the key")
 )
 
 // The ends of a lease and of a client.
 var (
 	// ErrLost: the lease expired or was taken away. It is the cause with which the lease's
 	// context ends.
-	ErrLost = errors.New("dibs: the lease is lost")
+	ErrLost = errtype.New("lost", "dibs: the lease is lost")
 	// ErrClosed: the client was closed.
-	ErrClosed = errors.New("dibs: the client is closed")
+	ErrClosed = errtype.New(errtype.Closed, "dibs: the client is closed")
 )
 
 // ErrStore: the store could not be asked, or its answer did not arrive. The call may or may
@@ -66,8 +67,8 @@ func (e *HeldError) Error() string {
 	return s + ", for " + round(e.Left) + " more at most unless it is renewed"
 }
 
-// Is makes errors.Is(err, ErrHeld) true.
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+// Unwrap makes errors.Is(err, ErrHeld) true.
+func (e *HeldError) Unwrap() error { return ErrHeld }
 
 // DoneError is the ErrDone that a caller gets, with the record that answers.
 type DoneError struct {
@@ -79,8 +80,8 @@ func (e *DoneError) Error() string {
 	return "dibs: the key " + e.Key.Digest() + " is done since " + round(e.Record.Age)
 }
 
-// Is makes errors.Is(err, ErrDone) true.
-func (e *DoneError) Is(target error) bool { return target == ErrDone }
+// Unwrap makes errors.Is(err, ErrDone) true.
+func (e *DoneError) Unwrap() error { return ErrDone }
 
 // UnknownError is the ErrUnknown that a caller gets.
 type UnknownError struct {
@@ -94,8 +95,8 @@ func (e *UnknownError) Error() string {
 		" is unknown; an operator must resolve it"
 }
 
-// Is makes errors.Is(err, ErrUnknown) true.
-func (e *UnknownError) Is(target error) bool { return target == ErrUnknown }
+// Unwrap makes errors.Is(err, ErrUnknown) true.
+func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
 // StoreError is the ErrStore that a caller gets.
 type StoreError struct {

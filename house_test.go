@@ -16,7 +16,7 @@ import (
 // store inside what is built on stores.
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
-		{Dir: ".", Imports: []string{house.Root + "/internal/batch", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
+		{Dir: ".", Imports: []string{house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
 		{Dir: "memstore", Imports: []string{house.Root, house.Root + "/internal/backend", house.Root + "/internal/engine"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "httpstore", Imports: []string{house.Root, house.Root + "/internal/backend", house.Root + "/internal/leaseapi"}},
 		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/storetest/internal/model"}},
@@ -27,6 +27,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/backend", Imports: []string{house.Root}},
 		{Dir: "internal/engine", Imports: []string{house.Root, house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "internal/batch"},
+		{Dir: "internal/errtype"},
 		{Dir: "internal/failpoint"},
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},
@@ -35,7 +36,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/outage"},
 		{Dir: "internal/pace"},
 		{Dir: "internal/servertest", Imports: []string{house.Root + "/internal/wire"}},
-		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/wire"}},
+		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/errtype", house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/wire"}},
 		{Dir: "internal/wire", Tests: []string{house.Root + "/internal/failpoint"}},
 		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},
 	})

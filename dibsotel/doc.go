@@ -27,6 +27,11 @@
 // duration begins when its body has been read. The counts of dibs.request.duration add up
 // to all requests.
 //
+// error.type is canceled if the caller ended the call, timeout if the store did not answer in
+// time, and otherwise what the error's method ErrorType() string returns: unreachable,
+// unauthorized, read_only, full and others, which docs/operate.md lists. An error without that
+// method is _OTHER.
+//
 // # Spans
 //
 // Spans are made only if the context has a sampled span, so dibs never begins a trace:

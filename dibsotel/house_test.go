@@ -11,7 +11,7 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{
 			Dir:     ".",
-			Imports: []string{house.Root, house.Root + "/idempotency", house.Root + "/jobs", otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/propagation", otel + "/trace"},
+			Imports: []string{house.Root, house.Root + "/idempotency", house.Root + "/internal/errtype", house.Root + "/jobs", otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/propagation", otel + "/trace"},
 			Tests:   []string{house.Root + "/memstore", house.Root + "/internal/house", otel + "/sdk/metric", otel + "/sdk/metric/metricdata", otel + "/sdk/trace", otel + "/sdk/trace/tracetest"},
 		},
 	})

@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
 // scope is the name of the instrumentation scope.
@@ -87,14 +89,5 @@ func of(attributes ...attribute.KeyValue) metric.MeasurementOption {
 
 func outcome(text string) attribute.KeyValue { return attribute.String("dibs.outcome", text) }
 
-// errorType returns error.type of the semantic conventions.
-func errorType(err error) attribute.KeyValue {
-	text := "_OTHER"
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		text = "timeout"
-	case errors.Is(err, context.Canceled):
-		text = "canceled"
-	}
-	return attribute.String("error.type", text)
-}
+// errorType returns error.type of the semantic conventions. docs/operate.md lists the values.
+func errorType(err error) attribute.KeyValue { return attribute.String("error.type", errtype.Of(err)) }

@@ -3,6 +3,7 @@ package dibsotel_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -229,6 +230,40 @@ func TestUnanswered(t *testing.T) {
 			}
 		}
 	})
+}
+
+// refusing is a store whose claims fail with an error that names its type.
+type refusing struct {
+	*memstore.Store
+	kind string
+}
+
+func (r refusing) Claim(context.Context, []dibs.Claim, []dibs.Answer) error {
+	return fmt.Errorf("the claim: %w", r)
+}
+
+func (r refusing) Error() string { return "the server refuses the password secret" }
+
+func (r refusing) ErrorType() string { return r.kind }
+
+// TestErrorType: a call that failed is counted by the type that its error names.
+func TestErrorType(t *testing.T) {
+	for _, kind := range []string{"unauthorized", "read_only"} {
+		synctest.Test(t, func(t *testing.T) {
+			store, err := memstore.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBenchOn(t, refusing{store, kind})
+			if err := b.client.TryDo(t.Context(), "k", nil); err == nil {
+				t.Fatal("a store that fails granted a key")
+			}
+			read := b.read(t)
+			if series := "dibs.store.call.duration{dibs.call=claim,error.type=" + kind + "}"; read[series] == 0 {
+				t.Errorf("%s is not there; all: %v", series, read)
+			}
+		})
+	}
 }
 
 // A key that is held or done is an answer, and no error of the trace.

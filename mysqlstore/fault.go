@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
 // The errors of the server, for errors.Is. The text of an error has the server's own words and
@@ -17,24 +18,24 @@ var (
 	// ErrURL: the URL does not name a MySQL or MariaDB database, or a parameter is wrong.
 	ErrURL = errors.New("mysqlstore: not a URL of a MySQL or MariaDB database")
 	// ErrUnreachable: no server answers at the address, or not in time.
-	ErrUnreachable = errors.New("mysqlstore: the server cannot be reached")
+	ErrUnreachable = errtype.New(errtype.Unreachable, "mysqlstore: the server cannot be reached")
 	// ErrUnauthorized: the password is wrong, or the user lacks a right.
-	ErrUnauthorized = errors.New("mysqlstore: the server refuses this user")
+	ErrUnauthorized = errtype.New(errtype.Unauthorized, "mysqlstore: the server refuses this user")
 	// ErrUnsupported: the server is not a MySQL 8.0 or MariaDB 10.6 or newer, or its set-up does
 	// not work with the store.
-	ErrUnsupported = errors.New("mysqlstore: the server cannot be used")
+	ErrUnsupported = errtype.New(errtype.Unsupported, "mysqlstore: the server cannot be used")
 	// ErrReadOnly: the server is a replica, or takes no writes.
-	ErrReadOnly = errors.New("mysqlstore: the server takes no writes")
+	ErrReadOnly = errtype.New(errtype.ReadOnly, "mysqlstore: the server takes no writes")
 	// ErrNotMigrated: the store's tables do not exist, or are older than this program.
-	ErrNotMigrated = errors.New("mysqlstore: the tables are missing or old")
+	ErrNotMigrated = errtype.New(errtype.NotMigrated, "mysqlstore: the tables are missing or old")
 	// ErrNewer: the store's tables are newer than this program.
-	ErrNewer = errors.New("mysqlstore: the tables are newer than this program")
+	ErrNewer = errtype.New(errtype.Newer, "mysqlstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
-	ErrCrowded = errors.New("mysqlstore: the server has no connection left")
+	ErrCrowded = errtype.New(errtype.Crowded, "mysqlstore: the server has no connection left")
 	// ErrLocked: another transaction kept a key's row locked. It is a dibs.ErrBusy.
 	ErrLocked = fmt.Errorf("mysqlstore: a key's row is locked: %w", dibs.ErrBusy)
 	// ErrClosed: the store was closed.
-	ErrClosed = errors.New("mysqlstore: the store is closed")
+	ErrClosed = errtype.New(errtype.Closed, "mysqlstore: the store is closed")
 )
 
 const (

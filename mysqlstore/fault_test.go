@@ -76,3 +76,31 @@ func TestVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorTypes: metrics tell what is wrong with the server.
+func TestErrorTypes(t *testing.T) {
+	t.Parallel()
+	server := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret"})
+	db := openDB(t, server.URL())
+	if err := Migrate(t.Context(), db, nil); err != nil {
+		t.Fatal(err)
+	}
+	server.Query("CREATE USER app@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON app.* TO app@'127.0.0.1'")
+	s, err := Open(t.Context(), strings.Replace(server.URL(), "root:", "app:", 1), &Options{PruneEvery: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	query := func(statement string) func() { return func() { server.Query(statement) } }
+	sqltest.ErrorTypes(t, s,
+		sqltest.Trouble{Type: "read_only", Happen: query("SET GLOBAL read_only = 1"), Over: query("SET GLOBAL read_only = 0")},
+		sqltest.Trouble{
+			Type:   "unauthorized",
+			Happen: query("SET PASSWORD FOR app@'127.0.0.1' = PASSWORD('changed'); KILL USER app"),
+			Over:   query("SET PASSWORD FOR app@'127.0.0.1' = PASSWORD('secret')"),
+		},
+		sqltest.Trouble{Type: "timeout", Happen: server.Pause, Over: server.Continue},
+		sqltest.Trouble{Type: "not_migrated", Happen: query("RENAME TABLE dibs_key TO elsewhere"), Over: query("RENAME TABLE elsewhere TO dibs_key")},
+		sqltest.Trouble{Type: "unreachable", Happen: server.Kill, Over: server.Restart},
+	)
+}

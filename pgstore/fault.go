@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
 // The errors of the server, for errors.Is. The text of an error has the server's own words and
@@ -18,22 +19,22 @@ var (
 	// ErrURL: the URL does not name a PostgreSQL database, or a parameter is wrong.
 	ErrURL = errors.New("pgstore: not a URL of a PostgreSQL database")
 	// ErrUnreachable: no server answers at the address, or not in time.
-	ErrUnreachable = errors.New("pgstore: the server cannot be reached")
+	ErrUnreachable = errtype.New(errtype.Unreachable, "pgstore: the server cannot be reached")
 	// ErrUnauthorized: the password is wrong, or the user lacks a right.
-	ErrUnauthorized = errors.New("pgstore: the server refuses this user")
+	ErrUnauthorized = errtype.New(errtype.Unauthorized, "pgstore: the server refuses this user")
 	// ErrUnsupported: the server is not a PostgreSQL 14 or newer, or its set-up does not work
 	// with the store.
-	ErrUnsupported = errors.New("pgstore: the server cannot be used")
+	ErrUnsupported = errtype.New(errtype.Unsupported, "pgstore: the server cannot be used")
 	// ErrReadOnly: the server is a standby, or takes no writes.
-	ErrReadOnly = errors.New("pgstore: the server takes no writes")
+	ErrReadOnly = errtype.New(errtype.ReadOnly, "pgstore: the server takes no writes")
 	// ErrNotMigrated: the store's tables do not exist, or are older than this program.
-	ErrNotMigrated = errors.New("pgstore: the tables are missing or old")
+	ErrNotMigrated = errtype.New(errtype.NotMigrated, "pgstore: the tables are missing or old")
 	// ErrNoSchema: the schema of the store does not exist. It is an ErrNotMigrated.
 	ErrNoSchema = fmt.Errorf("%w: there is no such schema", ErrNotMigrated)
 	// ErrNewer: the store's tables are newer than this program.
-	ErrNewer = errors.New("pgstore: the tables are newer than this program")
+	ErrNewer = errtype.New(errtype.Newer, "pgstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
-	ErrCrowded = errors.New("pgstore: the server has no connection left")
+	ErrCrowded = errtype.New(errtype.Crowded, "pgstore: the server has no connection left")
 	// ErrLocked: another transaction kept a key's row locked. It is a dibs.ErrBusy.
 	ErrLocked = fmt.Errorf("pgstore: a key's row is locked: %w", dibs.ErrBusy)
 )

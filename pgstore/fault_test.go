@@ -112,3 +112,30 @@ func TestOwnConnections(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestErrorTypes: metrics tell what is wrong with the server.
+func TestErrorTypes(t *testing.T) {
+	t.Parallel()
+	server := servertest.Postgres(t, &servertest.PostgresOptions{Password: "secret", NoSync: true})
+	server.Query("CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret'")
+	s := open(t, strings.Replace(server.URL(), "postgres:secret", "app:secret", 1), nil)
+	query := func(statements ...string) func() {
+		return func() {
+			for _, statement := range statements {
+				server.Query(statement)
+			}
+		}
+	}
+	const end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'"
+	sqltest.ErrorTypes(t, s,
+		sqltest.Trouble{
+			Type:   "read_only",
+			Happen: query("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"),
+			Over:   query("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"),
+		},
+		sqltest.Trouble{Type: "unauthorized", Happen: query("ALTER ROLE app PASSWORD 'changed'", end), Over: query("ALTER ROLE app PASSWORD 'secret'")},
+		sqltest.Trouble{Type: "timeout", Happen: server.Pause, Over: server.Continue},
+		sqltest.Trouble{Type: "not_migrated", Happen: query("ALTER TABLE dibs_key RENAME TO elsewhere"), Over: query("ALTER TABLE elsewhere RENAME TO dibs_key")},
+		sqltest.Trouble{Type: "unreachable", Happen: server.Kill, Over: server.Restart},
+	)
+}

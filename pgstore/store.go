@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
 // core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
@@ -58,7 +59,7 @@ const (
 )
 
 // ErrClosed is returned by calls on a closed store.
-var ErrClosed = errors.New("pgstore: the store is closed")
+var ErrClosed = errtype.New(errtype.Closed, "pgstore: the store is closed")
 
 // New returns a Store on the database of the pool. It makes up to 9 connections of its own with
 // the settings of the pool: its address, user, BeforeConnect and AfterConnect. It does not use

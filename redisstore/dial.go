@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,14 @@ func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr str
 }
 
 // refusals are first answers after which the server closes the connection.
-var refusals = [][]byte{[]byte("-DENIED"), []byte("-ERR max number of clients")}
+var refusals = []struct {
+	begins string
+	is     error
+	cure   string
+}{
+	{"-DENIED", ErrUnauthorized, "the server refuses connections from this host"},
+	{"-ERR max number of clients", ErrCrowded, crowdedCure},
+}
 
 // ping checks that the server is a Redis.
 func ping(ctx context.Context, limit time.Duration, conn net.Conn, addr string, secure bool) error {
@@ -144,8 +152,8 @@ func ping(ctx context.Context, limit time.Duration, conn net.Conn, addr string, 
 	case err == nil && bytes.Equal(answer, []byte("+PONG\r\n")):
 	case err == nil && answer[0] == '-':
 		for _, r := range refusals {
-			if bytes.HasPrefix(answer, r) {
-				return &backend.Fault{Is: ErrUnauthorized, Text: message[1:], Cure: "the server refuses connections from this host"}
+			if strings.HasPrefix(message, r.begins) {
+				return &backend.Fault{Is: r.is, Text: message[1:], Cure: r.cure}
 			}
 		}
 		// It wants a password, or loads its data: the client sees that itself.

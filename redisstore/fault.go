@@ -10,26 +10,31 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
 // Faults of the server, for errors.Is. The error's text contains the server's own words
 // and what to do.
 var (
 	// ErrUnauthorized: the password is wrong, or the user lacks a right.
-	ErrUnauthorized = errors.New("redisstore: the server refuses this user")
+	ErrUnauthorized = errtype.New(errtype.Unauthorized, "redisstore: the server refuses this user")
 	// ErrUnreachable: no server answers at the address, or not in time.
-	ErrUnreachable = errors.New("redisstore: the server cannot be reached")
+	ErrUnreachable = errtype.New(errtype.Unreachable, "redisstore: the server cannot be reached")
 	// ErrUnsupported: the server is not a Redis, is too old, or is of another kind than
 	// the URL says.
-	ErrUnsupported = errors.New("redisstore: the server is not supported")
+	ErrUnsupported = errtype.New(errtype.Unsupported, "redisstore: the server is not supported")
 	// ErrReadOnly: the server is a replica, has no master that takes writes, or is moving
 	// the key's slot.
-	ErrReadOnly = errors.New("redisstore: the server takes no writes")
+	ErrReadOnly = errtype.New(errtype.ReadOnly, "redisstore: the server takes no writes")
+	// ErrCrowded: the server has no connection left.
+	ErrCrowded = errtype.New(errtype.Crowded, "redisstore: the server has no connection left")
 	// ErrForeign: another program has written a value under one of the store's names.
-	ErrForeign = errors.New("redisstore: another program has written to a key of the store")
+	ErrForeign = errtype.New(errtype.Foreign, "redisstore: another program has written to a key of the store")
 	// ErrNotReplicated: not enough replicas acknowledged in time, see Options.Replicas.
-	ErrNotReplicated = errors.New("redisstore: not enough replicas acknowledged")
+	ErrNotReplicated = errtype.New("not_replicated", "redisstore: not enough replicas acknowledged")
 )
+
+const crowdedCure = "raise maxclients, or have the applications use fewer connections"
 
 // faults maps the beginning of a server's message (without ERR) to its meaning. all: the
 // whole call failed and nothing was done. Otherwise one element failed.
@@ -55,6 +60,7 @@ var faults = []struct {
 	{"WRONGPASS", ErrUnauthorized, true, "the user name or the password is wrong"},
 	{"NOPERM", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
 	{"The user executing the script", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
+	{"max number of clients", ErrCrowded, true, crowdedCure},
 	{"invalid DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
 	{"DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
@@ -129,6 +130,9 @@ func TestFaults(t *testing.T) {
 					cancel()
 					if !errors.Is(err, fault.is) && (fault.or == nil || !errors.Is(err, fault.or)) {
 						t.Errorf("%s: %v; want %v", what, err, fault.is)
+					}
+					if kind := errtype.Of(err); kind != errtype.Of(fault.is) && (fault.or == nil || kind != errtype.Of(fault.or)) {
+						t.Errorf("%s: error.type of %v is %s; want %s", what, err, kind, errtype.Of(fault.is))
 					}
 				})
 			}

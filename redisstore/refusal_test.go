@@ -80,7 +80,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"no certificate of ours", "rediss://" + strict.Addr() + ca, ErrUnreachable, "?cert=FILE"},
 		{"no such file", "rediss://" + secure.Addr() + "?ca=/nowhere.pem", nil, "/nowhere.pem"},
 		{"no certificate in the file", "rediss://" + secure.Addr() + "?ca=" + keyFile(secure), nil, "no certificate in PEM"},
-		{"too many clients", at(full), ErrUnauthorized, "max number of clients"},
+		{"too many clients", at(full), ErrCrowded, "maxclients"},
 		{"no server", at(gone), ErrUnreachable, "refused"},
 		{"no such host", "redis://dibs.invalid", ErrUnreachable, "dibs.invalid"},
 		{"paused", at(paused), ErrUnreachable, "has not answered"},

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
 // Store is a dibs.Store on a Redis server, a Sentinel group or a Cluster. It is safe for
@@ -65,7 +66,7 @@ func (s *Store) Client() rueidis.Client { return s.client }
 func (s *Store) Prefix() string { return s.options.Prefix }
 
 // ErrClosed is returned by calls on a closed store.
-var ErrClosed = errors.New("redisstore: the store is closed")
+var ErrClosed = errtype.New(errtype.Closed, "redisstore: the store is closed")
 
 func (s *Store) usable(ctx context.Context) error {
 	if s.closed.Load() {

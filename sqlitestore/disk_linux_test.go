@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/errtype"
 )
 
 // smallDisk mounts a filesystem of two megabytes, which takes root.
@@ -56,7 +57,7 @@ func TestFilesystemFull(t *testing.T) {
 			t.Fatal("the filesystem does not get full")
 		}
 	}
-	if !errors.Is(err, ErrDiskFull) || !strings.Contains(err.Error(), path) {
+	if !errors.Is(err, ErrDiskFull) || !strings.Contains(err.Error(), path) || errtype.Of(err) != "full" {
 		t.Errorf("on a full disk the error is %v", err)
 	}
 	if err := os.Remove(filler); err != nil {
@@ -75,7 +76,7 @@ func TestFilesystemFull(t *testing.T) {
 	if err := syscall.Mount("", folder, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path, nil); !errors.Is(err, ErrReadOnly) {
+	if _, err := Open(path, nil); !errors.Is(err, ErrReadOnly) || errtype.Of(err) != "read_only" {
 		t.Errorf("on a read-only filesystem the error is %v", err)
 	}
 	if _, err := Open(filepath.Join(folder, "new.db"), nil); !errors.Is(err, ErrReadOnly) {

@@ -8,6 +8,7 @@ import (
 
 	modernc "modernc.org/sqlite"
 
+	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -15,29 +16,29 @@ import (
 var (
 	// ErrLocked: another program had the file locked for longer than Options.LockWait.
 	// Nothing was done.
-	ErrLocked = errors.New("it is locked by another program")
+	ErrLocked = errtype.New(errtype.Busy, "it is locked by another program")
 	// ErrForeign: the file is not a store of dibs. It was not changed.
-	ErrForeign = errors.New("it is not a store of dibs")
+	ErrForeign = errtype.New(errtype.Foreign, "it is not a store of dibs")
 	// ErrLinked: the file, its log or its shared memory has a second name: a hard link, or a
 	// symbolic link in place of the log.
-	ErrLinked = errors.New("it has more than one name")
+	ErrLinked = errtype.New("linked", "it has more than one name")
 	// ErrShared: other programs use the file with another Options.Shared.
-	ErrShared = errors.New("its tables were made with another Options.Shared")
+	ErrShared = errtype.New(errtype.Unsupported, "its tables were made with another Options.Shared")
 	// ErrNewer: a newer program made the file.
-	ErrNewer = errors.New("a newer version of dibs made it")
+	ErrNewer = errtype.New(errtype.Newer, "a newer version of dibs made it")
 	// ErrDamaged: the file is damaged.
-	ErrDamaged = errors.New("it is damaged")
+	ErrDamaged = errtype.New("damaged", "it is damaged")
 	// ErrReadOnly: the file, its folder or its filesystem cannot be written.
-	ErrReadOnly = errors.New("it cannot be written")
+	ErrReadOnly = errtype.New(errtype.ReadOnly, "it cannot be written")
 	// ErrDiskFull: the disk is full. Nothing was done. The store works again when there
 	// is space.
-	ErrDiskFull = errors.New("the disk is full")
+	ErrDiskFull = errtype.New(errtype.Full, "the disk is full")
 	// ErrMoved: the file, its log or its shared memory was deleted, moved or replaced while it
 	// was open.
-	ErrMoved = errors.New("it was deleted, moved or replaced while in use")
+	ErrMoved = errtype.New("moved", "it was deleted, moved or replaced while in use")
 	// ErrOtherHost: another host, or another boot of this host, opened the file while it
 	// was in use.
-	ErrOtherHost = errors.New("another host uses it")
+	ErrOtherHost = errtype.New("other_host", "another host uses it")
 	// ErrOtherDB: the sql.DB given to Transactions is not on the store's file, or uses
 	// another driver than modernc.org/sqlite. Nothing was done.
 	ErrOtherDB = errors.New("the sql.DB for its transactions has another file or driver")
@@ -45,8 +46,11 @@ var (
 	// rolled back.
 	ErrTransactionEnded = errors.New("the function ended its transaction, and it was rolled back")
 	// ErrClosed: the Store was closed.
-	ErrClosed = errors.New("the store is closed")
+	ErrClosed = errtype.New(errtype.Closed, "the store is closed")
 )
+
+// errIO: the disk or the filesystem fails.
+var errIO = errtype.New("io_error", "it cannot be read or written")
 
 // cures says what to do about each fault.
 var cures = map[error]string{
@@ -106,6 +110,7 @@ func kindOf(code lite.Code, errno syscall.Errno) error {
 		if errno == syscall.ENOSPC || errno == syscall.EDQUOT {
 			return ErrDiskFull
 		}
+		return errIO
 	case lite.Busy, lite.Locked:
 		return ErrLocked
 	case lite.NotADB:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -213,7 +214,7 @@ func TestLocked(t *testing.T) {
 
 	claim := lock("k")
 	err := s.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1))
-	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), cures[ErrLocked]) {
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), cures[ErrLocked]) || errtype.Of(err) != "busy" {
 		t.Errorf("the error is %v", err)
 	}
 
@@ -223,7 +224,7 @@ func TestLocked(t *testing.T) {
 	go func() { given <- patient.Claim(ctx, []dibs.Claim{claim}, make([]dibs.Answer, 1)) }()
 	eventually(t, "the file is found locked", patient.isBlocked)
 	cancel()
-	if err := within(t, "giving up", func() error { return <-given }); !errors.Is(err, ErrLocked) || !errors.Is(err, context.Canceled) {
+	if err := within(t, "giving up", func() error { return <-given }); !errors.Is(err, ErrLocked) || !errors.Is(err, context.Canceled) || errtype.Of(err) != "canceled" {
 		t.Errorf("given up, the error is %v", err)
 	}
 
@@ -259,7 +260,7 @@ func TestMoved(t *testing.T) {
 				err = s.Claim(t.Context(), []dibs.Claim{lock("other")}, make([]dibs.Answer, 1))
 				return err != nil
 			})
-			if !errors.Is(err, ErrMoved) {
+			if !errors.Is(err, ErrMoved) || errtype.Of(err) != "moved" {
 				t.Errorf("the error is %v", err)
 			}
 		})
@@ -277,7 +278,7 @@ func TestClosed(t *testing.T) {
 		}
 	}
 	err = s.Claim(t.Context(), []dibs.Claim{lock("k")}, make([]dibs.Answer, 1))
-	if !errors.Is(err, ErrClosed) {
+	if !errors.Is(err, ErrClosed) || errtype.Of(err) != "closed" {
 		t.Errorf("a claim after the close: %v", err)
 	}
 	for _, err := range s.List(t.Context(), dibs.Query{}) {

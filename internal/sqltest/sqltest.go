@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
@@ -302,6 +303,9 @@ func OpenErrors(t *testing.T, ways map[string]Wrong, open func(url string) (Stor
 		}
 		if !errors.Is(err, way.Is) || !strings.Contains(err.Error(), way.Says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v; want %v, and %q", name, err, way.Is, way.Says)
+		}
+		if way.Is != nil && errtype.Of(err) != errtype.Of(way.Is) {
+			t.Errorf("%s: error.type of %v is %s, want %s", name, err, errtype.Of(err), errtype.Of(way.Is))
 		}
 	}
 }
