@@ -18,7 +18,7 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
 		{Dir: "memstore", Imports: []string{house.Root, house.Root + "/internal/backend", house.Root + "/internal/engine"}, Tests: []string{house.Root + "/storetest"}},
-		{Dir: "httpstore", Imports: []string{house.Root, house.Root + "/internal/backend", house.Root + "/internal/leaseapi"}},
+		{Dir: "httpstore", Imports: []string{house.Root, house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi"}},
 		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root}},
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 )
 
@@ -200,19 +201,27 @@ func (s *Store) post(ctx context.Context, server, path string, body []byte) (tex
 	s.authorize(r)
 	resp, err := s.client.Do(r)
 	if err != nil {
-		return nil, true, fmt.Errorf("httpstore: %w", withoutURL(err))
+		return nil, true, noAnswer(ctx, "httpstore: %w", withoutURL(err))
 	}
 	defer resp.Body.Close()
 	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return nil, true, fmt.Errorf("httpstore: the server's answer broke off: %w", err)
+		return nil, true, noAnswer(ctx, "httpstore: the server's answer broke off: %w", err)
 	case len(text) > maxAnswer:
 		return nil, false, fmt.Errorf("httpstore: the server's answer is longer than %d bytes", maxAnswer)
 	case resp.StatusCode != http.StatusOK:
 		return nil, resp.StatusCode >= 500, refusal(resp, text)
 	}
 	return text, false, nil
+}
+
+// noAnswer returns the error of a call that got no answer. If ctx has ended, that is the reason.
+func noAnswer(ctx context.Context, format string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf(format, err)
+	}
+	return errtype.New(errtype.Unreachable, format, err)
 }
 
 // maxAnswer is the longest answer that is read, in bytes.
@@ -234,6 +243,14 @@ func withoutURL(err error) error {
 	return err
 }
 
+// refusals are the types of errors by the status of a refusal.
+var refusals = map[int]string{
+	http.StatusUnauthorized:       errtype.Unauthorized,
+	http.StatusForbidden:          errtype.Unauthorized,
+	http.StatusTooManyRequests:    errtype.Busy,
+	http.StatusServiceUnavailable: errtype.Unavailable,
+}
+
 // refusal returns the error of a call that was refused as a whole.
 func refusal(resp *http.Response, text []byte) error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -241,7 +258,10 @@ func refusal(resp *http.Response, text []byte) error {
 		Title, Detail string
 	}
 	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil {
-		return fmt.Errorf("httpstore: what answers with %s is no dibs serve", resp.Status)
+		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status)
+	}
+	if what, ok := refusals[resp.StatusCode]; ok {
+		return errtype.New(what, "httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
 	}
 	return fmt.Errorf("httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
 }

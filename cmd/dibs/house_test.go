@@ -51,8 +51,8 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/pace"},
-			Tests:   []string{root + "/httpstore", memory, root + "/storetest"},
+			Imports: []string{root, root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
+			Tests:   []string{root + "/httpstore", root + "/internal/errtype", memory, root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 	})

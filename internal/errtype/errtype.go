@@ -18,6 +18,7 @@ const (
 	ReadOnly     = "read_only"
 	Crowded      = "too_many_connections"
 	Unauthorized = "unauthorized"
+	Unavailable  = "unavailable"
 	Unreachable  = "unreachable"
 	Unsupported  = "unsupported"
 )

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/internal/outage"
 )
 
 // Config is how a server serves. The zero values of the bounds are not valid; the command has
@@ -55,7 +56,7 @@ type Server struct {
 	waiters     *waiters
 	load        load
 	memory      budget
-	outage      outage
+	outage      *outage.Log
 
 	stop     sync.Once
 	stopping chan struct{}
@@ -67,9 +68,8 @@ type Server struct {
 
 // New returns a server of the store. The error names the setting that is wrong.
 func New(c Config, store dibs.Store, h Hooks) (*Server, error) {
-	s := &Server{config: c, hooks: h, log: h.Log, store: store, stopping: make(chan struct{}), open: everybody(c.Namespace)}
+	s := &Server{config: c, hooks: h, log: h.Log, store: store, outage: outage.New(h.Log, "calls"), stopping: make(chan struct{}), open: everybody(c.Namespace)}
 	s.memory.left = c.MaxBodyMemory
-	s.outage.log = h.Log
 	if err := (dibs.Key{Namespace: c.Namespace, Name: "-"}).Validate(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,67 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// failing is a store that does not answer while away is true.
+type failing struct {
+	*memstore.Store
+	away atomic.Bool
+}
+
+func (s *failing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if s.away.Load() {
+		return errors.New("the network is down")
+	}
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+// TestStoreAway: while the store of a server is away, many calls leave one line, and one more when
+// it answers. A program over the server learns what is wrong.
+func TestStoreAway(t *testing.T) {
+	store := &failing{Store: memory(t)}
+	r := start(t, store, nil)
+	locked := start(t, memory(t), func(c *Config) { c.Tokens = tokensFile(t, credentialLine("app", "t", "-", "use")) })
+	gone := start(t, memory(t), nil)
+	gone.Close()
+	claim := func(r *rig) error {
+		t.Helper()
+		over, err := httpstore.Open("http://"+r.Listener.Addr().String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer over.Close()
+		return over.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}, make([]dibs.Answer, 1))
+	}
+	store.away.Store(true)
+	for range 3 {
+		if err := claim(r); errtype.Of(err) != "unavailable" {
+			t.Errorf("the store is away: %v", err)
+		}
+	}
+	store.away.Store(false)
+	if err := claim(r); err != nil {
+		t.Error(err)
+	}
+	if err := claim(locked); errtype.Of(err) != "unauthorized" {
+		t.Errorf("without a token: %v", err)
+	}
+	if err := claim(gone); errtype.Of(err) != "unreachable" {
+		t.Errorf("the server is gone: %v", err)
+	}
+	log := r.log.String()
+	if strings.Count(log, "the store fails") != 1 || strings.Count(log, "the store answers again") != 1 || !strings.Contains(log, "calls=2") {
+		t.Errorf("the log has %s", log)
+	}
+}
