@@ -109,8 +109,8 @@ type Client struct {
 }
 
 // New returns a client of the store. The error names the option that is wrong.
-func New(store Store, o *Options) (*Client, error) {
-	if store == nil {
+func New(s Store, o *Options) (*Client, error) {
+	if s == nil {
 		return nil, errors.New("dibs: New was given no store")
 	}
 	options, err := o.withDefaults()
@@ -118,7 +118,7 @@ func New(store Store, o *Options) (*Client, error) {
 		return nil, err
 	}
 	var batching Batching
-	if b, ok := store.(Batcher); ok {
+	if b, ok := s.(Batcher); ok {
 		batching = b.Batching()
 	}
 	c := &Client{
@@ -127,14 +127,14 @@ func New(store Store, o *Options) (*Client, error) {
 		epoch:   time.Now(),
 		done:    make(chan struct{}),
 		drained: make(chan struct{}, 1),
-		waiters: newWaiters(store),
+		waiters: newWaiters(s),
 	}
-	store = observe(store, &options)
-	c.store = store
-	c.claims = batch.New(context.Background(), batch.Options(batching), options.Timeout, store.Claim)
-	c.settles = batch.New(context.Background(), batch.Options(batching), options.Timeout, store.Settle)
-	c.renewer = newRenewer(store, batching, options.Timeout)
-	c.undoer = newUndoer(store, batching, options.Timeout)
+	s = observe(s, &options)
+	c.store = s
+	c.claims = batch.New(context.Background(), batch.Options(batching), options.Timeout, s.Claim)
+	c.settles = batch.New(context.Background(), batch.Options(batching), options.Timeout, s.Settle)
+	c.renewer = newRenewer(s, batching, options.Timeout)
+	c.undoer = newUndoer(s, batching, options.Timeout)
 	c.late = c.undoer.answered
 	return c, nil
 }

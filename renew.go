@@ -29,9 +29,9 @@ type renewer struct {
 	calls   sync.WaitGroup
 }
 
-func newRenewer(store Store, b Batching, timeout time.Duration) *renewer {
+func newRenewer(s Store, b Batching, timeout time.Duration) *renewer {
 	return &renewer{
-		store:   store,
+		store:   s,
 		size:    cmp.Or(b.Size, batch.DefaultSize),
 		timeout: timeout,
 		empty:   make(chan struct{}),

@@ -32,10 +32,10 @@ type undoer struct {
 	idle    chan struct{} // closed when pending is 0; nil unless flush waits
 }
 
-func newUndoer(store Store, b Batching, timeout time.Duration) *undoer {
+func newUndoer(s Store, b Batching, timeout time.Duration) *undoer {
 	u := &undoer{timeout: timeout}
 	u.ctx, u.end = context.WithCancel(context.Background())
-	u.settles = batch.New(u.ctx, batch.Options{Size: b.Size, Parallel: undoParallel}, timeout, store.Settle)
+	u.settles = batch.New(u.ctx, batch.Options{Size: b.Size, Parallel: undoParallel}, timeout, s.Settle)
 	return u
 }
 

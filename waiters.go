@@ -15,13 +15,13 @@ type waiters struct {
 // maxEarly bounds the wake-ups kept for waiters that are about to enter.
 const maxEarly = 1024
 
-func newWaiters(store Store) *waiters {
+func newWaiters(s Store) *waiters {
 	w := &waiters{
 		stop:  func() {},
 		woken: make(map[Token]chan Answer),
 		early: make(map[Token]Answer),
 	}
-	if n, ok := store.(Notifier); ok {
+	if n, ok := s.(Notifier); ok {
 		w.notified = true
 		w.stop = n.Notify(w.wake)
 	}

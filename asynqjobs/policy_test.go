@@ -176,9 +176,9 @@ func TestByHand(t *testing.T) {
 func TestOperatorsSeeTasks(t *testing.T) {
 	t.Parallel()
 	r := ownRedis(t)
-	store, err := redisstore.Open(t.Context(), storeURL(r), nil)
+	s, err := redisstore.Open(t.Context(), storeURL(r), nil)
 	must(t, err)
-	f := newFixture(t, r, &jobs.Options{Ahead: 3, Hold: time.Minute}, store)
+	f := newFixture(t, r, &jobs.Options{Ahead: 3, Hold: time.Minute}, s)
 	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "0", asynq.TaskID("0")))
 	f.did.has(t, "0")
@@ -189,7 +189,7 @@ func TestOperatorsSeeTasks(t *testing.T) {
 	}
 	var e dibs.Entry
 	eventually(t, "two wait", func() bool {
-		for entry, err := range store.List(t.Context(), dibs.Query{Name: "k", Places: true}) {
+		for entry, err := range s.List(t.Context(), dibs.Query{Name: "k", Places: true}) {
 			must(t, err)
 			e = entry
 		}

@@ -55,8 +55,8 @@ func loseUnderLoad(t *testing.T, l losing) {
 	var waiting sync.WaitGroup
 	var mu sync.Mutex // guards the fences
 	for p := range 2 {
-		store := l.open()
-		client := newClient(t, store, &dibs.Options{Namespace: "test"})
+		s := l.open()
+		client := newClient(t, s, &dibs.Options{Namespace: "test"})
 		for i := range keys {
 			for range waiters / 2 {
 				waiting.Go(func() {
@@ -77,7 +77,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 		}
 		eventually(t, "all wait", func() bool {
 			waits := 0
-			for e, err := range store.List(t.Context(), dibs.Query{}) {
+			for e, err := range s.List(t.Context(), dibs.Query{}) {
 				if err != nil {
 					t.Fatal(err)
 				}

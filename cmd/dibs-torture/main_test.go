@@ -118,12 +118,12 @@ func TestPasses(t *testing.T) {
 			t.Fatalf("exit code %d, and %q is not in %s%s", code, want, stdout, stderr)
 		}
 	}
-	store, err := sqlitestore.Open(file, nil)
+	s, err := sqlitestore.Open(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	for e, err := range store.List(t.Context(), dibs.Query{}) {
+	defer s.Close()
+	for e, err := range s.List(t.Context(), dibs.Query{}) {
 		t.Errorf("left behind: %+v, %v", e, err)
 	}
 	if left := entries(t, temp); len(left) > 0 {

@@ -39,19 +39,19 @@ func (b *candidates) enterSingly(open func() (dibs.Store, func() error, error)) 
 }
 
 func (l singlyLocker) lock(ctx context.Context, key string, section func()) error {
-	store := <-l.slots
-	defer func() { l.slots <- store }()
+	s := <-l.slots
+	defer func() { l.slots <- s }()
 	k, token := dibs.Key{Name: key}, dibs.NewToken()
 	answers, errs := make([]dibs.Answer, 1), make([]error, 1)
 	claim := dibs.Claim{Key: k, Token: token, TTL: lockTTL, Permits: 1, Weight: 1, Owner: dibs.Owner{Label: "bench"}}
-	if err := store.Claim(ctx, []dibs.Claim{claim}, answers); err != nil {
+	if err := s.Claim(ctx, []dibs.Claim{claim}, answers); err != nil {
 		return err
 	}
 	if answers[0].State != dibs.Granted {
 		return errors.Join(errHeld, answers[0].Err)
 	}
 	section()
-	if err := store.Settle(ctx, []dibs.Settlement{{Key: k, Token: token}}, errs); err != nil {
+	if err := s.Settle(ctx, []dibs.Settlement{{Key: k, Token: token}}, errs); err != nil {
 		return err
 	}
 	return errs[0]

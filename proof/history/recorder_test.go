@@ -151,11 +151,11 @@ func TestRecordErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var failed []error
-			store, events := recorded(t, &test.store, func(err error) { failed = append(failed, err) })
+			s, events := recorded(t, &test.store, func(err error) { failed = append(failed, err) })
 			errs := []error{
-				store.Claim(t.Context(), make([]dibs.Claim, 1), make([]dibs.Answer, 1)),
-				store.Renew(t.Context(), make([]dibs.Renewal, 1), make([]error, 1)),
-				store.Settle(t.Context(), make([]dibs.Settlement, 1), make([]error, 1)),
+				s.Claim(t.Context(), make([]dibs.Claim, 1), make([]dibs.Answer, 1)),
+				s.Renew(t.Context(), make([]dibs.Renewal, 1), make([]error, 1)),
+				s.Settle(t.Context(), make([]dibs.Settlement, 1), make([]error, 1)),
 			}
 			for _, err := range errs {
 				if !errors.Is(err, test.store.whole) || err != nil && test.store.whole == nil {
@@ -213,7 +213,7 @@ func (t *pushing) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 func TestPushed(t *testing.T) {
 	s := memory(t)
 	from := &pushing{Store: s}
-	store, events := recorded(t, from, nil)
+	under, events := recorded(t, from, nil)
 	var woken []dibs.Token
 	pushed := func() (n int) {
 		for _, e := range events() {
@@ -223,7 +223,7 @@ func TestPushed(t *testing.T) {
 		}
 		return n
 	}
-	stop := store.(dibs.Notifier).Notify(func(token dibs.Token, a dibs.Answer) {
+	stop := under.(dibs.Notifier).Notify(func(token dibs.Token, a dibs.Answer) {
 		woken = append(woken, token)
 		if a.State == dibs.Granted && !a.Queued && pushed() == 0 {
 			t.Error("a grant is passed on before it is written down")
@@ -231,7 +231,7 @@ func TestPushed(t *testing.T) {
 	})
 	key, token, stranger := dibs.Key{Name: "k"}, dibs.NewToken(), dibs.NewToken()
 	claim := dibs.Claim{Key: key, Token: token, Mode: dibs.Queue, TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1, MaxAge: time.Minute}
-	if err := store.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1)); err != nil {
+	if err := under.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}
 	grant := dibs.Answer{State: dibs.Granted, Fence: 7, Attempt: 2}
@@ -240,7 +240,7 @@ func TestPushed(t *testing.T) {
 		t.Errorf("a wake-up is written down as a grant, %d times", n)
 	}
 	from.wake(token, grant)
-	if err := store.Settle(t.Context(), []dibs.Settlement{{Key: key, Token: token}}, make([]error, 1)); err != nil {
+	if err := under.Settle(t.Context(), []dibs.Settlement{{Key: key, Token: token}}, make([]error, 1)); err != nil {
 		t.Fatal(err)
 	}
 	from.wake(token, grant)

@@ -47,13 +47,13 @@ func newServer(w *world) *server {
 
 // open replaces the store by an empty one.
 func (s *server) open() {
-	store, err := memstore.New(nil)
+	under, err := memstore.New(nil)
 	if err != nil {
 		panic(err)
 	}
-	s.store = store
+	s.store = under
 	// The store calls while it is called, and so under the server's lock.
-	s.stop = store.Notify(func(t dibs.Token, _ dibs.Answer) { s.world.flights.Go(func() { s.turn(store, t) }) })
+	s.stop = under.Notify(func(t dibs.Token, _ dibs.Answer) { s.world.flights.Go(func() { s.turn(under, t) }) })
 }
 
 // silence ends the wake-ups of the store.
@@ -170,10 +170,10 @@ func (s *server) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 }
 
 // turn wakes a waiter, or pushes its grant.
-func (s *server) turn(store *memstore.Store, t dibs.Token) {
+func (s *server) turn(under *memstore.Store, t dibs.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.store != store || s.down {
+	if s.store != under || s.down {
 		return
 	}
 	var word dibs.Answer

@@ -20,7 +20,7 @@ import (
 // `make torture` gives the flags of TestStores.
 var (
 	duration = flag.Duration("duration", 15*time.Second, "how `long` faults strike each store")
-	store    = flag.String("store", "", "torture only this `store`")
+	s        = flag.String("store", "", "torture only this `store`")
 	faults   = flag.String("faults", "", "let only these `faults` strike")
 	seed     = flag.Uint64("seed", 0, "the `number` from which everything derives; 0 is a random one")
 	page     = flag.String("page", "", "write the table between the marks in this `file`")
@@ -48,7 +48,7 @@ func TestStores(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		free := make(chan struct{}, together)
 		for i, k := range kinds {
-			if *store != "" && *store != k.Name {
+			if *s != "" && *s != k.Name {
 				continue
 			}
 			t.Run(k.Name, func(t *testing.T) {

@@ -230,8 +230,8 @@ func TestRunStoppedTooLong(t *testing.T) {
 	pid := s.waits(t, "pid")
 	s.types(t, ctrlZ)
 	eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
-	store := s.inspector(t)
-	eventually(t, "the end of the lease", func() bool { return entry(t, store, "k").Condition == dibs.ConditionAbandoned })
+	under := s.inspector(t)
+	eventually(t, "the end of the lease", func() bool { return entry(t, under, "k").Condition == dibs.ConditionAbandoned })
 	s.open(t)
 	s.types(t, "fg; echo $? >code\n")
 	if code := s.waits(t, "code"); code != "70" || s.exists("ended") {

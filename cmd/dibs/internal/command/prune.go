@@ -34,10 +34,10 @@ Prints how many were removed.`,
 	return cmd
 }
 
-func (p *program) pruneAll(ctx context.Context, store *stores.Store) error {
-	pruner, ok := store.Store.(dibs.Pruner)
+func (p *program) pruneAll(ctx context.Context, s *stores.Store) error {
+	pruner, ok := s.Store.(dibs.Pruner)
 	if !ok {
-		return fmt.Errorf("%w: %s removes by itself what has expired, so there is nothing to prune", stores.ErrUnusable, store)
+		return fmt.Errorf("%w: %s removes by itself what has expired, so there is nothing to prune", stores.ErrUnusable, s)
 	}
 	n, err := pruner.Prune(ctx, 0)
 	if err != nil {

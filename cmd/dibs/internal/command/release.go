@@ -120,7 +120,7 @@ func checkPlace(id string, fs *pflag.FlagSet, args []string) error {
 }
 
 // releasePlace removes a reserved place.
-func (p *program) releasePlace(ctx context.Context, store dibs.Store, in dibs.Inspector, id string, yes bool, fs *pflag.FlagSet) error {
+func (p *program) releasePlace(ctx context.Context, s dibs.Store, in dibs.Inspector, id string, yes bool, fs *pflag.FlagSet) error {
 	key, place, err := p.findPlace(ctx, in, id, fs)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (p *program) releasePlace(ctx context.Context, store dibs.Store, in dibs.In
 	}
 	_, err = ask(ctx, "settle", func(ctx context.Context) (struct{}, error) {
 		errs := make([]error, 1)
-		err := store.Settle(ctx, []dibs.Settlement{{Key: key, Token: place.Token, Outcome: dibs.Release}}, errs)
+		err := s.Settle(ctx, []dibs.Settlement{{Key: key, Token: place.Token, Outcome: dibs.Release}}, errs)
 		return struct{}{}, cmp.Or(err, errs[0])
 	})
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 // TestKeysBelongToTheirNamespace: a credential lists and changes the keys of its namespace, and
 // only one that may act sees what lets it act.
 func TestKeysBelongToTheirNamespace(t *testing.T) {
-	store := memory(t)
+	s := memory(t)
 	file := tokensFile(t, credentialLine("app", "a", "shop", "use"), credentialLine("eye", "e", "shop", "look"),
 		credentialLine("hand", "h", "shop", "look,act"), credentialLine("far", "f", "-", "look,act"))
-	r := start(t, store, func(c *Config) { c.Tokens = file })
+	r := start(t, s, func(c *Config) { c.Tokens = file })
 	token := func(n int) string { return fmt.Sprintf("%032x", n) }
 	r.do("POST", "/v1/claim", "a", `{"claims":[{"key":"k","token":"`+token(1)+`"},{"key":"k","mode":"reserve","token":"`+token(2)+`"},{"key":"r","token":"`+token(3)+`"}]}`)
 	r.do("POST", "/v1/settle", "a", `{"settlements":[{"key":"r","token":"`+token(3)+`","outcome":"keep","data":"c2VjcmV0"}]}`)

@@ -67,8 +67,8 @@ type Server struct {
 }
 
 // New returns a server of the store. The error names the setting that is wrong.
-func New(c Config, store dibs.Store, h Hooks) (*Server, error) {
-	s := &Server{config: c, hooks: h, log: h.Log, store: store, outage: outage.New(h.Log, "calls"), stopping: make(chan struct{}), open: everybody(c.Namespace)}
+func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
+	s := &Server{config: c, hooks: h, log: h.Log, store: under, outage: outage.New(h.Log, "calls"), stopping: make(chan struct{}), open: everybody(c.Namespace)}
 	s.memory.left = c.MaxBodyMemory
 	if err := (dibs.Key{Namespace: c.Namespace, Name: "-"}).Validate(); err != nil {
 		return nil, err
@@ -79,19 +79,19 @@ func New(c Config, store dibs.Store, h Hooks) (*Server, error) {
 		}
 	}
 	var b dibs.Batching
-	if batcher, ok := store.(dibs.Batcher); ok {
+	if batcher, ok := under.(dibs.Batcher); ok {
 		b = batcher.Batching()
 	}
 	s.size = cmp.Or(b.Size, batch.DefaultSize)
 	ctx := context.Background()
-	s.claims = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "claim", store.Claim))
-	s.renewals = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "renew", store.Renew))
-	s.settlements = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "settle", store.Settle))
+	s.claims = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "claim", under.Claim))
+	s.renewals = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "renew", under.Renew))
+	s.settlements = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "settle", under.Settle))
 	s.waiters = newWaiters(func(r dibs.Renewal) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
 	s.unnotify = func() {}
-	if n, ok := store.(dibs.Notifier); ok {
+	if n, ok := under.(dibs.Notifier); ok {
 		s.notified, s.unnotify = true, n.Notify(s.waiters.wake)
 	}
 	return s, nil

@@ -73,8 +73,8 @@ func TestAWaitOverSeveralClaims(t *testing.T) {
 // TestASettledTokenIsNotAskedForAgain: a client that gives up settles its token while its call
 // still waits. No place is left.
 func TestASettledTokenIsNotAskedForAgain(t *testing.T) {
-	store := memory(t)
-	r := start(t, store, nil)
+	s := memory(t)
+	r := start(t, s, nil)
 	r.claim(1, "}]")
 	done := make(chan string, 1)
 	go func() { done <- r.claim(2, queued).state() }()
@@ -84,7 +84,7 @@ func TestASettledTokenIsNotAskedForAgain(t *testing.T) {
 		t.Errorf("the call is answered with %s", got)
 	}
 	r.settle(1)
-	for e, err := range store.List(t.Context(), dibs.Query{}) {
+	for e, err := range s.List(t.Context(), dibs.Query{}) {
 		t.Errorf("%+v is left (%v)", e, err)
 	}
 }
