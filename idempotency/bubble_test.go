@@ -48,7 +48,10 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 func newBubbleServer(t *testing.T, h http.Handler) (*httptest.Server, *http.Transport) {
 	t.Helper()
 	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	server := &httptest.Server{Listener: p, Config: &http.Server{Handler: h, ErrorLog: newLog(io.Discard), ReadHeaderTimeout: time.Minute}}
+	both := new(http.Protocols)
+	both.SetHTTP1(true)
+	both.SetUnencryptedHTTP2(true)
+	server := &httptest.Server{Listener: p, Config: &http.Server{Handler: h, ErrorLog: newLog(io.Discard), ReadHeaderTimeout: time.Minute, Protocols: both}}
 	server.Start()
 	t.Cleanup(server.Close)
 	base := &http.Transport{DialContext: p.dial}

@@ -5,16 +5,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	mathrand "math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -83,8 +78,11 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 // (outcome unknown) do not change with a retry. The server must honour the key: otherwise an attempt
 // that got no answer may have had an effect.
 //
-// If an answer breaks off while it is read, the Transport sends the request again. The server
-// replays the answer, and the caller reads on. The caller gets an error if it is another answer.
+// If an answer breaks off while it is read, the Transport retries by the same rules, with the attempts
+// and the budget that are left. While the request still runs, it waits as the server's Retry-After
+// says. Then the server replays the answer, and the caller reads on, up to the trailer. If the retry
+// gets no replay, or that of another answer, Read returns an error that says so and wraps the first
+// one.
 //
 // Safe methods get no key, and are also retried. A request that has a key keeps it. A client that
 // restarts and sends the same key again gets the answer of its first try.
@@ -114,57 +112,18 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		again = nil // Base will refuse it every time
 	}
 	t.budget.add()
-	backoff := t.options.Backoff
-	for attempt := 1; ; attempt++ {
-		response, err := t.options.Base.RoundTrip(request)
-		pause, retry := t.pauseAfter(response, err, backoff)
-		switch {
-		case again == nil:
-			return response, err
-		case !retry && err == nil && !isSafe(r.Method) && response.Body != http.NoBody && response.StatusCode != http.StatusSwitchingProtocols:
-			fetch := func() *http.Response { return t.fetchAgain(again) }
-			response.Body = &resumedBody{body: response.Body, fetch: fetch, status: response.StatusCode, left: t.options.Attempts - attempt, seen: sha256.New()}
-			return response, nil
-		case !retry || attempt == t.options.Attempts || r.Context().Err() != nil:
-			return response, err
-		}
-		if deadline, ok := r.Context().Deadline(); ok && time.Until(deadline) < pause || !t.budget.take() {
-			return response, err
-		}
-		next, cannot := again()
-		if cannot != nil {
-			return response, err
-		}
-		request = next
-		if response != nil {
-			_ = response.Body.Close()
-		}
-		select {
-		case <-time.After(pause):
-		case <-r.Context().Done():
-			closeBody(request)
-			return nil, context.Cause(r.Context())
-		}
-		backoff = min(2*backoff, t.options.MaxBackoff)
+	s := &sending{t: t, ctx: r.Context(), again: again, left: t.options.Attempts, backoff: t.options.Backoff}
+	response, stopped, err := s.send(request)
+	if err != nil || stopped != nil || again == nil || isSafe(r.Method) || response.Body == http.NoBody || response.StatusCode == http.StatusSwitchingProtocols {
+		return response, err
 	}
-}
-
-// fetchAgain sends the request once more, for an answer that broke off; nil if it got no answer.
-func (t *Transport) fetchAgain(again func() (*http.Request, error)) *http.Response {
-	if !t.budget.take() {
-		return nil
-	}
-	request, err := again()
-	if err != nil {
-		return nil
-	}
-	response, _ := t.options.Base.RoundTrip(request)
-	return response
+	response.Body = newResumedBody(s, response)
+	return response, nil
 }
 
 // prepare returns the request to send, with its key, and a function that makes it again; nil if the
 // request can be sent only once.
-func (t *Transport) prepare(r *http.Request) (request *http.Request, again func() (*http.Request, error), err error) {
+func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(context.Context) (*http.Request, error), err error) {
 	request = r.Clone(r.Context())
 	if !isSafe(r.Method) && r.Header.Get(keyField) == "" && r.Header.Get(xKeyField) == "" {
 		field, err := quoteKey(t.options.Key(r))
@@ -194,12 +153,12 @@ func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(
 		getBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(head)), nil }
 		request.Body, _ = getBody()
 	}
-	return request, func() (*http.Request, error) {
+	return request, func(ctx context.Context) (*http.Request, error) {
 		body, err := getBody()
 		if err != nil {
 			return nil, err
 		}
-		next := request.Clone(r.Context())
+		next := request.Clone(ctx)
 		next.Body = body
 		return next, nil
 	}, nil
@@ -223,45 +182,6 @@ func sendable(r *http.Request) bool {
 
 // isSafe reports whether a request with the method changes nothing.
 func isSafe(method string) bool { return method == "" || slices.Contains(safeMethods, method) }
-
-// pauseAfter returns whether an attempt may be repeated, and after how long.
-func (t *Transport) pauseAfter(response *http.Response, err error, backoff time.Duration) (time.Duration, bool) {
-	pause := backoff/2 + mathrand.N(backoff/2+1)
-	if err != nil {
-		// A retry does not make a certificate valid.
-		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-		return pause, !untrusted
-	}
-	if response.Header.Get(replayedField) == "true" {
-		return 0, false // a replay does not change
-	}
-	switch response.StatusCode {
-	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-	default:
-		return 0, false
-	}
-	after, ok := retryAfter(response)
-	if !ok || after > t.options.MaxBackoff {
-		return 0, false
-	}
-	return max(pause, after+mathrand.N(backoff/2+1)), true
-}
-
-// retryAfter parses Retry-After (RFC 9110, section 10.2.3): seconds, or a date.
-func retryAfter(response *http.Response) (time.Duration, bool) {
-	field := strings.TrimSpace(response.Header.Get("Retry-After"))
-	if seconds, err := strconv.ParseUint(field, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second, true
-	}
-	if date, err := http.ParseTime(field); err == nil {
-		now := time.Now()
-		if sent, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-			now = sent // by the clock that made the date
-		}
-		return max(date.Sub(now), 0), true
-	}
-	return 0, false
-}
 
 // quoteKey returns a key as a structured-field String (RFC 9651, section 3.3.3).
 func quoteKey(key string) (string, error) {

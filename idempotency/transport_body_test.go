@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/dibs-go/dibs/idempotency"
 )
@@ -46,36 +47,38 @@ func TestTransportFetchesABrokenAnswerAgain(t *testing.T) {
 		"again and again":   {[]answer{{nil, whole[:4], true}, {replayed, whole[:4], true}}, whole[:4], true},
 		"nothing is broken": {[]answer{{nil, whole, false}}, whole, false},
 	} {
-		n := 0
-		var keys []string
-		tr := newTransport(t, tripper(func(r *http.Request) (*http.Response, error) {
-			a := test.answers[min(n, len(test.answers)-1)]
-			n++
-			keys = append(keys, r.Header.Get("Idempotency-Key"))
-			body := io.Reader(strings.NewReader(a.text))
-			if a.broken {
-				body = brokenBody{body}
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			var keys []string
+			tr := newTransport(t, tripper(func(r *http.Request) (*http.Response, error) {
+				a := test.answers[min(n, len(test.answers)-1)]
+				n++
+				keys = append(keys, r.Header.Get("Idempotency-Key"))
+				body := io.Reader(strings.NewReader(a.text))
+				if a.broken {
+					body = brokenBody{body}
+				}
+				h := a.header
+				if h == nil {
+					h = http.Header{}
+				}
+				return &http.Response{StatusCode: 201, Header: h, Body: io.NopCloser(body), Request: r}, nil
+			}), nil)
+			r, _ := http.NewRequest("POST", "http://a", strings.NewReader("x"))
+			res, err := tr.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
 			}
-			h := a.header
-			if h == nil {
-				h = http.Header{}
+			got, err := io.ReadAll(res.Body)
+			if string(got) != test.want || (err != nil) != test.fails || n > 5 {
+				t.Errorf("%s: read %q, %v, after %d requests", name, got, err, n)
 			}
-			return &http.Response{StatusCode: 201, Header: h, Body: io.NopCloser(body), Request: r}, nil
-		}), nil)
-		r, _ := http.NewRequest("POST", "http://a", strings.NewReader("x"))
-		res, err := tr.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(res.Body)
-		if string(got) != test.want || (err != nil) != test.fails || n > 5 {
-			t.Errorf("%s: read %q, %v, after %d requests", name, got, err, n)
-		}
-		for _, key := range keys {
-			if key != keys[0] {
-				t.Errorf("%s: sent with the keys %q", name, keys)
+			for _, key := range keys {
+				if key != keys[0] {
+					t.Errorf("%s: sent with the keys %q", name, keys)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -119,6 +122,10 @@ func TestTransportDoesNotFetchAClosedAnswer(t *testing.T) {
 // TestTransportClosesBodiesThatItDoesNotSend: if the budget does not allow another attempt, no body
 // of the request stays open.
 func TestTransportClosesBodiesThatItDoesNotSend(t *testing.T) {
+	synctest.Test(t, closesBodies)
+}
+
+func closesBodies(t *testing.T) {
 	open := 0
 	body := func() (io.ReadCloser, error) {
 		open++
