@@ -57,7 +57,7 @@ func Config(c asynq.Config) asynq.Config {
 		if p, ok := errors.AsType[*requeueError](err); ok {
 			return p.back.After
 		}
-		if last, ok := maxRetryOf(t); ok && (n >= last || errors.Is(err, asynq.ErrLeaseExpired)) {
+		if last, ok := maxRetryOf(t); ok && (n >= last || err == asynq.ErrLeaseExpired) {
 			return 0 // it comes back to be archived, or has waited a minute already
 		}
 		return delay(n, handlerError(err), t)

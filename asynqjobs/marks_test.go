@@ -47,7 +47,7 @@ func TestPanickingTaskWithOurWordsRunsOnce(t *testing.T) {
 }
 
 // TestFailedTaskWithOurWordsWaits: whatever a task's payload, headers and errors say, it waits
-// for its RetryDelayFunc when it has failed, also if a worker had parked it before.
+// for its RetryDelayFunc when it has failed, even if a worker had parked it before.
 func TestFailedTaskWithOurWordsWaits(t *testing.T) {
 	t.Parallel()
 	for name, text := range words() {

@@ -24,9 +24,11 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 		return errors.New("jobs: Options.Once needs Job.ID, but the job has none")
 	}
 	ran := false
+	var failed error // of the job, which may have the types of errors below
 	work := func(ctx context.Context) (struct{}, error) {
 		ran = true
-		return struct{}{}, fn(ctx)
+		failed = fn(ctx)
+		return struct{}{}, failed
 	}
 	o := &dibs.OnceOptions{Retention: m.options.Once, TTL: m.options.TTL, Label: a.acquire().Label}
 	var err error
@@ -37,7 +39,7 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 	}
 	var keepErr *dibs.KeepError
 	switch {
-	case errors.As(err, &keepErr):
+	case failed == nil && errors.As(err, &keepErr):
 		// The job was done, so it must not be tried again.
 		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so a second delivery would run it again",
 			"kind", a.job.Kind, "job", a.job.ID, "error", keepErr)
@@ -76,12 +78,14 @@ func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) 
 	m := a.mutex
 	o := &dibs.OnceOptions{Retention: m.options.Period, NoWait: true, TTL: m.options.TTL, Label: a.acquire().Label}
 	ran := false
+	var failed error // of the job, which may have the types of errors below
 	once := func() error {
 		_, err := dibs.Once(ctx, m.client, a.job.Key, o, func(ctx context.Context) (struct{}, error) {
 			ran = true
 			a.lease, _ = dibs.FromContext(ctx)
 			defer a.begin(ctx)()
-			return struct{}{}, fn(a.jobContext(ctx))
+			failed = fn(a.jobContext(ctx))
+			return struct{}{}, failed
 		})
 		return err
 	}
@@ -93,7 +97,7 @@ func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) 
 	}
 	var keepErr *dibs.KeepError
 	switch {
-	case ran && errors.As(err, &keepErr):
+	case ran && failed == nil && errors.As(err, &keepErr):
 		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so the next job of its key runs again",
 			"kind", a.job.Kind, "job", a.job.ID, "key", a.place.Key.Digest(), "error", keepErr)
 		m.report(ctx, a, EventSucceeded, nil)

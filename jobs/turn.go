@@ -246,10 +246,10 @@ func (a *attempt) holdBefore(again time.Duration) time.Duration {
 	if again > 0 && a.mutex.options.Policy.Replaces() {
 		return dibs.MinDuration
 	}
-	if !a.job.Promoted {
-		again = max(again, requeueMax)
-	}
 	hold := a.mutex.options.Hold
+	if again == 0 && !a.job.Promoted {
+		return min(hold+requeueMax, a.mutex.options.PlaceTTL) // which is not less than Hold
+	}
 	return hold + min(again, math.MaxInt64-hold)
 }
 

@@ -12,12 +12,12 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel() // it mostly waits
 	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, turn time.Duration) *storetest.Backend {
-			server, o := serverFor(t), ownNames()
+		New: func(trial testing.TB, turn time.Duration) *storetest.Backend {
+			server, o := serverFor(trial), ownNames()
 			o.pushedTTL = turn
-			t.Cleanup(func() { checkListed(t, server, o) })
+			trial.Cleanup(func() { checkListed(t, server, o) })
 			return &storetest.Backend{
-				Open:    func() dibs.Store { return open(t, server.URL(), o) },
+				Open:    func() dibs.Store { return open(trial, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { dropSchema(server, o) },
 			}

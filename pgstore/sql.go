@@ -113,19 +113,19 @@ func (n namer) statements() *statements {
 		notify: n.statement("notify", "SELECT pg_notify(@channel(u.process), convert_from(u.message, 'UTF8'))"+
 			" FROM unnest($1::bigint[], $2::bytea[]) AS u (process, message)"),
 	}
-	some := func(table, which string) string {
-		return "(SELECT DISTINCT k FROM @" + table + " WHERE k >= $1 AND k <= $2" + which + " ORDER BY k LIMIT $3)"
+	some := func(from, which string) string {
+		return "(SELECT " + from + " WHERE k >= $1 AND k <= $2" + which + " ORDER BY k LIMIT $3)"
 	}
 	list := func(name string, tables ...string) *statement {
 		return n.statement(name, "SELECT k FROM ("+strings.Join(tables, " UNION ")+") t ORDER BY k LIMIT $3")
 	}
 	// A key with a place or an abandoned lease may have no lease, and a key with only reserved
 	// places has no row in @key.
-	places, leases := some("waiter", ""), some("holder", "")
+	places, leases := some("DISTINCT k FROM @waiter", ""), some("DISTINCT k FROM @holder", "")
 	s.list = [...]*statement{
-		backend.All:  list("list", some("key", " AND (token <> '' OR busy OR rec_ends > 0)"), places),
-		backend.Live: list("list_live", some("key", " AND listed AND token <> ''"), leases, places),
-		backend.Kept: list("list_kept", some("key", " AND rec_ends > 0")),
+		backend.All:  list("list", some("k FROM @key", " AND (token <> '' OR busy OR rec_ends > 0)"), places),
+		backend.Live: list("list_live", some("k FROM @key", " AND listed AND token <> ''"), leases, places),
+		backend.Kept: list("list_kept", some("k FROM @key", " AND rec_ends > 0")),
 	}
 	for does, sql := range map[engine.Does]string{
 		engine.WriteRecord:   "UPDATE @key SET rec_data = $2 WHERE k = $1",

@@ -170,10 +170,14 @@ func messages(wakeUps []engine.WakeUp) (rows [][]any) {
 
 // list returns keys that have something to list, also keys that have only reserved places.
 func (s *Store) list(ctx context.Context, part backend.Part, first, last string, limit int) (keys []string, err error) {
-	err = s.ask(ctx, s.front, query{s.sql.list[part], values(first, last, int64(limit)), func(r *reading) {
+	ask := query{s.sql.list[part], values(first, last, int64(limit)), func(r *reading) {
 		var k string
 		r.scan(&k)
 		keys = append(keys, k)
-	}})
+	}}
+	err = use(ctx, s.front, func(pg *pgconn.PgConn) error {
+		keys = nil
+		return s.send(ctx, pg, false, append(slices.Clone(s.sql.beginLook), ask, commit)...)
+	})
 	return keys, err
 }

@@ -113,7 +113,7 @@ func TestNote(t *testing.T) {
 			t.Errorf("%s became %s", text, written)
 		}
 	}
-	for _, text := range []string{"", "null", "[]", `{"dibs": 7}`, `{"dibs": {"key": 7}}`} {
+	for _, text := range []string{"", "null", "[]", `{"dibs": 7}`, `{"dibs": {"key": 7}}`, `{"Dibs": {"key": "theirs", "ticket": "t"}, "DIBS_PARKED": true, "Snoozes": 3}`} {
 		if got := readMetadata([]byte(text)); got != (metadata{}) {
 			t.Errorf("%s has the note %+v", text, got)
 		}

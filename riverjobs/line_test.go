@@ -137,10 +137,10 @@ func TestPromote(t *testing.T) {
 	t.Parallel()
 	const ahead, keys = 4, 5
 	h := newHost(t, hostOptions{idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead}}})
-	// How the jobs of a key are: r running, a available, f failed, p parked, s parked again (by
+	// How the jobs of a key are: r running, d running for an hour, a available, f failed, p parked, s parked again (by
 	// its second worker), z snoozed by itself, l for later, without a ticket, c completed. Uppercase: made runnable.
 	states := map[rune]string{
-		'r': "state = 'running'", 'a': "state = 'available'", 'f': "state = 'retryable', scheduled_at = now() + interval '1 hour'",
+		'r': "state = 'running'", 'd': "state = 'running', attempted_at = now() - interval '1 hour'", 'a': "state = 'available'", 'f': "state = 'retryable', scheduled_at = now() + interval '1 hour'",
 		'p': "state = 'pending'", 'c': "state = 'completed', finalized_at = now()",
 		's': `state = 'scheduled', scheduled_at = now() + interval '1 hour', metadata = metadata || '{"dibs_parked": true}'`,
 		'z': `state = 'scheduled', scheduled_at = now() + interval '1 hour', metadata = metadata || '{"dibs_parked": false}'`,
@@ -156,6 +156,10 @@ func TestPromote(t *testing.T) {
 		{"rpppppp", 0, "rPPPppp", "rPPPppp"},
 		{"rrrrpppppp", 0, "rrrrpppppp", "rrrrpppppp"},
 		{"rrrrpppppp", 3, "rrrrPPPppp", "rrrrPPPppp"},
+		{"dpppp", 0, "dPPPp", "dPPPp"},
+		{"ddddpppp", 0, "ddddPPPp", "ddddPPPp"}, // at most one of them runs
+		{"drrrpppp", 0, "drrrpppp", "drrrpppp"},
+		{"rdddpppp", 0, "rdddPPpp", "rdddPPpp"},
 		{"ccraappp", 0, "ccraaPpp", "ccraaPpp"},
 		{"fpppp", 0, "fPPPp", "fPPPP"},
 		{"zpppp", 0, "zPPPp", "zPPPP"},
@@ -257,4 +261,28 @@ func TestSchema(t *testing.T) {
 	h.must(nil, err)
 	h.await(rows[2].Job.ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 2, 3)
+}
+
+// TestSweepNeedsNoJob: all runnable jobs of a key are deleted or cancelled before a worker starts.
+// The parked jobs run, although no job comes to a worker.
+func TestSweepNeedsNoJob(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(h *host, id int64) error{
+		"deleted":   func(h *host, id int64) error { _, err := h.river.JobDelete(t.Context(), id); return err },
+		"cancelled": func(h *host, id int64) error { _, err := h.river.JobCancel(t.Context(), id); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := Options{Jobs: jobs.Options{Ahead: 3, Hold: 100 * time.Millisecond}}
+			h := newHost(t, hostOptions{idle: true, unswept: true, outside: true, mutex: options})
+			rows := h.inserts("it", 1, 8)
+			for _, row := range rows[:3] {
+				h.must(nil, remove(h, row.ID))
+			}
+			newHost(t, hostOptions{url: h.url, outside: true, mutex: options})
+			for _, row := range rows[3:] {
+				h.await(row.ID, rivertype.JobStateCompleted)
+			}
+		})
+	}
 }

@@ -8,8 +8,9 @@ import (
 
 // Names in a job's metadata. River merges top-level names when it stores a job's result.
 const (
-	noteKey   = "dibs"
-	parkedKey = "dibs_parked"
+	noteKey    = "dibs"
+	parkedKey  = "dibs_parked"
+	snoozesKey = "snoozes" // River's
 )
 
 // note is the part of a job's metadata that belongs to this package.
@@ -25,15 +26,21 @@ type note struct {
 
 // metadata is the part of a job's metadata that this package reads.
 type metadata struct {
-	Dibs note `json:"dibs"`
+	Dibs note
 	// Parked says that a worker parked the job, and it has not run since.
-	Parked bool `json:"dibs_parked"`
+	Parked bool
 	// Snoozes is River's count of snoozes.
-	Snoozes int `json:"snoozes"`
+	Snoozes int
 }
 
 func readMetadata(text []byte) (m metadata) {
-	_ = json.Unmarshal(text, &m) // values of other types are foreign and stay zero
+	var raw map[string]json.RawMessage // because a field of a struct also has names in other cases
+	_ = json.Unmarshal(text, &raw)
+	for name, value := range map[string]any{noteKey: &m.Dibs, parkedKey: &m.Parked, snoozesKey: &m.Snoozes} {
+		if text := raw[name]; text != nil {
+			_ = json.Unmarshal(text, value) // values of other types are foreign and stay zero
+		}
+	}
 	return m
 }
 

@@ -23,6 +23,8 @@ const (
 	statementLimit = 5 * time.Second
 	statementKeys  = 500 // keys in one statement
 	logEvery       = time.Minute
+	// patienceSlack is how much longer than Patience a living worker may need to requeue a job.
+	patienceSlack = 30 * time.Second
 )
 
 // in fills the schema into a statement.
@@ -51,7 +53,7 @@ func query[T any](ctx context.Context, m *Mutex, by querier, statement string, a
 // that it made runnable.
 func (m *Mutex) promote(ctx context.Context, by querier, keys []string, after []int64, tickets []string) ([]int64, error) {
 	o := &m.options.Jobs
-	return query[int64](ctx, m, by, promoteSQL, keys, after, o.Ahead, o.Permits, m.keeps, tickets, m.schema)
+	return query[int64](ctx, m, by, promoteSQL, keys, after, o.Ahead, o.Permits, m.keeps, tickets, m.schema, (m.options.Patience + patienceSlack).Seconds())
 }
 
 // promoteAll promotes keys, in several statements.

@@ -1,0 +1,55 @@
+package redisstore
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestListReadsNoRecordsForLiveKeys: a listing of the live keys goes through the names, and reads
+// nothing of a key that is done.
+func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	const live, done = 10, 5000
+	for i := range live {
+		mustGrant(t, s, lock(fmt.Sprint("held ", i)))
+	}
+	for n := range done / 250 {
+		claims, settlements := make([]dibs.Claim, 250), make([]dibs.Settlement, 250)
+		for i := range claims {
+			claims[i] = lock(fmt.Sprintf("order %d.%d", n, i))
+			settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour}
+		}
+		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Settle(t.Context(), settlements, make([]error, len(settlements))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(most int, conditions ...dibs.Condition) (n int, took map[string]int) {
+		t.Helper()
+		before := commandsOf(server)
+		for _, err := range s.List(t.Context(), dibs.Query{Conditions: conditions}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; n == most {
+				break
+			}
+		}
+		return n, since(before, commandsOf(server))
+	}
+	// Of a live key: its state, and whether it has a record.
+	if n, took := list(done, dibs.ConditionHeld, dibs.ConditionWaiting); n != live || took["get"] > 2*live {
+		t.Errorf("%d of %d live keys are listed with %v", n, live, took)
+	}
+	if n, took := list(100, dibs.ConditionDone); n != 100 || took["get"] > 2*1024 {
+		t.Errorf("%d keys that are done are listed with %v", n, took)
+	}
+}
