@@ -177,7 +177,7 @@ func (c *Client) acquire(ctx context.Context, r request, wait time.Duration) (le
 	case err != nil:
 	case a.State == Granted:
 		lease, err = c.grant(r, a, sent)
-	case a.State == Held && a.Queued && wait != noWait:
+	case a.State == Held && wait != noWait:
 		r.queued = true
 		lease, err = c.await(ctx, r, a, sent, wait)
 	default:

@@ -317,3 +317,37 @@ func TestPlaceStatusOfAnUnknownKey(t *testing.T) {
 		}
 	})
 }
+
+// TestProlongWithoutAnswerKeepsThePlace: a place that was there before is not undone when the store
+// does not answer, or when the caller does not wait for the answer.
+func TestProlongWithoutAnswerKeepsThePlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		after func(string) error
+		want  error
+	}{
+		"lost":     {func(string) error { return errors.New("the connection was reset") }, dibs.ErrStore},
+		"given up": {func(string) error { time.Sleep(3 * time.Second); return nil }, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFaulty(newStore(t))
+				client := newClient(t, f, nil)
+				p, _, err := client.Reserve(t.Context(), "k", time.Hour, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.set(nil, c.after)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				if _, err := client.Prolong(ctx, p, time.Hour, nil); !errors.Is(err, c.want) {
+					t.Errorf("got %v; want %v", err, c.want)
+				}
+				f.set(nil, nil)
+				time.Sleep(10 * time.Second)
+				if s, err := client.PlaceStatus(t.Context(), p, nil); !s.Exists || err != nil {
+					t.Errorf("the place is %+v, %v", s, err)
+				}
+			})
+		})
+	}
+}

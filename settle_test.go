@@ -81,6 +81,10 @@ func TestCompleteWhoseAnswerWasLost(t *testing.T) {
 		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("got %v", err)
 		}
+		// Another call without an answer does not make that forgotten.
+		if err := lease.Abandon(t.Context()); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
 		f.set(nil, nil)
 		time.Sleep(dibs.DefaultTTL / 2)
 		if err := lease.Err(); !errors.Is(err, dibs.ErrLost) {
@@ -91,6 +95,35 @@ func TestCompleteWhoseAnswerWasLost(t *testing.T) {
 		}
 		if err := lease.Release(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestCompleteAgainWhenTrustIsOver: a settlement whose outcome is unknown is not sent again when the
+// lease is not trusted any more, even if the store still has the lease.
+func TestCompleteAgainWhenTrustIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		f := newFaulty(s)
+		c := newClient(t, f, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(func(string) error { return errors.New("the connection was reset") }, nil)
+		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Until(lease.Until())) // the store gives the holder a little more
+		f.set(nil, nil)
+		if held, err := newClient(t, s, nil).Held(t.Context(), "k"); !held || err != nil {
+			t.Fatalf("the store does not have the lease: %v", err)
+		}
+		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("a lease that is not trusted was completed: %v", err)
+		}
+		if _, ok, err := c.Record(t.Context(), "k"); ok || err != nil {
+			t.Errorf("there is a record: %v, %v", ok, err)
 		}
 	})
 }
