@@ -176,3 +176,27 @@ func TestRenewalDuringASettlement(t *testing.T) {
 		})
 	}
 }
+
+// TestLeasesThatAreDueSoonShareACall: leases that were taken a moment apart are renewed in one call.
+func TestLeasesThatAreDueSoonShareACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(newStore(t))
+		c := newClient(t, f, nil)
+		var leases []*dibs.Lease
+		for _, key := range []string{"a", "b", "c"} {
+			l, err := c.Acquire(t.Context(), key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases = append(leases, l)
+			time.Sleep(dibs.DefaultTTL / 60)
+		}
+		time.Sleep(dibs.DefaultTTL / 2)
+		if _, renews, _ := f.counts(); renews != 1 {
+			t.Errorf("%d calls renewed %d leases; want 1", renews, len(leases))
+		}
+		for _, l := range leases {
+			release(t, l)
+		}
+	})
+}

@@ -124,3 +124,26 @@ func TestDetachedKeysWaitWithTheirContext(t *testing.T) {
 		})
 	}
 }
+
+// TestDetachedKeysNeedALiveContext: a context that ends between two keys ends the call, even if the
+// next key is free.
+func TestDetachedKeysNeedALiveContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		stopped := errors.New("the request is over")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := newClient(t, s, &dibs.Options{Observe: func(_ context.Context, e dibs.Event) {
+			if e.Kind == dibs.EventAcquired {
+				cancel(stopped)
+			}
+		}})
+		all, err := c.AcquireAll(ctx, []string{"a", "b"}, &dibs.AcquireOptions{Detach: true})
+		if !errors.Is(err, stopped) {
+			t.Errorf("got %v, %v; want %v", all, err, stopped)
+		}
+		if got := c.Stats().Acquired; got != 1 {
+			t.Errorf("%d keys were acquired", got)
+		}
+		empty(t, s)
+	})
+}
