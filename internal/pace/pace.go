@@ -40,7 +40,7 @@ func Next(notified bool, ahead int, left, poll time.Duration) (interval, nextPol
 
 // Stay returns how long the place of a waiter with that interval lasts.
 func Stay(interval time.Duration) time.Duration {
-	if interval > Near {
+	if interval >= Far {
 		return Asks * Far
 	}
 	return Asks * Near

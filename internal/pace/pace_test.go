@@ -1,0 +1,22 @@
+package pace_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
+)
+
+// TestPlaceOfTheNextWaiter: a waiter that asks a moment after half a second, because the lease
+// in its way expires then, is not far back. Its place must not outlast it by six seconds.
+func TestPlaceOfTheNextWaiter(t *testing.T) {
+	for left := pace.Near - 2*time.Millisecond; left <= pace.Near+2*time.Millisecond; left += 100 * time.Microsecond {
+		interval, _ := pace.Next(true, 0, left, 0)
+		if stay := pace.Stay(interval); stay != pace.Asks*pace.Near || interval >= stay {
+			t.Errorf("a lease that expires in %v: the waiter asks after %v and its place lasts %v", left, interval, stay)
+		}
+	}
+	if interval, _ := pace.Next(true, 100, time.Minute, 0); pace.Stay(interval) != pace.Asks*pace.Far {
+		t.Errorf("a waiter far back asks after %v and its place lasts %v", interval, pace.Stay(interval))
+	}
+}
