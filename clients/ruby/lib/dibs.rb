@@ -1,0 +1,1607 @@
+# frozen_string_literal: true
+
+require "digest"
+require "json"
+require "net/http"
+require "securerandom"
+require "socket"
+require "uri"
+
+# Dibs calls dibs on a key: one caller runs, and all others wait their turn, do something else,
+# or get the same answer. It is a client of `dibs serve`, with the standard library only.
+#
+#   keys = Dibs.connect                      # DIBS_SERVER, or unix:/run/dibs.sock
+#   keys.lock("invoice 42", wait: 30) do |lease|
+#     lease.check                            # raises Dibs::Lost
+#   end
+#   receipt = keys.once("order 17", keep: "24h") { charge }
+#
+# Durations are seconds, a text such as "1h30m", or an ActiveSupport::Duration.
+module Dibs
+  VERSION = "0.1.0"
+
+  # Error is the class of all errors of this library, except ArgumentError.
+  class Error < StandardError
+    # key is the key of the call, or nil. The message has its digest only, because messages end
+    # up in logs.
+    attr_reader :key
+
+    def initialize(message, key: nil)
+      super(message)
+      @key = key
+    end
+  end
+
+  # Held: another caller holds the key or comes before this one. It is an answer: the caller
+  # neither holds the key nor has a place in its queue.
+  class Held < Error
+    # left is the seconds until the first lease of the key expires unless it is renewed.
+    # ahead is how many places at most come first. waited is how long the caller waited, in
+    # seconds.
+    attr_reader :left, :ahead, :waited
+
+    def initialize(message, left: 0.0, ahead: 0, waited: 0.0, **rest)
+      super(message, **rest)
+      @left, @ahead, @waited = left, ahead, waited
+    end
+  end
+
+  # Lost: the lease expired or was taken away, so another caller may hold the key.
+  class Lost < Error; end
+
+  # Done: a record answers the claim (acquire with max_age).
+  class Done < Error
+    # record is what the holder left, as bytes. age is its age in seconds.
+    attr_reader :record, :age
+
+    def initialize(message, record:, age:, **rest)
+      super(message, **rest)
+      @record, @age = record, age
+    end
+  end
+
+  # Mismatch: the key is in use, or was used, with another fingerprint.
+  class Mismatch < Error; end
+
+  # Unknown: an earlier attempt with at_most_once ended without an outcome. An operator must
+  # resolve it.
+  class Unknown < Error
+    # id names the attempt whose outcome is unknown.
+    attr_reader :id
+
+    def initialize(message, id:, **rest)
+      super(message, **rest)
+      @id = id
+    end
+  end
+
+  # Unavailable: no server answered, or the store did not. The call may or may not have
+  # happened. A claim is then undone in the background.
+  class Unavailable < Error; end
+
+  # Busy: the store was busy with the key. Nothing was done, and asking again may help.
+  class Busy < Error; end
+
+  # Full: the store has reached one of its limits. Nothing was done.
+  class Full < Error; end
+
+  # TooLarge: the store never takes data of that size. Nothing was done.
+  class TooLarge < Full; end
+
+  # Refused: the server refused the whole call, and nothing was done; or what answers at the
+  # address is no dibs serve.
+  class Refused < Error; end
+
+  # Unauthorized: the URL has no token, or one that the server does not know.
+  class Unauthorized < Refused; end
+
+  # Forbidden: the credential has not the role, or the call names another namespace.
+  class Forbidden < Refused; end
+
+  # Overloaded: a bound of the server is reached. Asking again may help.
+  class Overloaded < Refused; end
+
+  # Remembered: the block of an earlier call of once failed with an error that it remembers.
+  # The message is that of the error.
+  class Remembered < Error; end
+
+  # NotKept: the block of once ran, but its result could not be stored, so that the next caller
+  # runs again. cause says why.
+  class NotKept < Error
+    # result is what the block returned.
+    attr_reader :result
+
+    def initialize(message, result:, **rest)
+      super(message, **rest)
+      @result = result
+    end
+  end
+
+  # Closed: the client was closed.
+  class Closed < Error; end
+
+  TTL = 30.0            # the default TTL of a lease, in seconds
+  MIN_TTL = 0.01        # the shortest TTL
+  RETENTION = 86_400.0  # the default of keep
+  PLACE = 7 * 86_400.0  # the default TTL of a reserved place
+  STAY = 10.0           # how long a waiter's place outlasts its last question
+  POLL = 20.0           # the longest call that waits
+  TIMEOUT = 5.0         # the default timeout of a call
+  KEEP_PATIENCE = 10.0  # how long what was waited or worked for is asked again
+  ANY_AGE_MS = 9_223_372_036_854 # accepts a record of any age
+  MAX_ELEMENTS = 512    # of a call
+  private_constant :STAY, :POLL, :KEEP_PATIENCE, :ANY_AGE_MS, :MAX_ELEMENTS
+
+  class << self
+    # connect returns a client of the servers at the URL:
+    #
+    #   unix:/run/dibs.sock, http+unix:/run/dibs.sock    a Unix socket
+    #   http://127.0.0.1:7331
+    #   https://:TOKEN@dibs.internal                     with a credential
+    #   https://:TOKEN@a.internal,b.internal:8443        several servers of one store
+    #
+    # The default is the variable DIBS_SERVER, or unix:/run/dibs.sock. It does not connect yet.
+    # Keyword arguments are those of Client.new. Make one client for the program: it is safe for
+    # threads, and after a fork parent and child may both use it.
+    def connect(url = nil, **options)
+      url ||= ENV["DIBS_SERVER"]
+      url = "unix:/run/dibs.sock" if url.nil? || url.empty?
+      Client.new(url, **options)
+    end
+
+    # default is the client of Semaphore and ActiveJob: the one that was set, or connect without
+    # arguments.
+    def default
+      @default_lock.synchronize { @default ||= connect }
+    end
+
+    # default= sets the client of Semaphore and ActiveJob.
+    def default=(client)
+      @default_lock.synchronize { @default = client }
+    end
+
+    # now is the monotonic clock, in seconds.
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    # seconds reads a duration: a number of seconds, or a text such as "24h" or "1h30m".
+    def seconds(value, name)
+      number =
+        case value
+        when String
+          unless value.match?(/\A(\d+(\.\d+)?(ms|s|m|h))+\z/)
+            raise ArgumentError, "dibs: #{name} is #{value.inspect}; a duration is a number of seconds, or a text such as \"90s\" or \"1h30m\""
+          end
+          value.scan(/([\d.]+)(ms|s|m|h)/).sum { |n, unit| Float(n) * { "ms" => 0.001, "s" => 1, "m" => 60, "h" => 3600 }[unit] }
+        when Numeric then value.to_f
+        else raise ArgumentError, "dibs: #{name} is #{value.inspect}; it must be a duration, in seconds"
+        end
+      unless number.finite? && !number.negative?
+        raise ArgumentError, "dibs: #{name} is #{value.inspect}; it must be finite and not negative"
+      end
+      number
+    end
+
+    # clients are those that are used and not closed: for forks and the end of the program.
+    attr_reader :clients # :nodoc:
+  end
+  @default_lock = Mutex.new
+  @clients = []
+
+  # Address is what a URL says.
+  class Address # :nodoc:
+    attr_reader :servers, :secret
+
+    Server = Struct.new(:host, :port, :tls, :socket) do
+      def to_s
+        socket ? "unix:#{socket}" : "#{tls ? "https" : "http"}://#{host}:#{port}"
+      end
+    end
+
+    def initialize(url)
+      raise ArgumentError, "dibs: the URL of a server is a text, not #{url.class}" unless url.is_a?(String)
+
+      url.match?(/\A(http\+)?unix:/) ? socket(url) : hosts(url)
+    end
+
+    private
+
+    def socket(url)
+      path = url.sub(/\A(http\+)?unix:/, "").sub(%r{\A//(?=/)}, "")
+      if !path.start_with?("/") || path.start_with?("//") || path.match?(/[?#]/)
+        bad "the URL of a socket is unix: and an absolute path, such as unix:/run/dibs.sock"
+      end
+      @servers = [Server.new("localhost", nil, false, path)]
+    end
+
+    def hosts(url)
+      scheme, rest = url.split("://", 2)
+      bad "it must begin with https://, http:// or unix:" unless rest && %w[http https].include?(scheme)
+      user, at, list = rest.rpartition("@")
+      unless at.empty?
+        unless user.start_with?(":") && user.size > 1
+          bad "the token stands in the password's place and there is no user, as in https://:TOKEN@HOST"
+        end
+        bad "the token has a % that is no escape" if user.match?(/%(?!\h\h)/)
+        @secret = URI.decode_www_form_component(user[1..].gsub("+", "%2B"))
+      end
+      list = list.delete_suffix("/")
+      bad "there is a path or a parameter after the host; the URL has neither" if list.match?(%r{[/?#]})
+      @servers = list.split(",", -1).map { |host| server(scheme, host) }
+      bad "it has no host" if @servers.empty?
+    end
+
+    def server(scheme, text)
+      host, port = text.match(/\A(\[[\h:.]+\]|[^:\[\]@\s]+)(?::(\d+))?\z/)&.captures
+      number = (port || (scheme == "https" ? 443 : 80)).to_i
+      bad "#{text.inspect} is no host" unless host && number.between?(1, 65_535)
+      Server.new(host.delete("[]"), number, scheme == "https", nil)
+    end
+
+    def bad(why)
+      raise ArgumentError, "dibs: not the URL of a server: #{why}" # without the URL, which may have the token
+    end
+  end
+
+  # Connection is one HTTP connection.
+  class Connection < Net::HTTP # :nodoc:
+    attr_accessor :server, :used
+
+    def self.to(server, timeout)
+      http = new(server.host, server.port)
+      http.server = server
+      http.use_ssl = true if server.tls
+      http.open_timeout = http.write_timeout = timeout
+      http.keep_alive_timeout = 30
+      http.max_retries = 0
+      http
+    end
+
+    # abandon closes the socket and says nothing to the server, because the process that forked
+    # this one uses the connection.
+    def abandon
+      @socket&.io&.to_io&.close
+    rescue IOError
+      nil
+    end
+
+    private
+
+    def connect
+      return super unless server.socket
+
+      @socket = Net::BufferedIO.new(UNIXSocket.new(server.socket), read_timeout: @read_timeout,
+                                    write_timeout: @write_timeout, continue_timeout: nil, debug_output: nil)
+      @last_communicated = nil
+      on_connect
+    end
+  end
+
+  # Local is what a client has in one process: connections and threads.
+  class Local # :nodoc:
+    attr_reader :pid, :renewer, :undoer
+
+    def initialize(address, timeout)
+      @address, @timeout = address, timeout
+      @pid = Process.pid
+      @lock = Mutex.new
+      @idle = []
+      @all = {}
+      @current = 0
+      @renewer = Renewer.new(self, timeout)
+      @undoer = Undoer.new(self, timeout)
+    end
+
+    # call makes one call and returns the answers, when it was sent, and whether it had been sent
+    # before and may have been done then. If a server is away it asks the next one, each once. wait
+    # is how long the server may take on purpose.
+    def call(verb, body, size, wait: 0.0, timeout: @timeout)
+      text = JSON.generate(body)
+      ends = Dibs.now + wait + timeout
+      away = nil
+      count = @address.servers.size
+      count.times do |i|
+        first = @current
+        server = @address.servers[first % count]
+        left = ends - Dibs.now
+        break if left <= 0
+        begin
+          answers, sent, again = ask(server, verb, text, size, wait, [(left - wait) / (count - i), 0.001].max)
+          return answers, sent, again || !away.nil?
+        rescue Unavailable => e
+          away = e
+          @lock.synchronize { @current = first + 1 if @current == first }
+        end
+      end
+      raise away || Unavailable.new("dibs: #{verb}: no server answered in time")
+    end
+
+    # abandon closes the sockets that the process has from the one that forked it.
+    def abandon
+      @all.each_key(&:abandon)
+    end
+
+    def close
+      idle = @lock.synchronize { @idle.slice!(0..) }
+      idle.each { |c| drop(c) }
+    end
+
+    private
+
+    def ask(server, verb, text, size, wait, timeout)
+      request = Net::HTTP::Post.new("/v1/#{verb}", "Content-Type" => "application/json", "Accept-Encoding" => "identity")
+      request["Authorization"] = "Bearer #{@address.secret}" if @address.secret
+      request.body = text
+      response, sent, again = post(server, request, wait, timeout)
+      [read(server, verb, response, size), sent, again]
+    end
+
+    # post sends a request. A kept connection may have been closed by the server meanwhile, so
+    # then a new one is used; every call may be repeated.
+    def post(server, request, wait, timeout)
+      connection = checkout(server)
+      again = false
+      begin
+        kept = connection.used
+        connection.open_timeout = timeout
+        connection.read_timeout = wait + timeout
+        # Net::HTTP may bound the opening by an exception from another thread.
+        response, sent = Thread.handle_interrupt(Net::OpenTimeout => :immediate) do
+          connection.start unless connection.started?
+          at = Dibs.now
+          [connection.request(request), at]
+        end
+        connection.used = whole = true
+        [response, sent, again]
+      rescue EOFError, Errno::ECONNRESET, Errno::EPIPE, Errno::ECONNABORTED => e
+        drop(connection)
+        raise Unavailable, "dibs: #{server}: #{e.message}" unless kept
+
+        connection = create(server)
+        again = true
+        retry
+      rescue SystemCallError, SocketError, IOError, OpenSSL::SSL::SSLError,
+             Net::OpenTimeout, Net::ReadTimeout, Net::WriteTimeout, # and no other Timeout::Error, which is the caller's
+            
+             Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError, Net::ProtocolError => e
+        raise Unavailable, "dibs: #{server}: #{e.message}"
+      ensure
+        whole ? checkin(connection) : drop(connection)
+      end
+    end
+
+    def checkout(server)
+      @lock.synchronize do
+        at = @idle.rindex { |c| c.server == server }
+        at && @idle.delete_at(at)
+      end || create(server)
+    end
+
+    def create(server)
+      connection = Connection.to(server, @timeout)
+      @lock.synchronize { @all[connection] = true }
+      connection
+    end
+
+    def checkin(connection)
+      return drop(connection) unless connection.started?
+
+      @lock.synchronize { @idle << connection }
+    end
+
+    def drop(connection)
+      @lock.synchronize { @all.delete(connection) }
+      connection.finish if connection.started?
+    rescue IOError, SystemCallError
+      nil
+    end
+
+    def read(server, verb, response, size)
+      return answers(server, response, size) if response.code == "200"
+
+      problem = response.content_type == "application/problem+json" ? parse(response.body) : nil
+      text = problem.is_a?(Hash) ? "#{problem["title"]} (#{response.code}): #{problem["detail"]}" : nil
+      raise Unavailable, "dibs: #{verb}: #{text || "#{server} answers with #{response.code}"}" if response.code.to_i >= 500
+      raise stranger(server, "with #{response.code}") unless text
+
+      kind = { "401" => Unauthorized, "403" => Forbidden, "429" => Overloaded }.fetch(response.code, Refused)
+      raise kind, "dibs: #{verb}: #{text}"
+    end
+
+    def answers(server, response, size)
+      body = response.content_type == "application/json" ? parse(response.body) : nil
+      list = body.is_a?(Hash) ? body["answers"] : nil
+      return list if list.is_a?(Array) && list.size == size && list.all?(Hash)
+
+      raise stranger(server, "with something else")
+    end
+
+    def stranger(server, how)
+      Refused.new("dibs: what answers at #{server} #{how} is no dibs serve")
+    end
+
+    def parse(text)
+      JSON.parse(text)
+    rescue JSON::ParserError
+      nil
+    end
+  end
+
+  # Renewer renews the leases of a process: one thread, and one call for all that are due.
+  class Renewer # :nodoc:
+    def initialize(local, timeout)
+      @local, @timeout = local, timeout
+      @lock = Mutex.new
+      @changed = ConditionVariable.new
+      @leases = {}
+    end
+
+    def add(lease)
+      @lock.synchronize do
+        @leases[lease] = true
+        unless @thread&.alive?
+          # A thread begins with the mask of the one that starts it.
+          @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
+          @thread.name = "dibs renewer"
+        end
+        @changed.signal
+      end
+    end
+
+    def remove(lease)
+      @lock.synchronize { @leases.delete(lease) }
+    end
+
+    def stop
+      @lock.synchronize { @leases.clear }
+      @thread&.kill
+    end
+
+    private
+
+    def run
+      loop do
+        due, patience = @lock.synchronize { await }
+        due.each_slice(MAX_ELEMENTS) { |leases| renew(leases, patience) }
+      end
+    end
+
+    # await waits until leases are due, and returns those that are due now or soon.
+    def await
+      loop do
+        now = Dibs.now
+        @leases.delete_if { |lease, _| lease.overdue?(now) }
+        first = @leases.each_key.map(&:due).min
+        if first && first <= now
+          due = @leases.keys.select { |lease| lease.due <= now + lease.ttl / 15 }
+          return due, [@timeout, @leases.each_key.map { |lease| lease.ttl / 3 }.min].min
+        end
+        @changed.wait(@lock, first && first - now)
+      end
+    end
+
+    def renew(leases, patience)
+      body = { renewals: leases.map { |l| l.named.merge(ttl_ms: (l.ttl * 1000).ceil) } }
+      answers, sent = @local.call("renew", body, leases.size, timeout: patience)
+      leases.zip(answers) do |lease, answer|
+        case answer.dig("error", "type")
+        when nil then lease.trust(sent)
+        when "lost" then remove(lease) if lease.lose
+        else lease.later
+        end
+      end
+    rescue StandardError
+      leases.each(&:later) # it is tried again until the lease is no longer trusted
+    end
+  end
+
+  # Undoer settles in the background, by token, what no caller uses any more.
+  class Undoer # :nodoc:
+    Entry = Struct.new(:settlement, :due, :expires, :again)
+
+    def initialize(local, timeout)
+      @local, @timeout = local, timeout
+      @lock = Mutex.new
+      @changed = ConditionVariable.new
+      @entries = []
+      @pending = 0 # entries that were not settled once
+    end
+
+    # settle settles in the background. sent says that the claim itself may still be under way,
+    # so that it is settled once more a second later.
+    def settle(claim, outcome, sent: false)
+      now = Dibs.now
+      entry = Entry.new(claim.named.merge(outcome: outcome), now, now + [claim.ttl, STAY].max + @timeout, sent)
+      @lock.synchronize do
+        @entries << entry
+        @pending += 1
+        begin
+          unless @thread&.alive? && @thread.status != "aborting"
+            @thread = Thread.new { Thread.handle_interrupt(Object => :never) { run } }
+            @thread.name = "dibs undoer"
+          end
+        rescue ThreadError
+          nil # the program ends
+        end
+        @changed.broadcast
+      end
+      # A program that ends kills its threads, this one and the undoer's: then it is done here.
+      pass(2.0) if Thread.current.status == "aborting"
+    end
+
+    # flush waits until everything was settled once, or for so many seconds.
+    def flush(limit)
+      ends = Dibs.now + limit
+      @lock.synchronize do
+        while @pending.positive? && (left = ends - Dibs.now).positive? && @thread&.alive?
+          @changed.wait(@lock, left)
+        end
+        @pending
+      end
+    end
+
+    def stop
+      @thread&.kill
+    end
+
+    private
+
+    def run
+      pause = 0.02
+      loop do
+        # Only between two calls may the thread be killed.
+        Thread.handle_interrupt(Object => :immediate) do
+          sleep(pause * rand(0.5..1.0)) if pause > 0.02
+          await
+        end
+        pause = pass(@timeout) ? 0.02 : [pause * 2, 1.0].min
+      end
+    end
+
+    def await
+      @lock.synchronize do
+        until (first = @entries.map(&:due).min) && first <= Dibs.now
+          @changed.wait(@lock, first && first - Dibs.now)
+        end
+      end
+    end
+
+    # pass settles what is due in one call, and reports whether the servers answered.
+    def pass(timeout)
+      due = @lock.synchronize do
+        due, @entries = @entries.partition { |e| e.due <= Dibs.now }
+        @entries.concat(due.slice!(MAX_ELEMENTS..) || [])
+        due
+      end
+      return true if due.empty?
+
+      answers, = @local.call("settle", { settlements: due.map(&:settlement) }, due.size, timeout: timeout)
+      settled = due.zip(answers).reject { |_, a| a.dig("error", "type") == "busy" }.map(&:first)
+      true
+    rescue StandardError
+      false
+    ensure
+      finish(due, settled || [])
+    end
+
+    def finish(due, settled)
+      return if due.nil?
+
+      now = Dibs.now
+      @lock.synchronize do
+        due.each do |entry|
+          if settled.include?(entry)
+            @pending -= 1 unless entry.again == :last
+            next if entry.again != true
+
+            entry.again, entry.due = :last, now + 1
+            @entries << entry
+          elsif now < entry.expires
+            @entries << entry
+          elsif entry.again != :last
+            @pending -= 1
+          end
+        end
+        @changed.broadcast
+      end
+    end
+  end
+
+  # Claim is what a caller asks for, and what its token may have at the store.
+  class Claim # :nodoc:
+    attr_reader :key, :namespace, :token, :ttl, :margin, :longest, :permits, :weight, :wait, :from
+    attr_accessor :open # the token may have a lease or a place
+    attr_accessor :sent # a claim whose answer did not arrive may be under way
+
+    def initialize(key, options)
+      @key, @options = key, options
+      @namespace = options[:namespace]
+      @token = options[:token] || SecureRandom.hex(16)
+      @from, @ttl, @wait = options[:from], options[:ttl], options[:wait]
+      @permits, @weight = options[:permits] || 1, options[:weight] || 1
+      @margin = [options[:margin] || 0.0, @ttl / 50 + 0.001].max
+      @longest = options[:longest]
+    end
+
+    def digest
+      Digest::SHA256.hexdigest("#{@namespace}\0".b + @key.b)[0, 12]
+    end
+
+    # named names the key and the token, as each element of a call does.
+    def named
+      text = @key.dup.force_encoding(Encoding::UTF_8)
+      element = text.valid_encoding? ? { key: text } : { key_b64: [@key].pack("m0") }
+      element[:namespace] = @namespace unless @namespace.empty?
+      element[:token] = @token
+      element
+    end
+
+    # wire is the element of a claim.
+    def wire(mode)
+      o = @options
+      element = named.merge(mode: mode, ttl_ms: (@ttl * 1000).ceil, owner: o[:owner])
+      element[:stay_ms] = ((o[:stay] || STAY) * 1000).ceil unless mode == "try"
+      element[:permits] = @permits if @permits != 1
+      element[:weight] = @weight if @weight != 1
+      element[:from] = @from if @from
+      element[:hold_ms] = (o[:hold] * 1000).ceil if o[:hold]
+      element[:fingerprint] = o[:fingerprint] if o[:fingerprint]
+      element[:max_age_ms] = o[:max_age] == :any ? ANY_AGE_MS : (o[:max_age] * 1000).ceil if o[:max_age]
+      element[:at_most_once] = true if o[:at_most_once]
+      element
+    end
+  end
+
+  # Ticket is a place in a key's queue as text: the same text as in the Go library.
+  module Ticket # :nodoc:
+    module_function
+
+    def write(claim)
+      ["dibs1", [[claim.token].pack("H*")], [claim.namespace], [claim.key]].flatten
+        .each_with_index.map { |part, i| i.zero? ? part : [part].pack("m0").tr("+/", "-_").delete("=") }.join(".")
+    end
+
+    # read returns the token, the namespace and the key.
+    def read(text)
+      parts = text.is_a?(String) ? text.split(".", -1) : []
+      bad unless parts.size == 4 && parts[0] == "dibs1"
+      token, namespace, key = parts[1..].map do |part|
+        bad unless part.match?(/\A[\w-]*\z/)
+        bytes = part.tr("-_", "+/").ljust((part.size + 3) / 4 * 4, "=").unpack1("m0")
+        bad unless [bytes].pack("m0").tr("+/", "-_").delete("=") == part
+        bytes
+      end
+      bad unless token.bytesize == 16
+      [token.unpack1("H*"), namespace.force_encoding(Encoding::UTF_8), key.force_encoding(Encoding::UTF_8)]
+    rescue ArgumentError
+      bad
+    end
+
+    def bad
+      raise ArgumentError, "dibs: not a ticket of Dibs::Client#reserve" # without the text, which is a secret
+    end
+  end
+
+  # Lease is the right to a key until it is settled or lost. It is renewed in the background. Its
+  # methods are safe for threads. A process that was forked does not own it.
+  class Lease
+    # ttl is the TTL in seconds. attempt is 1 plus the number of leases in a row that were
+    # abandoned before this one. progress is what those saved last, or nil.
+    attr_reader :ttl, :attempt, :progress
+
+    def initialize(client, local, claim, answer, sent, renewed: true) # :nodoc:
+      @client, @local, @claim = client, local, claim
+      @ttl = claim.ttl
+      @fence, @attempt = Integer(answer.fetch("fence"), 10), answer["attempt"] || 1
+      @progress = answer["progress"]&.unpack1("m0")
+      @limit = claim.longest && sent + claim.longest
+      @guard = Mutex.new    # of the fields below
+      @settling = Mutex.new # held while a settlement is under way
+      @trusted = -Float::INFINITY
+      @renewed = renewed
+      trust(sent)
+      local.renewer.add(self) if renewed
+    end
+
+    # key is the key that is held.
+    def key
+      @claim.key
+    end
+
+    # check returns the lease, and raises Lost if it is not held any more. It looks at the clock,
+    # so it also knows when the process was stopped for longer than the lease.
+    def check
+      raise lost unless held?
+
+      self
+    end
+
+    # held? reports whether the lease is held and trusted.
+    def held?
+      !@settled && !@lost && Process.pid == @local.pid && !overdue?(Dibs.now)
+    end
+
+    # fence is the fencing token: it rises with every grant of the key. A resource that remembers
+    # the highest fence and refuses lower ones is safe from a holder that was stopped for longer
+    # than its lease. It raises Lost like check.
+    def fence
+      check
+      @fence
+    end
+
+    # left is the seconds for which the lease can still be trusted unless it is renewed.
+    def left
+      held? ? [@trusted - Dibs.now, 0.0].max : 0.0
+    end
+
+    # id is the public name of this attempt, which operators see.
+    def id
+      sum = Digest::SHA256.digest("dibs claim id\0".b + [@claim.token].pack("H*"))[0, 10]
+      sum.unpack1("B*").scan(/.{5}/).map { |b| "abcdefghijklmnopqrstuvwxyz234567"[b.to_i(2)] }.join
+    end
+
+    # save keeps progress (bytes, at most 1 MiB) with the lease and renews it. The next holder
+    # gets it if this one does not settle. It raises Lost, Unavailable or another Error.
+    def save(progress)
+      check
+      element = @claim.named.merge(ttl_ms: (@ttl * 1000).ceil, progress: [progress].pack("m0"))
+      answers, sent = @local.call("renew", { renewals: [element] }, 1, timeout: [@client.timeout, left].min)
+      type, detail = answers[0]["error"]&.values_at("type", "detail")
+      case type
+      when nil then trust(sent)
+      when "lost"
+        lose
+        raise lost
+      else raise Client.error(type, detail, @claim)
+      end
+      nil
+    end
+
+    # release ends the lease and leaves nothing behind. It does nothing if the lease was settled
+    # before. It raises Lost when the lease was lost. It raises Unavailable, Busy or another Error
+    # when the server did not do it; the lease is then released in the background.
+    def release
+      settle({ outcome: "release" }, @client.timeout)
+    rescue Lost
+      raise
+    rescue Error
+      @settling.synchronize do
+        @settled = true
+        @local.renewer.remove(self)
+        @local.undoer.settle(@claim, "release")
+      end
+      raise
+    end
+
+    # complete ends the lease and leaves data (bytes) behind as the key's record, for keep
+    # (default: 24 hours). It raises Lost, and then nothing is written. After Unavailable, Busy or
+    # Full the lease is still held: call complete again, or release.
+    def complete(data, keep: RETENTION)
+      retention = (Dibs.seconds(keep, "keep") * 1000).ceil
+      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 1
+      raise ArgumentError, "dibs: a key with more than one permit cannot have a record" if @claim.permits > 1
+
+      settle({ outcome: "keep", data: [data].pack("m0"), retention_ms: retention }, KEEP_PATIENCE)
+    end
+
+    # abandon ends the lease as if its holder had crashed: the next holder learns of it.
+    def abandon
+      settle({ outcome: "abandon" }, @client.timeout)
+    end
+
+    # undo ends the lease as if it had not been granted, for a holder that has done nothing. A
+    # reserved place can then be redeemed again.
+    def undo
+      settle({ outcome: "undo" }, @client.timeout)
+    end
+
+    # inspect shows no token.
+    def inspect
+      "#<Dibs::Lease #{@claim.digest} #{held? ? "held" : "ended"}>"
+    end
+
+    # For the client and its renewer.
+
+    attr_reader :due, :claim, :client # :nodoc:
+
+    def named # :nodoc:
+      @claim.named
+    end
+
+    # trust extends the trust: the server confirmed the lease in answer to what was sent then.
+    def trust(sent) # :nodoc:
+      @guard.synchronize do
+        @trusted = [[@trusted, sent + @ttl - @claim.margin].max, @limit || Float::INFINITY].min
+        @due = sent + @ttl / 3
+      end
+    end
+
+    # later says when a renewal that failed is sent again.
+    def later # :nodoc:
+      @guard.synchronize { @due = Dibs.now + [@ttl / 15, 0.001].max }
+    end
+
+    def overdue?(now) # :nodoc:
+      now >= @trusted
+    end
+
+    # lose notes that the server does not know the lease. While a settlement is under way, or if
+    # one may have been done, that says nothing, and lose returns false.
+    def lose # :nodoc:
+      return later && false if @kept || !@settling.try_lock
+
+      begin
+        @lost = true unless @settled
+        true
+      ensure
+        @settling.unlock
+      end
+    end
+
+    # finish ends the lease of a block, and reports whether it was lost.
+    def finish # :nodoc:
+      return !@settled if Process.pid != @local.pid
+
+      release
+      false
+    rescue Lost
+      true
+    rescue Error
+      false # it is released in the background, and the block must not run again
+    end
+
+    private
+
+    def lost
+      why = Process.pid == @local.pid ? "" : ": it belongs to the process that forked this one"
+      why = ": it was settled" if @settled
+      Lost.new("dibs: the lease of the key #{@claim.digest} is lost#{why}", key: key)
+    end
+
+    def settle(settlement, patience)
+      raise lost if Process.pid != @local.pid
+
+      @settling.synchronize do
+        return if @settled
+
+        if @lost || (overdue?(Dibs.now) && !(@kept && settlement[:outcome] == "keep"))
+          # What the store still has of it is abandoned, as it would be when it expires.
+          ended
+          @local.undoer.settle(@claim, "abandon")
+          raise lost
+        end
+        send_settlement(@claim.named.merge(settlement), patience)
+      end
+    end
+
+    def send_settlement(element, patience)
+      tries = Tries.new(patience)
+      repeated = false
+      begin
+        answers, _, again = @local.call("settle", { settlements: [element] }, 1)
+        repeated ||= again
+        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        raise Client.error(type, detail, @claim) if type && type != "lost"
+      rescue Unavailable, Busy, Overloaded => e
+        # If the record was written, a renewal finds no lease, and that is no loss.
+        repeated = true if e.is_a?(Unavailable)
+        @kept = true if element[:outcome] == "keep" && repeated
+        retry if tries.again?
+        raise
+      end
+      # The same record may be written twice. Any other end that was done before is a loss to the
+      # store, and none to the holder.
+      if type == "lost" && (!repeated || element[:outcome] == "keep")
+        @lost = true
+        @local.renewer.remove(self)
+        raise lost
+      end
+      ended
+    end
+
+    def ended
+      if overdue?(Dibs.now) || @lost
+        @lost = true
+      else
+        @settled = true
+      end
+      @local.renewer.remove(self)
+      nil
+    end
+  end
+
+  # Tries paces the tries of one call: pauses double from 20 ms to 1 s, half of each is random.
+  class Tries # :nodoc:
+    def initialize(patience)
+      @ends = Dibs.now + patience
+      @pause = 0.01
+    end
+
+    # again? waits for the next try, or returns false if that would be too late.
+    def again?
+      @pause = [@pause * 2, 1.0].min
+      pause = @pause * rand(0.5..1.0)
+      return false if Dibs.now + pause > @ends
+
+      sleep(pause)
+      true
+    end
+  end
+
+  # Client takes, waits for, renews and settles leases. Make one with Dibs.connect.
+  class Client
+    # timeout bounds one call, in seconds. namespace is that of the keys.
+    attr_reader :timeout, :namespace
+
+    # A client has these defaults: ttl of its leases, timeout of a call, the namespace of its keys
+    # (default: the server's or the credential's), and a label that tells operators what the keys
+    # are held for.
+    def initialize(url, ttl: TTL, timeout: TIMEOUT, namespace: "", label: File.basename($PROGRAM_NAME))
+      @address = Address.new(url)
+      @ttl = self.class.ttl(ttl)
+      @timeout = Dibs.seconds(timeout, "timeout")
+      raise ArgumentError, "dibs: timeout is 0; it must be more" if @timeout.zero?
+
+      @namespace, @label = namespace, label
+      @lock = Mutex.new
+    end
+
+    # lock runs the block while it holds the key, and returns what the block returns. Callers get
+    # the key in the order in which they arrive.
+    #
+    # wait: how long to wait before it raises Held; 0: not at all. Default: without limit.
+    # ttl: of the lease. Default: that of the client, 30 seconds. It is renewed while the block runs.
+    # permits, weight: how many permits the key has, and how many the lease takes. Default: 1.
+    # fingerprint: the SHA-256, in 64 hexadecimal digits, of what is asked under the key.
+    # at_most_once: refuses to run again after a holder that ended without an outcome.
+    # margin: how long the lease ends before another caller can get the key.
+    # longest: how long the lease may last in all.
+    # label: what operators see.
+    #
+    # Every way out of the block releases the key. If the lease was lost, lock raises Lost when the
+    # block ends, unless the block raised an error. A caller that already holds the key in this
+    # thread gets Held at once, because its wait would never end. lock also raises Mismatch,
+    # Unknown, Unavailable, Busy, Full, Refused and its kinds, and Closed.
+    def lock(key, **options, &block)
+      raise ArgumentError, "dibs: lock needs a block; acquire returns a lease" unless block
+
+      hold(claim(key, **options), &block)
+    end
+
+    # acquire takes the key like lock and returns the Lease, which is renewed until it is settled.
+    # max_age (seconds, or :any) accepts a record up to that age: acquire then raises Done. With
+    # renew: false the lease lasts for its ttl.
+    def acquire(key, max_age: nil, renew: true, **options)
+      max_age = Dibs.seconds(max_age, "max_age") if max_age && max_age != :any
+      claim = claim(key, max_age: max_age, **options)
+      Thread.handle_interrupt(Object => :never) { take(claim, renew) }
+    end
+
+    # once runs the block under the key unless that was done before, and returns its result. All
+    # callers get it: those that call while it runs wait, and those that call later get the stored
+    # one until keep is over (default: 24 hours), in any process. The result is stored as JSON, so
+    # every caller gets what JSON makes of it: keys of hashes are strings.
+    #
+    # max_age: the age up to which a stored result is returned. Default: any.
+    # remember: error classes (or a proc) that are stored like a result; later callers get
+    # Remembered. Default: none, and the next caller runs.
+    #
+    # The other arguments and errors are those of lock. If the block ran and its result could not
+    # be stored, once raises NotKept.
+    def once(key, keep: RETENTION, max_age: nil, remember: [], **options, &block)
+      raise ArgumentError, "dibs: once needs a block" unless block
+
+      retention = Dibs.seconds(keep, "keep")
+      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 0.001
+
+      max_age = max_age ? Dibs.seconds(max_age, "max_age") : :any
+      claim = claim(key, max_age: max_age, **options)
+      begin
+        hold(claim) { |lease| run_once(lease, retention, [*remember], &block) }
+      rescue Done => e
+        raise unless e.key.equal?(claim.key)
+
+        Outcome.recall(e, claim)
+      end
+    end
+
+    # reserve takes a place in the key's queue without waiting there, and returns its ticket: a
+    # text to keep secret, for redeem in any process. The place lasts for ttl (default: 7 days).
+    # Until it is redeemed or has ended, no caller behind it gets the key, but a free key waits for
+    # it for at most hold (default: as long as the place lasts).
+    def reserve(key, ttl: PLACE, hold: nil, fingerprint: nil, label: nil)
+      claim = claim(key, hold: hold, fingerprint: fingerprint, label: label, stay: place_ttl(ttl))
+      done = false
+      begin
+        ask_place(claim)
+        done = true
+        Ticket.write(claim)
+      ensure
+        local.undoer.settle(claim, "undo", sent: true) unless done # nobody has its ticket
+      end
+    end
+
+    # prolong makes a reserved place last for ttl from now, with this hold. A place that has ended
+    # is reserved again, at the end of the queue.
+    def prolong(ticket, ttl: PLACE, hold: nil)
+      token, namespace, key = Ticket.read(ticket)
+      ask_place(claim(key, namespace: namespace, token: token, hold: hold, stay: place_ttl(ttl)))
+      nil
+    end
+
+    # redeem runs the block while it holds the key at a reserved place, like lock. If it gives up
+    # waiting, the place stays and can be redeemed again. If the place has ended, wait: 0 takes the
+    # key if it is free, and a caller that waits joins the queue at the end. The end of the block
+    # ends the place. hold limits how long the place keeps others from a free key if this process
+    # dies.
+    def redeem(ticket, hold: nil, **options, &block)
+      raise ArgumentError, "dibs: redeem needs a block" unless block
+
+      token, namespace, key = Ticket.read(ticket)
+      claim = claim(key, namespace: namespace, from: token, hold: hold, **options)
+      begin
+        hold(claim, &block)
+      rescue Mismatch => e
+        local.undoer.settle(place_of(ticket), "release") if e.key.equal?(claim.key)
+        raise
+      end
+    end
+
+    # cancel gives a reserved place back. It raises Lost if the place had ended before.
+    def cancel(ticket)
+      claim = place_of(ticket)
+      tries = Tries.new(@timeout)
+      repeated = false
+      begin
+        answers, _, again = local.call("settle", { settlements: [claim.named.merge(outcome: "release")] }, 1)
+        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        raise self.class.error(type, detail, claim) if type && !(type == "lost" && (again || repeated))
+      rescue Unavailable, Busy, Overloaded => e
+        repeated ||= e.is_a?(Unavailable)
+        retry if tries.again?
+        raise
+      end
+      nil
+    end
+
+    # held? reports whether a caller holds the key, or comes before a new one. It changes nothing.
+    def held?(key)
+      claim = claim(key)
+      answer = ask_retrying(claim, "look")
+      return answer["state"] == "held" if %w[held free].include?(answer["state"])
+
+      raise refusal(claim, answer)
+    end
+
+    # close settles what is to be undone, for at most the timeout, and closes the connections of
+    # this process. Leases that are held are not renewed any more.
+    def close
+      @closed = true
+      Dibs.clients.delete(self)
+      here = @local
+      return unless here && here.pid == Process.pid
+
+      here.undoer.flush(@timeout)
+      here.renewer.stop
+      here.undoer.stop
+      here.close
+      nil
+    end
+
+    # inspect shows no token.
+    def inspect
+      "#<Dibs::Client #{@address.servers.join(",")}>"
+    end
+
+    # flush waits until what is undone in the background is done. At the end of the program it is
+    # called by itself.
+    def flush(limit = @timeout)
+      here = @local
+      here && here.pid == Process.pid ? here.undoer.flush(limit) : 0
+    end
+
+    # forked is called in a process that was forked.
+    def forked # :nodoc:
+      here = @local
+      @local = nil
+      here&.abandon
+    end
+
+    # error is the error of an element.
+    def self.error(type, detail, claim) # :nodoc:
+      kind = { "lost" => Lost, "busy" => Busy, "full" => Full, "too_large" => TooLarge }.fetch(type, Refused)
+      kind.new("dibs: the key #{claim.digest}: #{detail || type}", key: claim.key)
+    end
+
+    def self.ttl(value) # :nodoc:
+      ttl = Dibs.seconds(value, "ttl")
+      raise ArgumentError, "dibs: ttl is #{value.inspect}; it must be at least #{MIN_TTL} seconds" if ttl < MIN_TTL
+
+      ttl
+    end
+
+    private
+
+    # local is what the client has in this process.
+    def local
+      raise Closed, "dibs: the client is closed" if @closed
+
+      here = @local
+      return here if here && here.pid == Process.pid
+
+      @lock.synchronize do
+        @local = nil if @local && @local.pid != Process.pid
+        Dibs.clients << self unless Dibs.clients.include?(self)
+        @local ||= Local.new(@address, @timeout)
+      end
+    end
+
+    # claim validates what the caller asks for.
+    def claim(key, ttl: nil, wait: nil, permits: 1, weight: 1, fingerprint: nil, at_most_once: false, margin: nil,
+              longest: nil, label: nil, max_age: nil, hold: nil, stay: nil, from: nil, token: nil, namespace: @namespace)
+      valid_key(key)
+      ttl = ttl ? self.class.ttl(ttl) : @ttl
+      wait = Dibs.seconds(wait, "wait") if wait
+      hold = Dibs.seconds(hold, "hold") if hold
+      longest = Dibs.seconds(longest, "longest") if longest
+      margin = Dibs.seconds(margin, "margin") if margin
+      bad "margin is #{margin}; it must be at most half of the ttl of #{ttl}" if margin && margin > ttl / 2
+      bad "permits is #{permits.inspect}; it must be 1 to 65536" unless permits.is_a?(Integer) && permits.between?(1, 65_536)
+      bad "weight is #{weight.inspect}; it must be 1 to permits" unless weight.is_a?(Integer) && weight.between?(1, permits)
+      bad "permits cannot be more than 1 together with at_most_once or max_age" if permits > 1 && (at_most_once || max_age)
+      if fingerprint && !fingerprint.to_s.match?(/\A\h{64}\z/)
+        bad "fingerprint is no SHA-256 in 64 hexadecimal digits, such as Digest::SHA256.hexdigest(text)"
+      end
+      Claim.new(key.dup.freeze, ttl: ttl, wait: wait, permits: permits, weight: weight, fingerprint: fingerprint,
+                at_most_once: at_most_once, margin: margin, longest: longest, max_age: max_age, hold: hold,
+                stay: stay, from: from, token: token, namespace: namespace,
+                owner: { host: HOST, pid: Process.pid, label: (label || @label).to_s.scrub[0, 100] })
+    end
+
+    HOST = Socket.gethostname.scrub
+    private_constant :HOST
+
+    def valid_key(key)
+      bad "a key is a String, not #{key.class}" unless key.is_a?(String)
+      bad "the key has #{key.bytesize} bytes; it must have 1 to 512" unless key.bytesize.between?(1, 512)
+    end
+
+    def bad(why)
+      raise ArgumentError, "dibs: #{why}"
+    end
+
+    def place_ttl(value)
+      ttl = Dibs.seconds(value, "ttl")
+      ttl < 0.001 ? bad("the ttl of a place is #{value.inspect}; it must be at least 1 ms") : ttl
+    end
+
+    def place_of(ticket)
+      token, namespace, key = Ticket.read(ticket)
+      claim(key, namespace: namespace, token: token)
+    end
+
+    # hold runs the block under a lease. Nothing interrupts what is between the block and the
+    # store: an exception from another thread, Timeout and Thread#kill strike while it waits and
+    # while the block runs.
+    def hold(claim)
+      Thread.handle_interrupt(Object => :never) do
+        lease = take(claim, true)
+        raised = nil
+        stack = (Thread.current[:dibs_leases] ||= [])
+        stack.push(lease)
+        begin
+          Thread.handle_interrupt(Object => :immediate) { yield lease.check }
+        rescue Exception => e # rubocop:disable Lint/RescueException
+          raised = e
+          raise
+        ensure
+          stack.delete(lease)
+          lost = lease.finish
+          raise Lost.new("dibs: the lease of the key #{claim.digest} was lost while its block ran", key: claim.key) if
+            lost && raised.nil? && Thread.current.status != "aborting"
+        end
+      end
+    end
+
+    # take returns the lease, or raises and leaves nothing of the claim behind.
+    def take(claim, renewed)
+      here = local
+      waits_for_itself(claim)
+      lease = nil
+      begin
+        answer, sent = Thread.handle_interrupt(Object => :immediate) { await(here, claim) }
+        lease = Lease.new(self, here, claim, answer, sent, renewed: renewed)
+      ensure
+        here.undoer.settle(claim, "undo", sent: claim.sent) if lease.nil? && claim.open && here.pid == Process.pid
+      end
+    end
+
+    def waits_for_itself(claim)
+      return if claim.wait&.zero?
+
+      mine = (Thread.current[:dibs_leases] || []).select { |l| l.client.equal?(self) && l.key == claim.key && l.held? }
+      mine.select! { |l| l.claim.namespace == claim.namespace }
+      return if mine.empty?
+      return if mine.all? { |l| l.claim.permits == claim.permits } && mine.sum { |l| l.claim.weight } + claim.weight <= claim.permits
+
+      raise Held.new("dibs: the key #{claim.digest} is held by the caller itself, and waiting would never end", key: claim.key)
+    end
+
+    # await asks until the claim is granted, refused or given up, and returns the answer and when
+    # the claim was sent.
+    def await(here, claim)
+      start = heard = Dibs.now
+      try = claim.wait&.zero?
+      ends = claim.wait && start + claim.wait
+      poll = 0.0
+      pause = 0.01
+      loop do
+        answer, sent = ask(here, claim, try ? "try" : "queue", poll)
+        kind = answer.dig("error", "type")
+        raise self.class.error(kind, answer.dig("error", "detail"), claim) if kind
+
+        heard, pause = Dibs.now, 0.01
+        case answer["state"]
+        when "granted"
+          # The trust counts from when the claim was sent. If that was long ago, the same claim
+          # is sent again: it gets the same lease, for a whole TTL.
+          return answer, sent if poll.zero? || heard - sent < claim.ttl / 20
+          poll = 0.0
+          next
+        when "held"
+          raise refusal(claim, answer, heard - start) if try || (ends && heard >= ends)
+        else
+          raise refusal(claim, answer)
+        end
+        poll = [ends ? ends - heard : POLL, POLL].min
+      rescue Unavailable, Busy, Overloaded => e
+        pause = [pause * 2, 1.0].min
+        rest = pause * rand(0.5..1.0)
+        patience = try ? 1.0 : KEEP_PATIENCE
+        raise if Dibs.now + rest > [heard + patience, ends && !try ? ends : Float::INFINITY].min
+
+        sleep(rest)
+        poll = 0.0 unless e.is_a?(Overloaded)
+      end
+    end
+
+    # ask sends the claim once and notes what it may have at the store.
+    def ask(here, claim, mode, poll)
+      claim.open = claim.sent = true
+      body = { claims: [claim.wire(mode)] }
+      body[:wait_ms] = (poll * 1000).ceil if poll.positive?
+      answers, sent = here.call("claim", body, 1, wait: poll)
+      claim.sent = false
+      answer = answers[0]
+      claim.open = answer["state"] == "granted" || answer["queued"] == true || answer.key?("error")
+      [answer, sent]
+    rescue Refused
+      claim.sent = false
+      claim.open = mode == "queue" && poll.positive? # it may have a place from an earlier question
+      raise
+    end
+
+    # ask_retrying asks once, and again for a second if the server is away.
+    def ask_retrying(claim, mode)
+      tries = Tries.new(1.0)
+      begin
+        answers, = local.call("claim", { claims: [claim.wire(mode)] }, 1)
+        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        raise self.class.error(type, detail, claim) if type
+      rescue Unavailable, Busy, Overloaded
+        retry if tries.again?
+        raise
+      end
+      answers[0]
+    end
+
+    # ask_place reserves a place.
+    def ask_place(claim)
+      answer = ask_retrying(claim, "reserve")
+      raise refusal(claim, answer) unless answer["state"] == "held" && answer["queued"]
+    end
+
+    # refusal is the error of an answer that is no grant.
+    def refusal(claim, answer, waited = 0.0)
+      digest = claim.digest
+      case answer["state"]
+      when "held"
+        left = (answer["left_ms"] || 0) / 1000.0
+        text = claim.wait&.positive? ? "after waiting #{waited.round(3)} s" : "for #{left.round(3)} s more at most unless it is renewed"
+        Held.new("dibs: the key #{digest} is held, #{text}", key: claim.key, left: left, ahead: answer["ahead"] || 0, waited: waited)
+      when "done"
+        record = answer["record"]
+        Done.new("dibs: the key #{digest} is done", key: claim.key, record: record["data"].unpack1("m0"), age: record["age_ms"] / 1000.0)
+      when "mismatch"
+        Mismatch.new("dibs: the key #{digest} was used with another fingerprint", key: claim.key)
+      when "unknown"
+        Unknown.new("dibs: the outcome of the attempt #{answer["id"]} on the key #{digest} is unknown; an operator must resolve it",
+                    key: claim.key, id: answer["id"])
+      else
+        Refused.new("dibs: the key #{digest}: the server answers with the state #{answer["state"].inspect}", key: claim.key)
+      end
+    end
+
+    def run_once(lease, retention, remember)
+      result = yield lease
+      text = Outcome.value(result)
+      keep(lease, text, retention, result)
+      Outcome.read(text)
+    rescue Outcome::NoJSON => e
+      raise NotKept.new("dibs: the result could not be kept: #{e.message}", key: lease.key, result: result)
+    rescue StandardError => e
+      keep(lease, Outcome.error(e), retention, nil) if !e.is_a?(NotKept) && !e.is_a?(Lost) && remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
+      raise
+    end
+
+    def keep(lease, text, retention, result)
+      lease.complete(text, keep: retention)
+    rescue Lost
+      raise
+    rescue Error => e
+      raise NotKept.new("dibs: the result could not be kept: #{e.message}", key: lease.key, result: result)
+    end
+  end
+
+  # Outcome is the record that once leaves behind, the same as in the Go library.
+  module Outcome # :nodoc:
+    class NoJSON < StandardError; end
+
+    module_function
+
+    def value(result)
+      check(result, "the result")
+      JSON.generate({ "value" => result })
+    rescue JSON::JSONError => e
+      no(e.message)
+    end
+
+    def error(raised)
+      JSON.generate({ "error" => raised.message.dup.force_encoding(Encoding::UTF_8).scrub })
+    end
+
+    def read(text)
+      JSON.parse(text)["value"]
+    end
+
+    def recall(done, claim)
+      body = JSON.parse(done.record)
+      raise JSON::ParserError unless body.is_a?(Hash) && (body.key?("value") || body["error"].is_a?(String))
+      raise Remembered.new(body["error"], key: claim.key) if body["error"]
+
+      body["value"]
+    rescue JSON::ParserError
+      raise Refused.new("dibs: the record of the key #{claim.digest} is not one of once", key: claim.key)
+    end
+
+    # check refuses what JSON.generate would turn into some text.
+    def check(value, what)
+      case value
+      when nil, true, false, Integer then nil
+      when Float then value.finite? || no("#{what} is #{value}")
+      when String
+        value.encode(Encoding::UTF_8).valid_encoding? || no("#{what} is a String that is not UTF-8")
+      when Array then value.each { |v| check(v, "an element of #{what}") }
+      when Hash
+        value.each_key { |k| k.is_a?(String) || k.is_a?(Symbol) || no("a key of #{what} is of class #{k.class}, not a String or a Symbol") }
+        value.keys.map(&:to_s).uniq.size == value.size || no("#{what} has a key as String and as Symbol")
+        value.each_value { |v| check(v, "a value of #{what}") }
+      else no("#{what} is of class #{value.class}; return nil, true, false, numbers, strings, arrays and hashes")
+      end
+    rescue EncodingError
+      no("#{what} is a String that is not UTF-8")
+    end
+
+    def no(why)
+      raise NoJSON, why
+    end
+  end
+
+  # Semaphore is a mixin: its block runs in both cases and is told which.
+  module Semaphore
+    # with_semaphore_lock yields :locked while it holds the key, or :skipped at once if another
+    # caller holds it, and returns what the block returns. The same key in another namespace is
+    # another key. The lease is renewed while the block runs. The client is Dibs.default. It raises
+    # the errors of Client#lock except Held.
+    def with_semaphore_lock(key, ttl: TTL, namespace: nil)
+      name = namespace ? "#{namespace.to_s.gsub(/[%:]/) { |c| format("%%%02X", c.ord) }}:#{key}" : key
+      ours = true
+      begin
+        return Dibs.default.lock(name, ttl: ttl, wait: 0) do
+          ours = false
+          yield :locked
+        end
+      rescue Held
+        raise unless ours # the block's own
+      end
+      yield :skipped
+    end
+  end
+
+  # LockManager locks and unlocks keys without a block. A lock lasts for its ttl and is not
+  # renewed, so that one that is forgotten ends by itself. Only the manager that locked a key can
+  # unlock it. It is safe for threads.
+  class LockManager
+    def initialize(client = Dibs.default)
+      @client = client
+      @leases = {}
+      @mutex = Mutex.new
+    end
+
+    # lock takes the key for ttl seconds, without waiting. It returns true, or false if the key is
+    # held, also by this manager.
+    def lock(key, ttl = TTL)
+      lease = @client.acquire(key, ttl: ttl, wait: 0, renew: false)
+      @mutex.synchronize { @leases[key.dup.freeze] = lease }
+      true
+    rescue Held
+      false
+    end
+
+    # unlock gives the key back. It returns false if this manager does not hold it any more.
+    def unlock(key)
+      lease = @mutex.synchronize { @leases.delete(key) }
+      return false unless lease
+
+      lease.release
+      true
+    rescue Lost
+      false
+    end
+
+    # locked? reports whether the key is held by any program.
+    def locked?(key)
+      @client.held?(key)
+    end
+  end
+
+  # ActiveJob is a concern: jobs of one key run one at a time, in the order in which they were
+  # enqueued. A job takes its place when it is enqueued. A job that has to wait is enqueued again
+  # and uses no attempt. A job that failed and is retried by retry_on or retry_job keeps its place,
+  # and blocks the others of its key until then.
+  #
+  #   class ReplyJob < ApplicationJob
+  #     include Dibs::ActiveJob
+  #     dibs_key { |conversation_id| "conversation #{conversation_id}" }
+  #   end
+  #
+  # The client is Dibs.default.
+  module ActiveJob
+    def self.included(job)
+      job.extend(ClassMethods)
+      job.around_enqueue { |this, block| this.send(:dibs_enqueue, block) }
+      job.around_perform { |this, block| this.send(:dibs_perform, block) }
+    end
+
+    # ClassMethods are those of a job's class.
+    module ClassMethods
+      # dibs_key says which key a job has: the block gets the job's arguments.
+      #
+      # wait: how long a job waits in its worker for its turn. Default: 2 seconds.
+      # retry_in: after how long, about, it is enqueued again otherwise. Default: 2 seconds.
+      # hold: how long its place keeps a free key from the others while no worker takes the job.
+      # Default: 1 minute.
+      # ttl: of the lease. place_ttl: of the place; default: 7 days.
+      def dibs_key(wait: 2, retry_in: 2, hold: 60, ttl: nil, place_ttl: PLACE, &block)
+        raise ArgumentError, "dibs: dibs_key needs a block that returns the key" unless block
+
+        @dibs_job = { wait: Dibs.seconds(wait, "wait"), retry_in: Dibs.seconds(retry_in, "retry_in"),
+                      hold: Dibs.seconds(hold, "hold"), ttl: ttl, place_ttl: place_ttl, key: block }.freeze
+      end
+
+      # dibs_job are the settings of the class or its superclass.
+      def dibs_job # :nodoc:
+        return @dibs_job if @dibs_job
+
+        superclass.respond_to?(:dibs_job) ? superclass.dibs_job : raise(Error, "dibs: #{name} includes Dibs::ActiveJob and has no dibs_key")
+      end
+    end
+
+    # dibs_lease is the lease of the job while it runs, or nil.
+    attr_reader :dibs_lease
+
+    def serialize # :nodoc:
+      @dibs_sent = true
+      @dibs_ticket ? super.merge("dibs_ticket" => @dibs_ticket) : super
+    end
+
+    def deserialize(data) # :nodoc:
+      super
+      @dibs_queued = true
+      @dibs_ticket = data["dibs_ticket"]
+    end
+
+    def perform_now # :nodoc:
+      @dibs_failed = @dibs_again = false
+      super
+    ensure
+      # The job failed for good: the others of its key must not wait for it.
+      dibs_cancel if @dibs_failed && !@dibs_again
+    end
+
+    private
+
+    def dibs_enqueue(block)
+      job = self.class.dibs_job
+      mine = @dibs_ticket.nil?
+      if mine
+        @dibs_ticket = Dibs.default.reserve(dibs_key, ttl: job[:place_ttl], hold: dibs_hold(job), label: self.class.name)
+      else
+        Dibs.default.prolong(@dibs_ticket, ttl: job[:place_ttl], hold: dibs_hold(job))
+      end
+      @dibs_sent = false
+      result = block.call
+      sent = @dibs_sent
+      @dibs_again = true if sent
+      result
+    ensure
+      dibs_cancel if mine && @dibs_ticket && !sent # a callback stopped it, or the queue refused it
+    end
+
+    # dibs_hold is how long the place may block: longer if the job is enqueued for later.
+    def dibs_hold(job)
+      job[:hold] + [(scheduled_at || 0).to_f - Time.now.to_f, 0].max
+    end
+
+    def dibs_perform(block)
+      job = self.class.dibs_job
+      options = { ttl: job[:ttl], label: self.class.name }
+      return Dibs.default.lock(dibs_key, **options) { |lease| dibs_run(lease, block) } unless @dibs_queued
+
+      began = false
+      begin
+        @dibs_ticket ||= Dibs.default.reserve(dibs_key, ttl: job[:place_ttl], hold: job[:hold], label: self.class.name)
+        Dibs.default.redeem(@dibs_ticket, wait: job[:wait], hold: job[:hold], **options) do |lease|
+          began = true
+          dibs_run(lease, block)
+        end
+      rescue Held
+        raise if began # the job's own
+
+        self.executions -= 1
+        retry_job(wait: job[:retry_in] * rand(0.75..1.25))
+      end
+    end
+
+    def dibs_run(lease, block)
+      @dibs_lease = lease
+      block.call
+    rescue StandardError
+      @dibs_failed = true
+      begin
+        lease.undo # which keeps the place for the retry
+      rescue Error
+        nil # the end of the block settles it
+      end
+      raise
+    ensure
+      @dibs_lease = nil
+    end
+
+    def dibs_key
+      key = instance_exec(*arguments, &self.class.dibs_job[:key])
+      key.is_a?(String) ? key : raise(ArgumentError, "dibs: the key of #{self.class.name} is a #{key.class}; the block of dibs_key must return a String")
+    end
+
+    def dibs_cancel
+      ticket, @dibs_ticket = @dibs_ticket, nil
+      Dibs.default.cancel(ticket) if ticket
+    rescue Error
+      nil # the place ends with its hold
+    end
+  end
+
+  # Forks closes, in a process that was forked, the connections of its parent. (Ruby 3.0 has no
+  # such hook: there they are dropped when the child first uses the client.)
+  module Forks # :nodoc:
+    def _fork
+      pid = super
+      Dibs.clients.each(&:forked) if pid.zero?
+      pid
+    end
+  end
+  Process.singleton_class.prepend(Forks) if Process.respond_to?(:_fork)
+
+  at_exit { clients.each { |client| client.flush(2.0) } }
+end

@@ -1,0 +1,159 @@
+# frozen_string_literal: true
+
+require_relative "support"
+
+# Servers that go away, and answers that are lost.
+class LineTest < Case
+  def setup
+    super
+    @line = Line.new(@server)
+    @over = Dibs.connect(@line.url)
+  end
+
+  def teardown
+    @over.close
+    @line.close
+    super
+  end
+
+  def test_a_claim_whose_answer_is_lost_is_asked_again
+    @line.cut("claim", 1)
+    @over.lock(@key, ttl: 600) { |lease| assert_equal 1, lease.attempt }
+    assert_equal "claim", @line.lost
+    assert_free
+  end
+
+  def test_a_claim_whose_answer_never_came_is_undone
+    @line.cut("claim", 1000)
+    assert_raises(Dibs::Unavailable) { @over.lock(@key, ttl: 600, wait: 0) { flunk } }
+    assert_free
+  end
+
+  def test_a_place_whose_answer_never_came_is_undone
+    @line.cut("claim", 1000)
+    assert_raises(Dibs::Unavailable) { @over.reserve(@key) }
+    assert_free
+  end
+
+  def test_a_release_whose_answer_is_lost_is_no_loss
+    @line.cut("settle", 1)
+    assert_equal :done, @over.lock(@key, ttl: 600) { :done }
+    assert_free
+  end
+
+  def test_a_result_whose_answer_is_lost_is_stored_once
+    runs = 0
+    @line.cut("settle", 2)
+    assert_equal 1, @over.once(@key) { runs += 1 }
+    assert_equal 1, @keys.once(@key) { runs += 1 }
+    assert_equal 1, runs
+  end
+
+  def test_a_server_is_killed_and_started_again_under_a_lease
+    server = Server.new
+    keys = server.keys
+    keys.lock(@key, ttl: 600) do |lease|
+      fence = lease.fence
+      server.kill
+      assert_raises(Dibs::Unavailable) { keys.lock("#{@key}/2", wait: 0) { flunk } }
+      server.start
+      lease.save("x")
+      assert_equal fence, lease.fence
+    end
+    refute keys.held?(@key)
+  ensure
+    keys&.close
+    server&.stop
+  end
+
+  def test_one_of_two_servers_is_killed
+    a = Server.new(listen: "127.0.0.1:0")
+    b = Server.new(listen: "127.0.0.1:0", store: a.store)
+    keys = Dibs.connect("#{a.url},#{b.url.delete_prefix("http://")}")
+    keys.lock(@key, ttl: 600) do |lease|
+      waiter = Thread.new { keys.lock(@key, ttl: 600) { :after } }
+      wait("it waits") { b.waiters(@key) == 1 }
+      a.kill
+      lease.check
+      @waiter = waiter
+    end
+    assert_equal :after, @waiter.value
+  ensure
+    keys&.close
+    [a, b].each { |s| s&.stop }
+  end
+
+  def test_credentials
+    dir = Dir.mktmpdir("dibs")
+    use, look = SecureRandom.hex(8), "p+a/s%s w"
+    File.write("#{dir}/tokens", "app #{Digest::SHA256.hexdigest(use)} shop use\nops #{Digest::SHA256.hexdigest(look)} shop look\n")
+    server = Server.new("--tokens", "#{dir}/tokens", listen: "127.0.0.1:0")
+    host = server.url.delete_prefix("http://")
+    with = ->(secret, **o) { Dibs.connect("http://:#{URI.encode_www_form_component(secret).gsub("+", "%20")}@#{host}", **o) }
+    assert_equal 1, with[use].lock(@key) { 1 }
+    assert_raises(Dibs::Unauthorized) { Dibs.connect(server.url).lock(@key) { flunk } }
+    error = assert_raises(Dibs::Unauthorized) { with["another"].lock(@key) { flunk } }
+    refute_includes error.message, "another"
+    assert_raises(Dibs::Forbidden) { with[look].lock(@key) { flunk } }
+    assert_raises(Dibs::Forbidden) { with[use, namespace: "elsewhere"].lock(@key) { flunk } }
+    refute_includes with[use].inspect, use
+  ensure
+    server&.stop
+  end
+
+  def test_what_is_no_dibs_serve_is_refused
+    ["HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"answers\":[]}"].each do |text|
+      listener = TCPServer.new("127.0.0.1", 0)
+      thread = Thread.new { loop { c = listener.accept; c.readpartial(1 << 16); c.write(text); c.close } }
+      keys = Dibs.connect("http://127.0.0.1:#{listener.addr[1]}")
+      assert_match(/no dibs serve/, assert_raises(Dibs::Refused) { keys.lock(@key) { flunk } }.message)
+      thread.kill
+      listener.close
+      keys.close
+    end
+  end
+
+  def test_a_bound_of_the_server_is_overloaded
+    server = Server.new("--max-waiters", "1")
+    keys = server.keys
+    keys.lock(@key) do
+      waiter = Thread.new { keys.lock(@key) { :done } }
+      other = server.keys
+      Thread.new do
+        wait("the bound is reached") do
+          other.lock(@key, wait: 0.05) { flunk }
+        rescue Dibs::Held
+          false # the waiter's call has not begun to wait
+        rescue Dibs::Overloaded
+          true
+        end
+      end.join
+      @waiter = waiter
+    end
+    assert_equal :done, @waiter.value
+  ensure
+    keys&.close
+    server&.stop
+  end
+
+  def test_urls
+    { "unix:/a b" => "unix:/a b", "http+unix:/a" => "unix:/a", "http+unix:///a" => "unix:/a", "http://h:1" => "http://h:1",
+      "https://:t@a,b:8443/" => "https://a:443,https://b:8443", "http://[::1]:7" => "http://::1:7" }.each do |url, text|
+      assert_equal "#<Dibs::Client #{text}>", Dibs.connect(url).inspect
+    end
+    ["", "unix:a", "unix:////a", "redis://h", "h:7331", "https://user:t@h", "https://:@h", "https://:%zz@h", "http://h/path", "http://h?a=1",
+     "http://", "http://a,,b", "http://h:99999", "http://:s3cret@h/x"].each do |url|
+      error = assert_raises(ArgumentError, url) { Dibs::Client.new(url) }
+      refute_includes error.message, "s3cret"
+    end
+    assert_raises(ArgumentError) { Dibs::Client.new(42) }
+  end
+
+  def test_a_closed_client
+    keys = @server.keys
+    keys.lock(@key) { nil }
+    keys.close
+    assert_raises(Dibs::Closed) { keys.lock(@key) { flunk } }
+  end
+end

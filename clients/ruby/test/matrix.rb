@@ -1,0 +1,89 @@
+# frozen_string_literal: true
+
+require_relative "support"
+
+# The kill matrix: what happens to a process at each step of each call. For the night; the cheap
+# part of it is in the tests beside this file.
+class Matrix < Case
+  def test_a_killed_waiter_is_passed_over
+    pid = nil
+    @keys.lock(@key, ttl: 600) do
+      pid, = script(@server.url, "Dibs.connect.lock(#{@key.inspect}, ttl: 600) { sleep }")
+      wait("it waits") { @server.waiters(@key) == 1 }
+      Process.kill("KILL", pid)
+      ended(pid)
+      other = Thread.new { @keys.lock(@key) { :mine } }
+      wait("both wait, or the dead one is gone") { @server.waiters(@key) >= 1 && other.status == "sleep" }
+      @other = other
+    end
+    assert_equal :mine, @other.value
+  end
+
+
+  def test_a_grant_at_the_end_of_a_long_poll_lasts_a_whole_ttl
+    @keys.lock(@key, ttl: 600) do
+      @thread = Thread.new { @keys.lock(@key, ttl: 4) { |lease| lease.check.left } }
+      sleep 5
+    end
+    assert_operator @thread.value, :>, 0
+  end
+
+  # STEPS are what a process does when it is struck. It says its pid, and stays there.
+  STEPS = {
+    "inside a block" => "keys.lock(KEY, ttl: 2) { puts $$; sleep }",
+    "waiting" => "Thread.new { sleep 0.2; puts $$ }; keys.lock(KEY, ttl: 2) { sleep }",
+    "inside once" => "keys.once(KEY, ttl: 2) { puts $$; sleep }",
+    "with a lease of its own" => "lease = keys.acquire(KEY, ttl: 2); puts $$; sleep",
+    "redeeming" => "keys.redeem(keys.reserve(KEY, hold: 2), ttl: 2, hold: 1) { puts $$; sleep }",
+    "before a reserved place is redeemed" => "keys.reserve(KEY, hold: 1); puts $$; sleep",
+    "in a forked child" => "keys.lock(KEY, ttl: 2) { }; fork { keys.lock(KEY, ttl: 2) { puts $$; sleep } }; Process.wait",
+    "anywhere" => "Thread.new { sleep rand * 0.2; puts $$ }; loop { keys.lock(KEY, ttl: 2) { } }"
+  }.freeze
+
+  SIGNALS = { "KILL" => false, "TERM" => true, "INT" => true, "STOP" => false }.freeze
+
+  STEPS.each do |step, text|
+    SIGNALS.each_key do |signal|
+      define_method("test_#{signal} #{step}") { strike(signal, text) }
+    end
+  end
+
+  # strike requires that the key can be had again, and that a process that goes on does not trust
+  # its lease.
+  def strike(signal, text)
+    blocker = text.include?("waiting") || text.include?("Thread.new { sleep 0.2") ? @keys.acquire(@key, ttl: 600) : nil
+    pid, to, from = script(@server.url, "KEY = #{@key.inspect}\n$stderr.reopen(File::NULL)\nkeys = Dibs.connect\n#{text}")
+    at = Integer(line(from))
+    Process.kill(signal, at)
+    blocker&.release
+    assert_equal :mine, @keys.lock(@key, wait: LIMIT) { |lease| lease.check && :mine }
+  ensure
+    to&.close
+    [at, pid].compact.uniq.each { |p| Process.kill("KILL", p) rescue nil }
+    ended(pid) if pid
+  end
+
+  # A thread is interrupted at a random moment of a loop, a thousand times: nothing is left behind.
+  def test_a_thread_that_is_interrupted_anywhere_leaves_nothing
+    seed = Integer(ENV.fetch("SEED", rand(1 << 30)))
+    random = Random.new(seed)
+    300.times do |i|
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        loop { @keys.lock(@key, ttl: 600, permits: 2) { |lease| lease.check } }
+      end
+      sleep random.rand * 0.01
+      case i % 3
+      when 0 then thread.kill
+      when 1 then thread.raise(KeyError)
+      else thread.raise(Timeout::Error)
+      end
+      begin
+        thread.join
+      rescue KeyError, Timeout::Error
+        nil
+      end
+    end
+    wait("nothing is left (SEED=#{seed}): #{@server.entry(@key)}") { @server.free?(@key) }
+  end
+end

@@ -1,0 +1,208 @@
+# frozen_string_literal: true
+
+# What the tests share: real servers, a line that can be cut, and processes. DIBS_PROGRAM is the
+# path of dibs.
+
+require "minitest/autorun"
+require "dibs"
+require "rbconfig"
+require "tmpdir"
+require "fileutils"
+require "timeout"
+
+# LIMIT is how long anything may take, in seconds.
+LIMIT = 60
+
+# Server is a `dibs serve` on a SQLite file.
+class Server
+  attr_reader :url, :log
+
+  def initialize(*flags, dir: Dir.mktmpdir("dibs"), listen: nil, store: nil)
+    @dir = dir
+    @listen = listen || "unix:#{dir}/serve.sock"
+    @store = store || "sqlite:#{dir}/dibs.db"
+    @flags = flags
+    @log = "#{dir}/log#{object_id}"
+    start
+  end
+
+  def start
+    program = ENV.fetch("DIBS_PROGRAM") { abort "DIBS_PROGRAM is not set: the path of the program dibs" }
+    File.write(@log, "")
+    @pid = Process.spawn(program, "serve", "--store", @store, "--listen", @listen, *@flags, out: @log, err: [:child, :out])
+    Support.wait("the server listens: #{File.read(@log)}") do
+      @url = File.read(@log)[/listening on (\S+?),/, 1]
+    end
+  end
+
+  attr_reader :store
+
+  def keys(**options)
+    Dibs.connect(@url, **options)
+  end
+
+  def kill
+    Process.kill("KILL", @pid)
+    Process.wait(@pid)
+    @pid = nil
+  end
+
+  def stop
+    kill if @pid
+  end
+
+  # entry is what the server lists of a key, or nil.
+  def entry(key)
+    socket = @url[/unix:(.*)/, 1]
+    io = socket ? UNIXSocket.new(socket) : TCPSocket.new("127.0.0.1", @url[/\d+\z/].to_i)
+    io.write("GET /v1/keys?places=true&key=#{URI.encode_www_form_component(key)} HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    line = io.read.split("\r\n\r\n", 2).last
+    line.empty? ? nil : JSON.parse(line)
+  ensure
+    io&.close
+  end
+
+  def waiters(key)
+    entry(key)&.fetch("waiters", 0) || 0
+  end
+
+  def free?(key)
+    found = entry(key)
+    found.nil? || (found["attempts"].to_a.empty? && found["places"].to_a.empty?)
+  end
+end
+
+# Line forwards to a server. It can lose answers.
+class Line
+  attr_reader :url
+
+  def initialize(server, dir = Dir.mktmpdir("dibs"))
+    @to = server.url[/unix:(.*)/, 1]
+    @listener = UNIXServer.new("#{dir}/line.sock")
+    @url = "unix:#{dir}/line.sock"
+    @cut = Hash.new(0)
+    @lost = Queue.new
+    @thread = Thread.new { loop { Thread.new(@listener.accept) { |c| serve(c) } } }
+  end
+
+  # cut loses the next answers to calls of the verb, after the server has done them.
+  def cut(verb, times)
+    @cut[verb] = times
+  end
+
+  # lost waits until an answer was lost.
+  def lost
+    Timeout.timeout(LIMIT) { @lost.pop }
+  end
+
+  def close
+    @thread.kill
+    @listener.close
+  end
+
+  private
+
+  def serve(client)
+    server = UNIXSocket.new(@to)
+    loop do
+      head = +""
+      head << (client.gets || return) until head.end_with?("\r\n\r\n")
+      server.write(head, client.read(head[/content-length: (\d+)/i, 1].to_i))
+      answer = +""
+      answer << (server.gets || return) until answer.end_with?("\r\n\r\n")
+      if (length = answer[/content-length: (\d+)/i, 1])
+        answer << server.read(length.to_i)
+      else # chunked
+        answer << (server.gets || return) until answer.end_with?("\r\n0\r\n")
+        answer << server.gets
+      end
+      verb = head[%r{/v1/(\w+)}, 1]
+      if @cut[verb].positive?
+        @cut[verb] -= 1
+        @lost << verb
+        return
+      end
+      client.write(answer)
+    end
+  rescue SystemCallError, IOError
+    nil
+  ensure
+    client.close
+    server&.close
+  end
+end
+
+module Support
+  module_function
+
+  # wait waits until the block is true.
+  def wait(what)
+    ends = Dibs.now + LIMIT
+    until (found = yield)
+      raise "after #{LIMIT} s still not: #{what}" if Dibs.now > ends
+
+      sleep 0.005
+    end
+    found
+  end
+
+  # wait_renewed waits until a lease is renewed.
+  def wait_renewed(lease)
+    last = lease.check.left
+    wait("the lease is renewed") do
+      left = lease.check.left
+      renewed = left > last
+      last = left
+      renewed
+    end
+  end
+
+  # script runs Ruby in a process of its own, with the server's URL, and returns its pid and the
+  # pipes of its input and output.
+  def script(url, text)
+    input, to = IO.pipe
+    from, output = IO.pipe
+    lib = File.expand_path("../lib", __dir__)
+    pid = Process.spawn({ "DIBS_SERVER" => url }, RbConfig.ruby, "-I", lib, "-rdibs", "-e", "$stdout.sync = true\n#{text}",
+                        in: input, out: output)
+    input.close
+    output.close
+    [pid, to, from]
+  end
+
+  # line reads a line of a script.
+  def line(from)
+    Timeout.timeout(LIMIT) { from.gets&.chomp }
+  end
+
+  def ended(pid)
+    Timeout.timeout(LIMIT) { Process.wait2(pid)[1] }
+  end
+end
+
+# Case is a test against a server that all tests of the process share.
+class Case < Minitest::Test
+  include Support
+
+  class << self
+    def server
+      @@server ||= Server.new.tap { |s| Minitest.after_run { s.stop } }
+    end
+  end
+
+  def setup
+    @server = Case.server
+    @keys = @server.keys
+    @key = "#{self.class}/#{name} #{SecureRandom.hex(4)}"
+  end
+
+  def teardown
+    @keys.close
+  end
+
+  # assert_free says that nothing is left of the key. What is undone in the background may take a
+  # moment, but no lease runs out in that time.
+  def assert_free(key = @key)
+    wait("#{key} is free, and not #{@server.entry(key)}") { @server.free?(key) }
+  end
+end
