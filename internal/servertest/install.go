@@ -2,13 +2,16 @@
 
 package servertest
 
-// toolPrograms are needed by the race detector (a C compiler) and the guides' commands
-// (ps, curl).
+// toolPrograms are needed by the race detector (a C compiler), the guides' commands (ps,
+// curl) and the tests of the client for Ruby.
 var toolPrograms = []program{
 	{names: []string{"gcc"}, pkg: "gcc"},
 	{names: []string{"stdlib.h"}, places: []string{"/usr/include", "/usr/local/include"}, pkg: "libc6-dev"},
 	{names: []string{"ps"}, pkg: "procps"},
 	{names: []string{"curl"}, pkg: "curl"},
+	{names: []string{"ruby"}, pkg: "ruby"},
+	{names: []string{"minitest.rb"}, places: rubyLibraries("minitest"), pkg: "ruby-minitest"},
+	{names: []string{"active_job.rb"}, places: rubyLibraries("activejob"), pkg: "ruby-activejob"},
 }
 
 // Install installs Redis, PostgreSQL, MariaDB and the tools of the tests if they are
@@ -26,4 +29,14 @@ func Install() error {
 		}
 	}
 	return nil
+}
+
+// rubyLibraries returns the folders in which a gem's library may be.
+func rubyLibraries(gem string) []string {
+	return []string{
+		"/usr/share/rubygems-integration/all/gems/" + gem + "-*/lib",
+		"/var/lib/gems/*/gems/" + gem + "-*/lib",
+		"/usr/lib*/ruby/gems/*/gems/" + gem + "-*/lib",
+		"/usr/local/lib/ruby/gems/*/gems/" + gem + "-*/lib",
+	}
 }
