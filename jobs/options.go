@@ -95,20 +95,20 @@ type Options struct {
 	// Unordered reserves a job's place when it reaches a worker, not when it is enqueued.
 	// The jobs of a key then run in about the order of the queue. Default: false.
 	Unordered bool
-	// Hold is how long a key may lie idle because of places whose jobs have not begun,
-	// counted from when another job could have run. Such jobs were deleted or cancelled,
-	// their enqueue was rolled back, or their worker was killed while they waited for their
-	// turn, and then about two seconds are added. All of them together cost one Hold. The
-	// time until a requeued job comes back is added if its queue does not promote it.
+	// Hold is how long a key may lie idle because of places whose jobs have not been in a
+	// worker, counted from when another job could have run. Such jobs were deleted, or their
+	// enqueue was rolled back. It is the same if a worker is killed while its job waits for
+	// its turn, and then about two seconds are added. All of them together cost one Hold.
 	// Default: 10 s.
 	//
 	// If a worker that is killed while its job waits must not change the order, set Hold to
 	// Recovery.
 	Hold time.Duration
-	// Recovery is Hold for a job that has begun: how long other jobs of its key wait, beyond
-	// TTL, for a job whose worker died, or that failed and is late. Set it above the time
-	// that the queue needs to give a dead worker's job to another worker. The time until a
-	// failed job's next try is added. Default: 2 min.
+	// Recovery is Hold for a job that has begun, or that its worker gave back to its queue:
+	// how long other jobs of its key wait, beyond TTL, for a job whose worker died, or that
+	// failed or was requeued and is late, because all workers are busy. Set it above the
+	// time that the queue needs to give a dead worker's job to another worker. The time
+	// until the job should come again is added. Default: 2 min.
 	Recovery time.Duration
 	// PlaceTTL is how long a place lasts if no other job wants the key. Default: 7 days.
 	PlaceTTL time.Duration

@@ -70,8 +70,5 @@ func (a *attempt) waitForTotal(ctx context.Context) (*dibs.Lease, error) {
 // giveBack ends the lease of a job that did not run, and keeps its place.
 func (a *attempt) giveBack(ctx context.Context, lease *dibs.Lease) {
 	_ = a.end(ctx, lease.Undo)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
-	defer cancel()
-	// If this fails, the place lasts as long as before.
-	_, _ = a.prolong(ctx, a.holdBefore(2*requeueMax))
+	a.keepTurn(ctx, a.holdRequeued())
 }

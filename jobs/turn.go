@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -50,8 +49,8 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 		return a.afterLimit(ctx, err, fn)
 	}
 	if err != nil {
-		if _, back := errors.AsType[*RequeueError](err); !back && ctx.Err() != nil {
-			a.cancelled(ctx, err)
+		if _, back := errors.AsType[*RequeueError](err); !back && ctx.Err() != nil && (a.placed || a.job.last(err)) {
+			a.failed(ctx, err)
 		}
 		return a.refused(ctx, err)
 	}
@@ -94,42 +93,40 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if a.noteWait(); a.pastLimit() {
 		return nil, errors.Join(errLimit, err)
 	}
-	// If this worker dies in the wait, the other jobs of the key do not wait for Recovery,
-	// because this job has done nothing.
-	s, err := a.prolong(ctx, a.holdBefore(0))
-	if err != nil {
-		return nil, err
-	}
 	leave, ok := a.enter()
 	if !ok {
+		s, err := a.prolong(ctx, a.holdRequeued())
+		if err != nil {
+			return nil, err
+		}
 		return nil, a.requeue(s.Ahead)
 	}
 	defer leave()
+	// If this worker dies in the wait, the other jobs of the key do not wait for Recovery,
+	// because this job has done nothing.
+	s, err := a.prolong(ctx, m.options.Hold)
+	if err != nil {
+		return nil, err
+	}
 	lease, err = a.wait(ctx)
 	a.noteWait()
 	switch {
-	case errors.Is(err, errClosed):
-		return nil, a.requeue(s.Ahead)
-	case !errors.Is(err, dibs.ErrHeld):
+	case !errors.Is(err, dibs.ErrHeld) && !errors.Is(err, errClosed):
 		return lease, err
-	case a.pastLimit():
+	case !errors.Is(err, errClosed) && a.pastLimit():
 		return nil, errors.Join(errLimit, err)
 	}
+	a.keepTurn(ctx, a.holdRequeued())
 	return nil, a.requeue(s.Ahead)
 }
 
-// cancelled ends the place of a job that was cancelled in the wait, or keeps it until the job
-// is tried again.
-func (a *attempt) cancelled(ctx context.Context, err error) {
-	again := a.job.again(err)
-	switch {
-	case a.job.last(err):
+// failed ends the place of a job that failed before it began, or keeps it until the job is
+// tried again.
+func (a *attempt) failed(ctx context.Context, err error) {
+	if a.job.last(err) || a.mutex.options.Failed == LetPass {
 		a.giveUp(ctx, a.place)
-	case again > 0 && a.placed:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
-		defer cancel()
-		// If this fails, the place lasts as long as before.
-		_, _ = a.prolong(ctx, a.holdBefore(again))
+	} else {
+		a.keepTurn(ctx, a.holdFor(a.job.again(err)))
 	}
 }
 
@@ -239,18 +236,29 @@ func (a *attempt) within(back *RequeueError) *RequeueError {
 	return back
 }
 
-// holdBefore is the Hold of a job that has not begun, and that comes to a worker again after
-// that time at the latest; 0: as a requeued job does. With Replace and CancelRunning, a newer
-// job need not wait for a job that is tried again.
-func (a *attempt) holdBefore(again time.Duration) time.Duration {
-	if again > 0 && a.mutex.options.Policy.Replaces() {
-		return dibs.MinDuration
+// holdRequeued is the Hold of a job that its worker gives back to its queue: Recovery, because
+// the queue has the job, and may have no free worker for it when it is due. With Replace and
+// CancelRunning it is Options.Hold, because the job may be replaced.
+func (a *attempt) holdRequeued() time.Duration {
+	o := &a.mutex.options
+	if o.Policy.Replaces() {
+		return o.Hold
 	}
-	hold := a.mutex.options.Hold
-	if again == 0 && !a.job.Promoted {
-		return min(hold+requeueMax, a.mutex.options.PlaceTTL) // which is not less than Hold
+	longest := 2 * requeueMax
+	if a.job.Promoted {
+		longest = 2 * requeueParked
 	}
-	return hold + min(again, math.MaxInt64-hold)
+	hold := max(o.Hold, o.Recovery)
+	return hold + min(longest, o.PlaceTTL-hold)
+}
+
+// keepTurn prolongs the place of a job that comes to a worker again, with that Hold, even after
+// the job's context has ended.
+func (a *attempt) keepTurn(ctx context.Context, hold time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+	defer cancel()
+	// If this fails, the place lasts as long as before.
+	_, _ = a.prolong(ctx, hold)
 }
 
 // holdForRun sets the Hold of a job that begins now: from now on, other jobs of its key wait
@@ -308,6 +316,7 @@ func (a *attempt) afterLimit(ctx context.Context, held error, fn func(context.Co
 		return a.once(ctx, fn)
 	case GiveUp:
 		if err := m.options.GaveUp(ctx, a.job, a.waited); err != nil {
+			a.failed(ctx, err)
 			return a.refused(ctx, err)
 		}
 		a.giveUp(ctx, a.place)
@@ -315,12 +324,7 @@ func (a *attempt) afterLimit(ctx context.Context, held error, fn func(context.Co
 		return nil
 	default:
 		m.report(ctx, a, EventHeld, held)
-		if a.job.last(held) || m.options.Failed == LetPass {
-			a.giveUp(ctx, a.place)
-		} else {
-			// If this fails, the place lasts as long as before.
-			_, _ = a.prolong(ctx, a.holdBefore(a.job.again(held)))
-		}
+		a.failed(ctx, held)
 		return held
 	}
 }
