@@ -199,7 +199,7 @@ func parseFields(text string) (http.Header, error) {
 
 // decode decrypts and parses a record.
 func (s *requestState) decode(record []byte) (*Answer, error) {
-	record, err := s.m.options.KeyRing.Decrypt(s.m.client.Key(s.key), record)
+	record, err := s.m.options.KeyRing.Decrypt(s.m.client.Key(s.key), s.fingerprint, record)
 	if err != nil {
 		return nil, err
 	}

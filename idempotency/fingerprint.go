@@ -40,7 +40,8 @@ type FingerprintOptions struct {
 	// one warning when two requests with a key differ.
 	KeyAlone bool
 	// Func makes the fingerprint, in place of all fields above. An error refuses the request with
-	// 400.
+	// 400. A zero fingerprint is that of any request. With a KeyRing, it must be zero for all
+	// requests with a key or for none.
 	Func func(r *http.Request, body io.ReadSeeker) (dibs.Fingerprint, error)
 }
 

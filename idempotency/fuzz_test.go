@@ -268,8 +268,8 @@ func FuzzParseKeyRing(f *testing.F) {
 			return
 		}
 		under := dibs.Key{Namespace: "shop", Name: "k"}
-		encrypted := ring.Encrypt(under, []byte("HTTP/"))
-		if got, err := ring.Decrypt(under, encrypted); err != nil || string(got) != "HTTP/" {
+		encrypted := ring.Encrypt(under, dibs.Fingerprint{1}, time.Hour, []byte("HTTP/"))
+		if got, err := ring.Decrypt(under, dibs.Fingerprint{1}, encrypted); err != nil || string(got) != "HTTP/" {
 			t.Errorf("came back as %q, %v", got, err)
 		}
 	})
@@ -285,15 +285,15 @@ func FuzzDecrypt(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add([]byte("GCM/a\n"))
-	f.Add([]byte("GCM/a\n0123456789ab0123456789abcdef"))
-	f.Add([]byte("GCM/b\n"))
+	f.Add([]byte("GCM/a/9999999999\n"))
+	f.Add([]byte("GCM/a/9999999999\n0123456789ab0123456789abcdef"))
+	f.Add([]byte("GCM/b/1\n"))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		_, encrypted := EncryptedWith(record)
-		if _, err := loose.Decrypt(dibs.Key{Name: "k"}, record); encrypted != errors.Is(err, ErrRecord) {
+		if _, err := loose.Decrypt(dibs.Key{Name: "k"}, dibs.Fingerprint{}, record); encrypted != errors.Is(err, ErrRecord) {
 			t.Errorf("encrypted: %v; %v", encrypted, err)
 		}
-		if _, err := strict.Decrypt(dibs.Key{Name: "k"}, record); !errors.Is(err, ErrRecord) {
+		if _, err := strict.Decrypt(dibs.Key{Name: "k"}, dibs.Fingerprint{}, record); !errors.Is(err, ErrRecord) {
 			t.Errorf("without Plaintext: %v", err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs"
 )
@@ -115,24 +116,26 @@ func isKeyID(s string) bool {
 	})
 }
 
-// Encrypt encrypts a record that EncodeAnswer returned, to be stored under the dibs.Key. A nil ring
-// and a ring with Plaintext return the record as it is.
-func (r *KeyRing) Encrypt(key dibs.Key, record []byte) []byte {
+// Encrypt encrypts a record that EncodeAnswer returned, to be stored under the dibs.Key for the
+// retention. Only a request with the fingerprint gets the answer; with a zero one, any request under
+// the key. A nil ring and a ring with Plaintext return the record as it is.
+func (r *KeyRing) Encrypt(key dibs.Key, fingerprint dibs.Fingerprint, retention time.Duration, record []byte) []byte {
 	if r == nil || r.current == Plaintext {
 		return record
 	}
-	head := encryptedPrefix + r.current + "\n"
+	expires := time.Now().Add(retention + time.Second).Unix() // rounded up
+	head := encryptedPrefix + r.current + "/" + strconv.FormatInt(expires, 10) + "\n"
 	sealer := r.ciphers[r.current]
 	encrypted := make([]byte, 0, len(head)+len(record)+sealer.Overhead())
-	return sealer.Seal(append(encrypted, head...), nil, record, associated(head, key))
+	return sealer.Seal(append(encrypted, head...), nil, record, associated(head, key, fingerprint))
 }
 
 // Decrypt returns the record that Encrypt got. A nil ring and a ring with Plaintext return a record
 // that is not encrypted as it is. Decrypt returns ErrRecord if the ring does not have the record's
-// encryption key or Plaintext, if the record was changed, or if it was encrypted for another
-// dibs.Key.
-func (r *KeyRing) Decrypt(key dibs.Key, record []byte) ([]byte, error) {
-	id, ok := EncryptedWith(record)
+// encryption key or Plaintext, if the record was changed, if it was encrypted for another dibs.Key or
+// fingerprint, or if its retention has ended by this host's clock.
+func (r *KeyRing) Decrypt(key dibs.Key, fingerprint dibs.Fingerprint, record []byte) ([]byte, error) {
+	id, expires, sealed, ok := cutHead(record)
 	switch {
 	case !ok && r != nil && !r.plaintext:
 		return nil, fmt.Errorf("%w: it is not encrypted, and the key ring does not have the word plaintext", ErrRecord)
@@ -146,10 +149,16 @@ func (r *KeyRing) Decrypt(key dibs.Key, record []byte) ([]byte, error) {
 	if opener == nil {
 		return nil, fmt.Errorf("%w: it is encrypted with the key %q, which the key ring does not have", ErrRecord, id)
 	}
-	head := encryptedPrefix + id + "\n"
-	message, err := opener.Open(nil, nil, record[len(head):], associated(head, key))
-	if err != nil {
+	head := string(record[:len(record)-len(sealed)])
+	message, err := opener.Open(nil, nil, sealed, associated(head, key, fingerprint))
+	if err != nil { // an answer of an operator, who does not know the request, has no fingerprint
+		message, err = opener.Open(nil, nil, sealed, associated(head, key, dibs.Fingerprint{}))
+	}
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%w: the key %q does not decrypt it: it was changed or moved, or another key had this ID", ErrRecord, id)
+	case time.Now().After(expires):
+		return nil, fmt.Errorf("%w: its retention ended at %s: it was put back, or the servers' clocks differ", ErrRecord, expires.UTC().Format(time.RFC3339))
 	}
 	return message, nil
 }
@@ -157,18 +166,35 @@ func (r *KeyRing) Decrypt(key dibs.Key, record []byte) ([]byte, error) {
 // EncryptedWith returns the ID of a record's encryption key. It reports false if the
 // record is not encrypted.
 func EncryptedWith(record []byte) (id string, ok bool) {
-	rest, ok := bytes.CutPrefix(record, []byte(encryptedPrefix))
-	if !ok {
-		return "", false
-	}
-	name, _, ok := bytes.Cut(rest[:min(len(rest), maxKeyID+1)], []byte("\n"))
-	if !ok || !isKeyID(string(name)) {
-		return "", false
-	}
-	return string(name), true
+	id, _, _, ok = cutHead(record)
+	return id, ok
 }
 
-// associated returns what is authenticated with a record, so that no other key accepts the record.
-func associated(head string, key dibs.Key) []byte {
-	return []byte(head + strconv.Itoa(len(key.Namespace)) + ":" + key.Namespace + key.Name)
+// maxHeadLine is longer than what follows encryptedPrefix in the longest first line.
+const maxHeadLine = maxKeyID + 24
+
+// cutHead returns what the first line of an encrypted record says, and what follows it. It reports
+// false if the record is not encrypted.
+func cutHead(record []byte) (id string, expires time.Time, sealed []byte, ok bool) {
+	rest, ok := bytes.CutPrefix(record, []byte(encryptedPrefix))
+	if !ok {
+		return "", time.Time{}, nil, false
+	}
+	line, _, ok := strings.Cut(string(rest[:min(len(rest), maxHeadLine)]), "\n")
+	if !ok {
+		return "", time.Time{}, nil, false
+	}
+	id, end, _ := strings.Cut(line, "/")
+	seconds, err := strconv.ParseInt(end, 10, 64)
+	if err != nil || !isKeyID(id) {
+		return "", time.Time{}, nil, false
+	}
+	return id, time.Unix(seconds, 0), rest[len(line)+1:], true
+}
+
+// associated returns what is authenticated with a record, so that no other key, request or time
+// accepts the record.
+func associated(head string, key dibs.Key, f dibs.Fingerprint) []byte {
+	text := []byte(head + strconv.Itoa(len(key.Namespace)) + ":" + key.Namespace + key.Name)
+	return append(text, f[:]...)
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -109,6 +111,81 @@ var keyRingRules = []rule{
 			isProblem(t, g.send(withKey(key)), "answer-not-kept", 410)
 		}
 		g.ran(1)
+		other, err := dibs.New(g.store, &dibs.Options{Namespace: "other"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		elsewhere := newRigOn(t, g.store, &idempotency.Options{KeyRing: ringOf(t, "new")}, nil)
+		if elsewhere.m, err = idempotency.New(other, &idempotency.Options{KeyRing: ringOf(t, "new"), Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+		elsewhere.h, elsewhere.client = elsewhere.m.Wrap(elsewhere.h), other
+		for key := range records(t, g) {
+			lease, err := other.Acquire(t.Context(), key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Complete(t.Context(), mine, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		isProblem(t, elsewhere.send(withKey("mine")), "answer-not-kept", 410)
+	}},
+	{"An encrypted answer belongs to its request", func(t *testing.T) {
+		for name, o := range map[string]*idempotency.FingerprintOptions{"bytes": {}, "JSON": {CanonicalJSON: true}} {
+			options := &idempotency.Options{KeyRing: ringOf(t, "new"), Fingerprint: *o}
+			g := newRig(t, options, nil)
+			first := g.send()
+			isReplay(t, g.send(), first)
+			for _, record := range records(t, g) {
+				// As if the fingerprint of the row was removed, or that of another request written there.
+				fresh := newRig(t, options, nil)
+				storeRecord(t, fresh, `"k"`, record)
+				isProblem(t, fresh.send(withBody("{}")), "answer-not-kept", 410)
+				isProblem(t, fresh.send(withMethod("PUT")), "answer-not-kept", 410)
+				isReplay(t, fresh.send(), first)
+				if fresh.ran(0); t.Failed() {
+					t.Fatal(name)
+				}
+			}
+		}
+	}},
+	{"An encrypted answer ends with its retention", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			log, logger := newLogger()
+			g := newRig(t, &idempotency.Options{KeyRing: ringOf(t, "new"), Retention: time.Hour, MaxStored: 100, Logger: logger}, func(w http.ResponseWriter, r *http.Request) {
+				switch r.Header.Get("Idempotency-Key") {
+				case "short":
+					w.Header().Set("Idempotency-Control", "max-age=5")
+				case "oversize":
+					_, _ = w.Write(make([]byte, 200))
+				}
+			})
+			for key, retention := range map[string]time.Duration{"k": time.Hour, "short": 5 * time.Second, "oversize": time.Hour} {
+				isFresh(t, g.send(withKey(key)), 200)
+				old := []byte(nil)
+				for name, record := range records(t, g) {
+					if strings.HasSuffix(name, ":"+key) {
+						old = record
+					}
+				}
+				time.Sleep(retention - time.Millisecond)
+				if w := g.send(withKey(key)); key != "oversize" && (w.Code != 200 || w.Header().Get("Idempotent-Replayed") != "true") {
+					t.Errorf("%s: just before its end it is answered %d", key, w.Code)
+				}
+				time.Sleep(2 * time.Second)
+				storeRecord(t, g, key, old) // which an operator of the database kept
+				isProblem(t, g.send(withKey(key)), "answer-not-kept", 410)
+				if e := g.last(); e.Err == nil && key != "oversize" || e.Err != nil && !strings.Contains(e.Err.Error(), "its retention ended at ") {
+					t.Errorf("%s: observed %v", key, e.Err)
+				}
+			}
+			g.ran(3)
+			if !strings.Contains(log.String(), "its retention ended at ") {
+				t.Errorf("the log is %s", log)
+			}
+		})
 	}},
 	{"A key ring refuses answers that are not encrypted", func(t *testing.T) {
 		plain := newRig(t, nil, nil)

@@ -39,18 +39,21 @@ func ringOf(t testing.TB, ids ...string) *idempotency.KeyRing {
 // storedUnder is the key of the records in these tests.
 var storedUnder = dibs.Key{Namespace: "shop", Name: "http:scope:k"}
 
+// asked is the fingerprint of their requests.
+var asked = dibs.Fingerprint{1, 2, 3}
+
 func TestKeyRingRoundTrip(t *testing.T) {
 	r := ringOf(t, "new", "old")
 	for _, n := range []int{0, 1, 100, 100_000} {
 		record := bytes.Repeat([]byte("r"), n)
-		encrypted := r.Encrypt(storedUnder, record)
+		encrypted := r.Encrypt(storedUnder, asked, time.Hour, record)
 		if id, ok := idempotency.EncryptedWith(encrypted); id != "new" || !ok || n > 1 && bytes.Contains(encrypted, record) {
 			t.Errorf("%d bytes: encrypted with %q, %v", n, id, ok)
 		}
-		if bytes.Equal(encrypted, r.Encrypt(storedUnder, record)) {
+		if bytes.Equal(encrypted, r.Encrypt(storedUnder, asked, time.Hour, record)) {
 			t.Errorf("%d bytes: two records are the same, so the nonce is", n)
 		}
-		if got, err := r.Decrypt(storedUnder, encrypted); err != nil || !bytes.Equal(got, record) {
+		if got, err := r.Decrypt(storedUnder, asked, encrypted); err != nil || !bytes.Equal(got, record) {
 			t.Errorf("%d bytes: %d came back, %v", n, len(got), err)
 		}
 	}
@@ -58,10 +61,10 @@ func TestKeyRingRoundTrip(t *testing.T) {
 
 func TestKeyRingRefusesToDecrypt(t *testing.T) {
 	old := ringOf(t, "old")
-	record := old.Encrypt(storedUnder, []byte("HTTP/1.1 200 OK\r\n\r\n"))
+	record := old.Encrypt(storedUnder, asked, time.Hour, []byte("HTTP/1.1 200 OK\r\n\r\n"))
 	isRefused := func(what string, r *idempotency.KeyRing, key dibs.Key, record []byte, want string) {
 		t.Helper()
-		if got, err := r.Decrypt(key, record); !errors.Is(err, idempotency.ErrRecord) || !strings.Contains(err.Error(), want) {
+		if got, err := r.Decrypt(key, asked, record); !errors.Is(err, idempotency.ErrRecord) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v; want %s", what, got, err, want)
 		}
 	}
@@ -82,7 +85,17 @@ func TestKeyRingRefusesToDecrypt(t *testing.T) {
 	} {
 		isRefused(fmt.Sprintf("moved to %q", key), old, key, record, "moved")
 	}
-	head := len("GCM/old\n")
+	if got, err := old.Decrypt(storedUnder, dibs.Fingerprint{1, 2}, record); !errors.Is(err, idempotency.ErrRecord) {
+		t.Errorf("for another request: %q, %v", got, err)
+	}
+	if got, err := old.Decrypt(storedUnder, dibs.Fingerprint{}, record); !errors.Is(err, idempotency.ErrRecord) {
+		t.Errorf("for a request without a fingerprint: %q, %v", got, err)
+	}
+	later := []byte(strings.Replace(string(record), "/old/", "/old/9", 1))
+	isRefused("made to last", old, storedUnder, later, "changed")
+	over := old.Encrypt(storedUnder, asked, -3*time.Second, nil)
+	isRefused("put back", old, storedUnder, over, "its retention ended at 2")
+	head := bytes.IndexByte(record, '\n') + 1
 	for i := head; i < len(record); i++ {
 		changed := bytes.Clone(record)
 		changed[i] ^= 1
@@ -94,7 +107,7 @@ func TestKeyRingRefusesToDecrypt(t *testing.T) {
 	if _, err := idempotency.DecodeAnswer(record, 0); !errors.Is(err, idempotency.ErrRecord) || !strings.Contains(err.Error(), `"old"`) {
 		t.Errorf("decoded without a ring: %v", err)
 	}
-	for _, text := range []string{"GCM/", "GCM/\n", "GCM/old", "GCM/o d\n", "GCM/" + strings.Repeat("o", 33) + "\n"} {
+	for _, text := range []string{"GCM/", "GCM/\n", "GCM/old", "GCM/o d\n", "GCM/old\n", "GCM/old/x\n", "GCM/" + strings.Repeat("o", 33) + "/1\n"} {
 		if _, ok := idempotency.EncryptedWith([]byte(text)); ok {
 			t.Errorf("%q is encrypted", text)
 		}
@@ -160,7 +173,7 @@ func TestKeyRingIsConcurrent(t *testing.T) {
 			key := dibs.Key{Name: fmt.Sprint("key ", i)}
 			for j := range 100 {
 				record := fmt.Append(nil, "record ", i, j)
-				if got, err := r.Decrypt(key, r.Encrypt(key, record)); err != nil || !bytes.Equal(got, record) {
+				if got, err := r.Decrypt(key, asked, r.Encrypt(key, asked, time.Hour, record)); err != nil || !bytes.Equal(got, record) {
 					t.Errorf("%q came back as %q, %v", record, got, err)
 				}
 			}

@@ -54,12 +54,12 @@ func (s *requestState) settlement() settlement {
 	if a.NotKept || len(message)-len(a.Body) > maxHead {
 		return s.tombstone()
 	}
-	return settlement{dibs.Keep, s.record(message), c.maxAge}
+	return settlement{dibs.Keep, s.record(message, c.maxAge), c.maxAge}
 }
 
 // record returns the record of a message.
-func (s *requestState) record(message []byte) []byte {
-	return s.m.options.KeyRing.Encrypt(s.m.client.Key(s.key), deflate(message))
+func (s *requestState) record(message []byte, retention time.Duration) []byte {
+	return s.m.options.KeyRing.Encrypt(s.m.client.Key(s.key), s.fingerprint, retention, deflate(message))
 }
 
 // tombstone returns how a run is settled whose answer is too long to be kept.
@@ -68,7 +68,7 @@ func (s *requestState) tombstone() settlement {
 		return settlement{outcome: dibs.Release}
 	}
 	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context()), asked: s.asked}
-	return settlement{dibs.Keep, s.record(a.message()), s.m.options.Retention}
+	return settlement{dibs.Keep, s.record(a.message(), s.m.options.Retention), s.m.options.Retention}
 }
 
 // keeps reports whether the answer is kept.

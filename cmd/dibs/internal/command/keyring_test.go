@@ -58,7 +58,7 @@ func TestEncryptedAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		record, err := ring.Decrypt(key, e.Record.Data)
+		record, err := ring.Decrypt(key, dibs.Fingerprint{1}, e.Record.Data)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -157,7 +157,7 @@ func (p *program) settleOne(ctx context.Context, in dibs.Inspector, s *selection
 		if err != nil {
 			return usagef("key-ring: %v", err)
 		}
-		data = ring.Encrypt(e.Key, data)
+		data = ring.Encrypt(e.Key, dibs.Fingerprint{}, v.retention, data)
 		question = fmt.Sprintf("Answer retries of %s with %d and a body of %d bytes?", quote(e.Key.Name), v.status, len(a.Body))
 	}
 	if err := p.confirm(question, v.yes); err != nil {

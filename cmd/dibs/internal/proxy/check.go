@@ -120,13 +120,13 @@ func (r *Route) name() string {
 
 // encrypts reports whether the ring encrypts answers.
 func encrypts(ring *idempotency.KeyRing) bool {
-	_, ok := idempotency.EncryptedWith(ring.Encrypt(dibs.Key{Name: "any"}, nil))
+	_, ok := idempotency.EncryptedWith(ring.Encrypt(dibs.Key{Name: "any"}, dibs.Fingerprint{}, 0, nil))
 	return ok
 }
 
 // acceptsPlaintext reports whether the ring accepts answers that are not encrypted.
 func acceptsPlaintext(ring *idempotency.KeyRing) bool {
-	_, err := ring.Decrypt(dibs.Key{Name: "any"}, nil)
+	_, err := ring.Decrypt(dibs.Key{Name: "any"}, dibs.Fingerprint{}, nil)
 	return err == nil
 }
 
