@@ -216,6 +216,19 @@ func TestAStatusIsBounded(t *testing.T) {
 }
 
 var contentRules = []rule{
+	{"Several Content-Type lines are refused", func(t *testing.T) {
+		const form = "application/x-www-form-urlencoded"
+		for _, types := range [][]string{{form, "application/json"}, {"application/json", form}, {form, form}, {"application/grpc", form}, {"text/plain", "application/connect+json"}} {
+			g := newRig(t, nil, nil)
+			isProblem(t, g.send(with("Content-Type", types...), withBody("id=a")), "body-unreadable", 400)
+			isFresh(t, g.send(with("Content-Type", types...), with("Idempotency-Key")), 201) // no key, no guard
+			g.ran(1)
+
+			g = newRig(t, &idempotency.Options{Key: idempotency.KeyForm("id")}, nil)
+			isProblem(t, g.send(with("Content-Type", types...), withBody("id=a")), "key-invalid", 400)
+			g.ran(0)
+		}
+	}},
 	{"What a body becomes is bounded", func(t *testing.T) {
 		long := bomb(t, "gzip", `{"id":"a","b":[`, "0", ",", "]}", 8<<20)
 		many := withBody(members(20000))

@@ -26,6 +26,7 @@ func (e keyError) Error() string { return string(e) }
 const (
 	errSeveral    keyError = "the header is there more than once"
 	errTwoKeys    keyError = "Idempotency-Key and X-Idempotency-Key differ"
+	errKeyTypes   keyError = "the request has several Content-Type lines; send one"
 	errEmptyKey   keyError = "the key is empty"
 	errLongKey    keyError = "the key is longer than 255 characters"
 	errKeyFailed  keyError = "the key could not be derived from the request"

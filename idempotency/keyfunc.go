@@ -100,11 +100,15 @@ func addValues(d *document, first json.Token, key *joined) error {
 
 // KeyForm derives the key from a field of a form (application/x-www-form-urlencoded). A request has
 // no key if its body is not a form or does not have the field. A field that is empty, or there more
-// than once, is refused. The body may be compressed with gzip or deflate; if it then holds more than
+// than once, is refused, and so are several Content-Type lines. The body may be compressed with gzip or deflate; if it then holds more than
 // 256 KiB, the request is refused with 413.
 func KeyForm(field string) KeyFunc {
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
-		media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		types := r.Header["Content-Type"]
+		if len(types) > 1 {
+			return "", errKeyTypes
+		}
+		media, _, err := mime.ParseMediaType(strings.Join(types, ""))
 		if err != nil || media != "application/x-www-form-urlencoded" {
 			return "", nil
 		}

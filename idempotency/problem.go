@@ -33,6 +33,8 @@ var (
 	problemKeyInvalid = Problem{Name: "key-invalid", Status: 400, Title: "The Idempotency-Key is malformed"}
 	problemBodyBroken = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read",
 		Detail: "It ended early or is malformed. Nothing was run."}
+	problemTypes = Problem{Name: "body-unreadable", Status: 400, Title: problemBodyBroken.Title,
+		Detail: "The request has several Content-Type lines. Send one. Nothing was run."}
 	problemMethod = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
 		Detail: "This server does not open tunnels."}
 	problemBodyTimeout = Problem{Name: "body-timeout", Status: 408, Title: "The request's body did not arrive",

@@ -137,9 +137,17 @@ func (s *requestState) end() {
 	s.room.end()
 }
 
+// errTypes says that the middleware and the handler could read the request in two ways.
+var errTypes = errors.New("idempotency: the request has several Content-Type lines")
+
 // serve serves a request with a valid key whose body has been read.
 func (s *requestState) serve(key string) {
 	m := s.m
+	if len(s.r.Header["Content-Type"]) > 1 {
+		s.event.Err = errTypes
+		s.refuse(OutcomeInvalid, problemTypes)
+		return
+	}
 	principal := m.options.principal(s.r)
 	m.warnScope(s.r, principal)
 	s.principal = m.quota.digest(principal)

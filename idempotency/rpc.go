@@ -28,8 +28,12 @@ const (
 	connectStream          // application/connect+…: the error is in the last frame of the body
 )
 
-// protocolOf returns the protocol by the Content-Type.
+// protocolOf returns the protocol by the Content-Type. A header with several of them has none, because
+// each of its readers would choose another line.
 func protocolOf(h http.Header) protocol {
+	if len(h["Content-Type"]) > 1 {
+		return plainHTTP
+	}
 	media, _, _ := strings.Cut(strings.ToLower(h.Get("Content-Type")), ";")
 	media = strings.TrimSpace(media)
 	switch {

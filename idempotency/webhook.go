@@ -48,6 +48,19 @@ func WebhookSenders() []string {
 	return names
 }
 
+// WebhookHeaders returns the headers that the preset of a sender reads, in canonical form.
+func WebhookHeaders(sender string) []string {
+	var names []string
+	for _, s := range senders {
+		if s.header != "" && (s.name == sender || sender == AnySender && !s.unclear) {
+			for _, name := range append([]string{s.header}, s.apart...) {
+				names = append(names, http.CanonicalHeaderKey(name))
+			}
+		}
+	}
+	return names
+}
+
 // WebhookOptions returns options for an endpoint that receives webhooks of the sender, which is one
 // of WebhookSenders. It returns an error for any other name. Change the options as needed.
 //

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/dibs-go/dibs/idempotency"
 )
 
 // Header fields between the proxy and the origin.
@@ -22,7 +24,7 @@ var endToEnd = []string{"Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-
 
 // endToEnd returns the fields that Connection cannot take away.
 func (p *Policy) endToEnd() []string {
-	all := slices.Clone(endToEnd)
+	all := slices.Concat(endToEnd, idempotency.WebhookHeaders(p.For))
 	for part := range strings.SplitSeq(strings.Join(p.Key, "|"), "|") {
 		if name, ok := strings.CutPrefix(part, "header:"); ok {
 			all = append(all, http.CanonicalHeaderKey(name))

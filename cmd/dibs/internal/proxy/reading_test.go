@@ -8,17 +8,20 @@ import (
 // TestOneReading: a keyed POST is guarded, and the origin gets what the guard has read.
 func TestOneReading(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-	p := start(t, o.url, "routes:\n  - path: /hooks\n    key: header:X-Event\n")
+	p := start(t, o.url, "routes:\n  - path: /hooks\n    key: header:X-Event\n  - path: /shop\n    for: shopify\n  - path: /any\n    for: webhook\n")
 	tests := map[string]struct{ target, fields, hasNot string }{
-		"two lines of Upgrade":           {"/", "Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n", "Upgrade"},
-		"two lines, in another order":    {"/", "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n", "Upgrade"},
-		"one line with two offers":       {"/", "Connection: keep-alive\r\nConnection: upgrade\r\nUpgrade: h2c, websocket\r\n", "Upgrade"},
-		"an offer of another protocol":   {"/", "Connection: Upgrade\r\nUpgrade: websocket\r\n", "Upgrade"},
-		"an offer that is no token":      {"/", "Connection: Upgrade\r\nUpgrade: w\xc3\xa9b\r\n", "Upgrade"},
-		"Connection names a credential":  {"/", "Connection: X-Api-Key\r\nX-Api-Key: RANDOM\r\n", "X-Api-Key"},
-		"Connection names the type":      {"/", "Connection: Content-Type\r\nContent-Type: text/RANDOM\r\n", "Content-Type"},
-		"Connection names a derived key": {"/hooks", "Connection: X-Event\r\nX-Event: KEY\r\nX_Event: RANDOM\r\n", "X_event"},
-		"a misspelt override":            {"/", "X_HTTP_Method_Override: RANDOM\r\n", "X_"},
+		"two lines of Upgrade":              {"/", "Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n", "Upgrade"},
+		"two lines, in another order":       {"/", "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n", "Upgrade"},
+		"one line with two offers":          {"/", "Connection: keep-alive\r\nConnection: upgrade\r\nUpgrade: h2c, websocket\r\n", "Upgrade"},
+		"an offer of another protocol":      {"/", "Connection: Upgrade\r\nUpgrade: websocket\r\n", "Upgrade"},
+		"an offer that is no token":         {"/", "Connection: Upgrade\r\nUpgrade: w\xc3\xa9b\r\n", "Upgrade"},
+		"Connection names a credential":     {"/", "Connection: X-Api-Key\r\nX-Api-Key: RANDOM\r\n", "X-Api-Key"},
+		"Connection names the type":         {"/", "Connection: Content-Type\r\nContent-Type: text/RANDOM\r\n", "Content-Type"},
+		"Connection names a derived key":    {"/hooks", "Connection: X-Event\r\nX-Event: KEY\r\nX_Event: RANDOM\r\n", "X_event"},
+		"Connection names a sender's event": {"/shop", "Connection: X-Shopify-Event-Id\r\nX-Shopify-Event-Id: KEY\r\nX_Shopify_Event_Id: RANDOM\r\n", "X_"},
+		"Connection names a sender's shop":  {"/shop", "Connection: close, X-Shopify-Shop-Domain\r\nX-Shopify-Event-Id: KEY\r\nX-Shopify-Shop-Domain: a\r\nX_shopify.Topic: RANDOM\r\n", "X_"},
+		"Connection names any event":        {"/any", "Connection: X-GitHub-Delivery\r\nX-GitHub-Delivery: KEY\r\nx_github_delivery: RANDOM\r\n", "X_"},
+		"a misspelt override":               {"/", "X_HTTP_Method_Override: RANDOM\r\n", "X_"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
