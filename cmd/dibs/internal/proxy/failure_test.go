@@ -262,7 +262,7 @@ func TestBoundOfEachRoute(t *testing.T) {
 	if res, _ := answerOf(t, slow); res.StatusCode != 200 {
 		t.Errorf("the first request: %d", res.StatusCode)
 	}
-	if runs.Load() != 2 || strings.Count(p.logs.String(), `outcome=overloaded error="idempotency: MaxConcurrent is reached"`) != 1 {
+	if runs.Load() != 2 || strings.Count(p.logs.String(), `outcome=overloaded problem=overloaded error="idempotency: MaxConcurrent is reached"`) != 1 {
 		t.Errorf("%d runs, and the log %s; want 2 runs and one refusal that names its bound", runs.Load(), p.logs)
 	}
 }
