@@ -229,6 +229,8 @@ func (s *requestState) replay(record []byte) {
 		s.refuse(OutcomeNotKept, problemNotKept)
 		return
 	}
+	s.body.remove()
+	s.slot.end()
 	a.send(s.w)
 	s.event.Status = a.Status
 	s.observe(OutcomeReplayed)

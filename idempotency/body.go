@@ -30,18 +30,33 @@ type body struct {
 	within reservation // of memory for what is made of it while it is looked into
 }
 
-// timedReader is a body whose sender may pause no longer than pause.
+// timedReader is a body whose sender may pause no longer than pause, and must send leastRate after
+// its first pause.
 type timedReader struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	pause time.Duration
+	began time.Time // when reading began
+	n     int64     // bytes so far
 }
+
+// leastRate is how many bytes a second a body must have, beside a pause. A sender of a byte a second
+// would otherwise keep memory for days.
+const leastRate = 500
 
 // Read reads from the body. After a pause that was too long it returns os.ErrDeadlineExceeded.
 func (r *timedReader) Read(p []byte) (int, error) {
-	end := time.Now().Add(r.pause)
+	now := time.Now()
+	if r.began.IsZero() {
+		r.began = now
+	}
+	end := now.Add(r.pause)
+	if slow := r.began.Add(r.pause + time.Duration(r.n/leastRate)*time.Second); slow.Before(end) {
+		end = slow
+	}
 	linger.Within(r.w, r.r, end)
 	n, err := r.r.Body.Read(p)
+	r.n += int64(n)
 	switch {
 	case err == io.EOF:
 		linger.Within(r.w, r.r, time.Time{}) // the deadline must not meet the next request
@@ -68,8 +83,8 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	}
 	limit := min(o.MaxMemory, o.MaxBody)
 	size := min(511, limit)
-	if n := r.ContentLength; n >= 0 && n <= limit {
-		size = n
+	if n := r.ContentLength; n >= 0 {
+		size = min(n, limit, inAdvance) // the rest when it arrives
 	}
 	if !b.room.grow(size) {
 		return errMaxBodyMemory
@@ -78,6 +93,9 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	for !ended && int64(len(memory)) <= limit {
 		if int64(len(memory)) > size {
 			more := min(size+1, limit-size)
+			if n := r.ContentLength; size < n {
+				more = min(more, n-size)
+			}
 			if !b.room.grow(more) {
 				return errMaxBodyMemory
 			}
@@ -100,6 +118,9 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	b.memory = memory
 	return nil
 }
+
+// inAdvance is how much memory is reserved, in bytes, before any of a body is there.
+const inAdvance = 16 << 10
 
 // spill writes what was read of the body, and then its rest, into a temporary file.
 func (b *body) spill(memory []byte, in io.Reader, o *Options) (err error) {
@@ -145,6 +166,7 @@ func (b *body) sum() (sum [sha256.Size]byte, err error) {
 
 // remove removes the temporary file and gives the memory back: the request is over.
 func (b *body) remove() {
+	b.memory = nil
 	b.room.end()
 	b.within.end()
 	if b.file == nil {
@@ -154,4 +176,5 @@ func (b *body) remove() {
 	if b.path != "" {
 		_ = os.Remove(b.path)
 	}
+	b.file = nil
 }

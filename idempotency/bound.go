@@ -45,6 +45,9 @@ func (b *bound) take(n int64) bool {
 	}
 }
 
+// full reports whether there is no room for one more.
+func (b *bound) full() bool { return b != nil && b.used.Load() >= b.most }
+
 // give gives back what was taken.
 func (b *bound) give(n int64) {
 	if b != nil {
@@ -67,11 +70,16 @@ func (r *reservation) grow(n int64) bool {
 	return true
 }
 
-// end gives everything back.
-func (r *reservation) end() {
-	r.bound.give(r.n)
-	r.n = 0
+// shrink gives back all but n.
+func (r *reservation) shrink(n int64) {
+	if r.n > n {
+		r.bound.give(r.n - n)
+		r.n = n
+	}
 }
+
+// end gives everything back.
+func (r *reservation) end() { r.shrink(0) }
 
 // validateBounds returns an error that names the bound.
 func (o *Options) validateBounds() error {

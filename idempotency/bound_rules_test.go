@@ -40,11 +40,14 @@ func (g *rig) isOverloaded(bound string, w *httptest.ResponseRecorder) {
 type slowWriter struct {
 	*httptest.ResponseRecorder
 	entered, open chan struct{}
+	once          sync.Once
 }
 
 func (w *slowWriter) Write(p []byte) (int, error) {
-	w.entered <- struct{}{}
-	<-w.open
+	w.once.Do(func() {
+		w.entered <- struct{}{}
+		<-w.open
+	})
 	return w.ResponseRecorder.Write(p)
 }
 
@@ -285,7 +288,7 @@ var boundRules = []rule{
 		entered, open, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)
-			g.h.ServeHTTP(&slowWriter{httptest.NewRecorder(), entered, open}, request())
+			g.h.ServeHTTP(&slowWriter{ResponseRecorder: httptest.NewRecorder(), entered: entered, open: open}, request())
 		}()
 		<-entered
 		g.isOverloaded("MaxBodyMemory", g.send())

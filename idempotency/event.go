@@ -57,7 +57,7 @@ const (
 // Event describes one request to Options.Observe. It has no key, credential or answer.
 type Event struct {
 	Outcome Outcome
-	// Status that was sent; 0 if none was (a panic, a broken transfer), or if the request had no
+	// Status that was sent; 0 if none was (a panic), if the transfer broke, or if the request had no
 	// guard.
 	Status int
 	// Problem is the name of the problem document that refused the request, such as key-invalid; ""
@@ -90,7 +90,8 @@ type Event struct {
 	// Handler is how long the handler ran.
 	Handler time.Duration
 
-	// Err is why a request was not served, if there is a reason. It has no text of the request.
+	// Err is why a request was not served, or its answer broke off, if there is a reason. It has no
+	// text of the request.
 	Err error
 
 	key string // its name in the store

@@ -27,7 +27,7 @@ type Middleware struct {
 	quota   *quota
 
 	unsettled atomic.Int64 // requests that claim a key or have not settled it
-	warned    struct{ noPrincipal, changingScheme, replaced, noKey, otherRequest, twoHeads, unreadable sync.Once }
+	warned    struct{ noPrincipal, changingScheme, replaced, noKey, otherRequest, twoHeads, unreadable, noDeadline sync.Once }
 	mu        sync.Mutex
 	stats     Stats // under mu
 }

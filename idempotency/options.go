@@ -106,8 +106,10 @@ type Options struct {
 	// MaxBody is how many bytes the body of a guarded request may have. A longer one is refused
 	// with 413. Default: DefaultMaxBody.
 	MaxBody int64
-	// BodyTimeout is how long the sender of a guarded request's body may pause. After that the
-	// request is refused with 408. Default: DefaultBodyTimeout.
+	// BodyTimeout is how long the client of a guarded request may pause while it sends the body. After
+	// that the request is refused with 408, as with fewer than 500 bytes a second. It is also how
+	// long the client may take for 16 KiB of the answer. After that the transfer breaks, and the
+	// handler continues. Default: DefaultBodyTimeout.
 	BodyTimeout time.Duration
 	// MaxMemory is the longest body, in bytes, that is kept in memory. A longer one is kept in a
 	// temporary file. Default: DefaultMaxMemory.
@@ -116,7 +118,8 @@ type Options struct {
 	TempDir string
 
 	// MaxConcurrent is how many requests with a key the Middleware serves at once, those that wait
-	// included. A further one is refused with 503 before its body is read. Default: 0, no bound.
+	// included. A request counts from when its body has arrived until its key is settled. A further
+	// one is refused with 503. Default: 0, no bound.
 	MaxConcurrent int
 	// MaxWaiting is how many duplicates wait at once, with Wait. A further one is answered with
 	// ConflictStatus at once, as without Wait. Default: 0, no bound.
@@ -124,8 +127,9 @@ type Options struct {
 	// MaxBodyMemory is how many bytes of bodies are in memory at once: of requests, up to MaxMemory
 	// each, and MaxStored for the answer of each request that runs. While a body is looked into, for
 	// its key or its fingerprint, three times its longest value counts, too, and so does what a stored
-	// answer that is compressed becomes while it is sent. A request that needs more
-	// is refused with 503 and does not run; with 413 if there is never so much. It must allow one request both. Default: 0, no bound.
+	// answer that is compressed becomes while it is sent. A request that needs more is refused with
+	// 503 and does not run; with 413 if there is never so much. It must allow one request both.
+	// Default: 0, no bound.
 	MaxBodyMemory int64
 	// Quota is how many bytes of answers each principal may have in the store, as this Middleware
 	// has counted since it was made. Then a new key is refused with 429 until answers expire.

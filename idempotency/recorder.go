@@ -23,9 +23,10 @@ import (
 type recorder struct {
 	mu     sync.Mutex // a goroutine of the handler may outlive it
 	m      *Middleware
-	w      http.ResponseWriter
+	w      *pacedWriter
 	r      *http.Request
-	before http.Header // what outer handlers have set
+	limit  time.Time   // of the run
+	fields http.Header // of the handler
 
 	status    int         // 0 before WriteHeader
 	header    http.Header // as WriteHeader found it
@@ -41,12 +42,15 @@ type recorder struct {
 
 // newRecorder returns the recorder of a run's answer.
 func (s *requestState) newRecorder() *recorder {
-	return &recorder{m: s.m, w: s.w, r: s.r, before: s.w.Header().Clone(), declared: -1}
+	limit, _ := s.ctx.Deadline()
+	s.w.begin(limit)
+	fields := s.w.Header().Clone() // what outer handlers have set is part of the answer
+	return &recorder{m: s.m, w: s.w, r: s.r, limit: limit, fields: fields, declared: -1}
 }
 
-// Header returns the header of the ResponseWriter below, so that fields that outer handlers have
-// set are part of the answer.
-func (rec *recorder) Header() http.Header { return rec.w.Header() }
+// Header returns the handler's header. The ResponseWriter below has another, because it may still
+// read that when the handler goes on.
+func (rec *recorder) Header() http.Header { return rec.fields }
 
 // WriteHeader passes an informational status on. It remembers a final one with the header as it is
 // now.
@@ -72,7 +76,7 @@ func (rec *recorder) head(status int) {
 		return
 	}
 	rec.status = status
-	h := rec.w.Header()
+	h := rec.fields
 	rec.controls = takeOurs(h)
 	if text := h.Get("Content-Length"); text != "" {
 		n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
@@ -91,10 +95,17 @@ func (rec *recorder) inform(status int) {
 		return // HTTP/1.0 has no such answers (RFC 9110, section 15.2)
 	}
 	h := rec.w.Header()
-	whole := maps.Clone(h)
+	before := maps.Clone(h)
+	replaceFields(h, rec.fields)
 	takeOurs(h)
-	rec.w.WriteHeader(status)
-	maps.Copy(h, whole)
+	rec.w.inform(status)
+	replaceFields(rec.w.Header(), before)
+}
+
+// replaceFields makes h what from is.
+func replaceFields(h, from http.Header) {
+	clear(h)
+	maps.Copy(h, from)
 }
 
 // Write keeps p and, if the answer streams, passes it on.
@@ -121,7 +132,7 @@ func (rec *recorder) Write(p []byte) (int, error) {
 		rec.body = append(rec.body, p...)
 	}
 	if rec.streaming {
-		// If the client has gone away, the handler goes on, for the client's retry.
+		// If the client has gone away or is too slow, the handler goes on, for the client's retry.
 		_, _ = rec.w.Write(p)
 	}
 	return len(p), nil
@@ -133,14 +144,9 @@ func (rec *recorder) stream() {
 		return
 	}
 	rec.streaming = true
+	rec.w.begin(rec.limit)
 	rec.sniff()
-	h := rec.w.Header()
-	trailer := make(http.Header) // what the handler has set for it by now
-	for _, name := range rec.trailerNames(h) {
-		trailer[name] = h[name]
-	}
 	rec.sendHead()
-	maps.Copy(h, trailer)
 	if len(rec.body) > 0 {
 		_, _ = rec.w.Write(rec.body)
 	}
@@ -148,9 +154,7 @@ func (rec *recorder) stream() {
 
 // sendHead sends status and header as they were at WriteHeader.
 func (rec *recorder) sendHead() {
-	h := rec.w.Header()
-	clear(h)
-	maps.Copy(h, rec.header)
+	replaceFields(rec.w.Header(), rec.header)
 	rec.w.WriteHeader(rec.status)
 }
 
@@ -193,17 +197,20 @@ func (rec *recorder) finish() (whole bool) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.ended = true
+	rec.w.run = false
 	rec.head(http.StatusOK)
 	if !rec.streaming {
 		rec.sniff()
 	}
-	h := rec.w.Header()
+	takeOurs(rec.fields)
 	rec.trailer = make(http.Header)
-	for _, name := range rec.trailerNames(h) {
-		rec.trailer[strings.TrimPrefix(name, http.TrailerPrefix)] = slices.Clone(h[name])
+	for _, name := range rec.trailerNames(rec.fields) {
+		rec.trailer[strings.TrimPrefix(name, http.TrailerPrefix)] = slices.Clone(rec.fields[name])
+		if rec.streaming {
+			rec.w.Header()[name] = rec.fields[name]
+		}
 	}
 	takeOurs(rec.trailer)
-	takeOurs(h)
 	return rec.declared < 0 || rec.length == rec.declared || !bodyAllowed(rec.status)
 }
 
@@ -242,14 +249,6 @@ func announceTrailer(h, trailer http.Header) {
 			h["Trailer"] = append(h["Trailer"], name)
 		}
 	}
-}
-
-// drop forgets what the handler wrote, so that another answer can be sent. The answer must not have
-// streamed.
-func (rec *recorder) drop() {
-	h := rec.w.Header()
-	clear(h)
-	maps.Copy(h, rec.before)
 }
 
 // bodyAllowed reports whether an answer with the status may have a body (RFC 9110).

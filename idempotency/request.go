@@ -30,7 +30,7 @@ import (
 //	     send
 type requestState struct {
 	m        *Middleware
-	w        http.ResponseWriter
+	w        *pacedWriter
 	r        *http.Request
 	next     http.Handler
 	event    Event
@@ -49,23 +49,35 @@ type requestState struct {
 	ctx      *runContext
 	tx       dibs.Transaction // of the run, with Options.Transactor
 	answer   *recorder
+	slot     reservation // of Options.MaxConcurrent
 	room     reservation // of memory for the answer
 	tooLarge bool        // the store will never take the answer
 	settled  bool        // or will be in the background
 }
 
-// guard serves a request of a guarded method.
+// guard serves a request of a guarded method. When the transfer of its answer was broken, the client
+// must not take the part for the whole.
 func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	p := &pacedWriter{ResponseWriter: w, m: m, r: r}
+	defer p.end()
+	m.guarded(p, r, next)
+	if p.wasCut() {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// guarded is guard for a client that may be slow.
+func (m *Middleware) guarded(w *pacedWriter, r *http.Request, next http.Handler) {
 	derived := m.options.Key != nil
 	key, found, err := "", false, error(nil)
 	if !derived {
 		key, found, err = m.options.headerKey(r.Header)
 		if err == nil && !found && !m.options.RequireKey {
-			m.unguarded(w, r, next)
+			m.unguarded(w.ResponseWriter, r, next)
 			return
 		}
 	}
-	s := &requestState{m: m, w: w, r: r, next: next, room: reservation{bound: m.memory}}
+	s := &requestState{m: m, w: w, r: r, next: next, slot: reservation{bound: m.serving}, room: reservation{bound: m.memory}}
 	s.body.room.bound, s.body.within.bound = m.memory, m.memory
 	defer s.end()
 	switch {
@@ -77,20 +89,25 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		s.refuseUnread(OutcomeInvalid, problemKeyRequired)
 		return
 	}
-	if !m.serving.take(1) {
+	if m.serving.full() { // at once, and not only when the body is there
 		s.event.Err = errMaxConcurrent
 		s.refuseUnread(OutcomeOverloaded, problemOverloaded)
 		return
 	}
-	defer m.serving.give(1)
 	if err := s.body.read(w, r, &m.options); err != nil {
 		s.body.room.end() // now, because the client may send the rest for long
 		s.refuseBody(err)
 		return
 	}
-	if !derived || s.deriveKey(&key) {
-		s.serve(key)
+	if derived && !s.deriveKey(&key) {
+		return
 	}
+	if !s.slot.grow(1) { // only now, because a body that comes slowly must keep no other request out
+		s.event.Err = errMaxConcurrent
+		s.refuse(OutcomeOverloaded, problemOverloaded)
+		return
+	}
+	s.serve(key)
 }
 
 // deriveKey asks Options.Key. It reports false when the request has been served.
@@ -112,7 +129,7 @@ func (s *requestState) deriveKey(key *string) bool {
 		s.observed = true
 		s.m.warn(&s.m.warned.noKey, s.r, "a request came without the key that Options.Key looks for: it runs without a guard. "+
 			"Name what has the key (key of dibs proxy), or the sender (for), or refuse such requests (RequireKey; require-key)")
-		s.m.unguarded(s.w, s.withBody(s.r.Context()), s.next)
+		s.m.unguarded(s.w.ResponseWriter, s.withBody(s.r.Context()), s.next)
 	}
 	return false
 }
@@ -135,6 +152,7 @@ func (s *requestState) end() {
 	}
 	s.body.remove()
 	s.room.end()
+	s.slot.end()
 }
 
 // errTypes says that the middleware and the handler could read the request in two ways.
@@ -302,6 +320,7 @@ func (s *requestState) bypass() {
 		s.m.local.pass(s.key, new(localRun)) // the next waiter need not wait for a run without a guard
 	}
 	began := time.Now()
+	s.w.begin(began.Add(s.m.options.HandlerLimit))
 	defer func() {
 		s.event.Handler = time.Since(began)
 		s.observe(OutcomeBypassed)
@@ -405,5 +424,11 @@ func (s *requestState) canceled(p Problem) {
 func (s *requestState) observe(o Outcome) {
 	s.observed = true
 	s.event.Outcome = o
+	if s.w.wasCut() {
+		s.event.Status = 0
+		if s.event.Err == nil {
+			s.event.Err = ErrSlowClient
+		}
+	}
 	s.m.observe(s.r, s.event)
 }

@@ -31,7 +31,7 @@ type rule struct {
 }
 
 // docs maps every rule of docs/http.md to its test.
-var docs = slices.Concat(keyRules, contentRules, scopeRules, refusalRules, boundRules, quotaRules, stateRules, failureRules, runRules, keyRingRules, transactionRules, answerRules, streamRules, controlRules, rpcRules)
+var docs = slices.Concat(keyRules, contentRules, scopeRules, refusalRules, boundRules, slowRules, quotaRules, stateRules, failureRules, runRules, keyRingRules, transactionRules, answerRules, streamRules, controlRules, rpcRules)
 
 func TestDocs(t *testing.T) {
 	for _, r := range docs {

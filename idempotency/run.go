@@ -162,7 +162,6 @@ func (s *requestState) concludeFailure(f Failure) {
 	case lost:
 		s.send(true, o)
 	default:
-		s.answer.drop()
 		s.refuse(o, FailureProblem(f))
 	}
 }
@@ -174,13 +173,15 @@ func (s *requestState) send(lost bool, o Outcome) {
 	switch {
 	case !lost:
 		if !s.answer.streaming {
+			s.body.remove()
+			s.slot.end()
+			s.room.shrink(int64(len(s.answer.body)))
 			s.answer.send()
 		}
 		s.observe(o)
 	case s.answer.streaming:
 		s.breakOff(OutcomeLost)
 	default:
-		s.answer.drop()
 		s.event.Err = dibs.ErrLost
 		s.refuse(OutcomeLost, problemLost)
 	}

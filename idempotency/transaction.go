@@ -17,7 +17,6 @@ import (
 func (s *requestState) handleIn() {
 	for s.tryIn() {
 		s.event.Conflicts++
-		s.answer.drop()
 		s.answer = s.newRecorder()
 		s.ctx.failure.Store(uint32(noFailure))
 		// Two runs that were in conflict must not meet again.
@@ -130,7 +129,6 @@ func (s *requestState) concludeNothing(p Problem, o Outcome) {
 	if s.answer.streaming {
 		s.breakOff(o)
 	}
-	s.answer.drop()
 	s.refuse(o, p)
 }
 

@@ -28,5 +28,5 @@ func storeFailed(e idempotency.Event) bool {
 	case idempotency.OutcomeOverloaded:
 		return false // the error names a bound
 	}
-	return e.Settling > 0 && e.Err != nil && !errors.Is(e.Err, dibs.ErrTooLarge)
+	return e.Settling > 0 && e.Err != nil && !errors.Is(e.Err, dibs.ErrTooLarge) && e.Err != idempotency.ErrSlowClient
 }

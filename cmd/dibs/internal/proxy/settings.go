@@ -79,7 +79,7 @@ func (p *Policy) settings() []setting {
 		{"retention", span(&o.Retention, time.Second, idempotency.MaxRetention), "how long answers are stored"},
 		{"wait", span(&o.Wait, 0, idempotency.MaxRetention), "how long a duplicate waits for the running request before it is refused"},
 		{"conflict-status", number(&o.ConflictStatus, 400, 499), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
-		{"body-timeout", span(&o.BodyTimeout, time.Millisecond, forever), "how long the client may pause while it sends the body of a guarded request"},
+		{"body-timeout", span(&o.BodyTimeout, time.Millisecond, forever), "how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"},
 		{"max-concurrent", number(&o.MaxConcurrent, 0, math.MaxInt32), "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
 		{"max-waiting", number(&o.MaxWaiting, 0, math.MaxInt32), "how many duplicates wait at once, a `NUMBER`; a further one is refused as without wait. Each route counts its own (default no bound)"},
 		{"max-body-memory", size(&o.MaxBodyMemory, 0, math.MaxInt64), "how many bytes of bodies are in memory at once, a `SIZE`: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"},

@@ -1,0 +1,145 @@
+package idempotency_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// long is more than a connection takes without a reader.
+const long = 64 << 20
+
+// writesLong writes a long answer, and does not look at its context.
+func writesLong(w http.ResponseWriter, _ *http.Request) {
+	part := make([]byte, 1<<20)
+	for range long / len(part) {
+		_, _ = w.Write(part)
+	}
+}
+
+// A stuckWriter is a ResponseWriter without a connection, that blocks until open is closed.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	open chan struct{}
+}
+
+func (w stuckWriter) Write(p []byte) (int, error) {
+	<-w.open
+	return w.ResponseRecorder.Write(p)
+}
+
+func (w stuckWriter) WriteHeader(status int) {
+	if status < 200 {
+		<-w.open
+		for range w.Header() { // as net/http does
+		}
+	}
+	w.ResponseRecorder.WriteHeader(status)
+}
+
+// serveStuck serves a request with a stuckWriter. ended gets what ServeHTTP panicked with.
+func (g *rig) serveStuck(r *http.Request) (open chan struct{}, ended chan any) {
+	open, ended = make(chan struct{}), make(chan any, 1)
+	go func() {
+		defer func() { ended <- recover() }()
+		g.h.ServeHTTP(stuckWriter{httptest.NewRecorder(), open}, r)
+	}()
+	return open, ended
+}
+
+// dialBubble starts a server in a bubble and returns a connection to it.
+func dialBubble(t *testing.T, h http.Handler) net.Conn {
+	_, base := newBubbleServer(t, h)
+	c, err := base.DialContext(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// newServer starts a server of HTTP/1.1 and of HTTP/2 without TLS.
+func newServer(t *testing.T, h http.Handler) *httptest.Server {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// newHTTP2 returns a transport of HTTP/2 without TLS, whose client takes much before it reads it.
+func newHTTP2(t *testing.T) *http.Transport {
+	tr := &http.Transport{Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: 1 << 30, MaxReceiveBufferPerStream: 1 << 20}}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// A deafConn is a connection that is not read after the first bytes.
+type deafConn struct {
+	net.Conn
+	left   int
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+func (c *deafConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// newKeyed returns POST /charges to a server, with the key.
+func newKeyed(t *testing.T, url, key string) *http.Request {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/charges", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "example.com"
+	r.Header.Set("Idempotency-Key", key)
+	return r
+}
+
+// unread are clients that send a request with the key k and do not read the answer.
+var unread = map[string]func(t *testing.T, url string){
+	"of HTTP/1.1": func(t *testing.T, url string) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = newKeyed(t, url, "k").Write(c)
+	},
+	"of HTTP/2": func(t *testing.T, url string) {
+		if res, err := newHTTP2(t).RoundTrip(newKeyed(t, url, "k")); err == nil {
+			t.Cleanup(func() { _ = res.Body.Close() })
+		}
+	},
+	"of HTTP/2 that does not read its connection": func(t *testing.T, url string) {
+		tr := newHTTP2(t)
+		tr.HTTP2.MaxReceiveBufferPerStream = 1 << 30
+		conn := &deafConn{left: 64 << 10, closed: make(chan struct{})}
+		tr.DialContext = func(_ context.Context, network, address string) (_ net.Conn, err error) {
+			conn.Conn, err = net.Dial(network, address)
+			return conn, err
+		}
+		if res, err := tr.RoundTrip(newKeyed(t, url, "k")); err == nil {
+			t.Cleanup(func() { _ = conn.Close(); _ = res.Body.Close() })
+		}
+	},
+}
