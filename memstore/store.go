@@ -30,6 +30,7 @@ type Store struct {
 	listeners backend.Listeners
 	sweeper   sweeper
 	reclaimed atomic.Uint32 // the shard with which the next reclaim begins
+	swept     atomic.Uint64 // how much all sweeps have removed
 
 	shards [shardCount]shard
 }
@@ -125,11 +126,12 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 func (s *Store) on(key dibs.Key, self dibs.Token, do func(sh *shard, now int64) error) error {
 	sh := s.shard(key)
 	for {
-		now := s.now()
+		now, swept := s.now(), s.swept.Load()
 		sh.mu.Lock()
 		err := do(sh, now)
 		sh.unlock(self)
-		if err != errTooManyKeys && err != errNoBytes || !s.reclaim(now) {
+		// Room that a sweep on another goroutine has made is as good.
+		if err != errTooManyKeys && err != errNoBytes || !s.reclaim(now) && s.swept.Load() == swept {
 			return err
 		}
 	}

@@ -123,6 +123,7 @@ func (sh *shard) sweep(now int64, limit int) (removed int) {
 			sh.schedule(e)
 		}
 	}
+	sh.store.swept.Add(uint64(removed)) //nolint:gosec // it is not negative
 	return removed
 }
 
