@@ -21,7 +21,7 @@ var _ dibs.Checker = (*Store)(nil)
 // Check implements dibs.Checker, with a few queries.
 //
 // The names of what it finds: version, read-only, isolation, durability, binary-log,
-// cluster, tables, transactions, connections, packet, clock.
+// cluster, rights, tables, transactions, connections, packet, clock.
 func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	if err := s.server.Usable(ctx); err != nil {
 		return nil, err
@@ -35,6 +35,9 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	checkLoad(c, f)
 	s.clock.Check(c, f.clock)
 	checkTables(c, f, s.names)
+	if err := s.checkRights(ctx, c, f); err != nil {
+		return nil, explain(err)
+	}
 	return c.Findings(), nil
 }
 
@@ -90,7 +93,7 @@ func (s *Store) facts(ctx context.Context) (*facts, error) {
 	if err := old.asks(func(r *reading) { r.scan(&f.oldest) }).on(ctx, s.front); err != nil && code(err) == 0 {
 		return nil, err
 	}
-	if f.engines[s.names.table("meta")] == "" {
+	if !f.has(s.names, "meta") {
 		return f, nil
 	}
 	return f, s.script().raw("SELECT version,fence FROM @meta").asks(func(r *reading) { r.scan(&f.version, &f.fence) }).on(ctx, s.front)

@@ -103,6 +103,9 @@ func explain(err error) error {
 	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		if f, ok := faults[e.Number]; ok {
+			if f.is == ErrUnauthorized {
+				f.cure = grant(e.Message) + f.cure
+			}
 			return &backend.Fault{Is: f.is, Said: err, Text: fmt.Sprintf("%s (%d)", e.Message, e.Number), Cure: f.cure}
 		}
 		return fmt.Errorf("mysqlstore: the server said: %w", err)

@@ -21,7 +21,7 @@ var _ dibs.Checker = (*Store)(nil)
 // Check implements dibs.Checker, with a few queries.
 //
 // The names of what it finds: version, read-only, isolation, durability,
-// replication, tables, vacuum, timeout, connections, pooler, clock.
+// replication, rights, tables, vacuum, timeout, connections, pooler, clock.
 func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	if err := s.server.Usable(ctx); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 		return nil, explain(err)
 	}
 	c := &engine.Checkup{}
-	checkServer(c, f)
+	s.checkServer(c, f)
 	checkLoad(c, f)
 	c.Advice(s.pooled.Load(), "pooler",
 		"A transaction pooler is in between, so no connection can listen. Clients poll for their turn, every 2 to 50 ms.",
@@ -47,7 +47,7 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 type facts struct {
 	version           string
 	number            int
-	readOnly          bool
+	standby, readOnly bool
 	isolation         string
 	fsync, pageWrites bool
 	standbys          *string // that are synchronous
@@ -64,18 +64,21 @@ func (s *Store) facts(ctx context.Context) (f *facts, err error) {
 	f = &facts{}
 	f.clock, err = engine.ReadClock(func() (shows int64, err error) {
 		return shows, s.front.QueryRow(ctx, s.names.source("check"), pgx.QueryExecModeExec).Scan(
-			&f.version, &f.number, &f.readOnly, &f.isolation, &f.fsync, &f.pageWrites, &f.standbys, &f.vacuums, &f.timeout,
+			&f.version, &f.number, &f.standby, &f.readOnly, &f.isolation, &f.fsync, &f.pageWrites, &f.standbys, &f.vacuums, &f.timeout,
 			&f.connections, &f.used, &f.replicas, &f.seesAll, &f.oldest, &shows)
 	})
 	return f, err
 }
 
 // checkServer looks at what the server promises.
-func checkServer(c *engine.Checkup, f *facts) {
+func (s *Store) checkServer(c *engine.Checkup, f *facts) {
 	c.Danger(f.number/10000 < oldest, "version",
 		fmt.Sprintf("The server is PostgreSQL %s, which lacks what the functions use.", f.version),
 		fmt.Sprintf("Upgrade it to %d or newer.", oldest))
-	c.Danger(f.readOnly, "read-only",
+	c.Unchecked(f.readOnly && !f.standby && s.options.ReadOnly, "read-only",
+		"The transactions of this user are read-only, so it is unknown whether those of the programs that use the store are.",
+		"Have Check run by the user of those programs.")
+	c.Danger(f.standby || f.readOnly && !s.options.ReadOnly, "read-only",
 		"The server takes no writes: it is a standby, or default_transaction_read_only is on.",
 		"Connect to the primary, such as with target_session_attrs=read-write.")
 	c.Danger(f.isolation != "read committed", "isolation",
@@ -121,6 +124,9 @@ func (s *Store) checkTables(ctx context.Context, c *engine.Checkup, f *facts) er
 	if err != nil || !c.Version(have, version, "Run pgstore.Migrate, or dibs migrate.") {
 		return err
 	}
+	if err := s.checkRights(ctx, c); err != nil {
+		return err
+	}
 	missing, err := s.missing(ctx)
 	if err != nil {
 		return err
@@ -134,6 +140,33 @@ func (s *Store) checkTables(ctx context.Context, c *engine.Checkup, f *facts) er
 	}
 	c.Fence(fence, f.clock.Shows)
 	return nil
+}
+
+// checkRights looks for the rights that programs need to take leases.
+func (s *Store) checkRights(ctx context.Context, c *engine.Checkup) error {
+	rows, err := s.front.Query(ctx, `SELECT string_agg(x.verb, ', ' ORDER BY x.n) || ' ON ' || $1 || '.' || x.name
+		FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS x (name, verb, n)
+		WHERE NOT CASE x.verb WHEN 'USAGE' THEN has_sequence_privilege(quote_ident($1) || '.' || x.name, x.verb)
+			ELSE has_table_privilege(quote_ident($1) || '.' || x.name, x.verb) END
+		GROUP BY x.name ORDER BY min(x.n)`, pgx.QueryExecModeExec, s.names.schema, s.names.writes(0), s.names.writes(1))
+	if err != nil {
+		return err
+	}
+	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	c.Unchecked(len(missing) > 0, "rights",
+		"This user may not take leases, so it is unknown whether the programs that use the store may: it lacks "+strings.Join(missing, "; ")+".",
+		"Have Check run by the user of those programs, or GRANT this user what it lacks.")
+	return err
+}
+
+// writes returns the tables, or the rights on them, that a program needs beside SELECT.
+func (n namer) writes(part int) (all []string) {
+	for _, x := range []string{"key", "holder", "waiter", "progress"} {
+		for _, verb := range []string{"INSERT", "UPDATE", "DELETE"} {
+			all = append(all, [2]string{n.prefix + "_" + x, verb}[part])
+		}
+	}
+	return append(all, [2]string{n.prefix + "_meta", "UPDATE"}[part], [2]string{n.prefix + "_number", "USAGE"}[part])
 }
 
 // missing returns which of the store's indexes are not there or not valid.

@@ -40,6 +40,7 @@ var (
 )
 
 const (
+	rightsCure  = "the user needs the rights that the README of pgstore lists"
 	migrateCure = "run pgstore.Migrate, or dibs migrate, once as a user that may create tables; or set Options.Migrate"
 	standbyCure = "this is a standby; connect to the primary, such as with target_session_attrs=read-write"
 )
@@ -51,7 +52,7 @@ var faults = map[string]struct {
 }{
 	"28000": {ErrUnauthorized, "the user does not exist or may not connect from this host; see pg_hba.conf"},
 	"28P01": {ErrUnauthorized, "the user name or the password is wrong"},
-	"42501": {ErrUnauthorized, "the user needs the rights that the README of pgstore lists"},
+	"42501": {ErrUnauthorized, rightsCure},
 	"3D000": {ErrUnsupported, "create the database, or name another one"},
 	"25000": {ErrUnsupported, "ALTER ROLE … SET default_transaction_isolation = 'read committed' for the store's user"},
 	"25006": {ErrReadOnly, standbyCure},
@@ -90,6 +91,9 @@ func explain(err error) error {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if name, ok := misspelt(e); ok {
 			return fault(ErrURL, err, fmt.Sprintf("the URL has the parameter %q, which neither the store nor the server knows; did you mean %s?", name, nearest(name)))
+		}
+		if cure, ok := grant(e); ok {
+			return fault(ErrUnauthorized, err, cure)
 		}
 		if f, ok := faults[e.Code]; ok {
 			return fault(f.is, err, f.cure)

@@ -102,6 +102,9 @@ func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	}
 	if !query.Has("target_session_attrs") {
 		query.Set("target_session_attrs", "read-write")
+		if d.ReadOnly { // the transactions of a user that only reads may be read-only
+			query.Set("target_session_attrs", "primary")
+		}
 	}
 	u.RawQuery = query.Encode()
 	config, err := pgxpool.ParseConfig(u.String())
@@ -137,6 +140,9 @@ func (s *Store) begin(ctx context.Context) error {
 	}
 	if err := s.agree(meeting); err != nil {
 		return err
+	}
+	if s.options.ReadOnly {
+		return s.read(meeting)
 	}
 	return s.look(meeting)
 }
@@ -193,6 +199,12 @@ func (s *Store) look(ctx context.Context) error {
 		return err
 	}
 	return answers[0].Err
+}
+
+// read reads no row, to find out whether the user may read the tables.
+func (s *Store) read(ctx context.Context) error {
+	_, err := s.front.Exec(ctx, s.names.sql("SELECT FROM @key, @holder, @waiter, @progress, @meta LIMIT 0"), pgx.QueryExecModeExec)
+	return err
 }
 
 // errPooled: there is a transaction pooler in front of the server.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
 type Options struct {
 	// Schema is the schema of the store's tables and functions; default "public". The
-	// function Migrate makes it if it does not exist, and Open never does. A lower-case letter or '_', then up to 62 of these and digits.
+	// function Migrate makes it if it does not exist, and Open never does. A lower-case letter or
+	// '_', then up to 62 of these and digits.
 	Schema string
 
 	// Prefix begins their names, so that several stores share a schema; default "dibs". It is
@@ -20,6 +22,10 @@ type Options struct {
 
 	// Migrate makes the tables before the store is used, in a schema that exists. See Migrate.
 	Migrate bool
+
+	// ReadOnly is for programs that only list keys and Check, such as dibs ls and dibs doctor. Open
+	// then needs no rights but SELECT on the tables, and the store writes nothing by itself.
+	ReadOnly bool
 
 	// MaxWaiters bounds the queue of one key; default 100,000. A claim that would make it longer
 	// gets dibs.ErrFull.
@@ -67,12 +73,17 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
+	if d.ReadOnly {
+		d.PruneEvery = -1
+	}
 	d.pushedTTL = cmp.Or(d.pushedTTL, dibs.PushedTTL)
 	switch {
 	case !validName(d.Schema, 63):
 		return d, fmt.Errorf("pgstore: Options.Schema is %q; it must be a lower-case letter or '_', then up to 62 of these and digits", d.Schema)
 	case !validName(d.Prefix, 32):
 		return d, fmt.Errorf("pgstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)
+	case d.ReadOnly && d.Migrate:
+		return d, errors.New("pgstore: Options.Migrate creates tables, and Options.ReadOnly writes nothing; leave one of them out")
 	case d.MaxWaiters < 0 || d.MaxWaiters > 1<<30:
 		return d, fmt.Errorf("pgstore: Options.MaxWaiters is %d; it must be 1 to %d", d.MaxWaiters, 1<<30)
 	case d.MaxRecord < 0 || d.MaxRecord > 256<<20:

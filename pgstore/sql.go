@@ -12,8 +12,8 @@ import (
 type statements struct {
 	claim, renew, settle, stuck, settleIn *statement
 
-	beginWork, beginLook                                                  []query
-	create, rows, lockRows, passRows, now, leases, saved, places, numbers *statement // see Store.load
+	beginWork, beginLook                                                                           []query
+	create, rows, lockRows, passRows, now, leases, saved, places, lookPlaces, numbers, lookNumbers *statement // see Store.load
 
 	writeRows, writeLeases, writePlaces, dropLeases, dropPlaces, dropNumbers, notify *statement // see Store.write
 	steps                                                                            [engine.ReadSize + 1]*statement
@@ -64,6 +64,19 @@ func (n namer) statements() *statements {
 	}
 	rows := "SELECT " + rowColumns + " FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @key t WHERE t.k = u.key LIMIT 1"
 	w := of("w.", placeColumns)
+	// Who only looks at a key needs no right but SELECT, so it calls no function of the store and
+	// takes no number.
+	places := func(unreachable string) string {
+		return "SELECT true, " + unreachable + ", " + w +
+			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq LIMIT $2) w" +
+			" UNION ALL SELECT false, false, " + w +
+			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq DESC LIMIT 1) w" +
+			" UNION ALL SELECT false, false, " + w +
+			" FROM unnest($3::bytea[], $4::bytea[]) AS u (key, token) JOIN @waiter w ON w.token = u.token AND w.k = u.key"
+	}
+	numbers := func(next string) string {
+		return "SELECT u.key, (SELECT count(*) FROM @waiter w WHERE w.k = u.key), " + next + " FROM unnest($1::bytea[]) AS u (key)"
+	}
 	s := &statements{
 		claim:  n.statement("claim", "SELECT * FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
 		renew:  n.statement("renew", "SELECT * FROM @renew($1, $2, $3, $4)"),
@@ -89,19 +102,15 @@ func (n namer) statements() *statements {
 		rows:     n.statement("rows", rows+") t"),
 		lockRows: n.statement("lock_rows", rows+" FOR UPDATE) t"),
 		passRows: n.statement("pass_rows", rows+" FOR UPDATE SKIP LOCKED) t"),
-		now:      n.statement("now", "SELECT @now(), fence FROM @meta"),
+		now:      n.statement("now", "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, fence FROM @meta"),
 		leases: n.statement("leases", "SELECT "+leaseColumns+" FROM unnest($1::bytea[]) AS u (key),"+
 			" LATERAL (SELECT * FROM @holder t WHERE t.k = u.key OFFSET 0) t ORDER BY k, ends"),
 		saved: n.statement("saved", "SELECT k, fence FROM unnest($1::bytea[]) AS u (key),"+
 			" LATERAL (SELECT * FROM @progress t WHERE t.k = u.key OFFSET 0) t"),
-		places: n.statement("places", "SELECT true, $3 AND w.kind = 0 AND w.process <> 0 AND NOT @is_listening(w.process), "+w+
-			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq LIMIT $2) w"+
-			" UNION ALL SELECT false, false, "+w+
-			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq DESC LIMIT 1) w"+
-			" UNION ALL SELECT false, false, "+w+
-			" FROM unnest($4::bytea[], $5::bytea[]) AS u (key, token) JOIN @waiter w ON w.token = u.token AND w.k = u.key"),
-		numbers: n.statement("numbers", "SELECT u.key, (SELECT count(*) FROM @waiter w WHERE w.k = u.key), CASE WHEN $2 THEN nextval('@number') ELSE 0 END"+
-			" FROM unnest($1::bytea[]) AS u (key)"),
+		places:      n.statement("places", places("w.kind = 0 AND w.process <> 0 AND NOT @is_listening(w.process)")),
+		lookPlaces:  n.statement("look_places", places("false")),
+		numbers:     n.statement("numbers", numbers("nextval('@number')")),
+		lookNumbers: n.statement("look_numbers", numbers("0::bigint")),
 
 		writeRows: n.statement("write_rows", "UPDATE @key t SET "+set("u.", engine.RowColumns)+", listed = u.rec_ends = 0 OR u.token <> '' FROM "+unnest(row)+
 			" AS u ("+rowColumns+") WHERE t.k = u.k"),
@@ -121,10 +130,10 @@ func (n namer) statements() *statements {
 	}
 	// A key with a place or an abandoned lease may have no lease, and a key with only reserved
 	// places has no row in @key.
-	places, leases := some("DISTINCT k FROM @waiter", ""), some("DISTINCT k FROM @holder", "")
+	queues, leases := some("DISTINCT k FROM @waiter", ""), some("DISTINCT k FROM @holder", "")
 	s.list = [...]*statement{
-		backend.All:  list("list", some("k FROM @key", " AND (token <> '' OR busy OR rec_ends > 0)"), places),
-		backend.Live: list("list_live", some("k FROM @key", " AND listed AND token <> ''"), leases, places),
+		backend.All:  list("list", some("k FROM @key", " AND (token <> '' OR busy OR rec_ends > 0)"), queues),
+		backend.Live: list("list_live", some("k FROM @key", " AND listed AND token <> ''"), leases, queues),
 		backend.Kept: list("list_kept", some("k FROM @key", " AND rec_ends > 0")),
 	}
 	for does, sql := range map[engine.Does]string{

@@ -85,20 +85,24 @@ func (s *Store) load(b *engine.Batch, how engine.Load) (all []query) {
 		}
 	}
 	wanted := arrays(2, tokens)
-	add(s.sql.places, func(r *reading) {
+	places, numbers := s.sql.places, s.sql.numbers
+	if how >= engine.Looking {
+		places, numbers = s.sql.lookPlaces, s.sql.lookNumbers
+	}
+	add(places, func(r *reading) {
 		var first bool
 		var p engine.Place
 		r.scan(&first, &p.Unreachable, &k)
 		r.scan(p.Fields()...)
 		b.AddPlace(k, first, p)
-	}, b.Limit, how < engine.Looking)
+	}, b.Limit)
 	last := &all[len(all)-1]
-	last.params = [][]byte{keys, last.params[1], last.params[2], wanted[0], wanted[1]}
-	add(s.sql.numbers, func(r *reading) {
+	last.params = append(last.params, wanted[0], wanted[1])
+	add(numbers, func(r *reading) {
 		var length, from int64
 		r.scan(&k, &length, &from)
 		b.Queue(k, length, from)
-	}, how < engine.Looking)
+	})
 	return all
 }
 

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,7 @@ const (
 	findClock       = "clock"
 	findWakeUps     = "wake-ups"
 	findPrefix      = "prefix"
+	findRights      = "rights"
 )
 
 const (
@@ -45,7 +47,7 @@ var _ dibs.Checker = (*Store)(nil)
 // may not ask. It takes a few round trips.
 //
 // The names of its findings: version, eviction, memory, persistence, replication,
-// partition, clock, wake-ups, prefix.
+// partition, clock, wake-ups, prefix, rights.
 func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -64,11 +66,25 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 			s.checkReplication(c, v)
 		}
 		c.checkPartition(v)
-		s.clocks.checkSteps(c, v)
+		if v.timed {
+			s.clocks.checkSteps(c, v)
+		} else {
+			c.find(findClock, dibs.SeverityUnchecked, "This user may not ask for the server's time, so it is unknown whether the clock was set.",
+				"Allow it to: ACL SETUSER … +time.")
+		}
 	}
 	c.at = ""
-	checkApart(c, servers)
+	checkApart(c, slices.DeleteFunc(slices.Clone(servers), func(v *server) bool { return !v.timed }))
 	if err := s.checkNames(ctx, c, servers); err != nil {
+		return nil, err
+	}
+	if err := s.look(ctx); errors.Is(err, ErrUnauthorized) {
+		// It says nothing of the user of the programs, who needs more rights.
+		c.find(findRights, dibs.SeverityUnchecked,
+			fmt.Sprintf("This user may not take leases, so it is unknown whether the programs that use the store may, and may subscribe (%v).", err),
+			"Have Check run by the user of those programs, or give this user the rights that the README of redisstore lists.")
+		return c.findings(), ctx.Err()
+	} else if err != nil {
 		return nil, err
 	}
 	s.checkWakeUps(ctx, c)
@@ -268,6 +284,7 @@ func (s *Store) checkNames(ctx context.Context, c *checkup, servers []*server) e
 			}
 			for _, name := range scan.Elements {
 				switch {
+				case s.names.isFence(name) && !v.timed:
 				case s.names.isFence(name):
 					c.at = v.addr
 					if err := c.checkFence(ctx, v, name); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -58,11 +59,31 @@ var faults = []struct {
 	{"LOADING", ErrReadOnly, true, "the server is loading its data; try again in a moment"},
 	{"NOAUTH", ErrUnauthorized, true, "the server wants a password: redis://USER:PASSWORD@HOST"},
 	{"WRONGPASS", ErrUnauthorized, true, "the user name or the password is wrong"},
-	{"NOPERM", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
-	{"The user executing the script", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
+	{"NOPERM", ErrUnauthorized, true, rightsCure},
+	{"ACL failure in script", ErrUnauthorized, true, rightsCure},
+	{"The user executing the script", ErrUnauthorized, true, rightsCure},
 	{"max number of clients", ErrCrowded, true, crowdedCure},
 	{"invalid DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
 	{"DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
+}
+
+const rightsCure = "the user needs the rights that the README of redisstore lists (to list and check only: +@read +@connection)"
+
+// noCommand matches what the server says of a command that the user may not use.
+var noCommand = regexp.MustCompile(`no permissions to run the '([^']+)' command`)
+
+// grant returns the cure of an error about a missing right, or "".
+func grant(message string) string {
+	if m := noCommand.FindStringSubmatch(message); m != nil {
+		return "ACL SETUSER … +" + m[1] + "; "
+	}
+	switch {
+	case strings.Contains(message, "access one of the channels"):
+		return "ACL SETUSER … &PREFIX:*, where PREFIX is the store's, by default dibs; "
+	case strings.Contains(message, "access one of the keys"), strings.Contains(message, "access the"):
+		return "ACL SETUSER … ~PREFIX:*, where PREFIX is the store's, by default dibs; "
+	}
+	return ""
 }
 
 // meaning returns the meaning of a server's message, and whether the whole call failed.
@@ -70,6 +91,9 @@ var faults = []struct {
 func meaning(message string) (f *backend.Fault, all bool) {
 	for _, f := range faults {
 		if strings.HasPrefix(strings.TrimPrefix(message, "ERR "), f.begins) {
+			if f.is == ErrUnauthorized {
+				f.cure = grant(message) + f.cure
+			}
 			return &backend.Fault{Is: f.is, Text: message, Cure: f.cure}, f.all
 		}
 	}

@@ -20,8 +20,9 @@ const scanned = "512"
 // kindsOf are the kinds of names that the keys of a part have.
 var kindsOf = map[backend.Part][]byte{backend.All: {'s', 'r'}, backend.Live: {'s'}, backend.Kept: {'r'}}
 
-// List implements dibs.Inspector with SCAN. A key that exists during the whole listing is
-// listed once. Other clients are not blocked.
+// List implements dibs.Inspector with SCAN and other commands that only read. A key that exists
+// during the whole listing is listed once. Other clients are not blocked. A key that changes
+// meanwhile may be described by parts of two moments.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
 	return func(yield func(dibs.Entry, error) bool) {
 		if err := s.usable(ctx); err != nil {
@@ -101,63 +102,6 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 	}
 	return true
 }
-
-// entry is the answer of lua/inspect.lua for a key. Its Condition is "" if nothing is
-// known of the key.
-type entry struct {
-	dibs.Entry
-	tokens map[string]dibs.Token // of the attempts, by ID
-}
-
-func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([]entry, error) {
-	entries := make([]entry, len(keys))
-	var failed error
-	wanted := map[bool]string{false: "0", true: "1"}
-	all := s.batches(len(keys), verb{
-		script: inspectScript,
-		head:   []string{wanted[q.Data], wanted[q.Places]},
-		key:    func(i int) (dibs.Key, bool) { return keys[i], true },
-		answer: func(i int, r *reply) { entries[i].read(keys[i], q, r) },
-		fail:   func(_ int, err error) { failed = err },
-	})
-	for _, b := range all {
-		b.keys = b.keys[1:] // without the fence
-	}
-	err := s.run(ctx, all)
-	return entries, cmp.Or(err, failed)
-}
-
-func (e *entry) read(k dibs.Key, q *dibs.Query, r *reply) {
-	e.Key, e.Permits, e.Waiters, e.Reserved = k, int(r.int()), int(r.int()), int(r.int())
-	e.tokens = make(map[string]dibs.Token)
-	var is [3]bool // held, abandoned, unknown
-	for n := r.int(); n > 0 && r.err == nil; n-- {
-		t := r.token()
-		e.tokens[t.ID()] = t
-		e.Attempts = append(e.Attempts, dibs.Attempt{
-			ID: t.ID(), Fence: uint64(r.int()), Attempt: int(r.int()),
-			Since: r.duration(), Left: r.duration(), Owner: dibs.ParseOwner(string(r.bytes())),
-		})
-		is[uint64(r.int())%3] = true
-	}
-	if r.int() == 1 {
-		e.Record = &dibs.RecordInfo{ID: r.token().ID(), Bytes: int(r.int()), Age: r.duration(), Left: r.duration()}
-		if data := r.bytes(); q.Data {
-			e.Record.Data = data
-		}
-	}
-	for n := r.int(); n > 0 && r.err == nil; n-- {
-		p := dibs.PlaceInfo{Token: r.token(), Left: r.duration()}
-		used := r.int()
-		p.Reserved, p.Use, p.Blocks = used != 0, uses[uint64(used)%uint64(len(uses))], r.duration()
-		p.Owner = dibs.ParseOwner(string(r.bytes()))
-		e.Places = append(e.Places, p)
-	}
-	backend.Describe(&e.Entry, is[0], is[2], is[1])
-}
-
-// uses are the uses of places, by their number in lua/inspect.lua.
-var uses = [...]dibs.Use{2: dibs.UsedByWait, 3: dibs.UsedByLease}
 
 // ForceRelease implements dibs.Inspector.
 func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {

@@ -48,6 +48,12 @@ func (n *namer) state(k dibs.Key) string {
 	return s.String()
 }
 
+// queue returns the name of the sorted set of the key's places.
+func (n *namer) queue(k dibs.Key) string { return strings.TrimSuffix(n.state(k), "s") + "q" }
+
+// waiting returns the name of the hash of the key's places.
+func (n *namer) waiting(k dibs.Key) string { return strings.TrimSuffix(n.state(k), "s") + "w" }
+
 // record returns the name of the key's record.
 func (n *namer) record(k dibs.Key) string {
 	return strings.TrimSuffix(n.state(k), "s") + "r"

@@ -166,6 +166,17 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 	if role := field("role"); a.kind != cluster && role != "" && role != "master" {
 		return &backend.Fault{Is: ErrReadOnly, Text: "it is a " + role, Cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
 	}
+	if s.options.ReadOnly {
+		for _, err := range s.List(ctx, dibs.Query{Namespace: new(string), Name: "dibs", Data: true, Places: true}) {
+			return err
+		}
+		return nil
+	}
+	return s.look(ctx)
+}
+
+// look makes a claim that changes nothing.
+func (s *Store) look(ctx context.Context) error {
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {

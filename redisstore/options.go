@@ -15,6 +15,10 @@ type Options struct {
 	// share a server: 1 to 64 letters, digits, '.', '_', '-' and ':'. Default: "dibs".
 	Prefix string
 
+	// ReadOnly is for programs that only list keys and Check, such as dibs ls and dibs doctor.
+	// Open then needs no rights but those to read (+@read +@connection).
+	ReadOnly bool
+
 	// MaxWaiters bounds the places in the queue of one key. More claims get dibs.ErrFull.
 	// Default: 100,000.
 	MaxWaiters int

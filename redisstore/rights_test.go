@@ -151,8 +151,10 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	one(h)
 	_, err = s.ForceRelease(ctx, e.Key, h.Token.ID())
 	steps = append(steps, err)
-	for _, err := range s.List(ctx, dibs.Query{Data: true}) {
-		steps = append(steps, err)
+	for _, data := range []bool{true, false} {
+		for _, err := range s.List(ctx, dibs.Query{Data: data}) {
+			steps = append(steps, err)
+		}
 	}
 	return errors.Join(steps...)
 }
@@ -231,7 +233,7 @@ func anys(s []string) []any {
 var leastRights = []string{
 	"~dibs:*", "&dibs:*",
 	"+evalsha", "+eval", "+time",
-	"+get", "+set", "+del", "+exists", "+pexpire", "+persist",
+	"+get", "+getrange", "+strlen", "+set", "+del", "+exists", "+pexpire", "+persist",
 	"+zadd", "+zrem", "+zrange", "+zcount", "+zcard",
 	"+hset", "+hget", "+hdel", "+hkeys", "+hmget",
 	"+scan",

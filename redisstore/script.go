@@ -19,7 +19,6 @@ var (
 	claimScript        = newScript("claim")
 	renewScript        = newScript("renew")
 	settleScript       = newScript("settle")
-	inspectScript      = newScript("inspect")
 	forceReleaseScript = newScript("forcerelease")
 	forgetScript       = newScript("forget")
 	resolveScript      = newScript("resolve")

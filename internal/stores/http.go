@@ -17,19 +17,22 @@ var httpKind = kind{
 		if err != nil {
 			return nil, without(err, httpstore.ErrURL)
 		}
-		return httpAddress{a, url}, nil
+		return httpAddress{Address: a, url: url}, nil
 	},
 }
 
 // httpAddress is the URL of a store over dibs serve.
 type httpAddress struct {
 	*httpstore.Address
-	url string
+	url   string
+	reads bool
 }
 
 func (a httpAddress) secret() bool { return a.HasToken() }
 
 func (httpAddress) find() error { return nil }
+
+func (a httpAddress) toRead() address { a.reads = true; return a }
 
 func (a httpAddress) check(context.Context) ([]dibs.Finding, error) {
 	hosts, ok := strings.CutPrefix(a.String(), "http://")
@@ -44,5 +47,5 @@ func (a httpAddress) open(context.Context) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{Store: s, address: a, close: s.Close, version: s.Version}, nil
+	return &Store{Store: s, address: a, close: s.Close, version: s.Version, reads: a.reads}, nil
 }

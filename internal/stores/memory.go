@@ -18,9 +18,10 @@ var memoryKind = kind{schemes: []string{"memory"}, form: "memory:", parse: func(
 // memoryAddress is the URL of a store in this process.
 type memoryAddress struct{}
 
-func (memoryAddress) String() string { return "memory:" }
-func (memoryAddress) secret() bool   { return false }
-func (memoryAddress) find() error    { return nil }
+func (memoryAddress) String() string    { return "memory:" }
+func (memoryAddress) secret() bool      { return false }
+func (memoryAddress) find() error       { return nil }
+func (a memoryAddress) toRead() address { return a }
 
 func (memoryAddress) check(context.Context) ([]dibs.Finding, error) {
 	return []dibs.Finding{inMemory}, nil

@@ -130,4 +130,16 @@ func (a sqlAddress) secret() bool {
 	return has
 }
 
+// withoutMigrate returns the URL without its parameter migrate.
+func (a sqlAddress) withoutMigrate() sqlAddress {
+	query := a.url.Query()
+	if !query.Has("migrate") {
+		return a
+	}
+	u := *a.url
+	query.Del("migrate")
+	u.RawQuery = query.Encode()
+	return sqlAddress{&u}
+}
+
 func (sqlAddress) find() error { return nil }

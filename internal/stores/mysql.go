@@ -23,7 +23,7 @@ var mysqlKind = kind{schemes: []string{"mysql", "mariadb"}, form: "mysql://USER@
 		return nil, without(err, mysqlstore.ErrURL)
 	}
 	sql, err := parseSQL(url)
-	return mysqlAddress{sql, config, o}, err
+	return mysqlAddress{sqlAddress: sql, config: config, options: o}, err
 }}
 
 // mysqlAddress is the URL of a store in MySQL or MariaDB.
@@ -31,10 +31,16 @@ type mysqlAddress struct {
 	sqlAddress
 	config  *mysql.Config
 	options *mysqlstore.Options
+	given   *mysqlstore.Options // beside the URL's
+}
+
+func (a mysqlAddress) toRead() address {
+	a.sqlAddress, a.given = a.withoutMigrate(), &mysqlstore.Options{PruneEvery: -1}
+	return a
 }
 
 func (a mysqlAddress) open(ctx context.Context) (*Store, error) {
-	store, err := mysqlstore.Open(ctx, a.url.String(), nil)
+	store, err := mysqlstore.Open(ctx, a.url.String(), a.given)
 	switch {
 	case errors.Is(err, mysqlstore.ErrNotMigrated):
 		return nil, errNotMigrated
@@ -48,7 +54,7 @@ func (a mysqlAddress) open(ctx context.Context) (*Store, error) {
 		}
 		return &Database{DB: db, Transactor: store.Transactions(db, nil), Tx: orError(mysqlstore.Tx)}, nil
 	}
-	return &Store{Store: store, address: a, close: store.Close, version: a.version, database: database}, nil
+	return &Store{Store: store, address: a, close: store.Close, version: a.version, database: database, reads: a.given != nil}, nil
 }
 
 // db returns a pool beside the store's.

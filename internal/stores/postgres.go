@@ -20,7 +20,7 @@ var postgresKind = kind{schemes: []string{"postgres", "postgresql"}, form: "post
 		return nil, without(err, pgstore.ErrURL)
 	}
 	sql, err := parseSQL(url)
-	return postgresAddress{sql, config.ConnConfig, o}, err
+	return postgresAddress{sqlAddress: sql, config: config.ConnConfig, options: o}, err
 }}
 
 // postgresAddress is the URL of a store in PostgreSQL.
@@ -28,10 +28,19 @@ type postgresAddress struct {
 	sqlAddress
 	config  *pgx.ConnConfig
 	options *pgstore.Options
+	given   *pgstore.Options // beside the URL's
+}
+
+func (a postgresAddress) toRead() address {
+	a.sqlAddress, a.given = a.withoutMigrate(), &pgstore.Options{ReadOnly: true}
+	if config, o, err := pgstore.Parse(a.url.String(), a.given); err == nil { // as of the same URL before
+		a.config, a.options = config.ConnConfig, o
+	}
+	return a
 }
 
 func (a postgresAddress) open(ctx context.Context) (*Store, error) {
-	store, err := pgstore.Open(ctx, a.url.String(), nil)
+	store, err := pgstore.Open(ctx, a.url.String(), a.given)
 	switch {
 	case errors.Is(err, pgstore.ErrNoSchema):
 		return nil, fmt.Errorf("%w %q, and only dibs migrate makes one: correct the name, or %s", errNoSchema, a.options.Schema, cure(a))
@@ -50,7 +59,7 @@ func (a postgresAddress) open(ctx context.Context) (*Store, error) {
 		}
 		return d, nil
 	}
-	return &Store{Store: store, address: a, close: store.Close, version: a.version, database: database}, nil
+	return &Store{Store: store, address: a, close: store.Close, version: a.version, database: database, reads: a.given != nil}, nil
 }
 
 func (a postgresAddress) migrate(ctx context.Context) (did string, err error) {

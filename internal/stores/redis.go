@@ -18,14 +18,20 @@ var redisKind = kind{
 		if err != nil {
 			return nil, without(err, redisstore.ErrURL)
 		}
-		return redisAddress{a, url}, nil
+		return redisAddress{Address: a, url: url}, nil
 	},
 }
 
 // redisAddress is the URL of a store in Redis or Valkey.
 type redisAddress struct {
 	*redisstore.Address
-	url string
+	url   string
+	given *redisstore.Options // beside the URL's
+}
+
+func (a redisAddress) toRead() address {
+	a.given = &redisstore.Options{ReadOnly: true}
+	return a
 }
 
 func (a redisAddress) secret() bool {
@@ -46,20 +52,30 @@ func (a redisAddress) checkTLS() []dibs.Finding {
 }
 
 func (a redisAddress) open(ctx context.Context) (*Store, error) {
-	r, err := redisstore.Open(ctx, a.url, nil)
+	r, err := redisstore.Open(ctx, a.url, a.given)
 	if err != nil {
 		return nil, err
 	}
 	version := func(ctx context.Context) (string, error) { return redisVersion(ctx, r) }
-	return &Store{Store: r, address: a, close: r.Close, version: version}, nil
+	return &Store{Store: r, address: a, close: r.Close, version: version, reads: a.given != nil}, nil
 }
 
 // redisVersion asks the server, or one server of a Cluster, for its version.
 func redisVersion(ctx context.Context, s *redisstore.Store) (string, error) {
 	client := s.Client()
 	info, err := client.Do(ctx, client.B().Info().Section("server").Build()).ToString()
-	if err != nil {
-		return "", err
+	if err != nil { // the user may lack the right
+		hello, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
+		if err != nil {
+			return "", err
+		}
+		server, version := hello["server"], hello["version"]
+		name, _ := server.ToString()
+		v, err := version.ToString()
+		if name == "valkey" {
+			return "Valkey " + v, err
+		}
+		return "Redis " + v, err
 	}
 	version := "Redis"
 	for line := range strings.Lines(info) {

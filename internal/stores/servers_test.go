@@ -83,6 +83,11 @@ func TestOpenServers(t *testing.T) {
 	}
 }
 
+// TestReaderOnMySQL: as TestReaderOnPostgres, on MySQL.
+func TestReaderOnMySQL(t *testing.T) {
+	checkReaderOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: true, NoSync: true}))
+}
+
 // TestRightsOnMySQL: as TestRights, on MySQL.
 func TestRightsOnMySQL(t *testing.T) {
 	checkRightsOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: true, NoSync: true}))

@@ -66,8 +66,9 @@ type sqliteAddress struct {
 	shared   bool   // with the tables of an application
 }
 
-func (a sqliteAddress) String() string { return a.url }
-func (a sqliteAddress) secret() bool   { return false }
+func (a sqliteAddress) String() string  { return a.url }
+func (a sqliteAddress) secret() bool    { return false }
+func (a sqliteAddress) toRead() address { return a }
 
 func (a sqliteAddress) check(context.Context) ([]dibs.Finding, error) {
 	if !a.relative {

@@ -32,6 +32,7 @@ type Store struct {
 	close    func() error
 	version  func(context.Context) (string, error)
 	database func() (*Database, error) // nil if there is none
+	reads    bool                      // no more than the rights to read are needed
 }
 
 // String returns the URL without credentials.
@@ -54,6 +55,12 @@ func (s *Store) Inspector() (dibs.Inspector, error) {
 
 // Probe asks the store a question that changes nothing.
 func (s *Store) Probe(ctx context.Context) error {
+	if in, ok := s.Store.(dibs.Inspector); ok && s.reads {
+		for _, err := range in.List(ctx, dibs.Query{Namespace: new(string), Name: "dibs probe"}) {
+			return err
+		}
+		return nil
+	}
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
@@ -94,6 +101,9 @@ type address interface {
 	find() error
 	// open opens the store. It creates no tables.
 	open(context.Context) (*Store, error)
+	// toRead returns the address of the same store, which open then opens for a program that writes
+	// nothing, and with a user that may only read.
+	toRead() address
 	// check returns what is wrong with the URL, and with the rights of its user.
 	check(context.Context) ([]dibs.Finding, error)
 }
@@ -135,18 +145,42 @@ func Open(ctx context.Context, url string) (*Store, error) {
 // OpenExisting is Open for the store of other processes. It creates nothing, and refuses a
 // store in memory.
 func OpenExisting(ctx context.Context, url string) (*Store, error) {
-	if a, err := parse(url); err == nil && a == address(memoryAddress{}) {
-		return nil, fmt.Errorf("%w: a store in memory ends with its process, so there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL)
+	a, err := parseExisting(url)
+	if err != nil {
+		return nil, err
 	}
-	return OpenFound(ctx, url)
+	return openFound(ctx, a)
 }
 
-// OpenFound is Open that creates nothing.
-func OpenFound(ctx context.Context, url string) (*Store, error) {
+// OpenToList is OpenExisting for a program that calls the Inspector's List and nothing else. It
+// writes nothing, and needs no rights but those to read. So does OpenToCheck.
+func OpenToList(ctx context.Context, url string) (*Store, error) {
+	a, err := parseExisting(url)
+	if err != nil {
+		return nil, err
+	}
+	return openFound(ctx, a.toRead())
+}
+
+// OpenToCheck is OpenToList for Check. It opens a store in memory, too.
+func OpenToCheck(ctx context.Context, url string) (*Store, error) {
 	a, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
+	return openFound(ctx, a.toRead())
+}
+
+func parseExisting(url string) (address, error) {
+	a, err := parse(url)
+	if err == nil && a == address(memoryAddress{}) {
+		return nil, fmt.Errorf("%w: a store in memory ends with its process, so there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL)
+	}
+	return a, err
+}
+
+// openFound opens a store and creates nothing.
+func openFound(ctx context.Context, a address) (*Store, error) {
 	if err := a.find(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}

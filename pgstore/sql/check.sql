@@ -2,7 +2,8 @@
 SELECT
     current_setting('server_version'),
     current_setting('server_version_num')::integer,
-    pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
+    pg_is_in_recovery(),
+    current_setting('transaction_read_only')::boolean,
     current_setting('default_transaction_isolation'),
     current_setting('fsync')::boolean,
     current_setting('full_page_writes')::boolean,

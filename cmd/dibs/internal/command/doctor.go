@@ -131,7 +131,7 @@ func (p *program) ask(ctx context.Context) ([]dibs.Finding, *lookJSON, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := stores.OpenFound(ctx, url)
+	store, err := stores.OpenToCheck(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -75,7 +75,7 @@ for programs, and no last line.`,
 			if err := l.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+			return p.look(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
 				return p.listAll(cmd.Context(), in, &l)
 			})
 		}),

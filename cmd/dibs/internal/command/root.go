@@ -151,11 +151,20 @@ func ask[T any](ctx context.Context, op string, question func(context.Context) (
 
 // operate opens the store and calls fn with it.
 func (p *program) operate(ctx context.Context, fn func(*stores.Store, dibs.Inspector) error) error {
+	return p.with(ctx, stores.OpenExisting, fn)
+}
+
+// look is operate for commands that only list.
+func (p *program) look(ctx context.Context, fn func(*stores.Store, dibs.Inspector) error) error {
+	return p.with(ctx, stores.OpenToList, fn)
+}
+
+func (p *program) with(ctx context.Context, open func(context.Context, string) (*stores.Store, error), fn func(*stores.Store, dibs.Inspector) error) error {
 	url, err := p.storeOf()
 	if err != nil {
 		return err
 	}
-	store, err := stores.OpenExisting(ctx, url)
+	store, err := open(ctx, url)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ Ends with 1 if the store has no such key.`,
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+			return p.look(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
 				found, err := p.find(cmd.Context(), in, &s, cmd.Flags(), true)
 				if err != nil {
 					return err
