@@ -102,6 +102,7 @@ func TestOwnConnections(t *testing.T) {
 	}
 	defer conn.Release()
 	o := ownNames()
+	shared().Query("CREATE SCHEMA " + o.Schema)
 	o.Migrate = true
 	s, err := New(t.Context(), pool, o)
 	if err != nil {

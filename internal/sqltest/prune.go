@@ -64,3 +64,29 @@ func (k *Kind) prunesByItself(t *testing.T) {
 		return gone("@key")
 	})
 }
+
+// A process that makes no call deletes what a process left that has ended: leases, a place and
+// records that have expired.
+func (k *Kind) sweepsUnasked(t *testing.T) {
+	name := Name()
+	left := k.Open(t, k.Server.URL(), name, none)
+	key := func(i int) dibs.Key { return dibs.Key{Name: fmt.Sprint(i)} }
+	token := dibs.NewToken()
+	Ask(t, left, dibs.Claim{Key: key(1), Token: token, TTL: time.Millisecond})
+	Ask(t, left, dibs.Claim{Key: key(2), Token: token, Mode: dibs.Reserve, Stay: time.Millisecond})
+	Ask(t, left, dibs.Claim{Key: key(3), Token: token, TTL: time.Hour})
+	if err := Settle(t, left, dibs.Settlement{Key: key(3), Token: token, Outcome: dibs.Keep, Data: []byte("x"), Retention: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := k.Open(t, k.Server.URL(), name, 10*time.Millisecond)
+	// The lease that expired is remembered as an abandoned one.
+	for what, want := range map[string]string{"@waiter": "0", "@holder": "1", "@key WHERE rec_ends > 0": "0", "@key WHERE NOT token = ''": "0"} {
+		Eventually(t, what+" is swept", func() bool {
+			k.Server.Query(k.Names(s, k.SweepSoon))
+			return k.Server.Query(k.Names(s, "SELECT COUNT(*) FROM "+what))[0][0] == want
+		})
+	}
+}

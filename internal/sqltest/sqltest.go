@@ -106,6 +106,7 @@ func (k *Kind) Run(t *testing.T) {
 		"Deadlocks":       func(t *testing.T) { k.deadlocks(t, 12) },
 		"OneSweeps":       k.oneSweeps,
 		"PrunesByItself":  k.prunesByItself,
+		"SweepsUnasked":   k.sweepsUnasked,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
