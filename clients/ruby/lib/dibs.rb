@@ -144,9 +144,8 @@ module Dibs
     # Keyword arguments are those of Client.new. Make one client for the program: it is safe for
     # threads, and after a fork parent and child may both use it.
     def connect(url = nil, **options)
-      url ||= ENV["DIBS_SERVER"]
-      url = "unix:/run/dibs.sock" if url.nil? || url.empty?
-      Client.new(url, **options)
+      named = ENV["DIBS_SERVER"].to_s
+      Client.new(url || (named.empty? ? "unix:/run/dibs.sock" : named), **options)
     end
 
     # default is the client of Semaphore and ActiveJob: the one that was set, or connect without
@@ -361,7 +360,11 @@ module Dibs
         connection = create(server)
         again = true
         retry
-      rescue SystemCallError, SocketError, IOError, OpenSSL::SSL::SSLError,
+      rescue OpenSSL::SSL::SSLError => e
+        raise Refused, "dibs: #{server}: #{e.message}" if e.message.match?(/certificate|hostname/)
+
+        raise Unavailable, "dibs: #{server}: #{e.message}"
+      rescue SystemCallError, SocketError, IOError,
              Net::OpenTimeout, Net::ReadTimeout, Net::WriteTimeout, # and no other Timeout::Error, which is the caller's
             
              Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError, Net::ProtocolError => e
@@ -839,6 +842,13 @@ module Dibs
       end
     end
 
+    # undo_later undoes the lease of a caller that never got it.
+    def undo_later # :nodoc:
+      @settled = true
+      @local.renewer.remove(self)
+      @local.undoer.settle(@claim, "undo")
+    end
+
     # finish ends the lease of a block, and reports whether it was lost.
     def finish # :nodoc:
       return !@settled if Process.pid != @local.pid
@@ -966,7 +976,7 @@ module Dibs
     def lock(key, **options, &block)
       raise ArgumentError, "dibs: lock needs a block; acquire returns a lease" unless block
 
-      hold(claim(key, **options), &block)
+      hold(asked(key, options), &block)
     end
 
     # acquire takes the key like lock and returns the Lease, which is renewed until it is settled.
@@ -974,8 +984,14 @@ module Dibs
     # renew: false the lease lasts for its ttl.
     def acquire(key, max_age: nil, renew: true, **options)
       max_age = Dibs.seconds(max_age, "max_age") if max_age && max_age != :any
-      claim = claim(key, max_age: max_age, **options)
-      Thread.handle_interrupt(Object => :never) { take(claim, renew) }
+      claim = asked(key, options, max_age: max_age)
+      lease = got = nil
+      begin
+        Thread.handle_interrupt(Object => :never) { lease = take(claim, renew) }
+        got = lease
+      ensure
+        lease.undo_later if lease && !got # an exception from another thread was waiting
+      end
     end
 
     # once runs the block under the key unless that was done before, and returns its result. All
@@ -996,7 +1012,7 @@ module Dibs
       raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 0.001
 
       max_age = max_age ? Dibs.seconds(max_age, "max_age") : :any
-      claim = claim(key, max_age: max_age, **options)
+      claim = asked(key, options, max_age: max_age)
       begin
         hold(claim) { |lease| run_once(lease, retention, [*remember], &block) }
       rescue Done => e
@@ -1039,7 +1055,7 @@ module Dibs
       raise ArgumentError, "dibs: redeem needs a block" unless block
 
       token, namespace, key = Ticket.read(ticket)
-      claim = claim(key, namespace: namespace, from: token, hold: hold, **options)
+      claim = asked(key, options, namespace: namespace, from: token, hold: hold)
       begin
         hold(claim, &block)
       rescue Mismatch => e
@@ -1135,6 +1151,17 @@ module Dibs
         Dibs.clients << self unless Dibs.clients.include?(self)
         @local ||= Local.new(@address, @timeout)
       end
+    end
+
+    # OPTIONS are what a caller may say of a lock.
+    OPTIONS = %i[ttl wait permits weight fingerprint at_most_once margin longest label].freeze
+    private_constant :OPTIONS
+
+    # asked is the claim of a caller's options, and of what the method adds.
+    def asked(key, options, **more)
+      unknown = options.keys - OPTIONS
+      bad "unknown keyword: #{unknown.join(", ")}; there are #{OPTIONS.join(", ")}" unless unknown.empty?
+      claim(key, **options, **more)
     end
 
     # claim validates what the caller asks for.
@@ -1402,9 +1429,11 @@ module Dibs
   module Semaphore
     # with_semaphore_lock yields :locked while it holds the key, or :skipped at once if another
     # caller holds it, and returns what the block returns. The same key in another namespace is
-    # another key. The lease is renewed while the block runs. The client is Dibs.default. It raises
+    # another key: it is the key "NAMESPACE:KEY" of Client#lock. The lease is renewed while the block runs. The client is Dibs.default. It raises
     # the errors of Client#lock except Held.
     def with_semaphore_lock(key, ttl: TTL, namespace: nil)
+      raise ArgumentError, "dibs: a key is a String that is not empty, not #{key.inspect}" unless key.is_a?(String) && !key.empty?
+
       name = namespace ? "#{namespace.to_s.gsub(/[%:]/) { |c| format("%%%02X", c.ord) }}:#{key}" : key
       ours = true
       begin
@@ -1433,7 +1462,10 @@ module Dibs
     # held, also by this manager.
     def lock(key, ttl = TTL)
       lease = @client.acquire(key, ttl: ttl, wait: 0, renew: false)
-      @mutex.synchronize { @leases[key.dup.freeze] = lease }
+      @mutex.synchronize do
+        @leases.delete_if { |_, l| !l.held? } if @leases.size >= 1000 # forgotten ones
+        @leases[key.dup.freeze] = lease
+      end
       true
     rescue Held
       false

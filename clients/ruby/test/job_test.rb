@@ -5,7 +5,7 @@ require "active_job"
 
 ActiveJob::Base.logger = Logger.new(File::NULL)
 
-# Line of jobs: a queue in memory with workers that take any job.
+# Jobs is a queue in memory, with workers that take any job.
 class Jobs
   attr_reader :list
 

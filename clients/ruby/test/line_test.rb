@@ -101,6 +101,55 @@ class LineTest < Case
     server&.stop
   end
 
+  def test_tls
+    key = OpenSSL::PKey::RSA.new(2048)
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.version, certificate.serial, certificate.public_key = 2, 1, key.public_key
+    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
+    certificate.not_before, certificate.not_after = Time.now - 3600, Time.now + 3600
+    extensions = OpenSSL::X509::ExtensionFactory.new(certificate, certificate)
+    certificate.add_extension(extensions.create_extension("subjectAltName", "DNS:localhost"))
+    certificate.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))
+    certificate.sign(key, "SHA256")
+    context = OpenSSL::SSL::SSLContext.new
+    context.add_certificate(certificate, key)
+    tcp = TCPServer.new("localhost", 0)
+    listener = OpenSSL::SSL::SSLServer.new(tcp, context)
+    thread = Thread.new { serve_tls(listener) }
+    url = "https://localhost:#{tcp.addr[1]}"
+
+    error = assert_raises(Dibs::Refused) { Dibs.connect(url).lock(@key) { flunk } }
+    assert_match(/certificate/, error.message)
+    file = "#{Dir.mktmpdir("dibs")}/ca.pem"
+    File.write(file, certificate.to_pem)
+    { url => "locked", url.sub("localhost", "127.0.0.1") => "refused" }.each do |to, said|
+      pid, _, from = script(to, <<~RUBY, { "SSL_CERT_FILE" => file })
+        begin
+          Dibs.connect.lock(#{@key.inspect}) { puts "locked" }
+        rescue Dibs::Refused
+          puts "refused"
+        end
+      RUBY
+      assert_equal said, line(from)
+      ended(pid)
+    end
+  ensure
+    thread&.kill
+    tcp&.close
+  end
+
+  # serve_tls forwards connections to the server.
+  def serve_tls(listener)
+    loop do
+      client = listener.accept
+      server = UNIXSocket.new(@server.url[/unix:(.*)/, 1])
+      Thread.new { IO.copy_stream(client, server) rescue nil }
+      Thread.new { IO.copy_stream(server, client) rescue nil }
+    rescue OpenSSL::SSL::SSLError
+      next # the client does not trust it
+    end
+  end
+
   def test_what_is_no_dibs_serve_is_refused
     ["HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
      "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"answers\":[]}"].each do |text|
@@ -148,6 +197,7 @@ class LineTest < Case
       refute_includes error.message, "s3cret"
     end
     assert_raises(ArgumentError) { Dibs::Client.new(42) }
+    assert_raises(ArgumentError) { Dibs.connect("") }
   end
 
   def test_a_closed_client

@@ -2,7 +2,7 @@
 
 require_relative "support"
 
-# The kill matrix: what happens to a process at each step of each call. For the night; the cheap
+# The kill matrix: what happens to a process at each step of each call. For nightly runs; the cheap
 # part of it is in the tests beside this file.
 class Matrix < Case
   def test_a_killed_waiter_is_passed_over

@@ -159,11 +159,11 @@ module Support
 
   # script runs Ruby in a process of its own, with the server's URL, and returns its pid and the
   # pipes of its input and output.
-  def script(url, text)
+  def script(url, text, env = {})
     input, to = IO.pipe
     from, output = IO.pipe
     lib = File.expand_path("../lib", __dir__)
-    pid = Process.spawn({ "DIBS_SERVER" => url }, RbConfig.ruby, "-I", lib, "-rdibs", "-e", "$stdout.sync = true\n#{text}",
+    pid = Process.spawn({ "DIBS_SERVER" => url, **env }, RbConfig.ruby, "-I", lib, "-rdibs", "-e", "$stdout.sync = true\n#{text}",
                         in: input, out: output)
     input.close
     output.close
