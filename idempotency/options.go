@@ -286,7 +286,7 @@ func (o *Options) validate() error {
 	}
 	for _, status := range o.Keep {
 		if !isStatusOrClass(status) {
-			return fmt.Errorf("idempotency: Options.Keep: %q is neither a status such as 404 nor a class such as 2xx", status)
+			return fmt.Errorf("idempotency: Options.Keep: %q is neither a status from 200 to 599, such as 404, nor a class such as 2xx", status)
 		}
 	}
 	for _, part := range o.Scope {
@@ -376,7 +376,7 @@ func (o *Options) keepsStatus(status int) bool {
 
 // isStatusOrClass reports whether s is an element of Options.Keep.
 func isStatusOrClass(s string) bool {
-	return len(s) == 3 && '2' <= s[0] && s[0] <= '9' && (s[1:] == "xx" || strings.Trim(s, "0123456789") == "")
+	return len(s) == 3 && '2' <= s[0] && s[0] <= '5' && (s[1:] == "xx" || strings.Trim(s, "0123456789") == "")
 }
 
 // isToken reports whether s is a token of RFC 9110: a method's or field's name.

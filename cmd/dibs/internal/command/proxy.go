@@ -41,9 +41,9 @@ or SIGINT it sends and stores the answers under way, and ends. After SIGHUP it
 reads the configuration file and the key rings again, and drops no request.
 
 A configuration file has a field for each flag, and "routes": a list with the
-same fields for requests with a "host", a "path" (* is one segment, ** any
-number of segments) and "methods". The first route that matches serves the
-request. It inherits from the top what it does not set.
+same fields for requests with a "host" (*. is one or more labels), a "path" (* is
+one segment, ** any number of segments) and "methods". The first route that
+matches serves the request. It inherits from the top what it does not set.
 
   upstream: http://127.0.0.1:3000
   store: sqlite:/var/lib/dibs/dibs.db

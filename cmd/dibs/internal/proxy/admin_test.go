@@ -123,8 +123,8 @@ func TestReadyWithoutStore(t *testing.T) {
 		"":               503,
 		open:             200,
 		"guard: false\n": 200,
-		open + "routes:\n  - {path: /a, on-store-failure: closed}\n":               503,
-		open + "routes:\n  - {path: /a, guard: false, on-store-failure: closed}\n": 200,
+		open + "routes:\n  - {path: /a, on-store-failure: closed}\n": 503,
+		open + "routes:\n  - {path: /a, guard: false}\n":             200,
 	} {
 		store, err := memstore.New(nil)
 		if err != nil {

@@ -116,7 +116,7 @@ func TestTLS(t *testing.T) {
 			}
 		}
 	}
-	secure := start(t, up, "", files.flags("--admin-tls")...)
+	secure := start(t, up, "", files.flags("--admin=127.0.0.1:0", "--admin-tls")...)
 	for _, url := range []string{p.admin, strings.Replace(secure.admin, "http:", "https:", 1)} {
 		res, err := browser(false).Get(url + "/healthz")
 		if err != nil {

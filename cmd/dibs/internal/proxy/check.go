@@ -115,7 +115,7 @@ func (c *Config) guarded() []Route {
 
 // name names the route in a sentence.
 func (r *Route) name() string {
-	return cmp.Or(r.Host+r.Path.text, "all other requests")
+	return cmp.Or(r.Host.text+r.Path.text, "all other requests")
 }
 
 // encrypts reports whether the ring encrypts answers.

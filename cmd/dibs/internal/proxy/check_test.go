@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 		want string // the name of the finding and a part of its text; "" for none
 	}{
 		{sound, ""},
-		{"upstream: http://x\nadmin: :1\nguard: false\nscope: none\non-store-failure: open\n", ""},
+		{"upstream: http://x\nadmin: :1\nguard: false\n", ""},
 		{"upstream: http://x\nkey-ring: " + private + "\n", "admin: no metrics"},
 		{sound + "scope: none\n", "scope: all clients share keys"},
 		{sound + "for: webhook\n", ""},

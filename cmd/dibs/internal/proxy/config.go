@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -36,10 +39,14 @@ type Config struct {
 
 // Route is a policy for some requests.
 type Route struct {
-	Host string
+	Host hostPattern
 	Path pattern
-	// The policy's Methods are also the methods that the route is for.
+	// Only are the methods that the route is for, which it sets itself; nil for all. The methods that
+	// it inherits say only what is guarded.
+	Only []string
 	Policy
+
+	place string // in the file
 }
 
 // Bind makes every setting a flag of fs, with its default. It leaves out flags that fs has
@@ -84,6 +91,7 @@ func (s *Source) Load() (*Config, error) {
 	// A preset is overridden by every other setting, wherever it is set.
 	faults := s.override(&c, true)
 	f.set(f.fields, c.settings())
+	off := !c.Guard // in the file, so its settings contradict that
 	faults = append(faults, s.override(&c, false)...)
 	if len(faults)+len(f.faults) == 0 {
 		if err := c.check(len(f.routes)); err != nil {
@@ -92,15 +100,41 @@ func (s *Source) Load() (*Config, error) {
 	}
 	inherited := len(faults)+len(f.faults) > 0
 	for _, node := range f.routes {
-		r := Route{Policy: c.Policy}
+		r := Route{Policy: c.Policy, place: place(node)}
 		fields, before := f.fieldsOf(node), len(f.faults)
 		f.set(fields, r.settings())
-		if err := r.check(); err != nil && !inherited && len(f.faults) == before {
+		names := namesOf(fields)
+		if slices.Contains(names, "methods") {
+			r.Only = r.Options.Methods
+		}
+		err := r.check(c.Routes)
+		if err == nil {
+			err = r.idle(names, off || slices.Contains(names, "guard"))
+		}
+		if err == nil {
+			err = c.checkLoop(r.Upstream)
+		}
+		if err != nil && !inherited && len(f.faults) == before {
 			f.contradicts(fields, node, err)
 		}
-		c.Routes = append(c.Routes, r)
+		if len(f.faults) == before {
+			c.Routes = append(c.Routes, r)
+		}
+	}
+	if len(faults)+len(f.faults) == 0 {
+		if err := c.idle(namesOf(f.fields), off); err != nil {
+			f.contradicts(f.fields, nil, err)
+		} else if err := c.idle(s.given(), s.Getenv("DIBS_PROXY_GUARD") == ""); err != nil {
+			faults = append(faults, err)
+		}
 	}
 	return &c, errors.Join(append(faults, f.faults...)...)
+}
+
+// given returns the names of the flags that were given.
+func (s *Source) given() (names []string) {
+	s.Flags.Visit(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // reload returns the configuration of today. A file that ends when it was read once, such as a
@@ -145,10 +179,24 @@ func (c *Config) check(routes int) *settingError {
 	case c.Upstream == "" && routes == 0:
 		return &settingError{"upstream", "it is missing; name the origin, as in --upstream http://127.0.0.1:3000"}
 	}
+	if listen, admin := addressOf(c.Listen), addressOf(c.Admin); c.Admin != "" && listen.excludes(admin) {
+		return &settingError{"admin", fmt.Sprintf("%s has the port of listen, %s; choose another port", c.Admin, c.Listen)}
+	}
 	if err := c.checkTLS(); err != nil {
 		return err
 	}
+	if err := c.checkLoop(c.Upstream); err != nil {
+		return err
+	}
 	return c.Policy.check()
+}
+
+// checkLoop refuses an upstream that is the proxy itself.
+func (c *Config) checkLoop(upstream string) *settingError {
+	if upstream == "" || !addressOf(c.Listen).reachedBy(originOf(upstream)) {
+		return nil
+	}
+	return &settingError{"upstream", fmt.Sprintf("it is where the proxy itself listens, %s; name the address of the origin", c.Listen)}
 }
 
 // checkTLS refuses a certificate that cannot be used.
@@ -156,6 +204,8 @@ func (c *Config) checkTLS() *settingError {
 	switch {
 	case c.TLSCert == "" && c.TLSKey == "" && c.AdminTLS:
 		return &settingError{"admin-tls", "it needs tls-cert and tls-key"}
+	case c.AdminTLS && c.Admin == "":
+		return &settingError{"admin-tls", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
 	case c.TLSCert == "" && c.TLSKey == "":
 		return nil
 	case c.TLSCert == "":
@@ -169,10 +219,54 @@ func (c *Config) checkTLS() *settingError {
 	return nil
 }
 
-// check refuses settings that contradict each other, and a route without an upstream.
-func (r *Route) check() *settingError {
+// check refuses settings that contradict each other, a route without an upstream, and one for which
+// the routes before it leave no request.
+func (r *Route) check(before []Route) *settingError {
 	if r.Upstream == "" {
 		return &settingError{"upstream", "it is missing, here and at the top"}
 	}
+	for i := range before {
+		if b := &before[i]; b.covers(r) {
+			return &settingError{"path", fmt.Sprintf("the route %s is never used, because the route %s before it (%s) has all its requests; move it up, or remove it",
+				r.title(), b.title(), b.place)}
+		}
+	}
 	return r.Policy.check()
+}
+
+// covers reports whether r matches every request that other matches.
+func (r *Route) covers(other *Route) bool {
+	missing := func(m string) bool { return !slices.Contains(r.Only, m) }
+	methods := len(r.Only) == 0 || len(other.Only) > 0 && !slices.ContainsFunc(other.Only, missing)
+	return methods && r.Host.covers(other.Host) && r.Path.covers(other.Path)
+}
+
+// title names the route in an error, as it is written.
+func (r *Route) title() string {
+	words := []string{strings.Join(r.Only, ","), r.Host.text + r.Path.text}
+	words = slices.DeleteFunc(words, func(s string) bool { return s == "" })
+	return cmp.Or(strings.Join(words, " "), "for every request")
+}
+
+// idle returns an error for a setting of these that no request of the proxy is affected by. guard
+// says that a guard that is off counts.
+func (c *Config) idle(names []string, guard bool) (err *settingError) {
+	policies := make([]*Policy, 0, len(c.Routes)+1)
+	if c.Upstream != "" || len(c.Routes) == 0 {
+		policies = append(policies, &c.Policy)
+	}
+	for i := range c.Routes {
+		policies = append(policies, &c.Routes[i].Policy)
+	}
+	for _, name := range names {
+		for _, p := range policies {
+			if err = p.idle([]string{name}, guard); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -77,7 +77,7 @@ routes:
 		t.Fatalf("there are %d routes", len(c.Routes))
 	}
 	first, second := c.Routes[0], c.Routes[1]
-	if first.Host != "api.example.com" || !first.Options.RequireKey || first.Options.OnCrash != "at-most-once" || first.Options.Retention != 72*time.Hour ||
+	if first.Host.text != "api.example.com" || !first.Options.RequireKey || first.Options.OnCrash != "at-most-once" || first.Options.Retention != 72*time.Hour ||
 		first.Options.Lease != 10*time.Second || first.Options.MaxBody != 3<<20 || first.Upstream != "http://127.0.0.1:3000" {
 		t.Errorf("the first route is %+v", first)
 	}

@@ -133,6 +133,18 @@ func (f *file) fieldsOf(node ast.Node) []*ast.MappingValueNode {
 	return all
 }
 
+// namesOf returns the names of fields.
+func namesOf(fields []*ast.MappingValueNode) []string {
+	names := make([]string, len(fields))
+	for i, v := range fields {
+		names[i] = name(v)
+	}
+	return names
+}
+
+// place returns the place of a node in the file.
+func place(node ast.Node) string { return fmt.Sprintf("line %d", node.GetToken().Position.Line) }
+
 // name returns a field's name.
 func name(f *ast.MappingValueNode) string { return f.Key.GetToken().Value }
 

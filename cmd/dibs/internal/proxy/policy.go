@@ -85,6 +85,24 @@ func (p *Policy) check() *settingError {
 	return nil
 }
 
+// unguarded are the settings that have an effect without a guard.
+var unguarded = []string{"host", "path", "upstream", "guard", "methods", "connect-timeout", "forwarded", "trusted-proxies", "cors", "docs-url"}
+
+// idle returns an error for a setting of these that has no effect because of another one. guard says
+// that a guard that is off counts.
+func (p *Policy) idle(names []string, guard bool) *settingError {
+	for _, row := range p.settings() {
+		switch {
+		case !slices.Contains(names, row.name) || row.value.String() == "false":
+		case guard && !p.Guard && !slices.Contains(unguarded, row.name):
+			return &settingError{row.name, "it has no effect, because guard is false; remove it, or set guard to true"}
+		case (row.name == "strict-key" || row.name == "ignore-x-key") && (len(p.Key) > 0 || p.Options.Key != nil):
+			return &settingError{row.name, "it has no effect, because key or for names another place of the key; remove it"}
+		}
+	}
+	return nil
+}
+
 const presetName = "for"
 
 // preset is the name of a preset. Setting it sets what the preset stands for.
@@ -144,13 +162,6 @@ func checkDocs(s string) error {
 	return nil
 }
 
-func checkHost(s string) error {
-	if strings.ContainsAny(s, "/@ ") {
-		return fmt.Errorf("%q is not a host", s)
-	}
-	return nil
-}
-
 // checkFingerprint refuses what is not an element of Fingerprint.
 func checkFingerprint(s string) error {
 	if !slices.Contains([]string{"json", "multipart", "query-order", "key"}, s) {
@@ -160,19 +171,11 @@ func checkFingerprint(s string) error {
 }
 
 // statuses are the elements of Keep.
-var statuses = regexp.MustCompile("^[2-9](xx|[0-9][0-9])$")
+var statuses = regexp.MustCompile("^[2-5](xx|[0-9][0-9])$")
 
 func checkStatus(s string) error {
 	if !statuses.MatchString(s) {
-		return fmt.Errorf("%q is neither a status such as 404 nor a class such as 2xx", s)
-	}
-	return nil
-}
-
-// checkPage refuses what is not an element of CORS.
-func checkPage(s string) error {
-	if u, err := url.Parse(s); s != corsLearned && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
-		return fmt.Errorf("%q is neither origin nor a page's origin, such as https://shop.example", s)
+		return fmt.Errorf("%q is neither a status from 200 to 599, such as 404, nor a class such as 2xx", s)
 	}
 	return nil
 }
@@ -199,6 +202,8 @@ func scopePart(s string) (part idempotency.ScopePart, err error) {
 	case !isName(name):
 		// No request would have it, and so all requests would share keys.
 		return part, fmt.Errorf("%q is not the name of a %s", name, kind)
+	case kind == "header" && unseen(name):
+		return part, errUnseen(name)
 	case kind == "header":
 		return idempotency.ScopeHeader(name), nil
 	}
@@ -225,6 +230,8 @@ func keyPart(s string) (idempotency.KeyFunc, error) {
 		switch {
 		case name != "" && kind == "header" && !isName(name):
 			return nil, fmt.Errorf("%q is not the name of a header", name)
+		case name != "" && kind == "header" && unseen(name):
+			return nil, errUnseen(name)
 		case name != "" && kind == "header":
 			alternatives = append(alternatives, idempotency.KeyHeader(name))
 		case name != "" && kind == "json":

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,6 +19,20 @@ const (
 
 // reserved are the fields that only the proxy may send to the origin or to the client.
 var reserved = []string{fenceHeader, replayedHeader, controlHeader}
+
+// unseen reports whether a guard never sees the field: net/http removes it from the header, or the
+// proxy does.
+func unseen(name string) bool {
+	return slices.Contains([]string{"Host", "Transfer-Encoding", "Trailer"}, http.CanonicalHeaderKey(name)) ||
+		slices.Contains(reserved, http.CanonicalHeaderKey(name))
+}
+
+func errUnseen(name string) error {
+	if strings.EqualFold(name, "Host") {
+		return errors.New("the host belongs to every key already, unless any-host is set; remove header:Host")
+	}
+	return fmt.Errorf("%q is not seen in any request, because the server or the proxy removes it; name another header", name)
+}
 
 // endToEnd are fields that reach the origin even if Connection names them: a client cannot hide
 // the key from the guard or the origin, and fields of other proxies about the client stay.

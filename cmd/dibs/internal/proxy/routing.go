@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -49,11 +48,6 @@ func (s *Server) newRouting(c *Config) (*routing, error) {
 		}
 		if len(each.CORS) > 0 {
 			h = newCORS(each.CORS, h)
-		}
-		if each.Path.text == "" && each.Host == "" {
-			// For the policy at the top, methods says what is guarded, and not what is
-			// served.
-			each.Options.Methods = nil
 		}
 		r.routes = append(r.routes, route{Route: each, handler: h})
 	}
@@ -177,16 +171,10 @@ func (r *routing) handlerOf(req *http.Request) http.Handler {
 // matches reports whether the route is for the request. A method that overrides the request's
 // counts too, because the origin may read either.
 func (r *route) matches(req *http.Request) bool {
-	if r.Host != "" {
-		host, wanted := plainHost(req.Host), plainHost(r.Host)
-		if wanted != host && wanted != hostname(host) {
-			return false
-		}
-	}
-	if methods := r.Options.Methods; len(methods) > 0 && !slices.Contains(methods, req.Method) && !overridden(req, methods) {
+	if methods := r.Only; len(methods) > 0 && !slices.Contains(methods, req.Method) && !overridden(req, methods) {
 		return false
 	}
-	return r.Path.match(req.URL.Path)
+	return r.Host.match(req.Host) && r.Path.match(req.URL.Path)
 }
 
 // overridden reports whether a field of the request names one of the methods.
@@ -202,21 +190,3 @@ func overridden(req *http.Request, methods []string) bool {
 }
 
 var overrideFields = idempotency.OverrideFields()
-
-// plainHost returns a host, with its port or without, as all servers read it: in lower case, and
-// without the dot that ends a full name.
-func plainHost(host string) string {
-	host = strings.ToLower(host)
-	if name, port, err := net.SplitHostPort(host); err == nil {
-		return net.JoinHostPort(strings.TrimSuffix(name, "."), port)
-	}
-	return strings.TrimSuffix(host, ".")
-}
-
-// hostname returns a host without its port.
-func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		return name
-	}
-	return host
-}

@@ -32,10 +32,10 @@ func (s setting) variable() string {
 // a route can be set here too.
 func (c *Config) settings() []setting {
 	return append([]setting{
-		{"listen", text(&c.Listen, nil), "the `ADDR` to listen on; port 0 takes a free port"},
+		{"listen", text(&c.Listen, checkAddress), "the `ADDR` to listen on; port 0 takes a free port"},
 		{"tls-cert", text(&c.TLSCert, nil), "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes (default off)"},
 		{"tls-key", text(&c.TLSKey, nil), "the PEM `FILE` of the certificate's key"},
-		{"admin", text(&c.Admin, nil), "the `ADDR` of /healthz, /readyz, /version and /metrics (default off)"},
+		{"admin", text(&c.Admin, checkAddress), "the `ADDR` of /healthz, /readyz, /version and /metrics (default off)"},
 		{"admin-tls", yes(&c.AdminTLS), "serve the admin address over HTTPS too, with the same certificate"},
 		{"store", text(&c.Store, c.checkStore), "the `URL` of the store"},
 		{"namespace", text(&c.Namespace, checkNamespace), "the `NAME` that keeps these keys apart from others in the store"},
@@ -52,7 +52,7 @@ var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "sto
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {
 	return append([]setting{
-		{"host", text(&r.Host, checkHost), "the `HOST` that requests name, with or without its port (default any)"},
+		{"host", of(&r.Host, "string", hostPattern.String, parseHost), "the `HOST` that requests name, with its port or for every port; *. before it stands for one or more labels (default any)"},
 		{"path", of(&r.Path, "string", pattern.String, parsePattern), "the `PATTERN` of paths: * is one segment, ** any number of segments (default any)"},
 	}, r.Policy.settings()...)
 }

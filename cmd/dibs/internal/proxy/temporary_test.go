@@ -20,8 +20,8 @@ func TestTemporaryFolder(t *testing.T) {
 		top + "max-body: 1048577\n": true,
 		top + "max-body: 1MiB\n":    false,
 		top + "guard: false\n":      false,
-		top + "max-body: 1KiB\nroutes:\n  - {path: /upload, max-body: 2MiB}\n":               true,
-		top + "max-body: 1KiB\nroutes:\n  - {path: /upload, max-body: 2MiB, guard: false}\n": false,
+		top + "max-body: 1KiB\nroutes:\n  - {path: /upload, max-body: 2MiB}\n":            true,
+		top + "guard: false\nroutes:\n  - {path: /upload, guard: true, max-body: 1KiB}\n": false,
 	} {
 		t.Setenv("TMPDIR", writable) // because load writes the file there
 		c, err := load(t, text)

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -61,6 +62,8 @@ func New(origin string, o *Options) (*Transport, error) {
 		return nil, fmt.Errorf("the upstream has an unknown scheme, %q: it must be http, https or h2c, as in http://127.0.0.1:3000", u.Scheme)
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("the upstream %q names no host", u.Redacted())
+	case u.Port() != "" && !isPort(u.Port()):
+		return nil, fmt.Errorf("the upstream %q has the port %s; ports are 1 to 65535", u.Redacted(), u.Port())
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("the upstream %s can have only a host, a port and a path", u.Redacted())
 	}
@@ -111,6 +114,12 @@ func New(origin string, o *Options) (*Transport, error) {
 		t.old = t.oldBase()
 	}
 	return t, nil
+}
+
+// isPort reports whether an origin can have the port.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }
 
 // oldBase returns a base that speaks HTTP/1 only, because a request cannot switch protocols

@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestSettingsThatCannotWork: a setting that cannot work is a fault, which names the cure. The text
+// after the bar is part of the fault.
+func TestSettingsThatCannotWork(t *testing.T) {
+	files := newPair(t)
+	files.renew(t, 1)
+	pair := "tls-cert: " + files.cert + "\ntls-key: " + files.key + "\n"
+	for _, test := range []string{
+		"listen: 8080\n| write :8080",
+		"listen: localhost\n| write localhost:8080",
+		"listen: 127.0.0.1\n| write 127.0.0.1:8080",
+		"listen: '::1'\n| write [::1]:8080",
+		"listen: '127.0.0.1:'\n| write a port",
+		"listen: http://127.0.0.1:8080\n| write HOST:PORT",
+		"listen: '*:8080'\n| write :8080",
+		"listen: :65536\n| 1 to 65535",
+		"listen: ':-1'\n| 1 to 65535",
+		"listen: 256.0.0.1:80\n| neither an IP address",
+		"admin: 9090\n| admin: \"9090\" is a port alone; write :9090",
+		"admin: 127.0.0.1:99999\n| 1 to 65535",
+		"listen: :8080\nadmin: 127.0.0.1:8080\n| :2:1: admin: 127.0.0.1:8080 has the port of listen",
+		"listen: 127.0.0.1:8080\nadmin: localhost:8080\n| choose another port",
+		"listen: 10.0.0.1:8080\nadmin: 0.0.0.0:8080\n| choose another port",
+		"listen: :3000\nupstream: http://localhost:3000\n| where the proxy itself listens",
+		"listen: 127.0.0.1:80\nupstream: http://127.0.0.1\n| where the proxy itself listens",
+		"listen: 0.0.0.0:443\nupstream: https://[::1]/base\n| where the proxy itself listens",
+		"listen: app.internal:81\nupstream: h2c://App.Internal:81\n| where the proxy itself listens",
+		"listen: :81\nroutes:\n  - path: /a\n    upstream: http://0.0.0.0:81\n| :4:5: upstream: it is where the proxy itself listens",
+		"upstream: http://x:0\n| ports are 1 to 65535",
+		"upstream: http://x:65536\n| ports are 1 to 65535",
+		"routes: [{path: /a?b}]\n| write %3F",
+		"routes: [{path: '/a#b'}]\n| write %23",
+		"routes: [{path: /100%}]\n| write %25",
+		"routes: [{path: /a%2}]\n| write %25",
+		"routes: [{path: /%zz/*}]\n| write %25",
+		"routes: [{path: /%ff}]\n| is not UTF-8",
+		"routes: [{path: '/a*'}]\n| write %2A",
+		"routes: [{host: '*'}]\n| leave host out",
+		"routes: [{host: 'a.*.example.com'}]\n| as in *.example.com",
+		"routes: [{host: '*example.com'}]\n| as in *.example.com",
+		"routes: [{host: '*.10.0.0.1'}]\n| is not a host",
+		"routes: [{host: 'https://shop.example/a'}]\n| write shop.example",
+		"routes: [{host: ':8080'}]\n| is not a host",
+		"routes: [{host: 'a..b'}]\n| is not a host",
+		"routes: [{host: 'a b'}]\n| is not a host",
+		"routes: [{host: 'a:0'}]\n| 1 to 65535",
+		"routes: [{host: 'a:'}]\n| remove the colon",
+		"routes: [{host: bücher.example}]\n| xn--",
+		"keep: 600\n| from 200 to 599",
+		"keep: [2xx, 9xx]\n| from 200 to 599",
+		"keep: 101\n| from 200 to 599",
+		"cors: https://shop.example/\n| write https://shop.example",
+		"cors: https://Shop.Example\n| write https://shop.example",
+		"cors: https://shop.example:443\n| write https://shop.example",
+		"cors: http://shop.example:080\n| write http://shop.example",
+		"cors: [origin, 'https://u@shop.example?a#b']\n| write https://shop.example",
+		"cors: 'http://[0:0::1]:3000'\n| write http://[::1]:3000",
+		"cors: '*'\n| write each page",
+		"cors: https://*.shop.example\n| write each page",
+		"cors: 'https://a:65536'\n| 1 to 65535",
+		"cors: wss://shop.example\n| write https://shop.example",
+		"cors: https://bücher.example\n| xn--",
+		"cors: http://127.1\n| neither an IP address",
+		"admin: :9090\nadmin-tls: true\n| admin-tls: it needs tls-cert and tls-key",
+		pair + "admin-tls: true\n| :3:1: admin-tls: it has no effect without admin",
+		"routes: [{path: /a, guard: false, require-key: true}]\n| require-key: it has no effect, because guard is false",
+		"routes: [{path: /a, guard: false, lease: 5s}]\n| lease: it has no effect",
+		"routes: [{path: /a, guard: false, for: stripe}]\n| for: it has no effect",
+		"guard: false\nroutes: [{path: /a, wait: 5s}]\n| wait: it has no effect",
+		"guard: false\nmax-body: 1KiB\n| :2:1: max-body: it has no effect",
+		"strict-key: true\nkey: json:id\n| :1:1: strict-key: it has no effect, because key or for",
+		"routes: [{path: /a, for: webhook, ignore-x-key: true}]\n| ignore-x-key: it has no effect",
+		"scope: header:Host\n| remove header:Host",
+		"key: header:transfer-encoding\n| name another header",
+		"scope: header:Dibs-Fence\n| name another header",
+		"routes:\n  - {path: /**}\n  - {path: /a, methods: [POST]}\n| :3:6: path: the route POST /a is never used, because the route /** before it (line 2)",
+		"routes:\n  - {path: /a/*}\n  - {path: /b}\n  - {host: a.example, path: /a/b}\n| a.example/a/b is never used, because the route /a/* before it",
+		"routes:\n  - {host: '*.example.com'}\n  - {host: a.b.example.com, path: /x}\n| never used, because the route *.example.com before it",
+		"routes:\n  - {host: A.example.}\n  - {host: 'a.example:81'}\n| never used",
+		"routes:\n  - {methods: [POST, PUT]}\n  - {methods: PUT, path: /a}\n| the route PUT /a is never used, because the route POST,PUT before it",
+		"routes:\n  - {path: /a/**}\n  - {path: /a/*/**/b}\n| never used",
+		"routes:\n  - {path: /a%20b}\n  - {path: /a b}\n| never used",
+		"routes:\n  - {path: /a}\n  - {path: /a}\n| never used",
+		"routes:\n  - {upstream: http://y}\n  - {host: a}\n| because the route for every request before it",
+	} {
+		text, want, _ := strings.Cut(test, "| ")
+		if !strings.Contains(text, "\nupstream: ") && !strings.HasPrefix(text, "upstream: ") {
+			text += "upstream: http://x\n"
+		}
+		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("%s\nthe fault is %v; want %q", text, err, want)
+		}
+	}
+}
+
+// TestSettingsThatCanWork: what looks like a contradiction and is none is no fault.
+func TestSettingsThatCanWork(t *testing.T) {
+	for _, text := range []string{
+		"listen: :0\nadmin: :0\n",
+		"listen: 127.0.0.1:8080\nadmin: 127.0.0.2:8080\n",
+		"listen: '[::1]:http'\nadmin: localhost:9090\n",
+		"listen: my-host.internal.:8080\n",
+		"listen: 127.0.0.1:3000\nupstream: http://127.0.0.2:3000\n",
+		"listen: :3000\nupstream: http://app:3000\n",
+		"lease: 1s\nhandler-timeout: 1s\nwait: 1h\n",
+		"keep: [200, 404, 5xx, 599]\n",
+		"cors: [origin, 'http://localhost:3000', 'https://a.example:8443', 'http://[::1]', chrome-extension://abcdef]\n",
+		"guard: false\nrequire-key: true\nroutes: [{path: /a, guard: true}]\n",
+		"strict-key: true\nroutes: [{path: /a, key: json:id}]\n",
+		"routes: [{path: /a, guard: false, methods: [GET], connect-timeout: 1s, require-key: false}]\n",
+		"routes:\n  - {path: /a, methods: POST}\n  - {path: /a}\n  - {path: /**}\n",
+		"routes:\n  - {host: 'a.example:81'}\n  - {host: a.example}\n  - {host: '*.example'}\n",
+		"routes:\n  - {host: '*.example.com'}\n  - {host: example.com}\n  - {host: '*.com'}\n",
+		"routes:\n  - {path: /a/*}\n  - {path: /a/}\n  - {path: /a}\n  - {path: /a/**}\n",
+		"routes:\n  - {path: '/*/**'}\n  - {path: '/**/*'}\n  - {path: '/**/a/**'}\n",
+		"methods: [POST]\nroutes:\n  - {path: /a, methods: [PUT]}\n  - {path: /a}\n",
+	} {
+		if !strings.Contains(text, "upstream: ") {
+			text += "upstream: http://x\n"
+		}
+		if _, err := load(t, text); err != nil {
+			t.Errorf("%s\n%v", text, err)
+		}
+	}
+	if _, err := load(t, "upstream: http://x\nwait: 5s\n", "--guard=false"); err != nil {
+		t.Errorf("a flag that turns the guard of a file off: %v", err)
+	}
+	if _, err := load(t, "", "--upstream=http://x", "--guard=false", "--wait=5s"); err == nil {
+		t.Error("flags that contradict each other are accepted")
+	}
+}
+
+// TestCoveredRoutesGetNoRequest: a pattern that covers another matches every path that the other
+// matches; if it does not cover it, there is a path for the other alone.
+func TestCoveredRoutesGetNoRequest(t *testing.T) {
+	words := []string{"", "a", "b", "*", "**"}
+	var texts []string
+	for _, one := range words {
+		texts = append(texts, "/"+one)
+		for _, two := range words {
+			texts = append(texts, "/"+one+"/"+two)
+			for _, three := range words {
+				texts = append(texts, "/"+one+"/"+two+"/"+three)
+			}
+		}
+	}
+	patterns := make([]pattern, len(texts))
+	var paths []string
+	for i, text := range texts {
+		p, err := parsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		patterns[i] = p
+		for _, many := range []string{"", "/c", "/", "/c/", "//c/c"} {
+			paths = append(paths, strings.ReplaceAll(strings.ReplaceAll(text, "/**", many), "*", "c"))
+		}
+	}
+	matched := make([][]bool, len(patterns))
+	for i, p := range patterns {
+		for _, path := range paths {
+			matched[i] = append(matched[i], p.match(path))
+		}
+	}
+	for i, p := range patterns {
+		for j, q := range patterns {
+			alone := -1
+			for k := range paths {
+				if matched[j][k] && !matched[i][k] {
+					alone = k
+					break
+				}
+			}
+			if p.covers(q) != (alone < 0) {
+				t.Fatalf("%s covers %s: %v; path %d of %q is for the second alone", texts[i], texts[j], p.covers(q), alone, paths)
+			}
+		}
+	}
+}
+
+// TestHostsOfRoutes: *. stands for one or more labels, and a route has the requests to every
+// spelling of its host.
+func TestHostsOfRoutes(t *testing.T) {
+	for _, test := range []struct{ host, yes, no string }{
+		{"*.example.com", "a.example.com a.b.example.com A.Example.COM:8080 a.example.com.", "example.com .example.com aexample.com a.example.com.evil"},
+		{"*.example.com:81", "a.example.com:81", "a.example.com a.example.com:8081"},
+		{"example.com", "example.com example.com:81 EXAMPLE.com.", "a.example.com example.org"},
+		{"example.com:443", "example.com example.com:443", "example.com:80 example.com:8443"},
+		{"[::1]", "[::1] [::1]:80 [0:0::1]", "[::2] 127.0.0.1"},
+		{"[::1]:80", "[::1] [::1]:80", "[::1]:81"},
+	} {
+		h, err := parseHost(test.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, host := range strings.Fields(test.yes) {
+			if !h.match(host) {
+				t.Errorf("%s does not match %s", test.host, host)
+			}
+		}
+		for _, host := range strings.Fields(test.no) {
+			if h.match(host) {
+				t.Errorf("%s matches %s", test.host, host)
+			}
+		}
+	}
+}
+
+// TestMethodsOfRoutes: a route is for the methods that it sets itself, even without a host and a
+// path. Inherited methods say what is guarded.
+func TestMethodsOfRoutes(t *testing.T) {
+	named := func(name string) string {
+		return newBareOrigin(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(name), name)).url
+	}
+	p := start(t, named("top"), "methods: [PUT]\nroutes:\n  - {methods: [POST], upstream: '"+named("posts")+"'}\n  - {path: /files/a%20b, upstream: '"+named("files")+"'}\n")
+	for request, want := range map[string]string{
+		"POST /": "posts", "PUT /": "top", "GET /": "top", "GET /files/a%20b": "files", "GET /files/a+b": "top",
+	} {
+		if _, body := send(t, p.url, request+" HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"); body != want {
+			t.Errorf("%s went to %s; want %s", request, body, want)
+		}
+	}
+}
