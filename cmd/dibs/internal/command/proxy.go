@@ -37,13 +37,14 @@ Requests without credentials share keys. --scope changes that. A cookie counts
 only if --session-cookie names it.
 
 Once it accepts connections, it prints one line with its address. After SIGTERM
-or SIGINT it sends and stores the answers under way, and ends. After SIGHUP it
-reads the configuration file and the key rings again, and drops no request.
+or SIGINT it sends and stores the answers under way, and ends. After SIGHUP, or
+a POST to /reload at the admin address, it reads the configuration file and the
+key rings again, and drops no request.
 
 A configuration file has a field for each flag, and "routes": a list with the
-same fields for requests with a "host" (*. is one or more labels), a "path" (* is
-one segment, ** any number of segments) and "methods". The first route that
-matches serves the request. It inherits from the top what it does not set.
+same fields for requests with a "host" (*. is one or more labels), a "path"
+(* is one segment, ** any number of segments) and "methods". The first route
+that matches serves the request. It inherits from the top what it does not set.
 
   upstream: http://127.0.0.1:3000
   store: sqlite:/var/lib/dibs/dibs.db
@@ -145,7 +146,7 @@ const heapFloor = 64 << 20
 
 // build returns a proxy over a store.
 func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
-	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: max(storeLimit, c.StoreTimeout())}
+	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: c.StoreTimeout()}
 	var admin *proxy.Admin
 	if c.Admin != "" {
 		m, err := metrics.New()
@@ -167,5 +168,5 @@ func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *
 	return client, server, nil
 }
 
-// storeLimit bounds one call of the store, unless a request may wait longer for the store.
+// storeLimit is how long a call of the store may take by default.
 const storeLimit = 4 * time.Second

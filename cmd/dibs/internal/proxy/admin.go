@@ -21,8 +21,8 @@ type Admin struct {
 	Observe func(context.Context, idempotency.Event)
 }
 
-// adminHandler serves /healthz (the process is alive), /readyz (it accepts requests and, if it
-// needs the store, the store answers), /version and /metrics.
+// adminHandler serves /healthz (the process is alive), /readyz (it is not about to end and, if it
+// needs the store, the store answers), /version, /metrics, and POST /reload.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -45,7 +45,19 @@ func (s *Server) adminHandler() http.Handler {
 		writeText(w, http.StatusOK, "dibs "+s.admin.Version)
 	})
 	mux.Handle("GET /metrics", s.admin.Metrics)
-	return mux
+	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, _ *http.Request) {
+		if s.stopping.Load() {
+			writeText(w, http.StatusServiceUnavailable, "stopping")
+			return
+		}
+		if err := s.reload(); err != nil {
+			writeText(w, http.StatusUnprocessableEntity, err.Error())
+			return
+		}
+		writeText(w, http.StatusOK, "the configuration was reloaded")
+	})
+	// A page in a browser of this host must not reload the proxy.
+	return http.NewCrossOriginProtection().Handler(mux)
 }
 
 // askStore returns an error if guarded requests are refused now, because the store does not

@@ -11,21 +11,24 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/idempotency"
 )
 
 // Config configures a proxy. Make one with Source.Load. settings.go describes its fields.
 type Config struct {
-	Listen    string
-	TLSCert   string
-	TLSKey    string
-	Admin     string
-	AdminTLS  bool
-	Store     string
-	Namespace string
-	Drain     time.Duration
-	AccessLog bool
-	LogFormat string
-	LogLevel  string
+	Listen     string
+	TLSCert    string
+	TLSKey     string
+	Admin      string
+	AdminTLS   bool
+	Store      string
+	Namespace  string
+	Drain      time.Duration
+	DrainDelay time.Duration
+	AccessLog  bool
+	LogFormat  string
+	LogLevel   string
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -56,8 +59,10 @@ func (c *Config) Bind(fs *pflag.FlagSet) {
 	bind(fs, c.settings())
 }
 
-// StoreTimeout returns the longest time that a guarded request waits for the store.
-func (c *Config) StoreTimeout() (longest time.Duration) {
+// StoreTimeout returns the longest time that a guarded request may wait for the store, at least
+// the default of store-timeout. A client whose calls end earlier is not for this proxy.
+func (c *Config) StoreTimeout() time.Duration {
+	longest := idempotency.DefaultStoreTimeout
 	for _, r := range c.guarded() {
 		longest = max(longest, r.Options.StoreTimeout)
 	}

@@ -1,14 +1,13 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,12 +26,13 @@ type forwarder struct {
 	proxy     *httputil.ReverseProxy
 	transport *upstream.Transport
 	forwarded bool
-	endToEnd  []string // fields that ReverseProxy removes and that the origin gets nevertheless
+	trusted   []netip.Prefix // peers that may say for whom they ask
+	endToEnd  []string       // fields that ReverseProxy removes and that the origin gets nevertheless
 	docsURL   string
 }
 
 func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
-	f := &forwarder{transport: t, forwarded: p.Forwarded, endToEnd: p.endToEnd(), docsURL: p.Options.DocsURL}
+	f := &forwarder{transport: t, forwarded: p.Forwarded, trusted: networks(p.TrustedProxies), endToEnd: p.endToEnd(), docsURL: p.Options.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: cleanAnswer,
@@ -128,7 +128,7 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}
 	if f.forwarded {
-		setForwarded(h, r.In)
+		f.setForwarded(h, r.In)
 	}
 }
 
@@ -145,21 +145,6 @@ func (b *trailedBody) Read(p []byte) (int, error) {
 		b.atEnd()
 	}
 	return n, err
-}
-
-// setForwarded adds the client's address after the addresses of other proxies.
-func setForwarded(h http.Header, r *http.Request) {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	h.Set("X-Forwarded-For", strings.Join(append(slices.Clone(r.Header["X-Forwarded-For"]), host), ", "))
-	h.Set("X-Forwarded-Host", cmp.Or(r.Header.Get("X-Forwarded-Host"), r.Host))
-	proto := "http"
-	if r.TLS != nil {
-		proto = "https"
-	}
-	h.Set("X-Forwarded-Proto", cmp.Or(r.Header.Get("X-Forwarded-Proto"), proto))
 }
 
 // cleanAnswer removes the field that marks a replay. It also removes the length of an HTTP/2

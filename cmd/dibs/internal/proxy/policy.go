@@ -26,6 +26,7 @@ type Policy struct {
 	Fingerprint    []string
 	ConnectTimeout time.Duration
 	Forwarded      bool
+	TrustedProxies []string
 	CORS           []string
 	KeyRing        string
 
@@ -98,6 +99,8 @@ func (p *Policy) idle(names []string, guard bool) *settingError {
 			return &settingError{row.name, "it has no effect, because guard is false; remove it, or set guard to true"}
 		case (row.name == "strict-key" || row.name == "ignore-x-key") && (len(p.Key) > 0 || p.Options.Key != nil):
 			return &settingError{row.name, "it has no effect, because key or for names another place of the key; remove it"}
+		case row.name == "trusted-proxies" && !p.Forwarded:
+			return &settingError{row.name, "it has no effect without forwarded; set forwarded to true, or remove it"}
 		}
 	}
 	return nil

@@ -63,12 +63,18 @@ func (s *Server) enter() *routing {
 }
 
 // reload reads the configuration again, and uses it for new requests. If it has a fault, or
-// changes a setting that a running proxy cannot change, reload logs that and changes nothing.
-func (s *Server) reload() {
+// changes a setting that a running proxy cannot change, reload logs and returns that, and changes
+// nothing.
+func (s *Server) reload() error {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
 	now := s.config()
 	next, err := now.source.reload()
 	if err == nil {
 		err = now.checkFixed(next)
+	}
+	if err == nil && next.StoreTimeout() > s.storeTimeout {
+		err = fmt.Errorf("store-timeout: a running proxy cannot wait longer than %s: restart the proxy", spanText(s.storeTimeout))
 	}
 	var r *routing
 	if err == nil {
@@ -78,11 +84,12 @@ func (s *Server) reload() {
 		for _, fault := range faults(err) {
 			s.log.Error("the configuration was not reloaded; the old one stays in use", "error", fault)
 		}
-		return
+		return err
 	}
 	next.setLevel()
 	s.replace(r)
 	s.log.Info("the configuration was reloaded")
+	return nil
 }
 
 // replace makes new requests use the routing.
@@ -138,6 +145,21 @@ func (s *Server) inUse() []*routing {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return append(slices.Clone(s.retired), s.current)
+}
+
+// wait waits until it serves no request. No request may come meanwhile.
+func (r *routing) wait(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.requests.Wait()
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // drain waits until the answers of all runs are stored. It returns an error for each middleware

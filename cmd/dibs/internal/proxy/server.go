@@ -31,7 +31,10 @@ type Server struct {
 	scopes []string     // that were logged
 	secure *certificate // nil without TLS
 
-	stopping atomic.Bool
+	storeTimeout time.Duration // that the client was made for
+
+	stopping  atomic.Bool
+	reloading sync.Mutex // held by reload
 
 	mu      sync.RWMutex
 	current *routing   // under mu: serves new requests
@@ -41,7 +44,7 @@ type Server struct {
 // New returns a proxy that keeps its keys with the client. admin is nil without an admin
 // listener. The error names the setting that is wrong.
 func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Server, error) {
-	s := &Server{client: client, admin: admin, log: log, store: outage.New(log, "requests")}
+	s := &Server{client: client, admin: admin, log: log, store: outage.New(log, "requests"), storeTimeout: c.StoreTimeout()}
 	var err error
 	if c.TLSCert != "" {
 		if s.secure, err = newCertificate(c.TLSCert, c.TLSKey, s.log); err != nil {
@@ -108,9 +111,10 @@ func (s *Server) logScope(parts []idempotency.ScopePart) {
 const headerLimit = 30 * time.Second
 
 // Serve serves on the listener until ctx is cancelled, and on the admin listener, unless nil,
-// until it returns. Then it accepts no new requests, and waits at most Config.Drain until
-// the answers under way are sent and stored. It returns nil after that. With each signal from
-// reload it reads the configuration again.
+// until it returns. Then it is not ready, and accepts requests for Config.DrainDelay longer. After
+// that it accepts no new requests, and waits at most Config.Drain until the answers under way are
+// sent and stored and the upgraded connections are closed. It returns nil then. With each signal
+// from reload it reads the configuration again.
 func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan os.Signal) error {
 	server := &http.Server{
 		Handler:                      http.HandlerFunc(s.serve),
@@ -131,14 +135,18 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan
 		go func() { failed <- s.accept(a, admin, secure) }()
 		defer a.Close()
 	}
+	ended, delayed := ctx.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
 		case err := <-failed:
 			server.Close()
 			return err
 		case <-reload:
-			s.reload()
-		case <-ctx.Done():
+			_ = s.reload() // which logs its error
+		case <-ended:
+			s.stopping.Store(true)
+			ended, delayed = nil, time.After(s.config().DrainDelay)
+		case <-delayed:
 			s.drain(server)
 			return nil
 		}
@@ -154,13 +162,18 @@ func (s *Server) accept(server *http.Server, l net.Listener, secure bool) error 
 	return server.ServeTLS(l, "", "")
 }
 
-// drain waits for the requests under way, at most Config.Drain.
+// drain waits for the requests under way and for upgraded connections, at most Config.Drain.
 func (s *Server) drain(server *http.Server) {
-	s.stopping.Store(true)
 	limit := s.config().Drain
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
+	err := server.Shutdown(ctx)
+	for _, r := range s.inUse() {
+		if err == nil { // otherwise new requests may come
+			err = r.wait(ctx) // because Shutdown does not wait for upgraded connections
+		}
+	}
+	if err != nil {
 		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", spanText(limit), "error", err)
 	}
 	server.Close()

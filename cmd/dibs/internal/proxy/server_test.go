@@ -206,7 +206,8 @@ func (o *bareOrigin) last() string {
 func TestRequestFields(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	p := start(t, o.url, "")
-	forwarding := start(t, o.url, "", "--forwarded")
+	forwarding := start(t, o.url, "", "--forwarded", "--trusted-proxies=10.0.0.0/8,::1")
+	behind := start(t, o.url, "", "--forwarded", "--trusted-proxies=127.0.0.0/8")
 	tests := []struct {
 		name   string
 		to     *running
@@ -234,11 +235,20 @@ func TestRequestFields(t *testing.T) {
 			has:    []string{"\r\nIdempotency-Key: a3\r\n", "\r\nDibs-Fence: "}},
 		{name: "what other proxies said stays", to: p, fields: "X-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\nX-Forwarded-Proto: https\r\n",
 			has: []string{"\r\nX-Forwarded-For: 1.2.3.4\r\n", "\r\nForwarded: for=1.2.3.4\r\n", "\r\nX-Forwarded-Proto: https\r\n"}},
-		{name: "--forwarded adds to it", to: forwarding, fields: "X-Forwarded-For: 1.2.3.4\r\n",
-			has: []string{"\r\nX-Forwarded-For: 1.2.3.4, 127.0.0.1\r\n", "\r\nX-Forwarded-Host: shop.example.com:81\r\n", "\r\nX-Forwarded-Proto: http\r\n"}},
-		{name: "--forwarded leaves what was said, and its neighbours", to: forwarding, fields: "X-Forwarded-Host: a\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n",
-			has:    []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n", "\r\nX-Forwarded-Host: a\r\n", "\r\nX-Forwarded-Proto: https\r\n", "\r\nX-Forwarded-Port: 443\r\n"},
+		{name: "--forwarded adds to what a trusted gateway says", to: behind, fields: "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 10.0.0.1\r\n",
+			has: []string{"\r\nX-Forwarded-For: 1.2.3.4, 10.0.0.1, 127.0.0.1\r\n", "\r\nX-Forwarded-Host: shop.example.com:81\r\n", "\r\nX-Forwarded-Proto: http\r\n"}},
+		{name: "--forwarded leaves what a trusted gateway says, and its neighbours", to: behind,
+			fields: "X-Forwarded-Host: a\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\nForwarded: for=1.2.3.4\r\nX-Real-IP: 1.2.3.4\r\n",
+			has: []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n", "\r\nX-Forwarded-Host: a\r\n", "\r\nX-Forwarded-Proto: https\r\n", "\r\nX-Forwarded-Port: 443\r\n",
+				"\r\nForwarded: for=1.2.3.4\r\n", "\r\nX-Real-Ip: 1.2.3.4\r\n"},
 			hasNot: []string{"\r\nX-Forwarded-Host: shop"}},
+		{name: "--forwarded overwrites what a client says", to: forwarding,
+			fields: "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Host: evil\r\nx-forwarded-proto: https\r\nX-Forwarded-Port: 443\r\nX-Forwarded-Prefix: /evil\r\nForwarded: for=6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\nX-End: 2\r\n",
+			has:    []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n", "\r\nX-Forwarded-Host: shop.example.com:81\r\n", "\r\nX-Forwarded-Proto: http\r\n", "\r\nX-End: 2\r\n"},
+			hasNot: []string{"6.6.6.6", "evil", "https", "443", "\r\nForwarded"}},
+		{name: "and Connection does not keep it", to: forwarding,
+			fields: "Connection: X-Forwarded-For, Forwarded\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7\r\nForwarded: for=6.6.6.6\r\n",
+			has:    []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n"}, hasNot: []string{"6.6.6.6", "7.7.7.7", "\r\nForwarded"}},
 		{name: "several values stay several", to: p, fields: "X-A: 1\r\nX-A: 2\r\n", has: []string{"\r\nX-A: 1\r\nX-A: 2\r\n"}},
 		{name: "Accept-Encoding and User-Agent pass", to: p, fields: "Accept-Encoding: br\r\nUser-Agent: me/1\r\n",
 			has: []string{"\r\nAccept-Encoding: br\r\n", "\r\nUser-Agent: me/1\r\n"}},
