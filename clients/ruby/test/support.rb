@@ -26,10 +26,11 @@ class Server
     start
   end
 
-  def start
+  # start starts the server again, at the address it had if that is given.
+  def start(listen = @listen)
     program = ENV.fetch("DIBS_PROGRAM") { abort "DIBS_PROGRAM is not set: the path of the program dibs" }
     File.write(@log, "")
-    @pid = Process.spawn(program, "serve", "--store", @store, "--listen", @listen, *@flags, out: @log, err: [:child, :out])
+    @pid = Process.spawn(program, "serve", "--store", @store, "--listen", listen, *@flags, out: @log, err: [:child, :out])
     Support.wait("the server listens: #{File.read(@log)}") do
       @url = File.read(@log)[/listening on (\S+?),/, 1]
     end
