@@ -84,7 +84,7 @@ class LineTest < Case
   end
 
   def test_credentials
-    dir = Dir.mktmpdir("dibs")
+    dir = Support.dir
     use, look = SecureRandom.hex(8), "p+a/s%s w"
     File.write("#{dir}/tokens", "app #{Digest::SHA256.hexdigest(use)} shop use\nops #{Digest::SHA256.hexdigest(look)} shop look\n")
     server = Server.new("--tokens", "#{dir}/tokens", listen: "127.0.0.1:0")
@@ -120,7 +120,7 @@ class LineTest < Case
 
     error = assert_raises(Dibs::Refused) { Dibs.connect(url).lock(@key) { flunk } }
     assert_match(/certificate/, error.message)
-    file = "#{Dir.mktmpdir("dibs")}/ca.pem"
+    file = "#{Support.dir}/ca.pem"
     File.write(file, certificate.to_pem)
     { url => "locked", url.sub("localhost", "127.0.0.1") => "refused" }.each do |to, said|
       pid, _, from = script(to, <<~RUBY, { "SSL_CERT_FILE" => file })

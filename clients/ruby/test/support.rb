@@ -17,7 +17,7 @@ LIMIT = 60
 class Server
   attr_reader :url, :log
 
-  def initialize(*flags, dir: Dir.mktmpdir("dibs"), listen: nil, store: nil)
+  def initialize(*flags, dir: Support.dir, listen: nil, store: nil)
     @dir = dir
     @listen = listen || "unix:#{dir}/serve.sock"
     @store = store || "sqlite:#{dir}/dibs.db"
@@ -77,7 +77,7 @@ end
 class Line
   attr_reader :url
 
-  def initialize(server, dir = Dir.mktmpdir("dibs"))
+  def initialize(server, dir = Support.dir)
     @to = server.url[/unix:(.*)/, 1]
     @listener = UNIXServer.new("#{dir}/line.sock")
     @url = "unix:#{dir}/line.sock"
@@ -135,6 +135,11 @@ end
 
 module Support
   module_function
+
+  # dir makes a folder that is removed at the end.
+  def dir
+    Dir.mktmpdir("dibs").tap { |d| Minitest.after_run { FileUtils.rm_rf(d) } }
+  end
 
   # wait waits until the block is true.
   def wait(what)
