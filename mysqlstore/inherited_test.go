@@ -36,7 +36,7 @@ var flipsOf = map[string][]flip{
 		{"tx_isolation", "'SERIALIZABLE'"}, {"tx_isolation", "'READ-UNCOMMITTED'"}, {"tx_read_only", "1"},
 		{"sql_mode", "'ORACLE'"}, {"sql_mode", "'EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT'"},
 		{"max_statement_time", "0.000001"}, {"in_predicate_conversion_threshold", "2"},
-		{"query_cache_type", "1"}, {"optimizer_max_sel_arg_weight", "1"},
+		{"query_cache_type", "1"}, {"optimizer_max_sel_arg_weight", "1"}, {"sort_buffer_size", "1024"},
 	},
 	"MySQL": {
 		{"transaction_isolation", "'SERIALIZABLE'"}, {"transaction_read_only", "1"},

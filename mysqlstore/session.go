@@ -40,7 +40,7 @@ var setUp = fmt.Sprintf("SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEV
 	"SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',autocommit=1,completion_type=0,time_zone='+00:00',"+
 	"sql_select_limit=18446744073709551615,sql_big_selects=1,sql_safe_updates=0,sql_auto_is_null=0,"+
 	"unique_checks=1,foreign_key_checks=1,max_sort_length=1024,optimizer_switch='default'"+
-	"/*M!100600 ,max_statement_time=0,in_predicate_conversion_threshold=0,query_cache_type=0,optimizer_max_sel_arg_weight=32000*/"+
+	"/*M!100600 ,max_statement_time=0,in_predicate_conversion_threshold=0,query_cache_type=0,optimizer_max_sel_arg_weight=32000,sort_buffer_size=2097152*/"+
 	"/*!80000 ,max_execution_time=0,range_optimizer_max_mem_size=8388608*/,"+
 	"innodb_lock_wait_timeout=%d,lock_wait_timeout=10,net_write_timeout=20,%s", lockWait, idles)
 
