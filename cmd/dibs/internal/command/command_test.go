@@ -52,7 +52,7 @@ func TestUsage(t *testing.T) {
 		{"proxy --upstream http://x --access-log=perhaps", "neither true nor false"},
 		{"proxy --upstream http://x --log-level loud", `"loud" is none of debug, info, warn, error`},
 		{"proxy --upstream http://x --methods GET --store memory:", "GET cannot be guarded"},
-		{"show", "name the key in one way: KEY, --id ID or --glob PATTERN"},
+		{"show", "name the key in one way: KEY, --id ID, --glob PATTERN or --digest DIGEST"},
 		{"show a b", "at most 1"},
 		{"show a --id aaaaaaaaaaaaaaaa", "in one way"},
 		{"show --id short", "is not an ID"},

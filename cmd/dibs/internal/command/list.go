@@ -75,8 +75,8 @@ for programs, and no last line.`,
 			if err := l.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.look(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
-				return p.listAll(cmd.Context(), in, &l)
+			return p.look(cmd.Context(), func(s *stores.Store, in dibs.Inspector) error {
+				return p.listAll(cmd.Context(), s, in, &l)
 			})
 		}),
 	}
@@ -145,7 +145,7 @@ type found struct {
 	more  bool                   // there are more keys that are done
 }
 
-func (p *program) listAll(ctx context.Context, in dibs.Inspector, l *list) error {
+func (p *program) listAll(ctx context.Context, s *stores.Store, in dibs.Inspector, l *list) error {
 	f := found{list: l, now: time.Now(), total: map[dibs.Condition]int{}}
 	q := dibs.Query{Conditions: live, Match: matching(l.glob), Data: true} // for the status of an HTTP answer
 	if !l.namespaces {
@@ -170,6 +170,15 @@ func (p *program) listAll(ctx context.Context, in dibs.Inspector, l *list) error
 	lines := slices.Concat(f.keys...)
 	if l.json {
 		return writeLines(p.env.Stdout, lines)
+	}
+	// The store comes first, because a wrong one looks like an empty one. Standard output has
+	// the table alone.
+	where := "store " + s.String()
+	if p.namespace != "" {
+		where += ", namespace " + quote(p.namespace)
+	}
+	if _, err := fmt.Fprintln(p.env.Stderr, where); err != nil {
+		return err
 	}
 	if err := writeTable(p.env.Stdout, lines, l.namespaces, f.now); err != nil {
 		return err
