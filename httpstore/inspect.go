@@ -25,7 +25,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 		fail := func(err error) { yield(dibs.Entry{}, fmt.Errorf("httpstore: %w", err)) }
 		resp, err := s.get(ctx, leaseapi.Version+"/keys?"+parameters(q))
 		if err != nil {
-			fail(err)
+			yield(dibs.Entry{}, err)
 			return
 		}
 		defer resp.Body.Close()
@@ -79,7 +79,8 @@ func parameters(q dibs.Query) string {
 }
 
 // get sends a GET to the server that answered last, and to the others if it is away.
-func (s *Store) get(ctx context.Context, path string) (resp *http.Response, err error) {
+func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
+	var failed error
 	for range s.address.servers {
 		first := s.current.Load()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address.servers[first%uint64(len(s.address.servers))]+path, nil)
@@ -88,24 +89,23 @@ func (s *Store) get(ctx context.Context, path string) (resp *http.Response, err 
 		}
 		s.authorize(r)
 		resp, err := s.client.Do(r)
-		if err == nil && resp.StatusCode == http.StatusOK {
+		switch {
+		case err != nil:
+			failed = noAnswer(ctx, "httpstore: %w", withoutURL(err))
+		case resp.StatusCode == http.StatusOK:
 			return resp, nil
-		}
-		if err == nil {
-			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+		default:
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is cut off is no problem document
 			resp.Body.Close()
-			err = refusal(resp, text)
-			if resp.StatusCode < 500 {
-				return nil, err
+			if failed = refusal(resp, text); resp.StatusCode < 500 {
+				return nil, failed
 			}
-		} else {
-			err = withoutURL(err)
 		}
 		if s.current.CompareAndSwap(first, first+1); ctx.Err() != nil {
-			return nil, err
+			break
 		}
 	}
-	return nil, err
+	return nil, failed
 }
 
 // ForceRelease needs a token with the role act.

@@ -92,7 +92,9 @@ func (s *Store) Batching() dibs.Batching {
 
 // Close ends the calls under way in the background.
 func (s *Store) Close() error {
-	s.stop()
+	s.mu.Lock()
+	s.stop() // under the lock, so that watch begins no call after that
+	s.mu.Unlock()
 	s.running.Wait()
 	if s.own != nil {
 		s.own.CloseIdleConnections()
@@ -270,7 +272,7 @@ func refusal(resp *http.Response, text []byte) error {
 func (s *Store) Version(ctx context.Context) (string, error) {
 	resp, err := s.get(ctx, "/version")
 	if err != nil {
-		return "", fmt.Errorf("httpstore: %w", err)
+		return "", err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))

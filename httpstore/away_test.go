@@ -1,0 +1,45 @@
+package httpstore
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestServersAway: if no server answers, a list and a version are errors that say why, once.
+func TestServersAway(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	stopping := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"title":"The store does not answer"}`))
+	}))
+	defer stopping.Close()
+	for url, want := range map[string]string{
+		gone.URL:     "refused",
+		stopping.URL: "The store does not answer (503)",
+		gone.URL + "," + strings.TrimPrefix(stopping.URL, "http://"): "The store does not answer (503)",
+		stopping.URL + "," + strings.TrimPrefix(gone.URL, "http://"): "refused",
+	} {
+		s, err := Open(url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		check := func(what string, err error) {
+			t.Helper()
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "httpstore: ") != 1 {
+				t.Errorf("%s from %s: the error is %v; want one that says %q", what, url, err, want)
+			}
+		}
+		_, err = s.Version(t.Context())
+		check("the version", err)
+		for _, err := range s.List(t.Context(), dibs.Query{}) {
+			check("the list", err)
+		}
+	}
+}
