@@ -35,7 +35,7 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 	}
 	answers := make([]dibs.Answer, len(asked.Claims))
 	var p *problem
-	if asked.Wait > 0 {
+	if asked.Wait > 0 && len(answers) > 0 {
 		p = c.await(ctx, asked, answers)
 	} else {
 		p = c.ask(ctx, asked.Claims, answers)

@@ -53,6 +53,17 @@ func TestAWaitEndsWithItsTime(t *testing.T) {
 	}
 }
 
+// TestAWaitForNoClaim: a call that waits and has no claim is answered at once, as one that does
+// not wait.
+func TestAWaitForNoClaim(t *testing.T) {
+	r := start(t, memory(t), nil)
+	for _, body := range []string{`{"claims":[],"wait_ms":60000}`, `{"claims":[]}`} {
+		if got := r.do("POST", "/v1/claim", "", body); got.status != 200 || got.text != `{"answers":[]}` {
+			t.Errorf("%s is answered %d %s", body, got.status, got.text)
+		}
+	}
+}
+
 // TestAWaitOverSeveralClaims: it ends with the first one that is not held, and the others keep
 // their places.
 func TestAWaitOverSeveralClaims(t *testing.T) {
