@@ -58,8 +58,11 @@ func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
 		d = *o
 	}
 	u, err := url.Parse(rawURL)
-	if err != nil || u.Scheme != "mysql" && u.Scheme != "mariadb" {
+	if err != nil || !strings.HasPrefix(rawURL, "mysql://") && !strings.HasPrefix(rawURL, "mariadb://") {
 		return nil, nil, fmt.Errorf("%w: write mysql://USER:PASSWORD@HOST/DATABASE", ErrURL)
+	}
+	if u.Hostname() == "" { // an empty variable in a template, not this host
+		return nil, nil, fmt.Errorf("%w: the host is missing; write mysql://USER:PASSWORD@HOST/DATABASE", ErrURL)
 	}
 	c := mysql.NewConfig()
 	c.User = u.User.Username()

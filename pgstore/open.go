@@ -69,7 +69,7 @@ func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 		d = *o
 	}
 	u, err := url.Parse(rawURL)
-	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+	if err != nil || !strings.HasPrefix(rawURL, "postgres://") && !strings.HasPrefix(rawURL, "postgresql://") {
 		return nil, nil, fmt.Errorf("%w: write postgres://USER:PASSWORD@HOST/DATABASE", ErrURL)
 	}
 	query := u.Query()

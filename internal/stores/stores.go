@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/dibs-go/dibs"
 )
@@ -191,6 +192,13 @@ func openFound(ctx context.Context, a address) (*Store, error) {
 var isScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
 
 func parse(url string) (address, error) {
+	// What surrounds a value in a file of settings would name another store.
+	switch first, rest, _ := strings.Cut(url, ":"); {
+	case strings.TrimSpace(url) != url || strings.TrimSpace(rest) != rest || strings.ContainsFunc(url, unicode.IsControl):
+		return nil, fmt.Errorf("%w: a space, a line break or a control character is around it or in it; remove it", ErrURL)
+	case strings.Contains(url, "#") && isScheme.MatchString(first):
+		return nil, fmt.Errorf("%w: it has a #; write %%23 in a password, and remove what follows if it is a comment; a file of a store cannot have one in its name", ErrURL)
+	}
 	scheme, _, ok := strings.Cut(url, ":")
 	if !ok || !isScheme.MatchString(scheme) {
 		// The text is not shown, because a DSN has its password anywhere.

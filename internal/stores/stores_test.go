@@ -41,6 +41,18 @@ func TestURL(t *testing.T) {
 		{"sqlite:file:dibs.db", "write the path alone"},
 		{"sqlite:file:///srv/dibs.db", "write the path alone"},
 		{"sqlite:dibs.db?share=1", "shared=true"},
+		{"sqlite:/srv/dibs.db ", "a space, a line break"},
+		{"sqlite: /srv/dibs.db", "a space, a line break"},
+		{"sqlite:/srv/dibs.db\r", "a space, a line break"},
+		{"redis://:secret@host/1?prefix=shop\n", "a space, a line break"},
+		{" redis://:secret@host", "a space, a line break"},
+		{"sqlite:/srv/dibs.db # of all hosts", "it has a #"},
+		{"redis://:secret@host/1#shop", "it has a #"},
+		{"postgres:/app:secret@host/app", "write postgres://"},
+		{"postgresql:secret", "write postgres://"},
+		{"mysql:/secret", "write mysql://"},
+		{"mysql://app:secret@/app", "the host is missing"},
+		{"mysql://app:secret@:3306/app", "the host is missing"},
 	}
 	for _, test := range tests {
 		_, err := Open(t.Context(), test.url)
