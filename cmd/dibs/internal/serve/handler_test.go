@@ -295,7 +295,7 @@ func TestBounds(t *testing.T) {
 
 // TestCallsHaveABound: a credential cannot take all calls of the server.
 func TestCallsHaveABound(t *testing.T) {
-	file := tokensFile(t, credentialLine("a", "a", "-", "use"), credentialLine("b", "b", "-", "use"))
+	file := tokensFile(t, credentialLine("a", "a", "-", "use"), credentialLine("b", "b", "-", "use,look"))
 	r := start(t, memory(t), func(c *Config) { c.Tokens, c.MaxCalls, c.MaxCallsEach = file, 3, 2 })
 	open := func(token string) {
 		conn, err := net.Dial("tcp", r.Listener.Addr().String())
@@ -319,6 +319,9 @@ func TestCallsHaveABound(t *testing.T) {
 	await(t, "three calls are under way", func() bool { return r.server.load.calls.Load() == 3 })
 	if got := r.do("POST", "/v1/claim", "b", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls.") {
 		t.Errorf("a fourth call is %d %s", got.status, got.Detail)
+	}
+	if got := r.do("GET", "/v1/keys", "b", ""); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls.") {
+		t.Errorf("a list is %d %s", got.status, got.Detail)
 	}
 }
 

@@ -195,9 +195,9 @@ func unreadable(err error) *problem {
 	return problemInvalid.with(err.Error() + ".")
 }
 
-// guarded returns the handler of calls that have a body, for credentials with the role.
-func (s *Server) guarded(role Role, do func(*call, context.Context, []byte) ([]byte, *problem)) http.HandlerFunc {
-	return s.guard(role, func(w http.ResponseWriter, r *http.Request, by *credential) {
+// counted calls h for a call that is within the bounds on calls under way.
+func (s *Server) counted(h func(http.ResponseWriter, *http.Request, *credential)) func(http.ResponseWriter, *http.Request, *credential) {
+	return func(w http.ResponseWriter, r *http.Request, by *credential) {
 		if !take(&s.load.calls, 1, s.config.MaxCalls) {
 			refuse(w, r, problemOverloaded.with("The server has as many calls under way as --max-calls."))
 			return
@@ -208,6 +208,13 @@ func (s *Server) guarded(role Role, do func(*call, context.Context, []byte) ([]b
 			return
 		}
 		defer by.load.calls.Add(-1)
+		h(w, r, by)
+	}
+}
+
+// guarded returns the handler of calls that have a body, for credentials with the role.
+func (s *Server) guarded(role Role, do func(*call, context.Context, []byte) ([]byte, *problem)) http.HandlerFunc {
+	return s.guard(role, s.counted(func(w http.ResponseWriter, r *http.Request, by *credential) {
 		body, free, p := s.body(w, r)
 		if p != nil {
 			refuse(w, r, p)
@@ -220,5 +227,5 @@ func (s *Server) guarded(role Role, do func(*call, context.Context, []byte) ([]b
 			return
 		}
 		answer(w, text)
-	})
+	}))
 }
