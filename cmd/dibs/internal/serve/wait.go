@@ -105,8 +105,8 @@ func over(a dibs.Answer) bool {
 
 // waiters are the claims that wait, by token.
 type waiters struct {
-	// keep makes a pushed grant that nobody waits for last as long as its claim's place. It
-	// renews the lease, which does nothing if the client has settled it.
+	// keep makes a pushed grant that nobody waits for last until its client asks. It renews the
+	// lease, which does nothing if the client has settled it.
 	keep func(dibs.Renewal)
 
 	mu    sync.Mutex
@@ -130,6 +130,7 @@ type waiting struct {
 // gap is a claim in the queue whose client is between two calls.
 type gap struct {
 	key   dibs.Key
+	ttl   time.Duration
 	until time.Time
 }
 
@@ -143,6 +144,9 @@ func (s *waiters) enter(claims []dibs.Claim) *waiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range claims {
+		if c.Token.IsZero() {
+			continue // a look without a token; a settlement must not end it
+		}
 		w.at[c.Token] = i
 		s.calls[c.Token] = w
 		if c.Mode == dibs.Queue {
@@ -210,12 +214,14 @@ func (s *waiters) remember(c *dibs.Claim) {
 			}
 		}
 	}
-	s.gaps[c.Token] = gap{c.Key, now.Add(c.Stay)}
+	s.gaps[c.Token] = gap{c.Key, c.TTL, now.Add(c.Stay)}
 }
 
 // wake is called by the store's Notifier. The call that waits asks again. If the wake-up is a
 // grant and the client is between two calls, the grant is made to last as long as the place
-// would have, because a pushed grant lasts a second only.
+// would have, because a pushed grant lasts a second only. It lasts for the claim's TTL at least:
+// the client may ask before the renewal is done, here or at another server, and then counts on
+// its TTL.
 func (s *waiters) wake(t dibs.Token, a dibs.Answer) {
 	s.mu.Lock()
 	w, g := s.calls[t], s.gaps[t]
@@ -224,7 +230,7 @@ func (s *waiters) wake(t dibs.Token, a dibs.Answer) {
 	case w != nil:
 		w.wake(t)
 	case a.State == dibs.Granted && left > 0:
-		go s.keep(dibs.Renewal{Key: g.key, Token: t, TTL: max(left, dibs.MinDuration)})
+		go s.keep(dibs.Renewal{Key: g.key, Token: t, TTL: max(left, g.ttl)})
 	}
 }
 

@@ -193,3 +193,32 @@ func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
 		t.Errorf("renewed is %+v as well", <-p.renewed)
 	}
 }
+
+// TestAGrantThatIsKeptLastsForItsTTL: the client may claim while the server renews the grant that
+// came between two calls. The renewal must not shorten the lease that the client counts on.
+func TestAGrantThatIsKeptLastsForItsTTL(t *testing.T) {
+	p := &pushing{Store: memory(t), renewed: make(chan dibs.Renewal, 1)}
+	r := start(t, p, nil)
+	r.claim(1, "}]")
+	r.claim(2, `,"mode":"queue","stay_ms":60000,"ttl_ms":600000}]`)
+	p.wake(dibs.Token{15: 2}, dibs.Answer{State: dibs.Granted, Fence: 1})
+	if got := <-p.renewed; got.TTL < 10*time.Minute {
+		t.Errorf("the lease is renewed for %v", got.TTL)
+	}
+}
+
+// TestALookWithoutATokenIsNotSettled: a settlement of the token of zeros does not end it.
+func TestALookWithoutATokenIsNotSettled(t *testing.T) {
+	r := start(t, memory(t), nil)
+	r.claim(1, "}]")
+	done := make(chan string, 1)
+	go func() {
+		done <- r.do("POST", "/v1/claim", "", `{"claims":[{"key":"k","mode":"look"}],"wait_ms":60000}`).state()
+	}()
+	r.waits(1)
+	r.settle(0)
+	r.settle(1)
+	if got := <-done; got != "free" {
+		t.Errorf("the look is answered with %s", got)
+	}
+}
