@@ -155,20 +155,22 @@ func (r *renewer) look() {
 		n := min(len(due), r.size)
 		batch := due[:n:n]
 		due = due[n:]
-		r.calls.Go(func() { r.renew(batch) })
+		patience := r.timeout
+		for _, l := range batch {
+			patience = min(patience, renewEvery(l.lasts))
+		}
+		r.calls.Go(func() { r.renew(batch, patience) })
 	}
 	if len(r.leases) > 0 && !r.stopped {
 		r.arm(r.leases[0].due)
 	}
 }
 
-// renew asks the store to renew the leases.
-func (r *renewer) renew(leases []*Lease) {
+// renew asks the store to renew the leases. Two calls may renew one lease, after a pause.
+func (r *renewer) renew(leases []*Lease, patience time.Duration) {
 	renewals := make([]Renewal, len(leases))
-	patience := r.timeout
 	for i, l := range leases {
 		renewals[i] = Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL}
-		patience = min(patience, renewEvery(l.lasts))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -25,7 +25,7 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/idempotency", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
+			root, root + "/httpstore", root + "/idempotency", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
 		}},
 		{
 			Dir: "internal/command",
