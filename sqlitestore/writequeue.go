@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -21,6 +22,7 @@ type writeQueue struct {
 	unusable error    // why there is none, where there could be
 	inside   bool
 	left     time.Time // when this process last left
+	asked    *asking   // the last wait in the kernel's queue; nil before
 
 	number  uint64    // the last one that was read
 	since   time.Time // since when it has been that; zero: this Store does not wait
@@ -74,38 +76,76 @@ func (t *writeQueue) enter(patience time.Duration, idle, free func() bool) bool 
 	if !t.moved() && t.ignored {
 		return true
 	}
-	// The kernel's queue cannot be left, so a turn that comes too late is given back.
-	// If this process is inside again by then, it loses its lock, and only fairness.
-	file, came, gaveUp := t.file, make(chan error), make(chan struct{})
-	go func() {
-		err := lockFile(file, true)
-		select {
-		case came <- err:
-		case <-gaveUp:
-			unlockFile(file)
-		}
-	}()
+	if t.asked == nil || !t.asked.join() {
+		t.asked = ask(t.file)
+	}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
 		select {
-		case err := <-came:
+		case err := <-t.asked.came:
 			t.enterNow(err)
 			return true
 		case <-ticker.C:
 			if idle() {
-				close(gaveUp)
+				t.asked.leave()
 				return false
 			}
 			if t.moved() || time.Since(t.since) < patience {
 				continue
 			}
 			if t.ignored = free(); t.ignored {
-				close(gaveUp)
+				t.asked.leave()
 				return true
 			}
 			t.since = time.Now() // not at every tick, because hundreds of Stores may ask
 		}
+	}
+}
+
+// asking is a goroutine in the kernel's queue, which cannot be left. A turn that comes when it is
+// not wanted is given back. If this process is inside again by then, it loses its lock, and only
+// fairness.
+type asking struct {
+	file *os.File
+	came chan error // has the turn, or why there is none
+
+	mu     sync.Mutex
+	wanted bool // under mu
+	ended  bool // under mu
+}
+
+// ask begins to wait for a turn.
+func ask(file *os.File) *asking {
+	a := &asking{file: file, came: make(chan error, 1), wanted: true}
+	go func() {
+		err := lockFile(file, true)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.ended = true; a.wanted {
+			a.came <- err
+		} else {
+			unlockFile(file)
+		}
+	}()
+	return a
+}
+
+// join makes the turn wanted again. It reports false if the wait has ended.
+func (a *asking) join() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wanted = !a.ended
+	return a.wanted
+}
+
+// leave makes the turn unwanted. The caller has not received from came.
+func (a *asking) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wanted = false; a.ended {
+		<-a.came
+		unlockFile(a.file)
 	}
 }
 
