@@ -56,7 +56,7 @@ type AcquireOptions struct {
 
 	// Longest is how long the lease may last in all, renewals included. Then its context
 	// ends with cause ErrLost, it is not renewed any more, and another caller can get the
-	// key within TTL, also if the holder hangs. Default: no limit.
+	// key within TTL, even if the holder hangs. Default: no limit.
 	Longest time.Duration
 }
 

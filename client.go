@@ -211,7 +211,7 @@ func (c *Client) drain(deadline time.Time) int {
 	for _, idle := range [...]<-chan struct{}{c.claims.Idle(), c.settles.Idle()} {
 		select {
 		case <-idle:
-			continue // also when the deadline has passed
+			continue // even when the deadline has passed
 		default:
 		}
 		select {

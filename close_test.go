@@ -177,7 +177,7 @@ func TestCloseUndoesClaimsUnderWay(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForSettlementsUnderWay: also if their callers do not wait any more. The
+// TestCloseWaitsForSettlementsUnderWay: even if their callers do not wait any more. The
 // store may be closed afterwards. (Found by proof/sim.)
 func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *dibs.Client, dibs.Place, *dibs.Lease) error{

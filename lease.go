@@ -219,7 +219,7 @@ func (l *Lease) trust(sent time.Time) {
 func (l *Lease) end(cause error) { l.cancel(cause) }
 
 // leaseContext is the context of a lease. It has ended as soon as the lease is no longer
-// trusted, also if the process was paused and no timer has fired yet.
+// trusted, even if the process was paused and no timer has fired yet.
 type leaseContext struct {
 	context.Context
 	lease  *Lease
@@ -250,7 +250,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
-// waitsForItself reports whether the claim would wait for ever, because the code that was
+// waitsForItself reports whether the claim would wait forever, because the code that was
 // given ctx runs under leases on the key that leave no room for the claim.
 func (c *Claim) waitsForItself(ctx context.Context) bool {
 	weight := c.Weight

@@ -67,7 +67,7 @@ func runIn[T any](l *Lease, t Transactor, o *OnceOptions, fn func(context.Contex
 	if err != nil {
 		return result, false, err
 	}
-	defer tx.Rollback() // also after a panic and Goexit
+	defer tx.Rollback() // even after a panic and Goexit
 	result, err = fn(WithTransaction(l.Context(), tx))
 	retention := cmp.Or(o.Retention, DefaultRetention)
 	if err != nil {

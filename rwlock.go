@@ -10,7 +10,7 @@ import (
 // the order in which they arrive, so neither starves: a reader that arrives after a waiting
 // writer waits, too. Do and Acquire use the key as a mutex and exclude both.
 //
-// A reader must not ask for the key again, because both could wait for ever: a writer that
+// A reader must not ask for the key again, because both could wait forever: a writer that
 // arrived in between waits for the first lease, and the second RLock waits for that writer.
 //
 // In all else they are Acquire. Of the options, Permits and Weight must be 0.

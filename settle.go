@@ -9,7 +9,7 @@ import (
 	"github.com/dibs-go/dibs/internal/batch"
 )
 
-// Release ends the lease and leaves nothing behind. It returns nil also when the lease was
+// Release ends the lease and leaves nothing behind. It returns nil even when the lease was
 // settled before. It returns ErrLost when the lease was lost before it could be released,
 // ErrStore when the store did not answer, ErrBusy when the store was busy with the key for
 // all of Options.Timeout, or another error of the store. After the last three the lease is

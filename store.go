@@ -20,7 +20,7 @@ import (
 // answer. A method returns soon after its context ends.
 //
 // Time is the backend's: calls carry durations, never deadlines. A lease, a place and a
-// record end by the backend's clock. At that moment they have ended, also if no call has
+// record end by the backend's clock. At that moment they have ended, even if no call has
 // noticed it yet, and no call can make them live again. A duration may be any positive
 // time.Duration. A store that cannot count so far uses its longest.
 //
@@ -184,7 +184,7 @@ type Answer struct {
 	// at one of the store's limits, ErrBusy if asking again may help, or an invalid claim.
 	Err error
 
-	// Granted: the fencing token. It rises with every grant of a key, also after the store
+	// Granted: the fencing token. It rises with every grant of a key, even after the store
 	// has lost its data. Held, from a store that pushes grants (see Notifier): no grant of
 	// the key before this answer has a higher one.
 	Fence uint64

@@ -35,7 +35,7 @@ type Transactor interface {
 // Transaction is a transaction that has begun. Only one goroutine may use it at a time.
 type Transaction interface {
 	// Commit settles a key as the transaction's last statement, as Store.Settle does, and
-	// commits. It returns ErrLost if the token does not hold the key, also if the token has
+	// commits. It returns ErrLost if the token does not hold the key, even if the token has
 	// left a record there. If it failed for another known reason, it returns an error that
 	// wraps ErrRolledBack. In both cases everything is rolled back. After any other error both
 	// happened or neither did. Commit does not keep the settlement's data.

@@ -107,7 +107,7 @@ func (a *attempt) hash() string { return prefix(a.queue) + "t:" + a.id }
 
 // run runs the task in its turn.
 func (a *attempt) run(next asynq.Handler) error {
-	over := a.mutex.options.Jobs.Failed == jobs.LetPass // also when it panics
+	over := a.mutex.options.Jobs.Failed == jobs.LetPass // even when it panics
 	defer func() {
 		if over {
 			a.leave()

@@ -17,7 +17,7 @@ import (
 )
 
 // TestWaitingIsNotCounted: tasks that have one attempt only wait for many others of their key
-// and are neither lost nor failed, also when their time is short or no Mutex enqueued them.
+// and are neither lost nor failed, even when their time is short or no Mutex enqueued them.
 func TestWaitingIsNotCounted(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"with a short time", "plain"} {

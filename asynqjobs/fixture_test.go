@@ -84,7 +84,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	}
 	c.TaskCheckInterval = 5 * time.Millisecond
 	c.DelayedTaskCheckInterval = 20 * time.Millisecond
-	c.ShutdownTimeout = 100 * time.Millisecond // handlers that wait for ever are not waited for
+	c.ShutdownTimeout = 100 * time.Millisecond // handlers that wait forever are not waited for
 	c.LogLevel = asynq.FatalLevel
 	turns := f.mutex.Middleware(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		key := task.Headers()[headerKey]

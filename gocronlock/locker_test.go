@@ -60,7 +60,7 @@ func TestLongJob(t *testing.T) {
 }
 
 // TestUnlock: the next Lock is refused until per is over since the start of the run, on all
-// hosts, also if ctx has ended, or if the store did not answer at first.
+// hosts, even if ctx has ended, or if the store did not answer at first.
 func TestUnlock(t *testing.T) {
 	for name, away := range map[string]time.Duration{"at once": 0, "the store is away": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// Options.Observe is called once for a request, also when a function of the application panics.
+// Options.Observe is called once for a request, even when a function of the application panics.
 func TestPanicsAreObserved(t *testing.T) {
 	boom := func() { panic(http.ErrAbortHandler) }
 	for name, o := range map[string]*idempotency.Options{

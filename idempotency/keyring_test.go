@@ -182,7 +182,7 @@ func TestKeyRingIsConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestDuplicatesGetTheDecryptedAnswer: also if they wait in the process that runs the request.
+// TestDuplicatesGetTheDecryptedAnswer: even if they wait in the process that runs the request.
 func TestDuplicatesGetTheDecryptedAnswer(t *testing.T) {
 	const duplicates = 20
 	release := make(chan struct{})

@@ -161,7 +161,7 @@ func (s *requestState) settleLater(how settlement) {
 		for pause := settleAgainMin; ; pause = min(2*pause, settleAgainMax) {
 			time.Sleep(pause)
 			if keep && time.Now().After(giveUp) {
-				// The store answers and takes no record, and the key must not be held for ever.
+				// The store answers and takes no record, and the key must not be held forever.
 				m.count(func(c *Stats) { c.StoreGivenUp++ })
 				keep, how = false, settlement{outcome: dibs.Abandon}
 				room.end()

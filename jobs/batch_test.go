@@ -128,7 +128,7 @@ func TestBatchOfABusyKey(t *testing.T) {
 	})
 }
 
-// TestBatchInAnotherOrder: tickets decide, also if the batch has another order each time.
+// TestBatchInAnotherOrder: tickets decide, even if the batch has another order each time.
 func TestBatchInAnotherOrder(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		var b batch

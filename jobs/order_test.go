@@ -153,7 +153,7 @@ func TestFailedJob(t *testing.T) {
 	}
 }
 
-// The others wait for a job that failed until it is tried again, also if that is never.
+// The others wait for a job that failed until it is tried again, even if that is never.
 func TestFailedJobThatIsNotTriedSoon(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(nil)

@@ -41,7 +41,7 @@ type entry struct {
 	fetched  int
 	since    time.Time
 	failures int
-	attempts int // how often it may fail; 0: for ever
+	attempts int // how often it may fail; 0: forever
 	dropped  bool
 	err      error
 }

@@ -189,7 +189,7 @@ func commit(ctx context.Context, lease *dibs.Lease, t dibs.Transactor, fn func(c
 	if err != nil {
 		return false, err
 	}
-	defer tx.Rollback() // also after a panic or Goexit
+	defer tx.Rollback() // even after a panic or Goexit
 	if err := fn(dibs.WithTransaction(ctx, tx)); err != nil {
 		return tx.Conflicted(err), err
 	}

@@ -35,7 +35,7 @@ func (w *sweeper) start(s *Store) {
 	}
 }
 
-// stop ends the timer for ever.
+// stop ends the timer forever.
 func (w *sweeper) stop() {
 	w.set.Store(true)
 	w.mu.Lock()

@@ -48,7 +48,7 @@ func (b *bank) deadlock(ctx context.Context, tx *sql.Tx) error {
 }
 
 // TestDeadlockIgnored: a run that goes on after a deadlock, whose statements are then
-// committed one by one, has no answer kept: also when it begins a transaction of its
+// committed one by one, has no answer kept: even when it begins a transaction of its
 // own by SQL.
 func TestDeadlockIgnored(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {

@@ -49,5 +49,5 @@
 // Everything expires by the server's clock, which a statement reads after the locks were taken. A
 // fence is the key's last fence plus 1, or the clock in microseconds if that is higher. The row of
 // a key that is not in use is deleted after a minute. The store keeps a mark above the fences of
-// all deleted rows, so fences rise also if the clock was set back.
+// all deleted rows, so fences rise even if the clock was set back.
 package mysqlstore

@@ -10,7 +10,7 @@ import (
 )
 
 // TestWakeWhenAHoldIsOver: a waiter behind a reserved place is woken when the Hold of the place is
-// over, also if the place blocked a client in another process.
+// over, even if the place blocked a client in another process.
 func TestWakeWhenAHoldIsOver(t *testing.T) {
 	t.Parallel()
 	o := &Options{Prefix: ownPrefix(), PruneEvery: -1} // which would find it as well, later

@@ -38,7 +38,7 @@ func takeSweep(t *testing.T, s *Store, want bool) engine.Sweep {
 	return sweep
 }
 
-// TestFencesOutliveTheirKeys: the fences of a key rise also if the clock was set back and the key's
+// TestFencesOutliveTheirKeys: the fences of a key rise even if the clock was set back and the key's
 // row was deleted. A row is deleted only when every claim knows that the mark is above its fence.
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()

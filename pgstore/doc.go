@@ -45,5 +45,5 @@
 // Everything expires by the server's clock (clock_timestamp). A fence is the key's last fence
 // plus 1, or the clock in microseconds if that is higher. The row of a key that is not in use is
 // deleted after a minute. The store keeps the highest fence of all deleted rows, so fences rise
-// also if the clock was set back.
+// even if the clock was set back.
 package pgstore

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// guardedTx is the transaction that a run gets, or a savepoint in it. It notes conflicts, also if
+// guardedTx is the transaction that a run gets, or a savepoint in it. It notes conflicts, even if
 // the run does not return the error. Once the run is over it returns pgx.ErrTxClosed.
 type guardedTx struct {
 	pgx.Tx

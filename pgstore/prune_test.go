@@ -8,7 +8,7 @@ import (
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
-// TestFencesOutliveTheirKeys: the fences of a key rise also if the clock was set back and the key's
+// TestFencesOutliveTheirKeys: the fences of a key rise even if the clock was set back and the key's
 // row was deleted.
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()

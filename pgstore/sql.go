@@ -26,7 +26,7 @@ const (
 	leaseColumns = "k," + engine.LeaseColumns
 	placeColumns = "k," + engine.PlaceColumns
 
-	// planned makes the server use the indexes, also if its statistics say that a table is small
+	// planned makes the server use the indexes, even if its statistics say that a table is small
 	// enough to be read as a whole.
 	planned = "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
 		"set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"

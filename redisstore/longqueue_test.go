@@ -149,7 +149,7 @@ func TestLongQueueIsCounted(t *testing.T) {
 	}
 }
 
-// TestManyRunOut: a claim passes thousands of places that ran out in a few steps, also if it
+// TestManyRunOut: a claim passes thousands of places that ran out in a few steps, even if it
 // only looks, and it still finds the waiter behind them.
 func TestManyRunOut(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func (m *Mutex) InsertMany(ctx context.Context, params []*rivertype.JobInsertPar
 	}
 	inserted := false
 	defer func() {
-		if !inserted && !in { // also when a middleware in between panics
+		if !inserted && !in { // even when a middleware in between panics
 			m.jobs.Cancel(ctx, texts(tickets)...)
 		}
 	}()

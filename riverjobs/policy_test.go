@@ -80,7 +80,7 @@ func TestUnordered(t *testing.T) {
 	l.check(t, 1, 2, 2, 2, 2, 2)
 }
 
-// TestLimit: the limit of a wait counts from when the job was due, also when it was parked in
+// TestLimit: the limit of a wait counts from when the job was due, even when it was parked in
 // between and comes to another process.
 func TestLimit(t *testing.T) {
 	t.Parallel()

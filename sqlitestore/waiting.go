@@ -26,7 +26,7 @@ type waiter struct {
 
 // waiting are the tokens that wait in this process. It wakes them, directly or by reading
 // the table wake. It only saves time, because a waiter that is not woken asks by itself,
-// also when the lease before it has run out. Without waiters it reads nothing.
+// even when the lease before it has run out. Without waiters it reads nothing.
 type waiting struct {
 	s *Store
 

@@ -200,7 +200,7 @@ var holdProperties = []Property{
 					t.granted("the worker", worker, 1)
 					t.nowhere("another caller, while it works", p.try(k, dibs.NewToken()))
 					t.ok(name, end(k, a))
-					t.outlast(t.short() + d) // also if the lease expires
+					t.outlast(t.short() + d) // even if the lease expires
 					before = time.Now()
 					t.nowhere("another caller, after the lease was "+name, p.try(k, dibs.NewToken()))
 					t.freed("the place of the lease that was "+name, before, time.Now(), d, p, k)

@@ -40,7 +40,7 @@ func (s *sessions) put(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the session's name has to be a UUID", http.StatusBadRequest)
 		return
 	}
-	// Other requests rely on this one, so it makes the session also if its client goes
+	// Other requests rely on this one, so it makes the session even if its client goes
 	// away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Minute)
 	defer cancel()

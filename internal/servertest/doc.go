@@ -2,7 +2,7 @@
 // store's promises must hold on the servers that people run.
 //
 // A test starts a server of its own: on a free loopback port, in a temporary folder, ready
-// for use. It ends with the test, also when the test binary is killed; see below.
+// for use. It ends with the test, even when the test binary is killed; see below.
 //
 //	func TestRestart(t *testing.T) {
 //		server := servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF})

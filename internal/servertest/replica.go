@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// ReplicaOf makes the server a replica of the master, also after restarts. It returns
+// ReplicaOf makes the server a replica of the master, even after restarts. It returns
 // when the replica is in step.
 func (s *RedisServer) ReplicaOf(master *RedisServer) {
 	s.owner.Helper()
@@ -17,7 +17,7 @@ func (s *RedisServer) ReplicaOf(master *RedisServer) {
 	s.AwaitReplica()
 }
 
-// Promote makes a replica a master with its data, also after restarts.
+// Promote makes a replica a master with its data, even after restarts.
 func (s *RedisServer) Promote() {
 	s.owner.Helper()
 	s.Must("REPLICAOF", "NO", "ONE")

@@ -186,7 +186,7 @@ func (b *Bank) deadlock(t *testing.T) {
 	}
 }
 
-// Waiters that join while a transaction is open are woken when it commits, also if the transaction
+// Waiters that join while a transaction is open are woken when it commits, even if the transaction
 // does not see them. The record answers them. The key is granted only to waiters that the record
 // does not answer.
 func (b *Bank) lateWaiters(t *testing.T) {
@@ -341,7 +341,7 @@ func (b *Bank) overtaken(t *testing.T) {
 	}
 }
 
-// When its context ends, a transaction keeps nothing locked, also if the run does not end it.
+// When its context ends, a transaction keeps nothing locked, even if the run does not end it.
 func (b *Bank) abandoned(t *testing.T) {
 	statements(t, b.DB, b.entry("row"))
 	ctx, cancel := context.WithCancel(t.Context())

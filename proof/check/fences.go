@@ -14,7 +14,7 @@ var rules = []func(*checker){
 	fences, sections, effects, replies, mismatches, held, order, places, passed, progress,
 }
 
-// fences: a grant that was surely made after another one has a higher fence, also if the store
+// fences: a grant that was surely made after another one has a higher fence, even if the store
 // has lost its data, and no two grants have the same fence.
 func fences(c *checker) {
 	for i, g := range c.grants {

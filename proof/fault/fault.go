@@ -141,7 +141,7 @@ func (f *Fault) Applies(t *Target, named bool) error {
 	return nil
 }
 
-// Strike makes the fault once, heals it, also if ctx ends meanwhile, and returns how often it
+// Strike makes the fault once, heals it, even if ctx ends meanwhile, and returns how often it
 // hit. It may be called concurrently with other faults', and waits for those that it cannot
 // meet. It uses the random source only during the call.
 //

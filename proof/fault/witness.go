@@ -47,7 +47,7 @@ var backends = map[string]func(ctx context.Context, url string) (witness, error)
 // look is how long one look at a server may take.
 const look = 5 * time.Second
 
-// meet connects to the target's server, also after ctx has ended. It tries again for as long as
+// meet connects to the target's server, even after ctx has ended. It tries again for as long as
 // one look may take, because a server that was just started may refuse connections.
 func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
@@ -67,7 +67,7 @@ func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 	}
 }
 
-// ask connects to the server for one question, also after ctx has ended.
+// ask connects to the server for one question, even after ctx has ended.
 func ask[T any](ctx context.Context, t *Target, question func(witness, context.Context) (T, error)) (answer T, err error) {
 	w, err := t.meet(ctx)
 	if err != nil {

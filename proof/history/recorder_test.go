@@ -208,7 +208,7 @@ func (t *pushing) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	return func() { t.wake = nil }
 }
 
-// TestPushed: a pushed grant is in the history before a client acts on it, also when it comes
+// TestPushed: a pushed grant is in the history before a client acts on it, even when it comes
 // late. A wake-up without a grant is passed on, too.
 func TestPushed(t *testing.T) {
 	s := memory(t)

@@ -80,7 +80,7 @@ const (
 	end   = "<!-- The end of it. -->\n"
 )
 
-// publish puts the text between the marks of the page, also if a run failed.
+// publish puts the text between the marks of the page, even if a run failed.
 func publish(t *testing.T, page, text string) {
 	before, err := os.ReadFile(page)
 	if err != nil {

@@ -103,7 +103,7 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []dibs
 	return append(found, c.Check(time.Now(), secrets...)...), nil
 }
 
-// examine asks the store, and prints what it finds with what was found before, also if the store
+// examine asks the store, and prints what it finds with what was found before, even if the store
 // does not answer.
 func (p *program) examine(ctx context.Context, found []dibs.Finding, asJSON bool) error {
 	more, look, failed := p.ask(ctx)

@@ -30,7 +30,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // TestDoctorConfig: the doctor of a proxy's configuration reports its faults as the proxy does,
-// and then its findings with those of its store, the worst first. It reports its findings also if
+// and then its findings with those of its store, the worst first. It reports its findings even if
 // the store cannot be used.
 func TestDoctorConfig(t *testing.T) {
 	b := newBench(t)

@@ -60,7 +60,7 @@ func TestRunSecondInterrupt(t *testing.T) {
 }
 
 // TestRunStragglers: processes that a command leaves in its group are ended before the key is
-// released, also if they ignore TERM.
+// released, even if they ignore TERM.
 func TestRunStragglers(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{

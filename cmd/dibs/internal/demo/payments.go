@@ -13,7 +13,7 @@ import (
 )
 
 // payments is a payments service without protection: it makes a charge for each request,
-// also after the client went away. A file has a line for each charge.
+// even after the client went away. A file has a line for each charge.
 type payments struct {
 	server *http.Server
 	url    string

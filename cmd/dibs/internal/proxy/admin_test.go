@@ -38,7 +38,7 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// TestUnguardedIsMeasured: unguarded requests are measured, also if the answer is cut off.
+// TestUnguardedIsMeasured: unguarded requests are measured, even if the answer is cut off.
 func TestUnguardedIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []idempotency.Event

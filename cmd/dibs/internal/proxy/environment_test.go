@@ -43,7 +43,7 @@ func TestEnvironmentPreset(t *testing.T) {
 	}
 }
 
-// TestEnvironmentRefuses: the error names each variable with a wrong value, also if a flag
+// TestEnvironmentRefuses: the error names each variable with a wrong value, even if a flag
 // overrides it.
 func TestEnvironmentRefuses(t *testing.T) {
 	_, err := loadFrom(t, "wait: soon\n", map[string]string{

@@ -143,7 +143,7 @@ func TestEarlyRefusalsArriveOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestEarlyRefusalsEndOverHTTP2: a refusal of the origin ends, also when the client sends no
+// TestEarlyRefusalsEndOverHTTP2: a refusal of the origin ends, even when the client sends no
 // more and does not end its request.
 func TestEarlyRefusalsEndOverHTTP2(t *testing.T) {
 	t.Parallel()
