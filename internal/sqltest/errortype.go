@@ -22,7 +22,9 @@ func ErrorTypes(t *testing.T, s dibs.Store, troubles ...Trouble) {
 	t.Helper()
 	var mu sync.Mutex
 	var seen map[string]bool
-	client := Client(t, s, &dibs.Options{Timeout: 2 * time.Second, ObserveStore: func(c dibs.StoreCall) {
+	// The TTL is short, because a claim that a server gets to see after it was undone stands for
+	// its TTL.
+	client := Client(t, s, &dibs.Options{Timeout: 2 * time.Second, TTL: 5 * time.Second, ObserveStore: func(c dibs.StoreCall) {
 		mu.Lock()
 		defer mu.Unlock()
 		if c.Err != nil {

@@ -98,8 +98,12 @@ func joinPostgres(ctx context.Context, url, schema string) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Migrate makes the schema too.
-	store, err := pgstore.New(ctx, pool, &pgstore.Options{Schema: schema, Migrate: true})
+	o := &pgstore.Options{Schema: schema}
+	if err := pgstore.Migrate(ctx, pool, o); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	store, err := pgstore.New(ctx, pool, o)
 	if err != nil {
 		pool.Close()
 		return nil, err
