@@ -12,10 +12,10 @@ import (
 const maxPairs = 10000
 
 // errNoForm: the body is not a form.
-var errNoForm = errors.New("the form is malformed or has too many fields")
+var errNoForm = errors.New("the form is malformed")
 
 // formFields calls field with each name and value of a form, in order. It reads one pair at a time,
-// and reads it as url.ParseQuery does.
+// and reads it as url.ParseQuery does. It returns errTooLarge for more than maxPairs.
 func formFields(in *content, field func(name, value string)) error {
 	pairs := bufio.NewReader(in)
 	var pair []byte
@@ -29,7 +29,10 @@ func formFields(in *content, field func(name, value string)) error {
 			return err
 		}
 		text := bytes.TrimSuffix(pair, []byte("&"))
-		if n++; n > maxPairs || bytes.IndexByte(text, ';') >= 0 {
+		switch n++; {
+		case n > maxPairs:
+			return errTooLarge
+		case bytes.IndexByte(text, ';') >= 0:
 			return errNoForm
 		}
 		if len(text) > 0 {

@@ -100,8 +100,9 @@ func addValues(d *document, first json.Token, key *joined) error {
 
 // KeyForm derives the key from a field of a form (application/x-www-form-urlencoded). A request has
 // no key if its body is not a form or does not have the field. A field that is empty, or there more
-// than once, is refused, and so are several Content-Type lines. The body may be compressed with gzip or deflate; if it then holds more than
-// 256 KiB, the request is refused with 413.
+// than once, is refused, and so are several Content-Type lines. The body may be compressed with gzip
+// or deflate. If it then holds more than 256 KiB, or the form has more than 10000 fields, the request
+// is refused with 413.
 func KeyForm(field string) KeyFunc {
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		types := r.Header["Content-Type"]
@@ -125,6 +126,8 @@ func KeyForm(field string) KeyFunc {
 		switch {
 		case in.err != nil:
 			return "", in.err
+		case malformed == errTooLarge:
+			return "", errTooLarge
 		case malformed != nil || n == 0:
 			return "", nil
 		case n > 1:
