@@ -37,6 +37,7 @@ func Properties() []Property {
 		turnProperties,
 		pruneProperties,
 		inspectProperties,
+		forceProperties,
 		raceProperties,
 		scheduleProperties,
 		cancelProperties,

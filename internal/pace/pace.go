@@ -13,7 +13,7 @@ const (
 	// farAhead: with this many places ahead a waiter is far back.
 	farAhead = 64
 
-	// First is the first poll of a waiter whom the store does not wake. The next in line
+	// First is the first poll of a waiter if the store does not wake it. The next in line
 	// polls every First to pollMax, the one behind it half as often, and so on.
 	First   = 2 * time.Millisecond
 	pollMax = 50 * time.Millisecond

@@ -73,7 +73,7 @@ func (f *forwarder) trusts(peer string) bool {
 	return err == nil && slices.ContainsFunc(f.trusted, func(network netip.Prefix) bool { return network.Contains(ip) })
 }
 
-// dropForwarded removes the fields by which a gateway says for whom it asks, in every spelling.
+// dropForwarded removes the forwarded fields of a gateway, in every spelling.
 func dropForwarded(h http.Header) {
 	for name := range h {
 		switch canonical := http.CanonicalHeaderKey(strings.Map(dash, name)); {

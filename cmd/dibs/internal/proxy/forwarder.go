@@ -26,7 +26,7 @@ type forwarder struct {
 	proxy     *httputil.ReverseProxy
 	transport *upstream.Transport
 	forwarded bool
-	trusted   []netip.Prefix // peers that may say for whom they ask
+	trusted   []netip.Prefix // peers whose forwarded fields are kept
 	endToEnd  []string       // fields that ReverseProxy removes and that the origin gets nevertheless
 	docsURL   string
 }
