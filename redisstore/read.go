@@ -262,26 +262,13 @@ func (s *Store) explainKey(ctx context.Context, q *dibs.Query, e *entry, v *valu
 // explainQueue counts the places of a key, and describes the first ones. It reads whether a place
 // has ended until it has found readMost that have not.
 func (s *Store) explainQueue(ctx context.Context, q *dibs.Query, e *entry, k *keyState, v *values) error {
-	attended, front := int64(-1), false // the number of the last waiter; the place in front was found
-	count := func(number int64, reserves bool) (use dibs.Use) {
-		switch {
-		case !reserves:
-			e.Waiters++
-			attended = number
-		case k.leased(number):
-			return dibs.UsedByLease
-		case attended == number:
-			return dibs.UsedByWait
-		default:
-			e.Reserved++
-		}
-		return ""
-	}
+	front := false // the place in front was found
+	var counts backend.Queue
 	live := 0
 	for at, members, places := 0, v.members, v.places; len(members) > 0; {
 		if live >= readMost {
 			for _, m := range members {
-				count(m.number, m.reserves)
+				counts.Add(m.number, m.reserves, k.leased(m.number))
 			}
 		} else {
 			for i := range places {
@@ -296,7 +283,7 @@ func (s *Store) explainQueue(ctx context.Context, q *dibs.Query, e *entry, k *ke
 					front = true
 				}
 				live++
-				use := count(p.number, p.reserves())
+				use := counts.Add(p.number, p.reserves(), k.leased(p.number))
 				if !q.Places || len(e.Places) == readMost {
 					continue
 				}
@@ -323,6 +310,7 @@ func (s *Store) explainQueue(ctx context.Context, q *dibs.Query, e *entry, k *ke
 			return err
 		}
 	}
+	e.Waiters, e.Reserved = counts.Waiters, counts.Reserved
 	return nil
 }
 
