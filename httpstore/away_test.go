@@ -43,3 +43,28 @@ func TestServersAway(t *testing.T) {
 		}
 	}
 }
+
+// TestAnOrderIsNotRepeated: the order that a server does not answer is an error, and the next order
+// goes to another server.
+func TestAnOrderIsNotRepeated(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	orders := 0
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		orders++
+		_, _ = w.Write([]byte(`{"done":1}`))
+	}))
+	defer other.Close()
+	s, err := Open(gone.URL+","+strings.TrimPrefix(other.URL, "http://"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	key := dibs.Key{Name: "k"}
+	if _, err := s.Forget(t.Context(), key); err == nil || orders != 0 {
+		t.Errorf("the first order: %v, and %d arrived at the other server", err, orders)
+	}
+	if done, err := s.Forget(t.Context(), key); !done || err != nil {
+		t.Errorf("the second order: %v, %v", done, err)
+	}
+}

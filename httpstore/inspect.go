@@ -83,7 +83,7 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 	var failed error
 	for range s.address.servers {
 		first := s.current.Load()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address.servers[first%uint64(len(s.address.servers))]+path, nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server(first)+path, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -129,8 +129,14 @@ func (s *Store) order(ctx context.Context, verb string, o leaseapi.Order) (int, 
 	if err := o.Key.Validate(); err != nil {
 		return 0, err
 	}
-	text, _, err := s.post(ctx, s.server(), "keys/"+verb, leaseapi.WriteOrder(o))
+	first := s.current.Load()
+	text, away, err := s.post(ctx, s.server(first), "keys/"+verb, leaseapi.WriteOrder(o))
 	if err != nil {
+		if away {
+			// Another server gets the next order, and not this one: if it was carried out, the
+			// other server would answer that there is nothing to do.
+			s.current.CompareAndSwap(first, first+1)
+		}
 		return 0, err
 	}
 	return leaseapi.ReadDone(text)

@@ -167,7 +167,7 @@ func (s *Store) call(ctx context.Context, verb string, body []byte, n int) ([]le
 		first := s.current.Load()
 		var answers []leaseapi.Answer
 		var away bool
-		answers, away, err = s.ask(ctx, s.address.servers[first%uint64(len(s.address.servers))], verb, body, n)
+		answers, away, err = s.ask(ctx, s.server(first), verb, body, n)
 		if !away || ctx.Err() != nil {
 			return answers, err
 		}
@@ -176,9 +176,9 @@ func (s *Store) call(ctx context.Context, verb string, body []byte, n int) ([]le
 	return nil, err
 }
 
-// server returns the server that is asked first.
-func (s *Store) server() string {
-	return s.address.servers[s.current.Load()%uint64(len(s.address.servers))]
+// server returns the server of a value of current.
+func (s *Store) server(current uint64) string {
+	return s.address.servers[current%uint64(len(s.address.servers))]
 }
 
 // ask asks one server. away says that another server may answer.

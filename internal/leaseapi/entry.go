@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -71,7 +72,7 @@ func EntryOf(e *dibs.Entry, secrets bool) Entry {
 	}
 	for _, a := range e.Attempts {
 		out.Attempts = append(out.Attempts, Attempt{
-			ID: a.ID, Owner: ownerOut(a.Owner), Fence: fmt.Sprint(a.Fence), Attempt: a.Attempt,
+			ID: a.ID, Owner: ownerOut(a.Owner), Fence: strconv.FormatUint(a.Fence, 10), Attempt: a.Attempt,
 			Since: a.Since.Milliseconds(), Left: millis(a.Left),
 		})
 	}
@@ -105,7 +106,7 @@ func (e *Entry) Entry() (out dibs.Entry, err error) {
 	}
 	for _, a := range e.Attempts {
 		attempt := dibs.Attempt{ID: a.ID, Owner: dibs.Owner(a.Owner), Attempt: a.Attempt, Since: fromMillis(a.Since), Left: fromMillis(a.Left)}
-		if _, err := fmt.Sscan(a.Fence, &attempt.Fence); err != nil {
+		if attempt.Fence, err = strconv.ParseUint(a.Fence, 10, 64); err != nil {
 			return out, fmt.Errorf("the server answered with the fence %q", a.Fence)
 		}
 		out.Attempts = append(out.Attempts, attempt)
