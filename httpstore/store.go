@@ -118,19 +118,19 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	return nil
 }
 
-// Renew sends the renewals in one call.
+// Renew sends the renewals in one call, or in several if their progress is long.
 func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
 	valid, at := validOf(renewals, (*dibs.Renewal).Validate, func(i int, err error) { errs[i] = err })
-	return s.errors(ctx, "renew", leaseapi.WriteRenewals(valid), at, errs)
+	return sendAll(ctx, s, "renew", valid, at, errs, leaseapi.WriteRenewals, func(r *dibs.Renewal) int { return len(r.Progress) })
 }
 
-// Settle sends the settlements in one call.
+// Settle sends the settlements in one call, or in several if their records are long.
 func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 	for i := range settlements {
 		s.unwatch(settlements[i].Token)
 	}
 	valid, at := validOf(settlements, (*dibs.Settlement).Validate, func(i int, err error) { errs[i] = err })
-	return s.errors(ctx, "settle", leaseapi.WriteSettlements(valid), at, errs)
+	return sendAll(ctx, s, "settle", valid, at, errs, leaseapi.WriteSettlements, func(x *dibs.Settlement) int { return len(x.Data) })
 }
 
 // validOf returns the elements that can be sent, and their places.
@@ -145,14 +145,29 @@ func validOf[E any](all []E, validate func(*E) error, failed func(int, error)) (
 	return valid, at
 }
 
-// errors makes a call whose answers are errors.
-func (s *Store) errors(ctx context.Context, verb string, body []byte, at []int, errs []error) error {
-	got, err := s.call(ctx, verb, body, len(at))
-	if err != nil {
-		return err
-	}
-	for j, i := range at {
-		errs[i] = got[j].Error.Err()
+// maxData is how many bytes of data the elements of one call may have, unless it has one element:
+// as base64 they are well below what a server takes by default (--max-body).
+const maxData = 8 << 20
+
+// sendAll sends elements whose answers are errors, in calls of at most maxData. An element that is
+// too large for the server fails alone.
+func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, at []int, errs []error, write func([]E) []byte, size func(*E) int) error {
+	for from := 0; from < len(all); {
+		to, bytes := from+1, size(&all[from])
+		for ; to < len(all) && bytes+size(&all[to]) <= maxData; to++ {
+			bytes += size(&all[to])
+		}
+		got, err := s.call(ctx, verb, write(all[from:to]), to-from)
+		switch {
+		case to == from+1 && errors.Is(err, dibs.ErrTooLarge):
+			errs[at[from]] = err
+		case err != nil:
+			return err
+		}
+		for j := range got {
+			errs[at[from+j]] = got[j].Error.Err()
+		}
+		from = to
 	}
 	return nil
 }
@@ -261,6 +276,9 @@ func refusal(resp *http.Response, text []byte) error {
 	}
 	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil {
 		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status)
+	}
+	if resp.StatusCode == http.StatusRequestEntityTooLarge {
+		return fmt.Errorf("httpstore: %w: %s (%d): %s", dibs.ErrTooLarge, p.Title, resp.StatusCode, p.Detail)
 	}
 	if what, ok := refusals[resp.StatusCode]; ok {
 		return errtype.New(what, "httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)

@@ -1,0 +1,43 @@
+package serve
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/httpstore"
+)
+
+// TestManyLargeRecords: records that the server takes one by one are also stored if they are settled
+// at once. A record that is too large for the server fails alone.
+func TestManyLargeRecords(t *testing.T) {
+	r := start(t, memory(t), nil)
+	over, err := httpstore.Open("http://"+r.Listener.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer over.Close()
+	const n, large = 16, 5
+	claims, settlements := make([]dibs.Claim, n), make([]dibs.Settlement, n)
+	for i := range claims {
+		key, token, data := dibs.Key{Name: string(rune('a' + i))}, dibs.NewToken(), make([]byte, 1<<20)
+		if i == large {
+			data = make([]byte, 13<<20)
+		}
+		claims[i] = dibs.Claim{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}
+		settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Keep, Data: data, Retention: time.Minute}
+	}
+	if err := over.Claim(t.Context(), claims, make([]dibs.Answer, n)); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, n)
+	if err := over.Settle(t.Context(), settlements, errs); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range errs {
+		if errors.Is(err, dibs.ErrTooLarge) != (i == large) || i != large && err != nil {
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+}
