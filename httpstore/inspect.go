@@ -91,7 +91,7 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 		resp, err := s.client.Do(r)
 		switch {
 		case err != nil:
-			failed = noAnswer(ctx, "httpstore: %w", withoutURL(err))
+			failed = unreached(ctx, withoutURL(err))
 		case resp.StatusCode == http.StatusOK:
 			return resp, nil
 		default:

@@ -218,7 +218,7 @@ func (s *Store) post(ctx context.Context, server, path string, body []byte) (tex
 	s.authorize(r)
 	resp, err := s.client.Do(r)
 	if err != nil {
-		return nil, true, noAnswer(ctx, "httpstore: %w", withoutURL(err))
+		return nil, true, unreached(ctx, withoutURL(err))
 	}
 	defer resp.Body.Close()
 	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -239,6 +239,15 @@ func noAnswer(ctx context.Context, format string, err error) error {
 		return fmt.Errorf(format, err)
 	}
 	return errtype.New(errtype.Unreachable, format, err)
+}
+
+// unreached is noAnswer for a request that was not sent, or had no answer. It says what to do if
+// nothing listens.
+func unreached(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
+		return noAnswer(ctx, "httpstore: the server cannot be reached: %w (check that dibs serve runs and listens at the address, and that no firewall is in between)", err)
+	}
+	return noAnswer(ctx, "httpstore: %w", err)
 }
 
 // maxAnswer is the longest answer that is read, in bytes.

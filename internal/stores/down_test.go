@@ -8,6 +8,7 @@ func TestDownHasACure(t *testing.T) {
 	for _, url := range []string{
 		"postgres://app@127.0.0.1:1/app", "mysql://app@127.0.0.1:1/app", "redis://127.0.0.1:1", "redis+unix:///nowhere/socket",
 		"postgres://app@127.0.0.1:1,127.0.0.1:2/app", "redis+sentinel://127.0.0.1:1/master", "redis+cluster://127.0.0.1:1",
+		"http://127.0.0.1:1", "https://:token@127.0.0.1:1,127.0.0.1:2", "http+unix:/nowhere/socket",
 	} {
 		for _, open := range []func() error{
 			func() error { _, err := OpenToCheck(t.Context(), url); return err },
