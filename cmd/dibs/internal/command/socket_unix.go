@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 )
 
@@ -48,21 +49,21 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 		l.Close()
 		return nil, err
 	}
-	return &socket{l, path}, nil
+	return &socket{UnixListener: l, path: path}, nil
 }
 
 // socket is a listener whose file is removed when it ends.
 type socket struct {
 	*net.UnixListener
 	path string
+	once sync.Once // of the removal
 }
 
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
 
-func (s *socket) Close() error {
-	err := s.UnixListener.Close()
-	if err == nil {
-		err = os.Remove(s.path)
-	}
-	return err
+// Close removes the file while the socket still listens, and once. Otherwise it could remove the
+// file of the next server, which replaces one that nobody listens on.
+func (s *socket) Close() (err error) {
+	s.once.Do(func() { err = os.Remove(s.path) })
+	return errors.Join(err, s.UnixListener.Close())
 }
