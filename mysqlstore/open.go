@@ -61,9 +61,6 @@ func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
 	if err != nil || !strings.HasPrefix(rawURL, "mysql://") && !strings.HasPrefix(rawURL, "mariadb://") {
 		return nil, nil, fmt.Errorf("%w: write mysql://USER:PASSWORD@HOST/DATABASE", ErrURL)
 	}
-	if u.Hostname() == "" { // an empty variable in a template, not this host
-		return nil, nil, fmt.Errorf("%w: the host is missing; write mysql://USER:PASSWORD@HOST/DATABASE", ErrURL)
-	}
 	c := mysql.NewConfig()
 	c.User = u.User.Username()
 	c.Passwd, _ = u.User.Password()
@@ -100,6 +97,9 @@ func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
 		default:
 			return nil, nil, fmt.Errorf("%w: unknown parameter %q; use prefix, migrate, tls, tls-ca or socket", ErrURL, name)
 		}
+	}
+	if u.Hostname() == "" && c.Net == "tcp" { // an empty variable in a template, not this host
+		return nil, nil, fmt.Errorf("%w: the host is missing; write mysql://USER:PASSWORD@HOST/DATABASE", ErrURL)
 	}
 	if authority != "" {
 		pem, err := os.ReadFile(authority)

@@ -29,6 +29,7 @@ func TestEncryption(t *testing.T) {
 		"mysql://app@db.internal/app?tls=preferred":                 "db.internal:3306",
 		"mysql://app@db.internal/app?tls=true":                      "",
 		"mysql://app@db.internal/app?socket=/run/mysqld/mysql.sock": "",
+		"mysql://app@/app?socket=/run/mysqld/mysql.sock":            "",
 		"mariadb://app@127.0.0.1:3307/app":                          "",
 	} {
 		a, err := parse(url)
