@@ -148,7 +148,10 @@ func (p *Process) collect() (ended bool) {
 		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil || pid != 0 && !status.Stopped():
+		case err != nil:
+			p.status = 126 << 8 // nobody knows how it ended, so it is no success
+			return true
+		case pid != 0 && !status.Stopped():
 			p.status = status
 			return true
 		case pid == 0:

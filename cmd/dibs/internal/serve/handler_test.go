@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -126,6 +127,13 @@ func TestWrongTokensFiles(t *testing.T) {
 	}
 	if _, err := readTokens(t.TempDir()); err == nil {
 		t.Error("a folder was read")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readTokens(pipe); err == nil {
+		t.Error("a pipe was read")
 	}
 }
 

@@ -49,14 +49,19 @@ func everybody(namespace string) *credential {
 // lines and lines that begin with # do not count. No error quotes a line, because a token may
 // be in it by mistake.
 func readTokens(file string) ([]*credential, error) {
+	// Looked at first, because opening a pipe waits for a writer.
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", file)
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", file)
-	}
 	var all []*credential
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {
