@@ -196,8 +196,8 @@ func parse(url string) (address, error) {
 	switch first, rest, _ := strings.Cut(url, ":"); {
 	case strings.TrimSpace(url) != url || strings.TrimSpace(rest) != rest || strings.ContainsFunc(url, unicode.IsControl):
 		return nil, fmt.Errorf("%w: a space, a line break or a control character is around it or in it; remove it", ErrURL)
-	case strings.Contains(url, "#") && isScheme.MatchString(first):
-		return nil, fmt.Errorf("%w: it has a #; write %%23 in a password, and remove what follows if it is a comment; a file of a store cannot have one in its name", ErrURL)
+	case strings.Contains(url, " #") || strings.Contains(url, "#") && isScheme.MatchString(first) && first != "sqlite":
+		return nil, fmt.Errorf("%w: it has a #; write %%23 in a password, and remove what follows if it is a comment", ErrURL)
 	}
 	scheme, _, ok := strings.Cut(url, ":")
 	if !ok || !isScheme.MatchString(scheme) {

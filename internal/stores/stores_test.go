@@ -99,6 +99,9 @@ type opened struct {
 
 // TestOpen: an existing store is opened, and has an inspector.
 func TestOpen(t *testing.T) {
+	if err := CheckURL("sqlite:/srv/shop#1/dibs.db"); err != nil {
+		t.Errorf("a folder whose name has a #: %v", err)
+	}
 	url := "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
 	checkOpen(t, opened{url: "memory:", shown: "memory:"}, opened{url: url, shown: url}, opened{url: url, shown: url})
 	checkOpenExisting(t, url)
