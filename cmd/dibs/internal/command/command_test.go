@@ -75,6 +75,7 @@ func TestUsage(t *testing.T) {
 		{"help run nonsense", `there is no command "run nonsense"`},
 		{"run --lease 500ms k -- true", "lease: 500ms is too short"},
 		{"ls nightly-report", `"nightly-report" is not a flag, and dibs ls accepts only flags`},
+		{"proxy --upstream http://x --key-ring=", "it is empty"},
 		{"proxy --upstream http://x --cors https://shop.example", `"https://shop.example" is not a flag`},
 	}
 	for _, test := range tests {

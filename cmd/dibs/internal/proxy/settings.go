@@ -133,7 +133,7 @@ func defaults() Config {
 func bind(fs *pflag.FlagSet, all []setting) {
 	for _, s := range all {
 		if fs.Lookup(s.name) == nil {
-			fs.VarPF(s.value, s.name, "", s.usage).NoOptDefVal = s.value.alone
+			fs.VarPF(s.value.filled(), s.name, "", s.usage).NoOptDefVal = s.value.alone
 		}
 	}
 }

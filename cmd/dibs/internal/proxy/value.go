@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -36,6 +37,19 @@ func (v value) Type() string { return v.kind }
 // orElse sets the text of a flag without one.
 func (v value) orElse(alone string) value {
 	v.alone = alone
+	return v
+}
+
+// filled returns the value of a flag. An empty text is refused, because it is mostly a variable
+// of the shell that is not set, and "--key-ring ”" would store answers in plain text.
+func (v value) filled() value {
+	set := v.set
+	v.set = func(s string) error {
+		if s == "" {
+			return errors.New("it is empty; leave the flag out for the default")
+		}
+		return set(s)
+	}
 	return v
 }
 
