@@ -36,12 +36,13 @@ func TestHouse(t *testing.T) {
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
 		},
+		{Dir: "internal/certificate"},
 		{Dir: "internal/demo"},
 		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, root + "/idempotency", root + "/jobs"}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/certificate", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{
@@ -51,7 +52,7 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
+			Imports: []string{root, internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
 			Tests:   []string{root + "/httpstore", root + "/internal/errtype", memory, root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},

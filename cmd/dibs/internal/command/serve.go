@@ -72,6 +72,8 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringArrayVar(&o.listen, "listen", []string{"127.0.0.1:7331"}, "an `ADDRESS` such as :7331 or unix:/run/dibs.sock; may come several times")
 	f.StringVar(&o.socketMode, "socket-mode", "0600", "the `MODE` of Unix sockets, octal")
 	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
+	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
+	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")
 	f.Int64Var(&o.MaxBody, "max-body", 16<<20, "the longest call, in `BYTES`")
 	f.Int64Var(&o.MaxBodyMemory, "max-body-memory", 256<<20, "the memory that all calls may take, in `BYTES`")
 	f.Int64Var(&o.MaxCalls, "max-calls", 1000, "how many calls may be under way")
@@ -125,7 +127,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 		if err := o.CheckListener(l.Addr()); err != nil {
 			return usagef("%v", err)
 		}
-		addresses[i] = "http://" + l.Addr().String()
+		addresses[i] = urlOf(l, o.TLSCert != "")
 		if l.Addr().Network() == "unix" {
 			addresses[i] = "http+unix:" + l.Addr().String()
 		}
@@ -155,6 +157,8 @@ func (o *serving) validate() error {
 		}
 	}
 	switch {
+	case (o.TLSCert == "") != (o.TLSKey == ""):
+		return usagef("--tls-cert and --tls-key belong together")
 	case o.Drain < 0:
 		return usagef("--drain must not be negative")
 	case o.logFormat != "text" && o.logFormat != "json":

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -148,11 +149,11 @@ func (c *Config) checkExpiry(now time.Time) []dibs.Finding {
 	if c.TLSCert == "" {
 		return nil
 	}
-	cert, err := newCertificate(c.TLSCert, c.TLSKey, nil)
+	cert, err := certificate.New(c.TLSCert, c.TLSKey, nil)
 	if err != nil {
 		return nil // Load reported it
 	}
-	end := cert.current.Leaf.NotAfter
+	end := cert.Expires()
 	if end.Sub(now) > renewal {
 		return nil
 	}

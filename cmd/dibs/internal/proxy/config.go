@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -218,7 +219,7 @@ func (c *Config) checkTLS() *settingError {
 	case c.TLSKey == "":
 		return &settingError{"tls-cert", "it needs tls-key"}
 	}
-	if _, err := newCertificate(c.TLSCert, c.TLSKey, nil); err != nil {
+	if _, err := certificate.New(c.TLSCert, c.TLSKey, nil); err != nil {
 		return &settingError{"tls-cert", err.Error()}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/linger"
@@ -27,9 +28,9 @@ type Server struct {
 	client *dibs.Client
 	log    *slog.Logger
 	store  *outage.Log
-	admin  *Admin       // nil if off
-	scopes []string     // that were logged
-	secure *certificate // nil without TLS
+	admin  *Admin                   // nil if off
+	scopes []string                 // that were logged
+	secure *certificate.Certificate // nil without TLS
 
 	storeTimeout time.Duration // that the client was made for
 
@@ -47,7 +48,7 @@ func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Serve
 	s := &Server{client: client, admin: admin, log: log, store: outage.New(log, "requests"), storeTimeout: c.StoreTimeout()}
 	var err error
 	if c.TLSCert != "" {
-		if s.secure, err = newCertificate(c.TLSCert, c.TLSKey, s.log); err != nil {
+		if s.secure, err = certificate.New(c.TLSCert, c.TLSKey, s.log); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +159,7 @@ func (s *Server) accept(server *http.Server, l net.Listener, secure bool) error 
 	if !secure {
 		return server.Serve(l)
 	}
-	server.TLSConfig = s.secure.config()
+	server.TLSConfig = s.secure.Config()
 	return server.ServeTLS(l, "", "")
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/outage"
 )
@@ -58,6 +59,8 @@ type Server struct {
 	memory      budget
 	outage      *outage.Log
 
+	secure *certificate.Certificate // nil without TLS
+
 	stop     sync.Once
 	stopping chan struct{}
 
@@ -76,6 +79,12 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	if c.Tokens != "" {
 		if err := s.readTokens(); err != nil {
 			return nil, fmt.Errorf("--tokens: %w", err)
+		}
+	}
+	if c.TLSCert != "" {
+		var err error
+		if s.secure, err = certificate.New(c.TLSCert, c.TLSKey, h.Log); err != nil {
+			return nil, err
 		}
 	}
 	var b dibs.Batching
@@ -161,6 +170,11 @@ func (s *Server) Serve(ctx context.Context, listeners []net.Listener, reload <-c
 	server.Protocols.SetUnencryptedHTTP2(true)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
+		if s.secure != nil && l.Addr().Network() != "unix" {
+			server.TLSConfig = s.secure.Config()
+			go func() { failed <- server.ServeTLS(l, "", "") }()
+			continue
+		}
 		go func() { failed <- server.Serve(l) }()
 	}
 	for {

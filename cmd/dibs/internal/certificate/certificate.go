@@ -1,4 +1,6 @@
-package proxy
+// Package certificate has the certificate of a server, from files that may change while it
+// serves.
+package certificate
 
 import (
 	"crypto/tls"
@@ -6,11 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 )
 
-// certificate is the certificate and the key of a server, from files that may change while it
-// serves.
-type certificate struct {
+// Certificate is the certificate and the key of a server.
+type Certificate struct {
 	cert, key string // files, in PEM
 	log       *slog.Logger
 
@@ -19,22 +21,29 @@ type certificate struct {
 	read    [2]os.FileInfo   // under mu: the files when they were read; nil if missing
 }
 
-// newCertificate reads the certificate and its key.
-func newCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
-	c := &certificate{cert: cert, key: key, log: log}
+// New reads the certificate and its key.
+func New(cert, key string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{cert: cert, key: key, log: log}
 	c.read = c.stat()
 	err := c.load()
 	return c, err
 }
 
-// config returns the settings of a server that uses the certificate.
-func (c *certificate) config() *tls.Config {
+// Config returns the settings of a server that uses the certificate.
+func (c *Certificate) Config() *tls.Config {
 	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(), nil }}
+}
+
+// Expires returns when the certificate that is in use expires.
+func (c *Certificate) Expires() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current.Leaf.NotAfter
 }
 
 // get returns the certificate, and reads it first if a file has changed. If the new files are
 // wrong, it logs that once and returns the certificate that it had.
-func (c *certificate) get() *tls.Certificate {
+func (c *Certificate) get() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// The files are looked at before they are read, so a change in between is noticed next time.
@@ -52,7 +61,7 @@ func (c *certificate) get() *tls.Certificate {
 }
 
 // load reads the files. After an error the certificate stays as it was.
-func (c *certificate) load() error {
+func (c *Certificate) load() error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
 		return fmt.Errorf("the certificate %s with the key %s: %w", c.cert, c.key, err)
@@ -62,7 +71,7 @@ func (c *certificate) load() error {
 }
 
 // stat returns the state of both files.
-func (c *certificate) stat() (files [2]os.FileInfo) {
+func (c *Certificate) stat() (files [2]os.FileInfo) {
 	for i, name := range []string{c.cert, c.key} {
 		if info, err := os.Stat(name); err == nil {
 			files[i] = info

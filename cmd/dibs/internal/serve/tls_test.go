@@ -1,0 +1,77 @@
+package serve
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/httpstore"
+)
+
+// TestTLS: with a certificate a TCP listener serves HTTPS alone, and a Unix socket stays plain.
+func TestTLS(t *testing.T) {
+	model := httptest.NewTLSServer(http.NotFoundHandler())
+	defer model.Close()
+	dir := t.TempDir()
+	files := [2]string{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	pair := model.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, block := range []pem.Block{{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(files[i], pem.EncodeToMemory(&block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := New(Config{
+		TLSCert: files[0], TLSKey: files[1], MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10,
+		MaxWaiters: 10, MaxWaitersEach: 10, StoreTimeout: time.Second, Drain: time.Second,
+	}, memory(t), Hooks{Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, []net.Listener{tcp, socket}, nil) }()
+	for url, want := range map[string]string{
+		"https://" + tcp.Addr().String():      "",
+		"http+unix:" + socket.Addr().String(): "",
+		"http://" + tcp.Addr().String():       "400 Bad Request",
+	} {
+		var o *httpstore.Options
+		if strings.HasPrefix(url, "https:") {
+			o = &httpstore.Options{Client: model.Client()}
+		}
+		over, err := httpstore.Open(url, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = over.Version(t.Context())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v; want %q", url, err, want)
+		}
+		over.Close()
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
