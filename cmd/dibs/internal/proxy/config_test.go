@@ -199,8 +199,11 @@ func TestPattern(t *testing.T) {
 		yes, no []string
 	}{
 		{"", []string{"/", "/a", "", "*"}, nil},
-		{"/", []string{"/"}, []string{"/a", "", "*", "//"}},
-		{"/v1/charges", []string{"/v1/charges"}, []string{"/v1/charges/", "/v1/charge", "/v1", "/V1/charges", "/v1//charges"}},
+		{"/", []string{"/", "//", "/.", "/a/.."}, []string{"/a", "", "*"}},
+		{
+			"/v1/charges", []string{"/v1/charges", "/v1//charges", "//v1/charges", "/./v1/charges", "/x/../v1/./charges", "/../v1/charges"},
+			[]string{"/v1/charges/", "/v1/charges/.", "/v1/charge", "/v1", "/V1/charges", "/v1/charges/.."},
+		},
 		{"/v1/*", []string{"/v1/a", "/v1/a b"}, []string{"/v1/", "/v1", "/v1/a/b"}},
 		{"/v1/*/refund", []string{"/v1/7/refund"}, []string{"/v1/refund", "/v1//refund", "/v1/7/8/refund"}},
 		{"/v1/**", []string{"/v1", "/v1/", "/v1/a", "/v1/a/b/"}, []string{"/v2", "/v10", "/"}},
