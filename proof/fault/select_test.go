@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// idlers are workers of whom none does anything: processes that do not use the store.
+// idlers are workers that do nothing: processes that do not use the store.
 type idlers struct{ pid int }
 
 func (i *idlers) Len() int               { return 1 }
