@@ -167,6 +167,12 @@ func (s *waiters) leave(claims []dibs.Claim, w *waiting) {
 			s.remember(&claims[i])
 		}
 	}
+	// A wake-up that came after the last question may have been a grant.
+	for _, i := range w.due(nil) {
+		if c := claims[i]; c.Mode == dibs.Queue {
+			go s.keep(dibs.Renewal{Key: c.Key, Token: c.Token, TTL: max(c.Stay, c.TTL)})
+		}
+	}
 }
 
 // note remembers the claim of an answer that leaves a place in the queue.
@@ -224,8 +230,8 @@ func (s *waiters) remember(c *dibs.Claim) {
 // its TTL.
 func (s *waiters) wake(t dibs.Token, a dibs.Answer) {
 	s.mu.Lock()
+	defer s.mu.Unlock() // so that a call that leaves has all its wake-ups
 	w, g := s.calls[t], s.gaps[t]
-	s.mu.Unlock()
 	switch left := time.Until(g.until); {
 	case w != nil:
 		w.wake(t)

@@ -222,3 +222,17 @@ func TestALookWithoutATokenIsNotSettled(t *testing.T) {
 		t.Errorf("the look is answered with %s", got)
 	}
 }
+
+// TestAGrantBetweenTheLastQuestionAndTheEnd: a wake-up that a call had no time to ask about may
+// have been a grant, so the lease is renewed for the client's next call.
+func TestAGrantBetweenTheLastQuestionAndTheEnd(t *testing.T) {
+	renewed := make(chan dibs.Renewal, 1)
+	s := newWaiters(func(r dibs.Renewal) { renewed <- r })
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Stay: time.Second}}
+	w := s.enter(claims)
+	s.wake(claims[0].Token, dibs.Answer{State: dibs.Granted, Fence: 1})
+	s.leave(claims, w)
+	if got := <-renewed; got.Token != claims[0].Token || got.TTL != time.Minute {
+		t.Errorf("renewed is %+v", got)
+	}
+}
