@@ -260,13 +260,14 @@ func soon(t *testing.T, what string, f func() string) {
 	}
 }
 
-// ours returns the stacks of goroutines with this project's code, without this test's. With
-// GOEXPERIMENT=goroutineleakprofile it adds the leaks that the runtime knows.
+// ours returns the stacks of goroutines with this project's code, without this test's and those of
+// parallel tests, which begin after this one. With GOEXPERIMENT=goroutineleakprofile it adds the
+// leaks that the runtime knows.
 func ours() string {
 	buf := make([]byte, 1<<20)
 	var left []string
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if (strings.Contains(stack, "dibs-go/dibs") || strings.Contains(stack, "redis/rueidis") || strings.Contains(stack, "jackc/") || strings.Contains(stack, "go-sql-driver/")) && !strings.Contains(stack, "internal/servertest") && !strings.Contains(stack, "NothingIsLeft") {
+		if (strings.Contains(stack, "dibs-go/dibs") || strings.Contains(stack, "redis/rueidis") || strings.Contains(stack, "jackc/") || strings.Contains(stack, "go-sql-driver/")) && !strings.Contains(stack, "internal/servertest") && !strings.Contains(stack, "NothingIsLeft") && !strings.Contains(stack, "testing.(*T).Parallel(") {
 			left = append(left, stack)
 		}
 	}
