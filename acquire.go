@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/store"
 )
 
 // AcquireOptions are what one call asks for. The zero value and nil mean a mutex, and the
@@ -82,8 +83,8 @@ func (c *Client) acquireUnder(ctx, parent context.Context, key string, o *Acquir
 	}
 	wait := c.waitOf(o)
 	if wait == noWait {
-		claim.Mode = Try
-	} else if claim.waitsForItself(ctx) {
+		claim.Mode = store.Try
+	} else if waitsForItself(ctx, claim) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
 	r := request{Claim: claim, parent: parent}
@@ -118,11 +119,11 @@ func (o *AcquireOptions) parent(ctx context.Context) context.Context {
 }
 
 // newClaim validates what the caller asks for.
-func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
-	claim := Claim{
+func (c *Client) newClaim(name string, o *AcquireOptions) (store.Claim, error) {
+	claim := store.Claim{
 		Key:     c.Key(name),
-		Token:   NewToken(),
-		Mode:    Queue,
+		Token:   store.NewToken(),
+		Mode:    store.Queue,
 		TTL:     c.options.TTL,
 		Stay:    pace.Stay(0),
 		Permits: 1,
@@ -142,8 +143,8 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 		return claim, fmt.Errorf("dibs: AcquireOptions.Wait is %v; it must not be negative", o.Wait)
 	case o.Hold < 0:
 		return claim, fmt.Errorf("dibs: AcquireOptions.Hold is %v; it must not be negative", o.Hold)
-	case o.Permits < 0 || o.Permits > MaxPermits:
-		return claim, fmt.Errorf("dibs: AcquireOptions.Permits is %d; it must be 1 to %d", o.Permits, MaxPermits)
+	case o.Permits < 0 || o.Permits > store.MaxPermits:
+		return claim, fmt.Errorf("dibs: AcquireOptions.Permits is %d; it must be 1 to %d", o.Permits, store.MaxPermits)
 	case o.Weight < 0 || o.Weight > max(o.Permits, 1):
 		return claim, fmt.Errorf("dibs: AcquireOptions.Weight is %d; it must be 1 to Permits, which is %d", o.Weight, max(o.Permits, 1))
 	case o.MaxAge < 0:
@@ -175,9 +176,9 @@ func (c *Client) acquire(ctx context.Context, r request, wait time.Duration) (le
 	a, sent, err := c.ask(ctx, r, wait)
 	switch {
 	case err != nil:
-	case a.State == Granted:
+	case a.State == store.Granted:
 		lease, err = c.grant(r, a, sent)
-	case a.State == Held && wait != noWait:
+	case a.State == store.Held && wait != noWait:
 		r.queued = true
 		lease, err = c.await(ctx, r, a, sent, wait)
 	default:

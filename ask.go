@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/store"
 )
 
 // A request is a claim and what its caller wants of the lease.
 type request struct {
-	Claim
+	store.Claim
 	// parent is what the lease's context derives from.
 	parent context.Context
 	// margin and longest are those of AcquireOptions.
@@ -32,14 +33,14 @@ func (c *Client) Held(ctx context.Context, key string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	claim.Mode = Look
+	claim.Mode = store.Look
 	a, _, err := c.ask(ctx, request{Claim: claim}, noWait)
 	switch {
 	case err != nil:
 		return false, err
-	case a.State == Held:
+	case a.State == store.Held:
 		return true, nil
-	case a.State == Free:
+	case a.State == store.Free:
 		return false, nil
 	}
 	return false, refusal(claim, a)
@@ -54,16 +55,16 @@ func (c *Client) Record(ctx context.Context, key string) (r Record, ok bool, err
 	if err != nil {
 		return r, false, err
 	}
-	claim.Mode, claim.MaxAge = Look, AnyAge
+	claim.Mode, claim.MaxAge = store.Look, AnyAge
 	a, _, err := c.ask(ctx, request{Claim: claim}, noWait)
-	return a.Record, err == nil && a.State == Done, err
+	return a.Record, err == nil && a.State == store.Done, err
 }
 
 // ask sends one claim. It returns what the store said and when the claim was sent. A claim
 // that failed is sent again for askPatience, which is safe because claims are idempotent.
 // A claim that found the store busy is sent again for as long as the caller would wait. On
 // any error the request is undone.
-func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a Answer, sent time.Time, err error) {
+func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a store.Answer, sent time.Time, err error) {
 	if c.closed.Load() {
 		return a, sent, ErrClosed
 	}
@@ -109,13 +110,13 @@ func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a Answ
 }
 
 // grant makes the lease of a granted request.
-func (c *Client) grant(r request, a Answer, sent time.Time) (*Lease, error) {
+func (c *Client) grant(r request, a store.Answer, sent time.Time) (*Lease, error) {
 	return c.begin(newLease(c, r, a, sent), r)
 }
 
 // grantPushed makes the lease of a pushed grant that came after the answer to what was sent
 // at that moment.
-func (c *Client) grantPushed(r request, pushed Answer, sent time.Time) (*Lease, error) {
+func (c *Client) grantPushed(r request, pushed store.Answer, sent time.Time) (*Lease, error) {
 	return c.begin(newPushedLease(c, r, pushed, sent), r)
 }
 
@@ -143,23 +144,23 @@ func (c *Client) undo(r request) {
 }
 
 // lateOf returns what gets the answer when the caller does not wait for it any more.
-func (c *Client) lateOf(r request) func(Claim, Answer, error) {
-	if r.Mode == Look || r.kept {
+func (c *Client) lateOf(r request) func(store.Claim, store.Answer, error) {
+	if r.Mode == store.Look || r.kept {
 		return nil
 	}
 	return c.late
 }
 
 // refusal turns an answer that is not a grant into the caller's error.
-func refusal(claim Claim, a Answer) error {
+func refusal(claim store.Claim, a store.Answer) error {
 	switch a.State {
-	case Held:
+	case store.Held:
 		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead}
-	case Done:
+	case store.Done:
 		return &DoneError{Key: claim.Key, Record: a.Record}
-	case Mismatch:
+	case store.Mismatch:
 		return ErrMismatch
-	case Unknown:
+	case store.Unknown:
 		return &UnknownError{Key: claim.Key, ID: a.ID}
 	}
 	return &StoreError{Op: "claim", Err: fmt.Errorf("the store answered with state %d", a.State)}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestHeldAsksWithoutTaking(t *testing.T) {
@@ -74,7 +75,7 @@ type fillingUp struct {
 	asked int
 }
 
-func (r *fillingUp) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (r *fillingUp) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if r.asked++; r.asked == 1 {
 		if err := r.faulty.Claim(ctx, claims, answers); err != nil {
 			return err

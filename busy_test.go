@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // crowded is a store that is too busy with every key at times.
@@ -25,7 +26,7 @@ type crowded struct {
 }
 
 // Batching hides that of memstore.
-func (s *crowded) Batching() dibs.Batching { return dibs.Batching{Direct: s.queues} }
+func (s *crowded) Batching() store.Batching { return store.Batching{Direct: s.queues} }
 
 func (s *crowded) busyFor(d time.Duration) {
 	s.mu.Lock()
@@ -33,7 +34,7 @@ func (s *crowded) busyFor(d time.Duration) {
 	s.until = time.Now().Add(d)
 }
 
-func (s *crowded) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *crowded) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	s.mu.Lock()
 	busy := time.Until(s.until)
 	s.mu.Unlock()
@@ -47,12 +48,12 @@ func (s *crowded) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs
 		}
 	}
 	for i := range answers {
-		answers[i] = dibs.Answer{Err: dibs.ErrBusy}
+		answers[i] = store.Answer{Err: dibs.ErrBusy}
 	}
 	return nil
 }
 
-func (s *crowded) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *crowded) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	s.mu.Lock()
 	busy := time.Until(s.until)
 	s.mu.Unlock()
@@ -245,10 +246,10 @@ func TestCancelPlaceOutlastsABusyStore(t *testing.T) {
 type lockedKey struct{ *memstore.Store }
 
 // Batching hides that of memstore.
-func (lockedKey) Batching() dibs.Batching { return dibs.Batching{Parallel: 4} }
+func (lockedKey) Batching() store.Batching { return store.Batching{Parallel: 4} }
 
-func (s lockedKey) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
-	isStuck := func(m dibs.Settlement) bool { return m.Key.Name == "stuck" }
+func (s lockedKey) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+	isStuck := func(m store.Settlement) bool { return m.Key.Name == "stuck" }
 	if !slices.ContainsFunc(settlements, isStuck) {
 		return s.Store.Settle(ctx, settlements, errs)
 	}
@@ -256,7 +257,7 @@ func (s lockedKey) Settle(ctx context.Context, settlements []dibs.Settlement, er
 	for i, m := range settlements {
 		if isStuck(m) {
 			errs[i] = dibs.ErrBusy
-		} else if err := s.Store.Settle(ctx, []dibs.Settlement{m}, errs[i:i+1]); err != nil {
+		} else if err := s.Store.Settle(ctx, []store.Settlement{m}, errs[i:i+1]); err != nil {
 			return err
 		}
 	}
@@ -300,7 +301,7 @@ func TestBusyKeyDelaysNoOther(t *testing.T) {
 			}
 			cancel()
 			time.Sleep(time.Second / 10)
-			for e, err := range s.List(t.Context(), dibs.Query{Name: "k"}) {
+			for e, err := range s.List(t.Context(), store.Query{Name: "k"}) {
 				if err != nil || e.Waiters > 0 {
 					t.Errorf("%d places are left, %v", e.Waiters, err)
 				}

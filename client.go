@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Defaults and bounds of Options.
@@ -68,7 +69,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		r = *o
 	}
-	if err := validateNamespace(r.Namespace); err != nil {
+	if err := store.ValidateNamespace(r.Namespace); err != nil {
 		return r, fmt.Errorf("dibs: Options.Namespace: %w", err)
 	}
 	r.TTL = cmp.Or(r.TTL, DefaultTTL)
@@ -89,15 +90,15 @@ func (o *Options) withDefaults() (Options, error) {
 type Client struct {
 	store   Store
 	options Options
-	owner   Owner
+	owner   store.Owner
 	epoch   time.Time // where the client's monotonic time is counted from
 
-	claims  *batch.Batcher[Claim, Answer]
-	settles *batch.Batcher[Settlement, error]
+	claims  *batch.Batcher[store.Claim, store.Answer]
+	settles *batch.Batcher[store.Settlement, error]
 	renewer *renewer
 	waiters *waiters
 	undoer  *undoer
-	late    func(Claim, Answer, error) // undoer.answered, made once
+	late    func(store.Claim, store.Answer, error) // undoer.answered, made once
 
 	counts  counts
 	closed  atomic.Bool
@@ -117,13 +118,13 @@ func New(s Store, o *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	var batching Batching
-	if b, ok := s.(Batcher); ok {
+	var batching store.Batching
+	if b, ok := s.(store.Batcher); ok {
 		batching = b.Batching()
 	}
 	c := &Client{
 		options: options,
-		owner:   Owner{Host: hostname(), PID: os.Getpid(), Label: options.Label},
+		owner:   store.Owner{Host: hostname(), PID: os.Getpid(), Label: options.Label},
 		epoch:   time.Now(),
 		done:    make(chan struct{}),
 		drained: make(chan struct{}, 1),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // newStore returns an empty store that is closed with the test.
@@ -43,10 +44,10 @@ func newClient(t *testing.T, s dibs.Store, o *dibs.Options) *dibs.Client {
 
 // empty fails the test unless the store holds nothing at all, once the
 // background has come to rest.
-func empty(t *testing.T, s dibs.Inspector) {
+func empty(t *testing.T, s store.Inspector) {
 	t.Helper()
 	synctest.Wait()
-	for e, err := range s.List(t.Context(), dibs.Query{}) {
+	for e, err := range s.List(t.Context(), store.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +97,7 @@ func TestOptionsAreValidated(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	for _, key := range []string{"", strings.Repeat("k", dibs.MaxKey+1)} {
+	for _, key := range []string{"", strings.Repeat("k", store.MaxKey+1)} {
 		if _, err := c.Acquire(t.Context(), key, nil); err == nil {
 			t.Errorf("a key of %d bytes was accepted", len(key))
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestClose(t *testing.T) {
@@ -121,7 +122,7 @@ func TestCloseGivesUpPlaces(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		for e, err := range s.List(t.Context(), dibs.Query{}) {
+		for e, err := range s.List(t.Context(), store.Query{}) {
 			if err != nil || e.Waiters > 0 {
 				t.Errorf("%d places are left behind, %v", e.Waiters, err)
 			}
@@ -136,7 +137,7 @@ func TestCloseGivesUpPlaces(t *testing.T) {
 // directly is a faulty store that is called without batching.
 type directly struct{ *faulty }
 
-func (directly) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
+func (directly) Batching() store.Batching { return store.Batching{Direct: true} }
 
 // TestCloseUndoesClaimsUnderWay: a claim that is granted while the client closes
 // leaves no lease behind.

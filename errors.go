@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
-// Answers of the store. Each has a method ErrorType() string, for error.type of metrics. The text of an error names a key by its digest, because errors end
-// up in logs. The typed error has the key itself.
+// Answers of the store. Each has a method ErrorType() string, for error.type of metrics. The
+// text of an error names a key by its digest, because errors end up in logs. The typed error
+// has the key itself.
 var (
 	// ErrHeld: another caller holds the key or comes before this one. The error is a
 	// *HeldError.
@@ -21,23 +23,33 @@ var (
 	// operator must resolve it. The error is an *UnknownError.
 	ErrUnknown = errtype.New("unknown_outcome", "dibs: the outcome of an earlier attempt is unknown")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
-	ErrFull = errtype.New(errtype.Full, "dibs: the store is full")
+	ErrFull = store.ErrFull
 	// ErrTooLarge: the store refuses data of that size, so asking again does not help. It
 	// is also an ErrFull. Nothing was done.
-	ErrTooLarge = errtype.New("too_large", "%w: that is too large for it", ErrFull)
-	// ErrBusy: the store gave up, because too many calls used the key at once, or another
-	// program had locked the key's data for too long. Nothing was done, and asking again
-	// may help. A caller that waits for the key goes on waiting.
-	ErrBusy = errtype.New(errtype.Busy, "dibs: the store is busy with the key")
+	ErrTooLarge = store.ErrTooLarge
+	// ErrBusy: too many calls used the key at once, or another program had locked the key's
+	// data for too long. Nothing was done, and asking again may help.
+	ErrBusy = store.ErrBusy
 )
 
 // The ends of a lease and of a client.
 var (
 	// ErrLost: the lease expired or was taken away. It is the cause with which the lease's
 	// context ends.
-	ErrLost = errtype.New("lost", "dibs: the lease is lost")
+	ErrLost = store.ErrLost
 	// ErrClosed: the client was closed.
-	ErrClosed = errtype.New(errtype.Closed, "dibs: the client is closed")
+	ErrClosed = store.ErrClosed
+)
+
+// The ends of a transaction.
+var (
+	// ErrRolledBack: the transaction was rolled back instead of committed, so nothing in it
+	// was done.
+	ErrRolledBack = store.ErrRolledBack
+	// ErrTransactionEnded: the code that ran in the transaction has ended it before the
+	// commit. Its writes may be committed, but there is no record, so the next caller runs
+	// again.
+	ErrTransactionEnded = store.ErrTransactionEnded
 )
 
 // ErrStore: the store could not be asked, or its answer did not arrive. The call may or may

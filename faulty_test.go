@@ -5,8 +5,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // faulty is a real store behind a line that a test can cut, slow down and
@@ -15,9 +15,9 @@ type faulty struct {
 	*memstore.Store
 
 	mu     sync.Mutex
-	claims [][]dibs.Claim // as they arrived
-	renews [][]dibs.Renewal
-	settls [][]dibs.Settlement
+	claims [][]store.Claim // as they arrived
+	renews [][]store.Renewal
+	settls [][]store.Settlement
 
 	// Called, when set, around every call of the store: the first returns an
 	// error to lose the call, the second to lose its answer.
@@ -28,7 +28,7 @@ type faulty struct {
 func newFaulty(s *memstore.Store) *faulty { return &faulty{Store: s} }
 
 // Batching hides that of memstore.
-func (f *faulty) Batching() dibs.Batching { return dibs.Batching{} }
+func (f *faulty) Batching() store.Batching { return store.Batching{} }
 
 // set replaces what happens around calls.
 func (f *faulty) set(before, after func(verb string) error) {
@@ -55,23 +55,23 @@ func (f *faulty) around(verb string, call func() error) error {
 	return nil
 }
 
-func (f *faulty) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (f *faulty) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	f.mu.Lock()
-	f.claims = append(f.claims, append([]dibs.Claim(nil), claims...))
+	f.claims = append(f.claims, append([]store.Claim(nil), claims...))
 	f.mu.Unlock()
 	return f.around("claim", func() error { return f.Store.Claim(ctx, claims, answers) })
 }
 
-func (f *faulty) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (f *faulty) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	f.mu.Lock()
-	f.renews = append(f.renews, append([]dibs.Renewal(nil), renewals...))
+	f.renews = append(f.renews, append([]store.Renewal(nil), renewals...))
 	f.mu.Unlock()
 	return f.around("renew", func() error { return f.Store.Renew(ctx, renewals, errs) })
 }
 
-func (f *faulty) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (f *faulty) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	f.mu.Lock()
-	f.settls = append(f.settls, append([]dibs.Settlement(nil), settlements...))
+	f.settls = append(f.settls, append([]store.Settlement(nil), settlements...))
 	f.mu.Unlock()
 	return f.around("settle", func() error { return f.Store.Settle(ctx, settlements, errs) })
 }

@@ -7,14 +7,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dibs-go/dibs/store"
 )
 
 // Lease is the right to a key until it is settled or lost. It is renewed in the background.
 // Its methods are safe for concurrent use.
 type Lease struct {
 	client  *Client
-	claim   Claim
-	answer  Answer
+	claim   store.Claim
+	answer  store.Answer
 	margin  time.Duration // how long before the lease ends the holder stops trusting it
 	limit   time.Time     // when the lease ends although it could be renewed; zero: never
 	granted time.Time
@@ -48,7 +50,7 @@ type Lease struct {
 func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond }
 
 // newLease makes the lease of an answer to what was sent at that moment.
-func newLease(c *Client, r request, a Answer, sent time.Time) *Lease {
+func newLease(c *Client, r request, a store.Answer, sent time.Time) *Lease {
 	l := &Lease{client: c, claim: r.Claim, answer: a, granted: sent, queued: r.queued, index: -1}
 	if c.options.Observe != nil {
 		l.waited = time.Since(r.start)
@@ -77,7 +79,7 @@ func (l *Lease) renewAt(sent time.Time) time.Time {
 
 // newPushedLease makes the lease of a pushed grant. It was granted after the answer to what
 // was sent at that moment, and lasts PushedTTL.
-func newPushedLease(c *Client, r request, a Answer, sent time.Time) *Lease {
+func newPushedLease(c *Client, r request, a store.Answer, sent time.Time) *Lease {
 	l := newLease(c, r, a, sent)
 	l.granted = time.Now()
 	end := pushedUntil(r, sent)
@@ -96,7 +98,7 @@ func newPushedLease(c *Client, r request, a Answer, sent time.Time) *Lease {
 // if it is shorter than PushedTTL, because a question of the waiter that is still under way
 // can make the lease last no longer than that.
 func pushedUntil(r request, sent time.Time) time.Time {
-	lasts := min(PushedTTL, r.TTL)
+	lasts := min(store.PushedTTL, r.TTL)
 	return sent.Add(lasts - max(r.margin, margin(lasts)))
 }
 
@@ -155,8 +157,8 @@ func (l *Lease) Progress() []byte { return l.answer.Progress }
 // is lost, and then nothing is saved. It returns ErrStore when the store did not answer
 // while the lease could be trusted.
 func (l *Lease) Save(ctx context.Context, progress []byte) error {
-	if len(progress) > MaxProgress {
-		return fmt.Errorf("dibs: the progress has %d bytes; it may have at most %d", len(progress), MaxProgress)
+	if len(progress) > store.MaxProgress {
+		return fmt.Errorf("dibs: the progress has %d bytes; it may have at most %d", len(progress), store.MaxProgress)
 	}
 	if err := l.Err(); err != nil {
 		return err
@@ -164,7 +166,7 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 	if progress == nil {
 		progress = []byte{}
 	}
-	renewal := Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL, Progress: progress}
+	renewal := store.Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL, Progress: progress}
 	ctx, cancel := context.WithTimeout(ctx, l.client.options.Timeout)
 	defer cancel()
 	for {
@@ -188,11 +190,11 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 
 // save asks the store once. It ends when the lease is no longer trusted, because its caller
 // could not stop in time otherwise.
-func (l *Lease) save(ctx context.Context, until time.Time, renewal Renewal) (err, callErr error) {
+func (l *Lease) save(ctx context.Context, until time.Time, renewal store.Renewal) (err, callErr error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	errs := make([]error, 1)
-	callErr = l.client.store.Renew(ctx, []Renewal{renewal}, errs)
+	callErr = l.client.store.Renew(ctx, []store.Renewal{renewal}, errs)
 	return errs[0], callErr
 }
 
@@ -252,7 +254,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 
 // waitsForItself reports whether the claim would wait forever, because the code that was
 // given ctx runs under leases on the key that leave no room for the claim.
-func (c *Claim) waitsForItself(ctx context.Context) bool {
+func waitsForItself(ctx context.Context, c store.Claim) bool {
 	weight := c.Weight
 	for l, ok := FromContext(ctx); ok; l, ok = FromContext(l.context.parent) {
 		if l.claim.Key != c.Key || l.Err() != nil {

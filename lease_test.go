@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestLeaseThatIsTakenAwayIsLost(t *testing.T) {
@@ -62,7 +63,7 @@ func TestProgressReachesTheSuccessor(t *testing.T) {
 		if err := first.Save(t.Context(), []byte("late")); err == nil {
 			t.Error("a settled lease saved progress")
 		}
-		if err := second.Save(t.Context(), make([]byte, dibs.MaxProgress+1)); err == nil {
+		if err := second.Save(t.Context(), make([]byte, store.MaxProgress+1)); err == nil {
 			t.Error("progress over the limit was accepted")
 		}
 		if err := second.Release(); err != nil {
@@ -105,12 +106,12 @@ func TestFromContext(t *testing.T) {
 // hanging is a store that does not answer some renewals.
 type hanging struct {
 	*memstore.Store
-	hangs func(dibs.Renewal) bool
+	hangs func(store.Renewal) bool
 }
 
-func (h *hanging) Batching() dibs.Batching { return dibs.Batching{} }
+func (h *hanging) Batching() store.Batching { return store.Batching{} }
 
-func (h *hanging) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (h *hanging) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if slices.ContainsFunc(renewals, h.hangs) {
 		<-ctx.Done()
 		return ctx.Err()
@@ -124,18 +125,18 @@ func (h *hanging) Renew(ctx context.Context, renewals []dibs.Renewal, errs []err
 func TestSaveEndsWithTheLease(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		hangs func(saves int32, r dibs.Renewal) bool
+		hangs func(saves int32, r store.Renewal) bool
 		want  error
 		takes time.Duration
 	}{
-		{"nothing is answered", func(int32, dibs.Renewal) bool { return true }, dibs.ErrStore, 979 * time.Millisecond},
-		{"the first save is not", func(saves int32, r dibs.Renewal) bool { return r.Progress != nil && saves == 1 }, nil, 979 * time.Millisecond},
-		{"no save is", func(_ int32, r dibs.Renewal) bool { return r.Progress != nil }, dibs.ErrStore, 5 * time.Second},
+		{"nothing is answered", func(int32, store.Renewal) bool { return true }, dibs.ErrStore, 979 * time.Millisecond},
+		{"the first save is not", func(saves int32, r store.Renewal) bool { return r.Progress != nil && saves == 1 }, nil, 979 * time.Millisecond},
+		{"no save is", func(_ int32, r store.Renewal) bool { return r.Progress != nil }, dibs.ErrStore, 5 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var saves atomic.Int32
-				s := &hanging{newStore(t), func(r dibs.Renewal) bool {
+				s := &hanging{newStore(t), func(r store.Renewal) bool {
 					if r.Progress != nil {
 						saves.Add(1)
 					}

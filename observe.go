@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/store"
 )
 
 // EventKind says what happened.
@@ -39,7 +40,7 @@ type Event struct {
 	Err     error
 
 	key   Key
-	token Token
+	token store.Token
 }
 
 // Key returns the key's digest.
@@ -174,26 +175,26 @@ func observe(store Store, o *Options) Store {
 	return s
 }
 
-func (o observed) Claim(ctx context.Context, claims []Claim, answers []Answer) error {
+func (o observed) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	began := time.Now()
 	err := o.Store.Claim(ctx, claims, answers)
 	o.called(ctx, began, StoreCall{Verb: "claim", Size: len(claims)}, err, func(i int) error { return answers[i].Err })
 	return err
 }
 
-func (o observed) Renew(ctx context.Context, renewals []Renewal, errs []error) error {
+func (o observed) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	began := time.Now()
 	err := o.Store.Renew(ctx, renewals, errs)
 	o.called(ctx, began, StoreCall{Verb: "renew", Size: len(renewals)}, err, func(i int) error { return errs[i] })
 	return err
 }
 
-func (o observed) Settle(ctx context.Context, settlements []Settlement, errs []error) error {
+func (o observed) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	began := time.Now()
 	err := o.Store.Settle(ctx, settlements, errs)
 	undone := 0
 	for i, s := range settlements {
-		if s.Outcome == Undo && err == nil && errs[i] == nil {
+		if s.Outcome == store.Undo && err == nil && errs[i] == nil {
 			undone++
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dibs-go/dibs/store"
 )
 
 // DefaultRetention is the default of OnceOptions.Retention.
@@ -84,8 +86,8 @@ func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn 
 		}
 	}()
 	run := lease.Context()
-	if TransactionFrom(run) != nil {
-		run = WithTransaction(run, nil)
+	if store.TransactionFrom(run) != nil {
+		run = store.WithTransaction(run, nil)
 	}
 	result, err = fn(run)
 	if err != nil && (o.Remember == nil || !o.Remember(err)) {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/dibs-go/dibs/store"
 )
 
 // MaxConflicts is how often OnceIn calls fn in all if each transaction conflicts with
@@ -68,7 +70,7 @@ func runIn[T any](l *Lease, t Transactor, o *OnceOptions, fn func(context.Contex
 		return result, false, err
 	}
 	defer tx.Rollback() // even after a panic and Goexit
-	result, err = fn(WithTransaction(l.Context(), tx))
+	result, err = fn(store.WithTransaction(l.Context(), tx))
 	retention := cmp.Or(o.Retention, DefaultRetention)
 	if err != nil {
 		again = tx.Conflicted(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/store"
 )
 
 // book runs a booking under the key.
@@ -154,7 +155,7 @@ func TestOnceInForgetsSoonerThanTheStoreAnswers(t *testing.T) {
 // refusal is a transaction that is rolled back for a reason.
 type refusal struct{ why error }
 
-func (r refusal) Commit(context.Context, dibs.Settlement) error {
+func (r refusal) Commit(context.Context, store.Settlement) error {
 	return errors.Join(dibs.ErrRolledBack, r.why)
 }
 

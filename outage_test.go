@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // storeLine is a line about the store.
@@ -109,7 +110,7 @@ type element struct {
 	err error
 }
 
-func (s element) Claim(_ context.Context, _ []dibs.Claim, answers []dibs.Answer) error {
+func (s element) Claim(_ context.Context, _ []store.Claim, answers []store.Answer) error {
 	for i := range answers {
 		answers[i].Err = s.err
 	}
@@ -165,9 +166,9 @@ func TestWhatIsNoOutage(t *testing.T) {
 // silent is a store whose claims get no answer. Each call is made for its caller alone.
 type silent struct{ *faulty }
 
-func (silent) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
+func (silent) Batching() store.Batching { return store.Batching{Direct: true} }
 
-func (silent) Claim(ctx context.Context, _ []dibs.Claim, _ []dibs.Answer) error {
+func (silent) Claim(ctx context.Context, _ []store.Claim, _ []store.Answer) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestPushedGrantNeedsNoClaim: a contended cycle takes two calls, one to join and
@@ -105,12 +106,12 @@ func TestLateGrantIsNotUsed(t *testing.T) {
 		asks    int
 		attempt int
 	}{
-		0:                         {0, 1},
-		600 * time.Millisecond:    {0, 1},
-		740 * time.Millisecond:    {1, 1}, // its claim gets the same grant
-		made + dibs.PushedTTL - 1: {1, 1},
-		made + dibs.PushedTTL:     {1, 2}, // the grant has run out
-		3250 * time.Millisecond:   {1, 2}, // not when it asks by itself
+		0:                          {0, 1},
+		600 * time.Millisecond:     {0, 1},
+		740 * time.Millisecond:     {1, 1}, // its claim gets the same grant
+		made + store.PushedTTL - 1: {1, 1},
+		made + store.PushedTTL:     {1, 2}, // the grant has run out
+		3250 * time.Millisecond:    {1, 2}, // not when it asks by itself
 	} {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -160,10 +161,10 @@ func TestOldGrantIsNotUsed(t *testing.T) {
 				s.set(func(string) error { return errCut }, nil)
 				s.delayPushes()
 				end()
-				time.Sleep(dibs.PushedTTL + 10*time.Millisecond) // the pushed grant has run out
+				time.Sleep(store.PushedTTL + 10*time.Millisecond) // the pushed grant has run out
 				other, end := s.holdOne(t, "k", permits)
 				s.set(nil, nil)
-				time.Sleep(dibs.PushedTTL * 3 / 4)
+				time.Sleep(store.PushedTTL * 3 / 4)
 				claims, _, _ := s.elements()
 				s.pushDelayed()
 				synctest.Wait()
@@ -194,7 +195,7 @@ func TestPushedWhileItAsks(t *testing.T) {
 		_, end := s.hold(t, "k")
 		waiter := await(t, c, nil)
 		s.set(nil, func(string) error { time.Sleep(100 * time.Millisecond); return nil })
-		time.Sleep(dibs.PushedTTL/2 + 40*time.Millisecond) // the store has done what it asked for
+		time.Sleep(store.PushedTTL/2 + 40*time.Millisecond) // the store has done what it asked for
 		s.set(nil, nil)
 		end()
 		if waiter.over() {
@@ -212,10 +213,10 @@ func TestWokenWhileItsQuestionWaits(t *testing.T) {
 		c := newClient(t, s, nil)
 		_, end := s.hold(t, "k")
 		waiter := await(t, c, nil)
-		time.Sleep(dibs.PushedTTL/2 - time.Millisecond)
+		time.Sleep(store.PushedTTL/2 - time.Millisecond)
 		others := keepBusy(t, s, c, 20*time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
-		s.wake(s.first(), dibs.Answer{})
+		s.wake(s.first(), store.Answer{})
 		<-others
 		synctest.Wait()
 		if claims, _, _ := s.elements(); claims != 4 {
@@ -244,7 +245,7 @@ func keepBusy(t *testing.T, s *pusher, c *dibs.Client, d time.Duration) <-chan s
 }
 
 // first returns the token that was claimed with first.
-func (s *pusher) first() dibs.Token {
+func (s *pusher) first() store.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claims[0][0].Token
@@ -261,20 +262,20 @@ func TestOldGrantOfTheHighestFence(t *testing.T) {
 		s.set(func(string) error { return errCut }, nil)
 		s.delayPushes()
 		end()
-		time.Sleep(dibs.PushedTTL + 10*time.Millisecond) // the pushed grant has run out
-		place := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Minute}
-		answers := make([]dibs.Answer, 1)
-		if err := s.claim(t.Context(), []dibs.Claim{place}, answers); err != nil || !answers[0].Queued {
+		time.Sleep(store.PushedTTL + 10*time.Millisecond) // the pushed grant has run out
+		place := store.Claim{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Reserve, Stay: time.Minute}
+		answers := make([]store.Answer, 1)
+		if err := s.claim(t.Context(), []store.Claim{place}, answers); err != nil || !answers[0].Queued {
 			t.Fatalf("%+v, %v", answers[0], err)
 		}
 		s.set(nil, nil)
-		time.Sleep(dibs.PushedTTL) // the waiter has asked, and waits behind the place
+		time.Sleep(store.PushedTTL) // the waiter has asked, and waits behind the place
 		s.pushDelayed()
 		if waiter.over() {
 			t.Fatalf("the waiter took an old grant: %v", waiter.err)
 		}
 		errs := make([]error, 1)
-		if err := s.Store.Settle(t.Context(), []dibs.Settlement{{Key: place.Key, Token: place.Token}}, errs); err != nil || errs[0] != nil {
+		if err := s.Store.Settle(t.Context(), []store.Settlement{{Key: place.Key, Token: place.Token}}, errs); err != nil || errs[0] != nil {
 			t.Fatal(err, errs[0])
 		}
 		lease := waiter.got(t)

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestPushedLeaseIsNotTrustedTooLong: whatever the TTL and whenever the line is cut,
 // the holder never believes in the lease for longer than the store has it for. It is
 // compared more often the less is left.
 func TestPushedLeaseIsNotTrustedTooLong(t *testing.T) {
-	for _, ttl := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, dibs.PushedTTL, 30 * time.Second, time.Hour} {
+	for _, ttl := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, store.PushedTTL, 30 * time.Second, time.Hour} {
 		for _, cut := range []time.Duration{0, 200 * time.Millisecond, 350 * time.Millisecond, 5 * time.Second} {
 			for _, joined := range []time.Duration{0, 40 * time.Millisecond, 400 * time.Millisecond} {
 				synctest.Test(t, func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestPushedLeaseIsNotTrustedTooLong(t *testing.T) {
 					s.set(func(string) error { return errCut }, nil)
 					for lease.Err() == nil && time.Since(got) < time.Minute {
 						left := time.Duration(0)
-						for e := range s.List(t.Context(), dibs.Query{ID: lease.ID()}) {
+						for e := range s.List(t.Context(), store.Query{ID: lease.ID()}) {
 							left = e.Attempts[0].Left
 						}
 						if trusted := time.Until(lease.Until()); trusted >= left {
@@ -84,7 +85,7 @@ func TestPushedLeaseIsRenewedInTime(t *testing.T) {
 					fault(s)
 					end()
 					lease := waiter.got(t)
-					time.Sleep(10 * dibs.PushedTTL)
+					time.Sleep(10 * store.PushedTTL)
 					if err := lease.Err(); err != nil {
 						t.Errorf("lost: %v", err)
 					}
@@ -231,7 +232,7 @@ func TestPushedAsTheClientCloses(t *testing.T) {
 				t.Error(waiter.err)
 			}
 			all.Wait()
-			time.Sleep(2 * dibs.PushedTTL) // grants that were pushed after Close run out
+			time.Sleep(2 * store.PushedTTL) // grants that were pushed after Close run out
 			empty(t, abandonable{s})
 		})
 	}
@@ -240,10 +241,10 @@ func TestPushedAsTheClientCloses(t *testing.T) {
 // abandonable is a store of which what was abandoned does not count.
 type abandonable struct{ *pusher }
 
-func (s abandonable) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
+func (s abandonable) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
 		for e, err := range s.pusher.List(ctx, q) {
-			if e.Condition != dibs.ConditionAbandoned && !yield(e, err) {
+			if e.Condition != store.ConditionAbandoned && !yield(e, err) {
 				return
 			}
 		}

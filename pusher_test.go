@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // pusher is a faulty store that pushes grants: when the inner store wakes a waiter, it claims
@@ -16,12 +17,12 @@ type pusher struct {
 	*faulty
 
 	pushing  sync.Mutex
-	waiting  map[dibs.Token]dibs.Claim
+	waiting  map[store.Token]store.Claim
 	highest  map[dibs.Key]uint64 // fence
-	wake     func(dibs.Token, dibs.Answer)
+	wake     func(store.Token, store.Answer)
 	delaying bool
 	delayed  []func()
-	pushed   []dibs.Answer
+	pushed   []store.Answer
 	hang     bool // renewals end with their context
 }
 
@@ -29,31 +30,31 @@ func newPusher(t *testing.T) *pusher {
 	t.Helper()
 	return &pusher{
 		faulty:  newFaulty(newStore(t)),
-		waiting: map[dibs.Token]dibs.Claim{},
+		waiting: map[store.Token]store.Claim{},
 		highest: map[dibs.Key]uint64{},
 	}
 }
 
-// Notify implements dibs.Notifier.
-func (s *pusher) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+// Notify implements store.Notifier.
+func (s *pusher) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	s.wake = wake
 	// On a goroutine, because the inner store calls under its locks.
-	return s.faulty.Notify(func(token dibs.Token, _ dibs.Answer) { go s.push(token) })
+	return s.faulty.Notify(func(token store.Token, _ store.Answer) { go s.push(token) })
 }
 
 // push pushes a waiter its grant, or wakes it to ask.
-func (s *pusher) push(token dibs.Token) {
+func (s *pusher) push(token store.Token) {
 	s.pushing.Lock()
 	defer s.pushing.Unlock()
-	var answer dibs.Answer
+	var answer store.Answer
 	c, ok := s.waiting[token]
-	if ok && c.Mode == dibs.Queue && !c.AtMostOnce {
-		c.TTL = dibs.PushedTTL
-		answers := make([]dibs.Answer, 1)
-		if err := s.Store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil {
+	if ok && c.Mode == store.Queue && !c.AtMostOnce {
+		c.TTL = store.PushedTTL
+		answers := make([]store.Answer, 1)
+		if err := s.Store.Claim(context.Background(), []store.Claim{c}, answers); err != nil {
 			panic(err)
 		}
-		if a := answers[0]; a.State == dibs.Granted {
+		if a := answers[0]; a.State == store.Granted {
 			s.highest[c.Key] = max(s.highest[c.Key], a.Fence)
 			if a.Attempt == 1 && a.Progress == nil {
 				answer = a
@@ -69,15 +70,15 @@ func (s *pusher) push(token dibs.Token) {
 }
 
 // Claim implements dibs.Store.
-func (s *pusher) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *pusher) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	s.mu.Lock()
-	s.claims = append(s.claims, append([]dibs.Claim(nil), claims...))
+	s.claims = append(s.claims, append([]store.Claim(nil), claims...))
 	s.mu.Unlock()
 	return s.around("claim", func() error { return s.claim(ctx, claims, answers) })
 }
 
 // claim is a Claim that nothing happens to and that is not counted.
-func (s *pusher) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *pusher) claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	s.pushing.Lock()
 	defer s.pushing.Unlock()
 	if err := s.Store.Claim(ctx, claims, answers); err != nil {
@@ -85,9 +86,9 @@ func (s *pusher) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 	}
 	for i, c := range claims {
 		switch a := &answers[i]; a.State {
-		case dibs.Granted:
+		case store.Granted:
 			s.highest[c.Key] = max(s.highest[c.Key], a.Fence)
-		case dibs.Held:
+		case store.Held:
 			a.Fence = s.highest[c.Key]
 			s.waiting[c.Token] = c
 		}
@@ -96,9 +97,9 @@ func (s *pusher) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 }
 
 // Settle implements dibs.Store.
-func (s *pusher) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *pusher) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	s.mu.Lock()
-	s.settls = append(s.settls, append([]dibs.Settlement(nil), settlements...))
+	s.settls = append(s.settls, append([]store.Settlement(nil), settlements...))
 	s.mu.Unlock()
 	return s.around("settle", func() error {
 		s.pushing.Lock()
@@ -111,7 +112,7 @@ func (s *pusher) Settle(ctx context.Context, settlements []dibs.Settlement, errs
 }
 
 // Renew implements dibs.Store.
-func (s *pusher) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (s *pusher) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	s.pushing.Lock()
 	hang := s.hang
 	s.hang = false
@@ -150,15 +151,15 @@ func (s *pusher) hold(t *testing.T, key string) (fence uint64, release func()) {
 // holdOne is hold for one of several permits.
 func (s *pusher) holdOne(t *testing.T, key string, permits int) (fence uint64, release func()) {
 	t.Helper()
-	c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: dibs.AnyAge, Permits: permits, Weight: 1}
-	answers := make([]dibs.Answer, 1)
-	if err := s.claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
+	c := store.Claim{Key: dibs.Key{Name: key}, Token: store.NewToken(), TTL: dibs.AnyAge, Permits: permits, Weight: 1}
+	answers := make([]store.Answer, 1)
+	if err := s.claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].State != store.Granted {
 		t.Fatalf("%+v, %v", answers[0], err)
 	}
 	return answers[0].Fence, func() {
 		t.Helper()
 		errs := make([]error, 1)
-		if err := s.Store.Settle(t.Context(), []dibs.Settlement{{Key: c.Key, Token: c.Token}}, errs); err != nil || errs[0] != nil {
+		if err := s.Store.Settle(t.Context(), []store.Settlement{{Key: c.Key, Token: c.Token}}, errs); err != nil || errs[0] != nil {
 			t.Fatal(err, errs[0])
 		}
 	}

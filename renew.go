@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/store"
 )
 
 // renewer renews the leases of a client and ends the contexts of lost ones. A lease is due
@@ -29,7 +30,7 @@ type renewer struct {
 	calls   sync.WaitGroup
 }
 
-func newRenewer(s Store, b Batching, timeout time.Duration) *renewer {
+func newRenewer(s Store, b store.Batching, timeout time.Duration) *renewer {
 	return &renewer{
 		store:   s,
 		size:    cmp.Or(b.Size, batch.DefaultSize),
@@ -168,9 +169,9 @@ func (r *renewer) look() {
 
 // renew asks the store to renew the leases. Two calls may renew one lease, after a pause.
 func (r *renewer) renew(leases []*Lease, patience time.Duration) {
-	renewals := make([]Renewal, len(leases))
+	renewals := make([]store.Renewal, len(leases))
 	for i, l := range leases {
-		renewals[i] = Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL}
+		renewals[i] = store.Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

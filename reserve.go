@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/store"
 )
 
 // Place is a place in a key's queue, reserved now and redeemed later, perhaps in another
 // process. It is a secret, because its token is enough to redeem it.
 type Place struct {
 	Key   Key
-	Token Token
+	Token store.Token
 }
 
 // placeVersion is the first field of a place's text.
@@ -63,7 +65,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 // Reserve returns the place and its status, or ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
 // ErrClosed, ErrStore or the cause with which ctx ended.
 func (c *Client) Reserve(ctx context.Context, key string, ttl time.Duration, o *AcquireOptions) (Place, PlaceStatus, error) {
-	p := Place{Key: c.Key(key), Token: NewToken()}
+	p := Place{Key: c.Key(key), Token: store.NewToken()}
 	status, err := c.reserve(ctx, p, ttl, o, false)
 	if err != nil {
 		return Place{}, PlaceStatus{}, err
@@ -92,22 +94,22 @@ func (c *Client) reserve(ctx context.Context, p Place, ttl time.Duration, o *Acq
 	switch {
 	case err != nil:
 		return PlaceStatus{}, err
-	case a.State == Held && a.Queued:
+	case a.State == store.Held && a.Queued:
 		return PlaceStatus{Exists: true, Waits: true, Ahead: a.Ahead}, nil
 	}
 	return PlaceStatus{}, refusal(claim, a)
 }
 
 // reservation is the claim that reserves the place.
-func (c *Client) reservation(p Place, ttl time.Duration, o *AcquireOptions) (Claim, error) {
+func (c *Client) reservation(p Place, ttl time.Duration, o *AcquireOptions) (store.Claim, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
 		return claim, err
 	}
-	if ttl < MinDuration {
-		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", ttl, MinDuration)
+	if ttl < store.MinDuration {
+		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", ttl, store.MinDuration)
 	}
-	claim.Key, claim.Token, claim.Mode, claim.Stay = p.Key, p.Token, Reserve, ttl
+	claim.Key, claim.Token, claim.Mode, claim.Stay = p.Key, p.Token, store.Reserve, ttl
 	claim.MaxAge, claim.AtMostOnce = 0, false // Redeem sets them
 	if o != nil {
 		claim.Hold = o.Hold
@@ -115,24 +117,15 @@ func (c *Client) reservation(p Place, ttl time.Duration, o *AcquireOptions) (Cla
 	return claim, nil
 }
 
-// Reserver reserves places in a database transaction. The store whose tables are in that
-// database makes it.
-type Reserver interface {
-	// Reserve takes the places that these claims of mode Reserve ask for, in their order.
-	// The places exist if and when the transaction commits, behind all places that were
-	// taken before.
-	Reserve(ctx context.Context, claims []Claim) error
-}
-
 // ReserveIn is Reserve in a transaction: the place exists if and when the transaction
 // commits.
 func (c *Client) ReserveIn(ctx context.Context, r Reserver, key string, ttl time.Duration, o *AcquireOptions) (Place, error) {
-	p := Place{Key: c.Key(key), Token: NewToken()}
+	p := Place{Key: c.Key(key), Token: store.NewToken()}
 	claim, err := c.reservation(p, ttl, o)
 	if err != nil {
 		return Place{}, err
 	}
-	return p, r.Reserve(ctx, []Claim{claim})
+	return p, r.Reserve(ctx, []store.Claim{claim})
 }
 
 // PlaceStatus is the status of a reserved place in its key's queue.
@@ -154,14 +147,14 @@ func (c *Client) PlaceStatus(ctx context.Context, p Place, o *AcquireOptions) (P
 	if err != nil {
 		return PlaceStatus{}, err
 	}
-	claim.Key, claim.Mode, claim.From = p.Key, Look, p.Token
+	claim.Key, claim.Mode, claim.From = p.Key, store.Look, p.Token
 	claim.Fingerprint, claim.MaxAge = Fingerprint{}, 0
 	a, _, err := c.ask(ctx, request{Claim: claim}, noWait)
 	switch {
 	case err != nil:
 		return PlaceStatus{}, err
-	case a.State == Held || a.State == Free:
-		return PlaceStatus{Exists: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, nil
+	case a.State == store.Held || a.State == store.Free:
+		return PlaceStatus{Exists: a.Queued, Waits: a.State == store.Held, Ahead: a.Ahead}, nil
 	}
 	return PlaceStatus{}, refusal(claim, a)
 }
@@ -183,7 +176,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	wait := c.waitOf(o)
 	claim.Key, claim.From = p.Key, p.Token
 	if wait == noWait {
-		claim.Mode = Try
+		claim.Mode = store.Try
 	}
 	r := request{Claim: claim, parent: o.parent(ctx)}
 	if o != nil {
@@ -204,7 +197,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 // key for all of Options.Timeout, another error of the store, or the cause with which ctx
 // ended. If it was not given back, the place may stay until its Hold is over.
 func (c *Client) CancelPlace(ctx context.Context, p Place) error {
-	err, callErr := c.settle(ctx, Settlement{Key: p.Key, Token: p.Token, Outcome: Release}, func() bool { return false })
+	err, callErr := c.settle(ctx, store.Settlement{Key: p.Key, Token: p.Token, Outcome: store.Release}, func() bool { return false })
 	switch {
 	case (callErr != nil || errors.Is(err, ErrBusy)) && ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
@@ -152,7 +153,7 @@ func TestPlaceIsCancelledOrExpires(t *testing.T) {
 
 func FuzzPlace(f *testing.F) {
 	for _, key := range []dibs.Key{{Name: "k"}, {Namespace: "ns", Name: strings.Repeat("\x00", 512)}} {
-		text, err := dibs.Place{Key: key, Token: dibs.NewToken()}.MarshalText()
+		text, err := dibs.Place{Key: key, Token: store.NewToken()}.MarshalText()
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -3,6 +3,8 @@ package dibs
 import (
 	"context"
 	"errors"
+
+	"github.com/dibs-go/dibs/store"
 )
 
 // RLock takes the key as one of many readers, and Lock takes it as the only writer: a reader
@@ -20,7 +22,7 @@ func (c *Client) RLock(ctx context.Context, key string, o *AcquireOptions) (*Lea
 
 // Lock takes the key as its only writer; see RLock.
 func (c *Client) Lock(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
-	return c.lock(ctx, key, o, MaxPermits)
+	return c.lock(ctx, key, o, store.MaxPermits)
 }
 
 func (c *Client) lock(ctx context.Context, key string, o *AcquireOptions, weight int) (*Lease, error) {
@@ -31,6 +33,6 @@ func (c *Client) lock(ctx context.Context, key string, o *AcquireOptions, weight
 	if shared.Permits != 0 || shared.Weight != 0 {
 		return nil, errors.New("dibs: AcquireOptions.Permits and Weight are not for RLock and Lock, which set them")
 	}
-	shared.Permits, shared.Weight = MaxPermits, weight
+	shared.Permits, shared.Weight = store.MaxPermits, weight
 	return c.Acquire(ctx, key, &shared)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Release ends the lease and leaves nothing behind. It returns nil even when the lease was
@@ -15,7 +16,7 @@ import (
 // all of Options.Timeout, or another error of the store. After the last three the lease is
 // released in the background, or expires. Release does not end with the context of Acquire.
 func (l *Lease) Release() error {
-	err := l.settle(context.Background(), Settlement{Outcome: Release})
+	err := l.settle(context.Background(), store.Settlement{Outcome: store.Release})
 	if err != nil && !errors.Is(err, ErrLost) {
 		l.settling.Lock()
 		defer l.settling.Unlock()
@@ -43,20 +44,20 @@ func (l *Lease) Complete(ctx context.Context, data []byte, retention time.Durati
 }
 
 // keep returns the settlement that leaves data behind.
-func (l *Lease) keep(data []byte, retention time.Duration) (Settlement, error) {
+func (l *Lease) keep(data []byte, retention time.Duration) (store.Settlement, error) {
 	if retention < time.Millisecond {
-		return Settlement{}, fmt.Errorf("dibs: the retention is %v; it must be at least %v", retention, time.Millisecond)
+		return store.Settlement{}, fmt.Errorf("dibs: the retention is %v; it must be at least %v", retention, time.Millisecond)
 	}
 	if l.claim.Permits > 1 {
-		return Settlement{}, errors.New("dibs: a key with more than one permit cannot have a record")
+		return store.Settlement{}, errors.New("dibs: a key with more than one permit cannot have a record")
 	}
-	return Settlement{Outcome: Keep, Data: data, Retention: retention}, nil
+	return store.Settlement{Outcome: store.Keep, Data: data, Retention: retention}, nil
 }
 
 // Abandon ends the lease as if its holder had crashed: the next holder learns of it, and a
 // lease with AtMostOnce leaves an unknown outcome. It returns the errors of Complete.
 func (l *Lease) Abandon(ctx context.Context) error {
-	return l.settle(ctx, Settlement{Outcome: Abandon})
+	return l.settle(ctx, store.Settlement{Outcome: store.Abandon})
 }
 
 // Undo ends the lease as if it had not been granted, for a holder that has done nothing.
@@ -64,12 +65,12 @@ func (l *Lease) Abandon(ctx context.Context) error {
 // from a reserved place, the place can be redeemed again. What was saved under the lease is
 // dropped. It returns the errors of Complete.
 func (l *Lease) Undo(ctx context.Context) error {
-	return l.settle(ctx, Settlement{Outcome: Undo})
+	return l.settle(ctx, store.Settlement{Outcome: store.Undo})
 }
 
 // settle ends the lease in the store.
-func (l *Lease) settle(ctx context.Context, s Settlement) error {
-	return l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
+func (l *Lease) settle(ctx context.Context, s store.Settlement) error {
+	return l.settleBy(ctx, s, func(ctx context.Context, s store.Settlement) (err, callErr error) {
 		if err, callErr = l.client.settle(ctx, s, l.overdue); errors.Is(callErr, batch.ErrGaveUp) {
 			callErr = context.Cause(ctx)
 		}
@@ -79,7 +80,7 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 
 // settle sends a settlement. While the store is busy with the key it sends it again, until
 // ctx ends, over says so, or the client's Timeout is over.
-func (c *Client) settle(ctx context.Context, s Settlement, over func() bool) (err, callErr error) {
+func (c *Client) settle(ctx context.Context, s store.Settlement, over func() bool) (err, callErr error) {
 	r := retry{began: time.Now()}
 	for {
 		err, _, callErr = c.settles.Do(ctx, nil, s, nil)
@@ -91,7 +92,7 @@ func (c *Client) settle(ctx context.Context, s Settlement, over func() bool) (er
 
 // settleBy ends the lease by one call. err is what the store said of the settlement.
 // callErr says why the outcome is unknown.
-func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Context, Settlement) (err, callErr error)) error {
+func (l *Lease) settleBy(ctx context.Context, s store.Settlement, call func(context.Context, store.Settlement) (err, callErr error)) error {
 	l.settling.Lock()
 	defer l.settling.Unlock()
 	if l.settled {
@@ -101,7 +102,7 @@ func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Co
 		l.settleFrom = time.Now()
 	}
 	s.Key, s.Token = l.claim.Key, l.claim.Token
-	resend := l.kept && s.Outcome == Keep && !l.overdue()
+	resend := l.kept && s.Outcome == store.Keep && !l.overdue()
 	if l.lost() && !resend {
 		// The holder's context has ended with ErrLost, so the lease stays lost. What the
 		// store still has of it is abandoned, as it would be when it expires.
@@ -114,7 +115,7 @@ func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Co
 	if callErr != nil {
 		// If the record was written, a renewal finds no lease. So a renewal cannot tell any
 		// more whether the lease is lost.
-		l.kept = l.kept || s.Outcome == Keep
+		l.kept = l.kept || s.Outcome == store.Keep
 		return &StoreError{Op: "settle", Err: callErr}
 	}
 	switch {
@@ -130,7 +131,7 @@ func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Co
 }
 
 // finish notes that the store has settled the lease. The caller has locked settling.
-func (l *Lease) finish(o Outcome) {
+func (l *Lease) finish(o store.Outcome) {
 	l.settled = true
 	l.client.renewer.remove(l)
 	l.end(nil)
@@ -138,7 +139,7 @@ func (l *Lease) finish(o Outcome) {
 }
 
 // endings are the events of settled leases.
-var endings = [...]EventKind{Release: EventReleased, Keep: EventCompleted, Abandon: EventAbandoned, Undo: EventReleased}
+var endings = [...]EventKind{store.Release: EventReleased, store.Keep: EventCompleted, store.Abandon: EventAbandoned, store.Undo: EventReleased}
 
 // lost reports whether the holder may no longer trust the lease.
 func (l *Lease) lost() bool {

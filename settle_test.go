@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestComplete(t *testing.T) {
@@ -296,7 +297,7 @@ func TestLeaseIsUndone(t *testing.T) {
 // refusing is a store that settles nothing, and says why of each.
 type refusing struct{ *faulty }
 
-func (refusing) Settle(_ context.Context, _ []dibs.Settlement, errs []error) error {
+func (refusing) Settle(_ context.Context, _ []store.Settlement, errs []error) error {
 	for i := range errs {
 		errs[i] = dibs.ErrFull
 	}

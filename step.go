@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/dibs-go/dibs/store"
 )
 
 // ErrNoLease: the context does not come from a lease.
@@ -56,8 +58,8 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err := lease.Err(); err != nil {
 		return result, err
 	}
-	if TransactionFrom(ctx) != nil {
-		ctx = WithTransaction(ctx, nil)
+	if store.TransactionFrom(ctx) != nil {
+		ctx = store.WithTransaction(ctx, nil)
 	}
 	if result, err = fn(ctx); err != nil {
 		return result, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/store"
 )
 
 // While the outcome of one transaction is unknown, no other is committed under its lease.
@@ -26,7 +27,7 @@ func TestCompleteInOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			journal.Write(dibs.WithTransaction(lease.Context(), tx), "row")
+			journal.Write(store.WithTransaction(lease.Context(), tx), "row")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			return lease.CompleteIn(ctx, tx, []byte("done"), time.Hour)
@@ -98,7 +99,7 @@ func TestNothingIsRenewedDuringACommit(t *testing.T) {
 // slowCommit is a transaction whose commit takes a while and fails.
 type slowCommit func()
 
-func (wait slowCommit) Commit(context.Context, dibs.Settlement) error {
+func (wait slowCommit) Commit(context.Context, store.Settlement) error {
 	wait()
 	return dibs.ErrRolledBack
 }
@@ -116,7 +117,7 @@ func TestStepsAreOutsideOfTheTransaction(t *testing.T) {
 			journal.Write(ctx, "row")
 			return dibs.Step(ctx, "charge", func(ctx context.Context) (int, error) {
 				steps++
-				if tx := dibs.TransactionFrom(ctx); tx != nil {
+				if tx := store.TransactionFrom(ctx); tx != nil {
 					t.Errorf("a step was given the transaction %v", tx)
 				}
 				return 7, nil
@@ -136,7 +137,7 @@ func TestOnceIsOutsideOfTheTransaction(t *testing.T) {
 		c, l := newClient(t, s, nil), journal.New(s)
 		if _, err := dibs.OnceIn(t.Context(), c, l, "outer", nil, func(ctx context.Context) (int, error) {
 			return dibs.Once(ctx, c, "inner", nil, func(ctx context.Context) (int, error) {
-				if tx := dibs.TransactionFrom(ctx); tx != nil {
+				if tx := store.TransactionFrom(ctx); tx != nil {
 					t.Errorf("what is remembered by itself was given the transaction %v", tx)
 				}
 				return 7, nil
@@ -173,7 +174,7 @@ func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
 // stuck is a transaction whose commit fails and leaves it open.
 type stuck struct{ over atomic.Bool }
 
-func (*stuck) Commit(context.Context, dibs.Settlement) error { return errCut }
+func (*stuck) Commit(context.Context, store.Settlement) error { return errCut }
 
 func (tx *stuck) Rollback() { tx.over.Store(true) }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/store"
 )
 
 // undoParallel is how many calls may be under way. A call that the network has lost takes
@@ -21,7 +22,7 @@ const maxUndo = 1 << 14
 // caller stopped waiting, or the outcome is unknown. It asks until the store has answered,
 // or until the lease and the place that the claim may have got have expired.
 type undoer struct {
-	settles *batch.Batcher[Settlement, error]
+	settles *batch.Batcher[store.Settlement, error]
 	timeout time.Duration
 	ctx     context.Context // ends when the undoer may not call the store any more
 	end     context.CancelFunc
@@ -32,7 +33,7 @@ type undoer struct {
 	idle    chan struct{} // closed when pending is 0; nil unless flush waits
 }
 
-func newUndoer(s Store, b Batching, timeout time.Duration) *undoer {
+func newUndoer(s Store, b store.Batching, timeout time.Duration) *undoer {
 	u := &undoer{timeout: timeout}
 	u.ctx, u.end = context.WithCancel(context.Background())
 	u.settles = batch.New(u.ctx, batch.Options{Size: b.Size, Parallel: undoParallel}, timeout, s.Settle)
@@ -40,22 +41,22 @@ func newUndoer(s Store, b Batching, timeout time.Duration) *undoer {
 }
 
 // answered gets the answer to a claim whose caller does not wait for it any more.
-func (u *undoer) answered(claim Claim, a Answer, err error) {
-	if err != nil || a.State == Granted || a.Queued {
+func (u *undoer) answered(claim store.Claim, a store.Answer, err error) {
+	if err != nil || a.State == store.Granted || a.Queued {
 		u.undo(claim)
 	}
 }
 
 // undo gives back what the claim may have got, as if it had never been sent.
-func (u *undoer) undo(claim Claim) { u.add(claim, Undo) }
+func (u *undoer) undo(claim store.Claim) { u.add(claim, store.Undo) }
 
 // release ends what the claim still has.
-func (u *undoer) release(claim Claim) { u.add(claim, Release) }
+func (u *undoer) release(claim store.Claim) { u.add(claim, store.Release) }
 
 // abandon ends what the claim may still have, as a crash would.
-func (u *undoer) abandon(claim Claim) { u.add(claim, Abandon) }
+func (u *undoer) abandon(claim store.Claim) { u.add(claim, store.Abandon) }
 
-func (u *undoer) add(claim Claim, o Outcome) {
+func (u *undoer) add(claim store.Claim, o store.Outcome) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ctx.Err() != nil || u.pending >= maxUndo {
@@ -64,11 +65,11 @@ func (u *undoer) add(claim Claim, o Outcome) {
 	u.pending++
 	// Added one by one, because their sum may overflow.
 	expires := time.Now().Add(max(claim.TTL, claim.Stay)).Add(u.timeout)
-	go u.settle(Settlement{Key: claim.Key, Token: claim.Token, Outcome: o}, expires)
+	go u.settle(store.Settlement{Key: claim.Key, Token: claim.Token, Outcome: o}, expires)
 }
 
 // settle settles one claim.
-func (u *undoer) settle(s Settlement, expires time.Time) {
+func (u *undoer) settle(s store.Settlement, expires time.Time) {
 	ctx, cancel := context.WithDeadline(u.ctx, expires)
 	defer cancel()
 	var r retry

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
@@ -176,7 +177,7 @@ type swallowing struct {
 	asked atomic.Int32
 }
 
-func (s *swallowing) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *swallowing) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if s.asked.Add(1) == 1 {
 		<-ctx.Done()
 		return ctx.Err()
@@ -202,7 +203,7 @@ func TestUndoDoesNotWaitForAnother(t *testing.T) {
 			cancel()
 			time.Sleep(100 * time.Millisecond)
 			if key == "second" {
-				for e, err := range s.List(t.Context(), dibs.Query{}) {
+				for e, err := range s.List(t.Context(), store.Query{}) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -297,7 +298,7 @@ func TestPlaceIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 		s.set(nil, nil)
 		close(gate)
 		synctest.Wait()
-		for e, err := range s.List(t.Context(), dibs.Query{}) {
+		for e, err := range s.List(t.Context(), store.Query{}) {
 			if err != nil || e.Waiters != 0 {
 				t.Errorf("%d places are left, %v", e.Waiters, err)
 			}
@@ -313,14 +314,14 @@ type busyAgain struct {
 	asked atomic.Int32
 }
 
-func (s *busyAgain) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *busyAgain) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	switch s.asked.Add(1) {
 	case 1:
 		_ = s.Store.Claim(ctx, claims, answers)
 		return errCut
 	case 2:
 		for i := range answers {
-			answers[i] = dibs.Answer{Err: dibs.ErrBusy}
+			answers[i] = store.Answer{Err: dibs.ErrBusy}
 		}
 		return nil
 	}

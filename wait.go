@@ -7,6 +7,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/store"
 )
 
 // errWaitOver: the limit of the wait is over.
@@ -14,7 +15,7 @@ var errWaitOver = errors.New("dibs: the wait is over")
 
 // await asks until the request is granted, refused or given up. A wake-up says when to
 // ask, or is the grant. a is the last answer, to what was sent at that moment.
-func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time, limit time.Duration) (*Lease, error) {
+func (c *Client) await(ctx context.Context, r request, a store.Answer, sent time.Time, limit time.Duration) (*Lease, error) {
 	start := time.Now()
 	waiting := ctx
 	if limit != anyWait {
@@ -77,9 +78,9 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 			continue
 		case next.Err != nil:
 			return giveUp(next.Err)
-		case next.State == Granted:
+		case next.State == store.Granted:
 			return c.grant(r, next, asked)
-		case next.State != Held:
+		case next.State != store.Held:
 			return giveUp(refusal(r.Claim, next))
 		}
 		a, sent = next, asked
@@ -88,6 +89,6 @@ func (c *Client) await(ctx context.Context, r request, a Answer, sent time.Time,
 
 // usable reports whether the waiter can begin with a pushed grant without asking: it is not
 // an old one that arrived late, and enough of its time is left.
-func usable(pushed Answer, r request, a Answer, sent time.Time) bool {
-	return pushed.State == Granted && pushed.Fence > a.Fence && time.Until(pushedUntil(r, sent)) > PushedTTL/4
+func usable(pushed store.Answer, r request, a store.Answer, sent time.Time) bool {
+	return pushed.State == store.Granted && pushed.Fence > a.Fence && time.Until(pushedUntil(r, sent)) > store.PushedTTL/4
 }

@@ -1,6 +1,10 @@
 package dibs
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/dibs-go/dibs/store"
+)
 
 // waiters are the waiters of this process, by token.
 type waiters struct {
@@ -8,8 +12,8 @@ type waiters struct {
 	stop     func()
 
 	mu    sync.Mutex
-	woken map[Token]chan Answer
-	early map[Token]Answer // wake-ups of tokens that have a place and did not enter yet
+	woken map[store.Token]chan store.Answer
+	early map[store.Token]store.Answer // wake-ups of tokens that have a place and did not enter yet
 }
 
 // maxEarly bounds the wake-ups kept for waiters that are about to enter.
@@ -18,10 +22,10 @@ const maxEarly = 1024
 func newWaiters(s Store) *waiters {
 	w := &waiters{
 		stop:  func() {},
-		woken: make(map[Token]chan Answer),
-		early: make(map[Token]Answer),
+		woken: make(map[store.Token]chan store.Answer),
+		early: make(map[store.Token]store.Answer),
 	}
-	if n, ok := s.(Notifier); ok {
+	if n, ok := s.(store.Notifier); ok {
 		w.notified = true
 		w.stop = n.Notify(w.wake)
 	}
@@ -30,8 +34,8 @@ func newWaiters(s Store) *waiters {
 
 // enter returns the channel on which the token's wake-ups arrive: its grant, or the zero
 // Answer if it should ask.
-func (w *waiters) enter(t Token) <-chan Answer {
-	woken := make(chan Answer, 1)
+func (w *waiters) enter(t store.Token) <-chan store.Answer {
+	woken := make(chan store.Answer, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if a, ok := w.early[t]; ok {
@@ -42,14 +46,14 @@ func (w *waiters) enter(t Token) <-chan Answer {
 	return woken
 }
 
-func (w *waiters) leave(t Token) {
+func (w *waiters) leave(t store.Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.woken, t)
 }
 
 // wake is called by the store's Notifier. The last wake-up counts.
-func (w *waiters) wake(t Token, a Answer) {
+func (w *waiters) wake(t store.Token, a store.Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	woken, ok := w.woken[t]

@@ -11,9 +11,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestWaitingIsNotCounted: tasks that have one attempt only wait for many others of their key
@@ -193,7 +193,7 @@ type outage struct {
 	away atomic.Bool
 }
 
-func (o *outage) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (o *outage) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if o.away.Load() {
 		return errors.New("the store is away")
 	}

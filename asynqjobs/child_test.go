@@ -21,6 +21,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/redisstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // planVar is the variable of the environment that makes the test binary a process with
@@ -48,21 +49,21 @@ func (p *plan) options() *jobs.Options {
 // reaching is a store that has points to be killed at.
 type reaching struct{ *redisstore.Store }
 
-func (r *reaching) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (r *reaching) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	failpoint.Reach("before the claim")
 	err := r.Store.Claim(ctx, claims, answers)
 	for i, a := range answers {
-		if a.State == dibs.Granted {
+		if a.State == store.Granted {
 			failpoint.Reach("after the grant")
 		}
-		if claims[i].Mode == dibs.Queue && a.State == dibs.Held {
+		if claims[i].Mode == store.Queue && a.State == store.Held {
 			failpoint.Reach("in the wait")
 		}
 	}
 	return err
 }
 
-func (r *reaching) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (r *reaching) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	failpoint.Reach("before the settlement")
 	err := r.Store.Settle(ctx, settlements, errs)
 	failpoint.Reach("after the settlement")

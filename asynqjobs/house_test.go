@@ -16,7 +16,7 @@ func TestHouse(t *testing.T) {
 			"github.com/hibiken/asynq", "github.com/redis/go-redis/v9",
 		},
 		Tests: []string{
-			house.Root + "/memstore", house.Root + "/redisstore",
+			house.Root + "/store", house.Root + "/memstore", house.Root + "/redisstore",
 			house.Root + "/internal/failpoint", house.Root + "/internal/house", house.Root + "/internal/servertest",
 		},
 	}})

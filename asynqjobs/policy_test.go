@@ -14,6 +14,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/redisstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestPolicies: while a task of a key runs, three more are enqueued.
@@ -187,9 +188,9 @@ func TestOperatorsSeeTasks(t *testing.T) {
 		want = append(want, fmt.Sprint(n))
 		f.enqueue(t, job("k", want[n], asynq.TaskID(want[n])))
 	}
-	var e dibs.Entry
+	var e store.Entry
 	eventually(t, "two wait", func() bool {
-		for entry, err := range s.List(t.Context(), dibs.Query{Name: "k", Places: true}) {
+		for entry, err := range s.List(t.Context(), store.Query{Name: "k", Places: true}) {
 			must(t, err)
 			e = entry
 		}
@@ -198,18 +199,18 @@ func TestOperatorsSeeTasks(t *testing.T) {
 	if e.Reserved != 2 || len(e.Attempts) != 1 || e.Attempts[0].Owner.Label != "job default:0" {
 		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of task 0", e.Reserved, e.Attempts)
 	}
-	reserved := map[string]dibs.Use{}
+	reserved := map[string]store.Use{}
 	for _, p := range e.Places {
 		if p.Reserved {
 			reserved[p.Owner.Label] = p.Use
 		}
-		if p.Use == dibs.Unused && p.Blocks > time.Minute {
+		if p.Use == store.Unused && p.Blocks > time.Minute {
 			t.Errorf("a task that did not begin can block for %v", p.Blocks)
 		}
 	}
-	if want := map[string]dibs.Use{
-		"job default:0": dibs.UsedByLease, "job default:1": dibs.UsedByWait, "job default:2": dibs.UsedByWait,
-		"job default:3": dibs.Unused, "job default:4": dibs.Unused,
+	if want := map[string]store.Use{
+		"job default:0": store.UsedByLease, "job default:1": store.UsedByWait, "job default:2": store.UsedByWait,
+		"job default:3": store.Unused, "job default:4": store.Unused,
 	}; !maps.Equal(reserved, want) {
 		t.Errorf("the reserved places are %v, want %v", reserved, want)
 	}

@@ -16,16 +16,17 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // forgetful is a store that keeps no records.
 type forgetful struct{ *memstore.Store }
 
-func (s *forgetful) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *forgetful) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	settlements = slices.Clone(settlements)
 	for i := range settlements {
-		if settlements[i].Outcome == dibs.Keep {
-			settlements[i] = dibs.Settlement{Key: settlements[i].Key, Token: settlements[i].Token}
+		if settlements[i].Outcome == store.Keep {
+			settlements[i] = store.Settlement{Key: settlements[i].Key, Token: settlements[i].Token}
 		}
 	}
 	return s.Store.Settle(ctx, settlements, errs)

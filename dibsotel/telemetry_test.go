@@ -26,6 +26,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // secret is in keys, credentials and labels, and must be nowhere else.
@@ -193,7 +194,7 @@ func TestRefusals(t *testing.T) {
 // hanging is a store that does not answer, and says nothing of it but its own.
 type hanging struct{ *memstore.Store }
 
-func (hanging) Claim(ctx context.Context, _ []dibs.Claim, _ []dibs.Answer) error {
+func (hanging) Claim(ctx context.Context, _ []store.Claim, _ []store.Answer) error {
 	<-ctx.Done()
 	return errors.New("the connection was closed")
 }
@@ -238,7 +239,7 @@ type refusing struct {
 	kind string
 }
 
-func (r refusing) Claim(context.Context, []dibs.Claim, []dibs.Answer) error {
+func (r refusing) Claim(context.Context, []store.Claim, []store.Answer) error {
 	return fmt.Errorf("the claim: %w", r)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 func must(t *testing.T, err error) {
@@ -138,21 +139,21 @@ type failing struct {
 
 var errDown = errors.New("connection refused")
 
-func (s *failing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *failing) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Claim(ctx, claims, answers)
 }
 
-func (s *failing) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (s *failing) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Renew(ctx, renewals, errs)
 }
 
-func (s *failing) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *failing) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if s.down.Load() || s.unsettled.Load() {
 		return fmt.Errorf("settle: %w", errDown)
 	}

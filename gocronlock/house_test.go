@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, "github.com/go-co-op/gocron/v2"},
 		Tests: []string{
-			house.Root + "/memstore", house.Root + "/redisstore", house.Root + "/internal/house", house.Root + "/internal/servertest",
+			house.Root + "/store", house.Root + "/memstore", house.Root + "/redisstore", house.Root + "/internal/house", house.Root + "/internal/servertest",
 			"github.com/google/uuid", "github.com/jonboulle/clockwork",
 		},
 	}})

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestServersAway: if no server answers, a list and a version are errors that say why, once.
@@ -38,7 +38,7 @@ func TestServersAway(t *testing.T) {
 		}
 		_, err = s.Version(t.Context())
 		check("the version", err)
-		for _, err := range s.List(t.Context(), dibs.Query{}) {
+		for _, err := range s.List(t.Context(), store.Query{}) {
 			check("the list", err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestAnOrderIsNotRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	key := dibs.Key{Name: "k"}
+	key := store.Key{Name: "k"}
 	if _, err := s.Forget(t.Context(), key); err == nil || orders != 0 {
 		t.Errorf("the first order: %v, and %d arrived at the other server", err, orders)
 	}

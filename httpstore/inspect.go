@@ -12,20 +12,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
 )
 
-var _ dibs.Inspector = (*Store)(nil)
+var _ store.Inspector = (*Store)(nil)
 
 // List needs a token with the role look. Tokens of places and the data of records are only
 // for one with the role act; with another one they are empty.
-func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
-		fail := func(err error) { yield(dibs.Entry{}, fmt.Errorf("httpstore: %w", err)) }
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
+		fail := func(err error) { yield(store.Entry{}, fmt.Errorf("httpstore: %w", err)) }
 		resp, err := s.get(ctx, leaseapi.Version+"/keys?"+parameters(q))
 		if err != nil {
-			yield(dibs.Entry{}, err)
+			yield(store.Entry{}, err)
 			return
 		}
 		defer resp.Body.Close()
@@ -51,12 +51,12 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 
 // selects says whether an entry is one of those that the query asks for and a parameter
 // cannot say.
-func selects(q dibs.Query, e dibs.Entry) bool {
+func selects(q store.Query, e store.Entry) bool {
 	return (q.Match == nil || q.Match(e.Key)) && (q.Name == "" || q.Name == e.Key.Name)
 }
 
 // parameters returns the parameters of a query. A key that is no text is looked for here.
-func parameters(q dibs.Query) string {
+func parameters(q store.Query) string {
 	v := url.Values{}
 	if q.Namespace != nil {
 		v.Set("namespace", *q.Namespace)
@@ -109,18 +109,18 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 }
 
 // ForceRelease needs a token with the role act.
-func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
+func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (int, error) {
 	return s.order(ctx, "release", leaseapi.Order{Key: key, ID: id})
 }
 
 // Forget needs a token with the role act.
-func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
+func (s *Store) Forget(ctx context.Context, key store.Key) (bool, error) {
 	n, err := s.order(ctx, "forget", leaseapi.Order{Key: key})
 	return n > 0, err
 }
 
 // Resolve needs a token with the role act.
-func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
+func (s *Store) Resolve(ctx context.Context, key store.Key, id string, data []byte, retention time.Duration) (bool, error) {
 	n, err := s.order(ctx, "settle", leaseapi.Order{Key: key, ID: id, Data: data, Retention: retention})
 	return n > 0, err
 }

@@ -15,10 +15,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Options are how a Store reaches its servers. The zero value and nil mean the defaults.
@@ -43,13 +43,13 @@ type Store struct {
 	listeners backend.Listeners
 
 	mu       sync.Mutex
-	watching map[dibs.Token]*watch
+	watching map[store.Token]*watch
 }
 
 var (
-	_ dibs.Store    = (*Store)(nil)
-	_ dibs.Notifier = (*Store)(nil)
-	_ dibs.Batcher  = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Notifier = (*Store)(nil)
+	_ store.Batcher  = (*Store)(nil)
 )
 
 // Open returns the store of a URL (see Parse). It does not connect.
@@ -61,7 +61,7 @@ func Open(address string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	s := &Store{address: a, client: o.Client, watching: map[dibs.Token]*watch{}}
+	s := &Store{address: a, client: o.Client, watching: map[store.Token]*watch{}}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if s.client == nil {
 		s.own = newTransport(a.socket)
@@ -86,8 +86,8 @@ func newTransport(socket string) *http.Transport {
 }
 
 // Batching says how a client calls this store.
-func (s *Store) Batching() dibs.Batching {
-	return dibs.Batching{Size: leaseapi.MaxElements / 2, Parallel: 4}
+func (s *Store) Batching() store.Batching {
+	return store.Batching{Size: leaseapi.MaxElements / 2, Parallel: 4}
 }
 
 // Close ends the calls under way in the background.
@@ -103,8 +103,8 @@ func (s *Store) Close() error {
 }
 
 // Claim sends the claims in one call.
-func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	valid, at := validOf(claims, (*dibs.Claim).Validate, func(i int, err error) { answers[i].Err = err })
+func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	valid, at := validOf(claims, (*store.Claim).Validate, func(i int, err error) { answers[i].Err = err })
 	got, err := s.call(ctx, "claim", leaseapi.WriteClaims(valid, 0), len(valid))
 	if err != nil {
 		return err
@@ -119,18 +119,18 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 }
 
 // Renew sends the renewals in one call, or in several if their progress is long.
-func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
-	valid, at := validOf(renewals, (*dibs.Renewal).Validate, func(i int, err error) { errs[i] = err })
-	return sendAll(ctx, s, "renew", valid, at, errs, leaseapi.WriteRenewals, func(r *dibs.Renewal) int { return len(r.Progress) })
+func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
+	valid, at := validOf(renewals, (*store.Renewal).Validate, func(i int, err error) { errs[i] = err })
+	return sendAll(ctx, s, "renew", valid, at, errs, leaseapi.WriteRenewals, func(r *store.Renewal) int { return len(r.Progress) })
 }
 
 // Settle sends the settlements in one call, or in several if their records are long.
-func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	for i := range settlements {
 		s.unwatch(settlements[i].Token)
 	}
-	valid, at := validOf(settlements, (*dibs.Settlement).Validate, func(i int, err error) { errs[i] = err })
-	return sendAll(ctx, s, "settle", valid, at, errs, leaseapi.WriteSettlements, func(x *dibs.Settlement) int { return len(x.Data) })
+	valid, at := validOf(settlements, (*store.Settlement).Validate, func(i int, err error) { errs[i] = err })
+	return sendAll(ctx, s, "settle", valid, at, errs, leaseapi.WriteSettlements, func(x *store.Settlement) int { return len(x.Data) })
 }
 
 // validOf returns the elements that can be sent, and their places.
@@ -159,7 +159,7 @@ func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, at []in
 		}
 		got, err := s.call(ctx, verb, write(all[from:to]), to-from)
 		switch {
-		case to == from+1 && errors.Is(err, dibs.ErrTooLarge):
+		case to == from+1 && errors.Is(err, store.ErrTooLarge):
 			errs[at[from]] = err
 		case err != nil:
 			return err
@@ -287,7 +287,7 @@ func refusal(resp *http.Response, text []byte) error {
 		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status)
 	}
 	if resp.StatusCode == http.StatusRequestEntityTooLarge {
-		return fmt.Errorf("httpstore: %w: %s (%d): %s", dibs.ErrTooLarge, p.Title, resp.StatusCode, p.Detail)
+		return fmt.Errorf("httpstore: %w: %s (%d): %s", store.ErrTooLarge, p.Title, resp.StatusCode, p.Detail)
 	}
 	if what, ok := refusals[resp.StatusCode]; ok {
 		return errtype.New(what, "httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)

@@ -5,34 +5,34 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
 )
 
 // watch is a claim in a queue that a call in the background looks at, so that its waiter is
 // woken when its turn has come. The call changes nothing, so it may be made, lost or made
 // twice at any time.
 type watch struct {
-	claim dibs.Claim // a look
-	until time.Time  // when its place ends unless it is asked for again
+	claim store.Claim // a look
+	until time.Time   // when its place ends unless it is asked for again
 	group *group
 }
 
 // group is the watches of one call.
 type group struct {
 	mu      sync.Mutex
-	watches map[dibs.Token]*watch
+	watches map[store.Token]*watch
 	cancel  context.CancelFunc // of the call under way
 }
 
 // Notify makes the store wake waiters.
-func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+func (s *Store) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	return s.listeners.Notify(wake)
 }
 
 // watch begins to look at the claims that wait, all in one call, and forgets those that do
 // not wait any more.
-func (s *Store) watch(claims []dibs.Claim, answers []dibs.Answer) {
+func (s *Store) watch(claims []store.Claim, answers []store.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.listeners.Any() || s.stopped.Err() != nil {
@@ -41,7 +41,7 @@ func (s *Store) watch(claims []dibs.Claim, answers []dibs.Answer) {
 	var g *group
 	for i, c := range claims {
 		w := s.watching[c.Token]
-		waits := c.Mode == dibs.Queue && answers[i].Err == nil && answers[i].State == dibs.Held && answers[i].Queued
+		waits := c.Mode == store.Queue && answers[i].Err == nil && answers[i].State == store.Held && answers[i].Queued
 		switch {
 		case w != nil && waits:
 			w.group.mu.Lock()
@@ -51,10 +51,10 @@ func (s *Store) watch(claims []dibs.Claim, answers []dibs.Answer) {
 			s.remove(w)
 		case waits:
 			if g == nil {
-				g = &group{watches: map[dibs.Token]*watch{}}
+				g = &group{watches: map[store.Token]*watch{}}
 			}
 			look := c
-			look.Mode, look.Hold = dibs.Look, 0
+			look.Mode, look.Hold = store.Look, 0
 			w = &watch{claim: look, until: time.Now().Add(c.Stay), group: g}
 			g.watches[c.Token], s.watching[c.Token] = w, w
 		}
@@ -65,7 +65,7 @@ func (s *Store) watch(claims []dibs.Claim, answers []dibs.Answer) {
 }
 
 // unwatch forgets a claim that is settled.
-func (s *Store) unwatch(t dibs.Token) {
+func (s *Store) unwatch(t store.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.watching[t]; w != nil {
@@ -123,7 +123,7 @@ const (
 )
 
 // begin returns the claims of a group whose places stand, and forgets the others.
-func (s *Store) begin(g *group, cancel context.CancelFunc) (claims []dibs.Claim) {
+func (s *Store) begin(g *group, cancel context.CancelFunc) (claims []store.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.mu.Lock()
@@ -141,7 +141,7 @@ func (s *Store) begin(g *group, cancel context.CancelFunc) (claims []dibs.Claim)
 }
 
 // wakeUp wakes a waiter, which asks for itself.
-func (s *Store) wakeUp(t dibs.Token) {
+func (s *Store) wakeUp(t store.Token) {
 	s.mu.Lock()
 	w := s.watching[t]
 	if w != nil {
@@ -149,6 +149,6 @@ func (s *Store) wakeUp(t dibs.Token) {
 	}
 	s.mu.Unlock()
 	if w != nil {
-		s.listeners.Wake(t, dibs.Answer{})
+		s.listeners.Wake(t, store.Answer{})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/store"
 )
 
 var keyRingRules = []rule{
@@ -234,7 +235,7 @@ var keyRingRules = []rule{
 func records(t *testing.T, g *rig) map[string][]byte {
 	t.Helper()
 	found := make(map[string][]byte)
-	for e, err := range g.store.List(t.Context(), dibs.Query{Data: true}) {
+	for e, err := range g.store.List(t.Context(), store.Query{Data: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Defaults of Options.
@@ -329,8 +330,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("idempotency: Options.OnCrash is %q; it must be %q or %q", o.OnCrash, TakeOver, AtMostOnce)
 	case o.OnStoreFailure != FailClosed && o.OnStoreFailure != FailOpen:
 		return fmt.Errorf("idempotency: Options.OnStoreFailure is %q; it must be %q or %q", o.OnStoreFailure, FailClosed, FailOpen)
-	case len(o.Label) > dibs.MaxOwner:
-		return fmt.Errorf("idempotency: Options.Label has %d bytes; it may have at most %d", len(o.Label), dibs.MaxOwner)
+	case len(o.Label) > store.MaxOwner:
+		return fmt.Errorf("idempotency: Options.Label has %d bytes; it may have at most %d", len(o.Label), store.MaxOwner)
 	}
 	return cmp.Or(
 		between("Options.MaxBody", o.MaxBody, 0, math.MaxInt64-1),

@@ -22,6 +22,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // rule is one rule of docs/http.md, by its name there, and what checks it.
@@ -85,7 +86,7 @@ func (s *faulty) ask(ctx context.Context, op string) error {
 	return nil
 }
 
-func (s *faulty) Claim(ctx context.Context, c []dibs.Claim, a []dibs.Answer) error {
+func (s *faulty) Claim(ctx context.Context, c []store.Claim, a []store.Answer) error {
 	s.claims.Add(int64(len(c)))
 	if err := s.ask(ctx, "claim"); err != nil {
 		return err
@@ -93,14 +94,14 @@ func (s *faulty) Claim(ctx context.Context, c []dibs.Claim, a []dibs.Answer) err
 	return s.Store.Claim(ctx, c, a)
 }
 
-func (s *faulty) Renew(ctx context.Context, r []dibs.Renewal, errs []error) error {
+func (s *faulty) Renew(ctx context.Context, r []store.Renewal, errs []error) error {
 	if err := s.ask(ctx, "renew"); err != nil {
 		return err
 	}
 	return s.Store.Renew(ctx, r, errs)
 }
 
-func (s *faulty) Settle(ctx context.Context, r []dibs.Settlement, errs []error) error {
+func (s *faulty) Settle(ctx context.Context, r []store.Settlement, errs []error) error {
 	if err := s.ask(ctx, "settle"); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Failure is why a handler that stands for another server has no answer to give; see Fail.
@@ -84,7 +85,7 @@ func (s *requestState) begin() (end func()) {
 			s.answer.finish()
 			s.rollback()
 			s.event.Handler = time.Since(s.run.began)
-			s.settle(settlement{outcome: dibs.Abandon})
+			s.settle(settlement{outcome: store.Abandon})
 		}
 		cancel()
 	}
@@ -116,7 +117,7 @@ func (s *requestState) admitted() bool {
 	case s.room.grow(s.m.options.MaxStored):
 		return true
 	}
-	s.settle(settlement{outcome: dibs.Undo})
+	s.settle(settlement{outcome: store.Undo})
 	if !full {
 		s.event.Err = errMaxBodyMemory
 	}
@@ -140,7 +141,7 @@ func (s *requestState) conclude(whole bool) {
 	case failure != noFailure:
 		s.concludeFailure(failure)
 	case !whole:
-		s.send(s.settle(settlement{outcome: dibs.Abandon}), OutcomeInterrupted)
+		s.send(s.settle(settlement{outcome: store.Abandon}), OutcomeInterrupted)
 	default:
 		s.send(s.settle(s.settlement()), OutcomeRan)
 	}
@@ -148,11 +149,11 @@ func (s *requestState) conclude(whole bool) {
 
 // concludeFailure settles a run whose origin gave no answer, and says so.
 func (s *requestState) concludeFailure(f Failure) {
-	o, how := OutcomeInterrupted, dibs.Abandon
+	o, how := OutcomeInterrupted, store.Abandon
 	if f == Unreached {
 		o = OutcomeUnreached
 		if !s.answer.streaming {
-			how = dibs.Release
+			how = store.Release
 		}
 	}
 	lost := s.settle(settlement{outcome: how})

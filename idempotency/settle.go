@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // A settlement is how a run's key is settled.
 type settlement struct {
-	outcome   dibs.Outcome
-	record    []byte        // with dibs.Keep
-	retention time.Duration // with dibs.Keep
+	outcome   store.Outcome
+	record    []byte        // with store.Keep
+	retention time.Duration // with store.Keep
 }
 
 // apply settles the lease.
@@ -20,11 +21,11 @@ func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
 	limit, stop := m.withStoreLimit(context.Background())
 	defer stop()
 	switch how.outcome {
-	case dibs.Keep:
+	case store.Keep:
 		return lease.Complete(limit, how.record, how.retention)
-	case dibs.Abandon:
+	case store.Abandon:
 		return lease.Abandon(limit)
-	case dibs.Undo:
+	case store.Undo:
 		return lease.Undo(limit)
 	}
 	return lease.Release()
@@ -34,7 +35,7 @@ func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
 func (s *requestState) settlement() settlement {
 	c := s.m.parseControl(s.answer.controls)
 	if !s.keeps(c) {
-		return settlement{outcome: dibs.Release}
+		return settlement{outcome: store.Release}
 	}
 	w := s.answer
 	if w.oversize || s.tooLarge {
@@ -54,7 +55,7 @@ func (s *requestState) settlement() settlement {
 	if a.NotKept || len(message)-len(a.Body) > maxHead {
 		return s.tombstone()
 	}
-	return settlement{dibs.Keep, s.record(message, c.maxAge), c.maxAge}
+	return settlement{store.Keep, s.record(message, c.maxAge), c.maxAge}
 }
 
 // record returns the record of a message.
@@ -65,10 +66,10 @@ func (s *requestState) record(message []byte, retention time.Duration) []byte {
 // tombstone returns how a run is settled whose answer is too long to be kept.
 func (s *requestState) tombstone() settlement {
 	if s.m.options.OnOversize == Rerun {
-		return settlement{outcome: dibs.Release}
+		return settlement{outcome: store.Release}
 	}
 	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context()), asked: s.asked}
-	return settlement{dibs.Keep, s.record(a.message(), s.m.options.Retention), s.m.options.Retention}
+	return settlement{store.Keep, s.record(a.message(), s.m.options.Retention), s.m.options.Retention}
 }
 
 // keeps reports whether the answer is kept.
@@ -116,7 +117,7 @@ func (s *requestState) settle(how settlement) (lost bool) {
 	case errors.Is(err, dibs.ErrLost):
 		m.local.leave(s.key, s.run, nil)
 		return true
-	case how.outcome == dibs.Release: // the client releases it in the background
+	case how.outcome == store.Release: // the client releases it in the background
 		m.local.leave(s.key, s.run, nil)
 		return false
 	}
@@ -132,7 +133,7 @@ func (s *requestState) settle(how settlement) (lost bool) {
 
 // kept notes that the store did what a settlement says.
 func (s *requestState) kept(how settlement) {
-	if how.outcome == dibs.Keep {
+	if how.outcome == store.Keep {
 		s.event.Stored = true
 		s.m.quota.add(s.principal, len(how.record), how.retention)
 	}
@@ -146,7 +147,7 @@ const (
 
 // settleLater settles in the background, until the lease is lost.
 func (s *requestState) settleLater(how settlement) {
-	m, key, run, lease, keep := s.m, s.key, s.run, s.lease, how.outcome == dibs.Keep
+	m, key, run, lease, keep := s.m, s.key, s.run, s.lease, how.outcome == store.Keep
 	principal, room := s.principal, reservation{}
 	if keep {
 		room, s.room = s.room, room // the record stays in memory
@@ -163,7 +164,7 @@ func (s *requestState) settleLater(how settlement) {
 			if keep && time.Now().After(giveUp) {
 				// The store answers and takes no record, and the key must not be held forever.
 				m.count(func(c *Stats) { c.StoreGivenUp++ })
-				keep, how = false, settlement{outcome: dibs.Abandon}
+				keep, how = false, settlement{outcome: store.Abandon}
 				room.end()
 			}
 			err := m.apply(how, lease)

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/store"
 )
 
 // gate is a handler that stands still until it is opened.
@@ -350,7 +350,7 @@ var stateRules = []rule{
 			if err != nil {
 				t.Fatal(err)
 			}
-			for entry, err := range other.store.List(t.Context(), dibs.Query{ID: id}) {
+			for entry, err := range other.store.List(t.Context(), store.Query{ID: id}) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -19,13 +19,14 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // batched is a store that is asked in batches and never notifies, as those
 // outside the process are, and that does not look at its context.
 type batched struct{ *faulty }
 
-func (batched) Batching() dibs.Batching { return dibs.Batching{} }
+func (batched) Batching() store.Batching { return store.Batching{} }
 
 func newBatched(t *testing.T, o *idempotency.Options, h http.Handler) (*faulty, *idempotency.Middleware, http.Handler) {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // handleIn is handle with a transaction.
@@ -45,7 +46,7 @@ func (s *requestState) tryIn() (again bool) {
 		return false
 	}
 	s.tx = tx
-	ctx := dibs.WithTransaction(s.ctx, tx)
+	ctx := store.WithTransaction(s.ctx, tx)
 	s.next.ServeHTTP(s.answer, withoutDeadlines(s.withBody(ctx).Clone(ctx))) // nothing is shared with other tries
 	whole := s.answer.finish()
 	s.event.Handler = time.Since(s.run.began)
@@ -85,7 +86,7 @@ func (s *requestState) commit() (again bool) {
 	defer stop()
 	asked := time.Now()
 	var err error
-	if how.outcome == dibs.Keep {
+	if how.outcome == store.Keep {
 		err = s.lease.CompleteIn(limit, s.tx, how.record, how.retention)
 	} else {
 		err = s.lease.ReleaseIn(limit, s.tx)
@@ -125,7 +126,7 @@ func (s *requestState) commit() (again bool) {
 
 // concludeNothing releases the key without an answer to keep, and says so.
 func (s *requestState) concludeNothing(p Problem, o Outcome) {
-	s.settle(settlement{outcome: dibs.Release})
+	s.settle(settlement{outcome: store.Release})
 	if s.answer.streaming {
 		s.breakOff(o)
 	}

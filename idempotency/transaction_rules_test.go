@@ -17,6 +17,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/journal"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 var transactionRules = []rule{
@@ -169,7 +170,7 @@ var transactionRules = []rule{
 		// What a handler makes of a conflict is nothing to be kept.
 		five := []journal.Ending{journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted}
 		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-			if dibs.TransactionFrom(r.Context()).Conflicted(nil) {
+			if store.TransactionFrom(r.Context()).Conflicted(nil) {
 				write(http.StatusConflict)(w, r)
 				return
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestCancelledWhileItWaits(t *testing.T) {
@@ -125,7 +126,7 @@ func TestClosedAtTheMomentOfTheGrant(t *testing.T) {
 // slowStore takes a second for each claim.
 type slowStore struct{ dibs.Store }
 
-func (s slowStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s slowStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	time.Sleep(time.Second)
 	return s.Store.Claim(ctx, claims, answers)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestEndingsOfATransaction runs a job again and again until it is done, as a queue
@@ -90,11 +91,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 		m := f.mutex(nil)
 		var tx pending
 		ticket, err := m.EnqueueIn(t.Context(), &tx, jobs.Job{Key: "k"})
-		if err != nil || len(tx) != 1 || tx[0].Mode != dibs.Reserve || tx[0].Hold != jobs.DefaultHold {
+		if err != nil || len(tx) != 1 || tx[0].Mode != store.Reserve || tx[0].Hold != jobs.DefaultHold {
 			t.Fatalf("%v, %+v", err, tx)
 		}
 		f.empty() // until it commits
-		must(t, f.store.Claim(t.Context(), tx, make([]dibs.Answer, 1)))
+		must(t, f.store.Claim(t.Context(), tx, make([]store.Answer, 1)))
 		if err := f.client().TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the place does not stand after the commit: %v", err)
 		}
@@ -108,16 +109,16 @@ func TestEnqueueInATransaction(t *testing.T) {
 }
 
 // pending is a transaction that takes places.
-type pending []dibs.Claim
+type pending []store.Claim
 
-func (p *pending) Reserve(_ context.Context, claims []dibs.Claim) error {
+func (p *pending) Reserve(_ context.Context, claims []store.Claim) error {
 	*p = append(*p, claims...)
 	return nil
 }
 
 type failing struct{ err error }
 
-func (f failing) Reserve(context.Context, []dibs.Claim) error { return f.err }
+func (f failing) Reserve(context.Context, []store.Claim) error { return f.err }
 
 // TestShutdownGivesKeysUp ends the contexts of a pool's jobs, as a queue does that is
 // stopped at once.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // mortalStore is the store of a process that dies: then no call reaches the store.
@@ -17,21 +18,21 @@ type mortalStore struct {
 	dead atomic.Bool
 }
 
-func (s *mortalStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *mortalStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if s.dead.Load() {
 		return errEnded
 	}
 	return s.Store.Claim(ctx, claims, answers)
 }
 
-func (s *mortalStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (s *mortalStore) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if s.dead.Load() {
 		return errEnded
 	}
 	return s.Store.Renew(ctx, renewals, errs)
 }
 
-func (s *mortalStore) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *mortalStore) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if s.dead.Load() {
 		return errEnded
 	}

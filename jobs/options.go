@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Policy is what a job does when its key is held.
@@ -188,12 +189,12 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("jobs: Options.Policy is %d; there is no such policy", r.Policy)
 	case r.Failed > LetPass:
 		return r, fmt.Errorf("jobs: Options.Failed is %d; it must be KeepPlace or LetPass", r.Failed)
-	case r.Permits < 1 || r.Permits > dibs.MaxPermits:
-		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, dibs.MaxPermits)
+	case r.Permits < 1 || r.Permits > store.MaxPermits:
+		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, store.MaxPermits)
 	case r.Ahead < r.Permits:
 		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least Permits, %d, because that many jobs run at once", r.Ahead, r.Permits)
-	case r.Total < 0 || r.Total > dibs.MaxPermits:
-		return r, fmt.Errorf("jobs: Options.Total is %d; it must be 0, no limit, to %d", r.Total, dibs.MaxPermits)
+	case r.Total < 0 || r.Total > store.MaxPermits:
+		return r, fmt.Errorf("jobs: Options.Total is %d; it must be 0, no limit, to %d", r.Total, store.MaxPermits)
 	case (r.Total > 0) != (r.TotalKey != ""):
 		return r, errors.New("jobs: Options.Total and TotalKey need each other")
 	case r.Total > 0 && !r.Policy.queues():

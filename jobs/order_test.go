@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // keyOf is the key of a job of the tests: the ID up to the slash.
@@ -239,8 +240,8 @@ type silentStore struct{ dibs.Store }
 
 var errEnded = errors.New("the process has ended")
 
-func (silentStore) Renew(context.Context, []dibs.Renewal, []error) error     { return errEnded }
-func (silentStore) Settle(context.Context, []dibs.Settlement, []error) error { return errEnded }
+func (silentStore) Renew(context.Context, []store.Renewal, []error) error     { return errEnded }
+func (silentStore) Settle(context.Context, []store.Settlement, []error) error { return errEnded }
 
 func placeOf(t *testing.T, ticket string) dibs.Place {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // muteStore settles nothing while it is mute.
@@ -19,7 +20,7 @@ type muteStore struct {
 	mute atomic.Bool
 }
 
-func (s *muteStore) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *muteStore) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if s.mute.Load() {
 		return errDown
 	}

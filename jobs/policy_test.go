@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestSkip(t *testing.T) {
@@ -361,9 +362,9 @@ type downStore struct{}
 
 var errDown = errors.New("connection refused")
 
-func (downStore) Claim(context.Context, []dibs.Claim, []dibs.Answer) error { return errDown }
-func (downStore) Renew(context.Context, []dibs.Renewal, []error) error     { return errDown }
-func (downStore) Settle(context.Context, []dibs.Settlement, []error) error { return errDown }
+func (downStore) Claim(context.Context, []store.Claim, []store.Answer) error { return errDown }
+func (downStore) Renew(context.Context, []store.Renewal, []error) error      { return errDown }
+func (downStore) Settle(context.Context, []store.Settlement, []error) error  { return errDown }
 
 func TestOptionsAreChecked(t *testing.T) {
 	c, err := dibs.New(downStore{}, nil)

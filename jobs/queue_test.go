@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // queue is a job queue as others are: it gives each job to a free worker, first
@@ -351,7 +352,7 @@ func (f *fixture) drain(q *queue) {
 func (f *fixture) empty() {
 	f.t.Helper()
 	synctest.Wait()
-	for e, err := range f.store.List(f.t.Context(), dibs.Query{}) {
+	for e, err := range f.store.List(f.t.Context(), store.Query{}) {
 		if err != nil {
 			f.t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Run describes a running job.
@@ -126,7 +127,7 @@ func (a *attempt) stands(ctx context.Context) bool {
 // Replace and CancelRunning, a newer job need not wait.
 func (a *attempt) holdFor(again time.Duration) time.Duration {
 	if a.mutex.options.Policy.Replaces() {
-		return dibs.MinDuration
+		return store.MinDuration
 	}
 	recovery := a.mutex.options.Recovery
 	return recovery + min(again, math.MaxInt64-recovery)
@@ -190,7 +191,7 @@ func commit(ctx context.Context, lease *dibs.Lease, t dibs.Transactor, fn func(c
 		return false, err
 	}
 	defer tx.Rollback() // even after a panic or Goexit
-	if err := fn(dibs.WithTransaction(ctx, tx)); err != nil {
+	if err := fn(store.WithTransaction(ctx, tx)); err != nil {
 		return tx.Conflicted(err), err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)

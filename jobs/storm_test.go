@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // farStore is a store at the other end of a network: it takes its time, gives no wake-ups of
@@ -36,16 +37,16 @@ func (s farStore) call(steady bool, do func() error) error {
 	return errors.Join(do(), s.way(steady))
 }
 
-func (s farStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	steady := len(claims) == 1 && claims[0].Mode == dibs.Reserve && claims[0].Hold == jobs.DefaultHold // it is enqueued
+func (s farStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	steady := len(claims) == 1 && claims[0].Mode == store.Reserve && claims[0].Hold == jobs.DefaultHold // it is enqueued
 	return s.call(steady, func() error { return s.Store.Claim(ctx, claims, answers) })
 }
 
-func (s farStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (s farStore) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	return s.call(false, func() error { return s.Store.Renew(ctx, renewals, errs) })
 }
 
-func (s farStore) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s farStore) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	return s.call(false, func() error { return s.Store.Settle(ctx, settlements, errs) })
 }
 

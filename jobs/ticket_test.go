@@ -4,10 +4,11 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func FuzzTicket(f *testing.F) {
-	t := ticket{place: dibs.Place{Key: dibs.Key{Namespace: "n", Name: "a key"}, Token: dibs.Token{1}}}
+	t := ticket{place: dibs.Place{Key: dibs.Key{Namespace: "n", Name: "a key"}, Token: store.Token{1}}}
 	f.Add(t.String())
 	t.number = 1 << 60
 	f.Add(t.String())

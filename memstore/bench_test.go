@@ -6,36 +6,36 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // one is a batch of one, the way in which a Client calls this store.
 type one struct {
 	s      *memstore.Store
 	ctx    context.Context
-	claim  [1]dibs.Claim
-	answer [1]dibs.Answer
-	settle [1]dibs.Settlement
+	claim  [1]store.Claim
+	answer [1]store.Answer
+	settle [1]store.Settlement
 	errs   [1]error
 }
 
 func newOne(s *memstore.Store, name string) *one {
-	key := dibs.Key{Namespace: "bench", Name: name}
+	key := store.Key{Namespace: "bench", Name: name}
 	return &one{
 		s: s, ctx: context.Background(),
-		claim:  [1]dibs.Claim{{Key: key, TTL: 30 * time.Second, Permits: 1, Weight: 1}},
-		settle: [1]dibs.Settlement{{Key: key}},
+		claim:  [1]store.Claim{{Key: key, TTL: 30 * time.Second, Permits: 1, Weight: 1}},
+		settle: [1]store.Settlement{{Key: key}},
 	}
 }
 
 func (o *one) cycle(b testing.TB) {
-	t := dibs.NewToken()
+	t := store.NewToken()
 	o.claim[0].Token, o.settle[0].Token = t, t
-	o.answer[0] = dibs.Answer{}
+	o.answer[0] = store.Answer{}
 	o.s.Claim(o.ctx, o.claim[:], o.answer[:])
 	o.s.Settle(o.ctx, o.settle[:], o.errs[:])
-	if o.answer[0].State != dibs.Granted || o.errs[0] != nil {
+	if o.answer[0].State != store.Granted || o.errs[0] != nil {
 		b.Fatalf("%+v, %v", o.answer[0], o.errs[0])
 	}
 }
@@ -52,7 +52,7 @@ func BenchmarkClaimSettleParallel(b *testing.B) {
 	s := open(b, nil)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		o := newOne(s, dibs.NewToken().ID())
+		o := newOne(s, store.NewToken().ID())
 		for pb.Next() {
 			o.cycle(b)
 		}
@@ -81,14 +81,14 @@ func BenchmarkClaimSettleAmongRecords(b *testing.B) {
 func BenchmarkDone(b *testing.B) {
 	s := open(b, nil)
 	o := newOne(s, "k")
-	o.settle[0].Outcome, o.settle[0].Data, o.settle[0].Retention = dibs.Keep, make([]byte, 512), time.Hour
+	o.settle[0].Outcome, o.settle[0].Data, o.settle[0].Retention = store.Keep, make([]byte, 512), time.Hour
 	o.cycle(b)
-	o.claim[0].MaxAge = dibs.AnyAge
+	o.claim[0].MaxAge = store.AnyAge
 	b.ReportAllocs()
 	for b.Loop() {
-		o.claim[0].Token = dibs.NewToken()
+		o.claim[0].Token = store.NewToken()
 		s.Claim(o.ctx, o.claim[:], o.answer[:])
-		if o.answer[0].State != dibs.Done {
+		if o.answer[0].State != store.Done {
 			b.Fatalf("%+v", o.answer[0])
 		}
 	}
@@ -100,16 +100,16 @@ func BenchmarkHandOver10k(b *testing.B) {
 	const waiters = 10_000
 	s := open(b, nil)
 	o := newOne(s, "k")
-	o.claim[0].Mode, o.claim[0].Stay = dibs.Queue, time.Hour
-	ask := func(t dibs.Token) dibs.Answer {
+	o.claim[0].Mode, o.claim[0].Stay = store.Queue, time.Hour
+	ask := func(t store.Token) store.Answer {
 		o.claim[0].Token = t
-		o.answer[0] = dibs.Answer{}
+		o.answer[0] = store.Answer{}
 		s.Claim(o.ctx, o.claim[:], o.answer[:])
 		return o.answer[0]
 	}
-	tokens := make([]dibs.Token, waiters)
+	tokens := make([]store.Token, waiters)
 	for i := range tokens {
-		tokens[i] = dibs.NewToken()
+		tokens[i] = store.NewToken()
 		ask(tokens[i])
 	}
 	i := 0
@@ -117,15 +117,15 @@ func BenchmarkHandOver10k(b *testing.B) {
 	for b.Loop() {
 		o.settle[0].Token = tokens[i]
 		s.Settle(o.ctx, o.settle[:], o.errs[:])
-		tokens[i] = dibs.NewToken()
-		if a := ask(tokens[i]); a.State != dibs.Held || !a.Queued {
+		tokens[i] = store.NewToken()
+		if a := ask(tokens[i]); a.State != store.Held || !a.Queued {
 			b.Fatalf("the last: %+v", a)
 		}
 		i = (i + 1) % waiters
-		if a := ask(tokens[i]); a.State != dibs.Granted {
+		if a := ask(tokens[i]); a.State != store.Granted {
 			b.Fatalf("the first: %+v", a)
 		}
-		if a := ask(tokens[(i+waiters/2)%waiters]); a.State != dibs.Held {
+		if a := ask(tokens[(i+waiters/2)%waiters]); a.State != store.Held {
 			b.Fatalf("one in the middle: %+v", a)
 		}
 	}
@@ -133,17 +133,17 @@ func BenchmarkHandOver10k(b *testing.B) {
 
 // fill leaves n records.
 func fill(b testing.TB, s *memstore.Store, n int) {
-	claims := make([]dibs.Claim, 1000)
-	answers := make([]dibs.Answer, len(claims))
-	settlements := make([]dibs.Settlement, len(claims))
+	claims := make([]store.Claim, 1000)
+	answers := make([]store.Answer, len(claims))
+	settlements := make([]store.Settlement, len(claims))
 	errs := make([]error, len(claims))
 	for i := 0; i < n; i += len(claims) {
 		for j := range claims {
-			key := dibs.Key{Name: "old" + strconv.Itoa(i+j)}
-			t := dibs.NewToken()
-			claims[j] = dibs.Claim{Key: key, Token: t, TTL: time.Minute, Permits: 1, Weight: 1}
-			settlements[j] = dibs.Settlement{
-				Key: key, Token: t, Outcome: dibs.Keep, Data: []byte("done"), Retention: 24 * time.Hour,
+			key := store.Key{Name: "old" + strconv.Itoa(i+j)}
+			t := store.NewToken()
+			claims[j] = store.Claim{Key: key, Token: t, TTL: time.Minute, Permits: 1, Weight: 1}
+			settlements[j] = store.Settlement{
+				Key: key, Token: t, Outcome: store.Keep, Data: []byte("done"), Retention: 24 * time.Hour,
 			}
 		}
 		clear(answers)

@@ -3,7 +3,7 @@ package memstore
 import (
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // A sweep that is under way when the store is closed sets no timer again.
@@ -12,8 +12,8 @@ func TestCloseEndsTheTimer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: 1 << 40, Permits: 1, Weight: 1}
-	if err := s.Claim(t.Context(), []dibs.Claim{c}, make([]dibs.Answer, 1)); err != nil {
+	c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: 1 << 40, Permits: 1, Weight: 1}
+	if err := s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()

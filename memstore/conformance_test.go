@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 		Virtual: true,
 		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
 			return &storetest.Backend{
-				Open: func() dibs.Store {
+				Open: func() store.Store {
 					s := open(t, nil)
 					t.Cleanup(func() { emptied(t, s) })
 					return s
@@ -37,12 +37,12 @@ func TestConformance(t *testing.T) {
 func emptied(t testing.TB, s *memstore.Store) {
 	t.Helper()
 	ctx := context.Background()
-	for e, err := range s.List(ctx, dibs.Query{Places: true}) {
+	for e, err := range s.List(ctx, store.Query{Places: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range e.Places {
-			x := []dibs.Settlement{{Key: e.Key, Token: p.Token}}
+			x := []store.Settlement{{Key: e.Key, Token: p.Token}}
 			if err := s.Settle(ctx, x, make([]error, 1)); err != nil {
 				t.Fatal(err)
 			}

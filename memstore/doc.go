@@ -1,9 +1,9 @@
-// Package memstore is the dibs.Store in the memory of one process. It is for tests and for
+// Package memstore is the store.Store in the memory of one process. It is for tests and for
 // services of one process, and it is the reference for the contract.
 //
 // It keeps the keys in sharded maps. Each key has its record, and a state of package engine,
 // which decides what happens to the key, while it has anything else. Nothing outlives the
-// process. A store that has reached a limit returns dibs.ErrFull and never drops a record to
+// process. A store that has reached a limit returns store.ErrFull and never drops a record to
 // make room, because work would run twice then.
 //
 // # The states of a key

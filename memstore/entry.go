@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // entry is what a shard knows about one key. It is small, because most entries have only a
 // record.
 type entry struct {
-	key    dibs.Key
+	key    store.Key
 	record engine.Record
 	data   []byte // of the record; never written to, because answers share it
 	life   *life  // nil without leases, places and an abandoned lease
@@ -149,5 +149,5 @@ func (l *life) fire() {
 		sh.begin(e, now).Advance()
 		sh.finish(e, now)
 	}
-	sh.unlock(dibs.Token{})
+	sh.unlock(store.Token{})
 }

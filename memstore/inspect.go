@@ -6,22 +6,22 @@ import (
 	"iter"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
-// List implements dibs.Inspector. A key that exists from the beginning to the end is listed
+// List implements store.Inspector. A key that exists from the beginning to the end is listed
 // once. The caller may use the store while it reads.
-func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
 		for _, key := range s.keysOf(&q) {
 			if err := s.usable(ctx); err != nil {
-				yield(dibs.Entry{}, err)
+				yield(store.Entry{}, err)
 				return
 			}
-			found := dibs.Entry{}
-			_ = s.step(key, dibs.Token{}, func(_ *shard, _ *entry, st *engine.State) error {
+			found := store.Entry{}
+			_ = s.step(key, store.Token{}, func(_ *shard, _ *entry, st *engine.State) error {
 				st.Describe(&found, &q)
 				return nil
 			})
@@ -30,16 +30,16 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			}
 		}
 		if err := s.usable(ctx); err != nil {
-			yield(dibs.Entry{}, err)
+			yield(store.Entry{}, err)
 		}
 	}
 }
 
 // keysOf returns the keys that the query may match.
-func (s *Store) keysOf(q *dibs.Query) (keys []dibs.Key) {
+func (s *Store) keysOf(q *store.Query) (keys []store.Key) {
 	if q.Namespace != nil && q.Name != "" {
-		if k := (dibs.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(q, k) {
-			return []dibs.Key{k}
+		if k := (store.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(q, k) {
+			return []store.Key{k}
 		}
 		return nil
 	}
@@ -68,8 +68,8 @@ func (e *entry) in(part backend.Part) bool {
 	return true
 }
 
-// ForceRelease implements dibs.Inspector.
-func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ended int, err error) {
+// ForceRelease implements store.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (ended int, err error) {
 	err = s.force(ctx, key, func(_ *shard, _ *entry, st *engine.State) error {
 		ended = st.ForceRelease(id)
 		return nil
@@ -77,8 +77,8 @@ func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ende
 	return ended, err
 }
 
-// Forget implements dibs.Inspector.
-func (s *Store) Forget(ctx context.Context, key dibs.Key) (forgot bool, err error) {
+// Forget implements store.Inspector.
+func (s *Store) Forget(ctx context.Context, key store.Key) (forgot bool, err error) {
 	err = s.force(ctx, key, func(_ *shard, _ *entry, st *engine.State) error {
 		forgot = st.Forget()
 		return nil
@@ -86,11 +86,11 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (forgot bool, err erro
 	return forgot, err
 }
 
-// Resolve implements dibs.Inspector. It returns an error that is dibs.ErrFull when the
+// Resolve implements store.Inspector. It returns an error that is store.ErrFull when the
 // record would be beyond MaxBytes.
-func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (resolved bool, err error) {
-	if retention < dibs.MinDuration {
-		return false, fmt.Errorf("memstore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
+func (s *Store) Resolve(ctx context.Context, key store.Key, id string, data []byte, retention time.Duration) (resolved bool, err error) {
+	if retention < store.MinDuration {
+		return false, fmt.Errorf("memstore: the retention is %v; it must be at least %v", retention, store.MinDuration)
 	}
 	err = s.force(ctx, key, func(_ *shard, e *entry, st *engine.State) error {
 		if st.Resolves(id) && !s.take(len(data)-len(e.data)) {
@@ -103,14 +103,14 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 }
 
 // force runs do on the entry of a key, if there is one.
-func (s *Store) force(ctx context.Context, key dibs.Key, do func(*shard, *entry, *engine.State) error) error {
+func (s *Store) force(ctx context.Context, key store.Key, do func(*shard, *entry, *engine.State) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	if err := s.step(key, dibs.Token{}, do); err != dibs.ErrLost {
+	if err := s.step(key, store.Token{}, do); err != store.ErrLost {
 		return err
 	}
 	return nil

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // A call that was under way when the store was closed finds nothing of the keys that were held
@@ -14,17 +14,17 @@ func TestCallAfterClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
-	grant := func() (a dibs.Answer) {
-		c.Token = dibs.NewToken()
+	c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
+	grant := func() (a store.Answer) {
+		c.Token = store.NewToken()
 		_ = s.on(c.Key, c.Token, func(sh *shard, now int64) error { return sh.claim(&c, &a, now) }) // Claim, after it has looked
 		return a
 	}
-	if a := grant(); a.State != dibs.Granted {
+	if a := grant(); a.State != store.Granted {
 		t.Fatalf("%+v", a)
 	}
 	s.Close()
-	if a := grant(); a.State != dibs.Granted || a.Attempt != 1 {
+	if a := grant(); a.State != store.Granted || a.Attempt != 1 {
 		t.Errorf("after the close: %+v", a)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestOptionsNameTheField(t *testing.T) {
@@ -25,27 +25,27 @@ func TestOptionsNameTheField(t *testing.T) {
 	}
 }
 
-func claim(t *testing.T, s *memstore.Store, c dibs.Claim) dibs.Answer {
+func claim(t *testing.T, s *memstore.Store, c store.Claim) store.Answer {
 	t.Helper()
 	c.Permits, c.Weight = max(c.Permits, 1), max(c.Weight, 1)
 	c.TTL = max(c.TTL, time.Millisecond)
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil {
+	answers := make([]store.Answer, 1)
+	if err := s.Claim(t.Context(), []store.Claim{c}, answers); err != nil {
 		t.Fatal(err)
 	}
 	return answers[0]
 }
 
-func settle(t *testing.T, s *memstore.Store, x dibs.Settlement) error {
+func settle(t *testing.T, s *memstore.Store, x store.Settlement) error {
 	t.Helper()
 	errs := make([]error, 1)
-	if err := s.Settle(t.Context(), []dibs.Settlement{x}, errs); err != nil {
+	if err := s.Settle(t.Context(), []store.Settlement{x}, errs); err != nil {
 		t.Fatal(err)
 	}
 	return errs[0]
 }
 
-func named(name string) dibs.Key { return dibs.Key{Name: name} }
+func named(name string) store.Key { return store.Key{Name: name} }
 
 // A full store refuses what is new, keeps what it has, and takes what is new
 // as soon as something has run out, at that very instant.
@@ -53,31 +53,31 @@ func TestMaxKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, &memstore.Options{MaxKeys: 100})
 		for i := range 100 {
-			c := dibs.Claim{Key: named(fmt.Sprint(i)), Token: dibs.NewToken(), TTL: time.Minute}
+			c := store.Claim{Key: named(fmt.Sprint(i)), Token: store.NewToken(), TTL: time.Minute}
 			claim(t, s, c)
-			x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Hour + time.Duration(i)}
+			x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Hour + time.Duration(i)}
 			if err := settle(t, s, x); err != nil {
 				t.Fatal(err)
 			}
 		}
-		next := dibs.Claim{Key: named("next"), Token: dibs.NewToken(), TTL: time.Minute}
-		if a := claim(t, s, next); !errors.Is(a.Err, dibs.ErrFull) || a.State != 0 {
+		next := store.Claim{Key: named("next"), Token: store.NewToken(), TTL: time.Minute}
+		if a := claim(t, s, next); !errors.Is(a.Err, store.ErrFull) || a.State != 0 {
 			t.Fatalf("a key too many: %+v", a)
 		}
-		old := dibs.Claim{Key: named("7"), Token: dibs.NewToken(), MaxAge: dibs.AnyAge}
-		if a := claim(t, s, old); a.State != dibs.Done {
+		old := store.Claim{Key: named("7"), Token: store.NewToken(), MaxAge: store.AnyAge}
+		if a := claim(t, s, old); a.State != store.Done {
 			t.Fatalf("a record of a full store: %+v", a)
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
-		if a := claim(t, s, next); !errors.Is(a.Err, dibs.ErrFull) {
+		if a := claim(t, s, next); !errors.Is(a.Err, store.ErrFull) {
 			t.Fatalf("before the first record's end: %+v", a)
 		}
 		time.Sleep(time.Nanosecond)
-		if a := claim(t, s, next); a.State != dibs.Granted {
+		if a := claim(t, s, next); a.State != store.Granted {
 			t.Fatalf("at the first record's end: %+v", a)
 		}
 		next.Key.Name = "and one more"
-		if a := claim(t, s, next); !errors.Is(a.Err, dibs.ErrFull) {
+		if a := claim(t, s, next); !errors.Is(a.Err, store.ErrFull) {
 			t.Fatalf("with one record ended and one key come: %+v", a)
 		}
 	})
@@ -86,33 +86,33 @@ func TestMaxKeys(t *testing.T) {
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, &memstore.Options{MaxBytes: 1000})
-		keep := func(name string, size int) (dibs.Claim, error) {
-			c := dibs.Claim{Key: named(name), Token: dibs.NewToken(), TTL: time.Hour}
+		keep := func(name string, size int) (store.Claim, error) {
+			c := store.Claim{Key: named(name), Token: store.NewToken(), TTL: time.Hour}
 			claim(t, s, c)
-			return c, settle(t, s, dibs.Settlement{
-				Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Data: make([]byte, size), Retention: time.Minute,
+			return c, settle(t, s, store.Settlement{
+				Key: c.Key, Token: c.Token, Outcome: store.Keep, Data: make([]byte, size), Retention: time.Minute,
 			})
 		}
 		if _, err := keep("a", 600); err != nil {
 			t.Fatal(err)
 		}
 		c, err := keep("b", 500)
-		if !errors.Is(err, dibs.ErrFull) {
+		if !errors.Is(err, store.ErrFull) {
 			t.Fatalf("a record too large: %v", err)
 		}
-		if a := claim(t, s, dibs.Claim{Key: c.Key, Token: dibs.NewToken()}); a.State != dibs.Held {
+		if a := claim(t, s, store.Claim{Key: c.Key, Token: store.NewToken()}); a.State != store.Held {
 			t.Fatalf("the key whose record was refused: %+v", a)
 		}
-		renewal := []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: time.Hour, Progress: make([]byte, 401)}}
+		renewal := []store.Renewal{{Key: c.Key, Token: c.Token, TTL: time.Hour, Progress: make([]byte, 401)}}
 		errs := make([]error, 1)
-		if s.Renew(t.Context(), renewal, errs); !errors.Is(errs[0], dibs.ErrFull) {
+		if s.Renew(t.Context(), renewal, errs); !errors.Is(errs[0], store.ErrFull) {
 			t.Fatalf("progress too large: %v", errs[0])
 		}
 		renewal[0].Progress = renewal[0].Progress[:400]
 		if s.Renew(t.Context(), renewal, errs); errs[0] != nil {
 			t.Fatalf("progress that fits: %v", errs[0])
 		}
-		if err := settle(t, s, dibs.Settlement{Key: c.Key, Token: c.Token}); err != nil {
+		if err := settle(t, s, store.Settlement{Key: c.Key, Token: c.Token}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := keep("a", 1000); err != nil {
@@ -128,9 +128,9 @@ func TestMaxBytes(t *testing.T) {
 func TestMaxWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, &memstore.Options{MaxWaiters: 20})
-		claim(t, s, dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour})
+		claim(t, s, store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour})
 		for i := range 20 {
-			c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour}
+			c := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour}
 			if i == 13 {
 				c.Stay = time.Second
 			}
@@ -138,8 +138,8 @@ func TestMaxWaiters(t *testing.T) {
 				t.Fatalf("waiter %d: %+v", i, a)
 			}
 		}
-		c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour}
-		if a := claim(t, s, c); !errors.Is(a.Err, dibs.ErrFull) {
+		c := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour}
+		if a := claim(t, s, c); !errors.Is(a.Err, store.ErrFull) {
 			t.Fatalf("a waiter too many: %+v", a)
 		}
 		time.Sleep(time.Second)
@@ -147,16 +147,16 @@ func TestMaxWaiters(t *testing.T) {
 			t.Fatalf("a waiter after a place has run out: %+v", a)
 		}
 		// Workers of jobs that have all the places can wait at them.
-		claim(t, s, dibs.Claim{Key: named("job"), Token: dibs.NewToken(), TTL: time.Hour})
+		claim(t, s, store.Claim{Key: named("job"), Token: store.NewToken(), TTL: time.Hour})
 		for i := range 21 {
-			job := dibs.Claim{Key: named("job"), Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Hour}
-			if a := claim(t, s, job); errors.Is(a.Err, dibs.ErrFull) != (i == 20) {
+			job := store.Claim{Key: named("job"), Token: store.NewToken(), Mode: store.Reserve, Stay: time.Hour}
+			if a := claim(t, s, job); errors.Is(a.Err, store.ErrFull) != (i == 20) {
 				t.Fatalf("job %d: %+v", i, a)
 			}
 			if i >= 18 {
 				continue
 			}
-			worker := dibs.Claim{Key: job.Key, Token: dibs.NewToken(), From: job.Token, Mode: dibs.Queue, Stay: time.Hour}
+			worker := store.Claim{Key: job.Key, Token: store.NewToken(), From: job.Token, Mode: store.Queue, Stay: time.Hour}
 			if a := claim(t, s, worker); !a.Queued || a.Ahead != i {
 				t.Fatalf("the worker of job %d: %+v", i, a)
 			}
@@ -168,16 +168,16 @@ func TestMaxWaiters(t *testing.T) {
 func TestKeepWakesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, nil)
-		woken := map[dibs.Token]int{}
-		stop := s.Notify(func(t dibs.Token, _ dibs.Answer) { woken[t]++ })
-		holder := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour}
+		woken := map[store.Token]int{}
+		stop := s.Notify(func(t store.Token, _ store.Answer) { woken[t]++ })
+		holder := store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour}
 		claim(t, s, holder)
-		waiters := make([]dibs.Claim, 10_000)
+		waiters := make([]store.Claim, 10_000)
 		for i := range waiters {
-			waiters[i] = dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour, MaxAge: time.Hour}
+			waiters[i] = store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour, MaxAge: time.Hour}
 			claim(t, s, waiters[i])
 		}
-		x := dibs.Settlement{Key: holder.Key, Token: holder.Token, Outcome: dibs.Keep, Retention: time.Hour}
+		x := store.Settlement{Key: holder.Key, Token: holder.Token, Outcome: store.Keep, Retention: time.Hour}
 		if err := settle(t, s, x); err != nil {
 			t.Fatal(err)
 		}
@@ -185,17 +185,17 @@ func TestKeepWakesAll(t *testing.T) {
 			if n := woken[c.Token]; n != 1 {
 				t.Fatalf("waiter %d was woken %d times", i, n)
 			}
-			if a := claim(t, s, c); a.State != dibs.Done {
+			if a := claim(t, s, c); a.State != store.Done {
 				t.Fatalf("waiter %d: %+v", i, a)
 			}
 		}
 		stop()
 		clear(woken)
-		lock := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour}
+		lock := store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour}
 		claim(t, s, lock)
-		next := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour}
+		next := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour}
 		claim(t, s, next)
-		if settle(t, s, dibs.Settlement{Key: lock.Key, Token: lock.Token}); len(woken) != 0 {
+		if settle(t, s, store.Settlement{Key: lock.Key, Token: lock.Token}); len(woken) != 0 {
 			t.Fatal("woken after stop")
 		}
 	})
@@ -203,18 +203,18 @@ func TestKeepWakesAll(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	s := open(t, nil)
-	c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
+	c := store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
 	claim(t, s, c)
 	s.Close()
 	ctx := context.Background()
-	if err := s.Claim(ctx, []dibs.Claim{c}, make([]dibs.Answer, 1)); !errors.Is(err, dibs.ErrClosed) {
+	if err := s.Claim(ctx, []store.Claim{c}, make([]store.Answer, 1)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Claim: %v", err)
 	}
-	if _, err := s.Forget(ctx, c.Key); !errors.Is(err, dibs.ErrClosed) {
+	if _, err := s.Forget(ctx, c.Key); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Forget: %v", err)
 	}
-	for _, err := range s.List(ctx, dibs.Query{}) {
-		if !errors.Is(err, dibs.ErrClosed) {
+	for _, err := range s.List(ctx, store.Query{}) {
+		if !errors.Is(err, store.ErrClosed) {
 			t.Errorf("List: %v", err)
 		}
 	}

@@ -1,15 +1,15 @@
 package memstore
 
-import "github.com/dibs-go/dibs"
+import "github.com/dibs-go/dibs/store"
 
-// Notify implements dibs.Notifier. The store pushes no grants. It calls wake on the goroutine
+// Notify implements store.Notifier. The store pushes no grants. It calls wake on the goroutine
 // that freed a key, without a lock, so wake may use the store.
-func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+func (s *Store) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	return s.listeners.Notify(wake)
 }
 
 // unlock ends a step and wakes the tokens that should ask, except self, the caller's own.
-func (sh *shard) unlock(self dibs.Token) {
+func (sh *shard) unlock(self store.Token) {
 	if len(sh.woken) == 0 {
 		sh.mu.Unlock()
 		return
@@ -17,9 +17,9 @@ func (sh *shard) unlock(self dibs.Token) {
 	sh.unlockAndWake(self)
 }
 
-func (sh *shard) unlockAndWake(self dibs.Token) {
+func (sh *shard) unlockAndWake(self store.Token) {
 	// Most steps wake one, which is copied without an allocation.
-	var few [8]dibs.Token
+	var few [8]store.Token
 	woken := few[:0]
 	if len(sh.woken) <= len(few) {
 		woken = append(woken, sh.woken...)
@@ -30,7 +30,7 @@ func (sh *shard) unlockAndWake(self dibs.Token) {
 	sh.mu.Unlock()
 	for _, t := range woken {
 		if t != self {
-			sh.store.listeners.Wake(t, dibs.Answer{})
+			sh.store.listeners.Wake(t, store.Answer{})
 		}
 	}
 }

@@ -4,18 +4,18 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // shard is a part of the keys under one lock.
 type shard struct {
 	mu      sync.Mutex
 	store   *Store
-	entries map[dibs.Key]*entry
-	soonest int64        // nothing in an entry expires before
-	woken   []dibs.Token // wake-ups to be sent after this step
-	now     int64        // of this step
-	fence   func() int64 // of the next grant
+	entries map[store.Key]*entry
+	soonest int64         // nothing in an entry expires before
+	woken   []store.Token // wake-ups to be sent after this step
+	now     int64         // of this step
+	fence   func() int64  // of the next grant
 
 	unusedEntries unused[entry]
 	unusedLives   unused[life]
@@ -33,11 +33,11 @@ func (sh *shard) close() {
 			}
 		}
 	}
-	sh.entries, sh.soonest = map[dibs.Key]*entry{}, never
+	sh.entries, sh.soonest = map[store.Key]*entry{}, never
 }
 
 // add returns a new entry for a key, or nil if there are too many.
-func (sh *shard) add(k dibs.Key) *entry {
+func (sh *shard) add(k store.Key) *entry {
 	if sh.store.keys.Add(1) > int64(sh.store.options.MaxKeys) {
 		sh.store.keys.Add(-1)
 		return nil
@@ -48,7 +48,7 @@ func (sh *shard) add(k dibs.Key) *entry {
 	b.WriteString(k.Namespace)
 	b.WriteString(k.Name)
 	n := len(k.Namespace)
-	k = dibs.Key{Namespace: b.String()[:n], Name: b.String()[n:]}
+	k = store.Key{Namespace: b.String()[:n], Name: b.String()[n:]}
 	e := sh.unusedEntries.get()
 	e.key = k
 	sh.entries[k] = e

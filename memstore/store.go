@@ -8,15 +8,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // shardCount is a power of two, large enough that two callers rarely use one shard at once.
 const shardCount = 64
 
-// Store is a dibs.Store in memory. New makes it. It is safe for concurrent use.
+// Store is a store.Store in memory. New makes it. It is safe for concurrent use.
 type Store struct {
 	options Options
 	started time.Time
@@ -36,11 +36,11 @@ type Store struct {
 }
 
 var (
-	_ dibs.Store     = (*Store)(nil)
-	_ dibs.Notifier  = (*Store)(nil)
-	_ dibs.Inspector = (*Store)(nil)
-	_ dibs.Pruner    = (*Store)(nil)
-	_ dibs.Batcher   = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Notifier  = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Pruner    = (*Store)(nil)
+	_ store.Batcher   = (*Store)(nil)
 )
 
 // New returns an empty store. Nil options mean the defaults. The error names the field that
@@ -54,14 +54,14 @@ func New(o *Options) (*Store, error) {
 	s := &Store{options: options, started: time.Now(), seed: maphash.MakeSeed()}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.store, sh.entries, sh.soonest = s, map[dibs.Key]*entry{}, never
+		sh.store, sh.entries, sh.soonest = s, map[store.Key]*entry{}, never
 		sh.fence = func() int64 { return s.nextFence(sh.now) }
 	}
 	return s, nil
 }
 
 // Close deletes everything and ends the store's timers. Later calls return an error that is
-// dibs.ErrClosed. Close always returns nil.
+// store.ErrClosed. Close always returns nil.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.sweeper.stop()
@@ -73,9 +73,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Claim implements dibs.Store. An answer's Err is dibs.ErrFull when a new key or a new place
+// Claim implements store.Store. An answer's Err is store.ErrFull when a new key or a new place
 // would be beyond a limit.
-func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		c, a := &claims[i], &answers[i]
 		if a.Err = c.Validate(); a.Err == nil {
 			a.Err = s.on(c.Key, c.Token, func(sh *shard, now int64) error {
-				*a = dibs.Answer{}
+				*a = store.Answer{}
 				return sh.claim(c, a, now)
 			})
 		}
@@ -91,9 +91,9 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	return nil
 }
 
-// Renew implements dibs.Store. An element's error is dibs.ErrFull when its progress would be
+// Renew implements store.Store. An element's error is store.ErrFull when its progress would be
 // beyond MaxBytes; the lease is then as it was.
-func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -106,9 +106,9 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	return nil
 }
 
-// Settle implements dibs.Store. An element's error is dibs.ErrFull when its record would be
+// Settle implements store.Store. An element's error is store.ErrFull when its record would be
 // beyond MaxBytes; the token then holds the key as before.
-func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // on runs do under the lock of the key's shard, and again while do lacks room that reclaim
 // can make. self is the caller's token, which needs no wake-up.
-func (s *Store) on(key dibs.Key, self dibs.Token, do func(sh *shard, now int64) error) error {
+func (s *Store) on(key store.Key, self store.Token, do func(sh *shard, now int64) error) error {
 	sh := s.shard(key)
 	for {
 		now, swept := s.now(), s.swept.Load()
@@ -137,12 +137,12 @@ func (s *Store) on(key dibs.Key, self dibs.Token, do func(sh *shard, now int64) 
 	}
 }
 
-// step runs do on the entry of a key. It returns dibs.ErrLost if there is none.
-func (s *Store) step(key dibs.Key, self dibs.Token, do func(*shard, *entry, *engine.State) error) error {
+// step runs do on the entry of a key. It returns store.ErrLost if there is none.
+func (s *Store) step(key store.Key, self store.Token, do func(*shard, *entry, *engine.State) error) error {
 	return s.on(key, self, func(sh *shard, now int64) error {
 		e := sh.entries[key]
 		if e == nil {
-			return dibs.ErrLost
+			return store.ErrLost
 		}
 		err := do(sh, e, sh.begin(e, now))
 		sh.finish(e, now)
@@ -150,9 +150,9 @@ func (s *Store) step(key dibs.Key, self dibs.Token, do func(*shard, *entry, *eng
 	})
 }
 
-// Batching implements dibs.Batcher: each call is made at once on the caller's goroutine,
+// Batching implements store.Batcher: each call is made at once on the caller's goroutine,
 // because it takes less time than to form a batch.
-func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true, Immediate: true} }
+func (s *Store) Batching() store.Batching { return store.Batching{Direct: true, Immediate: true} }
 
 // usable returns why the store cannot be used.
 func (s *Store) usable(ctx context.Context) error {
@@ -162,7 +162,7 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-var errClosed = fmt.Errorf("memstore: %w", dibs.ErrClosed)
+var errClosed = fmt.Errorf("memstore: %w", store.ErrClosed)
 
 // never is later than everything that expires.
 const never int64 = 1<<63 - 1
@@ -194,7 +194,7 @@ func (s *Store) take(n int) bool {
 }
 
 // shard returns the shard of a key.
-func (s *Store) shard(k dibs.Key) *shard {
+func (s *Store) shard(k store.Key) *shard {
 	h := maphash.String(s.seed, k.Name)
 	if k.Namespace != "" {
 		h ^= bits.RotateLeft64(maphash.String(s.seed, k.Namespace), 29)

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // sweepEvery is how often the store removes what has expired at keys that no call asks for.
@@ -83,7 +83,7 @@ func (s *Store) reclaim(now int64) bool {
 	return false
 }
 
-// Prune implements dibs.Pruner.
+// Prune implements store.Pruner.
 func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		limit = math.MaxInt
@@ -102,7 +102,7 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 // many.
 func (sh *shard) sweep(now int64, limit int) (removed int) {
 	sh.mu.Lock()
-	defer sh.unlock(dibs.Token{})
+	defer sh.unlock(store.Token{})
 	if sh.soonest > now {
 		return 0
 	}

@@ -6,21 +6,21 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // fill claims and keeps n keys, each with a retention.
 func fill(t *testing.T, s *Store, n int, retention func(i int) time.Duration) {
 	for i := range n {
-		key := dibs.Key{Namespace: "sweep", Name: fmt.Sprint(i)}
-		token := dibs.NewToken()
-		claims := []dibs.Claim{{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
-		x := []dibs.Settlement{{Key: key, Token: token}}
+		key := store.Key{Namespace: "sweep", Name: fmt.Sprint(i)}
+		token := store.NewToken()
+		claims := []store.Claim{{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
+		x := []store.Settlement{{Key: key, Token: token}}
 		if r := retention(i); r > 0 {
-			x[0].Outcome, x[0].Data, x[0].Retention = dibs.Keep, []byte("data"), r
+			x[0].Outcome, x[0].Data, x[0].Retention = store.Keep, []byte("data"), r
 		}
 		errs := make([]error, 1)
-		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, 1)); err != nil {
+		if err := s.Claim(t.Context(), claims, make([]store.Answer, 1)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Settle(t.Context(), x, errs); err != nil || errs[0] != nil {
@@ -93,8 +93,8 @@ func TestListWhileKeysEnd(t *testing.T) {
 			return time.Second
 		})
 		time.Sleep(time.Second) // nine of ten have expired, and are removed below
-		seen := map[dibs.Key]int{}
-		for e, err := range s.List(t.Context(), dibs.Query{}) {
+		seen := map[store.Key]int{}
+		for e, err := range s.List(t.Context(), store.Query{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestListWhileKeysEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if e.Condition != dibs.ConditionDone || seen[e.Key] > 1 {
+			if e.Condition != store.ConditionDone || seen[e.Key] > 1 {
 				t.Fatalf("%v, listed %d times", e, seen[e.Key])
 			}
 		}

@@ -6,19 +6,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // A waiter is woken at the instant when the lease or place in front of it expires, although no
 // call comes any more. A key without a place is forgotten.
 func TestTimePassesByItself(t *testing.T) {
 	const over, lasts = 10 * time.Second, 24 * time.Hour
-	for name, first := range map[string]dibs.Claim{
-		"lease":        {Mode: dibs.Try, TTL: over},
-		"waiter":       {Mode: dibs.Queue, Stay: over},
-		"place":        {Mode: dibs.Reserve, Stay: over},
-		"Hold":         {Mode: dibs.Reserve, Stay: lasts, Hold: over},
-		"leased place": {Mode: dibs.Try, TTL: over, From: dibs.NewToken()},
+	for name, first := range map[string]store.Claim{
+		"lease":        {Mode: store.Try, TTL: over},
+		"waiter":       {Mode: store.Queue, Stay: over},
+		"place":        {Mode: store.Reserve, Stay: over},
+		"Hold":         {Mode: store.Reserve, Stay: lasts, Hold: over},
+		"leased place": {Mode: store.Try, TTL: over, From: store.NewToken()},
 	} {
 		for _, waits := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
@@ -29,19 +29,19 @@ func TestTimePassesByItself(t *testing.T) {
 					}
 					defer s.Close()
 					var mu sync.Mutex
-					woken := map[dibs.Token]time.Time{}
-					defer s.Notify(func(token dibs.Token, _ dibs.Answer) {
+					woken := map[store.Token]time.Time{}
+					defer s.Notify(func(token store.Token, _ store.Answer) {
 						mu.Lock()
 						defer mu.Unlock()
 						woken[token] = time.Now()
 					})()
-					claim := func(c dibs.Claim) dibs.Claim {
-						c.Key, c.Permits, c.Weight = dibs.Key{Name: "k"}, 1, 1
+					claim := func(c store.Claim) store.Claim {
+						c.Key, c.Permits, c.Weight = store.Key{Name: "k"}, 1, 1
 						if c.Token.IsZero() {
-							c.Token = dibs.NewToken()
+							c.Token = store.NewToken()
 						}
 						c.TTL = max(c.TTL, time.Millisecond)
-						if err := s.Claim(t.Context(), []dibs.Claim{c}, make([]dibs.Answer, 1)); err != nil {
+						if err := s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)); err != nil {
 							t.Fatal(err)
 						}
 						return c
@@ -49,21 +49,21 @@ func TestTimePassesByItself(t *testing.T) {
 					start := time.Now()
 					switch name {
 					case "waiter":
-						holder := claim(dibs.Claim{Mode: dibs.Try, TTL: lasts})
+						holder := claim(store.Claim{Mode: store.Try, TTL: lasts})
 						claim(first)
-						x := dibs.Settlement{Key: holder.Key, Token: holder.Token}
-						if err := s.Settle(t.Context(), []dibs.Settlement{x}, make([]error, 1)); err != nil {
+						x := store.Settlement{Key: holder.Key, Token: holder.Token}
+						if err := s.Settle(t.Context(), []store.Settlement{x}, make([]error, 1)); err != nil {
 							t.Fatal(err)
 						}
 					case "leased place":
-						claim(dibs.Claim{Mode: dibs.Reserve, Token: first.From, Stay: over})
+						claim(store.Claim{Mode: store.Reserve, Token: first.From, Stay: over})
 						claim(first)
 					default:
 						claim(first)
 					}
-					next := dibs.Claim{Mode: dibs.Try}
+					next := store.Claim{Mode: store.Try}
 					if waits {
-						next = dibs.Claim{Mode: dibs.Queue, Stay: lasts}
+						next = store.Claim{Mode: store.Queue, Stay: lasts}
 					}
 					next = claim(next)
 					time.Sleep(over + time.Minute)

@@ -1,16 +1,16 @@
 package memstore
 
 import (
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // claim answers one valid claim.
-func (sh *shard) claim(c *dibs.Claim, a *dibs.Answer, now int64) error {
+func (sh *shard) claim(c *store.Claim, a *store.Answer, now int64) error {
 	e := sh.entries[c.Key]
 	if e == nil {
-		if c.Mode == dibs.Look {
-			a.State = dibs.Free
+		if c.Mode == store.Look {
+			a.State = store.Free
 			return nil
 		}
 		if e = sh.add(c.Key); e == nil {
@@ -24,10 +24,10 @@ func (sh *shard) claim(c *dibs.Claim, a *dibs.Answer, now int64) error {
 }
 
 // renew answers one valid renewal.
-func (sh *shard) renew(e *entry, st *engine.State, r *dibs.Renewal) error {
+func (sh *shard) renew(e *entry, st *engine.State, r *store.Renewal) error {
 	fence := st.Holds(r.Token)
 	if fence == 0 {
-		return dibs.ErrLost
+		return store.ErrLost
 	}
 	if r.Progress != nil && !sh.store.take(len(r.Progress)-len(e.life.progress[fence])) {
 		return errNoBytes
@@ -37,8 +37,8 @@ func (sh *shard) renew(e *entry, st *engine.State, r *dibs.Renewal) error {
 }
 
 // settle answers one valid settlement.
-func (sh *shard) settle(e *entry, st *engine.State, x *dibs.Settlement) error {
-	if x.Outcome == dibs.Keep && st.Holds(x.Token) != 0 {
+func (sh *shard) settle(e *entry, st *engine.State, x *store.Settlement) error {
+	if x.Outcome == store.Keep && st.Holds(x.Token) != 0 {
 		if int64(len(x.Data)) > sh.store.options.MaxBytes {
 			return errTooManyBytes
 		}
@@ -47,7 +47,7 @@ func (sh *shard) settle(e *entry, st *engine.State, x *dibs.Settlement) error {
 		}
 	}
 	if !st.Settle(x) {
-		return dibs.ErrLost
+		return store.ErrLost
 	}
 	return nil
 }

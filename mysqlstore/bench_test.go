@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The servers that are measured, with their own settings: they wait for their disk.
@@ -88,7 +88,7 @@ func BenchmarkTwoStatements(b *testing.B) {
 					"token = IF(ends < NOW(6), VALUES(token), token), ends = IF(token = VALUES(token), VALUES(ends), ends)")
 				end := prepare(b, db, "DELETE FROM "+table+" WHERE k = ? AND token = ?")
 				sqltest.Cycles(b, goroutines, func(g, i int64) error {
-					k, t := fmt.Sprintf("goroutine %d, cycle %d", g, i), dibs.NewToken()
+					k, t := fmt.Sprintf("goroutine %d, cycle %d", g, i), store.NewToken()
 					_, err := take.ExecContext(ctx, k, t[:])
 					if err == nil {
 						_, err = end.ExecContext(ctx, k, t[:])

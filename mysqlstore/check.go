@@ -8,21 +8,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // smallPacket is the smallest max_allowed_packet without a finding, because progress has to
 // fit into it however it is escaped.
 const smallPacket = 4 << 20
 
-var _ dibs.Checker = (*Store)(nil)
+var _ store.Checker = (*Store)(nil)
 
-// Check implements dibs.Checker, with a few queries.
+// Check implements store.Checker, with a few queries.
 //
 // The names of what it finds: version, read-only, isolation, durability, binary-log,
 // cluster, rights, tables, transactions, connections, packet, clock.
-func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
+func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.server.Usable(ctx); err != nil {
 		return nil, err
 	}

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // leastRights is what the README says a user needs.
@@ -21,7 +21,7 @@ GRANT SELECT, UPDATE ON app.@meta TO app;`
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	server := servertest.MariaDB(t, &servertest.MariaDBOptions{BinaryLog: true, MaxConnections: 40})
-	const dangerous, advice = dibs.SeverityDangerous, dibs.SeverityAdvice
+	const dangerous, advice = store.SeverityDangerous, store.SeverityAdvice
 	do := func(text string) func(testing.TB, sqltest.Store) {
 		return func(_ testing.TB, s sqltest.Store) { server.Query(s.(*Store).names.sql(text)) }
 	}
@@ -116,7 +116,7 @@ func TestLeastRights(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got) == 0 || got[len(got)-1].Severity != dibs.SeverityUnchecked || got[len(got)-1].Name != "transactions" {
+			if len(got) == 0 || got[len(got)-1].Severity != store.SeverityUnchecked || got[len(got)-1].Name != "transactions" {
 				t.Errorf("found %+v, want that transactions are unchecked", got)
 			}
 		})

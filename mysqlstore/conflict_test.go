@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // touch is a statement that changes a row.
@@ -51,7 +52,7 @@ func (b *bank) deadlock(ctx context.Context, tx *sql.Tx) error {
 // committed one by one, has no answer kept: even when it begins a transaction of its
 // own by SQL.
 func TestDeadlockIgnored(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+	inEachKind(t, func(t *testing.T, b *bank, tr store.Transactor) {
 		b.query(t, "ALTER TABLE "+b.ledger+" ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY, ADD KEY (what); "+b.entry("left")+"; "+b.entry("right"))
 		for _, goOn := range []string{"DO 0", "START TRANSACTION"} {
 			ran := 0

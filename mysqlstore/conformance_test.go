@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -29,7 +29,7 @@ func conform(t *testing.T, shared func() *servertest.MariaDBServer, own serverte
 			}
 			o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
 			return &storetest.Backend{
-				Open:    func() dibs.Store { return open(t, server.URL(), o) },
+				Open:    func() store.Store { return open(t, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { drop(server, o.Prefix) },
 			}

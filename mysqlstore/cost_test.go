@@ -10,9 +10,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // counting returns a configuration whose connections count what they send.
@@ -196,4 +196,4 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 }
 
-var _ dibs.Transactor = (*transactor)(nil)
+var _ store.Transactor = (*transactor)(nil)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The errors of the server, for errors.Is. The text of an error has the server's own words and
@@ -32,8 +32,8 @@ var (
 	ErrNewer = errtype.New(errtype.Newer, "mysqlstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
 	ErrCrowded = errtype.New(errtype.Crowded, "mysqlstore: the server has no connection left")
-	// ErrLocked: another transaction kept a key's row locked. It is a dibs.ErrBusy.
-	ErrLocked = fmt.Errorf("mysqlstore: a key's row is locked: %w", dibs.ErrBusy)
+	// ErrLocked: another transaction kept a key's row locked. It is a store.ErrBusy.
+	ErrLocked = fmt.Errorf("mysqlstore: a key's row is locked: %w", store.ErrBusy)
 	// ErrClosed: the store was closed.
 	ErrClosed = errtype.New(errtype.Closed, "mysqlstore: the store is closed")
 )
@@ -75,14 +75,14 @@ var faults = map[uint16]struct {
 	1203: {ErrCrowded, crowdedCure},
 	1226: {ErrCrowded, crowdedCure},
 	1205: {ErrLocked, "find the transaction that keeps it locked: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started"},
-	1021: {dibs.ErrFull, "the disk is full"},
-	1037: {dibs.ErrFull, "the server is out of memory"},
-	1041: {dibs.ErrFull, "the server is out of memory"},
-	1114: {dibs.ErrFull, "the table is full"},
-	1118: {dibs.ErrTooLarge, "the record is too large for the server's redo log"},
-	1153: {dibs.ErrTooLarge, "raise max_allowed_packet"},
-	1197: {dibs.ErrTooLarge, "raise max_binlog_cache_size"},
-	1705: {dibs.ErrTooLarge, "raise max_binlog_stmt_cache_size"},
+	1021: {store.ErrFull, "the disk is full"},
+	1037: {store.ErrFull, "the server is out of memory"},
+	1041: {store.ErrFull, "the server is out of memory"},
+	1114: {store.ErrFull, "the table is full"},
+	1118: {store.ErrTooLarge, "the record is too large for the server's redo log"},
+	1153: {store.ErrTooLarge, "raise max_allowed_packet"},
+	1197: {store.ErrTooLarge, "raise max_binlog_cache_size"},
+	1705: {store.ErrTooLarge, "raise max_binlog_stmt_cache_size"},
 	1047: {ErrUnreachable, "this node of the cluster is not ready"},
 	1053: {ErrUnreachable, stopsCure},
 	1152: {ErrUnreachable, stopsCure},
@@ -114,8 +114,8 @@ func explain(err error) error {
 		return fmt.Errorf("mysqlstore: %w", err)
 	}
 	for _, ours := range []error{
-		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrClosed, ErrURL, dibs.ErrBusy,
-		dibs.ErrFull, dibs.ErrTransactionEnded, ErrOtherDatabase,
+		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrClosed, ErrURL, store.ErrBusy,
+		store.ErrFull, store.ErrTransactionEnded, ErrOtherDatabase,
 	} {
 		if errors.Is(err, ours) {
 			return err

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestOpenErrors: what is wrong with a server is said when a store is opened, with
@@ -39,8 +39,8 @@ func TestOpenErrors(t *testing.T) {
 		"newer tables": {URL: url + "?prefix=newer", Is: ErrNewer, Says: "version 99"},
 	}, func(url string) (sqltest.Store, error) { return Open(t.Context(), url, nil) })
 	claim := func(s *Store) error {
-		answers := make([]dibs.Answer, 1)
-		return s.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}, answers)
+		answers := make([]store.Answer, 1)
+		return s.Claim(t.Context(), []store.Claim{{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}, answers)
 	}
 	s := open(t, server.URL(), nil)
 	server.Query("SET GLOBAL read_only = 1")

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // besides bounds what a script has besides one piece of data, in bytes.
@@ -21,7 +21,7 @@ func (s *Store) fits(data []byte) error {
 		}
 	}
 	if n > s.packet {
-		return fmt.Errorf("%w: %d bytes do not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(data), s.packet)
+		return fmt.Errorf("%w: %d bytes do not fit into the server's max_allowed_packet of %d; raise it", store.ErrTooLarge, len(data), s.packet)
 	}
 	return nil
 }

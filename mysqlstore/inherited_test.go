@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // flip is a global variable of the server with a value that sessions inherit.
@@ -174,11 +175,11 @@ func (n *inherits) transaction(t *testing.T, s *Store, f flip) error {
 	if err := n.root.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+n.ledger+" WHERE what='"+key+"'").Scan(&entries); err != nil {
 		return err
 	}
-	claims, answers := []dibs.Claim{{Key: dibs.Key{Name: key}, Mode: dibs.Look, Permits: 1, Weight: 1, MaxAge: time.Hour}}, make([]dibs.Answer, 1)
+	claims, answers := []store.Claim{{Key: store.Key{Name: key}, Mode: store.Look, Permits: 1, Weight: 1, MaxAge: time.Hour}}, make([]store.Answer, 1)
 	if err := errors.Join(n.before.Claim(t.Context(), claims, answers), answers[0].Err); err != nil {
 		return err
 	}
-	if kept := answers[0].State == dibs.Done; entries != want || kept != (want == 1) {
+	if kept := answers[0].State == store.Done; entries != want || kept != (want == 1) {
 		return fmt.Errorf("a transaction ended with %v; it left %d entries, and its answer is %+v", failed, entries, answers[0])
 	}
 	if failed != nil && !refuses[f.name] {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // handled returns how many rows the only connection of the store's listings has read.
@@ -61,7 +61,7 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 				t.Errorf("to list %d live keys among %d, %d rows were read", live, sqltest.DoneKeys, n)
 			}
 			before = handled(t, s)
-			for _, err := range s.List(t.Context(), dibs.Query{Conditions: []dibs.Condition{dibs.ConditionDone}}) {
+			for _, err := range s.List(t.Context(), store.Query{Conditions: []store.Condition{store.ConditionDone}}) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestRenewalWithoutAnswer: a renewal whose answer is lost with its connection is made
@@ -51,7 +51,7 @@ func TestStandstill(t *testing.T) {
 			t.Parallel()
 			server := get()
 			s := open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
-			k := dibs.Key{Name: "k"}
+			k := store.Key{Name: "k"}
 			sqltest.Cycle(t, s, k)
 			err := use(t.Context(), s.front, func(c *sql.Conn) error {
 				lock := s.script().raw(begins).done()
@@ -61,12 +61,12 @@ func TestStandstill(t *testing.T) {
 				}
 				// The others wait, and fail alone, until the server has had enough of it.
 				sqltest.Eventually(t, "the row is free", func() bool {
-					answers := make([]dibs.Answer, 1)
-					claim := dibs.Claim{Key: k, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
-					if err := s.Claim(t.Context(), []dibs.Claim{claim}, answers); err != nil {
+					answers := make([]store.Answer, 1)
+					claim := store.Claim{Key: k, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
+					if err := s.Claim(t.Context(), []store.Claim{claim}, answers); err != nil {
 						t.Error(err)
 					}
-					return answers[0].State == dibs.Granted
+					return answers[0].State == store.Granted
 				})
 				return s.script().raw("COMMIT").done().run(t.Context(), c)
 			})

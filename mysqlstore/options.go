@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
@@ -18,11 +18,11 @@ type Options struct {
 	Migrate bool
 
 	// MaxWaiters bounds the queue of one key; default 100,000. A claim that would make it longer
-	// gets dibs.ErrFull.
+	// gets store.ErrFull.
 	MaxWaiters int
 
 	// MaxRecord bounds the size of a record, in bytes; default 64 MiB, at most 256 MiB. A larger
-	// record gets dibs.ErrTooLarge, and so does a record that does not fit into the server's
+	// record gets store.ErrTooLarge, and so does a record that does not fit into the server's
 	// max_allowed_packet.
 	MaxRecord int
 
@@ -31,7 +31,7 @@ type Options struct {
 	// take turns, once a minute.
 	PruneEvery time.Duration
 
-	// pushedTTL is how long the lease of a pushed grant lasts; dibs.PushedTTL when 0. Only tests
+	// pushedTTL is how long the lease of a pushed grant lasts; store.PushedTTL when 0. Only tests
 	// set it.
 	pushedTTL time.Duration
 }
@@ -46,7 +46,7 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
-	d.pushedTTL = cmp.Or(d.pushedTTL, dibs.PushedTTL)
+	d.pushedTTL = cmp.Or(d.pushedTTL, store.PushedTTL)
 	switch {
 	case !validName(d.Prefix, 32):
 		return d, fmt.Errorf("mysqlstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)

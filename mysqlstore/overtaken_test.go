@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // overtaken is a settlement that looks at keys one of which has no row, and has to wait for another
@@ -17,12 +17,12 @@ import (
 type overtaken struct {
 	t           *testing.T
 	s           *Store
-	late, held  dibs.Claim
-	settlements []dibs.Settlement
+	late, held  store.Claim
+	settlements []store.Settlement
 }
 
 // meet makes the settlement, in the midst of which it calls between, and returns its results.
-func meet(t *testing.T, url string, outcome dibs.Outcome, between func(*overtaken)) (o *overtaken, errs []error, err error) {
+func meet(t *testing.T, url string, outcome store.Outcome, between func(*overtaken)) (o *overtaken, errs []error, err error) {
 	t.Helper()
 	prefix := ownPrefix()
 	o = &overtaken{t: t, s: open(t, url, &Options{Prefix: prefix})}
@@ -32,14 +32,14 @@ func meet(t *testing.T, url string, outcome dibs.Outcome, between func(*overtake
 		t.Fatal(err)
 	}
 	db := openDB(t, url)
-	claim := func(name string) dibs.Claim {
-		return dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
+	claim := func(name string) store.Claim {
+		return store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
 	}
 	o.late, o.held = claim("a"), claim("b")
-	o.claim(o.held, dibs.Granted)
-	for _, c := range []dibs.Claim{o.late, o.held} {
-		o.settlements = append(o.settlements, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome})
-		if outcome == dibs.Keep {
+	o.claim(o.held, store.Granted)
+	for _, c := range []store.Claim{o.late, o.held} {
+		o.settlements = append(o.settlements, store.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome})
+		if outcome == store.Keep {
 			o.settlements[len(o.settlements)-1].Retention = time.Hour
 		}
 	}
@@ -69,10 +69,10 @@ func meet(t *testing.T, url string, outcome dibs.Outcome, between func(*overtake
 }
 
 // claim makes a claim, which is answered with that state.
-func (o *overtaken) claim(c dibs.Claim, want dibs.State) dibs.Answer {
+func (o *overtaken) claim(c store.Claim, want store.State) store.Answer {
 	o.t.Helper()
-	answers := make([]dibs.Answer, 1)
-	if err := o.s.Claim(o.t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != want {
+	answers := make([]store.Answer, 1)
+	if err := o.s.Claim(o.t.Context(), []store.Claim{c}, answers); err != nil || answers[0].State != want {
 		o.t.Fatalf("%v, %+v, want the state %v", err, answers[0], want)
 	}
 	return answers[0]
@@ -83,15 +83,15 @@ func (o *overtaken) claim(c dibs.Claim, want dibs.State) dibs.Answer {
 func TestClaimMeetsItsSettlement(t *testing.T) {
 	t.Parallel()
 	for kind, server := range servers {
-		for _, outcome := range []dibs.Outcome{dibs.Undo, dibs.Keep} {
+		for _, outcome := range []store.Outcome{store.Undo, store.Keep} {
 			t.Run(fmt.Sprint(kind, " ", outcome), func(t *testing.T) {
 				t.Parallel()
-				o, errs, err := meet(t, server().URL(), outcome, func(o *overtaken) { o.claim(o.late, dibs.Granted) })
+				o, errs, err := meet(t, server().URL(), outcome, func(o *overtaken) { o.claim(o.late, store.Granted) })
 				renewed := make([]error, 1)
-				if err := o.s.Renew(t.Context(), []dibs.Renewal{{Key: o.late.Key, Token: o.late.Token, TTL: time.Minute}}, renewed); err != nil {
+				if err := o.s.Renew(t.Context(), []store.Renewal{{Key: o.late.Key, Token: o.late.Token, TTL: time.Minute}}, renewed); err != nil {
 					t.Fatal(err)
 				}
-				if err == nil && errors.Is(errs[0], dibs.ErrLost) && renewed[0] != nil {
+				if err == nil && errors.Is(errs[0], store.ErrLost) && renewed[0] != nil {
 					t.Error("the settlement ended the lease, and said that it was lost")
 				}
 			})
@@ -106,23 +106,23 @@ func TestWaitersMeetASettlement(t *testing.T) {
 	for kind, server := range servers {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			o, errs, err := meet(t, server().URL(), dibs.Abandon, func(o *overtaken) {
-				t.Cleanup(o.s.Notify(func(_ dibs.Token, a dibs.Answer) {
-					if a.State == dibs.Granted {
+			o, errs, err := meet(t, server().URL(), store.Abandon, func(o *overtaken) {
+				t.Cleanup(o.s.Notify(func(_ store.Token, a store.Answer) {
+					if a.State == store.Granted {
 						t.Error("a waiter was granted a key that is held")
 					}
 				}))
 				holder, waiter := o.late, o.late
-				holder.Token, waiter.Token = dibs.NewToken(), dibs.NewToken()
-				waiter.Mode, waiter.Stay = dibs.Queue, time.Minute
-				o.claim(holder, dibs.Granted)
-				o.claim(waiter, dibs.Held)
+				holder.Token, waiter.Token = store.NewToken(), store.NewToken()
+				waiter.Mode, waiter.Stay = store.Queue, time.Minute
+				o.claim(holder, store.Granted)
+				o.claim(waiter, store.Held)
 			})
-			if err != nil || !errors.Is(errs[0], dibs.ErrLost) || errs[1] != nil {
+			if err != nil || !errors.Is(errs[0], store.ErrLost) || errs[1] != nil {
 				t.Fatal(err, errs)
 			}
-			look := dibs.Claim{Key: o.late.Key, Mode: dibs.Look, Permits: 1, Weight: 1}
-			if a := o.claim(look, dibs.Held); a.Ahead != 1 {
+			look := store.Claim{Key: o.late.Key, Mode: store.Look, Permits: 1, Weight: 1}
+			if a := o.claim(look, store.Held); a.Ahead != 1 {
 				t.Errorf("%+v, want a waiter", a)
 			}
 		})

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Plain calls take one round trip: they are about keys with one permit, without waiters or other
@@ -61,7 +61,7 @@ func alone(part []int, keys []string) map[string]bool {
 
 // claim makes the claims that are plain, with one statement that commits by itself, and
 // returns the others.
-func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, _ int64) (rest []int, err error) {
+func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []store.Claim, answers []store.Answer, _ int64) (rest []int, err error) {
 	once := alone(part, keys)
 	order := slices.Clone(part)
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
@@ -71,7 +71,7 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []d
 	for _, i := range order {
 		c := &claims[i]
 		records = records || c.MaxAge > 0
-		if !once[keys[i]] || c.Mode > dibs.Queue || c.Permits != 1 {
+		if !once[keys[i]] || c.Mode > store.Queue || c.Permits != 1 {
 			continue
 		}
 		if inserts++; inserts == 1 {
@@ -100,7 +100,7 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []d
 	}
 	for _, i := range part {
 		p := cmp.Or(found[keys[i]], &plain{})
-		answers[i] = dibs.Answer{}
+		answers[i] = store.Answer{}
 		if !once[keys[i]] || !p.answer(&claims[i], began, now, &answers[i]) {
 			rest = append(rest, i)
 		}
@@ -109,49 +109,49 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []d
 }
 
 // answer answers a claim if the row is enough for that. A grant of this script has the time began.
-func (p *plain) answer(c *dibs.Claim, began, now int64, a *dibs.Answer) bool {
+func (p *plain) answer(c *store.Claim, began, now int64, a *store.Answer) bool {
 	h := &p.Holder
 	held := !h.Token.IsZero()
 	switch {
 	case held && h.Token == c.Token && h.Since == began:
-		a.State, a.Fence, a.Attempt = dibs.Granted, uint64(p.Fence), 1
+		a.State, a.Fence, a.Attempt = store.Granted, uint64(p.Fence), 1
 		return true
 	case p.Busy, held && (h.Ends <= now || h.Token == c.Token):
 		return false
 	case held && h.Fingerprint.Differs(c.Fingerprint):
-		a.State = dibs.Mismatch
+		a.State = store.Mismatch
 		return true
 	case p.replay(c, now, a):
 		return true
-	case held && (c.Mode == dibs.Try || c.Mode == dibs.Look):
-		a.State, a.Fence, a.Left = dibs.Held, uint64(max(p.Fence, now-1)), engine.Duration(h.Ends-now)
+	case held && (c.Mode == store.Try || c.Mode == store.Look):
+		a.State, a.Fence, a.Left = store.Held, uint64(max(p.Fence, now-1)), engine.Duration(h.Ends-now)
 		return true
-	case !held && c.Mode == dibs.Look:
-		a.State = dibs.Free
+	case !held && c.Mode == store.Look:
+		a.State = store.Free
 		return true
 	}
 	return false
 }
 
 // replay answers a claim from the record, if that answers it.
-func (p *plain) replay(c *dibs.Claim, now int64, a *dibs.Answer) bool {
+func (p *plain) replay(c *store.Claim, now int64, a *store.Answer) bool {
 	r := &p.Record
 	if !r.Accepts(engine.Micros(c.MaxAge), now) {
 		return false
 	}
 	if r.Fingerprint.Differs(c.Fingerprint) {
-		a.State = dibs.Mismatch
+		a.State = store.Mismatch
 		return true
 	}
-	a.State = dibs.Done
-	a.Record = dibs.Record{Data: p.data, Age: engine.Duration(max(now-r.Written, 0)), Left: engine.Duration(r.Ends - now)}
+	a.State = store.Done
+	a.Record = store.Record{Data: p.data, Age: engine.Duration(max(now-r.Written, 0)), Left: engine.Duration(r.Ends - now)}
 	return p.data != nil
 }
 
 // group is keys with their tokens.
 type group struct{ keys, both []string }
 
-func (g *group) add(k string, t dibs.Token) {
+func (g *group) add(k string, t store.Token) {
 	g.keys, g.both = append(g.keys, k), append(g.both, string(t[:])+k)
 }
 
@@ -161,7 +161,7 @@ func (g *group) of(ask *script) *script {
 }
 
 // grouped groups keys and tokens by a duration, in microseconds.
-func grouped(mine []int, keys []string, of func(i int) (lasts int64, t dibs.Token)) map[int64]*group {
+func grouped(mine []int, keys []string, of func(i int) (lasts int64, t store.Token)) map[int64]*group {
 	groups := map[int64]*group{}
 	for _, i := range mine {
 		lasts, t := of(i)
@@ -194,21 +194,21 @@ func (s *Store) lockPlain(mine []int, keys []string, found *locked) *script {
 
 // of returns the row of a key, and whether the statements of the script found the token's lease in
 // it.
-func (l *locked) of(k string, t dibs.Token) (p *plain, met bool) {
+func (l *locked) of(k string, t store.Token) (p *plain, met bool) {
 	p = cmp.Or(l.rows[k], &plain{})
 	return p, p.Holder.Token == t && p.Holder.Ends > l.after && p.Holder.Since < l.before
 }
 
 // renew makes the renewals that one statement for each TTL is enough for, and returns the
 // others.
-func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error) {
+func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []store.Renewal, errs []error) (rest []int, err error) {
 	mine, rest := split(part, keys, func(i int) bool { return renewals[i].Progress == nil })
 	if len(mine) == 0 {
 		return rest, nil
 	}
 	var found locked
 	ask := s.lockPlain(mine, keys, &found)
-	for ttl, g := range grouped(mine, keys, func(i int) (int64, dibs.Token) { return engine.Micros(renewals[i].TTL), renewals[i].Token }) {
+	for ttl, g := range grouped(mine, keys, func(i int) (int64, store.Token) { return engine.Micros(renewals[i].TTL), renewals[i].Token }) {
 		g.of(ask.raw("UPDATE @key FORCE INDEX (PRIMARY) SET ends=@N+").value(ttl)).raw(" AND ends>@N AND since<@O").done()
 	}
 	ask.raw("COMMIT").done()
@@ -222,15 +222,15 @@ func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals [
 		case p.Busy, p.Holder.Token == renewals[i].Token: // the lease may be in a row of its own
 			rest = append(rest, i)
 		default:
-			errs[i] = dibs.ErrLost
+			errs[i] = store.ErrLost
 		}
 	}
 	return rest, nil
 }
 
 // settle makes the settlements that are plain, and returns the others.
-func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
-	mine, rest := split(part, keys, func(i int) bool { return settlements[i].Outcome != dibs.Abandon })
+func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []store.Settlement, errs []error) (rest []int, err error) {
+	mine, rest := split(part, keys, func(i int) bool { return settlements[i].Outcome != store.Abandon })
 	if len(mine) == 0 {
 		return rest, nil
 	}
@@ -238,15 +238,15 @@ func (s *Store) settle(ctx context.Context, part []int, keys []string, settlemen
 	var found locked
 	ask := s.lockPlain(mine, keys, &found)
 	for _, i := range mine {
-		if x := &settlements[i]; x.Outcome == dibs.Keep {
+		if x := &settlements[i]; x.Outcome == store.Keep {
 			ask.raw("INSERT INTO @record (k,data) SELECT k,").value(x.Data)
 			ask.raw(" FROM @key WHERE k=").value(keys[i]).raw(" AND token=").value(x.Token).raw(stands)
 			ask.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
 		}
 	}
 	const nothing = 0
-	for lasts, g := range grouped(mine, keys, func(i int) (lasts int64, t dibs.Token) {
-		if x := &settlements[i]; x.Outcome == dibs.Keep {
+	for lasts, g := range grouped(mine, keys, func(i int) (lasts int64, t store.Token) {
+		if x := &settlements[i]; x.Outcome == store.Keep {
 			lasts = engine.Micros(x.Retention)
 		}
 		return lasts, settlements[i].Token
@@ -264,12 +264,12 @@ func (s *Store) settle(ctx context.Context, part []int, keys []string, settlemen
 	for _, i := range mine {
 		x := &settlements[i]
 		switch p, met := found.of(keys[i], x.Token); {
-		case met && !p.Busy, x.Outcome == dibs.Keep && p.Record.Of(x.Token, found.after): // or it was sent twice
+		case met && !p.Busy, x.Outcome == store.Keep && p.Record.Of(x.Token, found.after): // or it was sent twice
 			errs[i] = nil
 		case p.Busy, p.Holder.Token == x.Token, found.rows[keys[i]] == nil:
 			rest = append(rest, i)
 		default:
-			errs[i] = dibs.ErrLost
+			errs[i] = store.ErrLost
 		}
 	}
 	return rest, nil

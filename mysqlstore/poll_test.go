@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestWakeWhenAHoldIsOver: a waiter behind a reserved place is woken when the Hold of the place is
@@ -15,24 +15,24 @@ func TestWakeWhenAHoldIsOver(t *testing.T) {
 	t.Parallel()
 	o := &Options{Prefix: ownPrefix(), PruneEvery: -1} // which would find it as well, later
 	s, other := open(t, mariadb().URL(), o), open(t, mariadb().URL(), o)
-	woken := make(chan dibs.Token, 10)
-	t.Cleanup(s.Notify(func(token dibs.Token, _ dibs.Answer) { woken <- token }))
-	k := dibs.Key{Name: "k"}
-	held := func(s *Store, c dibs.Claim) dibs.Claim {
+	woken := make(chan store.Token, 10)
+	t.Cleanup(s.Notify(func(token store.Token, _ store.Answer) { woken <- token }))
+	k := store.Key{Name: "k"}
+	held := func(s *Store, c store.Claim) store.Claim {
 		t.Helper()
-		c.Key, c.Token = k, dibs.NewToken()
-		if a := sqltest.Ask(t, s, c); a.State != dibs.Held {
+		c.Key, c.Token = k, store.NewToken()
+		if a := sqltest.Ask(t, s, c); a.State != store.Held {
 			t.Fatalf("%+v, want Held", a)
 		}
 		return c
 	}
 	holder := sqltest.Hold(t, other, k.Name)
-	held(other, dibs.Claim{Mode: dibs.Reserve, Hold: 50 * time.Millisecond})
-	waiter := held(s, dibs.Claim{Mode: dibs.Queue})
-	if err := sqltest.Settle(t, other, dibs.Settlement{Key: k, Token: holder}); err != nil {
+	held(other, store.Claim{Mode: store.Reserve, Hold: 50 * time.Millisecond})
+	waiter := held(s, store.Claim{Mode: store.Queue})
+	if err := sqltest.Settle(t, other, store.Settlement{Key: k, Token: holder}); err != nil {
 		t.Fatal(err)
 	}
-	held(other, dibs.Claim{})
+	held(other, store.Claim{})
 	select {
 	case token := <-woken:
 		if token != waiter.Token {
@@ -41,7 +41,7 @@ func TestWakeWhenAHoldIsOver(t *testing.T) {
 	case <-time.After(failpoint.Limit):
 		t.Fatal("the waiter was not woken")
 	}
-	if a := sqltest.Ask(t, s, waiter); a.State != dibs.Granted {
+	if a := sqltest.Ask(t, s, waiter); a.State != store.Granted {
 		t.Fatalf("the waiter was answered %+v", a)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // sweepNow has a store go through all keys as it does once a minute.
@@ -44,7 +44,7 @@ func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
 	keys := func() string { return mariadb().Query(s.names.sql("SELECT COUNT(*) FROM @key"))[0][0] }
-	k := dibs.Key{Name: "k"}
+	k := store.Key{Name: "k"}
 	last := sqltest.Cycle(t, s, k)
 	for range 3 {
 		// As if it had been given when the clock was an hour ahead.
@@ -85,12 +85,12 @@ func TestPacket(t *testing.T) {
 		{strings.Repeat("'", 900<<10), false}, // each of them is written as two
 	} {
 		const n = 6
-		claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
-		settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+		claims, answers := make([]store.Claim, n), make([]store.Answer, n)
+		settlements, errs := make([]store.Settlement, n), make([]error, n)
 		for i := range n {
-			k, token := dibs.Key{Name: fmt.Sprintf("%.1s %d %d", test.data, len(test.data), i)}, dibs.NewToken()
-			claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
-			settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: []byte("small"), Retention: time.Hour}
+			k, token := store.Key{Name: fmt.Sprintf("%.1s %d %d", test.data, len(test.data), i)}, store.NewToken()
+			claims[i] = store.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
+			settlements[i] = store.Settlement{Key: k, Token: token, Outcome: store.Keep, Data: []byte("small"), Retention: time.Hour}
 		}
 		settlements[3].Data = []byte(test.data)
 		if err := s.Claim(t.Context(), claims, answers); err != nil {
@@ -100,7 +100,7 @@ func TestPacket(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range claims {
-			claims[i].Token = dibs.NewToken()
+			claims[i].Token = store.NewToken()
 		}
 		if err := s.Claim(t.Context(), claims, answers); err != nil {
 			t.Fatal(err)
@@ -108,10 +108,10 @@ func TestPacket(t *testing.T) {
 		for i, err := range errs {
 			switch {
 			case i == 3 && !test.fits:
-				if !errors.Is(err, dibs.ErrTooLarge) || !strings.Contains(err.Error(), "max_allowed_packet") || answers[i].State != dibs.Held {
+				if !errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "max_allowed_packet") || answers[i].State != store.Held {
 					t.Errorf("%d bytes: %v, %v", len(test.data), err, answers[i].State)
 				}
-			case err != nil, answers[i].State != dibs.Done, string(answers[i].Record.Data) != string(settlements[i].Data):
+			case err != nil, answers[i].State != store.Done, string(answers[i].Record.Data) != string(settlements[i].Data):
 				t.Errorf("%d bytes, element %d: %v, %v", len(test.data), i, err, answers[i].State)
 			}
 		}
@@ -135,12 +135,12 @@ func TestServersLimits(t *testing.T) {
 			t.Parallel()
 			s := open(t, server().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
 			s.packet = 64 << 20
-			settlements, errs := make([]dibs.Settlement, 4), make([]error, 4)
-			claims, answers := make([]dibs.Claim, 4), make([]dibs.Answer, 4)
+			settlements, errs := make([]store.Settlement, 4), make([]error, 4)
+			claims, answers := make([]store.Claim, 4), make([]store.Answer, 4)
 			for i := range claims {
-				k, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
-				claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
-				settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: bytes.Repeat([]byte("x"), 600<<10), Retention: time.Hour}
+				k, token := store.Key{Name: fmt.Sprint(i)}, store.NewToken()
+				claims[i] = store.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
+				settlements[i] = store.Settlement{Key: k, Token: token, Outcome: store.Keep, Data: bytes.Repeat([]byte("x"), 600<<10), Retention: time.Hour}
 			}
 			settlements[1].Data = bytes.Repeat([]byte("x"), 3<<20)
 			if err := s.Claim(t.Context(), claims, answers); err != nil {
@@ -153,7 +153,7 @@ func TestServersLimits(t *testing.T) {
 				switch {
 				case i != 1 && err != nil:
 					t.Errorf("record %d: %v", i, err)
-				case i == 1 && (!errors.Is(err, dibs.ErrTooLarge) || !strings.Contains(err.Error(), "raise "+name)):
+				case i == 1 && (!errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "raise "+name)):
 					t.Errorf("the large record: %v", err)
 				}
 			}
@@ -166,7 +166,7 @@ func TestServersLimits(t *testing.T) {
 func TestSlowSweep(t *testing.T) {
 	t.Parallel()
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
-	sqltest.Cycle(t, s, dibs.Key{Name: "k"})
+	sqltest.Cycle(t, s, store.Key{Name: "k"})
 	mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000")) // the clock was an hour ahead
 	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
 	slow := takeSweep(t, s, true)
@@ -204,12 +204,12 @@ func TestPruneDeadlocks(t *testing.T) {
 	}
 	const n = 4
 	for i := range n {
-		k, token, errs := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken(), make([]error, 1)
-		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
-		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, 1)); err != nil {
+		k, token, errs := store.Key{Name: fmt.Sprint(i)}, store.NewToken(), make([]error, 1)
+		claims := []store.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
+		if err := s.Claim(t.Context(), claims, make([]store.Answer, 1)); err != nil {
 			t.Fatal(err)
 		}
-		err := s.Settle(t.Context(), []dibs.Settlement{{Key: k, Token: token, Outcome: dibs.Keep, Retention: time.Minute}}, errs)
+		err := s.Settle(t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Keep, Retention: time.Minute}}, errs)
 		if err != nil || errs[0] != nil {
 			t.Fatal(err, errs[0])
 		}

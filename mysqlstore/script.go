@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // script is statements that are sent together. The server carries them out in their order, up to
@@ -56,9 +56,9 @@ func (s *script) value(v any) *script {
 		return s.value(*v)
 	case *string:
 		return s.value(*v)
-	case *dibs.Token:
+	case *store.Token:
 		return s.value(*v)
-	case *dibs.Fingerprint:
+	case *store.Fingerprint:
 		return s.value(*v)
 	case int64:
 		s.text = strconv.AppendInt(s.text, v, 10)
@@ -70,12 +70,12 @@ func (s *script) value(v any) *script {
 		s.text = append(s.text, n)
 	case string:
 		s.text = append(hex.AppendEncode(append(s.text, "x'"...), []byte(v)), '\'')
-	case dibs.Token:
+	case store.Token:
 		if v.IsZero() {
 			return s.value("")
 		}
 		return s.value(string(v[:]))
-	case dibs.Fingerprint:
+	case store.Fingerprint:
 		if v.IsZero() {
 			return s.value("")
 		}
@@ -216,11 +216,11 @@ func (r *reading) scan(to ...any) *reading {
 			*to = r.number(v) != 0
 		case *string:
 			*to = string(v)
-		case *dibs.Token:
-			*to = dibs.Token{}
+		case *store.Token:
+			*to = store.Token{}
 			copy(to[:], v)
-		case *dibs.Fingerprint:
-			*to = dibs.Fingerprint{}
+		case *store.Fingerprint:
+			*to = store.Fingerprint{}
 			copy(to[:], v)
 		case *[]byte:
 			*to = slices.Clone(v)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestCharsets: whatever character set the application's connections or the server
@@ -57,21 +57,21 @@ func TestCharsets(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		token, k := dibs.NewToken(), dibs.Key{Name: "k"}
-		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}}
-		answers := make([]dibs.Answer, 1)
-		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].State != dibs.Granted {
+		token, k := store.NewToken(), store.Key{Name: "k"}
+		claims := []store.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}}
+		answers := make([]store.Answer, 1)
+		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].State != store.Granted {
 			t.Fatalf("%s: %v, %+v", name, err, answers[0])
 		}
 		data := []byte("\xbf',1); DELETE FROM " + prefix + "_key; -- \xbf\\\x81'\x00\xff\"\x1a\r\n?")
 		errs := make([]error, 1)
-		err = s.Settle(t.Context(), []dibs.Settlement{{Key: k, Token: token, Outcome: dibs.Keep, Data: data, Retention: time.Hour}}, errs)
+		err = s.Settle(t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Keep, Data: data, Retention: time.Hour}}, errs)
 		if err != nil || errs[0] != nil {
 			t.Errorf("%s: %v, %v", name, err, errs[0])
 			continue
 		}
-		claims[0].Token = dibs.NewToken()
-		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].State != dibs.Done || !bytes.Equal(answers[0].Record.Data, data) {
+		claims[0].Token = store.NewToken()
+		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].State != store.Done || !bytes.Equal(answers[0].Record.Data, data) {
 			t.Errorf("%s: %v, %+v; want %q", name, err, answers[0], data)
 		}
 	}

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The errors of a transaction of the application.
 var (
 	// ErrTransactionEnded: the run ended the transaction, or the server did because of a deadlock
 	// and the run went on. Its effect may be committed in part. Its answer is not kept.
-	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors", dibs.ErrTransactionEnded)
+	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors", store.ErrTransactionEnded)
 	// ErrOtherDatabase: the pool that was given to Transactions is not on the store's server.
 	ErrOtherDatabase = errors.New("mysqlstore: the transactions are not on the store's server, so the store cannot commit with them; use a pool of the server that the store was opened on, not of a replica")
 )
@@ -46,12 +46,12 @@ type settlement struct {
 // They end the lease and write the record. If other tables have rows of the key, the lease stays
 // and is marked as settled. CatchUp or the next call about the key does the rest, because a
 // transaction of the application may have a snapshot and not see these rows.
-func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
+func (s *Store) settleIn(x *store.Settlement) (*settlement, error) {
 	if err := s.validateIn(x); err != nil {
 		return nil, err
 	}
-	keep := x.Outcome == dibs.Keep
-	if !keep && x.Outcome != dibs.Release {
+	keep := x.Outcome == store.Keep
+	if !keep && x.Outcome != store.Release {
 		return nil, errors.New("mysqlstore: a transaction can only keep or release; roll it back to abandon or undo")
 	}
 	k := engine.KeyOf(x.Key)
@@ -82,15 +82,15 @@ func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
 
 // validateIn returns an error if a settlement is wrong, or its record is too large for a
 // transaction of the application.
-func (s *Store) validateIn(x *dibs.Settlement) error {
+func (s *Store) validateIn(x *store.Settlement) error {
 	if n := 2*len(x.Data) + besides; n > s.packet {
-		return fmt.Errorf("%w: %d bytes take twice as many in a transaction, which do not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(x.Data), s.packet)
+		return fmt.Errorf("%w: %d bytes take twice as many in a transaction, which do not fit into the server's max_allowed_packet of %d; raise it", store.ErrTooLarge, len(x.Data), s.packet)
 	}
 	return engine.Validate(s.server, x)
 }
 
 // newMark returns the name of the savepoint that marks a transaction.
 func newMark() string {
-	t := dibs.NewToken()
+	t := store.NewToken()
 	return "dibs_" + hex.EncodeToString(t[:])
 }

@@ -10,37 +10,37 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // ask makes a claim.
-func (b *bank) ask(t testing.TB, c dibs.Claim) dibs.Answer {
+func (b *bank) ask(t testing.TB, c store.Claim) store.Answer {
 	t.Helper()
 	c.Key.Name = "k"
 	c.Stay, c.Permits, c.Weight = time.Minute, max(c.Permits, 1), 1
 	if c.TTL == 0 {
 		c.TTL = time.Minute
 	}
-	answers := make([]dibs.Answer, 1)
-	if err := b.s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+	answers := make([]store.Answer, 1)
+	if err := b.s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
 		t.Fatal(err, answers[0].Err)
 	}
 	return answers[0]
 }
 
 // hold has a new token hold the key "k".
-func (b *bank) hold(t testing.TB, permits int) dibs.Token {
+func (b *bank) hold(t testing.TB, permits int) store.Token {
 	t.Helper()
-	token := dibs.NewToken()
-	if a := b.ask(t, dibs.Claim{Token: token, Permits: permits}); a.State != dibs.Granted {
+	token := store.NewToken()
+	if a := b.ask(t, store.Claim{Token: token, Permits: permits}); a.State != store.Granted {
 		t.Fatalf("%+v, want that it is granted", a)
 	}
 	return token
 }
 
 // begin begins a transaction and makes an entry in it.
-func (b *bank) begin(t testing.TB, tr dibs.Transactor) *transaction {
+func (b *bank) begin(t testing.TB, tr store.Transactor) *transaction {
 	t.Helper()
 	tx, err := tr.Begin(t.Context())
 	if err != nil {
@@ -55,12 +55,12 @@ func (b *bank) begin(t testing.TB, tr dibs.Transactor) *transaction {
 }
 
 // keeps is a settlement of the key "k" that leaves a record.
-func keeps(token dibs.Token) dibs.Settlement {
-	return dibs.Settlement{Key: dibs.Key{Name: "k"}, Token: token, Outcome: dibs.Keep, Data: []byte(`{"value":"answer"}`), Retention: time.Hour}
+func keeps(token store.Token) store.Settlement {
+	return store.Settlement{Key: store.Key{Name: "k"}, Token: token, Outcome: store.Keep, Data: []byte(`{"value":"answer"}`), Retention: time.Hour}
 }
 
 // settleOnly settles in a transaction that is still open then.
-func (b *bank) settleOnly(ctx context.Context, tx *transaction, x dibs.Settlement) error {
+func (b *bank) settleOnly(ctx context.Context, tx *transaction, x store.Settlement) error {
 	c, err := b.s.settleIn(&x)
 	if err != nil {
 		return err
@@ -72,47 +72,47 @@ func (b *bank) settleOnly(ctx context.Context, tx *transaction, x dibs.Settlemen
 // TestCommit: it is committed if the token holds the key, and nothing is done
 // otherwise.
 func TestCommit(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+	inEachKind(t, func(t *testing.T, b *bank, tr store.Transactor) {
 		set := func(sql string) { b.query(t, b.s.names.sql("UPDATE @key SET "+sql)) }
 		for name, test := range map[string]struct {
 			permits   int // 1 when 0
 			abandoned bool
-			before    func(token dibs.Token)
+			before    func(token store.Token)
 			is        error // nil: it is committed
 		}{
 			"keep":             {},
 			"release":          {},
 			"keep, several":    {permits: 3},
 			"release, several": {permits: 3},
-			"another waits":    {before: func(dibs.Token) { b.ask(t, dibs.Claim{Token: dibs.NewToken(), Mode: dibs.Queue}) }},
-			"another holds too": {permits: 3, before: func(dibs.Token) {
-				b.ask(t, dibs.Claim{Token: dibs.NewToken(), Permits: 3})
+			"another waits":    {before: func(store.Token) { b.ask(t, store.Claim{Token: store.NewToken(), Mode: store.Queue}) }},
+			"another holds too": {permits: 3, before: func(store.Token) {
+				b.ask(t, store.Claim{Token: store.NewToken(), Permits: 3})
 			}},
 			"was abandoned before": {abandoned: true},
-			"had progress": {before: func(token dibs.Token) {
-				r := dibs.Renewal{Key: dibs.Key{Name: "k"}, Token: token, TTL: time.Minute, Progress: []byte("half")}
+			"had progress": {before: func(token store.Token) {
+				r := store.Renewal{Key: store.Key{Name: "k"}, Token: token, TTL: time.Minute, Progress: []byte("half")}
 				errs := make([]error, 1)
-				if err := errors.Join(b.s.Renew(t.Context(), []dibs.Renewal{r}, errs), errs[0]); err != nil {
+				if err := errors.Join(b.s.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]); err != nil {
 					t.Error(err)
 				}
 			}},
-			"ran out": {is: dibs.ErrLost, before: func(dibs.Token) { set("ends=since+1") }},
-			"ran out, several": {permits: 3, is: dibs.ErrLost, before: func(dibs.Token) {
+			"ran out": {is: store.ErrLost, before: func(store.Token) { set("ends=since+1") }},
+			"ran out, several": {permits: 3, is: store.ErrLost, before: func(store.Token) {
 				b.query(t, b.s.names.sql("UPDATE @holder SET ends=since+1"))
 			}},
-			"taken over": {is: dibs.ErrLost, before: func(dibs.Token) {
+			"taken over": {is: store.ErrLost, before: func(store.Token) {
 				set("ends=since+1")
 				b.hold(t, 1)
 			}},
-			"forgotten": {is: dibs.ErrLost, before: func(dibs.Token) { b.query(t, b.s.names.sql("DELETE FROM @key")) }},
-			"kept before": {is: dibs.ErrLost, before: func(token dibs.Token) {
+			"forgotten": {is: store.ErrLost, before: func(store.Token) { b.query(t, b.s.names.sql("DELETE FROM @key")) }},
+			"kept before": {is: store.ErrLost, before: func(token store.Token) {
 				errs := make([]error, 1)
-				if err := errors.Join(b.s.Settle(t.Context(), []dibs.Settlement{keeps(token)}, errs), errs[0]); err != nil {
+				if err := errors.Join(b.s.Settle(t.Context(), []store.Settlement{keeps(token)}, errs), errs[0]); err != nil {
 					t.Error(err)
 				}
 			}},
-			"too large": {is: dibs.ErrTooLarge},
-			"abandon":   {is: dibs.ErrRolledBack},
+			"too large": {is: store.ErrTooLarge},
+			"abandon":   {is: store.ErrRolledBack},
 		} {
 			for _, table := range []string{"@key", "@holder", "@waiter", "@progress", "@record"} {
 				b.query(t, b.s.names.sql("DELETE FROM "+table))
@@ -128,9 +128,9 @@ func TestCommit(t *testing.T) {
 			case name == "too large":
 				x.Data = make([]byte, b.s.packet/2)
 			case name == "abandon":
-				x.Outcome = dibs.Abandon
+				x.Outcome = store.Abandon
 			case strings.HasPrefix(name, "release"):
-				x.Outcome = dibs.Release
+				x.Outcome = store.Release
 			}
 			tx := b.begin(t, tr)
 			if test.before != nil {
@@ -158,11 +158,11 @@ func TestCommit(t *testing.T) {
 					t.Errorf("%s: this is left: %q", name, left)
 				}
 			}
-			a := b.ask(t, dibs.Claim{Token: dibs.NewToken(), MaxAge: dibs.AnyAge, Permits: test.permits})
+			a := b.ask(t, store.Claim{Token: store.NewToken(), MaxAge: store.AnyAge, Permits: test.permits})
 			switch {
-			case x.Outcome == dibs.Release && (a.State != dibs.Granted || a.Attempt != 1):
+			case x.Outcome == store.Release && (a.State != store.Granted || a.Attempt != 1):
 				t.Errorf("%s: %+v, want that it is granted", name, a)
-			case x.Outcome == dibs.Keep && (a.State != dibs.Done || !bytes.Equal(a.Record.Data, x.Data) || a.Record.Left < 59*time.Minute || a.Record.Age > time.Minute):
+			case x.Outcome == store.Keep && (a.State != store.Done || !bytes.Equal(a.Record.Data, x.Data) || a.Record.Left < 59*time.Minute || a.Record.Age > time.Minute):
 				t.Errorf("%s: %+v, want the record", name, a)
 			}
 		}
@@ -179,7 +179,7 @@ func TestLargeRecord(t *testing.T) {
 	if err := b.begin(t, b.s.Transactions(b.db, nil)).Commit(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
-	if a := b.ask(t, dibs.Claim{Token: dibs.NewToken(), MaxAge: dibs.AnyAge}); a.State != dibs.Done || !bytes.Equal(a.Record.Data, x.Data) {
+	if a := b.ask(t, store.Claim{Token: store.NewToken(), MaxAge: store.AnyAge}); a.State != store.Done || !bytes.Equal(a.Record.Data, x.Data) {
 		t.Errorf("%v, and a record of %d bytes", a.State, len(a.Record.Data))
 	}
 }
@@ -187,44 +187,44 @@ func TestLargeRecord(t *testing.T) {
 // TestNoCatchUp: if the process ends before CatchUp, waiters that ask get the record and no grant.
 // The next call about the key deletes what is left of the lease.
 func TestNoCatchUp(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		claim := func(token dibs.Token, mode dibs.Mode, age time.Duration) dibs.Answer {
+	inEachKind(t, func(t *testing.T, b *bank, tr store.Transactor) {
+		claim := func(token store.Token, mode store.Mode, age time.Duration) store.Answer {
 			t.Helper()
-			return b.ask(t, dibs.Claim{Token: token, Mode: mode, MaxAge: age})
+			return b.ask(t, store.Claim{Token: token, Mode: mode, MaxAge: age})
 		}
 		// The holder's place was reserved, and it has saved something.
-		place, holder := dibs.NewToken(), dibs.NewToken()
-		claim(place, dibs.Reserve, dibs.AnyAge)
-		if a := b.ask(t, dibs.Claim{Token: holder, From: place, MaxAge: dibs.AnyAge}); a.State != dibs.Granted {
+		place, holder := store.NewToken(), store.NewToken()
+		claim(place, store.Reserve, store.AnyAge)
+		if a := b.ask(t, store.Claim{Token: holder, From: place, MaxAge: store.AnyAge}); a.State != store.Granted {
 			t.Fatalf("%+v", a)
 		}
-		r := dibs.Renewal{Key: dibs.Key{Name: "k"}, Token: holder, TTL: time.Minute, Progress: []byte("half")}
+		r := store.Renewal{Key: store.Key{Name: "k"}, Token: holder, TTL: time.Minute, Progress: []byte("half")}
 		errs := make([]error, 1)
-		if err := errors.Join(b.s.Renew(t.Context(), []dibs.Renewal{r}, errs), errs[0]); err != nil {
+		if err := errors.Join(b.s.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]); err != nil {
 			t.Fatal(err)
 		}
 		tx := b.begin(t, tr)
-		first, lock, second, reserved := dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-		claim(first, dibs.Queue, dibs.AnyAge)
-		claim(lock, dibs.Queue, 0)
-		claim(second, dibs.Queue, dibs.AnyAge)
-		claim(reserved, dibs.Reserve, dibs.AnyAge)
+		first, lock, second, reserved := store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
+		claim(first, store.Queue, store.AnyAge)
+		claim(lock, store.Queue, 0)
+		claim(second, store.Queue, store.AnyAge)
+		claim(reserved, store.Reserve, store.AnyAge)
 		if err := b.settleOnly(t.Context(), tx, keeps(holder)); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		for name, token := range map[string]dibs.Token{"a new one": dibs.NewToken(), "second": second, "first": first} {
-			if a := claim(token, dibs.Try, dibs.AnyAge); a.State != dibs.Done {
+		for name, token := range map[string]store.Token{"a new one": store.NewToken(), "second": second, "first": first} {
+			if a := claim(token, store.Try, store.AnyAge); a.State != store.Done {
 				t.Errorf("%s: %+v, want the record", name, a)
 			}
 		}
-		if a := claim(lock, dibs.Queue, 0); a.State != dibs.Granted || a.Attempt != 1 || a.Progress != nil {
+		if a := claim(lock, store.Queue, 0); a.State != store.Granted || a.Attempt != 1 || a.Progress != nil {
 			t.Errorf("%+v, want that the lock is granted, with nothing that was abandoned", a)
 		}
 		errs = make([]error, 2)
-		ends := []dibs.Settlement{{Key: dibs.Key{Name: "k"}, Token: lock}, {Key: dibs.Key{Name: "k"}, Token: reserved}}
+		ends := []store.Settlement{{Key: store.Key{Name: "k"}, Token: lock}, {Key: store.Key{Name: "k"}, Token: reserved}}
 		if err := errors.Join(b.s.Settle(t.Context(), ends, errs), errors.Join(errs...)); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestOtherServer(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, mariadb(), "")
 	for name, test := range map[string]struct {
-		tr dibs.Transactor
+		tr store.Transactor
 		is error
 	}{
 		"another server": {b.s.Transactions(openDSN(t, odd().DSN()), nil), ErrOtherDatabase},
@@ -256,7 +256,7 @@ func TestOtherServer(t *testing.T) {
 	}
 	tr := b.s.Transactions(openDSN(t, mariadb().DSN()+"?tx_read_only=1"), nil)
 	_, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(context.Context, *sql.Tx) (int, error) { return 0, nil })
-	if !errors.Is(err, ErrReadOnly) || !errors.Is(err, dibs.ErrRolledBack) {
+	if !errors.Is(err, ErrReadOnly) || !errors.Is(err, store.ErrRolledBack) {
 		t.Errorf("%v, want ErrReadOnly and ErrRolledBack", err)
 	}
 	if _, err := OnceTx(t.Context(), b.client, other{}, "k", nil, func(context.Context, *sql.Tx) (int, error) { return 0, nil }); err == nil || !strings.Contains(err.Error(), "Store.Transactions") {
@@ -265,11 +265,11 @@ func TestOtherServer(t *testing.T) {
 }
 
 // other is a transaction of another Transactor.
-type other struct{ dibs.Transaction }
+type other struct{ store.Transaction }
 
-func (o other) Begin(context.Context) (dibs.Transaction, error) { return o, nil }
-func (other) Rollback()                                         {}
-func (other) Conflicted(error) bool                             { return false }
+func (o other) Begin(context.Context) (store.Transaction, error) { return o, nil }
+func (other) Rollback()                                          {}
+func (other) Conflicted(error) bool                              { return false }
 
 // transactionRights is what the README says the application's user needs.
 const transactionRights = `GRANT SELECT, UPDATE ON app.@key TO web;
@@ -298,7 +298,7 @@ func TestTransactionRights(t *testing.T) {
 			} {
 				on := b.s.names.sql(right)
 				b.query(t, "REVOKE "+on+" FROM "+user+"@'127.0.0.1'")
-				if _, err := b.book(t.Context(), tr, "without "+on); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, dibs.ErrRolledBack) {
+				if _, err := b.book(t.Context(), tr, "without "+on); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, store.ErrRolledBack) {
 					t.Errorf("without %s: %v, want ErrUnauthorized and ErrRolledBack", on, err)
 				}
 				if n := b.query(t, "SELECT COUNT(*) FROM "+b.ledger)[0][0]; n != "1" {
@@ -339,7 +339,7 @@ func TestUnknownCommit(t *testing.T) {
 				wire.Cut()
 				return "answer", err
 			})
-			if !errors.Is(err, dibs.ErrRolledBack) || got != "" || b.entries(t, "l") != 0 {
+			if !errors.Is(err, store.ErrRolledBack) || got != "" || b.entries(t, "l") != 0 {
 				t.Errorf("cut off: %q, %v, %d entries", got, err, b.entries(t, "l"))
 			}
 			wire.Mend()

@@ -8,15 +8,15 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
 type core = engine.Store
 
-// Store is a dibs.Store, dibs.Inspector and dibs.Pruner on a MySQL or MariaDB database. It is
+// Store is a store.Store, store.Inspector and store.Pruner on a MySQL or MariaDB database. It is
 // safe for concurrent use.
 type Store struct {
 	*core
@@ -36,11 +36,11 @@ type Store struct {
 }
 
 var (
-	_ dibs.Store     = (*Store)(nil)
-	_ dibs.Notifier  = (*Store)(nil)
-	_ dibs.Batcher   = (*Store)(nil)
-	_ dibs.Inspector = (*Store)(nil)
-	_ dibs.Pruner    = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Notifier  = (*Store)(nil)
+	_ store.Batcher   = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Pruner    = (*Store)(nil)
 )
 
 const (
@@ -102,8 +102,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Renew implements dibs.Store.
-func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+// Renew implements store.Store.
+func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	err := s.core.Renew(ctx, renewals, errs)
 	// The connection was cut, perhaps long ago and unnoticed. To renew twice does no harm.
 	for n := 1; n < maxStale && errors.Is(err, mysql.ErrInvalidConn) && ctx.Err() == nil; n++ {
@@ -114,8 +114,8 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 
 func (s *Store) script() *script { return &script{names: s.names} }
 
-// Batching implements dibs.Batcher. A batch is one commit. The next batch is collected while
+// Batching implements store.Batcher. A batch is one commit. The next batch is collected while
 // that waits for the disk.
-func (s *Store) Batching() dibs.Batching {
-	return dibs.Batching{Size: maxElements, Parallel: 2}
+func (s *Store) Batching() store.Batching {
+	return store.Batching{Size: maxElements, Parallel: 2}
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // suite describes this store, on a server, to package sqltest.
@@ -111,11 +111,11 @@ func TestServer(t *testing.T) {
 // suiteBank opens a bank of the suite's, with transactions of that kind.
 func suiteBank(t *testing.T, name string) *sqltest.Bank {
 	b, tr := bankOf(t, name)
-	own := func(ctx context.Context) *transaction { return dibs.TransactionFrom(ctx).(*transaction) }
+	own := func(ctx context.Context) *transaction { return store.TransactionFrom(ctx).(*transaction) }
 	return &sqltest.Bank{
 		Kind: suite(b.server), URL: b.server.URL(), Name: b.s.options.Prefix, Store: b.s, Client: b.client,
 		Transactor: tr, DB: b.root, Ledger: b.ledger, Exec: exec,
-		Settle: func(ctx context.Context, x dibs.Settlement) error { return b.settleOnly(ctx, own(ctx), x) },
+		Settle: func(ctx context.Context, x store.Settlement) error { return b.settleOnly(ctx, own(ctx), x) },
 		Connection: func(ctx context.Context) (number string, err error) {
 			err = own(ctx).tx.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&number)
 			return number, err
@@ -146,7 +146,7 @@ func failing(b *sqltest.Bank) map[string]sqltest.Failing {
 		"begun in between":  {SQL: []string{"START TRANSACTION"}, Is: ErrTransactionEnded, Entries: 1},
 		"definition":        {SQL: []string{"CREATE TABLE " + other + "_new (id INT)", "DROP TABLE " + other + "_new"}, Is: ErrTransactionEnded, Entries: 1},
 		"autocommit":        {SQL: []string{"SET autocommit=0", "SET autocommit=1"}, Is: ErrTransactionEnded, Entries: -1},
-		"connection ended":  {SQL: []string{"KILL CONNECTION_ID()"}, Swallows: true, Is: dibs.ErrRolledBack},
+		"connection ended":  {SQL: []string{"KILL CONNECTION_ID()"}, Swallows: true, Is: store.ErrRolledBack},
 		"LOCK TABLES":       {SQL: []string{"LOCK TABLES " + other + " WRITE", "UNLOCK TABLES"}, Is: ErrTransactionEnded, Entries: 1},
 		"a point not there": {SQL: []string{"ROLLBACK TO SAVEPOINT nowhere"}, Says: "1305"},
 	}

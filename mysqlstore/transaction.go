@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Transactions begins transactions on connections of the application's pool, for dibs.OnceIn,
@@ -30,7 +31,7 @@ import (
 //
 // Begin returns ErrOtherDatabase if the pool is not on the store's server, ErrReadOnly if the
 // options ask for read-only transactions, and the errors of the pool.
-func (s *Store) Transactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
+func (s *Store) Transactions(db *sql.DB, o *sql.TxOptions) store.Transactor {
 	t := &transactor{s: s, db: db}
 	if o != nil {
 		t.options = *o
@@ -48,7 +49,7 @@ func (s *Store) Transactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 // (1213) at once, because the server has rolled back then, and commits each further statement by
 // itself.
 func Tx(ctx context.Context) (*sql.Tx, bool) {
-	t, ok := dibs.TransactionFrom(ctx).(*transaction)
+	t, ok := store.TransactionFrom(ctx).(*transaction)
 	if !ok {
 		return nil, false
 	}
@@ -59,7 +60,7 @@ func Tx(ctx context.Context) (*sql.Tx, bool) {
 // the effect of fn together with its result. Later calls under the key return that result, in any
 // process, until the retention is over. See dibs.OnceIn for the errors, and for when fn is called
 // again, and Tx for what fn must not do. The context of fn carries the transaction too.
-func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
+func OnceTx[T any](ctx context.Context, c *dibs.Client, t store.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
 	return dibs.OnceIn(ctx, c, t, key, o, func(ctx context.Context) (result T, err error) {
 		tx, ok := Tx(ctx)
 		if !ok {
@@ -105,8 +106,8 @@ func (b *transactor) meet(ctx context.Context) error {
 // maxStale bounds the connections that a call tries before one is not closed.
 const maxStale = 3
 
-// Begin implements dibs.Transactor.
-func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
+// Begin implements store.Transactor.
+func (b *transactor) Begin(ctx context.Context) (store.Transaction, error) {
 	switch {
 	case b.db == nil:
 		return nil, errors.New("mysqlstore: Transactions was given no DB")
@@ -157,10 +158,10 @@ func (t *transaction) begin(ctx context.Context, db *sql.DB, o *sql.TxOptions) (
 	return err
 }
 
-// Commit implements dibs.Transaction.
-func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
+// Commit implements store.Transaction.
+func (t *transaction) Commit(ctx context.Context, x store.Settlement) error {
 	if t.over.Swap(true) {
-		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
+		return fmt.Errorf("%w: it is over", store.ErrRolledBack)
 	}
 	settle, err := t.s.settleIn(&x)
 	if ended := t.ended(); ended != nil {
@@ -168,14 +169,14 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	}
 	if err != nil {
 		t.release()
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, err)
 	}
 	later, err := t.settle(ctx, settle)
 	if err == nil {
 		err = t.commit(ctx)
 	}
 	switch {
-	case err == nil, errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrLost), errors.Is(err, ErrTransactionEnded):
+	case err == nil, errors.Is(err, store.ErrRolledBack), errors.Is(err, store.ErrLost), errors.Is(err, ErrTransactionEnded):
 		t.release()
 	default:
 		t.cut()
@@ -210,7 +211,7 @@ func (t *transaction) settle(ctx context.Context, c *settlement) (later bool, er
 		}
 		return i > 0 || busy != 0 || err != nil, nil
 	}
-	return false, dibs.ErrLost
+	return false, store.ErrLost
 }
 
 // commit commits. It stops waiting when ctx ends, but the commit goes on.
@@ -233,19 +234,19 @@ func (t *transaction) commit(ctx context.Context) error {
 func (t *transaction) failed(err error, before bool) error {
 	switch ended := t.ended(); {
 	case errors.Is(err, sql.ErrTxDone) && ended != nil:
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ended)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, ended)
 	case errors.Is(err, sql.ErrTxDone), code(err) == codeNoSavepoint:
 		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	case errors.Is(err, driver.ErrBadConn):
 		// The driver has sent nothing.
-		return fmt.Errorf("%w: %w (%w): the connection was lost, or the run has left rows open: close them", dibs.ErrRolledBack, ErrUnreachable, err)
+		return fmt.Errorf("%w: %w (%w): the connection was lost, or the run has left rows open: close them", store.ErrRolledBack, ErrUnreachable, err)
 	case !before:
 		return explain(err)
 	}
-	return fmt.Errorf("%w: %w", dibs.ErrRolledBack, explain(err))
+	return fmt.Errorf("%w: %w", store.ErrRolledBack, explain(err))
 }
 
-// Rollback implements dibs.Transaction.
+// Rollback implements store.Transaction.
 func (t *transaction) Rollback() {
 	if !t.over.Swap(true) {
 		t.release()
@@ -288,7 +289,7 @@ func bounded(f func()) {
 // endLimit bounds the wait for the end of a transaction.
 const endLimit = 4 * time.Second
 
-// Conflicted implements dibs.Transaction.
+// Conflicted implements store.Transaction.
 func (t *transaction) Conflicted(err error) bool {
 	return code(err) != 0 && undone(err) || code(err) == 1205
 }

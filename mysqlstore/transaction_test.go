@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // bank is an application: a ledger, on the server on which the keys are too.
@@ -76,7 +77,7 @@ func openDSN(t testing.TB, dsn string) *sql.DB {
 }
 
 // book makes an entry, in a run of its own.
-func (b *bank) book(ctx context.Context, tr dibs.Transactor, key string) (string, error) {
+func (b *bank) book(ctx context.Context, tr store.Transactor, key string) (string, error) {
 	return OnceTx(ctx, b.client, tr, key, nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
 		_, err := tx.ExecContext(ctx, b.entry(key))
 		return "booked " + key, err
@@ -111,7 +112,7 @@ type kind struct {
 }
 
 // bankOf returns a bank, with transactions of that kind.
-func bankOf(t *testing.T, name string) (*bank, dibs.Transactor) {
+func bankOf(t *testing.T, name string) (*bank, store.Transactor) {
 	t.Helper()
 	kind := kinds[name]
 	b := newBank(t, serverOf(name)(), kind.params)
@@ -119,7 +120,7 @@ func bankOf(t *testing.T, name string) (*bank, dibs.Transactor) {
 }
 
 // inEachKind runs a test with each kind of transaction there is.
-func inEachKind(t *testing.T, test func(t *testing.T, b *bank, tr dibs.Transactor)) {
+func inEachKind(t *testing.T, test func(t *testing.T, b *bank, tr store.Transactor)) {
 	t.Parallel()
 	for name := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +134,7 @@ func inEachKind(t *testing.T, test func(t *testing.T, b *bank, tr dibs.Transacto
 // TestOwnCommit: a run that ends its transaction by database/sql has no answer kept, and
 // what it keeps of its transaction is worth nothing when it is over.
 func TestOwnCommit(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+	inEachKind(t, func(t *testing.T, b *bank, tr store.Transactor) {
 		var kept *sql.Tx
 		for name, test := range map[string]struct {
 			end     func(*sql.Tx) error
@@ -171,7 +172,7 @@ func TestOwnCommit(t *testing.T) {
 // TestRowsLeftOpen: a run that has not read all rows of a query is not committed, and the error
 // says why.
 func TestRowsLeftOpen(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+	inEachKind(t, func(t *testing.T, b *bank, tr store.Transactor) {
 		_, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (int, error) {
 			if _, err := tx.ExecContext(ctx, b.entry("k")); err != nil {
 				return 0, err
@@ -180,7 +181,7 @@ func TestRowsLeftOpen(t *testing.T) {
 			t.Cleanup(func() { _, _ = rows.Err(), rows.Close() })
 			return 0, err
 		})
-		if n := b.entries(t, "k"); !errors.Is(err, dibs.ErrRolledBack) || !strings.Contains(err.Error(), "close them") || n != 0 {
+		if n := b.entries(t, "k"); !errors.Is(err, store.ErrRolledBack) || !strings.Contains(err.Error(), "close them") || n != 0 {
 			t.Errorf("%v, %d entries", err, n)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // benchServer is a server with its own settings, which waits for its disk.
@@ -97,7 +98,7 @@ func BenchmarkTwoStatements(b *testing.B) {
 				b.Fatal(err)
 			}
 			sqltest.Cycles(b, goroutines, func(g, i int64) error {
-				k, t := fmt.Sprintf("goroutine %d, cycle %d", g, i), dibs.NewToken()
+				k, t := fmt.Sprintf("goroutine %d, cycle %d", g, i), store.NewToken()
 				_, err := pool.Exec(ctx, `INSERT INTO floor VALUES ($1, $2, now() + '1 minute') ON CONFLICT (k)
 					DO UPDATE SET token = excluded.token, ends = excluded.ends WHERE floor.ends < now()`, k, t[:])
 				if err == nil {

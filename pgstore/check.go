@@ -8,21 +8,21 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // shortTimeout is the shortest statement_timeout without a finding, because a call waits up to
 // 2 s for a lock.
 const shortTimeout = 4 * time.Second
 
-var _ dibs.Checker = (*Store)(nil)
+var _ store.Checker = (*Store)(nil)
 
-// Check implements dibs.Checker, with a few queries.
+// Check implements store.Checker, with a few queries.
 //
 // The names of what it finds: version, read-only, isolation, durability,
 // replication, rights, tables, vacuum, timeout, connections, pooler, clock.
-func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
+func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.server.Usable(ctx); err != nil {
 		return nil, err
 	}

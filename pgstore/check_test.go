@@ -7,16 +7,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestCheck: what is wrong with a server's set-up is found, and nothing else.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{MaxConnections: 40})
-	const dangerous, advice, unchecked = dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked
+	const dangerous, advice, unchecked = store.SeverityDangerous, store.SeverityAdvice, store.SeverityUnchecked
 	reload := "SELECT pg_reload_conf()"
 	do := func(text string) func(testing.TB, sqltest.Store) {
 		return func(_ testing.TB, s sqltest.Store) { server.Query(s.(*Store).names.sql(text)) }

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 			o.pushedTTL = turn
 			trial.Cleanup(func() { checkListed(t, server, o) })
 			return &storetest.Backend{
-				Open:    func() dibs.Store { return open(trial, server.URL(), o) },
+				Open:    func() store.Store { return open(trial, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { dropSchema(server, o) },
 			}

@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // counter is a server that counts statements, in each database. Not the shared one: it
@@ -111,7 +111,7 @@ func TestTransactionCost(t *testing.T) {
 		t.Errorf("with a place: %+v; the bare transaction has %+v", place, bare)
 	}
 	for name, test := range map[string]struct {
-		tr   dibs.Transactor
+		tr   store.Transactor
 		more sqltest.Cost // than the bare transaction's; the round trips are of the application's connection
 	}{
 		"pgx":            {b.s.Transactions(pool, nil), sqltest.Cost{Statements: 2}},

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The errors of the server, for errors.Is. The text of an error has the server's own words and
@@ -35,8 +35,8 @@ var (
 	ErrNewer = errtype.New(errtype.Newer, "pgstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
 	ErrCrowded = errtype.New(errtype.Crowded, "pgstore: the server has no connection left")
-	// ErrLocked: another transaction kept a key's row locked. It is a dibs.ErrBusy.
-	ErrLocked = fmt.Errorf("pgstore: a key's row is locked: %w", dibs.ErrBusy)
+	// ErrLocked: another transaction kept a key's row locked. It is a store.ErrBusy.
+	ErrLocked = fmt.Errorf("pgstore: a key's row is locked: %w", store.ErrBusy)
 )
 
 const (
@@ -61,9 +61,9 @@ var faults = map[string]struct {
 	"42704": {ErrNotMigrated, migrateCure},
 	"3F000": {ErrNotMigrated, migrateCure},
 	"53300": {ErrCrowded, "raise max_connections, or have the application use fewer connections"},
-	"53100": {dibs.ErrFull, "the disk is full"},
-	"53200": {dibs.ErrFull, "the server is out of memory"},
-	"54000": {dibs.ErrFull, "the elements of the call are too large together"},
+	"53100": {store.ErrFull, "the disk is full"},
+	"53200": {store.ErrFull, "the server is out of memory"},
+	"54000": {store.ErrFull, "the elements of the call are too large together"},
 	"55P03": {ErrLocked, "find the transaction that keeps it locked: SELECT * FROM pg_stat_activity WHERE state = 'idle in transaction'"},
 	"57P03": {ErrUnreachable, "the server is starting up or shutting down"},
 	"57P01": {ErrUnreachable, "the connection was ended by an administrator"},
@@ -115,7 +115,7 @@ func explain(err error) error {
 func isOurs(err error) bool {
 	for _, ours := range []error{
 		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrLocked,
-		ErrClosed, ErrURL, dibs.ErrFull,
+		ErrClosed, ErrURL, store.ErrFull,
 	} {
 		if errors.Is(err, ours) {
 			return true

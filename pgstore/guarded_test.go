@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestOwnTransaction: a run can neither commit nor roll back, and what it keeps of
@@ -93,7 +93,7 @@ func TestRowsLeftOpen(t *testing.T) {
 		t.Cleanup(rows.Close)
 		return 0, err
 	})
-	if !errors.Is(err, dibs.ErrRolledBack) || !strings.Contains(err.Error(), "close them") || b.entries(t, "k") != 0 {
+	if !errors.Is(err, store.ErrRolledBack) || !strings.Contains(err.Error(), "close them") || b.entries(t, "k") != 0 {
 		t.Errorf("%v, %d entries", err, b.entries(t, "k"))
 	}
 }

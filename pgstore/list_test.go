@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // plan is a node of what EXPLAIN (ANALYZE, FORMAT JSON) prints.
@@ -90,31 +90,31 @@ func TestListedFollowsTheRow(t *testing.T) {
 	o := ownNames()
 	o.PruneEvery = -1
 	s := open(t, shared().URL(), o)
-	claim := func(key string, mode dibs.Mode) dibs.Claim {
+	claim := func(key string, mode store.Mode) store.Claim {
 		t.Helper()
-		c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
-		answers := make([]dibs.Answer, 1)
-		if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+		c := store.Claim{Key: store.Key{Name: key}, Token: store.NewToken(), Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+		answers := make([]store.Answer, 1)
+		if err := s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)
 		}
 		return c
 	}
-	settle := func(c dibs.Claim, outcome dibs.Outcome, retention time.Duration) {
+	settle := func(c store.Claim, outcome store.Outcome, retention time.Duration) {
 		t.Helper()
 		errs := make([]error, 1)
-		x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome, Retention: retention}
-		if err := s.Settle(t.Context(), []dibs.Settlement{x}, errs); err != nil || errs[0] != nil {
+		x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome, Retention: retention}
+		if err := s.Settle(t.Context(), []store.Settlement{x}, errs); err != nil || errs[0] != nil {
 			t.Fatal(err, errs[0])
 		}
 	}
-	settle(claim("k", dibs.Try), dibs.Keep, time.Hour)
-	lease := claim("k", dibs.Try)
-	claim("k", dibs.Reserve)
-	settle(lease, dibs.Release, 0)
+	settle(claim("k", store.Try), store.Keep, time.Hour)
+	lease := claim("k", store.Try)
+	claim("k", store.Reserve)
+	settle(lease, store.Release, 0)
 	checkListed(t, shared(), o)
 
-	settle(claim("pruned", dibs.Try), dibs.Keep, time.Millisecond)
-	claim("pruned", dibs.Reserve)
+	settle(claim("pruned", store.Try), store.Keep, time.Millisecond)
+	claim("pruned", store.Reserve)
 	shared().Query(s.names.sql("UPDATE @key SET busy = true WHERE rec_ends > 0; SELECT pg_sleep(0.01)"))
 	if _, err := s.Prune(t.Context(), 0); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -23,7 +23,7 @@ func TestConformanceBehindPgBouncer(t *testing.T) {
 			o := ownNames()
 			o.pushedTTL = turn
 			return &storetest.Backend{
-				Open:    func() dibs.Store { return open(t, url, o) },
+				Open:    func() store.Store { return open(t, url, o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { dropSchema(server, o) },
 			}

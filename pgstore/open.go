@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // openLimit bounds Open and New, migrateLimit the migration with Options.Migrate, and
@@ -193,8 +193,8 @@ func (s *Store) agree(ctx context.Context) error {
 // look makes a call that changes nothing, to find out whether the functions exist and the user
 // may call them.
 func (s *Store) look(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
-	answers := make([]dibs.Answer, 1)
+	claims := []store.Claim{{Key: store.Key{Name: "dibs"}, Mode: store.Look, Permits: 1, Weight: 1}}
+	answers := make([]store.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
 		return err
 	}

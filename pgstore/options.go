@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
@@ -28,11 +28,11 @@ type Options struct {
 	ReadOnly bool
 
 	// MaxWaiters bounds the queue of one key; default 100,000. A claim that would make it longer
-	// gets dibs.ErrFull.
+	// gets store.ErrFull.
 	MaxWaiters int
 
 	// MaxRecord bounds the size of a record, in bytes; default 64 MiB, at most 256 MiB. A larger
-	// record gets dibs.ErrTooLarge.
+	// record gets store.ErrTooLarge.
 	MaxRecord int
 
 	// Wake is how waiters learn that their turn has come; default WakeAuto.
@@ -43,7 +43,7 @@ type Options struct {
 	// take turns, once a minute.
 	PruneEvery time.Duration
 
-	// pushedTTL is how long the lease of a pushed grant lasts; dibs.PushedTTL when 0. Only tests
+	// pushedTTL is how long the lease of a pushed grant lasts; store.PushedTTL when 0. Only tests
 	// set it.
 	pushedTTL time.Duration
 }
@@ -76,7 +76,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if d.ReadOnly {
 		d.PruneEvery = -1
 	}
-	d.pushedTTL = cmp.Or(d.pushedTTL, dibs.PushedTTL)
+	d.pushedTTL = cmp.Or(d.pushedTTL, store.PushedTTL)
 	switch {
 	case !validName(d.Schema, 63):
 		return d, fmt.Errorf("pgstore: Options.Schema is %q; it must be a lower-case letter or '_', then up to 62 of these and digits", d.Schema)

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The kinds of transactions that go through a pooler.
@@ -48,7 +48,7 @@ func TestPooler(t *testing.T) {
 	if err != nil || len(found) == 0 {
 		t.Fatalf("%v, %v", found, err)
 	}
-	if !slices.ContainsFunc(found, func(f dibs.Finding) bool { return f.Name == "pooler" }) {
+	if !slices.ContainsFunc(found, func(f store.Finding) bool { return f.Name == "pooler" }) {
 		t.Errorf("found %+v, want the pooler among it", found)
 	}
 }

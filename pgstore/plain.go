@@ -3,8 +3,8 @@ package pgstore
 import (
 	"context"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Plain calls take one statement, however many elements they have. See sql/plain.sql.
@@ -12,13 +12,13 @@ import (
 const claimColumns, renewColumns, settleColumns = 9, 4, 5
 
 // claim makes the claims that are plain, and returns the others.
-func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
+func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []store.Claim, answers []store.Answer, process int64) (rest []int, err error) {
 	asked, rows := make([]int, 0, len(part)), make([]any, 0, claimColumns*len(part))
-	var last dibs.Owner // mostly all have the same
+	var last store.Owner // mostly all have the same
 	var owner string
 	for _, i := range part {
 		c := &claims[i]
-		if c.Mode == dibs.Reserve || c.Permits != 1 || !c.From.IsZero() {
+		if c.Mode == store.Reserve || c.Permits != 1 || !c.From.IsZero() {
 			rest = append(rest, i)
 			continue
 		}
@@ -43,15 +43,15 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []d
 		}
 		i := asked[got.n-1]
 		a := &answers[i]
-		*a = dibs.Answer{State: dibs.State(got.state)}
+		*a = store.Answer{State: store.State(got.state)}
 		switch a.State {
-		case dibs.Granted:
+		case store.Granted:
 			a.Fence, a.Attempt = uint64(got.fence), 1
-		case dibs.Held:
-			a.Fence, a.Left, a.Ahead, a.Queued = uint64(got.fence), engine.Duration(got.remains), int(got.ahead), claims[i].Mode == dibs.Queue
-		case dibs.Done:
-			a.Record = dibs.Record{Data: got.data, Age: engine.Duration(max(got.age, 0)), Left: engine.Duration(got.remains)}
-		case dibs.Free, dibs.Mismatch:
+		case store.Held:
+			a.Fence, a.Left, a.Ahead, a.Queued = uint64(got.fence), engine.Duration(got.remains), int(got.ahead), claims[i].Mode == store.Queue
+		case store.Done:
+			a.Record = store.Record{Data: got.data, Age: engine.Duration(max(got.age, 0)), Left: engine.Duration(got.remains)}
+		case store.Free, store.Mismatch:
 		default:
 			rest = append(rest, i)
 		}
@@ -61,10 +61,10 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []d
 
 // first splits the elements into the first of each lease, and the others, which are made after it.
 // One statement updates a row once.
-func first(part []int, keys []string, token func(i int) dibs.Token) (mine, rest []int) {
+func first(part []int, keys []string, token func(i int) store.Token) (mine, rest []int) {
 	type lease struct {
 		key   string
-		token dibs.Token
+		token store.Token
 	}
 	seen := make(map[lease]bool, len(part))
 	for _, i := range part {
@@ -79,13 +79,13 @@ func first(part []int, keys []string, token func(i int) dibs.Token) (mine, rest 
 }
 
 // renew makes the first renewal of each lease, and returns the others.
-func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) ([]int, error) {
-	part, rest := first(part, keys, func(i int) dibs.Token { return renewals[i].Token })
+func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []store.Renewal, errs []error) ([]int, error) {
+	part, rest := first(part, keys, func(i int) store.Token { return renewals[i].Token })
 	rows := make([]any, 0, renewColumns*len(part))
 	for _, i := range part {
 		r := &renewals[i]
 		rows = append(rows, &keys[i], &r.Token, &r.TTL, r.Progress)
-		errs[i] = dibs.ErrLost
+		errs[i] = store.ErrLost
 	}
 	return rest, s.ask(ctx, s.back, query{s.sql.renew, arrays(renewColumns, rows), func(r *reading) {
 		var n int64
@@ -96,8 +96,8 @@ func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals [
 }
 
 // settle makes the settlements that are plain, and returns the others.
-func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
-	part, rest = first(part, keys, func(i int) dibs.Token { return settlements[i].Token })
+func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []store.Settlement, errs []error) (rest []int, err error) {
+	part, rest = first(part, keys, func(i int) store.Token { return settlements[i].Token })
 	rows := make([]any, 0, settleColumns*len(part))
 	for _, i := range part {
 		x := &settlements[i]
@@ -106,7 +106,7 @@ func (s *Store) settle(ctx context.Context, part []int, keys []string, settlemen
 			data = []byte{}
 		}
 		rows = append(rows, &keys[i], &x.Token, int64(x.Outcome), &x.Retention, data)
-		errs[i] = dibs.ErrLost
+		errs[i] = store.ErrLost
 	}
 	err = s.ask(ctx, s.back, query{s.sql.settle, append(arrays(settleColumns, rows), values(&s.options.pushedTTL)...), func(r *reading) {
 		var n int64

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestFencesOutliveTheirKeys: the fences of a key rise even if the clock was set back and the key's
@@ -13,7 +13,7 @@ import (
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared().URL(), &Options{Schema: sqltest.Name(), PruneEvery: -1})
-	k := dibs.Key{Name: "k"}
+	k := store.Key{Name: "k"}
 	last := sqltest.Cycle(t, s, k)
 	for range 3 {
 		// As if it had been given when the clock was an hour ahead.
@@ -51,7 +51,7 @@ func TestIndexStays(t *testing.T) {
 	}
 	const rounds = 200
 	for range rounds {
-		sqltest.Cycle(t, s, dibs.Key{Name: "k"})
+		sqltest.Cycle(t, s, store.Key{Name: "k"})
 	}
 	if err := s.Close(); err != nil { // the server counts what a connection did when it ends
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 const reserveInSQL = "SELECT @reserve_in($1::text, $2::text)"
@@ -27,7 +27,7 @@ const reserveInSQL = "SELECT @reserve_in($1::text, $2::text)"
 //
 // Reserve returns ErrOtherDatabase if the transaction is not in the store's database. It has done
 // nothing then, and the transaction can go on. After other errors of the server it cannot.
-func (s *Store) Reserver(tx pgx.Tx) dibs.Reserver {
+func (s *Store) Reserver(tx pgx.Tx) store.Reserver {
 	if tx == nil {
 		return &reserver{}
 	}
@@ -38,7 +38,7 @@ func (s *Store) Reserver(tx pgx.Tx) dibs.Reserver {
 }
 
 // SQLReserver is Reserver for database/sql.
-func (s *Store) SQLReserver(tx *sql.Tx) dibs.Reserver {
+func (s *Store) SQLReserver(tx *sql.Tx) store.Reserver {
 	if tx == nil {
 		return &reserver{}
 	}
@@ -63,8 +63,8 @@ type reservation struct {
 	Owner string `json:"owner"`
 }
 
-// Reserve implements dibs.Reserver, with one statement.
-func (r *reserver) Reserve(ctx context.Context, claims []dibs.Claim) error {
+// Reserve implements store.Reserver, with one statement.
+func (r *reserver) Reserve(ctx context.Context, claims []store.Claim) error {
 	if r.ask == nil {
 		return errors.New("pgstore: Reserver was given no transaction")
 	}
@@ -77,7 +77,7 @@ func (r *reserver) Reserve(ctx context.Context, claims []dibs.Claim) error {
 	all := make([]reservation, len(claims))
 	for i := range claims {
 		c := &claims[i]
-		if c.Mode != dibs.Reserve {
+		if c.Mode != store.Reserve {
 			return fmt.Errorf("pgstore: Claim.Mode is %d; a transaction can only reserve places, with dibs.Reserve", c.Mode)
 		}
 		if err := c.Validate(); err != nil {

@@ -15,12 +15,13 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // enqueuing is a transaction of either kind in which the application makes an entry and
 // reserves a place.
 type enqueuing struct {
-	dibs.Reserver
+	store.Reserver
 	exec             func(sql string) error
 	commit, rollback func() error
 }
@@ -74,7 +75,7 @@ func (b *bank) reserve(t testing.TB, e *enqueuing, key string, o *dibs.AcquireOp
 // places counts those that stand in the queue of a key.
 func (b *bank) places(t testing.TB, key string) int {
 	t.Helper()
-	for e, err := range b.s.List(t.Context(), dibs.Query{Name: key}) {
+	for e, err := range b.s.List(t.Context(), store.Query{Name: key}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,15 +87,15 @@ func (b *bank) places(t testing.TB, key string) int {
 // ahead returns how many places come before that one; -1 if it does not stand.
 func (b *bank) ahead(t testing.TB, p dibs.Place) int {
 	t.Helper()
-	answers := make([]dibs.Answer, 1)
-	c := dibs.Claim{Key: p.Key, Token: p.Token, Mode: dibs.Look, Permits: 1, Weight: 1}
-	if err := b.s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+	answers := make([]store.Answer, 1)
+	c := store.Claim{Key: p.Key, Token: p.Token, Mode: store.Look, Permits: 1, Weight: 1}
+	if err := b.s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
 		t.Fatal(err, answers[0].Err)
 	}
 	switch a := answers[0]; {
-	case a.State == dibs.Held && a.Queued:
+	case a.State == store.Held && a.Queued:
 		return a.Ahead
-	case a.State == dibs.Free && b.places(t, p.Key.Name) > 0:
+	case a.State == store.Free && b.places(t, p.Key.Name) > 0:
 		return 0
 	}
 	return -1
@@ -140,7 +141,7 @@ func TestReserveIn(t *testing.T) {
 		if n := b.places(t, "k"); n != 4 || b.entries(t, "k") != 2 {
 			t.Errorf("%d places and %d entries, want 4 and 2", n, b.entries(t, "k"))
 		}
-		if err := b.client.CancelPlace(t.Context(), bb); !errors.Is(err, dibs.ErrLost) {
+		if err := b.client.CancelPlace(t.Context(), bb); !errors.Is(err, store.ErrLost) {
 			t.Errorf("%v; the place of a transaction that was rolled back is there", err)
 		}
 		for i, p := range []dibs.Place{a, c, d, outside} {
@@ -179,7 +180,7 @@ func TestReserveInHasHold(t *testing.T) {
 	if took := time.Since(start); took < hold {
 		t.Errorf("it blocked for %v, want %v", took, hold)
 	}
-	if err := errors.Join(lease.Release(), b.client.CancelPlace(t.Context(), p)); !errors.Is(err, dibs.ErrLost) {
+	if err := errors.Join(lease.Release(), b.client.CancelPlace(t.Context(), p)); !errors.Is(err, store.ErrLost) {
 		t.Errorf("%v, want that the place is lost", err)
 	}
 }
@@ -192,22 +193,22 @@ func TestReserveInHoldsNobodyUp(t *testing.T) {
 		e := b.enqueue(t, way, "k")
 		p := b.reserve(t, e, "k", nil)
 		// Each would fail, with ErrLocked, if the transaction had locked the key.
-		k, errs := dibs.Key{Name: "k"}, make([]error, 1)
-		if err := b.s.Renew(t.Context(), []dibs.Renewal{{Key: k, Token: holder, TTL: time.Minute}}, errs); err != nil || errs[0] != nil {
+		k, errs := store.Key{Name: "k"}, make([]error, 1)
+		if err := b.s.Renew(t.Context(), []store.Renewal{{Key: k, Token: holder, TTL: time.Minute}}, errs); err != nil || errs[0] != nil {
 			t.Error(err, errs[0])
 		}
-		next := dibs.NewToken()
-		claim := dibs.Claim{Key: k, Token: next, Mode: dibs.Queue}
-		if a := sqltest.Ask(t, b.s, claim); a.State != dibs.Held || a.Err != nil {
+		next := store.NewToken()
+		claim := store.Claim{Key: k, Token: next, Mode: store.Queue}
+		if a := sqltest.Ask(t, b.s, claim); a.State != store.Held || a.Err != nil {
 			t.Errorf("%+v, want that it waits", a)
 		}
-		if err := sqltest.Settle(t, b.s, dibs.Settlement{Key: k, Token: holder}); err != nil {
+		if err := sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: holder}); err != nil {
 			t.Error(err)
 		}
-		if a := sqltest.Ask(t, b.s, claim); a.State != dibs.Granted {
+		if a := sqltest.Ask(t, b.s, claim); a.State != store.Granted {
 			t.Errorf("%+v, want that it is handed over", a)
 		}
-		if err := sqltest.Settle(t, b.s, dibs.Settlement{Key: k, Token: next}); err != nil {
+		if err := sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: next}); err != nil {
 			t.Error(err)
 		}
 		sqltest.Cycle(t, b.s, k)
@@ -230,13 +231,13 @@ func TestReserveInAtOnce(t *testing.T) {
 		for g := range 2 {
 			others.Go(func() {
 				for !stop.Load() {
-					k := dibs.Key{Name: fmt.Sprint(rand.IntN(keys))}
-					c := dibs.Claim{Key: k, Token: dibs.NewToken(), Mode: dibs.Mode(g), TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1}
+					k := store.Key{Name: fmt.Sprint(rand.IntN(keys))}
+					c := store.Claim{Key: k, Token: store.NewToken(), Mode: store.Mode(g), TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1}
 					errs := make([]error, 1)
 					if err := errors.Join(
-						b.s.Claim(t.Context(), []dibs.Claim{c}, make([]dibs.Answer, 1)),
-						b.s.Renew(t.Context(), []dibs.Renewal{{Key: k, Token: c.Token, TTL: time.Second}}, errs),
-						b.s.Settle(t.Context(), []dibs.Settlement{{Key: k, Token: c.Token}}, errs),
+						b.s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)),
+						b.s.Renew(t.Context(), []store.Renewal{{Key: k, Token: c.Token, TTL: time.Second}}, errs),
+						b.s.Settle(t.Context(), []store.Settlement{{Key: k, Token: c.Token}}, errs),
 					); err != nil {
 						t.Error(err)
 					}

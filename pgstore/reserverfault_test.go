@@ -16,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestReserveInRefused: what cannot work is said at once, and the transaction can go
@@ -23,9 +24,9 @@ import (
 func TestReserveInRefused(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
-	good := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Hour}
+	good := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Reserve, Stay: time.Hour}
 	invalid, queue := good, good
-	invalid.Stay, queue.Mode, queue.TTL = 0, dibs.Queue, time.Second
+	invalid.Stay, queue.Mode, queue.TTL = 0, store.Queue, time.Second
 	shared().Query("CREATE DATABASE " + b.s.names.schema)
 	elsewhere := strings.Replace(shared().URL(), "/postgres?", "/"+b.s.names.schema+"?", 1)
 	open(t, elsewhere, namesOf(b.s)) // which has the same tables
@@ -37,7 +38,7 @@ func TestReserveInRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		pool    *pgxpool.Pool
 		options pgx.TxOptions
-		claim   dibs.Claim
+		claim   store.Claim
 		is      error
 		says    string
 	}{
@@ -46,7 +47,7 @@ func TestReserveInRefused(t *testing.T) {
 		"another mode":   {b.pool, pgx.TxOptions{}, queue, nil, "Claim.Mode"},
 	} {
 		err := pgx.BeginTxFunc(t.Context(), test.pool, test.options, func(tx pgx.Tx) error {
-			err := b.s.Reserver(tx).Reserve(t.Context(), []dibs.Claim{good, test.claim})
+			err := b.s.Reserver(tx).Reserve(t.Context(), []store.Claim{good, test.claim})
 			if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%s: %v; want %v, and %q", name, err, test.is, test.says)
 			}
@@ -65,20 +66,20 @@ func TestReserveInRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		r    dibs.Reserver
+		r    store.Reserver
 		is   error
 		says string
 	}{
 		{b.s.Reserver(tx), ErrReadOnly, "read-write"},
 		{b.s.Reserver(tx), ErrAborted, "savepoint"}, // by that
 	} {
-		if err := test.r.Reserve(t.Context(), []dibs.Claim{good}); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+		if err := test.r.Reserve(t.Context(), []store.Claim{good}); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v; want %v, and %q", err, test.is, test.says)
 		}
 	}
 	_ = tx.Rollback(t.Context())
 	for _, test := range []struct {
-		r    dibs.Reserver
+		r    store.Reserver
 		is   error
 		says string
 	}{
@@ -86,7 +87,7 @@ func TestReserveInRefused(t *testing.T) {
 		{b.s.Reserver(nil), nil, "no transaction"},
 		{b.s.SQLReserver(nil), nil, "no transaction"},
 	} {
-		err := test.r.Reserve(t.Context(), []dibs.Claim{good})
+		err := test.r.Reserve(t.Context(), []store.Claim{good})
 		if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v; want %v, and %q", err, test.is, test.says)
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -107,12 +107,12 @@ func untilListening(t testing.TB, s *Store) {
 	}
 	holder := sqltest.Hold(t, s, "listening")
 	sqltest.Eventually(t, "the store listens", func() bool {
-		waiter := dibs.Settlement{Key: dibs.Key{Name: "listening"}, Token: dibs.NewToken(), Outcome: dibs.Undo}
-		sqltest.Ask(t, s, dibs.Claim{Key: waiter.Key, Token: waiter.Token, Mode: dibs.Queue})
+		waiter := store.Settlement{Key: store.Key{Name: "listening"}, Token: store.NewToken(), Outcome: store.Undo}
+		sqltest.Ask(t, s, store.Claim{Key: waiter.Key, Token: waiter.Token, Mode: store.Queue})
 		_ = sqltest.Settle(t, s, waiter)
 		return s.subscriber.process.Load() != 0
 	})
-	if err := sqltest.Settle(t, s, dibs.Settlement{Key: dibs.Key{Name: "listening"}, Token: holder}); err != nil {
+	if err := sqltest.Settle(t, s, store.Settlement{Key: store.Key{Name: "listening"}, Token: holder}); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Prune(t.Context(), 0); err != nil {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The errors of a transaction of the application.
@@ -20,7 +20,7 @@ var (
 	ErrAborted = errors.New("pgstore: a statement failed, and the transaction with it: return its error, or use a savepoint (Begin) for what may fail")
 	// ErrTransactionEnded: the run ended the transaction with a statement. What it did until then
 	// may be committed. Its answer is not kept.
-	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs", dibs.ErrTransactionEnded)
+	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs", store.ErrTransactionEnded)
 	// ErrOtherDatabase: the pool or transaction that was given to the store is not in the store's
 	// database.
 	ErrOtherDatabase = errors.New("pgstore: the transactions are not in the store's database, so the store cannot commit with them; use a pool of the database that the store was opened on, not of a replica")
@@ -37,12 +37,12 @@ const (
 
 // settleIn returns the parameters of the statement that settles in a transaction. marked says
 // that markSQL has marked the transaction.
-func (s *Store) settleIn(x *dibs.Settlement, marked bool) ([]any, error) {
+func (s *Store) settleIn(x *store.Settlement, marked bool) ([]any, error) {
 	if err := engine.Validate(s.server, x); err != nil {
 		return nil, err
 	}
-	keep := x.Outcome == dibs.Keep
-	if !keep && x.Outcome != dibs.Release {
+	keep := x.Outcome == store.Keep
+	if !keep && x.Outcome != store.Release {
 		return nil, errors.New("pgstore: a transaction can only keep or release; roll it back to abandon or undo")
 	}
 	return []any{[]byte(engine.KeyOf(x.Key)), x.Token[:], keep, engine.Micros(x.Retention), append([]byte{}, x.Data...), marked}, nil
@@ -55,18 +55,18 @@ func settleFailed(err error, undone bool) error {
 	case !undone:
 		return explain(err)
 	case state == stateLost:
-		return dibs.ErrLost
+		return store.ErrLost
 	case state == stateEnded:
 		// The statement was rolled back, but it was not in the run's transaction.
 		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	case state == "25P02":
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, ErrAborted)
 	case state == stateForgotten:
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, err)
 	case state == "25006":
 		err = fault(ErrReadOnly, err, "the answer is written: use a read-write transaction on the primary")
 	}
-	return fmt.Errorf("%w: %w", dibs.ErrRolledBack, explain(err))
+	return fmt.Errorf("%w: %w", store.ErrRolledBack, explain(err))
 }
 
 // sqlState returns the SQLSTATE of a server's error from any driver, or "".

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestRenewedInTransaction: at the levels with a snapshot, a lease that is renewed
@@ -53,26 +54,26 @@ func TestRenewedInTransaction(t *testing.T) {
 func TestRecordBeforeGrant(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
-	k, holder, first, second := dibs.Key{Name: "k"}, dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-	claim := func(token dibs.Token, mode dibs.Mode) dibs.Answer {
+	k, holder, first, second := store.Key{Name: "k"}, store.NewToken(), store.NewToken(), store.NewToken()
+	claim := func(token store.Token, mode store.Mode) store.Answer {
 		t.Helper()
-		answers := make([]dibs.Answer, 1)
-		c := dibs.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge}
-		if err := b.s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+		answers := make([]store.Answer, 1)
+		c := store.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
+		if err := b.s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)
 		}
 		return answers[0]
 	}
-	claim(holder, dibs.Try)
-	claim(first, dibs.Queue)
+	claim(holder, store.Try)
+	claim(first, store.Queue)
 	tx := b.beginMarked(t, pgx.RepeatableRead)
-	claim(second, dibs.Queue)
-	b.settleIn(t, tx, dibs.Settlement{Key: k, Token: holder, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour})
+	claim(second, store.Queue)
+	b.settleIn(t, tx, store.Settlement{Key: k, Token: holder, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour})
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, token := range []dibs.Token{dibs.NewToken(), second, first} {
-		if a := claim(token, dibs.Queue); a.State != dibs.Done {
+	for _, token := range []store.Token{store.NewToken(), second, first} {
+		if a := claim(token, store.Queue); a.State != store.Done {
 			t.Errorf("%+v, want the record", a)
 		}
 	}
@@ -92,7 +93,7 @@ func (b *bank) beginMarked(t *testing.T, level pgx.TxIsoLevel) pgx.Tx {
 }
 
 // settleIn settles in it.
-func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x dibs.Settlement) {
+func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x store.Settlement) {
 	t.Helper()
 	with, err := b.s.settleIn(&x, true)
 	if err == nil {
@@ -120,7 +121,7 @@ func TestOtherDatabase(t *testing.T) {
 	}
 	defer db.Close()
 	for name, test := range map[string]struct {
-		tr dibs.Transactor
+		tr store.Transactor
 		is error
 	}{
 		"pgx":            {b.s.Transactions(pool, nil), ErrOtherDatabase},
@@ -169,7 +170,7 @@ func TestTransactionRights(t *testing.T) {
 	}
 	// If the user may not call the function, the error says so.
 	shared().Query(fmt.Sprintf(b.s.names.sql("REVOKE EXECUTE ON FUNCTION @settle_in FROM %s"), role))
-	if _, err := b.book(t.Context(), b.s.Transactions(pool, nil), "l"); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, dibs.ErrRolledBack) {
+	if _, err := b.book(t.Context(), b.s.Transactions(pool, nil), "l"); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, store.ErrRolledBack) {
 		t.Errorf("%v, want ErrUnauthorized and ErrRolledBack", err)
 	}
 	if n := b.entries(t, "l"); n != 0 {
@@ -182,8 +183,8 @@ func TestTransactionRights(t *testing.T) {
 func TestDurableTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL()+"&synchronous_commit=off", nil)
-	c := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
-	if err := b.s.Claim(t.Context(), []dibs.Claim{c}, make([]dibs.Answer, 1)); err != nil {
+	c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
+	if err := b.s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}
 	tx := b.beginMarked(t, pgx.ReadCommitted)
@@ -198,7 +199,7 @@ func TestDurableTransaction(t *testing.T) {
 	if got := level(); got != "off" {
 		t.Fatalf("synchronous_commit is %s", got)
 	}
-	b.settleIn(t, tx, dibs.Settlement{Key: c.Key, Token: c.Token})
+	b.settleIn(t, tx, store.Settlement{Key: c.Key, Token: c.Token})
 	if got := level(); got != "on" {
 		t.Errorf("synchronous_commit is %s", got)
 	}
@@ -209,8 +210,8 @@ func TestUnknownCommit(t *testing.T) {
 	t.Parallel()
 	wire := servertest.NewWire(t, shared().Addr())
 	b := newBank(t, shared().URL(), nil)
-	for name, open := range map[string]func(url string) dibs.Transactor{
-		"pgx": func(url string) dibs.Transactor {
+	for name, open := range map[string]func(url string) store.Transactor{
+		"pgx": func(url string) store.Transactor {
 			pool, err := pgxpool.New(t.Context(), url)
 			if err != nil {
 				t.Fatal(err)
@@ -218,7 +219,7 @@ func TestUnknownCommit(t *testing.T) {
 			t.Cleanup(pool.Close)
 			return b.s.Transactions(pool, nil)
 		},
-		"sql": func(url string) dibs.Transactor {
+		"sql": func(url string) store.Transactor {
 			db, err := sql.Open("pgx", url)
 			if err != nil {
 				t.Fatal(err)

@@ -8,14 +8,14 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // SQLTransactions is Transactions for database/sql, with any driver whose errors have an
 // SQLState method (pgx and lib/pq do). The function that runs in a transaction gets it with SQLTx.
 // A transaction costs two round trips more than without dibs: the mark and the settlement.
-func (s *Store) SQLTransactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
+func (s *Store) SQLTransactions(db *sql.DB, o *sql.TxOptions) store.Transactor {
 	t := &sqlTransactor{s: s, db: db}
 	if o != nil {
 		t.options = *o
@@ -28,7 +28,7 @@ func (s *Store) SQLTransactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 // error. If the run calls its Commit or Rollback it fails with ErrTransactionEnded: its effect may
 // be committed then, and its answer is not kept.
 func SQLTx(ctx context.Context) (*sql.Tx, bool) {
-	t, ok := dibs.TransactionFrom(ctx).(*sqlTransaction)
+	t, ok := store.TransactionFrom(ctx).(*sqlTransaction)
 	if !ok {
 		return nil, false
 	}
@@ -43,8 +43,8 @@ type sqlTransactor struct {
 	same    sameness
 }
 
-// Begin implements dibs.Transactor.
-func (b *sqlTransactor) Begin(ctx context.Context) (dibs.Transaction, error) {
+// Begin implements store.Transactor.
+func (b *sqlTransactor) Begin(ctx context.Context) (store.Transaction, error) {
 	switch {
 	case b.db == nil:
 		return nil, errors.New("pgstore: SQLTransactions was given no DB")
@@ -82,20 +82,20 @@ type sqlTransaction struct {
 	over  atomic.Bool
 }
 
-// Commit implements dibs.Transaction.
-func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
+// Commit implements store.Transaction.
+func (t *sqlTransaction) Commit(ctx context.Context, x store.Settlement) error {
 	if t.over.Swap(true) {
-		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
+		return fmt.Errorf("%w: it is over", store.ErrRolledBack)
 	}
 	settle, err := t.s.settleIn(&x, true)
 	if err != nil {
 		_ = t.tx.Rollback()
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, err)
 	}
 	var later bool
 	switch err := t.tx.QueryRowContext(ctx, t.s.sql.settleIn.sql, settle...).Scan(&later); {
 	case errors.Is(err, sql.ErrTxDone) && t.ended() != nil:
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, t.ended())
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, t.ended())
 	case errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	case err != nil:
@@ -112,19 +112,19 @@ func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		// The context of Begin ended, and the transaction with it: COMMIT was not sent.
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, cmp.Or(t.ended(), err))
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, cmp.Or(t.ended(), err))
 	}
 	// An error with a state that is not about the connection says that the server did not commit.
 	state := sqlState(err)
 	return settleFailed(err, state != "" && state[:2] != "57" && state[:2] != "08")
 }
 
-// Rollback implements dibs.Transaction.
+// Rollback implements store.Transaction.
 func (t *sqlTransaction) Rollback() {
 	if !t.over.Swap(true) {
 		_ = t.tx.Rollback()
 	}
 }
 
-// Conflicted implements dibs.Transaction.
+// Conflicted implements store.Transaction.
 func (t *sqlTransaction) Conflicted(err error) bool { return conflicts(err) }

@@ -8,15 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
 // core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
 type core = engine.Store
 
-// Store is a dibs.Store, dibs.Inspector and dibs.Pruner on a PostgreSQL database. It is safe
+// Store is a store.Store, store.Inspector and store.Pruner on a PostgreSQL database. It is safe
 // for concurrent use.
 type Store struct {
 	*core
@@ -40,11 +40,11 @@ type Store struct {
 }
 
 var (
-	_ dibs.Store     = (*Store)(nil)
-	_ dibs.Notifier  = (*Store)(nil)
-	_ dibs.Batcher   = (*Store)(nil)
-	_ dibs.Inspector = (*Store)(nil)
-	_ dibs.Pruner    = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Notifier  = (*Store)(nil)
+	_ store.Batcher   = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Pruner    = (*Store)(nil)
 )
 
 const (
@@ -147,8 +147,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Batching implements dibs.Batcher. A batch is one commit. The next batch is collected while
+// Batching implements store.Batcher. A batch is one commit. The next batch is collected while
 // that waits for the disk.
-func (s *Store) Batching() dibs.Batching {
-	return dibs.Batching{Size: 256, Parallel: 1}
+func (s *Store) Batching() store.Batching {
+	return store.Batching{Size: 256, Parallel: 1}
 }

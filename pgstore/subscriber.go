@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // maxUnconfirmed bounds how many waiters are woken once the subscriber listens.
@@ -21,7 +21,7 @@ type subscriber struct {
 
 	mu          sync.Mutex
 	started     bool
-	unconfirmed []dibs.Token // waiters that joined while it did not listen
+	unconfirmed []store.Token // waiters that joined while it did not listen
 }
 
 // listens reports whether waiters learn of their turns by listening, not by polling.
@@ -30,7 +30,7 @@ func (s *Store) listens() bool {
 }
 
 // unreached starts to listen, and has the tokens ask again once that works.
-func (u *subscriber) unreached(tokens []dibs.Token) {
+func (u *subscriber) unreached(tokens []store.Token) {
 	u.mu.Lock()
 	// A token too many is woken later: its client asks again anyway.
 	room := max(maxUnconfirmed-len(u.unconfirmed), 0)
@@ -54,7 +54,7 @@ func (u *subscriber) confirm() {
 	u.unconfirmed = nil
 	u.mu.Unlock()
 	for _, t := range tokens {
-		u.s.server.Listeners.Wake(t, dibs.Answer{})
+		u.s.server.Listeners.Wake(t, store.Answer{})
 	}
 }
 
@@ -63,11 +63,11 @@ func (u *subscriber) confirm() {
 func (u *subscriber) receive(message string) {
 	for word := range strings.FieldsSeq(message) {
 		name, grant, granted := strings.Cut(word, ":")
-		var t dibs.Token
+		var t store.Token
 		if n, err := hex.Decode(t[:], []byte(name[:min(len(name), 2*len(t))])); err != nil || n != len(t) {
 			continue // another program's message
 		}
-		var a dibs.Answer
+		var a store.Answer
 		if granted {
 			fence, attempt, _ := strings.Cut(grant, ":")
 			f, err1 := strconv.ParseUint(fence, 10, 64)
@@ -75,7 +75,7 @@ func (u *subscriber) receive(message string) {
 			if err1 != nil || err2 != nil {
 				continue
 			}
-			a = dibs.Answer{State: dibs.Granted, Fence: f, Attempt: n}
+			a = store.Answer{State: store.Granted, Fence: f, Attempt: n}
 		}
 		u.s.server.Listeners.Wake(t, a)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // suite describes this store to package sqltest.
@@ -97,8 +97,8 @@ func suiteBank(t *testing.T, name string) *sqltest.Bank {
 	return &sqltest.Bank{
 		Kind: suite(), URL: kind.url(), Name: b.s.names.schema, Store: b.s, Client: b.client,
 		Transactor: kind.transactor(b), DB: b.db, Ledger: b.ledger, Exec: exec,
-		Settle: func(ctx context.Context, x dibs.Settlement) error {
-			own, ok := dibs.TransactionFrom(ctx).(*transaction)
+		Settle: func(ctx context.Context, x store.Settlement) error {
+			own, ok := store.TransactionFrom(ctx).(*transaction)
 			with, err := b.s.settleIn(&x, !ok || own.mark)
 			switch {
 			case err != nil:
@@ -114,7 +114,7 @@ func suiteBank(t *testing.T, name string) *sqltest.Bank {
 			if own, ok := SQLTx(ctx); ok {
 				err = own.QueryRowContext(ctx, "SELECT pg_backend_pid()::text").Scan(&number)
 			} else {
-				err = dibs.TransactionFrom(ctx).(*transaction).tx.QueryRow(ctx, "SELECT pg_backend_pid()::text").Scan(&number)
+				err = store.TransactionFrom(ctx).(*transaction).tx.QueryRow(ctx, "SELECT pg_backend_pid()::text").Scan(&number)
 			}
 			return number, err
 		},
@@ -122,7 +122,7 @@ func suiteBank(t *testing.T, name string) *sqltest.Bank {
 			if own, ok := SQLTx(ctx); ok {
 				return own.Commit()
 			}
-			return dibs.TransactionFrom(ctx).(*transaction).tx.Commit(ctx)
+			return store.TransactionFrom(ctx).(*transaction).tx.Commit(ctx)
 		},
 	}
 }
@@ -152,8 +152,8 @@ func failing(b *sqltest.Bank) map[string]sqltest.Failing {
 		"begun anew":       {SQL: []string{"ROLLBACK; BEGIN"}, Is: ErrTransactionEnded},
 		"chained":          {SQL: []string{"ROLLBACK AND CHAIN"}, Is: ErrTransactionEnded},
 		"made read only":   {SQL: []string{"SET TRANSACTION READ ONLY"}, Is: ErrReadOnly, Says: "read-write"},
-		"deferred":         {SQL: []string{"INSERT INTO " + b.Ledger + "_checked VALUES (1)"}, Is: dibs.ErrRolledBack, Says: "23503"},
-		"connection ended": {SQL: []string{"SELECT pg_terminate_backend(pg_backend_pid())"}, Swallows: true, Is: dibs.ErrRolledBack},
+		"deferred":         {SQL: []string{"INSERT INTO " + b.Ledger + "_checked VALUES (1)"}, Is: store.ErrRolledBack, Says: "23503"},
+		"connection ended": {SQL: []string{"SELECT pg_terminate_backend(pg_backend_pid())"}, Swallows: true, Is: store.ErrRolledBack},
 		"another user":     {SQL: []string{"SET LOCAL ROLE pg_monitor"}, Is: ErrUnauthorized, Says: "README"},
 	}
 }

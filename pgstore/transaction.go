@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 //
 // Begin returns ErrOtherDatabase if the pool is not in the store's database, ErrReadOnly if the
 // options ask for read-only transactions, and the errors of the pool.
-func (s *Store) Transactions(pool *pgxpool.Pool, o *pgx.TxOptions) dibs.Transactor {
+func (s *Store) Transactions(pool *pgxpool.Pool, o *pgx.TxOptions) store.Transactor {
 	t := &transactor{s: s, pool: pool}
 	if o != nil {
 		t.options = *o
@@ -51,7 +51,7 @@ func (s *Store) Transactions(pool *pgxpool.Pool, o *pgx.TxOptions) dibs.Transact
 // and return ErrOwnTransaction: dibs commits it when the function has returned, and rolls it back
 // if that returned an error.
 func Tx(ctx context.Context) (pgx.Tx, bool) {
-	t, ok := dibs.TransactionFrom(ctx).(*transaction)
+	t, ok := store.TransactionFrom(ctx).(*transaction)
 	if !ok {
 		return nil, false
 	}
@@ -67,8 +67,8 @@ type transactor struct {
 	marks   atomic.Bool // each transaction is marked by a statement
 }
 
-// Begin implements dibs.Transactor.
-func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
+// Begin implements store.Transactor.
+func (b *transactor) Begin(ctx context.Context) (store.Transaction, error) {
 	switch {
 	case b.pool == nil:
 		return nil, errors.New("pgstore: Transactions was given no pool")
@@ -189,30 +189,30 @@ func (t *transaction) wasCut() bool {
 	return t.cut
 }
 
-// Commit implements dibs.Transaction. The settlement and COMMIT are one message. If the settlement
+// Commit implements store.Transaction. The settlement and COMMIT are one message. If the settlement
 // fails the server skips COMMIT.
-func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
+func (t *transaction) Commit(ctx context.Context, x store.Settlement) error {
 	if t.over.Swap(true) {
-		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
+		return fmt.Errorf("%w: it is over", store.ErrRolledBack)
 	}
 	defer t.release()
 	if t.doubt != nil {
-		return fmt.Errorf("%w: it could not be marked: %w", dibs.ErrRolledBack, t.doubt)
+		return fmt.Errorf("%w: it could not be marked: %w", store.ErrRolledBack, t.doubt)
 	}
 	with, err := t.s.settleIn(&x, t.mark)
 	if err != nil {
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, err)
 	}
 	pg := t.conn.Conn().PgConn()
 	switch {
 	case t.wasCut():
-		return fmt.Errorf("%w: its context has ended", dibs.ErrRolledBack)
+		return fmt.Errorf("%w: its context has ended", store.ErrRolledBack)
 	case pg.IsClosed():
-		return fmt.Errorf("%w: %w: the connection was lost", dibs.ErrRolledBack, ErrUnreachable)
+		return fmt.Errorf("%w: %w: the connection was lost", store.ErrRolledBack, ErrUnreachable)
 	case pg.IsBusy():
-		return fmt.Errorf("%w: the run has left rows, or the results of a batch, open: close them", dibs.ErrRolledBack)
+		return fmt.Errorf("%w: the run has left rows, or the results of a batch, open: close them", store.ErrRolledBack)
 	case pg.TxStatus() == 'E':
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, ErrAborted)
 	case pg.TxStatus() != 'T':
 		return ErrTransactionEnded
 	}
@@ -243,7 +243,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		}
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, ErrAborted)
 	case err == nil:
 		return fmt.Errorf("pgstore: the server answered COMMIT with %q", tag)
 	default:
@@ -261,7 +261,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	}
 }
 
-// Rollback implements dibs.Transaction.
+// Rollback implements store.Transaction.
 func (t *transaction) Rollback() {
 	if !t.over.Swap(true) {
 		t.release()
@@ -285,7 +285,7 @@ func (t *transaction) release() {
 	t.conn.Release()
 }
 
-// Conflicted implements dibs.Transaction.
+// Conflicted implements store.Transaction.
 func (t *transaction) Conflicted(err error) bool { return t.conflict.Load() || conflicts(err) }
 
 // note remembers whether an error is a conflict, and returns it.

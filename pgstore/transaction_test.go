@@ -13,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // bank is an application: a ledger, in the database in which the keys are too.
@@ -60,7 +61,7 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 }
 
 // book makes an entry, in a run of its own.
-func (b *bank) book(ctx context.Context, tr dibs.Transactor, key string) (string, error) {
+func (b *bank) book(ctx context.Context, tr store.Transactor, key string) (string, error) {
 	return dibs.OnceIn(ctx, b.client, tr, key, nil, func(ctx context.Context) (string, error) {
 		return "booked " + key, exec(ctx, b.entry(key))
 	})
@@ -82,19 +83,19 @@ func (b *bank) entries(t testing.TB, what string) (n int) {
 
 // kinds are the Transactors that there are, by what they go through.
 var kinds = map[string]kind{
-	"pgx": {sharedURL, func(b *bank) dibs.Transactor { return b.s.Transactions(b.pool, nil) }},
-	"sql": {sharedURL, func(b *bank) dibs.Transactor { return b.s.SQLTransactions(b.db, nil) }},
-	"pgx, repeatable": {sharedURL, func(b *bank) dibs.Transactor {
+	"pgx": {sharedURL, func(b *bank) store.Transactor { return b.s.Transactions(b.pool, nil) }},
+	"sql": {sharedURL, func(b *bank) store.Transactor { return b.s.SQLTransactions(b.db, nil) }},
+	"pgx, repeatable": {sharedURL, func(b *bank) store.Transactor {
 		return b.s.Transactions(b.pool, &pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	}},
-	"sql, serializable": {sharedURL, func(b *bank) dibs.Transactor {
+	"sql, serializable": {sharedURL, func(b *bank) store.Transactor {
 		return b.s.SQLTransactions(b.db, &sql.TxOptions{Isolation: sql.LevelSerializable})
 	}},
 }
 
 type kind struct {
 	url        func() string
-	transactor func(*bank) dibs.Transactor
+	transactor func(*bank) store.Transactor
 }
 
 // sharedURL is the URL of the server itself.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // encode appends a value, or what it points to, in PostgreSQL's binary form. A nil slice is NULL.
@@ -35,14 +35,14 @@ func encode(b []byte, v any) (to []byte, oid uint32, null bool) {
 		return append(b, *v...), pgtype.ByteaOID, false
 	case []byte:
 		return append(b, v...), pgtype.ByteaOID, v == nil
-	case dibs.Token:
+	case store.Token:
 		return encode(b, &v)
-	case *dibs.Token:
+	case *store.Token:
 		if !v.IsZero() {
 			b = append(b, v[:]...)
 		}
 		return b, pgtype.ByteaOID, false
-	case *dibs.Fingerprint:
+	case *store.Fingerprint:
 		if !v.IsZero() {
 			b = append(b, v[:]...)
 		}
@@ -136,11 +136,11 @@ func (r *reading) scan(to ...any) {
 			*to = string(v)
 		case *[]byte:
 			*to = slices.Clone(v)
-		case *dibs.Token:
-			*to = dibs.Token{}
+		case *store.Token:
+			*to = store.Token{}
 			copy(to[:], v)
-		case *dibs.Fingerprint:
-			*to = dibs.Fingerprint{}
+		case *store.Fingerprint:
+			*to = store.Fingerprint{}
 			copy(to[:], v)
 		default:
 			panic(fmt.Sprintf("pgstore: a column is read into %T", to))

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/dibs-go/dibs v0.0.0
-	github.com/dibs-go/dibs/internal/stores v0.0.0
+	github.com/dibs-go/dibs/stores v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/go-sql-driver/mysql v1.10.1
@@ -44,4 +44,4 @@ replace github.com/dibs-go/dibs/redisstore => ../redisstore
 
 replace github.com/dibs-go/dibs/sqlitestore => ../sqlitestore
 
-replace github.com/dibs-go/dibs/internal/stores => ../internal/stores
+replace github.com/dibs-go/dibs/stores => ../stores

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // reply reads a script's answer to one element; see lua/state.lua. It keeps the first
@@ -58,7 +58,7 @@ func (r *reply) bytes() []byte { return r.take(int(r.int())) }
 
 func (r *reply) duration() time.Duration { return time.Duration(r.int()) * time.Microsecond }
 
-func (r *reply) token() (t dibs.Token) {
+func (r *reply) token() (t store.Token) {
 	copy(t[:], r.bytes())
 	return t
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/store"
 )
 
 // cancelling is a store whose caller gives up at one point of its claim.
@@ -20,7 +21,7 @@ type cancelling struct {
 	cancel context.CancelFunc
 }
 
-func (c *cancelling) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (c *cancelling) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	switch c.at {
 	case "before the claim is sent":
 		c.cancel()
@@ -62,7 +63,7 @@ func TestCancelledClaims(t *testing.T) {
 				}
 				if held {
 					eventually(t, "no caller waits", func() bool { return waitersOf(t, s, holder.Key) == 0 })
-					mustSettle(t, s, holder, dibs.Release)
+					mustSettle(t, s, holder, store.Release)
 				}
 				eventually(t, "nothing is left", func() bool { return len(leftover(t, sharedRedis(), s.Prefix())) == 0 })
 			})
@@ -86,7 +87,7 @@ func TestCancelledCall(t *testing.T) {
 	w.Set(wire.Trouble{Lose: [2]bool{wire.Replies: true}}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Claim(ctx, []dibs.Claim{waits, free}, make([]dibs.Answer, 2)) }()
+	go func() { done <- s.Claim(ctx, []store.Claim{waits, free}, make([]store.Answer, 2)) }()
 	eventually(t, "the server has it", func() bool {
 		return server.Must("EXISTS", newName(s, free.Key, 's')) == int64(1)
 	})
@@ -96,9 +97,9 @@ func TestCancelledCall(t *testing.T) {
 	}
 	w.Cut() // the connection that lost its replies
 	w.Mend()
-	for _, c := range []dibs.Claim{free, waits} {
+	for _, c := range []store.Claim{free, waits} {
 		eventually(t, "it is undone over another connection", func() bool {
-			_, err := settle(t, s, c, dibs.Undo)
+			_, err := settle(t, s, c, store.Undo)
 			return err == nil
 		})
 	}

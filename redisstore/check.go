@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Names of Findings.
@@ -40,15 +40,15 @@ const (
 	nearlyFull = 0.9
 )
 
-var _ dibs.Checker = (*Store)(nil)
+var _ store.Checker = (*Store)(nil)
 
-// Check implements dibs.Checker. It asks every server that the client knows (with
+// Check implements store.Checker. It asks every server that the client knows (with
 // Sentinel, the master) with INFO, CONFIG GET, TIME and a short SCAN, and reports what it
 // may not ask. It takes a few round trips.
 //
 // The names of its findings: version, eviction, memory, persistence, replication,
 // partition, clock, wake-ups, prefix, rights.
-func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
+func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checkup{where: map[dibs.Finding][]string{}, servers: len(servers)}
+	c := &checkup{where: map[store.Finding][]string{}, servers: len(servers)}
 	for _, v := range servers {
 		c.at = v.addr
 		s.checkVersion(c, v)
@@ -69,7 +69,7 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 		if v.timed {
 			s.clocks.checkSteps(c, v)
 		} else {
-			c.find(findClock, dibs.SeverityUnchecked, "This user may not ask for the server's time, so it is unknown whether the clock was set.",
+			c.find(findClock, store.SeverityUnchecked, "This user may not ask for the server's time, so it is unknown whether the clock was set.",
 				"Allow it to: ACL SETUSER … +time.")
 		}
 	}
@@ -80,7 +80,7 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	}
 	if err := s.look(ctx); errors.Is(err, ErrUnauthorized) {
 		// It says nothing of the user of the programs, who needs more rights.
-		c.find(findRights, dibs.SeverityUnchecked,
+		c.find(findRights, store.SeverityUnchecked,
 			fmt.Sprintf("This user may not take leases, so it is unknown whether the programs that use the store may, and may subscribe (%v).", err),
 			"Have Check run by the user of those programs, or give this user the rights that the README of redisstore lists.")
 		return c.findings(), ctx.Err()
@@ -95,18 +95,18 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 type checkup struct {
 	servers int
 	at      string // the server that is checked now, "" for all
-	where   map[dibs.Finding][]string
+	where   map[store.Finding][]string
 }
 
-func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
-	f := dibs.Finding{Name: name, Severity: severity, What: what, Cure: cure}
+func (c *checkup) find(name string, severity store.Severity, what, cure string) {
+	f := store.Finding{Name: name, Severity: severity, What: what, Cure: cure}
 	c.where[f] = append(c.where[f], c.at)
 }
 
 // findings returns the findings, the worst first.
-func (c *checkup) findings() []dibs.Finding {
-	all := make([]dibs.Finding, 0, len(c.where))
-	for _, f := range slices.SortedFunc(maps.Keys(c.where), func(a, b dibs.Finding) int {
+func (c *checkup) findings() []store.Finding {
+	all := make([]store.Finding, 0, len(c.where))
+	for _, f := range slices.SortedFunc(maps.Keys(c.where), func(a, b store.Finding) int {
 		return cmp.Or(a.Compare(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.What, b.What))
 	}) {
 		if at := c.where[f]; c.servers > 1 && at[0] != "" {
@@ -123,12 +123,12 @@ func (s *Store) checkVersion(c *checkup, v *server) {
 		least = oldestCluster
 	}
 	if got, ok := parseVersion(v.hello["version"]); ok && got.less(least) {
-		c.find(findVersion, dibs.SeverityDangerous,
+		c.find(findVersion, store.SeverityDangerous,
 			fmt.Sprintf("The server's version is %s; the scripts are not tested with it.", v.hello["version"]),
 			fmt.Sprintf("Run Redis %v or newer, or Valkey.", least))
 	}
 	if v.hello["mode"] == "cluster" && !s.names.cluster {
-		c.find(findVersion, dibs.SeverityDangerous,
+		c.find(findVersion, store.SeverityDangerous,
 			"The server is a node of a Cluster, but the client is not a Cluster client: calls fail for most keys.",
 			"Use a Cluster client: redis+cluster:// in the URL.")
 	}
@@ -139,20 +139,20 @@ func (c *checkup) checkEviction(v *server) {
 	policy, known := v.setting("maxmemory-policy", "maxmemory_policy")
 	switch {
 	case !known:
-		c.find(findEviction, dibs.SeverityUnchecked, "It is unknown whether the server evicts keys.",
+		c.find(findEviction, store.SeverityUnchecked, "It is unknown whether the server evicts keys.",
 			"Check that maxmemory-policy is noeviction, or allow INFO.")
 	case policy == "noeviction":
 	case limitKnown && limit == 0:
-		c.find(findEviction, dibs.SeverityAdvice,
+		c.find(findEviction, store.SeverityAdvice,
 			fmt.Sprintf("maxmemory-policy is %s. Nothing is evicted yet, because maxmemory is not set.", policy),
 			"Set maxmemory-policy to noeviction before you set maxmemory.")
 	default:
-		c.find(findEviction, dibs.SeverityDangerous,
+		c.find(findEviction, store.SeverityDangerous,
 			fmt.Sprintf("maxmemory-policy is %s: when the memory is full, the server drops leases and records, and the work they guard runs twice.", policy),
 			"Set maxmemory-policy to noeviction, and use another server for caches.")
 	}
 	if used, ok := v.number("", "used_memory"); ok && limit > 0 && policy == "noeviction" && float64(used) > nearlyFull*float64(limit) {
-		c.find(findMemory, dibs.SeverityAdvice,
+		c.find(findMemory, store.SeverityAdvice,
 			fmt.Sprintf("%d %% of maxmemory are in use. When it is full, claims are refused.", 100*used/limit),
 			"Give the server more memory, or shorten the retention of records.")
 	}
@@ -170,21 +170,21 @@ func (c *checkup) checkPersistence(v *server) {
 	const cure = "Set appendonly to yes, and appendfsync to always if the last second must not be lost."
 	switch {
 	case !logKnown:
-		c.find(findPersistence, dibs.SeverityUnchecked, "It is unknown whether the server keeps its data over a restart.",
+		c.find(findPersistence, store.SeverityUnchecked, "It is unknown whether the server keeps its data over a restart.",
 			"Check that appendonly is yes, or allow INFO.")
 	case log == "yes" && sync == "no":
-		c.find(findPersistence, dibs.SeverityAdvice, "appendfsync is no: when the machine fails, the leases and records of about the last 30 seconds are lost.", cure)
+		c.find(findPersistence, store.SeverityAdvice, "appendfsync is no: when the machine fails, the leases and records of about the last 30 seconds are lost.", cure)
 	case log == "yes":
 	case !saveKnown:
-		c.find(findPersistence, dibs.SeverityAdvice, "appendonly is no: a crash loses leases and records, at best only the latest.", cure)
+		c.find(findPersistence, store.SeverityAdvice, "appendonly is no: a crash loses leases and records, at best only the latest.", cure)
 	case save == "":
-		c.find(findPersistence, dibs.SeverityDangerous, "The server keeps nothing on disk: a restart loses every lease and record, and the work they guard runs twice.", cure)
+		c.find(findPersistence, store.SeverityDangerous, "The server keeps nothing on disk: a restart loses every lease and record, and the work they guard runs twice.", cure)
 	default:
-		c.find(findPersistence, dibs.SeverityAdvice, "The server saves its data from time to time only: a crash loses the leases and records since the last save.", cure)
+		c.find(findPersistence, store.SeverityAdvice, "The server saves its data from time to time only: a crash loses the leases and records since the last save.", cure)
 	}
 	for field, what := range map[string]string{"rdb_last_bgsave_status": "save its data", "aof_last_write_status": "write its log"} {
 		if v.info[field] == "err" {
-			c.find(findPersistence, dibs.SeverityDangerous, "The server's last attempt to "+what+" failed.", "Read the server's log; its disk may be full.")
+			c.find(findPersistence, store.SeverityDangerous, "The server's last attempt to "+what+" failed.", "Read the server's log; its disk may be full.")
 		}
 	}
 }
@@ -195,23 +195,23 @@ func (s *Store) checkReplication(c *checkup, v *server) {
 	want := int64(s.options.Replicas)
 	switch {
 	case known && want > has:
-		c.find(findReplication, dibs.SeverityDangerous,
+		c.find(findReplication, store.SeverityDangerous,
 			fmt.Sprintf("%d replicas must acknowledge each grant, but there are %d: all claims are refused.", want, has),
 			"Start more replicas, or require fewer (Options.Replicas, ?replicas=).")
 	case want > 0:
 	case has > 0 || required > 0 || s.client.Mode() == rueidis.ClientModeSentinel:
-		c.find(findReplication, dibs.SeverityAdvice,
+		c.find(findReplication, store.SeverityAdvice,
 			"There are replicas, but grants do not wait for them: when the master fails, its last grants and records may be lost, and their keys granted again.",
 			"Check the fence in the system that you protect, or wait for replicas (Options.Replicas, ?replicas=1).")
 	case !known:
-		c.find(findReplication, dibs.SeverityUnchecked, "It is unknown whether the server has replicas.",
+		c.find(findReplication, store.SeverityUnchecked, "It is unknown whether the server has replicas.",
 			"If it has, check the fence in the system that you protect; or allow INFO.")
 	}
 }
 
 func (c *checkup) checkPartition(v *server) {
 	if value, ok := v.config["cluster-allow-reads-when-down"]; ok && value == "yes" && v.hello["mode"] == "cluster" {
-		c.find(findPartition, dibs.SeverityAdvice,
+		c.find(findPartition, store.SeverityAdvice,
 			"cluster-allow-reads-when-down is yes: a node that is cut off answers with old data, so a key may look free or done when it is not.",
 			"Set cluster-allow-reads-when-down to no.")
 	}
@@ -244,7 +244,7 @@ func (k *clocks) checkSteps(c *checkup, v *server) {
 		if step < 0 {
 			word = "back: leases and records end too late by that time"
 		}
-		c.find(findClock, dibs.SeverityDangerous,
+		c.find(findClock, store.SeverityDangerous,
 			fmt.Sprintf("In the last %v the server's clock was set %v %s. Or this host was suspended.", here.Round(time.Second), step.Abs().Round(100*time.Millisecond), word),
 			"Slew the clock instead of setting it (chronyd, or ntpd -x).")
 	}
@@ -263,7 +263,7 @@ func checkApart(c *checkup, servers []*server) {
 		}
 	}
 	if apart > clockTolerance {
-		c.find(findClock, dibs.SeverityDangerous,
+		c.find(findClock, store.SeverityDangerous,
 			fmt.Sprintf("The clocks of %s and %s differ by %v: when one server replaces the other, leases end too early or too late by that time.", a.addr, b.addr, apart.Round(time.Millisecond)),
 			"Synchronize all servers' clocks with NTP.")
 	}
@@ -301,7 +301,7 @@ func (s *Store) checkNames(ctx context.Context, c *checkup, servers []*server) e
 		}
 	}
 	if foreign > 0 {
-		c.find(findPrefix, dibs.SeverityAdvice,
+		c.find(findPrefix, store.SeverityAdvice,
 			fmt.Sprintf("%d names that begin with %s: are not from dibs: another program uses the same prefix, and may overwrite leases.", foreign, s.options.Prefix),
 			"Choose another Options.Prefix (?prefix=).")
 	}
@@ -320,7 +320,7 @@ func (c *checkup) checkFence(ctx context.Context, v *server, name string) error 
 	}
 	now := v.clock.shows.Add(time.Since(v.clock.at))
 	if ahead := time.UnixMicro(fence).Sub(now); ahead > clockTolerance {
-		c.find(findClock, dibs.SeverityDangerous,
+		c.find(findClock, store.SeverityDangerous,
 			fmt.Sprintf("The highest fence is %v ahead of the server's clock, so the clock was set back: earlier leases end too late by that time, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
 			"Correct the clock, and slew it instead of setting it (chronyd, or ntpd -x).")
 	}
@@ -349,7 +349,7 @@ func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
 		})
 	}
 	if !subscribed.Load() {
-		c.find(findWakeUps, dibs.SeverityAdvice,
+		c.find(findWakeUps, store.SeverityAdvice,
 			fmt.Sprintf("The server does not allow subscriptions: waiters poll, and are served up to a second later (%v).", err),
 			"Allow the user to subscribe to channels "+s.options.Prefix+":*, see the README of redisstore.")
 	}

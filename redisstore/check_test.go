@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestCheck: what is wrong with a server's set-up is found, and nothing else.
@@ -103,11 +103,11 @@ type checkTest struct {
 
 type found struct {
 	name     string
-	severity dibs.Severity
+	severity store.Severity
 	what     string
 }
 
-const dangerous, advice, unchecked = dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked
+const dangerous, advice, unchecked = store.SeverityDangerous, store.SeverityAdvice, store.SeverityUnchecked
 
 func checks(t *testing.T, tests []checkTest) {
 	for _, test := range tests {
@@ -119,7 +119,7 @@ func checks(t *testing.T, tests []checkTest) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !slices.EqualFunc(got, test.want, func(f dibs.Finding, w found) bool {
+				if !slices.EqualFunc(got, test.want, func(f store.Finding, w found) bool {
 					return f.Name == w.name && f.Severity == w.severity && strings.Contains(f.What, w.what) && f.Cure != ""
 				}) {
 					t.Errorf("found\n%s\nwant %v", list(got), test.want)
@@ -129,7 +129,7 @@ func checks(t *testing.T, tests []checkTest) {
 	}
 }
 
-func list(all []dibs.Finding) string {
+func list(all []store.Finding) string {
 	var b strings.Builder
 	for _, f := range all {
 		fmt.Fprintf(&b, "  %s, %s: %s %s\n", f.Name, f.Severity, f.What, f.Cure)
@@ -143,7 +143,7 @@ func TestCheckClocks(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	look := func(since, step time.Duration) string {
-		c, k := &checkup{where: map[dibs.Finding][]string{}}, &clocks{}
+		c, k := &checkup{where: map[store.Finding][]string{}}, &clocks{}
 		k.checkSteps(c, &server{addr: "a", clock: clockReading{at: now, shows: now}})
 		k.checkSteps(c, &server{addr: "a", clock: clockReading{at: now.Add(since), shows: now.Add(since + step)}})
 		return list(c.findings())
@@ -176,7 +176,7 @@ func TestCheckClocks(t *testing.T) {
 		{[]*server{a, b}, ""},
 		{[]*server{a, d, b}, "The clocks of d and b differ by 3.099s"},
 	} {
-		c := &checkup{where: map[dibs.Finding][]string{}}
+		c := &checkup{where: map[store.Finding][]string{}}
 		checkApart(c, test.servers)
 		if got := list(c.findings()); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("found %q, want %q", got, test.want)
@@ -207,14 +207,14 @@ func TestCheckRemembersClocks(t *testing.T) {
 // TestCheckVersion: a server that is too old is found.
 func TestCheckVersion(t *testing.T) {
 	for version, want := range map[string]bool{"6.0.16": true, "6.2.0": false, "7.4.1": false, "10.0.0": false, "8.1.0-rc1": false, "": false} {
-		c := &checkup{where: map[dibs.Finding][]string{}}
+		c := &checkup{where: map[store.Finding][]string{}}
 		s := &Store{}
 		s.checkVersion(c, &server{hello: map[string]string{"version": version, "mode": "standalone"}})
 		if got := c.findings(); (len(got) == 1) != want {
 			t.Errorf("%s: found\n%s", version, list(got))
 		}
 	}
-	c := &checkup{where: map[dibs.Finding][]string{}}
+	c := &checkup{where: map[store.Finding][]string{}}
 	s := &Store{names: namer{cluster: true}}
 	s.checkVersion(c, &server{hello: map[string]string{"version": "6.2.14", "mode": "cluster"}})
 	(&Store{}).checkVersion(c, &server{hello: map[string]string{"version": "7.0.0", "mode": "cluster"}})

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-// Claim implements dibs.Store, in one round trip.
-func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+// Claim implements store.Store, in one round trip.
+func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -26,12 +26,12 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 }
 
 // claims makes the batches of claims.
-func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
+func (s *Store) claims(claims []store.Claim, answers []store.Answer) []*batch {
 	all := s.batches(len(claims), verb{
 		script: claimScript,
 		head:   []string{s.names.sharded(), "", strconv.Itoa(s.options.MaxWaiters)},
-		key: func(i int) (dibs.Key, bool) {
-			answers[i] = dibs.Answer{Err: claims[i].Validate()}
+		key: func(i int) (store.Key, bool) {
+			answers[i] = store.Answer{Err: claims[i].Validate()}
 			return claims[i].Key, answers[i].Err == nil
 		},
 		answer:     func(i int, r *reply) { readAnswer(&answers[i], r) },
@@ -42,7 +42,7 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 	if s.options.Replicas > 0 {
 		pushedTTL = 0 // a grant must wait for the replicas
 	}
-	var owner dibs.Owner
+	var owner store.Owner
 	var text string // the owner's, which consecutive claims usually share
 	for _, b := range all {
 		b.args[1] = s.subscriber.channel(b.group)
@@ -61,11 +61,11 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 
 // subscribe makes sure that this process listens for the waiters that have just joined a
 // queue.
-func (s *Store) subscribe(all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
+func (s *Store) subscribe(all []*batch, claims []store.Claim, answers []store.Answer) {
 	for _, b := range all {
-		var waiting []dibs.Token
+		var waiting []store.Token
 		for _, i := range b.indexes {
-			if claims[i].Mode == dibs.Queue && answers[i].State == dibs.Held {
+			if claims[i].Mode == store.Queue && answers[i].State == store.Held {
 				waiting = append(waiting, claims[i].Token)
 			}
 		}
@@ -90,9 +90,9 @@ const (
 
 // appendClaim appends the argument of a claim. pushedTTL is the TTL of a pushed grant; 0:
 // the claim must not be granted that way.
-func appendClaim(args []string, c *dibs.Claim, owner string, pushedTTL time.Duration) []string {
+func appendClaim(args []string, c *store.Claim, owner string, pushedTTL time.Duration) []string {
 	var flags, atMostOnce byte
-	if c.Mode <= dibs.Queue && c.From.IsZero() {
+	if c.Mode <= store.Queue && c.From.IsZero() {
 		flags = simple
 		if c.MaxAge > 0 {
 			flags |= answerable
@@ -102,7 +102,7 @@ func appendClaim(args []string, c *dibs.Claim, owner string, pushedTTL time.Dura
 		atMostOnce, pushedTTL = 1, 0
 	}
 	order := binary.BigEndian
-	b := append(make([]byte, 4, 4+claimLen+dibs.MaxOwner+tailLen), flags, atMostOnce)
+	b := append(make([]byte, 4, 4+claimLen+store.MaxOwner+tailLen), flags, atMostOnce)
 	b = append(order.AppendUint64(b, micros(c.TTL)), c.Token[:]...)
 	b = order.AppendUint32(append(b, byte(c.Mode)), uint32(c.Permits))
 	b = order.AppendUint32(b, uint32(c.Weight))
@@ -127,10 +127,10 @@ const (
 	unknown
 )
 
-func readAnswer(a *dibs.Answer, r *reply) {
+func readAnswer(a *store.Answer, r *reply) {
 	switch r.what {
 	case granted:
-		a.State = dibs.Granted
+		a.State = store.Granted
 		a.Fence, a.Attempt = uint64(r.int()), 1
 		if len(r.rest) > 0 {
 			a.Attempt = int(r.int())
@@ -139,17 +139,17 @@ func readAnswer(a *dibs.Answer, r *reply) {
 			a.Progress = r.bytes()
 		}
 	case held:
-		a.State = dibs.Held
+		a.State = store.Held
 		a.Left, a.Ahead, a.Queued, a.Fence = r.duration(), int(r.int()), r.int() == 1, uint64(r.int())
 	case free:
-		a.State, a.Queued = dibs.Free, r.int() == 1
+		a.State, a.Queued = store.Free, r.int() == 1
 	case done:
-		a.State = dibs.Done
-		a.Record = dibs.Record{Age: r.duration(), Left: r.duration(), Data: r.bytes()}
+		a.State = store.Done
+		a.Record = store.Record{Age: r.duration(), Left: r.duration(), Data: r.bytes()}
 	case mismatch:
-		a.State = dibs.Mismatch
+		a.State = store.Mismatch
 	case unknown:
-		a.State, a.ID = dibs.Unknown, r.token().ID()
+		a.State, a.ID = store.Unknown, r.token().ID()
 	default:
 		r.err = fmt.Errorf("redisstore: the script's answer has the unknown state %d", r.what)
 	}

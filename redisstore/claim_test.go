@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestZerosAtTheEnd: a claim is sent without the zero bytes at its end, and fingerprints and
@@ -19,26 +19,26 @@ import (
 func TestZerosAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := open(t, servertest.Redis(t, nil).URL(), nil)
-	other := dibs.Fingerprint{0: 2}
-	for i, print := range []dibs.Fingerprint{{0: 1}, {0: 1, 20: 1}, {0: 1, 31: 1}} {
-		with := func(print dibs.Fingerprint) dibs.Claim {
-			return lock(fmt.Sprint("key ", i), func(c *dibs.Claim) {
+	other := store.Fingerprint{0: 2}
+	for i, print := range []store.Fingerprint{{0: 1}, {0: 1, 20: 1}, {0: 1, 31: 1}} {
+		with := func(print store.Fingerprint) store.Claim {
+			return lock(fmt.Sprint("key ", i), func(c *store.Claim) {
 				c.Fingerprint, c.Token[15], c.Stay = print, 0, 0
 			})
 		}
 		first := with(print)
 		mustGrant(t, s, first)
 		mustGrant(t, s, first) // the same again is the long way
-		if a, err := claim(t, s, with(other)); err != nil || a.State != dibs.Mismatch {
+		if a, err := claim(t, s, with(other)); err != nil || a.State != store.Mismatch {
 			t.Errorf("another fingerprint while it is held: %+v, %v", a, err)
 		}
-		if a, err := claim(t, s, with(print)); err != nil || a.State != dibs.Held {
+		if a, err := claim(t, s, with(print)); err != nil || a.State != store.Held {
 			t.Errorf("the same fingerprint while it is held: %+v, %v", a, err)
 		}
-		if lost, err := settle(t, s, first, dibs.Keep); lost != nil || err != nil {
+		if lost, err := settle(t, s, first, store.Keep); lost != nil || err != nil {
 			t.Fatal(lost, err)
 		}
-		for print, want := range map[dibs.Fingerprint]dibs.State{print: dibs.Done, other: dibs.Mismatch} {
+		for print, want := range map[store.Fingerprint]store.State{print: store.Done, other: store.Mismatch} {
 			c := with(print)
 			answered(&c)
 			if a, err := claim(t, s, c); err != nil || a.State != want {
@@ -54,11 +54,11 @@ func TestHoldIsSetAtTheGrantedNumber(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), nil)
 	holder, waiter := lock("k"), lock("k", queued)
-	job := lock("k", reserved, func(c *dibs.Claim) { c.Hold = time.Hour })
+	job := lock("k", reserved, func(c *store.Claim) { c.Hold = time.Hour })
 	mustGrant(t, s, holder)
 	mustWait(t, s, waiter)
 	mustWait(t, s, job)
-	mustSettle(t, s, holder, dibs.Release)
+	mustSettle(t, s, holder, store.Release)
 	waiter.From, waiter.Hold = job.Token, time.Minute
 	mustGrant(t, s, waiter)
 	w := strings.TrimSuffix(s.names.state(job.Key), "s") + "w"
@@ -90,16 +90,16 @@ func TestFencesRiseWhileTheClockIsBehind(t *testing.T) {
 	if err := client.Do(t.Context(), client.B().Set().Key(fence).Value(strconv.FormatUint(last, 10)).Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	several := func(c *dibs.Claim) { c.Permits = 8 }
+	several := func(c *store.Claim) { c.Permits = 8 }
 	for round := range 3 {
-		claims := []dibs.Claim{lock(fmt.Sprint("a", round)), lock(fmt.Sprint("b", round)), lock("c", several), lock("d", several)}
-		answers := make([]dibs.Answer, len(claims))
+		claims := []store.Claim{lock(fmt.Sprint("a", round)), lock(fmt.Sprint("b", round)), lock("c", several), lock("d", several)}
+		answers := make([]store.Answer, len(claims))
 		if err := s.Claim(t.Context(), claims, answers); err != nil {
 			t.Fatal(err)
 		}
-		slices.SortFunc(answers, func(a, b dibs.Answer) int { return cmp.Compare(a.Fence, b.Fence) })
+		slices.SortFunc(answers, func(a, b store.Answer) int { return cmp.Compare(a.Fence, b.Fence) })
 		for _, a := range answers {
-			if a.State != dibs.Granted || a.Fence <= last {
+			if a.State != store.Granted || a.Fence <= last {
 				t.Errorf("%+v after the fence %d", a, last)
 			}
 			last = a.Fence
@@ -112,14 +112,14 @@ func TestFencesRiseWhileTheClockIsBehind(t *testing.T) {
 func TestLaterFencesAreAboveAHeldAnswer(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), nil)
-	several := func(c *dibs.Claim) { c.Permits = 8 }
+	several := func(c *store.Claim) { c.Permits = 8 }
 	mustGrant(t, s, lock("held"))
 	mustGrant(t, s, lock("several", several))
-	answers := make([]dibs.Answer, 2)
-	if err := s.Claim(t.Context(), []dibs.Claim{lock("held"), lock("several", several)}, answers); err != nil {
+	answers := make([]store.Answer, 2)
+	if err := s.Claim(t.Context(), []store.Claim{lock("held"), lock("several", several)}, answers); err != nil {
 		t.Fatal(err)
 	}
-	if held, granted := answers[0], answers[1]; held.State != dibs.Held || granted.State != dibs.Granted || held.Fence >= granted.Fence {
+	if held, granted := answers[0], answers[1]; held.State != store.Held || granted.State != store.Granted || held.Fence >= granted.Fence {
 		t.Errorf("%+v, then %+v", held, granted)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -39,7 +39,7 @@ func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptio
 		wiped := func() { wipe(t, server, o.Prefix) }
 		t.Cleanup(wiped) // what is left slows others' lists
 		return &storetest.Backend{
-			Open:    func() dibs.Store { return open(t, server.URL(), o) },
+			Open:    func() store.Store { return open(t, server.URL(), o) },
 			Restart: func() { server.Kill(); server.Restart() },
 			Wipe:    wiped,
 		}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestMessageThroughReplica: a master's messages also reach the subscribers of its replicas. A
@@ -40,7 +40,7 @@ func TestMessageThroughReplica(t *testing.T) {
 			t.Parallel()
 			url, master, replica := start(t)
 			s := open(t, url, &Options{Prefix: ownPrefix()})
-			defer s.Notify(func(dibs.Token, dibs.Answer) {})()
+			defer s.Notify(func(store.Token, store.Answer) {})()
 			c := listenElsewhere(s, key("k"))
 			conn, err := replica.Dial()
 			if err != nil {
@@ -57,12 +57,12 @@ func TestMessageThroughReplica(t *testing.T) {
 			receives(t, conn, func(message string) { _, _ = master.Do(publish, c.name, message) })
 
 			holder := lock("k")
-			waiters := []dibs.Claim{lock("k", queued), lock("k", queued), lock("k", queued)}
+			waiters := []store.Claim{lock("k", queued), lock("k", queued), lock("k", queued)}
 			mustGrant(t, s, holder)
 			for _, c := range waiters {
 				mustWait(t, s, c)
 			}
-			mustSettle(t, s, holder, dibs.Release)
+			mustSettle(t, s, holder, store.Release)
 			if _, err := master.Do(publish, c.name, "no more"); err != nil {
 				t.Fatal(err)
 			}
@@ -78,10 +78,10 @@ func TestMessageThroughReplica(t *testing.T) {
 				if a := mustGrant(t, s, c); a.Attempt != 1 {
 					t.Errorf("waiter %d is attempt %d", i, a.Attempt)
 				}
-				if a, err := claim(t, s, lock("k")); err != nil || a.State != dibs.Held {
+				if a, err := claim(t, s, lock("k")); err != nil || a.State != store.Held {
 					t.Errorf("a stranger was answered %+v, %v", a, err)
 				}
-				mustSettle(t, s, c, dibs.Release)
+				mustSettle(t, s, c, store.Release)
 			}
 		})
 	}
@@ -147,10 +147,10 @@ func TestSubscribedAtReplica(t *testing.T) {
 
 	// One behind it has no part in what is due to it now.
 	other := open(t, master.URL(), &Options{Prefix: s.options.Prefix})
-	defer other.Notify(func(dibs.Token, dibs.Answer) {})()
+	defer other.Notify(func(store.Token, store.Answer) {})()
 	behind := lock("k", queued)
 	mustListen(t, other, behind)
-	mustSettle(t, s, holder, dibs.Release)
+	mustSettle(t, s, holder, store.Release)
 	mustGrant(t, s, waiter)
 }
 
@@ -201,7 +201,7 @@ func TestReadsFromReplicas(t *testing.T) {
 }
 
 // listenElsewhere has a store believe that it is subscribed.
-func listenElsewhere(s *Store, k dibs.Key) *channel {
+func listenElsewhere(s *Store, k store.Key) *channel {
 	group := s.names.group(k)
 	_, leave := context.WithCancel(s.subscriber.closing)
 	c := &channel{name: s.names.channel(group, s.subscriber.process), leave: leave}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Faults of the server, for errors.Is. The error's text contains the server's own words
@@ -45,9 +45,9 @@ var faults = []struct {
 	all    bool
 	cure   string
 }{
-	{"QUEUEFULL", dibs.ErrFull, false, "raise Options.MaxWaiters"},
-	{"OOM", dibs.ErrFull, false, "the server has reached maxmemory; give it more memory"},
-	{"Protocol error: invalid bulk length", dibs.ErrTooLarge, true, "raise proto-max-bulk-len"},
+	{"QUEUEFULL", store.ErrFull, false, "raise Options.MaxWaiters"},
+	{"OOM", store.ErrFull, false, "the server has reached maxmemory; give it more memory"},
+	{"Protocol error: invalid bulk length", store.ErrTooLarge, true, "raise proto-max-bulk-len"},
 	{"WRONGTYPE", ErrForeign, false, "another program uses the same prefix; see Options.Prefix"},
 	{"READONLY", ErrReadOnly, true, "this is a replica; connect to the master, or through Sentinel"},
 	{"MISCONF", ErrReadOnly, true, "the server cannot save to its disk, and refuses writes until it can"},

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestFaults: while a fault keeps the server from serving, every call returns an error
@@ -93,30 +93,30 @@ func TestFaults(t *testing.T) {
 			var asking sync.WaitGroup
 			for what, ask := range map[string]func(context.Context) error{
 				"a claim of a free key": func(ctx context.Context) error {
-					answers := make([]dibs.Answer, 1)
-					err := s.Claim(ctx, []dibs.Claim{lock("free")}, answers)
+					answers := make([]store.Answer, 1)
+					err := s.Claim(ctx, []store.Claim{lock("free")}, answers)
 					return errors.Join(err, answers[0].Err)
 				},
 				"a claim of a held key": func(ctx context.Context) error {
-					answers := make([]dibs.Answer, 1)
-					err := s.Claim(ctx, []dibs.Claim{lock("held", queued)}, answers)
+					answers := make([]store.Answer, 1)
+					err := s.Claim(ctx, []store.Claim{lock("held", queued)}, answers)
 					return errors.Join(err, answers[0].Err)
 				},
 				"a renewal": func(ctx context.Context) error {
-					return renewal(ctx, s, dibs.Renewal{Key: held.Key, Token: held.Token, TTL: time.Minute})
+					return renewal(ctx, s, store.Renewal{Key: held.Key, Token: held.Token, TTL: time.Minute})
 				},
 				"a stranger's renewal": func(ctx context.Context) error {
-					return renewal(ctx, s, dibs.Renewal{Key: held.Key, Token: dibs.NewToken(), TTL: time.Minute})
+					return renewal(ctx, s, store.Renewal{Key: held.Key, Token: store.NewToken(), TTL: time.Minute})
 				},
 				"a release": func(ctx context.Context) error {
-					return settlement(ctx, s, dibs.Settlement{Key: held.Key, Token: held.Token})
+					return settlement(ctx, s, store.Settlement{Key: held.Key, Token: held.Token})
 				},
 				"a stranger's release": func(ctx context.Context) error {
-					return settlement(ctx, s, dibs.Settlement{Key: key("free"), Token: held.Token})
+					return settlement(ctx, s, store.Settlement{Key: key("free"), Token: held.Token})
 				},
 				"a record": func(ctx context.Context) error {
-					return settlement(ctx, s, dibs.Settlement{
-						Key: once.Key, Token: once.Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Minute,
+					return settlement(ctx, s, store.Settlement{
+						Key: once.Key, Token: once.Token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Minute,
 					})
 				},
 				"an eviction": func(ctx context.Context) error {
@@ -146,7 +146,7 @@ func TestFaults(t *testing.T) {
 			// What hung went through late: nothing but the release is there, and
 			// places that run out.
 			if fault.is != context.DeadlineExceeded {
-				for c, outcome := range map[*dibs.Claim]dibs.Outcome{&once: dibs.Keep, &held: dibs.Release} {
+				for c, outcome := range map[*store.Claim]store.Outcome{&once: store.Keep, &held: store.Release} {
 					eventually(t, "it is settled", func() bool { // each connection may be one that has ended
 						answer, err := settle(t, s, *c, outcome)
 						if err == nil && answer != nil {
@@ -167,20 +167,20 @@ func TestFaults(t *testing.T) {
 
 // renewal makes one renewal, and settlement one settlement; the error is the
 // call's or the element's.
-func renewal(ctx context.Context, s *Store, r dibs.Renewal) error {
+func renewal(ctx context.Context, s *Store, r store.Renewal) error {
 	errs := make([]error, 1)
-	err := s.Renew(ctx, []dibs.Renewal{r}, errs)
+	err := s.Renew(ctx, []store.Renewal{r}, errs)
 	return errors.Join(err, errs[0])
 }
 
-func settlement(ctx context.Context, s *Store, x dibs.Settlement) error {
+func settlement(ctx context.Context, s *Store, x store.Settlement) error {
 	errs := make([]error, 1)
-	err := s.Settle(ctx, []dibs.Settlement{x}, errs)
+	err := s.Settle(ctx, []store.Settlement{x}, errs)
 	return errors.Join(err, errs[0])
 }
 
 // newName returns the name of a part of a key.
-func newName(s *Store, k dibs.Key, kind byte) string {
+func newName(s *Store, k store.Key, kind byte) string {
 	name := s.names.state(k)
 	return name[:len(name)-1] + string(kind)
 }
@@ -210,31 +210,31 @@ func TestOutOfMemory(t *testing.T) {
 	mustWait(t, s, next)
 	server.Must("CONFIG", "SET", "maxmemory", 1<<20)
 
-	for name, c := range map[string]dibs.Claim{"a lock": lock("free"), "one that waits": lock("once", queued), "one with a record": lock("new", answered)} {
+	for name, c := range map[string]store.Claim{"a lock": lock("free"), "one that waits": lock("once", queued), "one with a record": lock("new", answered)} {
 		a, err := claim(t, s, c)
-		if err != nil || !errors.Is(a.Err, dibs.ErrFull) || a.State != 0 {
+		if err != nil || !errors.Is(a.Err, store.ErrFull) || a.State != 0 {
 			t.Errorf("%s: answered %+v, %v; want ErrFull", name, a, err)
 		}
-		if answer, err := settle(t, s, c, dibs.Undo); !errors.Is(answer, dibs.ErrLost) || err != nil {
+		if answer, err := settle(t, s, c, store.Undo); !errors.Is(answer, store.ErrLost) || err != nil {
 			t.Errorf("%s: had something to undo: %v, %v", name, answer, err)
 		}
 	}
-	if a, err := claim(t, s, lock("held")); err != nil || a.State != dibs.Held {
+	if a, err := claim(t, s, lock("held")); err != nil || a.State != store.Held {
 		t.Errorf("a held key: answered %+v, %v; want Held", a, err)
 	}
 	mustGrant(t, s, held) // asked again, as after a reply that was lost
-	for name, c := range map[string]dibs.Claim{"the lock": held, "the one with a record": once} {
+	for name, c := range map[string]store.Claim{"the lock": held, "the one with a record": once} {
 		if answer, err := renew(t, s, c); answer != nil || err != nil {
 			t.Errorf("renewing %s: %v, %v", name, answer, err)
 		}
 	}
-	mustSettle(t, s, once, dibs.Keep)
-	if a, err := claim(t, s, lock("once", answered)); err != nil || a.State != dibs.Done || string(a.Record.Data) != "answer" {
+	mustSettle(t, s, once, store.Keep)
+	if a, err := claim(t, s, lock("once", answered)); err != nil || a.State != store.Done || string(a.Record.Data) != "answer" {
 		t.Errorf("the record: %+v, %v", a, err)
 	}
-	mustSettle(t, s, held, dibs.Release)
+	mustSettle(t, s, held, store.Release)
 	mustGrant(t, s, next)
-	mustSettle(t, s, next, dibs.Release)
+	mustSettle(t, s, next, store.Release)
 	for _, name := range leftover(t, server, "dibs") {
 		if name != newName(s, once.Key, 'r') {
 			t.Errorf("%q was left", name)
@@ -272,12 +272,12 @@ func TestForeignValues(t *testing.T) {
 				before := server.Must("DUMP", name)
 
 				c := lock("k", answered, queued)
-				answers := make([]dibs.Answer, 2)
-				err := s.Claim(t.Context(), []dibs.Claim{c, lock("other")}, answers)
+				answers := make([]store.Answer, 2)
+				err := s.Claim(t.Context(), []store.Claim{c, lock("other")}, answers)
 				if !errors.Is(errors.Join(err, answers[0].Err), ErrForeign) || answers[0].State != 0 {
 					t.Errorf("the claim was answered %+v, %v; want ErrForeign", answers[0], err)
 				}
-				if kind != "fence" && (err != nil || answers[1].State != dibs.Granted) {
+				if kind != "fence" && (err != nil || answers[1].State != store.Granted) {
 					t.Errorf("another key's claim was answered %+v, %v", answers[1], err)
 				}
 				if kind == "state" || kind == "fence" {
@@ -285,14 +285,14 @@ func TestForeignValues(t *testing.T) {
 					if !errors.Is(errors.Join(answer, err), ErrForeign) {
 						t.Errorf("the renewal was answered %v, %v; want ErrForeign", answer, err)
 					}
-					for _, o := range []dibs.Outcome{dibs.Release, dibs.Keep, dibs.Abandon, dibs.Undo} {
+					for _, o := range []store.Outcome{store.Release, store.Keep, store.Abandon, store.Undo} {
 						if answer, err = settle(t, s, c, o); !errors.Is(errors.Join(answer, err), ErrForeign) {
 							t.Errorf("the settlement %d was answered %v, %v; want ErrForeign", o, answer, err)
 						}
 					}
 				}
 				if holds {
-					mustSettle(t, s, first, dibs.Release)
+					mustSettle(t, s, first, store.Release)
 				}
 				if after := server.Must("DUMP", name); after != before {
 					t.Errorf("%q was changed", name)
@@ -313,16 +313,16 @@ func TestForeignValues(t *testing.T) {
 func TestForeignRecordEndsNoTurn(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), nil)
-	defer s.Notify(func(dibs.Token, dibs.Answer) {})() // so that grants are pushed, and count at once
+	defer s.Notify(func(store.Token, store.Answer) {})() // so that grants are pushed, and count at once
 	first, second, third := lock("k"), lock("k", queued), lock("k", queued)
 	mustGrant(t, s, first)
 	mustListen(t, s, second)
 	mustListen(t, s, third)
-	mustSettle(t, s, first, dibs.Release) // the second's lease lasts for one PushedTTL: it never asks
+	mustSettle(t, s, first, store.Release) // the second's lease lasts for one PushedTTL: it never asks
 	sharedRedis().Must("SET", newName(s, first.Key, 'r'), "theirs")
 	// One run of a script, in which no time passes. When the turn is over, its first
 	// claim grants the key to the third, and fails.
-	claims, answers := []dibs.Claim{lock("k", answered, queued), lock("k"), third}, make([]dibs.Answer, 3)
+	claims, answers := []store.Claim{lock("k", answered, queued), lock("k"), third}, make([]store.Answer, 3)
 	eventually(t, "the third has its turn", func() bool {
 		if err := s.Claim(t.Context(), claims, answers); err != nil {
 			t.Fatal(err)
@@ -330,10 +330,10 @@ func TestForeignRecordEndsNoTurn(t *testing.T) {
 		if !errors.Is(answers[0].Err, ErrForeign) {
 			t.Fatalf("a claim beside a foreign record was answered %+v", answers[0])
 		}
-		if answers[1].State != dibs.Held {
+		if answers[1].State != store.Held {
 			t.Fatalf("a stranger was answered %+v; want Held", answers[1])
 		}
-		return answers[2].State == dibs.Granted
+		return answers[2].State == store.Granted
 	})
 	if a := answers[2]; a.Attempt != 2 {
 		t.Errorf("the third was answered %+v; want attempt 2", a)

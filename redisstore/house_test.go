@@ -10,9 +10,9 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/internal/backend", house.Root + "/internal/errtype", "github.com/redis/rueidis"},
+		Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", "github.com/redis/rueidis"},
 		Tests: []string{
-			house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
+			house.Root, house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
 			house.Root + "/internal/servertest", house.Root + "/internal/wire",
 		},
 	}})

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store"
 )
 
 // scanned is the COUNT of each SCAN.
@@ -20,31 +20,31 @@ const scanned = "512"
 // kindsOf are the kinds of names that the keys of a part have.
 var kindsOf = map[backend.Part][]byte{backend.All: {'s', 'r'}, backend.Live: {'s'}, backend.Kept: {'r'}}
 
-// List implements dibs.Inspector with SCAN and other commands that only read. A key that exists
+// List implements store.Inspector with SCAN and other commands that only read. A key that exists
 // during the whole listing is listed once. Other clients are not blocked. A key that changes
 // meanwhile may be described by parts of two moments.
-func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
 		if err := s.usable(ctx); err != nil {
-			yield(dibs.Entry{}, err)
+			yield(store.Entry{}, err)
 			return
 		}
 		if q.Namespace != nil && q.Name != "" {
-			if k := (dibs.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(&q, k) {
-				s.list(ctx, &q, []dibs.Key{k}, yield)
+			if k := (store.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(&q, k) {
+				s.list(ctx, &q, []store.Key{k}, yield)
 			}
 			return
 		}
 		// SCAN may return a name twice, and a key has a name for its state and one
 		// for its record.
-		seen := make(map[dibs.Key]struct{})
+		seen := make(map[store.Key]struct{})
 		for _, node := range s.masters(ctx) {
 			for _, kind := range kindsOf[backend.PartOf(&q)] {
 				for cursor, more := uint64(0), true; more; more = cursor != 0 {
 					scan, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
 						"MATCH", s.names.pattern(kind, q.Namespace), "COUNT", scanned).Build()).AsScanEntry()
 					if err != nil {
-						yield(dibs.Entry{}, explain(err))
+						yield(store.Entry{}, explain(err))
 						return
 					}
 					cursor = scan.Cursor
@@ -58,8 +58,8 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 }
 
 // unseen returns the keys of names that match the query and are new.
-func (s *Store) unseen(q *dibs.Query, names []string, seen map[dibs.Key]struct{}) []dibs.Key {
-	var keys []dibs.Key
+func (s *Store) unseen(q *store.Query, names []string, seen map[store.Key]struct{}) []store.Key {
+	var keys []store.Key
 	for _, name := range names {
 		k, ok := s.names.parse(name)
 		if _, was := seen[k]; ok && !was && backend.Selects(q, k) {
@@ -89,10 +89,10 @@ func (s *Store) masters(ctx context.Context) []rueidis.Client {
 }
 
 // list inspects keys and yields those that match the query.
-func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield func(dibs.Entry, error) bool) bool {
+func (s *Store) list(ctx context.Context, q *store.Query, keys []store.Key, yield func(store.Entry, error) bool) bool {
 	entries, err := s.inspect(ctx, q, keys...)
 	if err != nil {
-		yield(dibs.Entry{}, err)
+		yield(store.Entry{}, err)
 		return false
 	}
 	for _, e := range entries {
@@ -103,8 +103,8 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 	return true
 }
 
-// ForceRelease implements dibs.Inspector.
-func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
+// ForceRelease implements store.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (int, error) {
 	token, ok, err := s.tokenOf(ctx, key, id)
 	if err != nil || !ok {
 		return 0, err
@@ -112,8 +112,8 @@ func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int,
 	return s.force(ctx, forceReleaseScript, key, token)
 }
 
-// Forget implements dibs.Inspector.
-func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
+// Forget implements store.Inspector.
+func (s *Store) Forget(ctx context.Context, key store.Key) (bool, error) {
 	if err := key.Validate(); err != nil {
 		return false, err
 	}
@@ -121,11 +121,11 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
 	return n > 0, err
 }
 
-// Resolve implements dibs.Inspector. It returns dibs.ErrTooLarge when the record is
+// Resolve implements store.Inspector. It returns store.ErrTooLarge when the record is
 // larger than Options.MaxRecord.
-func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
-	if retention < dibs.MinDuration {
-		return false, fmt.Errorf("redisstore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
+func (s *Store) Resolve(ctx context.Context, key store.Key, id string, data []byte, retention time.Duration) (bool, error) {
+	if retention < store.MinDuration {
+		return false, fmt.Errorf("redisstore: the retention is %v; it must be at least %v", retention, store.MinDuration)
 	}
 	if err := s.fits(len(data)); err != nil {
 		return false, err
@@ -139,7 +139,7 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 }
 
 // force runs a script on one key. It returns the script's number.
-func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...string) (n int, err error) {
+func (s *Store) force(ctx context.Context, sc *script, key store.Key, args ...string) (n int, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
@@ -147,7 +147,7 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 	all := s.batches(1, verb{
 		script:     sc,
 		head:       append([]string{s.names.sharded()}, args...),
-		key:        func(int) (dibs.Key, bool) { return key, true },
+		key:        func(int) (store.Key, bool) { return key, true },
 		answer:     func(_ int, r *reply) { n = int(r.int()) },
 		fail:       func(_ int, err error) { failed = err },
 		replicated: func(int, byte) bool { return sc == resolveScript },
@@ -158,14 +158,14 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 
 // tokenOf returns the token of the attempt with the ID, or "" for any attempt. It returns
 // false when there is no such attempt.
-func (s *Store) tokenOf(ctx context.Context, key dibs.Key, id string) (string, bool, error) {
+func (s *Store) tokenOf(ctx context.Context, key store.Key, id string) (string, bool, error) {
 	if err := s.usable(ctx); err != nil {
 		return "", false, err
 	}
 	if err := key.Validate(); err != nil || id == "" {
 		return "", err == nil, err
 	}
-	entries, err := s.inspect(ctx, &dibs.Query{}, key)
+	entries, err := s.inspect(ctx, &store.Query{}, key)
 	t, ok := entries[0].tokens[id]
 	return string(t[:]), ok, err
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestListReadsNoRecordsForLiveKeys: a listing of the live keys goes through the names, and reads
@@ -20,22 +20,22 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 		mustGrant(t, s, lock(fmt.Sprint("held ", i)))
 	}
 	for n := range done / 250 {
-		claims, settlements := make([]dibs.Claim, 250), make([]dibs.Settlement, 250)
+		claims, settlements := make([]store.Claim, 250), make([]store.Settlement, 250)
 		for i := range claims {
 			claims[i] = lock(fmt.Sprintf("order %d.%d", n, i))
-			settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour}
+			settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour}
 		}
-		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+		if err := s.Claim(t.Context(), claims, make([]store.Answer, len(claims))); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Settle(t.Context(), settlements, make([]error, len(settlements))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list := func(most int, conditions ...dibs.Condition) (n int, took map[string]int) {
+	list := func(most int, conditions ...store.Condition) (n int, took map[string]int) {
 		t.Helper()
 		before := commandsOf(server)
-		for _, err := range s.List(t.Context(), dibs.Query{Conditions: conditions}) {
+		for _, err := range s.List(t.Context(), store.Query{Conditions: conditions}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,10 +46,10 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 		return n, since(before, commandsOf(server))
 	}
 	// Of a live key: its state, and whether it has a record.
-	if n, took := list(done, dibs.ConditionHeld, dibs.ConditionWaiting); n != live || took["get"] > 2*live {
+	if n, took := list(done, store.ConditionHeld, store.ConditionWaiting); n != live || took["get"] > 2*live {
 		t.Errorf("%d of %d live keys are listed with %v", n, live, took)
 	}
-	if n, took := list(100, dibs.ConditionDone); n != 100 || took["get"] > 2*1024 {
+	if n, took := list(100, store.ConditionDone); n != 100 || took["get"] > 2*1024 {
 		t.Errorf("%d keys that are done are listed with %v", n, took)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // inLongQueue is what is done at a key with many reserved places.
@@ -20,41 +20,41 @@ var inLongQueue = []struct {
 	{"reserve, give up", func(q *longQueue) {
 		c := lock("k", reserved)
 		mustWait(q.t, q.s, c)
-		mustSettle(q.t, q.s, c, dibs.Release)
+		mustSettle(q.t, q.s, c, store.Release)
 	}},
-	{"claim, release", func(q *longQueue) { mustSettle(q.t, q.s, q.claim(), dibs.Release) }},
-	{"claim, keep", func(q *longQueue) { mustSettle(q.t, q.s, q.claim(), dibs.Keep) }},
+	{"claim, release", func(q *longQueue) { mustSettle(q.t, q.s, q.claim(), store.Release) }},
+	{"claim, keep", func(q *longQueue) { mustSettle(q.t, q.s, q.claim(), store.Keep) }},
 	{"claim, abandon, give up", func(q *longQueue) {
 		place := q.places[0]
-		mustSettle(q.t, q.s, q.claim(), dibs.Abandon)
-		mustSettle(q.t, q.s, place, dibs.Release)
+		mustSettle(q.t, q.s, q.claim(), store.Abandon)
+		mustSettle(q.t, q.s, place, store.Release)
 	}},
 	{"claim too early", func(q *longQueue) { mustWait(q.t, q.s, lock("k", q.last)) }},
 	{"look from the last place", func(q *longQueue) { mustWait(q.t, q.s, lock("k", q.last, looks)) }},
 	{"wait, give up", func(q *longQueue) {
 		c := lock("k", queued)
 		mustWait(q.t, q.s, c)
-		mustSettle(q.t, q.s, c, dibs.Release)
+		mustSettle(q.t, q.s, c, store.Release)
 	}},
 }
 
-func reserved(c *dibs.Claim) { c.Mode = dibs.Reserve }
-func looks(c *dibs.Claim)    { c.Mode = dibs.Look }
+func reserved(c *store.Claim) { c.Mode = store.Reserve }
+func looks(c *store.Claim)    { c.Mode = store.Look }
 
 // longQueue is a key with reserved places, in their order.
 type longQueue struct {
 	t      testing.TB
 	s      *Store
-	places []dibs.Claim
+	places []store.Claim
 }
 
 // reserve reserves n places, each with those edits.
-func reserve(t testing.TB, s *Store, n int, edits ...func(*dibs.Claim)) *longQueue {
+func reserve(t testing.TB, s *Store, n int, edits ...func(*store.Claim)) *longQueue {
 	t.Helper()
 	q := &longQueue{t: t, s: s}
 	for len(q.places) < n {
-		some := make([]dibs.Claim, min(500, n-len(q.places)))
-		answers := make([]dibs.Answer, len(some))
+		some := make([]store.Claim, min(500, n-len(q.places)))
+		answers := make([]store.Answer, len(some))
 		for i := range some {
 			some[i] = lock("k", append(edits, reserved)...)
 		}
@@ -72,16 +72,16 @@ func reserve(t testing.TB, s *Store, n int, edits ...func(*dibs.Claim)) *longQue
 }
 
 // claim takes the key from the first place.
-func (q *longQueue) claim() dibs.Claim {
+func (q *longQueue) claim() store.Claim {
 	place := q.places[0].Token
 	q.places = q.places[1:]
-	c := lock("k", func(c *dibs.Claim) { c.From = place })
+	c := lock("k", func(c *store.Claim) { c.From = place })
 	mustGrant(q.t, q.s, c)
 	return c
 }
 
 // last makes a claim one from the last place.
-func (q *longQueue) last(c *dibs.Claim) { c.From = q.places[len(q.places)-1].Token }
+func (q *longQueue) last(c *store.Claim) { c.From = q.places[len(q.places)-1].Token }
 
 // TestLongQueue: what is done at a key with thousands of places takes the server
 // the same commands as with a few, and none that goes through all of them.
@@ -95,7 +95,7 @@ func TestLongQueue(t *testing.T) {
 			var calls []map[string]int
 			for _, n := range []int{600, 1800} {
 				server.Must("FLUSHALL")
-				q := reserve(t, s, n, func(c *dibs.Claim) { c.Stay = time.Hour })
+				q := reserve(t, s, n, func(c *store.Claim) { c.Stay = time.Hour })
 				before := commandsOf(server)
 				op.do(q)
 				took := since(before, commandsOf(server))
@@ -125,15 +125,15 @@ func TestLongQueueIsCounted(t *testing.T) {
 	var calls []map[string]int
 	for _, n := range []int{600, 2600} {
 		server.Must("FLUSHALL")
-		q := reserve(t, s, n, func(c *dibs.Claim) { c.Stay = time.Hour })
+		q := reserve(t, s, n, func(c *store.Claim) { c.Stay = time.Hour })
 		q.claim()
 		for _, at := range []int{0, 1, n - 2} { // jobs that wait, in front and at the end
-			mustWait(t, s, lock("k", queued, func(c *dibs.Claim) { c.From = q.places[at].Token }))
+			mustWait(t, s, lock("k", queued, func(c *store.Claim) { c.From = q.places[at].Token }))
 		}
 		mustWait(t, s, lock("k", queued))
 		before := commandsOf(server)
 		k, waiters, reserved := key("k"), 0, 0
-		for e, err := range s.List(t.Context(), dibs.Query{Namespace: &k.Namespace, Name: k.Name}) {
+		for e, err := range s.List(t.Context(), store.Query{Namespace: &k.Namespace, Name: k.Name}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,16 +156,16 @@ func TestManyRunOut(t *testing.T) {
 	const dead = 3000
 	server := servertest.Redis(t, nil)
 	s := open(t, server.URL(), nil)
-	for name, edit := range map[string]func(*dibs.Claim){"try": func(*dibs.Claim) {}, "look": looks} {
+	for name, edit := range map[string]func(*store.Claim){"try": func(*store.Claim) {}, "look": looks} {
 		t.Run(name, func(t *testing.T) {
 			server.Must("FLUSHALL")
-			reserve(t, s, dead, func(c *dibs.Claim) { c.Stay = time.Millisecond })
+			reserve(t, s, dead, func(c *store.Claim) { c.Stay = time.Millisecond })
 			alive := lock("k", reserved)
 			mustWait(t, s, alive)
 			eventually(t, "all others have run out", func() bool {
 				before := commandsOf(server)
 				a, err := claim(t, s, lock("k", edit))
-				if err != nil || a.State != dibs.Held {
+				if err != nil || a.State != store.Held {
 					t.Fatalf("a stranger was answered %+v, %v; one place stands", a, err)
 				}
 				if calls := since(before, commandsOf(server)); calls["zrem"] > dead/100 || calls["hmget"] > dead/100 {
@@ -173,7 +173,7 @@ func TestManyRunOut(t *testing.T) {
 				}
 				return a.Ahead == 1
 			})
-			mustGrant(t, s, lock("k", func(c *dibs.Claim) { c.From = alive.Token }))
+			mustGrant(t, s, lock("k", func(c *store.Claim) { c.From = alive.Token }))
 		})
 	}
 }
@@ -213,7 +213,7 @@ func BenchmarkLongQueue(b *testing.B) {
 		for _, n := range []int{10, 1000, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", op.name, n), func(b *testing.B) {
 				server.Must("FLUSHALL")
-				q := reserve(b, s, n+b.N, func(c *dibs.Claim) { c.Stay = time.Hour })
+				q := reserve(b, s, n+b.N, func(c *store.Claim) { c.Stay = time.Hour })
 				q.t = b
 				before := serverTime(b, server)
 				b.ResetTimer()

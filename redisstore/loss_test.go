@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // losing is a way in which a server loses what it knew.
@@ -44,7 +45,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 	const keys, waiters = 5, 4
 	holder := l.open()
 	l.lag()
-	held, fences := make([]dibs.Claim, keys), make([][]uint64, keys)
+	held, fences := make([]store.Claim, keys), make([][]uint64, keys)
 	for i := range held {
 		held[i] = lock(fmt.Sprint("key ", i))
 		fences[i] = append(fences[i], mustGrant(t, holder, held[i]).Fence)
@@ -77,7 +78,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 		}
 		eventually(t, "all wait", func() bool {
 			waits := 0
-			for e, err := range s.List(t.Context(), dibs.Query{}) {
+			for e, err := range s.List(t.Context(), store.Query{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +93,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 	for i, c := range held {
 		for what, ask := range map[string]func() (answer, err error){
 			"a renewal": func() (answer, err error) { return renew(t, holder, c) },
-			"a release": func() (answer, err error) { return settle(t, holder, c, dibs.Release) },
+			"a release": func() (answer, err error) { return settle(t, holder, c, store.Release) },
 		} {
 			var answer error
 			eventually(t, what+" is answered", func() (answered bool) { // each connection may be dead
@@ -100,7 +101,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 				answer, err = ask()
 				return err == nil
 			})
-			if !errors.Is(answer, dibs.ErrLost) {
+			if !errors.Is(answer, store.ErrLost) {
 				t.Errorf("%s of %s was answered %v; want ErrLost", what, c.Key.Name, answer)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestMemoryComesBack: after thirty thousand keys the server is as it was.
@@ -21,14 +21,14 @@ func TestMemoryComesBack(t *testing.T) {
 		var working sync.WaitGroup
 		for w := range workers {
 			working.Go(func() {
-				claims, answers := make([]dibs.Claim, batch), make([]dibs.Answer, batch)
-				settlements, errs := make([]dibs.Settlement, batch), make([]error, batch)
+				claims, answers := make([]store.Claim, batch), make([]store.Answer, batch)
+				settlements, errs := make([]store.Settlement, batch), make([]error, batch)
 				for from := w * batch; from < n; from += workers * batch {
 					for i := range claims {
 						claims[i] = lock(fmt.Sprintf("key %d", first+from+i), answered)
-						x := dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}
+						x := store.Settlement{Key: claims[i].Key, Token: claims[i].Token}
 						if i%2 == 0 {
-							x.Outcome, x.Data, x.Retention = dibs.Keep, []byte("answer"), 10*time.Millisecond
+							x.Outcome, x.Data, x.Retention = store.Keep, []byte("answer"), 10*time.Millisecond
 						}
 						settlements[i] = x
 					}
@@ -41,7 +41,7 @@ func TestMemoryComesBack(t *testing.T) {
 						return
 					}
 					for i := range claims {
-						if answers[i].State != dibs.Granted || errs[i] != nil {
+						if answers[i].State != store.Granted || errs[i] != nil {
 							t.Errorf("key %d was answered %+v and %v", first+from+i, answers[i], errs[i])
 							return
 						}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -47,7 +47,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 		t.Cleanup(wiped) // what is left slows others' lists
 	}
 	return &storetest.Backend{
-		Open: func() dibs.Store { return open(t, sentinels.URL(), o) },
+		Open: func() store.Store { return open(t, sentinels.URL(), o) },
 		Wipe: wiped,
 		Restart: func() {
 			if !own {
@@ -86,7 +86,7 @@ func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 		t.Cleanup(wiped)
 	}
 	return &storetest.Backend{
-		Open: func() dibs.Store { return open(t, cluster.URL(), o) },
+		Open: func() store.Store { return open(t, cluster.URL(), o) },
 		Wipe: wiped,
 		Restart: func() {
 			if !own {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestSlotIsMoved: while a slot moves from one server of a cluster to another, a claim
@@ -29,13 +29,13 @@ func TestSlotIsMoved(t *testing.T) {
 		m.move(name)
 		for what, ask := range map[string]func(context.Context) error{
 			"a claim": func(ctx context.Context) error {
-				return s.Claim(ctx, []dibs.Claim{lock("k", answered)}, make([]dibs.Answer, 1))
+				return s.Claim(ctx, []store.Claim{lock("k", answered)}, make([]store.Answer, 1))
 			},
 			"a waiter's claim": func(ctx context.Context) error {
-				return s.Claim(ctx, []dibs.Claim{next}, make([]dibs.Answer, 1))
+				return s.Claim(ctx, []store.Claim{next}, make([]store.Answer, 1))
 			},
 			"a release": func(ctx context.Context) error {
-				return s.Settle(ctx, []dibs.Settlement{{Key: held.Key, Token: held.Token}}, make([]error, 1))
+				return s.Settle(ctx, []store.Settlement{{Key: held.Key, Token: held.Token}}, make([]error, 1))
 			},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -51,7 +51,7 @@ func TestSlotIsMoved(t *testing.T) {
 	if answer, err := renew(t, s, held); answer != nil || err != nil {
 		t.Errorf("the renewal was answered %v, %v", answer, err)
 	}
-	mustSettle(t, s, held, dibs.Release)
+	mustSettle(t, s, held, store.Release)
 	if a := mustGrant(t, s, next); a.Attempt != 1 {
 		t.Errorf("it is attempt %d, want 1", a.Attempt)
 	}
@@ -65,22 +65,22 @@ func TestRecordIsMoved(t *testing.T) {
 	s := open(t, cluster.URL(), nil)
 	done, other := lock("k", answered), lock("k")
 	mustGrant(t, s, done)
-	mustSettle(t, s, done, dibs.Keep)
+	mustSettle(t, s, done, store.Keep)
 	mustGrant(t, s, other)
-	mustSettle(t, s, other, dibs.Abandon) // so that there is a state, too
+	mustSettle(t, s, other, store.Abandon) // so that there is a state, too
 
 	m := beginMove(t, cluster, s.names.state(done.Key))
 	m.move(s.names.state(done.Key))
 	m.move(s.names.fence(s.names.group(done.Key)))
-	for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue, dibs.Look} {
-		a, err := claim(t, s, lock("k", answered, func(c *dibs.Claim) { c.Mode = mode }))
+	for _, mode := range []store.Mode{store.Try, store.Queue, store.Look} {
+		a, err := claim(t, s, lock("k", answered, func(c *store.Claim) { c.Mode = mode }))
 		if !errors.Is(err, ErrReadOnly) {
 			t.Errorf("a claim of mode %d was answered %+v, %v; want ErrReadOnly", mode, a, err)
 		}
 	}
 	m.move(s.names.record(done.Key))
 	m.end()
-	if a, err := claim(t, s, lock("k", answered)); err != nil || a.State != dibs.Done {
+	if a, err := claim(t, s, lock("k", answered)); err != nil || a.State != store.Done {
 		t.Errorf("afterwards a claim was answered %+v, %v; want the record", a, err)
 	}
 }

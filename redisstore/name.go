@@ -4,7 +4,7 @@ import (
 	"hash/fnv"
 	"strings"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // namer makes the names of keys on the server:
@@ -22,7 +22,7 @@ type namer struct {
 
 const hexDigits = "0123456789abcdef"
 
-func bucket(k dibs.Key) [3]byte {
+func bucket(k store.Key) [3]byte {
 	h := fnv.New32a()
 	h.Write([]byte(k.Namespace))
 	h.Write([]byte{' '})
@@ -33,7 +33,7 @@ func bucket(k dibs.Key) [3]byte {
 }
 
 // state returns the name of the key's state.
-func (n *namer) state(k dibs.Key) string {
+func (n *namer) state(k store.Key) string {
 	b := bucket(k)
 	var s strings.Builder
 	s.Grow(len(n.prefix) + len(k.Namespace) + len(k.Name) + 10)
@@ -49,19 +49,19 @@ func (n *namer) state(k dibs.Key) string {
 }
 
 // queue returns the name of the sorted set of the key's places.
-func (n *namer) queue(k dibs.Key) string { return strings.TrimSuffix(n.state(k), "s") + "q" }
+func (n *namer) queue(k store.Key) string { return strings.TrimSuffix(n.state(k), "s") + "q" }
 
 // waiting returns the name of the hash of the key's places.
-func (n *namer) waiting(k dibs.Key) string { return strings.TrimSuffix(n.state(k), "s") + "w" }
+func (n *namer) waiting(k store.Key) string { return strings.TrimSuffix(n.state(k), "s") + "w" }
 
 // record returns the name of the key's record.
-func (n *namer) record(k dibs.Key) string {
+func (n *namer) record(k store.Key) string {
 	return strings.TrimSuffix(n.state(k), "s") + "r"
 }
 
 // group names the keys that one script may use: all keys, or on Redis Cluster the keys of
 // one bucket.
-func (n *namer) group(k dibs.Key) string {
+func (n *namer) group(k store.Key) string {
 	if !n.cluster {
 		return ""
 	}
@@ -89,13 +89,13 @@ func (n *namer) pattern(kind byte, namespace *string) string {
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
 // parse returns the key of a name.
-func (n *namer) parse(name string) (dibs.Key, bool) {
+func (n *namer) parse(name string) (store.Key, bool) {
 	rest, ok := strings.CutPrefix(name, n.prefix+":{")
 	if !ok || len(rest) < len("000}: x:s") || rest[3:5] != "}:" {
-		return dibs.Key{}, false
+		return store.Key{}, false
 	}
 	namespace, key, ok := strings.Cut(rest[5:len(rest)-2], " ")
-	k := dibs.Key{Namespace: namespace, Name: key}
+	k := store.Key{Namespace: namespace, Name: key}
 	return k, ok && k.Validate() == nil
 }
 

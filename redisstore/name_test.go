@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // kinds are the last letters of names; see lua/state.lua.
@@ -14,7 +14,7 @@ const kinds = "sqwrp"
 // names of other parts, of another prefix and of fences; each name shows its key;
 // and a cluster keeps all that belongs to a key in one slot.
 func FuzzName(f *testing.F) {
-	long := strings.Repeat("}{: \n\x00", dibs.MaxKey/6)
+	long := strings.Repeat("}{: \n\x00", store.MaxKey/6)
 	for _, seed := range [][4]string{
 		{"", "a", "", "b"},
 		{"a", "b", "", "a b"},
@@ -26,13 +26,13 @@ func FuzzName(f *testing.F) {
 		{"", "fence", "", ":fence"},
 		{"wake:", "fence", "wake", ":fence"},
 		{"", long, "", long[1:]},
-		{strings.Repeat("~", dibs.MaxNamespace), long, strings.Repeat("~", dibs.MaxNamespace-1), "~ " + long[:dibs.MaxKey-4]},
+		{strings.Repeat("~", store.MaxNamespace), long, strings.Repeat("~", store.MaxNamespace-1), "~ " + long[:store.MaxKey-4]},
 		{"x", "\xff\xfe", "x", "\xff"},
 	} {
 		f.Add(seed[0], seed[1], seed[2], seed[3])
 	}
 	f.Fuzz(func(t *testing.T, ns1, name1, ns2, name2 string) {
-		k1, k2 := dibs.Key{Namespace: ns1, Name: name1}, dibs.Key{Namespace: ns2, Name: name2}
+		k1, k2 := store.Key{Namespace: ns1, Name: name1}, store.Key{Namespace: ns2, Name: name2}
 		if k1.Validate() != nil || k2.Validate() != nil {
 			return
 		}
@@ -47,7 +47,7 @@ func FuzzName(f *testing.F) {
 		for _, prefix := range []string{"dibs", "dibs:", "dibs:fence", "d"} {
 			for _, cluster := range []bool{false, true} {
 				n := &namer{prefix: prefix, cluster: cluster}
-				for _, k := range []dibs.Key{k1, k2} {
+				for _, k := range []store.Key{k1, k2} {
 					state := n.state(k)
 					tag, rest, ok := strings.Cut(strings.TrimPrefix(state, prefix+":{"), "}")
 					if !ok || len(tag) != 3 || strings.ContainsAny(tag, "{}") || rest == "" {
@@ -83,7 +83,7 @@ func TestNameOfOthers(t *testing.T) {
 	for _, name := range []string{
 		"", "dibs", "dibs:", "dibs:fence", "dibs:{", "dibs:{abc}:", "dibs:{abc}:x", "dibs:{abc}: :s", "dibs:{abc}:nospace:s",
 		"dibs:{abc}:\x01 key:s", "dibs:{abcd}:a b:s", "other:{abc}:a b:s", "dibs:x:{abc}:a b:s",
-		"dibs:{abc}:a " + strings.Repeat("x", dibs.MaxKey+1) + ":s",
+		"dibs:{abc}:a " + strings.Repeat("x", store.MaxKey+1) + ":s",
 	} {
 		if k, ok := n.parse(name); ok {
 			t.Errorf("%q is read as the key %q", name, k)

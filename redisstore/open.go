@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -167,7 +167,7 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 		return &backend.Fault{Is: ErrReadOnly, Text: "it is a " + role, Cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
 	}
 	if s.options.ReadOnly {
-		for _, err := range s.List(ctx, dibs.Query{Namespace: new(string), Name: "dibs", Data: true, Places: true}) {
+		for _, err := range s.List(ctx, store.Query{Namespace: new(string), Name: "dibs", Data: true, Places: true}) {
 			return err
 		}
 		return nil
@@ -177,8 +177,8 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 
 // look makes a claim that changes nothing.
 func (s *Store) look(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
-	answers := make([]dibs.Answer, 1)
+	claims := []store.Claim{{Key: store.Key{Name: "dibs"}, Mode: store.Look, Permits: 1, Weight: 1}}
+	answers := make([]store.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
 		return err
 	}

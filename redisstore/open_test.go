@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestOpen: every way in leads to a store that works, waiting included.
@@ -133,7 +134,7 @@ func work(t *testing.T, s *Store) {
 func awaitQueue(t *testing.T, s *Store, key string) {
 	t.Helper()
 	eventually(t, "a caller waits", func() bool {
-		for e, err := range s.List(t.Context(), dibs.Query{Namespace: new(string), Name: key}) {
+		for e, err := range s.List(t.Context(), store.Query{Namespace: new(string), Name: key}) {
 			if err != nil {
 				t.Fatal(err)
 			}

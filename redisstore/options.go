@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Options configures a Store. nil and the zero value mean the defaults.
@@ -19,11 +19,11 @@ type Options struct {
 	// Open then needs no rights but those to read (+@read +@connection).
 	ReadOnly bool
 
-	// MaxWaiters bounds the places in the queue of one key. More claims get dibs.ErrFull.
+	// MaxWaiters bounds the places in the queue of one key. More claims get store.ErrFull.
 	// Default: 100,000.
 	MaxWaiters int
 
-	// MaxRecord bounds a record, in bytes. A larger one gets dibs.ErrTooLarge. Default:
+	// MaxRecord bounds a record, in bytes. A larger one gets store.ErrTooLarge. Default:
 	// 64 MiB.
 	MaxRecord int
 
@@ -38,7 +38,7 @@ type Options struct {
 	// ReplicaWait is how long the replicas may take. Default: 1 s.
 	ReplicaWait time.Duration
 
-	// pushedTTL is the TTL of pushed grants; dibs.PushedTTL when 0. Only tests set it.
+	// pushedTTL is the TTL of pushed grants; store.PushedTTL when 0. Only tests set it.
 	pushedTTL time.Duration
 	// patience replaces the limits of Open and of calls on a single server when it is not 0.
 	// Only tests set it, so that no call fails because the machine stands still.
@@ -54,7 +54,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.MaxWaiters = cmp.Or(r.MaxWaiters, 100_000)
 	r.MaxRecord = cmp.Or(r.MaxRecord, 64<<20)
 	r.ReplicaWait = cmp.Or(r.ReplicaWait, time.Second)
-	r.pushedTTL = cmp.Or(r.pushedTTL, dibs.PushedTTL)
+	r.pushedTTL = cmp.Or(r.pushedTTL, store.PushedTTL)
 	switch {
 	case !validPrefix(r.Prefix):
 		return r, fmt.Errorf("redisstore: Options.Prefix is %q; it must be 1 to 64 letters, digits, '.', '_', '-' and ':'", r.Prefix)

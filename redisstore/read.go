@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store"
 )
 
 // readMost is how many places of a queue are read at once, and at most described.
@@ -18,12 +18,12 @@ const readMost = 500
 
 // entry describes a key. Its Condition is "" if nothing is known of the key.
 type entry struct {
-	dibs.Entry
-	tokens map[string]dibs.Token // of the attempts, by ID
+	store.Entry
+	tokens map[string]store.Token // of the attempts, by ID
 }
 
 // inspect describes keys with commands that need no right but to read: no script.
-func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([]entry, error) {
+func (s *Store) inspect(ctx context.Context, q *store.Query, keys ...store.Key) ([]entry, error) {
 	entries := make([]entry, len(keys))
 	for i, k := range keys {
 		entries[i].Key = k
@@ -55,7 +55,7 @@ type scored struct {
 	number   int64
 }
 
-func (s *Store) describe(ctx context.Context, q *dibs.Query, entries []entry) error {
+func (s *Store) describe(ctx context.Context, q *store.Query, entries []entry) error {
 	all, err := s.values(ctx, q, entries)
 	if err == nil {
 		err = s.queues(ctx, entries, all)
@@ -73,7 +73,7 @@ func (s *Store) describe(ctx context.Context, q *dibs.Query, entries []entry) er
 
 // values reads the values of keys in one round trip, or in two for a user that may not ask for the
 // time.
-func (s *Store) values(ctx context.Context, q *dibs.Query, entries []entry) ([]values, error) {
+func (s *Store) values(ctx context.Context, q *store.Query, entries []entry) ([]values, error) {
 	var commands rueidis.Commands
 	ask := func(words ...string) {
 		commands = append(commands, s.client.B().Arbitrary(words[0]).Keys(words[1]).Args(words[2:]...).Build())
@@ -209,7 +209,7 @@ func explainForeign() error {
 }
 
 // explainKey describes a key by its values.
-func (s *Store) explainKey(ctx context.Context, q *dibs.Query, e *entry, v *values) error {
+func (s *Store) explainKey(ctx context.Context, q *store.Query, e *entry, v *values) error {
 	k := &keyState{}
 	if v.now == 0 {
 		v.state, v.record = nil, nil // they have expired meanwhile
@@ -223,10 +223,10 @@ func (s *Store) explainKey(ctx context.Context, q *dibs.Query, e *entry, v *valu
 	k.advance(v.now)
 	left := func(ends int64) time.Duration { return time.Duration(ends-v.now) * time.Microsecond }
 	since := func(began int64) time.Duration { return time.Duration(max(v.now-began, 0)) * time.Microsecond }
-	e.tokens = make(map[string]dibs.Token)
+	e.tokens = make(map[string]store.Token)
 	add := func(l *lease) {
 		e.tokens[l.token.ID()] = l.token
-		e.Attempts = append(e.Attempts, dibs.Attempt{
+		e.Attempts = append(e.Attempts, store.Attempt{
 			ID: l.token.ID(), Fence: uint64(l.fence), Attempt: int(l.number), Since: since(l.since), Left: left(l.ends), Owner: l.owner,
 		})
 	}
@@ -243,7 +243,7 @@ func (s *Store) explainKey(ctx context.Context, q *dibs.Query, e *entry, v *valu
 			return explainForeign()
 		}
 		if r.ends > v.now {
-			e.Record = &dibs.RecordInfo{ID: r.token.ID(), Bytes: v.size, Age: since(r.written), Left: left(r.ends)}
+			e.Record = &store.RecordInfo{ID: r.token.ID(), Bytes: v.size, Age: since(r.written), Left: left(r.ends)}
 			if q.Data {
 				e.Record.Data = r.data
 			}
@@ -261,7 +261,7 @@ func (s *Store) explainKey(ctx context.Context, q *dibs.Query, e *entry, v *valu
 
 // explainQueue counts the places of a key, and describes the first ones. It reads whether a place
 // has ended until it has found readMost that have not.
-func (s *Store) explainQueue(ctx context.Context, q *dibs.Query, e *entry, k *keyState, v *values) error {
+func (s *Store) explainQueue(ctx context.Context, q *store.Query, e *entry, k *keyState, v *values) error {
 	front := false // the place in front was found
 	var counts backend.Queue
 	live := 0
@@ -287,7 +287,7 @@ func (s *Store) explainQueue(ctx context.Context, q *dibs.Query, e *entry, k *ke
 				if !q.Places || len(e.Places) == readMost {
 					continue
 				}
-				x := dibs.PlaceInfo{
+				x := store.PlaceInfo{
 					Token: p.token, Left: time.Duration(p.ends-v.now) * time.Microsecond, Reserved: p.reserves(), Use: use, Owner: p.owner,
 				}
 				if x.Reserved {
@@ -336,7 +336,7 @@ func (s *Store) queues(ctx context.Context, entries []entry, all []values) error
 }
 
 // placesOf returns the command that reads places.
-func (s *Store) placesOf(key dibs.Key, members []scored) rueidis.Completed {
+func (s *Store) placesOf(key store.Key, members []scored) rueidis.Completed {
 	command := s.client.B().Arbitrary("HMGET").Keys(s.names.waiting(key))
 	for _, m := range members {
 		command = command.Args(string(m.token))

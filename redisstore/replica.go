@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // sendAndWait sends batches to one server and waits until enough replicas have the writes
@@ -70,12 +70,12 @@ func (s *Store) await(ctx context.Context, own rueidis.DedicatedClient) error {
 
 // refuseUnreplicated undoes the grants that not enough replicas have. If the undo is lost
 // with the master, the leases run out.
-func (s *Store) refuseUnreplicated(ctx context.Context, all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
-	var undos []dibs.Settlement
+func (s *Store) refuseUnreplicated(ctx context.Context, all []*batch, claims []store.Claim, answers []store.Answer) {
+	var undos []store.Settlement
 	for _, b := range all {
 		for _, i := range b.indexes {
 			if b.unreplicated != nil && answers[i].Err == b.unreplicated {
-				undos = append(undos, dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Undo})
+				undos = append(undos, store.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: store.Undo})
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestReplicas: what has to be on a replica does not count before it is there.
@@ -58,7 +59,7 @@ func TestReplicas(t *testing.T) {
 			if answer, err := renew(t, s, c); answer != nil || err != nil {
 				t.Errorf("the renewal was answered %v, %v", answer, err)
 			}
-			mustSettle(t, s, c, dibs.Release)
+			mustSettle(t, s, c, store.Release)
 			free("after a release")
 
 			// A grant that the replica does not have is refused, and undone.
@@ -73,8 +74,8 @@ func TestReplicas(t *testing.T) {
 				t.Errorf("the refusal came after %v; ReplicaWait is %v", d, patience)
 			}
 			eventually(t, "the grant is undone", func() bool {
-				answer, err := settle(t, s, refused, dibs.Undo)
-				return err == nil && errors.Is(answer, dibs.ErrLost)
+				answer, err := settle(t, s, refused, store.Undo)
+				return err == nil && errors.Is(answer, store.ErrLost)
 			})
 			free("after the refusal")
 
@@ -83,13 +84,13 @@ func TestReplicas(t *testing.T) {
 			held := lock("k", answered)
 			eventually(t, "it is granted again", func() bool {
 				a, err := claim(t, s, held)
-				return err == nil && a.State == dibs.Granted
+				return err == nil && a.State == store.Granted
 			})
 			replica.Pause()
-			if a, err := claim(t, s, lock("k")); err != nil || a.State != dibs.Held {
+			if a, err := claim(t, s, lock("k")); err != nil || a.State != store.Held {
 				t.Errorf("a claim of a held key was answered %+v, %v", a, err)
 			}
-			if a, err := claim(t, s, lock("k", func(c *dibs.Claim) { c.Mode = dibs.Look })); err != nil || a.State != dibs.Held {
+			if a, err := claim(t, s, lock("k", func(c *store.Claim) { c.Mode = store.Look })); err != nil || a.State != store.Held {
 				t.Errorf("a look at a held key was answered %+v, %v", a, err)
 			}
 
@@ -101,16 +102,16 @@ func TestReplicas(t *testing.T) {
 			// A record that the replica does not have is not kept yet, however
 			// often it is sent, and is found as soon as it has.
 			for range 2 {
-				if answer, err := settle(t, s, held, dibs.Keep); !errors.Is(answer, ErrNotReplicated) || err != nil {
+				if answer, err := settle(t, s, held, store.Keep); !errors.Is(answer, ErrNotReplicated) || err != nil {
 					t.Errorf("a record was answered %v, %v; want ErrNotReplicated", answer, err)
 				}
 			}
 			replica.Continue()
 			eventually(t, "the record is kept", func() bool {
-				answer, err := settle(t, s, held, dibs.Keep)
+				answer, err := settle(t, s, held, store.Keep)
 				return answer == nil && err == nil
 			})
-			if a, err := claim(t, s, lock("k", answered)); err != nil || a.State != dibs.Done || string(a.Record.Data) != "answer" {
+			if a, err := claim(t, s, lock("k", answered)); err != nil || a.State != store.Done || string(a.Record.Data) != "answer" {
 				t.Errorf("the record: %+v, %v", a, err)
 			}
 			if got := names(replica, "dibs"); !slices.Contains(got, newName(s, held.Key, 'r')) {
@@ -144,13 +145,13 @@ func TestReplicasLoseHolders(t *testing.T) {
 	second := open(t, replica.URL(), nil)
 	eventually(t, "the replica grants the key to another", func() bool {
 		a, err := claim(t, second, lock("k"))
-		return err == nil && a.State == dibs.Granted
+		return err == nil && a.State == store.Granted
 	})
 	if now := time.Now(); now.Before(lease.Until()) {
 		t.Fatalf("the second was granted at %v, and the first has the key until %v", now, lease.Until())
 	}
 	<-lease.Context().Done()
-	if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrLost) {
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, store.ErrLost) {
 		t.Errorf("the first holder's context ended with %v, want ErrLost", cause)
 	}
 	_ = lease.Release() // it is lost
@@ -178,15 +179,15 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 			for range 20 {
 				holder, waiter := lock("k"), lock("k", queued)
 				mustGrant(t, s, holder)
-				if a, err := claim(t, s, waiter); err != nil || a.State != dibs.Held {
+				if a, err := claim(t, s, waiter); err != nil || a.State != store.Held {
 					t.Fatalf("the waiter was answered %+v, %v", a, err)
 				}
-				mustSettle(t, s, holder, dibs.Release)
-				if w.next(waiter.Token).State == dibs.Granted {
+				mustSettle(t, s, holder, store.Release)
+				if w.next(waiter.Token).State == store.Granted {
 					pushed++
 				}
 				mustGrant(t, s, waiter)
-				mustSettle(t, s, waiter, dibs.Release)
+				mustSettle(t, s, waiter, store.Release)
 			}
 			if pushed > 0 != test.pushed {
 				t.Errorf("%d grants were pushed", pushed)

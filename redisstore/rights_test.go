@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // exerciseAll does with a store whatever can be done, in all ways that matter to
@@ -17,39 +17,39 @@ import (
 // this long for wake-ups.
 func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	var steps []error
-	one := func(c dibs.Claim) dibs.Answer {
-		answers := make([]dibs.Answer, 1)
-		err := s.Claim(ctx, []dibs.Claim{c}, answers)
+	one := func(c store.Claim) store.Answer {
+		answers := make([]store.Answer, 1)
+		err := s.Claim(ctx, []store.Claim{c}, answers)
 		steps = append(steps, err, answers[0].Err)
 		return answers[0]
 	}
-	end := func(c dibs.Claim, o dibs.Outcome) {
-		err := settlement(ctx, s, dibs.Settlement{
+	end := func(c store.Claim, o store.Outcome) {
+		err := settlement(ctx, s, store.Settlement{
 			Key: c.Key, Token: c.Token, Outcome: o, Data: []byte("answer"), Retention: time.Minute,
 		})
-		if !errors.Is(err, dibs.ErrLost) {
+		if !errors.Is(err, store.ErrLost) {
 			steps = append(steps, err)
 		}
 	}
-	save := func(c dibs.Claim) {
-		err := renewal(ctx, s, dibs.Renewal{Key: c.Key, Token: c.Token, TTL: time.Minute, Progress: []byte("half")})
-		if !errors.Is(err, dibs.ErrLost) {
+	save := func(c store.Claim) {
+		err := renewal(ctx, s, store.Renewal{Key: c.Key, Token: c.Token, TTL: time.Minute, Progress: []byte("half")})
+		if !errors.Is(err, store.ErrLost) {
 			steps = append(steps, err)
 		}
 	}
-	reserved := func(c *dibs.Claim) { c.Mode = dibs.Reserve }
-	look := func(c *dibs.Claim) { c.Mode = dibs.Look }
-	atMostOnce := func(c *dibs.Claim) { c.AtMostOnce = true }
-	run := dibs.NewToken().ID() // keys of its own
+	reserved := func(c *store.Claim) { c.Mode = store.Reserve }
+	look := func(c *store.Claim) { c.Mode = store.Look }
+	atMostOnce := func(c *store.Claim) { c.AtMostOnce = true }
+	run := store.NewToken().ID() // keys of its own
 
 	// A lock that is waited for, twice, so that the second is woken.
-	pushed := make(chan dibs.Token, 16)
-	defer s.Notify(func(t dibs.Token, _ dibs.Answer) { pushed <- t })()
+	pushed := make(chan store.Token, 16)
+	defer s.Notify(func(t store.Token, _ store.Answer) { pushed <- t })()
 	a, b, c := lock(run), lock(run, queued), lock(run, queued)
 	one(a)
 	one(b)
 	one(c)
-	end(a, dibs.Release)
+	end(a, store.Release)
 	if err := errors.Join(steps...); err != nil {
 		return err
 	}
@@ -60,21 +60,21 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	}
 	one(b)
 	save(b)
-	end(b, dibs.Abandon)
+	end(b, store.Abandon)
 	one(c)
-	end(c, dibs.Undo)
+	end(c, store.Undo)
 	one(lock(run, look))
 
 	// A lease from a reserved place, undone, and the place given up.
 	r := lock(run+"r", reserved)
-	d := lock(run+"r", func(c *dibs.Claim) { c.From = r.Token })
+	d := lock(run+"r", func(c *store.Claim) { c.From = r.Token })
 	one(r)
 	one(d)
 	one(r)
-	end(d, dibs.Undo)
+	end(d, store.Undo)
 	one(lock(run+"r", look))
-	end(r, dibs.Release)
-	end(dibs.Claim{Key: d.Key, Token: dibs.NewToken()}, dibs.Release)
+	end(r, store.Release)
+	end(store.Claim{Key: d.Key, Token: store.NewToken()}, store.Release)
 
 	// A queue that is full of the dead.
 	full, err := New(s.client, &Options{Prefix: s.options.Prefix, MaxWaiters: 2})
@@ -83,10 +83,10 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	}
 	defer full.Close()
 	for range 2 {
-		one(lock(run+"f", reserved, func(c *dibs.Claim) { c.Stay = time.Millisecond }))
+		one(lock(run+"f", reserved, func(c *store.Claim) { c.Stay = time.Millisecond }))
 	}
 	<-time.After(5 * time.Millisecond) // they run out
-	if err := full.Claim(ctx, []dibs.Claim{lock(run+"f", reserved)}, make([]dibs.Answer, 1)); err != nil {
+	if err := full.Claim(ctx, []store.Claim{lock(run+"f", reserved)}, make([]store.Answer, 1)); err != nil {
 		return err
 	}
 
@@ -97,18 +97,18 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 		return err
 	}
 	defer gone.Close()
-	defer gone.Notify(func(dibs.Token, dibs.Answer) {})()
+	defer gone.Notify(func(store.Token, store.Answer) {})()
 	one(i)
 	j, group := lock(run+"i", queued), gone.names.group(i.Key)
 	for start := time.Now(); gone.subscriber.channel(group) == pending; { // until it is subscribed
 		if time.Since(start) > patience {
 			return errNotWoken
 		}
-		if err := gone.Claim(ctx, []dibs.Claim{j}, make([]dibs.Answer, 1)); err != nil {
+		if err := gone.Claim(ctx, []store.Claim{j}, make([]store.Answer, 1)); err != nil {
 			return err
 		}
 	}
-	if err := gone.Claim(ctx, []dibs.Claim{j}, make([]dibs.Answer, 1)); err != nil {
+	if err := gone.Claim(ctx, []store.Claim{j}, make([]store.Answer, 1)); err != nil {
 		return err
 	}
 	channel := gone.names.channel(group, gone.subscriber.process)
@@ -129,13 +129,13 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 			break
 		}
 	}
-	end(i, dibs.Release)
+	end(i, store.Release)
 
 	// Records, and what operators do.
 	e := lock(run+"e", answered, atMostOnce)
 	one(e)
 	save(e)
-	end(e, dibs.Abandon)
+	end(e, store.Abandon)
 	one(lock(run+"e", answered, atMostOnce))
 	_, err = s.Resolve(ctx, e.Key, "", []byte("resolved"), time.Minute)
 	steps = append(steps, err)
@@ -145,14 +145,14 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	g := lock(run+"e", answered)
 	one(g)
 	one(lock(run+"e", answered, queued))
-	end(g, dibs.Keep)
-	end(g, dibs.Keep)
+	end(g, store.Keep)
+	end(g, store.Keep)
 	h := lock(run + "e")
 	one(h)
 	_, err = s.ForceRelease(ctx, e.Key, h.Token.ID())
 	steps = append(steps, err)
 	for _, data := range []bool{true, false} {
-		for _, err := range s.List(ctx, dibs.Query{Data: data}) {
+		for _, err := range s.List(ctx, store.Query{Data: data}) {
 			steps = append(steps, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // limit is how long anything may take before the test says that it hangs.
@@ -85,7 +86,7 @@ func openWithin(t testing.TB, url string, o *Options, patience time.Duration) *S
 
 // newClient returns a dibs client of the store; it ends with the test. No machine is too slow
 // for its calls.
-func newClient(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
+func newClient(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 	t.Helper()
 	var own dibs.Options
 	if o != nil {
@@ -117,12 +118,12 @@ func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
+	t.Cleanup(s.Notify(func(store.Token, store.Answer) {}))
 	return s
 }
 
 // subscribed reports whether a server counts a store as a listener for a key.
-func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
+func subscribed(s *Store, server *servertest.RedisServer, k store.Key) bool {
 	ask := "NUMSUB"
 	if s.names.cluster {
 		ask = "SHARDNUMSUB"
@@ -131,11 +132,11 @@ func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
 }
 
 // key returns a key of the namespace that most tests use.
-func key(name string) dibs.Key { return dibs.Key{Namespace: "test", Name: name} }
+func key(name string) store.Key { return store.Key{Namespace: "test", Name: name} }
 
 // lock returns a claim for a lock that outlives the test, however slow that is.
-func lock(name string, edits ...func(*dibs.Claim)) dibs.Claim {
-	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, Weight: 1, TTL: time.Hour, Stay: time.Hour}
+func lock(name string, edits ...func(*store.Claim)) store.Claim {
+	c := store.Claim{Key: key(name), Token: store.NewToken(), Permits: 1, Weight: 1, TTL: time.Hour, Stay: time.Hour}
 	for _, e := range edits {
 		e(&c)
 	}
@@ -143,60 +144,60 @@ func lock(name string, edits ...func(*dibs.Claim)) dibs.Claim {
 }
 
 // queued makes the claim wait for its turn.
-func queued(c *dibs.Claim) { c.Mode = dibs.Queue }
+func queued(c *store.Claim) { c.Mode = store.Queue }
 
 // answered accepts every record.
-func answered(c *dibs.Claim) { c.MaxAge = dibs.AnyAge }
+func answered(c *store.Claim) { c.MaxAge = store.AnyAge }
 
 // claim makes one claim.
-func claim(t testing.TB, s *Store, c dibs.Claim) (dibs.Answer, error) {
+func claim(t testing.TB, s *Store, c store.Claim) (store.Answer, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	answers := make([]dibs.Answer, 1)
-	err := s.Claim(ctx, []dibs.Claim{c}, answers)
+	answers := make([]store.Answer, 1)
+	err := s.Claim(ctx, []store.Claim{c}, answers)
 	return answers[0], err
 }
 
 // settle settles one claim.
-func settle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) (answer, err error) {
+func settle(t testing.TB, s *Store, c store.Claim, outcome store.Outcome) (answer, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
-	if outcome == dibs.Keep {
+	x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
+	if outcome == store.Keep {
 		x.Data, x.Retention = []byte("answer"), time.Minute
 	}
 	errs := make([]error, 1)
-	err = s.Settle(ctx, []dibs.Settlement{x}, errs)
+	err = s.Settle(ctx, []store.Settlement{x}, errs)
 	return errs[0], err
 }
 
 // renew renews one claim.
-func renew(t testing.TB, s *Store, c dibs.Claim) (answer, err error) {
+func renew(t testing.TB, s *Store, c store.Claim) (answer, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	errs := make([]error, 1)
-	err = s.Renew(ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
+	err = s.Renew(ctx, []store.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
 	return errs[0], err
 }
 
 // mustGrant makes one claim, which has to be granted.
-func mustGrant(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+func mustGrant(t testing.TB, s *Store, c store.Claim) store.Answer {
 	t.Helper()
 	a, err := claim(t, s, c)
-	if err != nil || a.Err != nil || a.State != dibs.Granted {
+	if err != nil || a.Err != nil || a.State != store.Granted {
 		t.Fatalf("the claim was answered %+v, %v; it should be granted", a, err)
 	}
 	return a
 }
 
 // mustWait makes one claim, which has to get a place.
-func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+func mustWait(t testing.TB, s *Store, c store.Claim) store.Answer {
 	t.Helper()
 	a, err := claim(t, s, c)
-	if err != nil || a.Err != nil || a.State != dibs.Held || !a.Queued {
+	if err != nil || a.Err != nil || a.State != store.Held || !a.Queued {
 		t.Fatalf("the claim was answered %+v, %v; it should wait", a, err)
 	}
 	return a
@@ -204,9 +205,9 @@ func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 
 // mustListen makes one claim, which has to get a place, and sees to it that its
 // process is notified of its turn.
-func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+func mustListen(t testing.TB, s *Store, c store.Claim) store.Answer {
 	t.Helper()
-	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
+	t.Cleanup(s.Notify(func(store.Token, store.Answer) {}))
 	mustWait(t, s, c)
 	eventually(t, "the process is subscribed", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != pending })
 	return mustWait(t, s, c)
@@ -215,7 +216,7 @@ func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 // mustBeConnected is mustListen, and sees to it that whatever the claim has the process do at
 // the server is done: the subscription is checked, and each of the connections that a
 // client has is there, of which it takes any for a call.
-func mustBeConnected(t testing.TB, server *servertest.RedisServer, s *Store, c dibs.Claim) {
+func mustBeConnected(t testing.TB, server *servertest.RedisServer, s *Store, c store.Claim) {
 	t.Helper()
 	mustListen(t, s, c)
 	eventually(t, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
@@ -225,7 +226,7 @@ func mustBeConnected(t testing.TB, server *servertest.RedisServer, s *Store, c d
 }
 
 // mustSettle settles one claim, which has to work.
-func mustSettle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) {
+func mustSettle(t testing.TB, s *Store, c store.Claim, outcome store.Outcome) {
 	t.Helper()
 	if answer, err := settle(t, s, c, outcome); answer != nil || err != nil {
 		t.Fatalf("settling was answered %v, %v", answer, err)

@@ -10,18 +10,18 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-// Renew implements dibs.Store, in one round trip.
-func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+// Renew implements store.Store, in one round trip.
+func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	all := s.batches(len(renewals), verb{
 		script: renewScript,
 		head:   []string{s.names.sharded()},
-		key: func(i int) (dibs.Key, bool) {
+		key: func(i int) (store.Key, bool) {
 			errs[i] = renewals[i].Validate()
 			return renewals[i].Key, errs[i] == nil
 		},
@@ -54,18 +54,18 @@ func failBatches(all []*batch, errs []error, err error) error {
 	return nil
 }
 
-// Settle implements dibs.Store, in one round trip.
-func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+// Settle implements store.Store, in one round trip.
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	all := s.batches(len(settlements), verb{
 		script: settleScript,
 		head:   []string{s.names.sharded()},
-		key: func(i int) (dibs.Key, bool) {
+		key: func(i int) (store.Key, bool) {
 			x := &settlements[i]
 			errs[i] = x.Validate()
-			if errs[i] == nil && x.Outcome == dibs.Keep {
+			if errs[i] == nil && x.Outcome == store.Keep {
 				errs[i] = s.fits(len(x.Data))
 			}
 			return x.Key, errs[i] == nil
@@ -73,11 +73,11 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		answer: func(i int, r *reply) { errs[i] = outcome(r) },
 		fail:   func(i int, err error) { errs[i] = err },
 		// A record that is sent again waits for the replicas again.
-		replicated: func(i int, what byte) bool { return settlements[i].Outcome == dibs.Keep && what == isDone },
+		replicated: func(i int, what byte) bool { return settlements[i].Outcome == store.Keep && what == isDone },
 		args:       func(args []string, i int) []string { return appendSettlement(args, &settlements[i]) },
 	})
 	err := s.run(ctx, all)
-	if errors.Is(err, dibs.ErrTooLarge) {
+	if errors.Is(err, store.ErrTooLarge) {
 		err = s.settleSingly(ctx, all, settlements, errs)
 	}
 	return err
@@ -85,11 +85,11 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // settleSingly settles elements one by one after the server refused the whole call
 // because of one too large record. Nothing was done then.
-func (s *Store) settleSingly(ctx context.Context, all []*batch, settlements []dibs.Settlement, errs []error) error {
+func (s *Store) settleSingly(ctx context.Context, all []*batch, settlements []store.Settlement, errs []error) error {
 	var failed error
 	for _, b := range all {
 		switch {
-		case !errors.Is(b.failed, dibs.ErrTooLarge):
+		case !errors.Is(b.failed, store.ErrTooLarge):
 			failed = errors.Join(failed, b.failed)
 		case len(b.indexes) == 1:
 			errs[b.indexes[0]] = b.failed
@@ -103,7 +103,7 @@ func (s *Store) settleSingly(ctx context.Context, all []*batch, settlements []di
 }
 
 // appendSettlement appends the argument of one settlement; see lua/settle.lua.
-func appendSettlement(args []string, x *dibs.Settlement) []string {
+func appendSettlement(args []string, x *store.Settlement) []string {
 	var retention [8]byte
 	binary.BigEndian.PutUint64(retention[:], micros(x.Retention))
 	var b strings.Builder
@@ -117,7 +117,7 @@ func appendSettlement(args []string, x *dibs.Settlement) []string {
 
 func (s *Store) fits(n int) error {
 	if n > s.options.MaxRecord {
-		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, s.options.MaxRecord)
+		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", store.ErrTooLarge, n, s.options.MaxRecord)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func outcome(r *reply) error {
 	case isDone:
 		return nil
 	case isLost:
-		return dibs.ErrLost
+		return store.ErrLost
 	}
 	r.err = fmt.Errorf("redisstore: the script's answer is the unknown number %d", r.what)
 	return nil

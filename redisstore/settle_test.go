@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestRecordThatIsNeverTaken: a too large record has another error than one that may be stored later.
 func TestRecordThatIsNeverTaken(t *testing.T) {
 	s := &Store{}
 	s.options.MaxRecord = 10
-	for n, want := range map[int]error{10: nil, 11: dibs.ErrTooLarge} {
+	for n, want := range map[int]error{10: nil, 11: store.ErrTooLarge} {
 		if err := s.fits(n); !errors.Is(err, want) {
 			t.Errorf("a record of %d bytes: %v, want %v", n, err, want)
 		}
@@ -27,13 +27,13 @@ func TestRecordThatTheServerNeverReads(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"proto-max-bulk-len 1mb"}})
 	s := open(t, server.URL(), nil)
-	settlements, errs := make([]dibs.Settlement, 3), make([]error, 3)
+	settlements, errs := make([]store.Settlement, 3), make([]error, 3)
 	for i := range settlements {
 		c := lock(string(rune('a' + i)))
-		if a, err := claim(t, s, c); err != nil || a.State != dibs.Granted {
+		if a, err := claim(t, s, c); err != nil || a.State != store.Granted {
 			t.Fatalf("%+v, %v", a, err)
 		}
-		settlements[i] = dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour}
+		settlements[i] = store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour}
 	}
 	settlements[1].Data = make([]byte, 2<<20)
 	// The server hangs up after its answer, which may get lost. Records may be sent again.
@@ -44,11 +44,11 @@ func TestRecordThatTheServerNeverReads(t *testing.T) {
 		}
 		return err == nil
 	})
-	if !errors.Is(errs[1], dibs.ErrTooLarge) || !strings.Contains(errs[1].Error(), "proto-max-bulk-len") {
+	if !errors.Is(errs[1], store.ErrTooLarge) || !strings.Contains(errs[1].Error(), "proto-max-bulk-len") {
 		t.Errorf("the large record: %v", errs[1])
 	}
 	for _, i := range []int{0, 2} {
-		var a dibs.Answer
+		var a store.Answer
 		eventually(t, "a claim is answered", func() (ok bool) {
 			var err error
 			if a, err = claim(t, s, lock(string(rune('a'+i)), answered)); err != nil && !errors.Is(err, ErrUnreachable) {
@@ -56,7 +56,7 @@ func TestRecordThatTheServerNeverReads(t *testing.T) {
 			}
 			return err == nil
 		})
-		if errs[i] != nil || a.State != dibs.Done {
+		if errs[i] != nil || a.State != store.Done {
 			t.Errorf("the record sent with it: %v; %+v", errs[i], a)
 		}
 	}

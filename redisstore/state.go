@@ -7,13 +7,13 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // This file reads the values that lua/state.lua describes. Times are the server's, in µs.
 
 // memory is how long an abandoned lease is kept; see lua/state.lua.
-var memory = dibs.AbandonedRetention.Microseconds()
+var memory = store.AbandonedRetention.Microseconds()
 
 // errForeign: a value is not one of the store's.
 var errForeign = errors.New("WRONGTYPE the value is not one that this version of dibs has written")
@@ -41,15 +41,15 @@ func (r *reader) uint32() int { return int(binary.BigEndian.Uint32(r.take(4))) }
 
 func (r *reader) int() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
 
-func (r *reader) token() dibs.Token { return dibs.Token(r.take(16)) }
+func (r *reader) token() store.Token { return store.Token(r.take(16)) }
 
 // stored is a claim as it was sent.
 type stored struct {
 	once    bool
-	token   dibs.Token
-	mode    dibs.Mode
+	token   store.Token
+	mode    store.Mode
 	permits int
-	owner   dibs.Owner
+	owner   store.Owner
 }
 
 // claim reads a claim up to its owner. What follows may be cut.
@@ -58,9 +58,9 @@ func (r *reader) claim() (c stored) {
 	body.take(1)
 	c.once = body.byte() == 1
 	body.take(8)
-	c.token, c.mode, c.permits = body.token(), dibs.Mode(body.byte()), body.uint32()
+	c.token, c.mode, c.permits = body.token(), store.Mode(body.byte()), body.uint32()
 	body.take(4)
-	c.owner = dibs.ParseOwner(string(body.take(int(body.byte()))))
+	c.owner = store.ParseOwner(string(body.take(int(body.byte()))))
 	r.short = r.short || body.short
 	return c
 }
@@ -133,7 +133,7 @@ type place struct {
 	ends, number, hold, asked int64
 }
 
-func (p *place) reserves() bool { return p.mode == dibs.Reserve }
+func (p *place) reserves() bool { return p.mode == store.Reserve }
 
 // readPlace reads a place.
 func readPlace(value []byte) (p place, err error) {
@@ -169,7 +169,7 @@ func (k *keyState) blocks(p *place, now int64) int64 {
 // storedRecord is a record.
 type storedRecord struct {
 	written, ends int64
-	token         dibs.Token
+	token         store.Token
 	data          []byte
 }
 

@@ -10,11 +10,11 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
-// Store is a dibs.Store on a Redis server, a Sentinel group or a Cluster. It is safe for
+// Store is a store.Store on a Redis server, a Sentinel group or a Cluster. It is safe for
 // concurrent use.
 type Store struct {
 	client     rueidis.Client
@@ -75,14 +75,14 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Batching implements dibs.Batcher. On a Cluster every call goes alone, because the keys
+// Batching implements store.Batcher. On a Cluster every call goes alone, because the keys
 // of a batch are rarely in one slot. So a batch would be as slow as the slowest server, and
 // would fail with any of them.
-func (s *Store) Batching() dibs.Batching {
+func (s *Store) Batching() store.Batching {
 	if s.names.cluster {
-		return dibs.Batching{Direct: true}
+		return store.Batching{Direct: true}
 	}
-	return dibs.Batching{Size: 256, Parallel: 1}
+	return store.Batching{Size: 256, Parallel: 1}
 }
 
 // maxBatch bounds the elements of one script, because other clients wait while it runs.
@@ -102,10 +102,10 @@ type batch struct {
 // A verb says how elements are sent and how their answers are read.
 type verb struct {
 	script *script
-	head   []string                     // arguments before the elements'
-	key    func(i int) (dibs.Key, bool) // false: the element already has its answer
-	answer func(i int, r *reply)        // reads an element's answer
-	fail   func(i int, err error)       // takes the error of one element
+	head   []string                      // arguments before the elements'
+	key    func(i int) (store.Key, bool) // false: the element already has its answer
+	answer func(i int, r *reply)         // reads an element's answer
+	fail   func(i int, err error)        // takes the error of one element
 	// args appends the arguments of an element. May be nil.
 	args func(args []string, i int) []string
 	// replicated reports whether an answer counts only after enough replicas have it. May

@@ -16,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/store"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "the seed of a storm; 0: a new one")
@@ -55,7 +56,7 @@ func TestCancelStorm(t *testing.T) {
 			const callers, rounds = 16, 30
 			o := &Options{Prefix: ownPrefix()}
 			s := open(t, url, o)
-			busy := make([]dibs.Claim, 4)
+			busy := make([]store.Claim, 4)
 			for i := range busy {
 				busy[i] = lock(fmt.Sprint("busy ", i))
 				mustGrant(t, s, busy[i])
@@ -82,7 +83,7 @@ func TestCancelStorm(t *testing.T) {
 						switch {
 						case err == nil:
 							granted.Add(1)
-							if err := lease.Release(); err != nil && !errors.Is(err, dibs.ErrLost) {
+							if err := lease.Release(); err != nil && !errors.Is(err, store.ErrLost) {
 								t.Error(err)
 							}
 						case errors.Is(err, context.Canceled):
@@ -105,11 +106,11 @@ func TestCancelStorm(t *testing.T) {
 			}
 			eventually(t, "only the held keys are left, without waiters", func() bool {
 				names := 0
-				for e, err := range s.List(t.Context(), dibs.Query{}) {
+				for e, err := range s.List(t.Context(), store.Query{}) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if e.Waiters+e.Reserved > 0 || e.Condition != dibs.ConditionHeld {
+					if e.Waiters+e.Reserved > 0 || e.Condition != store.ConditionHeld {
 						return false
 					}
 					names++
@@ -117,7 +118,7 @@ func TestCancelStorm(t *testing.T) {
 				return names == len(busy)
 			})
 			for _, c := range busy {
-				mustSettle(t, s, c, dibs.Release)
+				mustSettle(t, s, c, store.Release)
 			}
 			eventually(t, "nothing is left", func() bool { return len(left()) == 0 })
 		})

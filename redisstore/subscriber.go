@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store"
 )
 
 // subscriber receives what the scripts publish for this process. It subscribes when the
@@ -41,7 +41,7 @@ type channel struct {
 	open        atomic.Bool  // confirmed by the server
 	lastWait    atomic.Int64 // time of the last wait, since the epoch
 	leave       context.CancelFunc
-	unconfirmed []dibs.Token // waiters to notify when it opens; under the subscriber's lock
+	unconfirmed []store.Token // waiters to notify when it opens; under the subscriber's lock
 }
 
 const (
@@ -105,7 +105,7 @@ func (e *subscriber) noteWait(group string) {
 
 // listen subscribes to a group. When the subscription is open, the unconfirmed waiters
 // ask again, because their places do not have the channel's name yet.
-func (e *subscriber) listen(group string, unconfirmed []dibs.Token) {
+func (e *subscriber) listen(group string, unconfirmed []store.Token) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing.Err() != nil || !e.listeners.Any() {
@@ -136,7 +136,7 @@ func (e *subscriber) opened(c *channel) {
 	c.unconfirmed = nil
 	e.mu.Unlock()
 	for _, t := range unconfirmed {
-		e.listeners.Wake(t, dibs.Answer{})
+		e.listeners.Wake(t, store.Answer{})
 	}
 }
 
@@ -269,20 +269,20 @@ func (e *subscriber) unsubscribe(c *channel) {
 // fence of its pushed grant. Grants after an abandoned lease are never pushed, so this is
 // the first attempt.
 func (e *subscriber) receive(m rueidis.PubSubMessage) {
-	const tokenLen = len(dibs.Token{})
-	var t dibs.Token
-	var a dibs.Answer
+	const tokenLen = len(store.Token{})
+	var t store.Token
+	var a store.Answer
 	if copy(t[:], m.Message) < tokenLen {
 		return
 	}
 	if rest := []byte(m.Message[tokenLen:]); len(rest) == 8 {
-		a = dibs.Answer{State: dibs.Granted, Fence: binary.BigEndian.Uint64(rest), Attempt: 1}
+		a = store.Answer{State: store.Granted, Fence: binary.BigEndian.Uint64(rest), Attempt: 1}
 	}
 	e.listeners.Wake(t, a)
 }
 
-// Notify implements dibs.Notifier. Subscriptions end with the last listener.
-func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+// Notify implements store.Notifier. Subscriptions end with the last listener.
+func (s *Store) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	e := s.subscriber
 	unregister := e.listeners.Notify(wake)
 	return sync.OnceFunc(func() {

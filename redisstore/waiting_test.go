@@ -13,13 +13,14 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/store"
 )
 
 // waitersOf returns how many wait for a key, or have a reserved place.
-func waitersOf(t testing.TB, s *Store, k dibs.Key) int {
+func waitersOf(t testing.TB, s *Store, k store.Key) int {
 	t.Helper()
 	n := 0
-	for e, err := range s.List(t.Context(), dibs.Query{Namespace: &k.Namespace, Name: k.Name}) {
+	for e, err := range s.List(t.Context(), store.Query{Namespace: &k.Namespace, Name: k.Name}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +47,7 @@ func TestScriptsForgotten(t *testing.T) {
 		t.Errorf("renewing: %v, %v", answer, err)
 	}
 	forgotten()
-	for e, err := range s.List(t.Context(), dibs.Query{Name: "k"}) {
+	for e, err := range s.List(t.Context(), store.Query{Name: "k"}) {
 		if err != nil || len(e.Attempts) != 1 {
 			t.Errorf("listing: %+v, %v", e, err)
 		}
@@ -56,18 +57,18 @@ func TestScriptsForgotten(t *testing.T) {
 	}
 	mustGrant(t, s, once)
 	forgotten()
-	mustSettle(t, s, once, dibs.Keep)
+	mustSettle(t, s, once, store.Keep)
 	if forgot, err := s.Forget(forgotten(), once.Key); !forgot || err != nil {
 		t.Errorf("forgetting: %v, %v", forgot, err)
 	}
-	unknown := lock("unknown", answered, func(c *dibs.Claim) { c.AtMostOnce = true })
+	unknown := lock("unknown", answered, func(c *store.Claim) { c.AtMostOnce = true })
 	mustGrant(t, s, unknown)
-	mustSettle(t, s, unknown, dibs.Abandon)
+	mustSettle(t, s, unknown, store.Abandon)
 	if resolved, err := s.Resolve(forgotten(), unknown.Key, "", []byte("resolved"), time.Minute); !resolved || err != nil {
 		t.Errorf("resolving: %v, %v", resolved, err)
 	}
 	// Several runs of a script in one round trip.
-	many, answers := make([]dibs.Claim, 3*maxBatch), make([]dibs.Answer, 3*maxBatch)
+	many, answers := make([]store.Claim, 3*maxBatch), make([]store.Answer, 3*maxBatch)
 	for i := range many {
 		many[i] = lock(fmt.Sprint("many ", i))
 	}
@@ -75,7 +76,7 @@ func TestScriptsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, a := range answers {
-		if a.State != dibs.Granted || a.Err != nil {
+		if a.State != store.Granted || a.Err != nil {
 			t.Errorf("claim %d was answered %+v", i, a)
 		}
 	}
@@ -123,7 +124,7 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 		}
 		eventually(t, "all wait", func() bool {
 			n := 0
-			for e, err := range waiting[0].List(t.Context(), dibs.Query{}) {
+			for e, err := range waiting[0].List(t.Context(), store.Query{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -186,8 +187,8 @@ func TestDeadWaiters(t *testing.T) {
 		return len(channels) == 1
 	})
 
-	mustSettle(t, s, holder, dibs.Release)
-	for e, err := range s.List(t.Context(), dibs.Query{Name: waitedFor}) {
+	mustSettle(t, s, holder, store.Release)
+	for e, err := range s.List(t.Context(), store.Query{Name: waitedFor}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,11 +197,11 @@ func TestDeadWaiters(t *testing.T) {
 		}
 	}
 	mustGrant(t, s, alive)
-	mustSettle(t, s, alive, dibs.Release)
+	mustSettle(t, s, alive, store.Release)
 }
 
 // subscribedOf returns how many waiters of a key have a channel.
-func subscribedOf(s *Store, k dibs.Key) int {
+func subscribedOf(s *Store, k store.Key) int {
 	n := 0
 	places, _ := sharedRedis().Must("HVALS", newName(s, k, 'w')).([]any)
 	for _, p := range places {
@@ -253,8 +254,8 @@ func TestFrozenWaiter(t *testing.T) {
 	if next.lease == nil {
 		return
 	}
-	if d := next.at.Sub(start); d < dibs.PushedTTL {
-		t.Errorf("the next was served after %v, want a turn of %v at least", d, dibs.PushedTTL)
+	if d := next.at.Sub(start); d < store.PushedTTL {
+		t.Errorf("the next was served after %v, want a turn of %v at least", d, store.PushedTTL)
 	}
 
 	frozen.signal(syscall.SIGCONT)

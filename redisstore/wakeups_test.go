@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestNoReplica: with none at all nothing is granted, and the error says how many
@@ -13,8 +13,8 @@ import (
 func TestNoReplica(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), &Options{Replicas: 2, ReplicaWait: 50 * time.Millisecond})
-	claims := []dibs.Claim{lock("a"), lock("b"), lock("c")}
-	answers := make([]dibs.Answer, len(claims))
+	claims := []store.Claim{lock("a"), lock("b"), lock("c")}
+	answers := make([]store.Answer, len(claims))
 	if err := s.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)
 	}
@@ -32,22 +32,22 @@ func TestNoReplica(t *testing.T) {
 type wakeUps struct {
 	t       *testing.T
 	arrived chan wakeUp
-	early   map[dibs.Token]dibs.Answer
+	early   map[store.Token]store.Answer
 }
 
 type wakeUp struct {
-	token  dibs.Token
-	answer dibs.Answer
+	token  store.Token
+	answer store.Answer
 }
 
 func newWakeUps(t *testing.T, s *Store) *wakeUps {
-	w := &wakeUps{t: t, arrived: make(chan wakeUp, 1000), early: map[dibs.Token]dibs.Answer{}}
-	t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) { w.arrived <- wakeUp{token, a} }))
+	w := &wakeUps{t: t, arrived: make(chan wakeUp, 1000), early: map[store.Token]store.Answer{}}
+	t.Cleanup(s.Notify(func(token store.Token, a store.Answer) { w.arrived <- wakeUp{token, a} }))
 	return w
 }
 
 // next returns the next wake-up of a token.
-func (w *wakeUps) next(token dibs.Token) dibs.Answer {
+func (w *wakeUps) next(token store.Token) store.Answer {
 	w.t.Helper()
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -76,7 +76,7 @@ func TestAboutToListen(t *testing.T) {
 	mustGrant(t, s, holder)
 	mustWait(t, s, first) // the first waiter
 	mustListen(t, other, second)
-	mustSettle(t, s, holder, dibs.Release)
+	mustSettle(t, s, holder, store.Release)
 	mustWait(t, other, second)
 	mustGrant(t, s, first)
 }

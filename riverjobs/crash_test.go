@@ -18,6 +18,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Where children stop, and are killed. A worker stops in its first job, or in the one
@@ -64,10 +65,10 @@ func (*innerPoints) InsertMany(ctx context.Context, _ []*rivertype.JobInsertPara
 // reaching is a store that stops when a job waits in a worker.
 type reaching struct{ *pgstore.Store }
 
-func (r *reaching) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (r *reaching) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	err := r.Store.Claim(ctx, claims, answers)
 	for i, a := range answers {
-		if claims[i].Mode == dibs.Queue && a.State == dibs.Held {
+		if claims[i].Mode == store.Queue && a.State == store.Held {
 			failpoint.Reach(waiting)
 		}
 	}
@@ -84,7 +85,7 @@ func (s stopping) Begin(ctx context.Context) (dibs.Transaction, error) {
 
 type stoppingTransaction struct{ dibs.Transaction }
 
-func (s *stoppingTransaction) Commit(ctx context.Context, settlement dibs.Settlement) error {
+func (s *stoppingTransaction) Commit(ctx context.Context, settlement store.Settlement) error {
 	failpoint.Reach(beforeCommit)
 	err := s.Transaction.Commit(ctx, settlement)
 	failpoint.Reach(afterCommit)
@@ -93,11 +94,11 @@ func (s *stoppingTransaction) Commit(ctx context.Context, settlement dibs.Settle
 
 // stoppingTx is pgstore.Tx for those.
 func stoppingTx(ctx context.Context) (pgx.Tx, bool) {
-	s, ok := dibs.TransactionFrom(ctx).(*stoppingTransaction)
+	s, ok := store.TransactionFrom(ctx).(*stoppingTransaction)
 	if !ok {
 		return nil, false
 	}
-	return pgstore.Tx(dibs.WithTransaction(ctx, s.Transaction))
+	return pgstore.Tx(store.WithTransaction(ctx, s.Transaction))
 }
 
 // workFirst stops all jobs but the first.

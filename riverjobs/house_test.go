@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir: ".",
 		Imports: []string{
-			house.Root, house.Root + "/jobs",
+			house.Root, house.Root + "/store", house.Root + "/jobs",
 			"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/riverqueue/river/...",
 		},
 		Tests: []string{

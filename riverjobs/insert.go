@@ -9,8 +9,8 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 type txKey struct{}
@@ -161,10 +161,10 @@ func skippedOf(results []*rivertype.JobInsertResult, tickets []jobs.Ticket) []st
 }
 
 // collector collects reservations, so that they become one statement.
-type collector []dibs.Claim
+type collector []store.Claim
 
 // Reserve implements dibs.Reserver.
-func (c *collector) Reserve(_ context.Context, claims []dibs.Claim) error {
+func (c *collector) Reserve(_ context.Context, claims []store.Claim) error {
 	*c = append(*c, claims...)
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestPolicies: what jobs 2 to 4 do while job 1 runs, and after it. The last ones are parked where
@@ -195,9 +195,9 @@ func TestOperatorsSeeJobs(t *testing.T) {
 	rows := append(h.inserts("it", 2, 5), first)
 	eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
 	name := keyOf("it")
-	var e dibs.Entry
+	var e store.Entry
 	eventually(t, "the store has what waits", func() bool {
-		for entry, err := range h.store.(dibs.Inspector).List(t.Context(), dibs.Query{Name: name, Places: true}) {
+		for entry, err := range h.store.(store.Inspector).List(t.Context(), store.Query{Name: name, Places: true}) {
 			h.must(nil, err)
 			e = entry
 		}
@@ -206,7 +206,7 @@ func TestOperatorsSeeJobs(t *testing.T) {
 	if e.Reserved != 2 || len(e.Attempts) != 1 || !strings.HasPrefix(e.Attempts[0].Owner.Label, "job 1@") {
 		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of job 1", e.Reserved, e.Attempts)
 	}
-	uses := map[dibs.Use]int{}
+	uses := map[store.Use]int{}
 	for _, p := range e.Places {
 		if p.Owner.Label != "job" && !strings.HasPrefix(p.Owner.Label, "job ") {
 			t.Errorf("the label of a place is %q", p.Owner.Label)
@@ -214,11 +214,11 @@ func TestOperatorsSeeJobs(t *testing.T) {
 		if p.Reserved {
 			uses[p.Use]++
 		}
-		if p.Use == dibs.Unused && p.Blocks > jobs.DefaultRecovery+10*time.Second { // which a requeued job has
+		if p.Use == store.Unused && p.Blocks > jobs.DefaultRecovery+10*time.Second { // which a requeued job has
 			t.Errorf("a job that did not begin can block for %v", p.Blocks)
 		}
 	}
-	if want := map[dibs.Use]int{dibs.UsedByLease: 1, dibs.UsedByWait: 2, dibs.Unused: 2}; !maps.Equal(uses, want) {
+	if want := map[store.Use]int{store.UsedByLease: 1, store.UsedByWait: 2, store.Unused: 2}; !maps.Equal(uses, want) {
 		t.Errorf("the uses of the places are %v, want %v", uses, want)
 	}
 	close(gate)

@@ -29,6 +29,7 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // scope owns the servers that the tests share.
@@ -349,9 +350,9 @@ func (h *host) await(id int64, state rivertype.JobState) *rivertype.JobRow {
 // waiting returns how many places the queue of a key has.
 func (h *host) waiting(of string) int {
 	h.t.Helper()
-	answers := make([]dibs.Answer, 1)
-	claim := dibs.Claim{Key: h.dibs.Key(keyOf(of)), Mode: dibs.Look, Permits: 1, Weight: 1}
-	h.must(nil, h.store.Claim(h.t.Context(), []dibs.Claim{claim}, answers))
+	answers := make([]store.Answer, 1)
+	claim := store.Claim{Key: h.dibs.Key(keyOf(of)), Mode: store.Look, Permits: 1, Weight: 1}
+	h.must(nil, h.store.Claim(h.t.Context(), []store.Claim{claim}, answers))
 	return answers[0].Ahead
 }
 

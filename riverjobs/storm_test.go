@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // stormSeed begins everything that happens by chance, but what the machine decides.
@@ -114,7 +114,7 @@ func (h *host) logUnfinished() {
 	rows, _ := h.pool.Query(ctx, "SELECT now()::text || ' ' || to_jsonb(j)::text FROM river_job j WHERE state <> 'completed' ORDER BY id LIMIT 20")
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	h.t.Log(strings.Join(texts, "\n"), err)
-	for e, err := range h.store.(dibs.Inspector).List(ctx, dibs.Query{}) {
+	for e, err := range h.store.(store.Inspector).List(ctx, store.Query{}) {
 		if err != nil || e.Waiters+e.Reserved > 0 || len(e.Attempts) > 0 {
 			h.t.Logf("%+v, %v", e, err)
 		}

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 // appTransaction is a transaction of the application that settles a key.
@@ -141,12 +141,12 @@ func (t *appTransaction) mayCommit() int32 {
 	return 1
 }
 
-// Commit implements dibs.Transaction.
-func (t *appTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
+// Commit implements store.Transaction.
+func (t *appTransaction) Commit(ctx context.Context, x store.Settlement) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, t.ended())
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, t.ended())
 	}
 	defer t.end()
 	err := t.err
@@ -154,13 +154,13 @@ func (t *appTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	case err != nil:
 	case t.tx == nil:
 		return t.settle(ctx, x)
-	case x.Outcome != dibs.Release && x.Outcome != dibs.Keep:
+	case x.Outcome != store.Release && x.Outcome != store.Keep:
 		err = errOutcome
 	default:
 		err = t.s.checkSettlement(&x)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, err)
 	}
 	var follow func(*transaction)
 	if !t.refused.Load() {
@@ -169,8 +169,8 @@ func (t *appTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	switch {
 	case t.refused.Load():
 		// The transaction is over, so the settlement would be a transaction of its own.
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrTransactionEnded)
-	case errors.Is(err, dibs.ErrLost):
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, ErrTransactionEnded)
+	case errors.Is(err, store.ErrLost):
 		return err
 	case err != nil:
 		return t.failed(err)
@@ -189,13 +189,13 @@ func (t *appTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 var errOutcome = errors.New("sqlitestore: a transaction can settle a lease with Release or Keep only")
 
 // settle settles the key when Tx was never called.
-func (t *appTransaction) settle(ctx context.Context, x dibs.Settlement) error {
+func (t *appTransaction) settle(ctx context.Context, x store.Settlement) error {
 	errs := make([]error, 1)
-	if err := t.s.Settle(ctx, []dibs.Settlement{x}, errs); err != nil {
+	if err := t.s.Settle(ctx, []store.Settlement{x}, errs); err != nil {
 		return err
 	}
-	if err := errs[0]; err != nil && !errors.Is(err, dibs.ErrLost) {
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+	if err := errs[0]; err != nil && !errors.Is(err, store.ErrLost) {
+		return fmt.Errorf("%w: %w", store.ErrRolledBack, err)
 	}
 	return errs[0]
 }
@@ -211,17 +211,17 @@ func (t *appTransaction) failed(err error) error {
 	default:
 		err = fault(t.s.path, err)
 	}
-	return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+	return fmt.Errorf("%w: %w", store.ErrRolledBack, err)
 }
 
-// Rollback implements dibs.Transaction.
+// Rollback implements store.Transaction.
 func (t *appTransaction) Rollback() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.end()
 }
 
-// Conflicted implements dibs.Transaction. An open transaction has the file to itself and
+// Conflicted implements store.Transaction. An open transaction has the file to itself and
 // cannot conflict. The application's error may come from another transaction. After
 // ErrLocked the caller has waited long enough.
 func (t *appTransaction) Conflicted(err error) bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 // A transaction without a call of Tx settles the key, and locks nothing.
@@ -59,11 +60,11 @@ func TestRunEndsItsTransaction(t *testing.T) {
 				t.Errorf("ending it: %v", err)
 			}
 			err := tx.Commit(t.Context(), keep(c))
-			if !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrTransactionEnded) {
+			if !errors.Is(err, store.ErrRolledBack) || !errors.Is(err, ErrTransactionEnded) {
 				t.Errorf("commit: %v", err)
 			}
 			l.want(test.name, 0)
-			wantState(t, "the key", claimOne(t, l.s, asked(test.name)), dibs.Held)
+			wantState(t, "the key", claimOne(t, l.s, asked(test.name)), store.Held)
 			mustSettle(t, l.s, release(c))
 			if _, err := l.db.ExecContext(t.Context(), "INSERT INTO ledger (k) VALUES (?)", test.name); err != nil {
 				t.Errorf("the connection refuses other commits: %v", err)
@@ -104,10 +105,10 @@ func TestTransactionOfAContext(t *testing.T) {
 	cancel(why)
 	mustGrant(t, l.s, lock("another"))
 	l.want("k", 0)
-	if err := tx.Commit(t.Context(), keep(c)); !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, why) {
+	if err := tx.Commit(t.Context(), keep(c)); !errors.Is(err, store.ErrRolledBack) || !errors.Is(err, why) {
 		t.Errorf("commit: %v", err)
 	}
-	wantState(t, "the key", claimOne(t, l.s, asked("k")), dibs.Held)
+	wantState(t, "the key", claimOne(t, l.s, asked("k")), store.Held)
 }
 
 // While one transaction is open all others wait, in this process and through other
@@ -123,25 +124,25 @@ func TestTransactionsWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = Begin(dibs.WithTransaction(t.Context(), w))
+		_, err = Begin(store.WithTransaction(t.Context(), w))
 		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), cures[ErrLocked]) {
 			t.Errorf("a transaction meanwhile: %v", err)
 		}
-		if _, ok := Tx(dibs.WithTransaction(t.Context(), w)); ok {
+		if _, ok := Tx(store.WithTransaction(t.Context(), w)); ok {
 			t.Error("there is a transaction all the same")
 		}
-		if err := w.Commit(t.Context(), keep(c)); !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrLocked) || w.Conflicted(err) {
+		if err := w.Commit(t.Context(), keep(c)); !errors.Is(err, store.ErrRolledBack) || !errors.Is(err, ErrLocked) || w.Conflicted(err) {
 			t.Errorf("commit without one: %v", err)
 		}
 	}
-	if err := l.s.Claim(t.Context(), []dibs.Claim{lock("other")}, make([]dibs.Answer, 1)); !errors.Is(err, ErrLocked) {
+	if err := l.s.Claim(t.Context(), []store.Claim{lock("other")}, make([]store.Answer, 1)); !errors.Is(err, ErrLocked) {
 		t.Errorf("a claim meanwhile: %v", err)
 	}
 	a := claimOne(t, other.s, lock("other"))
-	if !errors.Is(a.Err, dibs.ErrBusy) || !errors.Is(a.Err, ErrLocked) {
+	if !errors.Is(a.Err, store.ErrBusy) || !errors.Is(a.Err, ErrLocked) {
 		t.Errorf("a claim of another process meanwhile: %+v", a)
 	}
-	if err := settleOne(t, other.s, keep(c)); !errors.Is(err, dibs.ErrBusy) {
+	if err := settleOne(t, other.s, keep(c)); !errors.Is(err, store.ErrBusy) {
 		t.Errorf("a settlement of another process meanwhile: %v", err)
 	}
 	if err := tx.Commit(t.Context(), keep(c)); err != nil {
@@ -192,7 +193,7 @@ func TestTransactionWithALargeRecord(t *testing.T) {
 	tx, _ := l.begin(t.Context(), c)
 	x := keep(c)
 	x.Data = make([]byte, 11)
-	if err := tx.Commit(t.Context(), x); !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, dibs.ErrFull) {
+	if err := tx.Commit(t.Context(), x); !errors.Is(err, store.ErrRolledBack) || !errors.Is(err, store.ErrFull) {
 		t.Errorf("commit: %v", err)
 	}
 	l.want("k", 0)
@@ -210,7 +211,7 @@ func TestTransactionOnAFullDisk(t *testing.T) {
 	}
 	x := keep(c)
 	x.Data = make([]byte, 1<<20)
-	if err := tx.Commit(t.Context(), x); !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrDiskFull) {
+	if err := tx.Commit(t.Context(), x); !errors.Is(err, store.ErrRolledBack) || !errors.Is(err, ErrDiskFull) {
 		t.Errorf("commit: %v", err)
 	}
 	l.want("k", 0)
@@ -221,7 +222,7 @@ func TestTransactionOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner, _ = Tx(dibs.WithTransaction(t.Context(), tx))
+	inner, _ = Tx(store.WithTransaction(t.Context(), tx))
 	if _, err := book(t.Context(), inner, "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func TestTransactionOnAFullDisk(t *testing.T) {
 		t.Errorf("when there is room: %v", err)
 	}
 	l.want("k", 1)
-	wantState(t, "the key", claimOne(t, l.s, asked("k")), dibs.Done)
+	wantState(t, "the key", claimOne(t, l.s, asked("k")), store.Done)
 }
 
 // A function that met another connection's lock runs again.
@@ -274,7 +275,7 @@ func TestLeaseIsNotRenewedMeanwhile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	renewed := make(chan error, 1)
 	go func() {
-		renewed <- l.s.Renew(ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: time.Hour}}, make([]error, 1))
+		renewed <- l.s.Renew(ctx, []store.Renewal{{Key: c.Key, Token: c.Token, TTL: time.Hour}}, make([]error, 1))
 	}()
 	eventually(t, "the renewal waits", l.s.isBlocked)
 	cancel()

@@ -9,27 +9,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // BenchmarkClaimSettle measures a durable claim and its durable settlement, each
 // a call of one element, by that many goroutines at once. One goroutine is the
 // floor that group commit is measured against.
 func BenchmarkClaimSettle(b *testing.B) {
-	for _, outcome := range []dibs.Outcome{dibs.Release, dibs.Keep} {
+	for _, outcome := range []store.Outcome{store.Release, store.Keep} {
 		for _, n := range []int{1, 64, 512} {
-			name := map[dibs.Outcome]string{dibs.Release: "release", dibs.Keep: "keep"}[outcome]
+			name := map[store.Outcome]string{store.Release: "release", store.Keep: "keep"}[outcome]
 			b.Run(fmt.Sprintf("%s/goroutines=%d", name, n), func(b *testing.B) {
 				s := benchStore(b)
 				data := make([]byte, 500)
 				concurrently(b, n, func(i int64) {
-					c := dibs.Claim{
-						Key:   dibs.Key{Namespace: "bench", Name: "key-" + strconv.FormatInt(i, 10)},
-						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1,
+					c := store.Claim{
+						Key:   store.Key{Namespace: "bench", Name: "key-" + strconv.FormatInt(i, 10)},
+						Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1,
 					}
-					x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
-					if outcome == dibs.Keep {
-						c.MaxAge = dibs.AnyAge
+					x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
+					if outcome == store.Keep {
+						c.MaxAge = store.AnyAge
 						x.Data, x.Retention = data, time.Hour
 					}
 					mustGrant(b, s, c)
@@ -46,18 +46,18 @@ func BenchmarkReplay(b *testing.B) {
 	for _, n := range []int{1, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
 			s := benchStore(b)
-			key := func(i int64) dibs.Key { return dibs.Key{Name: "key-" + strconv.FormatInt(i%keys, 10)} }
+			key := func(i int64) store.Key { return store.Key{Name: "key-" + strconv.FormatInt(i%keys, 10)} }
 			for i := range int64(keys) {
-				token := dibs.NewToken()
-				mustGrant(b, s, dibs.Claim{Key: key(i), Token: token, TTL: time.Minute, Permits: 1, Weight: 1})
-				mustSettle(b, s, dibs.Settlement{
-					Key: key(i), Token: token, Outcome: dibs.Keep, Data: make([]byte, 500), Retention: time.Hour,
+				token := store.NewToken()
+				mustGrant(b, s, store.Claim{Key: key(i), Token: token, TTL: time.Minute, Permits: 1, Weight: 1})
+				mustSettle(b, s, store.Settlement{
+					Key: key(i), Token: token, Outcome: store.Keep, Data: make([]byte, 500), Retention: time.Hour,
 				})
 			}
 			b.ResetTimer()
 			concurrently(b, n, func(i int64) {
-				c := dibs.Claim{Key: key(i), Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge}
-				if a := claimOne(b, s, c); a.State != dibs.Done || len(a.Record.Data) != 500 {
+				c := store.Claim{Key: key(i), Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
+				if a := claimOne(b, s, c); a.State != store.Done || len(a.Record.Data) != 500 {
 					b.Errorf("the claim was answered %+v", a)
 				}
 			})
@@ -70,17 +70,17 @@ func BenchmarkBatch(b *testing.B) {
 	for _, n := range []int{64, 512} {
 		b.Run(fmt.Sprintf("elements=%d", n), func(b *testing.B) {
 			s := benchStore(b)
-			claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
-			settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+			claims, answers := make([]store.Claim, n), make([]store.Answer, n)
+			settlements, errs := make([]store.Settlement, n), make([]error, n)
 			serial := 0
 			for b.Loop() {
 				for i := range claims {
 					serial++
-					claims[i] = dibs.Claim{
-						Key:   dibs.Key{Name: "key-" + strconv.Itoa(serial)},
-						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1,
+					claims[i] = store.Claim{
+						Key:   store.Key{Name: "key-" + strconv.Itoa(serial)},
+						Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1,
 					}
-					settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}
+					settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token}
 				}
 				clear(answers)
 				if err := s.Claim(b.Context(), claims, answers); err != nil {
@@ -89,7 +89,7 @@ func BenchmarkBatch(b *testing.B) {
 				if err := s.Settle(b.Context(), settlements, errs); err != nil {
 					b.Fatal(err)
 				}
-				if answers[n-1].State != dibs.Granted || errs[n-1] != nil {
+				if answers[n-1].State != store.Granted || errs[n-1] != nil {
 					b.Fatal(answers[n-1], errs[n-1])
 				}
 			}
@@ -101,20 +101,20 @@ func BenchmarkBatch(b *testing.B) {
 // BenchmarkLongQueue measures asking again with 10,000 waiters on one key.
 func BenchmarkLongQueue(b *testing.B) {
 	s := benchStore(b)
-	key := dibs.Key{Name: "popular"}
-	claims := make([]dibs.Claim, 10_001)
+	key := store.Key{Name: "popular"}
+	claims := make([]store.Claim, 10_001)
 	for i := range claims {
-		claims[i] = dibs.Claim{
-			Key: key, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
+		claims[i] = store.Claim{
+			Key: key, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
 		}
 	}
-	if err := s.Claim(b.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+	if err := s.Claim(b.Context(), claims, make([]store.Answer, len(claims))); err != nil {
 		b.Fatal(err)
 	}
 	i := 0
 	for b.Loop() {
 		i++
-		if a := claimOne(b, s, claims[1+i%10_000]); a.State != dibs.Held {
+		if a := claimOne(b, s, claims[1+i%10_000]); a.State != store.Held {
 			b.Fatalf("the claim was answered %+v", a)
 		}
 	}
@@ -148,31 +148,31 @@ func concurrently(b *testing.B, n int, f func(i int64)) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-func claimOne(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
-	answers := [1]dibs.Answer{}
-	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers[:]); err != nil {
+func claimOne(t testing.TB, s *Store, c store.Claim) store.Answer {
+	answers := [1]store.Answer{}
+	if err := s.Claim(t.Context(), []store.Claim{c}, answers[:]); err != nil {
 		t.Errorf("claim: %v", err)
 	}
 	return answers[0]
 }
 
-func mustGrant(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+func mustGrant(t testing.TB, s *Store, c store.Claim) store.Answer {
 	a := claimOne(t, s, c)
-	if a.State != dibs.Granted {
+	if a.State != store.Granted {
 		t.Errorf("the claim was answered %+v", a)
 	}
 	return a
 }
 
-func settleOne(t testing.TB, s *Store, x dibs.Settlement) error {
+func settleOne(t testing.TB, s *Store, x store.Settlement) error {
 	errs := [1]error{}
-	if err := s.Settle(t.Context(), []dibs.Settlement{x}, errs[:]); err != nil {
+	if err := s.Settle(t.Context(), []store.Settlement{x}, errs[:]); err != nil {
 		t.Errorf("settle: %v", err)
 	}
 	return errs[0]
 }
 
-func mustSettle(t testing.TB, s *Store, x dibs.Settlement) {
+func mustSettle(t testing.TB, s *Store, x store.Settlement) {
 	if err := settleOne(t, s, x); err != nil {
 		t.Errorf("settle: %v", err)
 	}

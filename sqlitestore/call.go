@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // call is one call of a Store's method on its way through the writing goroutine.
@@ -19,12 +19,12 @@ import (
 // call's own. So a caller whose context ends can leave in all other phases.
 type call struct {
 	// One of these four is set.
-	claims      []dibs.Claim
-	renewals    []dibs.Renewal
-	settlements []dibs.Settlement
+	claims      []store.Claim
+	renewals    []store.Renewal
+	settlements []store.Settlement
 	work        func(*transaction)
 
-	answers []dibs.Answer
+	answers []store.Answer
 	errs    []error
 	err     error
 

@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 // sound is what Check looks at when all is well.
@@ -32,31 +33,31 @@ func TestFindings(t *testing.T) {
 	for name, test := range map[string]struct {
 		change   func(*facts)
 		name     string
-		severity dibs.Severity
+		severity store.Severity
 		says     string
 	}{
 		"nothing":        {change: func(*facts) {}},
-		"damage":         {func(f *facts) { f.damage = "row 3\nmissing" }, "damage", dibs.SeverityDangerous, "damaged: row 3 missing."},
-		"too large":      {func(f *facts) { f.incomplete = true }, "damage", dibs.SeverityUnchecked, "1024 MiB"},
-		"mounted alone":  {func(f *facts) { f.mounted = true }, "mount", dibs.SeverityDangerous, "mount point of its own"},
-		"readable":       {func(f *facts) { f.readable = []string{"/a", "/a-wal"} }, "readable", dibs.SeverityAdvice, "read /a and /a-wal and"},
-		"no queue":       {func(f *facts) { f.turn = "it is a folder" }, "turn", dibs.SeverityAdvice, "do not queue"},
-		"read-only":      {func(f *facts) { f.writable = ErrReadOnly }, "read-only", dibs.SeverityDangerous, "may no longer write"},
-		"journal":        {func(f *facts) { f.journal = "delete" }, "durability", dibs.SeverityDangerous, "delete"},
-		"synchronous":    {func(f *facts) { f.synchronous = 1 }, "durability", dibs.SeverityDangerous, "not synchronized"},
-		"bloat":          {func(f *facts) { f.free = 600 << 20 }, "bloat", dibs.SeverityAdvice, "600 MiB of the file's 1024 MiB"},
+		"damage":         {func(f *facts) { f.damage = "row 3\nmissing" }, "damage", store.SeverityDangerous, "damaged: row 3 missing."},
+		"too large":      {func(f *facts) { f.incomplete = true }, "damage", store.SeverityUnchecked, "1024 MiB"},
+		"mounted alone":  {func(f *facts) { f.mounted = true }, "mount", store.SeverityDangerous, "mount point of its own"},
+		"readable":       {func(f *facts) { f.readable = []string{"/a", "/a-wal"} }, "readable", store.SeverityAdvice, "read /a and /a-wal and"},
+		"no queue":       {func(f *facts) { f.turn = "it is a folder" }, "turn", store.SeverityAdvice, "do not queue"},
+		"read-only":      {func(f *facts) { f.writable = ErrReadOnly }, "read-only", store.SeverityDangerous, "may no longer write"},
+		"journal":        {func(f *facts) { f.journal = "delete" }, "durability", store.SeverityDangerous, "delete"},
+		"synchronous":    {func(f *facts) { f.synchronous = 1 }, "durability", store.SeverityDangerous, "not synchronized"},
+		"bloat":          {func(f *facts) { f.free = 600 << 20 }, "bloat", store.SeverityAdvice, "600 MiB of the file's 1024 MiB"},
 		"a small file":   {change: func(f *facts) { f.size, f.free = 8<<20, 7<<20 }},
 		"half is in use": {change: func(f *facts) { f.free = 500 << 20 }},
-		"log":            {func(f *facts) { f.log = 1 << 30 }, "log", dibs.SeverityAdvice, "1024 MiB"},
-		"network":        {func(f *facts) { f.filesystem.name, f.filesystem.trait = "NFS", network }, "filesystem", dibs.SeverityDangerous, "NFS"},
-		"memory":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "tmpfs", inMemory }, "filesystem", dibs.SeverityDangerous, "tmpfs"},
-		"container":      {func(f *facts) { f.filesystem.name, f.filesystem.trait = "overlayfs", container }, "filesystem", dibs.SeverityAdvice, "overlayfs"},
-		"served":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "FUSE", userspace }, "filesystem", dibs.SeverityAdvice, "FUSE"},
-		"unknown":        {func(f *facts) { f.filesystem = filesystem{} }, "filesystem", dibs.SeverityUnchecked, "does not tell"},
-		"nearly full":    {func(f *facts) { f.filesystem.free = 1 << 20 }, "space", dibs.SeverityAdvice, "1 MiB left"},
-		"clock source":   {func(f *facts) { f.clockSource = "refined-jiffies" }, "clock", dibs.SeverityAdvice, "refined-jiffies"},
-		"time namespace": {func(f *facts) { f.ownTime = true }, "clock", dibs.SeverityDangerous, "time namespace"},
-		"clock set back": {func(f *facts) { f.fence += engine.Micros(time.Hour) }, "clock", dibs.SeverityAdvice, "1h0m0s ahead"},
+		"log":            {func(f *facts) { f.log = 1 << 30 }, "log", store.SeverityAdvice, "1024 MiB"},
+		"network":        {func(f *facts) { f.filesystem.name, f.filesystem.trait = "NFS", network }, "filesystem", store.SeverityDangerous, "NFS"},
+		"memory":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "tmpfs", inMemory }, "filesystem", store.SeverityDangerous, "tmpfs"},
+		"container":      {func(f *facts) { f.filesystem.name, f.filesystem.trait = "overlayfs", container }, "filesystem", store.SeverityAdvice, "overlayfs"},
+		"served":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "FUSE", userspace }, "filesystem", store.SeverityAdvice, "FUSE"},
+		"unknown":        {func(f *facts) { f.filesystem = filesystem{} }, "filesystem", store.SeverityUnchecked, "does not tell"},
+		"nearly full":    {func(f *facts) { f.filesystem.free = 1 << 20 }, "space", store.SeverityAdvice, "1 MiB left"},
+		"clock source":   {func(f *facts) { f.clockSource = "refined-jiffies" }, "clock", store.SeverityAdvice, "refined-jiffies"},
+		"time namespace": {func(f *facts) { f.ownTime = true }, "clock", store.SeverityDangerous, "time namespace"},
+		"clock set back": {func(f *facts) { f.fence += engine.Micros(time.Hour) }, "clock", store.SeverityAdvice, "1h0m0s ahead"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := sound()
@@ -113,9 +114,9 @@ func TestCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	clock := newTestClock("boot", time.Hour)
 	s := openTest(t, path, nil, clock.clock())
-	key := dibs.Key{Name: "k"}
-	claims := []dibs.Claim{{Key: key, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}
-	answers := make([]dibs.Answer, 1)
+	key := store.Key{Name: "k"}
+	claims := []store.Claim{{Key: key, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}
+	answers := make([]store.Answer, 1)
 	if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].Err != nil {
 		t.Fatal(err, answers[0].Err)
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // After a reboot the host's clock starts at 0. Leases and records go on from
@@ -18,8 +18,8 @@ func TestReboot(t *testing.T) {
 	held, done := lock("held"), lock("done")
 	held.TTL = 10 * time.Second
 	mustGrant(t, s, done)
-	mustSettle(t, s, dibs.Settlement{
-		Key: done.Key, Token: done.Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour,
+	mustSettle(t, s, store.Settlement{
+		Key: done.Key, Token: done.Token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour,
 	})
 	mustGrant(t, s, held)
 	before.pass(4 * time.Second)
@@ -32,7 +32,7 @@ func TestReboot(t *testing.T) {
 	s = openTest(t, path, nil, after.clock())
 	other := lock("held")
 	a := claimOne(t, s, other)
-	wantState(t, "the lease after the reboot", a, dibs.Held)
+	wantState(t, "the lease after the reboot", a, store.Held)
 	if a.Left != 6*time.Second {
 		t.Errorf("the lease has %v left after the reboot, not 6 s", a.Left)
 	}
@@ -40,9 +40,9 @@ func TestReboot(t *testing.T) {
 	if a := mustGrant(t, s, other); a.Attempt != 2 {
 		t.Errorf("after the lease's end the attempt is %d", a.Attempt)
 	}
-	done.Token, done.MaxAge = dibs.NewToken(), dibs.AnyAge
+	done.Token, done.MaxAge = store.NewToken(), store.AnyAge
 	a = claimOne(t, s, done)
-	wantState(t, "the record after the reboot", a, dibs.Done)
+	wantState(t, "the record after the reboot", a, store.Done)
 	if a.Record.Age != 10*time.Second || a.Record.Left != time.Hour-10*time.Second {
 		t.Errorf("the record is %v old and has %v left", a.Record.Age, a.Record.Left)
 	}
@@ -59,7 +59,7 @@ func TestWallClockSteps(t *testing.T) {
 	last := mustGrant(t, s, held).Fence
 	for _, step := range []time.Duration{-time.Hour, 2 * time.Hour, -48 * time.Hour} {
 		c.wall.Add(int64(step / time.Microsecond))
-		wantState(t, "the lease after the wall clock stepped", claimOne(t, s, lock("held")), dibs.Held)
+		wantState(t, "the lease after the wall clock stepped", claimOne(t, s, lock("held")), store.Held)
 		fence := mustGrant(t, s, lock("other"+step.String())).Fence
 		if fence <= last {
 			t.Errorf("after a step of %v the fence is %d; it was %d", step, fence, last)
@@ -78,7 +78,7 @@ func TestOtherHost(t *testing.T) {
 	mustGrant(t, here, lock("a"))
 	there := openTest(t, path, nil, newTestClock("there", time.Minute).clock())
 	mustGrant(t, there, lock("b"))
-	err := here.Claim(t.Context(), []dibs.Claim{lock("c")}, make([]dibs.Answer, 1))
+	err := here.Claim(t.Context(), []store.Claim{lock("c")}, make([]store.Answer, 1))
 	if !errors.Is(err, ErrOtherHost) {
 		t.Errorf("a claim after another host opened the file: %v", err)
 	}
@@ -95,7 +95,7 @@ func TestUptimeFalls(t *testing.T) {
 	mustGrant(t, s, held)
 	c.pass(-time.Minute)
 	a := claimOne(t, s, lock("held"))
-	wantState(t, "the lease", a, dibs.Held)
+	wantState(t, "the lease", a, store.Held)
 	if a.Left != 10*time.Second {
 		t.Errorf("the lease has %v left, not 10 s", a.Left)
 	}
@@ -107,8 +107,8 @@ func TestAbandonmentIsRememberedForADay(t *testing.T) {
 		passed  time.Duration
 		attempt int
 	}{
-		{"just before", dibs.AbandonedRetention - time.Second, 2},
-		{"just after", dibs.AbandonedRetention + time.Second, 1},
+		{"just before", store.AbandonedRetention - time.Second, 2},
+		{"just after", store.AbandonedRetention + time.Second, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newTestClock("a", time.Hour)
@@ -139,7 +139,7 @@ func TestUnknownIsForEver(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := claimOne(t, s, lock("k"))
-		wantState(t, "ten years later", a, dibs.Unknown)
+		wantState(t, "ten years later", a, store.Unknown)
 		if a.ID != claim.Token.ID() {
 			t.Errorf("the unknown attempt is %q, not %q", a.ID, claim.Token.ID())
 		}
@@ -148,14 +148,14 @@ func TestUnknownIsForEver(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	ask := lock("k")
-	ask.MaxAge = dibs.AnyAge
-	wantState(t, "after it was resolved", claimOne(t, s, ask), dibs.Done)
+	ask.MaxAge = store.AnyAge
+	wantState(t, "after it was resolved", claimOne(t, s, ask), store.Done)
 }
 
 // A store that is a hundred years old can still write the longest record.
 func TestLongestRecord(t *testing.T) {
 	serial := int64(0)
-	r := engine.Record{Written: longest, Ends: longest + engine.Micros(dibs.AnyAge)}
+	r := engine.Record{Written: longest, Ends: longest + engine.Micros(store.AnyAge)}
 	if err := withID(&r, &serial, func(id int64) error {
 		if id < 0 || id>>recordShift != 2*longest {
 			t.Errorf("the record's id is %d, which overflows", id)

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
 func TestConformance(t *testing.T) {
-	conform(t, Options{}, func(_ testing.TB, s *Store) dibs.Store { return s })
+	conform(t, Options{}, func(_ testing.TB, s *Store) store.Store { return s })
 }
 
 // conform checks all properties on files of their own, with the stores as something
 // else.
-func conform(t *testing.T, o Options, as func(testing.TB, *Store) dibs.Store) {
+func conform(t *testing.T, o Options, as func(testing.TB, *Store) store.Store) {
 	t.Parallel() // it mostly waits
 	storetest.Run(t, &storetest.Harness{
 		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
@@ -24,7 +24,7 @@ func conform(t *testing.T, o Options, as func(testing.TB, *Store) dibs.Store) {
 			o.PruneEvery = -1 // pruning would use the connection during the set-up below
 			file := filepath.Join(t.TempDir(), "dibs.db")
 			var opened []*Store
-			openWith := func(c clock) dibs.Store {
+			openWith := func(c clock) store.Store {
 				s, err := open(file, &o, c)
 				if err != nil {
 					t.Fatalf("open: %v", err)
@@ -49,8 +49,8 @@ func conform(t *testing.T, o Options, as func(testing.TB, *Store) dibs.Store) {
 				opened = nil
 			}
 			return &storetest.Backend{
-				Open: func() dibs.Store { return openWith(hostClock) },
-				OpenSkewed: func(d time.Duration) dibs.Store {
+				Open: func() store.Store { return openWith(hostClock) },
+				OpenSkewed: func(d time.Duration) store.Store {
 					c := hostClock
 					c.wall = func() int64 { return time.Now().Add(d).UnixMicro() }
 					return openWith(c)

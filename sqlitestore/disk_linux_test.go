@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
 // smallDisk mounts a filesystem of two megabytes, which takes root.
@@ -43,14 +43,14 @@ func TestFilesystemFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := 0
-	var keep dibs.Settlement
+	var keep store.Settlement
 	for {
 		c := lock(strconv.Itoa(kept))
 		mustGrant(t, s, c)
 		keep = release(c)
-		keep.Outcome, keep.Data, keep.Retention = dibs.Keep, make([]byte, 100_000), time.Hour
+		keep.Outcome, keep.Data, keep.Retention = store.Keep, make([]byte, 100_000), time.Hour
 		errs := make([]error, 1)
-		if err = s.Settle(t.Context(), []dibs.Settlement{keep}, errs); err != nil || errs[0] != nil {
+		if err = s.Settle(t.Context(), []store.Settlement{keep}, errs); err != nil || errs[0] != nil {
 			break
 		}
 		if kept++; kept > 100 {
@@ -66,8 +66,8 @@ func TestFilesystemFull(t *testing.T) {
 	mustSettle(t, s, keep)
 	for i := range kept + 1 {
 		c := lock(strconv.Itoa(i))
-		c.MaxAge = dibs.AnyAge
-		wantState(t, "a record after the disk was full", claimOne(t, s, c), dibs.Done)
+		c.MaxAge = store.AnyAge
+		wantState(t, "a record after the disk was full", claimOne(t, s, c), store.Done)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -97,14 +97,14 @@ func TestFilesystemFullAtCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	fillUp(t, filler)
-	if err := tx.Commit(t.Context(), keep(c)); !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrDiskFull) {
+	if err := tx.Commit(t.Context(), keep(c)); !errors.Is(err, store.ErrRolledBack) || !errors.Is(err, ErrDiskFull) {
 		t.Errorf("commit: %v", err)
 	}
 	l.want("k", 0)
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	wantState(t, "the key", claimOne(t, l.s, asked("k")), dibs.Held)
+	wantState(t, "the key", claimOne(t, l.s, asked("k")), store.Held)
 	mustSettle(t, l.s, release(c))
 	if _, err := l.once("k"); err != nil {
 		t.Errorf("when there is room: %v", err)

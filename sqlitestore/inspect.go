@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // page is how many keys List reads in one transaction.
@@ -18,13 +18,13 @@ const page = 64
 // parts are the statements that list the keys of a part.
 var parts = map[backend.Part]string{backend.All: "allKeys", backend.Live: "keys", backend.Kept: "recordKeys"}
 
-// List implements dibs.Inspector. It reads a few keys at a time, in transactions that it
+// List implements store.Inspector. It reads a few keys at a time, in transactions that it
 // shares with calls.
-func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
 		low, high, one := keyRange(&q)
 		for more := true; more; {
-			var entries []dibs.Entry
+			var entries []store.Entry
 			var keys [][]byte
 			err := s.work(ctx, func(tx *transaction) {
 				if keys = [][]byte{one}; one == nil {
@@ -33,7 +33,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 				entries = tx.describeAll(keys, &q)
 			})
 			if err != nil {
-				yield(dibs.Entry{}, err)
+				yield(store.Entry{}, err)
 				return
 			}
 			if more = len(keys) == page; more {
@@ -49,16 +49,16 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 }
 
 // keyRange returns the bounds of a query's keys, or the only key.
-func keyRange(q *dibs.Query) (low, high, one []byte) {
+func keyRange(q *store.Query) (low, high, one []byte) {
 	switch {
 	case q.Namespace == nil:
 		return nil, []byte{255}, nil
 	case q.Name != "":
-		return nil, nil, backend.AppendKey(nil, dibs.Key{Namespace: *q.Namespace, Name: q.Name})
+		return nil, nil, backend.AppendKey(nil, store.Key{Namespace: *q.Namespace, Name: q.Name})
 	}
-	low = backend.AppendKey(nil, dibs.Key{Namespace: *q.Namespace})
+	low = backend.AppendKey(nil, store.Key{Namespace: *q.Namespace})
 	// No key is longer, so this is above all keys of the namespace.
-	return low, append(slices.Clone(low), slices.Repeat([]byte{255}, dibs.MaxKey+1)...), nil
+	return low, append(slices.Clone(low), slices.Repeat([]byte{255}, store.MaxKey+1)...), nil
 }
 
 // nextKeys returns the first keys between two, in order.
@@ -70,7 +70,7 @@ func (tx *transaction) nextKeys(name string, low, high []byte, most int) (keys [
 }
 
 // describeAll describes the keys that match the query.
-func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs.Entry) {
+func (tx *transaction) describeAll(keys [][]byte, q *store.Query) (entries []store.Entry) {
 	for _, k := range keys {
 		key, ok := backend.ParseKey(string(k))
 		if !ok {
@@ -89,31 +89,31 @@ func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs
 }
 
 // describe describes a key. The Condition is "" if nothing is known of the key.
-func (tx *transaction) describe(key dibs.Key, q *dibs.Query) (e dibs.Entry) {
-	tx.use(key, dibs.Token{})
+func (tx *transaction) describe(key store.Key, q *store.Query) (e store.Entry) {
+	tx.use(key, store.Token{})
 	tx.decide(true, func(st *engine.State) {
-		e = dibs.Entry{}
+		e = store.Entry{}
 		st.Describe(&e, q)
 	})
 	return e
 }
 
-// ForceRelease implements dibs.Inspector.
-func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (n int, err error) {
+// ForceRelease implements store.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (n int, err error) {
 	err = s.force(ctx, key, func(st *engine.State) { n = st.ForceRelease(id) })
 	return n, err
 }
 
-// Forget implements dibs.Inspector.
-func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error) {
+// Forget implements store.Inspector.
+func (s *Store) Forget(ctx context.Context, key store.Key) (found bool, err error) {
 	err = s.force(ctx, key, func(st *engine.State) { found = st.Forget() })
 	return found, err
 }
 
-// Resolve implements dibs.Inspector. It returns dibs.ErrTooLarge when data is larger than
+// Resolve implements store.Inspector. It returns store.ErrTooLarge when data is larger than
 // Options.MaxRecord.
-func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (found bool, err error) {
-	x := dibs.Settlement{Key: key, Outcome: dibs.Keep, Data: slices.Clone(data), Retention: retention} // the call may outlast the caller
+func (s *Store) Resolve(ctx context.Context, key store.Key, id string, data []byte, retention time.Duration) (found bool, err error) {
+	x := store.Settlement{Key: key, Outcome: store.Keep, Data: slices.Clone(data), Retention: retention} // the call may outlast the caller
 	if err := s.checkSettlement(&x); err != nil {
 		return false, err
 	}
@@ -122,12 +122,12 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 }
 
 // force changes a key's state and serves the next waiter.
-func (s *Store) force(ctx context.Context, key dibs.Key, change func(*engine.State)) error {
+func (s *Store) force(ctx context.Context, key store.Key, change func(*engine.State)) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
 	return s.work(ctx, func(tx *transaction) {
-		tx.use(key, dibs.Token{})
+		tx.use(key, store.Token{})
 		tx.decide(false, change)
 	})
 }

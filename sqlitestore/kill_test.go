@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Children are killed at named points here: around each step of a transaction of the
@@ -58,7 +58,7 @@ func killAt(t *testing.T, s *Store, child, point string, blocks bool) (printed s
 	p.cmd.Stdout = &out
 	stopped := failpoint.Start(t, point, p.cmd)
 	stopped.Await()
-	granted := make(chan dibs.Answer, 1)
+	granted := make(chan store.Answer, 1)
 	go func() { granted <- claimOne(t, s, lock("another")) }()
 	if blocks {
 		eventually(t, "the claim of another key waits", s.isBlocked)
@@ -67,8 +67,8 @@ func killAt(t *testing.T, s *Store, child, point string, blocks bool) (printed s
 		}
 		stopped.Kill()
 	}
-	a := within(t, "the claim of another key", func() dibs.Answer { return <-granted })
-	wantState(t, "the claim of another key", a, dibs.Granted)
+	a := within(t, "the claim of another key", func() store.Answer { return <-granted })
+	wantState(t, "the claim of another key", a, store.Granted)
 	stopped.Kill()
 	return strings.TrimSpace(out.String())
 }
@@ -77,9 +77,9 @@ func killAt(t *testing.T, s *Store, child, point string, blocks bool) (printed s
 // microsecond longer. Then it has abandoned it.
 func wantUntilItsEnd(t *testing.T, s *Store, c *testClock, left time.Duration) {
 	t.Helper()
-	wantState(t, "the key", claimOne(t, s, asked("k")), dibs.Held)
+	wantState(t, "the key", claimOne(t, s, asked("k")), store.Held)
 	var has time.Duration
-	for e, err := range s.List(t.Context(), dibs.Query{}) {
+	for e, err := range s.List(t.Context(), store.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func wantUntilItsEnd(t *testing.T, s *Store, c *testClock, left time.Duration) {
 		t.Errorf("the lease has %v left, not %v", has, left)
 	}
 	moveOn(t, s, c, has-time.Microsecond)
-	wantState(t, "the key in the last microsecond of its lease", claimOne(t, s, asked("k")), dibs.Held)
+	wantState(t, "the key in the last microsecond of its lease", claimOne(t, s, asked("k")), store.Held)
 	c.pass(time.Microsecond)
 }
 
@@ -127,7 +127,7 @@ func childCalls(path string, _ io.Reader) error {
 		<-last.done
 		err := c.err
 		for _, a := range c.answers {
-			if a.State != dibs.Granted {
+			if a.State != store.Granted {
 				err = errors.Join(err, fmt.Errorf("%+v", a))
 			}
 		}
@@ -137,13 +137,13 @@ func childCalls(path string, _ io.Reader) error {
 	k.TTL = killedTTL
 
 	begin("claim")
-	if err := transact(&call{claims: []dibs.Claim{k}, answers: make([]dibs.Answer, 1)}); err != nil {
+	if err := transact(&call{claims: []store.Claim{k}, answers: make([]store.Answer, 1)}); err != nil {
 		return err
 	}
 	reach("after COMMIT")
 
 	begin("renew")
-	renewals := []dibs.Renewal{{Key: k.Key, Token: k.Token, TTL: renewedTTL}}
+	renewals := []store.Renewal{{Key: k.Key, Token: k.Token, TTL: renewedTTL}}
 	if err := transact(&call{renewals: renewals, errs: make([]error, 1)}); err != nil {
 		return err
 	}
@@ -156,8 +156,8 @@ func childCalls(path string, _ io.Reader) error {
 	reach("after COMMIT")
 
 	begin("settle")
-	s.Notify(func(dibs.Token, dibs.Answer) { reach("while a waiter is woken") })
-	if err := transact(&call{settlements: []dibs.Settlement{keep(k)}, errs: make([]error, 1)}); err != nil {
+	s.Notify(func(store.Token, store.Answer) { reach("while a waiter is woken") })
+	if err := transact(&call{settlements: []store.Settlement{keep(k)}, errs: make([]error, 1)}); err != nil {
 		return err
 	}
 	reach("after COMMIT")
@@ -168,12 +168,12 @@ func childCalls(path string, _ io.Reader) error {
 // the way until its place has run out.
 func queueHere(s *Store) error {
 	waiter := lock("k")
-	waiter.Mode, waiter.MaxAge = dibs.Queue, dibs.AnyAge
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(context.Background(), []dibs.Claim{waiter}, answers); err != nil {
+	waiter.Mode, waiter.MaxAge = store.Queue, store.AnyAge
+	answers := make([]store.Answer, 1)
+	if err := s.Claim(context.Background(), []store.Claim{waiter}, answers); err != nil {
 		return err
 	}
-	if answers[0].State != dibs.Held {
+	if answers[0].State != store.Held {
 		return fmt.Errorf("the waiter was answered %+v", answers[0])
 	}
 	return nil
@@ -210,7 +210,7 @@ func TestKilledInACall(t *testing.T) {
 			killAt(t, s, "calls", test.point, test.blocks)
 			if test.done {
 				a := claimOne(t, s, asked("k"))
-				wantState(t, "the key", a, dibs.Done)
+				wantState(t, "the key", a, store.Done)
 				if string(a.Record.Data) != "answer" {
 					t.Errorf("the record is %q", a.Record.Data)
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // stoppable makes connections that can be stopped around each step of a transaction.
@@ -83,7 +84,7 @@ func childBook(path string, _ io.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.Notify(func(dibs.Token, dibs.Answer) { failpoint.Reach("while a waiter is woken") })
+	s.Notify(func(store.Token, store.Answer) { failpoint.Reach("while a waiter is woken") })
 	source, err := modernc.NewConnector("file:" + filepath.ToSlash(s.names.full) + "?_txlock=immediate&_pragma=synchronous(full)")
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ func TestKilledInATransaction(t *testing.T) {
 				t.Error("the child has printed no answer")
 			}
 			if test.committed {
-				wantState(t, "the key", claimOne(t, s, asked("k")), dibs.Done)
+				wantState(t, "the key", claimOne(t, s, asked("k")), store.Done)
 			} else {
 				wantUntilItsEnd(t, s, clock, killedTTL)
 			}

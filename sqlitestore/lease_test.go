@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The lease cannot be renewed while the file is locked, and so bounds the transaction.
@@ -22,7 +23,7 @@ func TestLeaseBoundsTheTransaction(t *testing.T) {
 		<-ctx.Done() // it takes its time, and notices late
 		return answer, err
 	})
-	if !errors.Is(err, dibs.ErrLost) {
+	if !errors.Is(err, store.ErrLost) {
 		t.Error(err)
 	}
 	l.want("k", 0)

@@ -6,13 +6,13 @@ import (
 	"context"
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // As a guest in a file that is the application's, in whose transactions leases are
 // settled, in whatever state the key is.
 func TestConformanceInTransactions(t *testing.T) {
-	conform(t, Options{Shared: true}, func(t testing.TB, s *Store) dibs.Store { return newNoting(t, s) })
+	conform(t, Options{Shared: true}, func(t testing.TB, s *Store) store.Store { return newNoting(t, s) })
 }
 
 // noting is a Store that settles leases in transactions.
@@ -36,7 +36,7 @@ func newNoting(t testing.TB, s *Store) *noting {
 
 // Settle settles what it can in a transaction each, and has the store settle the rest:
 // places are not for transactions.
-func (n *noting) Settle(ctx context.Context, xs []dibs.Settlement, errs []error) error {
+func (n *noting) Settle(ctx context.Context, xs []store.Settlement, errs []error) error {
 	for i := range xs {
 		if err := n.settle(ctx, &xs[i]); err == nil {
 			continue
@@ -48,7 +48,7 @@ func (n *noting) Settle(ctx context.Context, xs []dibs.Settlement, errs []error)
 	return nil
 }
 
-func (n *noting) settle(ctx context.Context, x *dibs.Settlement) error {
+func (n *noting) settle(ctx context.Context, x *store.Settlement) error {
 	tx, err := n.b.Begin(ctx)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // made returns the path of a sound store that nothing has open.
@@ -30,7 +30,7 @@ func made(t *testing.T) string {
 // claimError returns what a store says to a claim.
 func claimError(t *testing.T, s *Store) error {
 	t.Helper()
-	return s.Claim(t.Context(), []dibs.Claim{lock("other")}, make([]dibs.Answer, 1))
+	return s.Claim(t.Context(), []store.Claim{lock("other")}, make([]store.Answer, 1))
 }
 
 // TestHardLinkIsRefused: SQLite finds the log by the name of the file, so a file with two
@@ -154,7 +154,7 @@ func TestOneStoreUnderAllItsNames(t *testing.T) {
 		if i == 0 {
 			mustGrant(t, s, held)
 		}
-		wantState(t, name, claimOne(t, s, lock("k")), dibs.Held)
+		wantState(t, name, claimOne(t, s, lock("k")), store.Held)
 		if s.names.full != path {
 			t.Errorf("%s leads to %s, not %s", name, s.names.full, path)
 		}

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 func exists(path string) bool {
@@ -213,7 +213,7 @@ func TestLocked(t *testing.T) {
 	other := sqlite(t, path, "BEGIN IMMEDIATE")
 
 	claim := lock("k")
-	err := s.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1))
+	err := s.Claim(t.Context(), []store.Claim{claim}, make([]store.Answer, 1))
 	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), cures[ErrLocked]) || errtype.Of(err) != "busy" {
 		t.Errorf("the error is %v", err)
 	}
@@ -221,7 +221,7 @@ func TestLocked(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	given := make(chan error, 1)
-	go func() { given <- patient.Claim(ctx, []dibs.Claim{claim}, make([]dibs.Answer, 1)) }()
+	go func() { given <- patient.Claim(ctx, []store.Claim{claim}, make([]store.Answer, 1)) }()
 	eventually(t, "the file is found locked", patient.isBlocked)
 	cancel()
 	if err := within(t, "giving up", func() error { return <-given }); !errors.Is(err, ErrLocked) || !errors.Is(err, context.Canceled) || errtype.Of(err) != "canceled" {
@@ -257,7 +257,7 @@ func TestMoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the store notices", func() bool {
-				err = s.Claim(t.Context(), []dibs.Claim{lock("other")}, make([]dibs.Answer, 1))
+				err = s.Claim(t.Context(), []store.Claim{lock("other")}, make([]store.Answer, 1))
 				return err != nil
 			})
 			if !errors.Is(err, ErrMoved) || errtype.Of(err) != "moved" {
@@ -277,11 +277,11 @@ func TestClosed(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 	}
-	err = s.Claim(t.Context(), []dibs.Claim{lock("k")}, make([]dibs.Answer, 1))
+	err = s.Claim(t.Context(), []store.Claim{lock("k")}, make([]store.Answer, 1))
 	if !errors.Is(err, ErrClosed) || errtype.Of(err) != "closed" {
 		t.Errorf("a claim after the close: %v", err)
 	}
-	for _, err := range s.List(t.Context(), dibs.Query{}) {
+	for _, err := range s.List(t.Context(), store.Query{}) {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("a list after the close: %v", err)
 		}

@@ -8,11 +8,11 @@ import (
 
 // Options configures a Store. nil and the zero value mean the defaults.
 type Options struct {
-	// MaxRecord bounds a record, in bytes. A larger one gets dibs.ErrTooLarge. 0: 64 MiB;
+	// MaxRecord bounds a record, in bytes. A larger one gets store.ErrTooLarge. 0: 64 MiB;
 	// at most 512 MiB.
 	MaxRecord int
 
-	// MaxWaiters bounds the places in the queue of one key. More claims get dibs.ErrFull.
+	// MaxWaiters bounds the places in the queue of one key. More claims get store.ErrFull.
 	// 0: 100,000.
 	MaxWaiters int
 
@@ -24,7 +24,7 @@ type Options struct {
 
 	// LockWait is the longest wait of a call while another process has the file locked.
 	// 0: 5 s; at least 1 ms. Then the call fails with ErrLocked. If other Stores were
-	// writing, each element gets dibs.ErrBusy instead, and a dibs.Client asks again. A
+	// writing, each element gets store.ErrBusy instead, and a dibs.Client asks again. A
 	// call's context can end the wait earlier. Open waits at most six times as long.
 	LockWait time.Duration
 

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // children are what this test binary does when it is started as another process
@@ -102,11 +102,11 @@ func childOpen(path string, input io.Reader) error {
 		return err
 	}
 	c := lock("child " + strconv.Itoa(os.Getpid()))
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil {
+	answers := make([]store.Answer, 1)
+	if err := s.Claim(context.Background(), []store.Claim{c}, answers); err != nil {
 		return err
 	}
-	if answers[0].State != dibs.Granted {
+	if answers[0].State != store.Granted {
 		return fmt.Errorf("the claim was answered %+v", answers[0])
 	}
 	if _, err := io.Copy(io.Discard, input); err != nil {
@@ -131,7 +131,7 @@ func openANewFile(t *testing.T, n int) {
 	}
 	s := openTest(t, path, nil, hostClock)
 	claims := 0
-	for e, err := range s.List(t.Context(), dibs.Query{}) {
+	for e, err := range s.List(t.Context(), store.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,9 +5,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 	spare = 256
 )
 
-// Prune implements dibs.Pruner. It works in small steps, in transactions that it shares
+// Prune implements store.Pruner. It works in small steps, in transactions that it shares
 // with calls. At the end it gives free space back to the filesystem.
 func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	p := &pruning{left: limit}
@@ -122,7 +122,7 @@ func (tx *transaction) pruneKeys(p *pruning, rows int) {
 	keys := tx.nextKeys("keys", p.after, []byte{255}, rows)
 	p.keys = len(keys) < rows
 	for _, k := range keys {
-		tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
+		tx.k, tx.asker = append(tx.k[:0], k...), store.Token{}
 		n := tx.change("deleteEndedPlaces", tx.k, tx.now, int64(rows))
 		if rows -= n; rows > 0 {
 			p.after = k

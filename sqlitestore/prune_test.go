@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Pruning removes what has ended and nothing else, at most as many as asked, and
@@ -19,8 +19,8 @@ func TestPrune(t *testing.T) {
 	path := testFile(t)
 	s := openTest(t, path, &Options{PruneEvery: -1}, c.clock())
 	const n = 300
-	var claims []dibs.Claim
-	var settlements []dibs.Settlement
+	var claims []store.Claim
+	var settlements []store.Settlement
 	for i := range n {
 		for name, retention := range map[string]time.Duration{"ended": time.Minute, "kept": time.Hour} {
 			c := lock(name + strconv.Itoa(i))
@@ -29,10 +29,10 @@ func TestPrune(t *testing.T) {
 			claims, settlements = append(claims, c), append(settlements, x)
 		}
 		lapsed := lock("lapsed" + strconv.Itoa(i))
-		lapsed.Mode, lapsed.Stay = dibs.Reserve, time.Minute
+		lapsed.Mode, lapsed.Stay = store.Reserve, time.Minute
 		claims = append(claims, lapsed)
 	}
-	if err := s.Claim(t.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+	if err := s.Claim(t.Context(), claims, make([]store.Answer, len(claims))); err != nil {
 		t.Fatal(err)
 	}
 	errs := make([]error, len(settlements))
@@ -56,9 +56,9 @@ func TestPrune(t *testing.T) {
 		t.Errorf("the file has %d bytes, before it had %d", after, before)
 	}
 	for i := range n {
-		for name, want := range map[string]dibs.State{"kept": dibs.Done, "ended": dibs.Free} {
+		for name, want := range map[string]store.State{"kept": store.Done, "ended": store.Free} {
 			ask := lock(name + strconv.Itoa(i))
-			ask.Mode, ask.MaxAge = dibs.Look, dibs.AnyAge
+			ask.Mode, ask.MaxAge = store.Look, store.AnyAge
 			wantState(t, ask.Key.Name, claimOne(t, s, ask), want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestPruneInTheBackground(t *testing.T) {
 	for i := range 200 {
 		c := lock(strconv.Itoa(i))
 		mustGrant(t, s, c)
-		mustSettle(t, s, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Millisecond})
+		mustSettle(t, s, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Millisecond})
 	}
 	eventually(t, "the records are gone", func() bool { return rows(t, s, "record") == 0 })
 }
@@ -82,9 +82,9 @@ func TestWakesAreForgotten(t *testing.T) {
 	grants := openTest(t, path, &Options{PruneEvery: 5 * time.Millisecond}, hostClock)
 	for i := range 50 {
 		holder, waiter := lock(strconv.Itoa(i)), lock(strconv.Itoa(i))
-		waiter.Mode = dibs.Queue
+		waiter.Mode = store.Queue
 		mustGrant(t, grants, holder)
-		wantState(t, "the waiter", claimOne(t, waits, waiter), dibs.Held)
+		wantState(t, "the waiter", claimOne(t, waits, waiter), store.Held)
 		mustSettle(t, grants, release(holder))
 		mustGrant(t, waits, waiter)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,7 +98,7 @@ func TestCheckReadable(t *testing.T) {
 		}
 		said := false
 		for _, f := range found {
-			said = said || f.Name == findReadable && strings.Contains(f.What, path+suffix+" ") && f.Severity == dibs.SeverityAdvice
+			said = said || f.Name == findReadable && strings.Contains(f.What, path+suffix+" ") && f.Severity == store.SeverityAdvice
 		}
 		if !said {
 			t.Errorf("FILE%s is readable; found %+v", suffix, found)
@@ -143,7 +143,7 @@ func TestReaderCannotStopCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the store queues again", func() bool {
-				mustGrant(t, first, lock("later "+dibs.NewToken().String()))
+				mustGrant(t, first, lock("later "+store.NewToken().String()))
 				found, err := first.Check(t.Context())
 				return err == nil && !strings.Contains(names(found), findTurn)
 			})
@@ -176,7 +176,7 @@ func TestQueueThatCannotBeUsed(t *testing.T) {
 }
 
 // names returns the names of findings.
-func names(found []dibs.Finding) string {
+func names(found []store.Finding) string {
 	var all []string
 	for _, f := range found {
 		all = append(all, f.Name)

@@ -3,9 +3,9 @@ package sqlitestore
 import (
 	"fmt"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 // loadFirst is how many places of a queue are loaded at first, because a row costs
@@ -15,7 +15,7 @@ const loadFirst = 2
 // decide loads the current key, has do decide, which may be called again with more of a long
 // queue, and writes the difference. tokens are those whose places do needs. A step that is
 // readOnly writes nothing and wakes nobody.
-func (tx *transaction) decide(readOnly bool, do func(*engine.State), tokens ...dibs.Token) {
+func (tx *transaction) decide(readOnly bool, do func(*engine.State), tokens ...store.Token) {
 	k := string(tx.k)
 	b := engine.NewBatch(engine.Tokens{k: tokens}, readOnly, 0)
 	b.NextFence, b.Limit = tx.nextFence, loadFirst
@@ -180,9 +180,9 @@ func scan(row *lite.Stmt, from int, fields ...any) {
 			*f = row.Bool(i)
 		case *string:
 			*f = string(row.Bytes(i))
-		case *dibs.Token:
+		case *store.Token:
 			copy(f[:], row.Bytes(i))
-		case *dibs.Fingerprint:
+		case *store.Fingerprint:
 			copy(f[:], row.Bytes(i))
 		default:
 			panic(fmt.Sprintf("sqlitestore: a column of type %T", f))
@@ -201,11 +201,11 @@ func args(row []any) []any {
 			all[i] = *f
 		case *string:
 			all[i] = *f
-		case *dibs.Token:
+		case *store.Token:
 			all[i] = f[:]
-		case dibs.Token:
+		case store.Token:
 			all[i] = f[:]
-		case *dibs.Fingerprint:
+		case *store.Fingerprint:
 			all[i] = bytesOf(f)
 		default:
 			all[i] = f
@@ -215,7 +215,7 @@ func args(row []any) []any {
 }
 
 // bytesOf returns a fingerprint as the file stores it: empty for none.
-func bytesOf(f *dibs.Fingerprint) []byte {
+func bytesOf(f *store.Fingerprint) []byte {
 	if f.IsZero() {
 		return nil
 	}

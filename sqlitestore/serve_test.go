@@ -20,6 +20,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // ledgerClient are the options of clients beside a ledger. Their keys are those of lock. No
@@ -62,14 +63,14 @@ func openLedger(t testing.TB, path string, clock clock) (*Store, *sql.DB, *dibs.
 }
 
 // bookOnce books a unique entry, and returns it.
-func bookOnce(c *dibs.Client, t dibs.Transactor, k string, ttl time.Duration) (string, error) {
+func bookOnce(c *dibs.Client, t store.Transactor, k string, ttl time.Duration) (string, error) {
 	return OnceTx(context.Background(), c, t, k, &dibs.OnceOptions{TTL: ttl}, func(ctx context.Context, tx *sql.Tx) (string, error) {
 		return bookEntry(ctx, tx, k)
 	})
 }
 
 func bookEntry(ctx context.Context, tx *sql.Tx, k string) (string, error) {
-	entry := dibs.NewToken().ID()
+	entry := store.NewToken().ID()
 	_, err := tx.ExecContext(ctx, "INSERT INTO ledger (k, entry) VALUES (?, ?)", k, entry)
 	return entry, err
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Store is one open file. Its methods are safe for concurrent use.
@@ -48,11 +48,11 @@ type Store struct {
 
 // Interfaces of a Store.
 var (
-	_ dibs.Store     = (*Store)(nil)
-	_ dibs.Notifier  = (*Store)(nil)
-	_ dibs.Inspector = (*Store)(nil)
-	_ dibs.Pruner    = (*Store)(nil)
-	_ dibs.Batcher   = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Notifier  = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Pruner    = (*Store)(nil)
+	_ store.Batcher   = (*Store)(nil)
 )
 
 func newStore(path string, names identity, opt Options, clock clock, boot string, conn *lite.Conn) *Store {
@@ -97,22 +97,22 @@ func (s *Store) Close() error {
 
 // Batching lets clients call the Store at once and from many goroutines, because the
 // Store itself puts concurrent calls of all verbs into one transaction.
-func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
+func (s *Store) Batching() store.Batching { return store.Batching{Direct: true} }
 
-// Claim implements dibs.Store.
-func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	c := &call{claims: claims, answers: make([]dibs.Answer, len(claims))}
+// Claim implements store.Store.
+func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	c := &call{claims: claims, answers: make([]store.Answer, len(claims))}
 	return s.do(ctx, c, func() { copy(answers, c.answers) })
 }
 
-// Renew implements dibs.Store.
-func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+// Renew implements store.Store.
+func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	c := &call{renewals: renewals, errs: make([]error, len(renewals))}
 	return s.do(ctx, c, func() { copy(errs, c.errs) })
 }
 
-// Settle implements dibs.Store.
-func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+// Settle implements store.Store.
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	c := &call{settlements: settlements, errs: make([]error, len(settlements))}
 	return s.do(ctx, c, func() { copy(errs, c.errs) })
 }

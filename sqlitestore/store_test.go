@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 // testClock is a clock that stands still until the test moves it.
@@ -77,17 +77,17 @@ func checkSound(t testing.TB, path string) {
 func testFile(t testing.TB) string { return filepath.Join(t.TempDir(), "dibs.db") }
 
 // lock is a claim for a lock.
-func lock(name string) dibs.Claim {
-	return dibs.Claim{
-		Key: dibs.Key{Namespace: "test", Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1,
+func lock(name string) store.Claim {
+	return store.Claim{
+		Key: store.Key{Namespace: "test", Name: name}, Token: store.NewToken(), TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1,
 	}
 }
 
-func release(c dibs.Claim) dibs.Settlement {
-	return dibs.Settlement{Key: c.Key, Token: c.Token}
+func release(c store.Claim) store.Settlement {
+	return store.Settlement{Key: c.Key, Token: c.Token}
 }
 
-func wantState(t *testing.T, what string, a dibs.Answer, want dibs.State) {
+func wantState(t *testing.T, what string, a store.Answer, want store.State) {
 	t.Helper()
 	if a.Err != nil || a.State != want {
 		a.Record.Data = nil // too long to print
@@ -157,25 +157,25 @@ func TestLimits(t *testing.T) {
 	holder := lock("k")
 	mustGrant(t, s, holder)
 	x := release(holder)
-	x.Outcome, x.Data, x.Retention = dibs.Keep, make([]byte, 11), time.Hour
-	if err := settleOne(t, s, x); !errors.Is(err, dibs.ErrTooLarge) {
+	x.Outcome, x.Data, x.Retention = store.Keep, make([]byte, 11), time.Hour
+	if err := settleOne(t, s, x); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("a record of 11 bytes was answered %v", err)
 	}
-	waiters := make([]dibs.Claim, 3)
+	waiters := make([]store.Claim, 3)
 	for i := range waiters {
 		waiters[i] = lock("k")
-		waiters[i].Mode = dibs.Queue
-		wantState(t, "waiter "+strconv.Itoa(i), claimOne(t, s, waiters[i]), dibs.Held)
+		waiters[i].Mode = store.Queue
+		wantState(t, "waiter "+strconv.Itoa(i), claimOne(t, s, waiters[i]), store.Held)
 	}
 	more := lock("k")
-	more.Mode = dibs.Queue
-	if a := claimOne(t, s, more); !errors.Is(a.Err, dibs.ErrFull) {
+	more.Mode = store.Queue
+	if a := claimOne(t, s, more); !errors.Is(a.Err, store.ErrFull) {
 		t.Errorf("a fourth waiter was answered %+v", a)
 	}
 	// One that leaves makes room for one, not for two.
 	mustSettle(t, s, release(waiters[1]))
-	wantState(t, "a waiter in the room that one left", claimOne(t, s, more), dibs.Held)
-	if a := claimOne(t, s, func() dibs.Claim { c := lock("k"); c.Mode = dibs.Queue; return c }()); !errors.Is(a.Err, dibs.ErrFull) {
+	wantState(t, "a waiter in the room that one left", claimOne(t, s, more), store.Held)
+	if a := claimOne(t, s, func() store.Claim { c := lock("k"); c.Mode = store.Queue; return c }()); !errors.Is(a.Err, store.ErrFull) {
 		t.Errorf("one more waiter was answered %+v", a)
 	}
 	x.Data = x.Data[:10]
@@ -186,27 +186,27 @@ func TestDeadWaitersMakeRoom(t *testing.T) {
 	c := newTestClock("a", time.Hour)
 	s := openTest(t, testFile(t), &Options{MaxWaiters: 2}, c.clock())
 	first, dead, alive := lock("k"), lock("k"), lock("k")
-	first.Mode, dead.Mode, alive.Mode = dibs.Reserve, dibs.Queue, dibs.Queue
+	first.Mode, dead.Mode, alive.Mode = store.Reserve, store.Queue, store.Queue
 	dead.Stay = time.Second
-	wantState(t, "a place", claimOne(t, s, first), dibs.Held)
-	wantState(t, "a short place", claimOne(t, s, dead), dibs.Held)
+	wantState(t, "a place", claimOne(t, s, first), store.Held)
+	wantState(t, "a short place", claimOne(t, s, dead), store.Held)
 	c.pass(2 * time.Second)
-	wantState(t, "a place instead of a dead one", claimOne(t, s, alive), dibs.Held)
+	wantState(t, "a place instead of a dead one", claimOne(t, s, alive), store.Held)
 }
 
 // A queue of 10,000 is asked for, left and granted without being walked through.
 func TestLongQueue(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
-	claims := make([]dibs.Claim, 10_001)
+	claims := make([]store.Claim, 10_001)
 	for i := range claims {
 		claims[i] = lock("k")
-		claims[i].Mode = dibs.Queue
+		claims[i].Mode = store.Queue
 	}
-	answers := make([]dibs.Answer, len(claims))
+	answers := make([]store.Answer, len(claims))
 	if err := s.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)
 	}
-	if a := answers[10_000]; a.State != dibs.Held || a.Ahead != 9_999 {
+	if a := answers[10_000]; a.State != store.Held || a.Ahead != 9_999 {
 		t.Fatalf("the last one was answered %+v", a)
 	}
 	for i := range 100 {
@@ -225,7 +225,7 @@ func TestSameTokenAfterItsLeaseRanOut(t *testing.T) {
 	claim := lock("k")
 	first := mustGrant(t, s, claim)
 	saved := []error{nil}
-	err := s.Renew(t.Context(), []dibs.Renewal{{Key: claim.Key, Token: claim.Token, TTL: time.Second, Progress: []byte("half")}}, saved)
+	err := s.Renew(t.Context(), []store.Renewal{{Key: claim.Key, Token: claim.Token, TTL: time.Second, Progress: []byte("half")}}, saved)
 	if err != nil || saved[0] != nil {
 		t.Fatal(err, saved)
 	}

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 func init() {
@@ -57,8 +57,8 @@ func childCount(path string, input io.Reader) error {
 		_, _ = io.Copy(io.Discard, input)
 		close(ended)
 	}()
-	wakes := make(chan dibs.Token, 1)
-	defer s.Notify(func(t dibs.Token, _ dibs.Answer) {
+	wakes := make(chan store.Token, 1)
+	defer s.Notify(func(t store.Token, _ store.Answer) {
 		select {
 		case wakes <- t:
 		default:
@@ -71,7 +71,7 @@ func childCount(path string, input io.Reader) error {
 		default:
 		}
 		c := lock("counter")
-		c.Mode, c.TTL, c.Stay = dibs.Queue, countTTL, 500*time.Millisecond
+		c.Mode, c.TTL, c.Stay = store.Queue, countTTL, 500*time.Millisecond
 		a, asked, err := untilGranted(s, c, wakes)
 		if err != nil {
 			return err
@@ -101,22 +101,22 @@ func childCount(path string, input io.Reader) error {
 		}
 		say("leave")
 		errs := make([]error, 1)
-		if err := s.Settle(context.Background(), []dibs.Settlement{release(c)}, errs); err != nil || errs[0] != nil {
+		if err := s.Settle(context.Background(), []store.Settlement{release(c)}, errs); err != nil || errs[0] != nil {
 			return fmt.Errorf("settle: %w, %w", err, errs[0])
 		}
 	}
 }
 
 // untilGranted waits for its turn, and says when it asked for what it got.
-func untilGranted(s *Store, c dibs.Claim, wakes <-chan dibs.Token) (a dibs.Answer, asked int64, err error) {
-	answers := make([]dibs.Answer, 1)
+func untilGranted(s *Store, c store.Claim, wakes <-chan store.Token) (a store.Answer, asked int64, err error) {
+	answers := make([]store.Answer, 1)
 	for {
-		answers[0] = dibs.Answer{}
+		answers[0] = store.Answer{}
 		asked = sinceBoot()
-		if err := s.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil {
+		if err := s.Claim(context.Background(), []store.Claim{c}, answers); err != nil {
 			return answers[0], asked, err
 		}
-		if a := answers[0]; a.State != dibs.Held || a.Err != nil {
+		if a := answers[0]; a.State != store.Held || a.Err != nil {
 			return a, asked, a.Err
 		}
 		select {
@@ -158,7 +158,7 @@ func TestProcessesAreKilled(t *testing.T) {
 	last.end(t)
 	checkLog(t, path, killed)
 	s := openTest(t, path, nil, hostClock)
-	eventually(t, "the key is free", func() bool { return claimOne(t, s, lock("counter")).State == dibs.Granted })
+	eventually(t, "the key is free", func() bool { return claimOne(t, s, lock("counter")).State == store.Granted })
 }
 
 // goOn waits until the process has entered some more times.

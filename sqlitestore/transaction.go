@@ -5,9 +5,9 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 // transaction is the open transaction of the writing goroutine.
@@ -28,14 +28,14 @@ type transaction struct {
 	wrote  int64 // the file's clock after this Store's last write
 	others bool  // another Store has written since
 
-	k         []byte     // the current key, as stored
-	asker     dibs.Token // the current token; it is not woken
-	idleSince int64      // of the current key, as it was loaded
+	k         []byte      // the current key, as stored
+	asker     store.Token // the current token; it is not woken
+	idleSince int64       // of the current key, as it was loaded
 
-	serial int64        // for ids of records; starts at 0 in each transaction
-	wakes  []dibs.Token // to wake in this process
-	joins  []waiter     // new waiters in this process
-	leaves []dibs.Token // tokens that no longer wait
+	serial int64         // for ids of records; starts at 0 in each transaction
+	wakes  []store.Token // to wake in this process
+	joins  []waiter      // new waiters in this process
+	leaves []store.Token // tokens that no longer wait
 }
 
 // begin reads the meta row, after the file was locked.
@@ -141,14 +141,14 @@ func (tx *transaction) nextFence() int64 {
 }
 
 // use makes the key the current one.
-func (tx *transaction) use(key dibs.Key, asker dibs.Token) {
+func (tx *transaction) use(key store.Key, asker store.Token) {
 	tx.k = backend.AppendKey(tx.k[:0], key)
 	tx.asker = asker
 }
 
 // wake lets a token ask again: directly if it waits in this process, otherwise through
 // the table wake.
-func (tx *transaction) wake(t dibs.Token) {
+func (tx *transaction) wake(t store.Token) {
 	switch {
 	case t == tx.asker:
 	case tx.s.waiting.has(t) || slices.ContainsFunc(tx.joins, func(w waiter) bool { return w.token == t }):

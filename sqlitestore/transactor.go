@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Transactions returns a Transactor on the application's connections to the store's file,
@@ -28,7 +29,7 @@ import (
 // lease is rolled back.
 //
 // The connections of these transactions lose the application's commit hook.
-func (s *Store) Transactions(db *sql.DB) dibs.Transactor { return newTransactor(s, db) }
+func (s *Store) Transactions(db *sql.DB) store.Transactor { return newTransactor(s, db) }
 
 // Tx returns the transaction of the function that got ctx. The first call begins it. ok
 // is false when that failed (Begin returns the error), or when ctx has no transaction.
@@ -45,7 +46,7 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 // ErrOtherDB when the sql.DB is not on the store's file, ErrClosed, the context's error,
 // or the driver's.
 func Begin(ctx context.Context) (*sql.Tx, error) {
-	t, ok := dibs.TransactionFrom(ctx).(*appTransaction)
+	t, ok := store.TransactionFrom(ctx).(*appTransaction)
 	if !ok {
 		return nil, errNoTransaction
 	}
@@ -59,7 +60,7 @@ var errNoTransaction = errors.New("sqlitestore: the context has no transaction o
 // in any process, until the retention ends. See dibs.OnceIn for errors, and for when fn
 // is called again. fn's context has the transaction, too. The file is locked while fn
 // runs: for slow work before the transaction use dibs.OnceIn and Tx.
-func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
+func OnceTx[T any](ctx context.Context, c *dibs.Client, t store.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
 	return dibs.OnceIn(ctx, c, t, key, o, func(ctx context.Context) (result T, err error) {
 		tx, err := Begin(ctx)
 		if err != nil {
@@ -80,8 +81,8 @@ func newTransactor(s *Store, db *sql.DB) *transactor {
 	return &transactor{s: s, db: db, sql: s.tables.texts()}
 }
 
-// Begin implements dibs.Transactor.
-func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
+// Begin implements store.Transactor.
+func (b *transactor) Begin(ctx context.Context) (store.Transaction, error) {
 	if b.db == nil {
 		return nil, errors.New("sqlitestore: the sql.DB given to Transactions is nil; open one with Store.OpenDB")
 	}
@@ -117,7 +118,7 @@ func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
 // settle ends a lease cleanly in the application's transaction. A key that has more than this
 // lease gets a note instead, which the next transaction of the store carries out, and which
 // follow does at once. follow is nil without a note.
-func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement) (follow func(*transaction), err error) {
+func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *store.Settlement) (follow func(*transaction), err error) {
 	var boot, f []byte
 	var offset, clock, fence int64
 	if err := tx.QueryRowContext(ctx, b.sql["meta"]).Scan(&boot, &offset, &clock, &fence); err != nil {
@@ -130,18 +131,18 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 	err = tx.QueryRowContext(ctx, b.sql["endPlain"], k, x.Token[:], now).Scan(&f)
 	if errors.Is(err, sql.ErrNoRows) {
 		if err = tx.QueryRowContext(ctx, b.sql["note"], k, x.Token[:], now).Scan(&f); errors.Is(err, sql.ErrNoRows) {
-			return nil, dibs.ErrLost
+			return nil, store.ErrLost
 		}
 		if err == nil {
 			// They would become the abandoned lease, which this settlement forgets.
 			_, err = tx.ExecContext(ctx, b.sql["deleteRan"], k, now)
 		}
 		follow = func(tx *transaction) {
-			tx.k, tx.asker = k, dibs.Token{}
+			tx.k, tx.asker = k, store.Token{}
 			tx.decide(false, (*engine.State).Advance)
 		}
 	}
-	if err == nil && x.Outcome == dibs.Keep {
+	if err == nil && x.Outcome == store.Keep {
 		r, serial := recordOf(x, now), int64(0)
 		err = withID(&r, &serial, func(id int64) error {
 			_, err := tx.ExecContext(ctx, b.sql["saveRecord"], id, k, x.Token[:], now, append([]byte{}, f...), append([]byte{}, x.Data...)) // nil would be NULL

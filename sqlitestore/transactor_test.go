@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // ledger is a store with a table of the application's beside it.
@@ -83,16 +84,16 @@ func (l *ledger) want(k string, n int) {
 }
 
 // begin claims a key and begins a transaction that books it.
-func (l *ledger) begin(ctx context.Context, c dibs.Claim) (dibs.Transaction, *sql.Tx) {
+func (l *ledger) begin(ctx context.Context, c store.Claim) (store.Transaction, *sql.Tx) {
 	l.t.Helper()
 	mustGrant(l.t, l.s, c)
 	tx, err := l.tr.Begin(ctx)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	inner, ok := Tx(dibs.WithTransaction(ctx, tx))
+	inner, ok := Tx(store.WithTransaction(ctx, tx))
 	if !ok {
-		_, err := Begin(dibs.WithTransaction(ctx, tx))
+		_, err := Begin(store.WithTransaction(ctx, tx))
 		l.t.Fatal("no transaction: ", err)
 	}
 	if _, err := book(ctx, inner, c.Key.Name); err != nil {
@@ -101,14 +102,14 @@ func (l *ledger) begin(ctx context.Context, c dibs.Claim) (dibs.Transaction, *sq
 	return tx, inner
 }
 
-func keep(c dibs.Claim) dibs.Settlement {
-	return dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour}
+func keep(c store.Claim) store.Settlement {
+	return store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour}
 }
 
 // asked is a claim that a record answers.
-func asked(name string) dibs.Claim {
+func asked(name string) store.Claim {
 	c := lock(name)
-	c.MaxAge = dibs.AnyAge
+	c.MaxAge = store.AnyAge
 	return c
 }
 

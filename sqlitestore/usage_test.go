@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,12 +17,12 @@ func BenchmarkWaiting(b *testing.B) {
 	s := openTest(b, testFile(b), nil, hostClock)
 	woken(b, s)
 	mustGrant(b, s, lock("k"))
-	claims := make([]dibs.Claim, 1000)
+	claims := make([]store.Claim, 1000)
 	for i := range claims {
 		claims[i] = lock("k")
-		claims[i].Mode = dibs.Queue
+		claims[i].Mode = store.Queue
 	}
-	if err := s.Claim(b.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+	if err := s.Claim(b.Context(), claims, make([]store.Answer, len(claims))); err != nil {
 		b.Fatal(err)
 	}
 	var once sync.Once

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -20,7 +20,7 @@ const newWakes = "SELECT seq, token FROM @wake WHERE seq > ?1 ORDER BY seq"
 
 // waiter is a token with a new place, and how long the place lasts.
 type waiter struct {
-	token dibs.Token
+	token store.Token
 	stay  time.Duration
 }
 
@@ -33,9 +33,9 @@ type waiting struct {
 	listeners backend.Listeners
 
 	mu      sync.Mutex
-	tokens  map[dibs.Token]time.Time // when their places end
-	started bool                     // guarded by Store.mu
-	looks   int                      // how often the file was read
+	tokens  map[store.Token]time.Time // when their places end
+	started bool                      // guarded by Store.mu
+	looks   int                       // how often the file was read
 
 	waiters chan struct{} // gets an element when tokens is no longer empty
 	conn    *lite.Conn    // of the reading goroutine
@@ -45,13 +45,13 @@ type waiting struct {
 
 func (w *waiting) init(s *Store) {
 	w.s = s
-	w.tokens = map[dibs.Token]time.Time{}
+	w.tokens = map[store.Token]time.Time{}
 	w.waiters = make(chan struct{}, 1)
 }
 
-// Notify implements dibs.Notifier. The store pushes no grants, because asking costs only
+// Notify implements store.Notifier. The store pushes no grants, because asking costs only
 // a shared transaction.
-func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+func (s *Store) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	w := &s.waiting
 	stop = w.listeners.Notify(wake)
 	s.mu.Lock()
@@ -64,7 +64,7 @@ func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 }
 
 // has reports whether the token waits in this process.
-func (w *waiting) has(t dibs.Token) bool {
+func (w *waiting) has(t store.Token) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, ok := w.tokens[t]
@@ -87,7 +87,7 @@ func (w *waiting) join(joins []waiter) {
 	}
 }
 
-func (w *waiting) leave(tokens []dibs.Token) {
+func (w *waiting) leave(tokens []store.Token) {
 	if len(tokens) == 0 {
 		return
 	}
@@ -99,7 +99,7 @@ func (w *waiting) leave(tokens []dibs.Token) {
 }
 
 // wake wakes the tokens that wait in this process, and reports whether there were any.
-func (w *waiting) wake(tokens []dibs.Token) (found bool) {
+func (w *waiting) wake(tokens []store.Token) (found bool) {
 	if len(tokens) == 0 {
 		return false
 	}
@@ -108,7 +108,7 @@ func (w *waiting) wake(tokens []dibs.Token) (found bool) {
 			continue
 		}
 		found = true
-		w.listeners.Wake(t, dibs.Answer{})
+		w.listeners.Wake(t, store.Answer{})
 	}
 	return found
 }
@@ -160,13 +160,13 @@ func (w *waiting) sweep() bool {
 
 // read returns tokens from the table wake. Errors are ignored, because wakes are hints
 // and calls report faults of the file.
-func (w *waiting) read() (tokens []dibs.Token) {
+func (w *waiting) read() (tokens []store.Token) {
 	if w.wakes == nil && w.connect() != nil {
 		return nil
 	}
 	_ = w.wakes.Each(func(row *lite.Stmt) bool {
 		w.seen = row.Int(0)
-		tokens = append(tokens, dibs.Token(row.Bytes(1)))
+		tokens = append(tokens, store.Token(row.Bytes(1)))
 		return true
 	}, w.seen)
 	return tokens

@@ -4,18 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // woken collects the tokens that a store wakes.
-func woken(t testing.TB, s *Store) <-chan dibs.Token {
-	tokens := make(chan dibs.Token, 100)
-	t.Cleanup(s.Notify(func(token dibs.Token, _ dibs.Answer) { tokens <- token }))
+func woken(t testing.TB, s *Store) <-chan store.Token {
+	tokens := make(chan store.Token, 100)
+	t.Cleanup(s.Notify(func(token store.Token, _ store.Answer) { tokens <- token }))
 	return tokens
 }
 
-func receive(t *testing.T, what string, tokens <-chan dibs.Token, want dibs.Token) {
+func receive(t *testing.T, what string, tokens <-chan store.Token, want store.Token) {
 	t.Helper()
 	select {
 	case got := <-tokens:
@@ -30,13 +30,13 @@ func receive(t *testing.T, what string, tokens <-chan dibs.Token, want dibs.Toke
 func TestWakes(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		end  func(s *Store, holder dibs.Claim) error // of the holder's lease
+		end  func(s *Store, holder store.Claim) error // of the holder's lease
 	}{
-		{"release", func(s *Store, c dibs.Claim) error { return settleOne(t, s, release(c)) }},
-		{"keep", func(s *Store, c dibs.Claim) error {
-			return settleOne(t, s, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Hour})
+		{"release", func(s *Store, c store.Claim) error { return settleOne(t, s, release(c)) }},
+		{"keep", func(s *Store, c store.Claim) error {
+			return settleOne(t, s, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Hour})
 		}},
-		{"evict", func(s *Store, c dibs.Claim) error {
+		{"evict", func(s *Store, c store.Claim) error {
 			_, err := s.ForceRelease(t.Context(), c.Key, "")
 			return err
 		}},
@@ -51,9 +51,9 @@ func TestWakes(t *testing.T) {
 				}
 				tokens := woken(t, s)
 				holder, waiter := lock("k"), lock("k")
-				waiter.Mode, waiter.MaxAge = dibs.Queue, dibs.AnyAge
+				waiter.Mode, waiter.MaxAge = store.Queue, store.AnyAge
 				mustGrant(t, by, holder)
-				wantState(t, "the waiter", claimOne(t, s, waiter), dibs.Held)
+				wantState(t, "the waiter", claimOne(t, s, waiter), store.Held)
 				if err := test.end(by, holder); err != nil {
 					t.Fatal(err)
 				}
@@ -71,9 +71,9 @@ func TestNobodyWaits(t *testing.T) {
 	mustGrant(t, s, holder)
 	granted, left, lapsed := lock("k"), lock("k"), lock("k")
 	lapsed.Stay = 20 * time.Millisecond
-	for _, c := range []*dibs.Claim{&granted, &left, &lapsed} {
-		c.Mode = dibs.Queue
-		wantState(t, "a waiter", claimOne(t, s, *c), dibs.Held)
+	for _, c := range []*store.Claim{&granted, &left, &lapsed} {
+		c.Mode = store.Queue
+		wantState(t, "a waiter", claimOne(t, s, *c), store.Held)
 	}
 	mustSettle(t, s, release(holder))
 	mustGrant(t, s, granted)
@@ -92,7 +92,7 @@ func TestNobodyWaits(t *testing.T) {
 	// At most the look that is under way comes after that, and one that finds no waiter.
 	before := looks()
 	for range 20 {
-		mustGrant(t, s, lock("time passes"+dibs.NewToken().ID()))
+		mustGrant(t, s, lock("time passes"+store.NewToken().ID()))
 	}
 	if n := looks() - before; n > 2 {
 		t.Errorf("the file was read %d times without waiters", n)
@@ -109,7 +109,7 @@ func BenchmarkHandOver(b *testing.B) {
 			if where == "same" {
 				stores[1] = stores[0]
 			}
-			tokens := [2]<-chan dibs.Token{woken(b, stores[0]), nil}
+			tokens := [2]<-chan store.Token{woken(b, stores[0]), nil}
 			if tokens[1] = tokens[0]; where == "other" {
 				tokens[1] = woken(b, stores[1])
 			}
@@ -117,8 +117,8 @@ func BenchmarkHandOver(b *testing.B) {
 			mustGrant(b, stores[at], holder)
 			for b.Loop() {
 				next := lock("k")
-				next.Mode = dibs.Queue
-				if a := claimOne(b, stores[1-at], next); a.State != dibs.Held {
+				next.Mode = store.Queue
+				if a := claimOne(b, stores[1-at], next); a.State != store.Held {
 					b.Fatal(a)
 				}
 				mustSettle(b, stores[at], release(holder))

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -90,12 +90,12 @@ func (s *Store) runTurn(j *turn) {
 }
 
 // expireQueued ends calls that have waited too long while other Stores write. Their
-// elements get dibs.ErrBusy, so the client asks again.
+// elements get store.ErrBusy, so the client asks again.
 func (s *Store) expireQueued() {
-	busy := fmt.Errorf("%w, because many processes write to the file: %w", dibs.ErrBusy, s.lockedFor(nil))
+	busy := fmt.Errorf("%w, because many processes write to the file: %w", store.ErrBusy, s.lockedFor(nil))
 	for _, c := range s.expired() {
 		for i := range c.answers {
-			c.answers[i] = dibs.Answer{Err: busy}
+			c.answers[i] = store.Answer{Err: busy}
 		}
 		for i := range c.errs {
 			c.errs[i] = busy

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // queued returns how many calls wait for the writing goroutine.
@@ -23,7 +23,7 @@ func (s *Store) queued() int {
 // for the second time because the first transaction failed.
 func TestLeavingWhileAppliedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := &Store{}, &call{claims: make([]dibs.Claim, 1), phase: applying}
+		s, c := &Store{}, &call{claims: make([]store.Claim, 1), phase: applying}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		left := make(chan error, 1)
@@ -50,12 +50,12 @@ func TestGroupCommit(t *testing.T) {
 	c := newTestClock("a", time.Hour)
 	s := openTest(t, path, &Options{LockWait: time.Minute, PruneEvery: -1}, c.clock())
 	const each = 64
-	renewed, settled := make([]dibs.Claim, each), make([]dibs.Claim, each)
+	renewed, settled := make([]store.Claim, each), make([]store.Claim, each)
 	for i := range each {
 		renewed[i], settled[i] = lock("renew"+strconv.Itoa(i)), lock("settle"+strconv.Itoa(i))
 	}
-	for _, claims := range [][]dibs.Claim{renewed, settled} {
-		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, each)); err != nil {
+	for _, claims := range [][]store.Claim{renewed, settled} {
+		if err := s.Claim(t.Context(), claims, make([]store.Answer, each)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestGroupCommit(t *testing.T) {
 		calls.Go(func() { mustSettle(t, s, release(settled[i])) })
 		calls.Go(func() {
 			errs := make([]error, 1)
-			err := s.Renew(t.Context(), []dibs.Renewal{{Key: renewed[i].Key, Token: renewed[i].Token, TTL: time.Minute}}, errs)
+			err := s.Renew(t.Context(), []store.Renewal{{Key: renewed[i].Key, Token: renewed[i].Token, TTL: time.Minute}}, errs)
 			if err != nil || errs[0] != nil {
 				t.Errorf("renew: %v, %v", err, errs[0])
 			}
@@ -87,9 +87,9 @@ func TestGroupCommit(t *testing.T) {
 func TestRenewalsComeFirst(t *testing.T) {
 	s := &Store{}
 	for range 10 {
-		s.queue = append(s.queue, &call{claims: make([]dibs.Claim, 10)})
+		s.queue = append(s.queue, &call{claims: make([]store.Claim, 10)})
 	}
-	s.queue = append(s.queue, &call{renewals: make([]dibs.Renewal, 100)}, &call{settlements: make([]dibs.Settlement, 1)})
+	s.queue = append(s.queue, &call{renewals: make([]store.Renewal, 100)}, &call{settlements: make([]store.Settlement, 1)})
 	calls := s.take()
 	if len(calls) != 12 || len(calls[0].renewals) != 100 || len(calls[11].settlements) != 1 {
 		t.Errorf("the calls are not in order: %d of them, %d renewals first", len(calls), len(calls[0].renewals))
@@ -102,12 +102,12 @@ func TestTransactionsAreBounded(t *testing.T) {
 	s := &Store{}
 	large := make([]byte, maxBytes+1)
 	s.queue = []*call{
-		{claims: make([]dibs.Claim, maxElements/2)},
-		{claims: make([]dibs.Claim, maxElements/2)},
-		{claims: make([]dibs.Claim, 1)},
-		{settlements: []dibs.Settlement{{Data: large}}},
-		{settlements: []dibs.Settlement{{Data: large}}},
-		{claims: make([]dibs.Claim, maxElements+1)},
+		{claims: make([]store.Claim, maxElements/2)},
+		{claims: make([]store.Claim, maxElements/2)},
+		{claims: make([]store.Claim, 1)},
+		{settlements: []store.Settlement{{Data: large}}},
+		{settlements: []store.Settlement{{Data: large}}},
+		{claims: make([]store.Claim, maxElements+1)},
 	}
 	var sizes []int
 	for len(s.queue) > 0 {
@@ -127,7 +127,7 @@ func TestLeaveTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	claim := lock("k")
 	result := make(chan error)
-	go func() { result <- s.Claim(ctx, []dibs.Claim{claim}, make([]dibs.Answer, 1)) }()
+	go func() { result <- s.Claim(ctx, []store.Claim{claim}, make([]store.Answer, 1)) }()
 	eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) {
@@ -139,7 +139,7 @@ func TestLeaveTheQueue(t *testing.T) {
 	if err := other.Exec("ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	if err := settleOne(t, s, release(claim)); !errors.Is(err, dibs.ErrLost) {
+	if err := settleOne(t, s, release(claim)); !errors.Is(err, store.ErrLost) {
 		t.Errorf("the lease of a call that had not begun was settled: %v", err)
 	}
 }
@@ -155,20 +155,20 @@ func TestLeaveAtAnyMoment(t *testing.T) {
 				c := lock(strconv.Itoa(i))
 				ctx, cancel := context.WithCancel(t.Context())
 				go cancel()
-				claims, answers := []dibs.Claim{c}, make([]dibs.Answer, 1)
+				claims, answers := []store.Claim{c}, make([]store.Answer, 1)
 				err := s.Claim(ctx, claims, answers)
-				claims[0], answers[0] = dibs.Claim{}, dibs.Answer{} // the store keeps no slice
+				claims[0], answers[0] = store.Claim{}, store.Answer{} // the store keeps no slice
 				if err != nil && !errors.Is(err, context.Canceled) {
 					t.Errorf("claim %d: %v", j, err)
 				}
-				if err := settleOne(t, s, release(c)); err != nil && !errors.Is(err, dibs.ErrLost) {
+				if err := settleOne(t, s, release(c)); err != nil && !errors.Is(err, store.ErrLost) {
 					t.Errorf("settle %d: %v", j, err)
 				}
 			}
 		})
 	}
 	calls.Wait()
-	for e, err := range s.List(t.Context(), dibs.Query{}) {
+	for e, err := range s.List(t.Context(), store.Query{}) {
 		t.Errorf("left behind: %+v, %v", e, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestCloseWhileLocked(t *testing.T) {
 	s := openTest(t, path, &Options{LockWait: time.Minute}, hostClock)
 	other := sqlite(t, path, "BEGIN IMMEDIATE")
 	result := make(chan error)
-	go func() { result <- s.Claim(t.Context(), []dibs.Claim{lock("k")}, make([]dibs.Answer, 1)) }()
+	go func() { result <- s.Claim(t.Context(), []store.Claim{lock("k")}, make([]store.Answer, 1)) }()
 	eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
 	if err := other.Exec("SELECT 1"); err != nil { // still there
 		t.Fatal(err)
@@ -207,11 +207,11 @@ func TestDiskFull(t *testing.T) {
 	limit(t, s, 100)
 
 	keep := release(large)
-	keep.Outcome, keep.Data, keep.Retention = dibs.Keep, make([]byte, 1<<20), time.Hour
+	keep.Outcome, keep.Data, keep.Retention = store.Keep, make([]byte, 1<<20), time.Hour
 	other := sqlite(t, path, "BEGIN IMMEDIATE")
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		err := s.Settle(t.Context(), []dibs.Settlement{keep}, make([]error, 1))
+		err := s.Settle(t.Context(), []store.Settlement{keep}, make([]error, 1))
 		if !errors.Is(err, ErrDiskFull) {
 			t.Errorf("the large record was answered %v", err)
 		}
@@ -225,11 +225,11 @@ func TestDiskFull(t *testing.T) {
 	calls.Wait()
 
 	ask := lock("large")
-	ask.MaxAge = dibs.AnyAge
-	wantState(t, "the key of the record that did not fit", claimOne(t, s, ask), dibs.Held)
+	ask.MaxAge = store.AnyAge
+	wantState(t, "the key of the record that did not fit", claimOne(t, s, ask), store.Held)
 	limit(t, s, 1<<20)
 	mustSettle(t, s, keep)
-	wantState(t, "after there was room", claimOne(t, s, ask), dibs.Done)
+	wantState(t, "after there was room", claimOne(t, s, ask), store.Done)
 }
 
 // limit lets the file have that many pages at most.
@@ -248,14 +248,14 @@ func TestRecordsOfOneMicrosecond(t *testing.T) {
 	c := newTestClock("a", time.Hour)
 	s := openTest(t, testFile(t), &Options{PruneEvery: -1}, c.clock())
 	const n = 3000
-	claims, settlements := make([]dibs.Claim, n), make([]dibs.Settlement, n)
+	claims, settlements := make([]store.Claim, n), make([]store.Settlement, n)
 	for i := range n {
 		claims[i] = lock(strconv.Itoa(i))
 		settlements[i] = release(claims[i])
-		settlements[i].Outcome, settlements[i].Retention = dibs.Keep, time.Second
+		settlements[i].Outcome, settlements[i].Retention = store.Keep, time.Second
 		settlements[i].Data = []byte(claims[i].Key.Name)
 	}
-	if err := s.Claim(t.Context(), claims, make([]dibs.Answer, n)); err != nil {
+	if err := s.Claim(t.Context(), claims, make([]store.Answer, n)); err != nil {
 		t.Fatal(err)
 	}
 	errs := make([]error, n)
@@ -263,14 +263,14 @@ func TestRecordsOfOneMicrosecond(t *testing.T) {
 		t.Fatal(err, errors.Join(errs...))
 	}
 	for i := range n {
-		claims[i].Token, claims[i].MaxAge = dibs.NewToken(), dibs.AnyAge
+		claims[i].Token, claims[i].MaxAge = store.NewToken(), store.AnyAge
 	}
-	answers := make([]dibs.Answer, n)
+	answers := make([]store.Answer, n)
 	if err := s.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)
 	}
 	for i, a := range answers {
-		if a.State != dibs.Done || string(a.Record.Data) != claims[i].Key.Name || a.Record.Left > time.Second+n*time.Microsecond {
+		if a.State != store.Done || string(a.Record.Data) != claims[i].Key.Name || a.Record.Left > time.Second+n*time.Microsecond {
 			t.Fatalf("record %d is answered %+v", i, a)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // ErrOvertaken: a holder with a higher fence has written already. It is a dibs.ErrLost,
@@ -91,7 +92,7 @@ func (g *Guard) Migrate(ctx context.Context, db *sql.DB) error { return g.table.
 
 // Admit lets a holder write to a resource. Everything that the transaction writes, before
 // and after Admit, commits before a holder with a higher fence is admitted, or never. The
-// resource is 1 to dibs.MaxKey bytes, usually the key's name; fence is lease.Fence(). A
+// resource is 1 to store.MaxKey bytes, usually the key's name; fence is lease.Fence(). A
 // holder may call it again until a higher fence was admitted.
 //
 // It returns ErrOvertaken, which is a dibs.ErrLost too, when a higher fence was admitted
@@ -102,8 +103,8 @@ func (g *Guard) Admit(ctx context.Context, tx Tx, resource string, fence uint64)
 	if err != nil {
 		return err
 	}
-	if n := len(resource); n == 0 || n > dibs.MaxKey {
-		return fmt.Errorf("sqllock: the resource has %d bytes; it must have 1 to %d", n, dibs.MaxKey)
+	if n := len(resource); n == 0 || n > store.MaxKey {
+		return fmt.Errorf("sqllock: the resource has %d bytes; it must have 1 to %d", n, store.MaxKey)
 	}
 	mine, err := fenceValue(fence)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func newGuard(t testing.TB, b bench, o *GuardOptions) *Guard {
@@ -41,7 +42,7 @@ func TestGuard(t *testing.T) {
 			{"a", now, 0}, {"a", now, 0}, {"a", now + 2, 0}, {"a", now + 1, now + 2}, {"a", now + 2, 0}, {"a", 1, now + 2},
 			{"A", 1, 0}, {"a ", 1, 0}, {"a\x00", 1, 0}, {"\xff\xfe", 1, 0}, {"\xff\xfe", 1, 0}, {"\xff\xff", 1, 0},
 			{"'; DROP TABLE Fences; --", 7, 0}, {"'; DROP TABLE Fences; --", 6, 7},
-			{strings.Repeat("x", dibs.MaxKey), 7, 0}, {strings.Repeat("x", dibs.MaxKey-1), 6, 0},
+			{strings.Repeat("x", store.MaxKey), 7, 0}, {strings.Repeat("x", store.MaxKey-1), 6, 0},
 			{"most", math.MaxInt64, 0}, {"most", math.MaxInt64 - 1, math.MaxInt64},
 		} {
 			err := admit(c.resource, c.fence)
@@ -59,7 +60,7 @@ func TestGuard(t *testing.T) {
 			fence    uint64
 			want     string
 		}{
-			{"", 1, "0 bytes"}, {strings.Repeat("x", dibs.MaxKey+1), 1, "513 bytes"},
+			{"", 1, "0 bytes"}, {strings.Repeat("x", store.MaxKey+1), 1, "513 bytes"},
 			{"a", 0, "the fence is 0"}, {"a", math.MaxInt64 + 1, "the fence is 9223372036854775808"},
 		} {
 			if err := admit(c.resource, c.fence); err == nil || !strings.Contains(err.Error(), c.want) {

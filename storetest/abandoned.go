@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var abandonedProperties = []Property{
@@ -14,14 +14,14 @@ var abandonedProperties = []Property{
 			p, q := t.process(), t.process()
 			k := key("k")
 			for attempt := range 3 {
-				t.granted("a holder that dies", p.try(k, dibs.NewToken(), ttl(t.short())), attempt+1)
+				t.granted("a holder that dies", p.try(k, store.NewToken(), ttl(t.short())), attempt+1)
 				t.outlast(t.short())
 			}
-			a := dibs.NewToken()
+			a := store.NewToken()
 			t.granted("a caller that finishes", q.try(k, a), 4)
 			t.granted("the same, asking again", q.try(k, a), 4)
 			t.ok("its end", q.release(k, a))
-			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+			t.granted("the next", p.try(k, store.NewToken()), 1)
 		},
 	},
 	{
@@ -29,12 +29,12 @@ var abandonedProperties = []Property{
 		Why:  "A holder saves its progress, and the next holder continues from there. The store returns the last progress whole, up to a mebibyte, and only if its holder did not finish.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			first := p.try(k, a)
 			if t.granted("the first", first, 1); len(first.Progress) != 0 {
 				t.Fatalf("the first holder got the progress %q", first.Progress)
 			}
-			half := randomBytes(dibs.MaxProgress)
+			half := randomBytes(store.MaxProgress)
 			t.ok("progress", p.save(k, a, long, "a quarter"))
 			t.ok("more progress", p.save(k, a, long, half))
 			t.ok("a renewal without progress", p.renew(k, a, t.short()))
@@ -46,7 +46,7 @@ var abandonedProperties = []Property{
 				}
 			}
 			t.ok("release", q.release(k, b))
-			third := q.try(k, dibs.NewToken())
+			third := q.try(k, store.NewToken())
 			if t.granted("the third", third, 1); len(third.Progress) != 0 {
 				t.Fatalf("after a clean end the third got the progress %s", excerpt(string(third.Progress)))
 			}
@@ -57,12 +57,12 @@ var abandonedProperties = []Property{
 		Why:  "A holder that dies before it saves anything must not erase the progress of the one before it. The next holder gets that progress, however many died in between.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the first", p.try(k, a), 1)
 			t.ok("progress", p.save(k, a, long, "half"))
 			t.ok("abandon", p.abandon(k, a))
 			for attempt := 2; attempt < 5; attempt++ {
-				b, lasting := dibs.NewToken(), long
+				b, lasting := store.NewToken(), long
 				if attempt%2 == 0 {
 					lasting = t.short()
 				}
@@ -76,14 +76,14 @@ var abandonedProperties = []Property{
 					t.ok("abandon", q.abandon(k, b))
 				}
 			}
-			b := dibs.NewToken()
+			b := store.NewToken()
 			d := p.try(k, b)
 			if t.granted("a caller that saves", d, 5); string(d.Progress) != "half" {
 				t.Fatalf("attempt 5 got the progress %q, want %q", d.Progress, "half")
 			}
 			t.ok("its progress", p.save(k, b, long, "most"))
 			t.ok("abandon", p.abandon(k, b))
-			if d := p.try(k, dibs.NewToken()); string(d.Progress) != "most" {
+			if d := p.try(k, store.NewToken()); string(d.Progress) != "most" {
 				t.Fatalf("attempt 6 got the progress %q, want %q", d.Progress, "most")
 			}
 		},
@@ -93,11 +93,11 @@ var abandonedProperties = []Property{
 		Why:  "Attempts and progress count only for holders that failed in a row. After a clean end, with or without a record, the next holder begins anew.",
 		Check: func(t *Trial) {
 			p := t.process()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+				"keep":    func(k store.Key, a store.Token) error { return p.keep(k, a, "answer") },
 			} {
-				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				k, a, b := key(name), store.NewToken(), store.NewToken()
 				t.granted("the first", p.try(k, a, asked("this")), 1)
 				t.ok("progress", p.save(k, a, long, "half"))
 				t.ok("abandon", p.abandon(k, a))
@@ -106,7 +106,7 @@ var abandonedProperties = []Property{
 				t.granted("the second", p.try(k, b, asked("this")), 2)
 				t.ok("more progress", p.save(k, b, long, "most"))
 				t.ok(name, end(k, b))
-				next := p.try(k, dibs.NewToken(), asked("that"))
+				next := p.try(k, store.NewToken(), asked("that"))
 				if t.granted("the third", next, 1); len(next.Progress) != 0 {
 					t.Fatalf("after a %s the next got the progress %q", name, next.Progress)
 				}
@@ -147,9 +147,9 @@ var abandonedProperties = []Property{
 		Check: func(t *Trial) {
 			p := t.process()
 			k := key("k")
-			t.granted("the first", p.try(k, dibs.NewToken(), ttl(t.short())), 1)
-			time.Sleep(t.short() + dibs.AbandonedRetention - time.Minute)
-			t.granted("the second", p.try(k, dibs.NewToken()), 2)
+			t.granted("the first", p.try(k, store.NewToken(), ttl(t.short())), 1)
+			time.Sleep(t.short() + store.AbandonedRetention - time.Minute)
+			t.granted("the second", p.try(k, store.NewToken()), 2)
 		},
 	},
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var batchProperties = []Property{
@@ -14,43 +14,43 @@ var batchProperties = []Property{
 		Check: func(t *Trial) {
 			p := t.process()
 			invalid := map[string]edit{
-				"an empty key":              func(c *dibs.Claim) { c.Key.Name = "" },
-				"a key of 513 bytes":        func(c *dibs.Claim) { c.Key.Name = strings.Repeat("k", dibs.MaxKey+1) },
-				"a space in the namespace":  func(c *dibs.Claim) { c.Key.Namespace = "a b" },
-				"a NUL in the namespace":    func(c *dibs.Claim) { c.Key.Namespace = "a\x00" },
-				"a namespace of 65 bytes":   func(c *dibs.Claim) { c.Key.Namespace = strings.Repeat("n", dibs.MaxNamespace+1) },
-				"a zero token":              func(c *dibs.Claim) { c.Token = dibs.Token{} },
+				"an empty key":              func(c *store.Claim) { c.Key.Name = "" },
+				"a key of 513 bytes":        func(c *store.Claim) { c.Key.Name = strings.Repeat("k", store.MaxKey+1) },
+				"a space in the namespace":  func(c *store.Claim) { c.Key.Namespace = "a b" },
+				"a NUL in the namespace":    func(c *store.Claim) { c.Key.Namespace = "a\x00" },
+				"a namespace of 65 bytes":   func(c *store.Claim) { c.Key.Namespace = strings.Repeat("n", store.MaxNamespace+1) },
+				"a zero token":              func(c *store.Claim) { c.Token = store.Token{} },
 				"TTL 0":                     ttl(0),
 				"a negative TTL":            ttl(-long),
 				"a TTL of a nanosecond":     ttl(1),
 				"permits 0":                 permits(0),
 				"negative permits":          permits(-1),
-				"too many permits":          permits(dibs.MaxPermits + 1),
-				"AtMostOnce with 2 permits": func(c *dibs.Claim) { c.Permits, c.AtMostOnce = 2, true },
-				"an unknown mode":           func(c *dibs.Claim) { c.Mode = dibs.Look + 1 },
+				"too many permits":          permits(store.MaxPermits + 1),
+				"AtMostOnce with 2 permits": func(c *store.Claim) { c.Permits, c.AtMostOnce = 2, true },
+				"an unknown mode":           func(c *store.Claim) { c.Mode = store.Look + 1 },
 				"weight 0":                  weight(0),
 				"a weight above permits":    weight(2),
-				"a queue without a Stay":    func(c *dibs.Claim) { c.Mode, c.Stay = dibs.Queue, 0 },
-				"a reserve without a Stay":  func(c *dibs.Claim) { c.Mode, c.Stay = dibs.Reserve, 0 },
-				"a reserve from a place":    func(c *dibs.Claim) { c.Mode, c.From = dibs.Reserve, dibs.NewToken() },
-				"a claim from its own":      func(c *dibs.Claim) { c.From = c.Token },
+				"a queue without a Stay":    func(c *store.Claim) { c.Mode, c.Stay = store.Queue, 0 },
+				"a reserve without a Stay":  func(c *store.Claim) { c.Mode, c.Stay = store.Reserve, 0 },
+				"a reserve from a place":    func(c *store.Claim) { c.Mode, c.From = store.Reserve, store.NewToken() },
+				"a claim from its own":      func(c *store.Claim) { c.From = c.Token },
 				"a try with a Hold":         hold(long),
-				"a negative Hold":           func(c *dibs.Claim) { c.Mode, c.Hold = dibs.Reserve, -1 },
-				"a queue with a Hold":       func(c *dibs.Claim) { c.Mode, c.Hold = dibs.Queue, long },
+				"a negative Hold":           func(c *store.Claim) { c.Mode, c.Hold = store.Reserve, -1 },
+				"a queue with a Hold":       func(c *store.Claim) { c.Mode, c.Hold = store.Queue, long },
 			}
 			for what, wrong := range invalid {
 				k := key(what)
 				answers := p.claims(
-					lock(key("before: "+what), dibs.NewToken()),
-					lock(k, dibs.NewToken(), wrong),
-					lock(key("after: "+what), dibs.NewToken()),
+					lock(key("before: "+what), store.NewToken()),
+					lock(k, store.NewToken(), wrong),
+					lock(key("after: "+what), store.NewToken()),
 				)
 				t.granted("the element before", answers[0], 1)
 				t.granted("the element after", answers[2], 1)
 				if answers[1].Err == nil {
 					t.Errorf("%s: %s, want an Err", what, stateName(answers[1].State))
 				}
-				t.granted("the same key, validly, after "+what, p.try(k, dibs.NewToken()), 1)
+				t.granted("the same key, validly, after "+what, p.try(k, store.NewToken()), 1)
 			}
 		},
 	},
@@ -59,22 +59,22 @@ var batchProperties = []Property{
 		Why:  "An invalid settlement changes nothing: the lease stays, and its holder can settle it correctly.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, answerable), 1)
 			t.granted("a neighbour", p.try(key("neighbour"), a, answerable), 1)
 			errs := p.settlements(
-				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("x")},
-				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("x"), Retention: 1},
-				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Undo + 1},
-				dibs.Settlement{Key: key(""), Token: a},
-				dibs.Settlement{Key: key("neighbour"), Token: a},
+				store.Settlement{Key: k, Token: a, Outcome: store.Keep, Data: []byte("x")},
+				store.Settlement{Key: k, Token: a, Outcome: store.Keep, Data: []byte("x"), Retention: 1},
+				store.Settlement{Key: k, Token: a, Outcome: store.Undo + 1},
+				store.Settlement{Key: key(""), Token: a},
+				store.Settlement{Key: key("neighbour"), Token: a},
 			)
 			t.alone("keep without a retention", errs[0])
 			t.alone("keep for a nanosecond", errs[1])
 			t.alone("an unknown outcome", errs[2])
 			t.alone("an empty key", errs[3])
 			t.ok("the neighbour's release", errs[4])
-			t.state("another claim", p.try(k, dibs.NewToken(), answerable), dibs.Held)
+			t.state("another claim", p.try(k, store.NewToken(), answerable), store.Held)
 			t.ok("keep, properly", p.keep(k, a, "answer"))
 		},
 	},
@@ -84,8 +84,8 @@ var batchProperties = []Property{
 		Check: func(t *Trial) {
 			p := t.process()
 			k := key("k")
-			for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue} {
-				var claims []dibs.Claim
+			for _, mode := range []store.Mode{store.Try, store.Queue} {
+				var claims []store.Claim
 				for _, token := range tokens(5) {
 					c := lock(k, token, answerable)
 					c.Mode = mode
@@ -97,11 +97,11 @@ var batchProperties = []Property{
 					switch {
 					case i%2 == 1:
 						t.granted("another key between", a, 1)
-					case a.State == dibs.Granted && winner < 0:
+					case a.State == store.Granted && winner < 0:
 						winner = i
 					default:
-						t.state("a loser", a, dibs.Held)
-						if a.Queued != (mode == dibs.Queue) {
+						t.state("a loser", a, store.Held)
+						if a.Queued != (mode == store.Queue) {
 							t.Fatalf("a loser in mode %d: Queued is %v", mode, a.Queued)
 						}
 						places[i] = true
@@ -110,17 +110,17 @@ var batchProperties = []Property{
 				if winner < 0 {
 					t.Fatal("no claim was granted")
 				}
-				var ends []dibs.Settlement
+				var ends []store.Settlement
 				for i := range places {
-					if mode == dibs.Queue {
-						ends = append(ends, dibs.Settlement{Key: k, Token: claims[i].Token})
+					if mode == store.Queue {
+						ends = append(ends, store.Settlement{Key: k, Token: claims[i].Token})
 					}
 				}
-				ends = append(ends, dibs.Settlement{Key: k, Token: claims[winner].Token})
+				ends = append(ends, store.Settlement{Key: k, Token: claims[winner].Token})
 				for _, err := range p.settlements(ends...) {
 					t.ok("settling them all in one batch", err)
 				}
-				t.state("a look after that", p.look(k), dibs.Free)
+				t.state("a look after that", p.look(k), store.Free)
 			}
 		},
 	},
@@ -129,13 +129,13 @@ var batchProperties = []Property{
 		Why:  "A claim may be sent again before its first copy was answered, and both copies may be in one batch.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			answers := p.claims(lock(k, a), lock(k, a))
 			first, second := t.granted("one copy", answers[0], 1), t.granted("the other", answers[1], 1)
 			if first != second {
 				t.Fatalf("two copies of one claim got the fences %d and %d", first, second)
 			}
-			keep := dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("answer"), Retention: long}
+			keep := store.Settlement{Key: k, Token: a, Outcome: store.Keep, Data: []byte("answer"), Retention: long}
 			for _, err := range p.settlements(keep, keep) {
 				t.ok("keep, twice", err)
 			}
@@ -143,26 +143,26 @@ var batchProperties = []Property{
 
 			// Two renewals of a lease: the progress of either is kept, and neither is lost.
 			for i, saves := range []int{0, 1} {
-				k, token := key("renewed "+itoa(i)), dibs.NewToken()
+				k, token := key("renewed "+itoa(i)), store.NewToken()
 				t.granted("a claim", p.claim(lock(k, token)), 1)
-				renewals := []dibs.Renewal{{Key: k, Token: token, TTL: long}, {Key: k, Token: token, TTL: long}}
+				renewals := []store.Renewal{{Key: k, Token: token, TTL: long}, {Key: k, Token: token, TTL: long}}
 				renewals[saves].Progress = []byte("half")
 				for _, err := range p.renewals(renewals...) {
 					t.ok("a renewal, twice", err)
 				}
-				t.ok("abandon", p.settlements(dibs.Settlement{Key: k, Token: token, Outcome: dibs.Abandon})[0])
-				next := p.claim(lock(k, dibs.NewToken()))
+				t.ok("abandon", p.settlements(store.Settlement{Key: k, Token: token, Outcome: store.Abandon})[0])
+				next := p.claim(lock(k, store.NewToken()))
 				if t.granted("the next holder", next, 2); string(next.Progress) != "half" {
 					t.Fatalf("progress in renewal %d of two: the next holder gets %q", saves, next.Progress)
 				}
 			}
 
 			// Two releases of a lease: one ends it, and the other finds it lost.
-			released, token := key("released"), dibs.NewToken()
+			released, token := key("released"), store.NewToken()
 			t.granted("a claim", p.claim(lock(released, token)), 1)
-			release := dibs.Settlement{Key: released, Token: token}
+			release := store.Settlement{Key: released, Token: token}
 			errs := p.settlements(release, release)
-			if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), dibs.ErrLost) {
+			if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), store.ErrLost) {
 				t.Fatalf("two releases of one lease: %v; want nil and ErrLost", errs)
 			}
 		},
@@ -174,32 +174,32 @@ var batchProperties = []Property{
 			const n = 1000
 			p := t.process()
 			// Every tenth key is held by another token beforehand.
-			claims := make([]dibs.Claim, n)
-			held := make([]dibs.Claim, 0, n/10)
+			claims := make([]store.Claim, n)
+			held := make([]store.Claim, 0, n/10)
 			for i := range claims {
 				// 7919 is prime: the keys are in no order that a sort would keep.
-				claims[i] = lock(key("k"+itoa(i*7919%n)), dibs.NewToken())
+				claims[i] = lock(key("k"+itoa(i*7919%n)), store.NewToken())
 				if i%10 == 0 {
 					other := claims[i]
-					other.Token = dibs.NewToken()
+					other.Token = store.NewToken()
 					held = append(held, other)
 				}
 			}
 			for _, a := range p.claims(held...) {
 				t.granted("a key held beforehand", a, 1)
 			}
-			renewals := make([]dibs.Renewal, n)
-			settlements := make([]dibs.Settlement, n)
+			renewals := make([]store.Renewal, n)
+			settlements := make([]store.Settlement, n)
 			for i, a := range p.claims(claims...) {
 				if i%10 == 0 {
-					t.state("element "+itoa(i), a, dibs.Held)
+					t.state("element "+itoa(i), a, store.Held)
 				} else {
 					t.granted("element "+itoa(i), a, 1)
 				}
-				renewals[i] = dibs.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: long}
-				settlements[i] = dibs.Settlement{
+				renewals[i] = store.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: long}
+				settlements[i] = store.Settlement{
 					Key: claims[i].Key, Token: claims[i].Token,
-					Outcome: dibs.Keep, Data: []byte(claims[i].Key.Name), Retention: long,
+					Outcome: store.Keep, Data: []byte(claims[i].Key.Name), Retention: long,
 				}
 			}
 			for name, errs := range map[string][]error{
@@ -217,11 +217,11 @@ var batchProperties = []Property{
 				}
 			}
 			for i, c := range claims {
-				claims[i] = lock(c.Key, dibs.NewToken(), answerable)
+				claims[i] = lock(c.Key, store.NewToken(), answerable)
 			}
 			for i, a := range p.claims(claims...) {
 				if i%10 == 0 {
-					t.state("element "+itoa(i), a, dibs.Held)
+					t.state("element "+itoa(i), a, store.Held)
 				} else {
 					t.done("element "+itoa(i), a, claims[i].Key.Name)
 				}

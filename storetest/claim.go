@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var claimProperties = []Property{
@@ -15,13 +15,13 @@ var claimProperties = []Property{
 		Why:  "While one token holds a key, no other token is granted. Otherwise two callers run at once.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			t.granted("the first claim", p.try(k, a), 1)
-			t.state("the second claim, in the same process", p.try(k, b), dibs.Held)
-			t.state("the second claim, in another process", q.try(k, b), dibs.Held)
+			t.state("the second claim, in the same process", p.try(k, b), store.Held)
+			t.state("the second claim, in another process", q.try(k, b), store.Held)
 			t.ok("release", p.release(k, a))
 			t.granted("the second claim after the release", q.try(k, b), 1)
-			t.state("the first caller, again", p.try(k, dibs.NewToken()), dibs.Held)
+			t.state("the first caller, again", p.try(k, store.NewToken()), store.Held)
 		},
 	},
 	{
@@ -29,7 +29,7 @@ var claimProperties = []Property{
 		Why:  "A claim whose reply was lost is sent again. If that was a new grant or Held, the caller could not know whether it holds the key.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			fence := t.granted("the claim", p.try(k, a), 1)
 			for _, p := range []*process{p, q} {
 				if again := t.granted("the same claim again", p.try(k, a), 1); again != fence {
@@ -40,7 +40,7 @@ var claimProperties = []Property{
 				}
 			}
 			t.ok("release", q.release(k, a))
-			t.granted("another claim after one release", p.try(k, dibs.NewToken()), 1)
+			t.granted("another claim after one release", p.try(k, store.NewToken()), 1)
 		},
 	},
 	{
@@ -48,8 +48,8 @@ var claimProperties = []Property{
 		Why:  "A claim that is sent again grants a lease of TTL from that moment, because a client trusts its lease from the moment it sent the last claim.",
 		Check: func(t *Trial) {
 			p := t.process()
-			t.inTime("extended", func(k dibs.Key, d time.Duration) bool {
-				a := dibs.NewToken()
+			t.inTime("extended", func(k store.Key, d time.Duration) bool {
+				a := store.NewToken()
 				before := time.Now()
 				t.granted("the claim", p.try(k, a, ttl(d)), 1)
 				again := p.try(k, a)
@@ -58,7 +58,7 @@ var claimProperties = []Property{
 				}
 				t.granted("the same claim with a long lease", again, 1)
 				t.outlast(d)
-				t.state("another claim after the first lease's end", p.try(k, dibs.NewToken()), dibs.Held)
+				t.state("another claim after the first lease's end", p.try(k, store.NewToken()), store.Held)
 				t.ok("release by the holder", p.release(k, a))
 				return true
 			})
@@ -69,8 +69,8 @@ var claimProperties = []Property{
 		Why:  "A client that does not know whether its claim arrived sends it again, perhaps while the first copy is under way. All copies are one grant, which one settlement ends.",
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process()}
-			k, a := key("k"), dibs.NewToken()
-			answers := make([]dibs.Answer, 8)
+			k, a := key("k"), store.NewToken()
+			answers := make([]store.Answer, 8)
 			var running sync.WaitGroup
 			for i := range answers {
 				running.Go(func() { answers[i] = procs[i%2].try(k, a) })
@@ -83,7 +83,7 @@ var claimProperties = []Property{
 				}
 			}
 			t.ok("one release", procs[1].release(k, a))
-			t.granted("the next claim", procs[0].try(k, dibs.NewToken()), 1)
+			t.granted("the next claim", procs[0].try(k, store.NewToken()), 1)
 		},
 	},
 	{
@@ -92,7 +92,7 @@ var claimProperties = []Property{
 		Check: func(t *Trial) {
 			p := t.process()
 			const shortest, longest = time.Millisecond, time.Duration(math.MaxInt64)
-			a, b := dibs.NewToken(), dibs.NewToken()
+			a, b := store.NewToken(), store.NewToken()
 
 			k := key("short")
 			t.granted("a claim for a millisecond", p.try(k, a, ttl(shortest)), 1)
@@ -103,11 +103,11 @@ var claimProperties = []Property{
 			t.lost("settling the place", p.release(k, a))
 			t.ok("a renewal for a millisecond", p.renew(k, b, shortest))
 			t.outlast(t.short())
-			c := dibs.NewToken()
-			t.state("the next", p.try(k, c), dibs.Granted)
+			c := store.NewToken()
+			t.state("the next", p.try(k, c), store.Granted)
 			t.ok("a record for a millisecond", p.keepFor(k, c, "answer", shortest))
 			t.outlast(t.short())
-			t.granted("the last", p.try(k, dibs.NewToken(), answerable), 1)
+			t.granted("the last", p.try(k, store.NewToken(), answerable), 1)
 
 			// A store may refuse what it cannot count, alone and with nothing
 			// done, but it must not accept and then miscount it.
@@ -125,8 +125,8 @@ var claimProperties = []Property{
 			} else {
 				t.waits("a place for long", p.queue(k, b), 0)
 			}
-			d := p.try(k, dibs.NewToken())
-			if t.state("another caller", d, dibs.Held); d.Left <= 0 {
+			d := p.try(k, store.NewToken())
+			if t.state("another caller", d, store.Held); d.Left <= 0 {
 				t.Fatalf("a lease for ever has %v left", d.Left)
 			}
 			t.waits("one behind the place", p.queue(k, c), 1)
@@ -142,18 +142,18 @@ var claimProperties = []Property{
 		Why:  "An owner is text for people. No text may make a claim fail, or make two claims differ.",
 		Check: func(t *Trial) {
 			p := t.process()
-			for i, o := range []dibs.Owner{
+			for i, o := range []store.Owner{
 				{},
 				{Host: "web 1", PID: -1, Label: "charge the card"},
 				{Host: "\x00", PID: math.MaxInt, Label: "\x00\xff\xfe '\"\\%\n"},
 				{Host: strings.Repeat("h", 300), PID: 1, Label: strings.Repeat("\u00e9", 300)},
 			} {
-				k, a := key("k"+itoa(i)), dibs.NewToken()
+				k, a := key("k"+itoa(i)), store.NewToken()
 				fence := t.granted("a claim by "+quoted(o.String()), p.try(k, a, owner(o)), 1)
 				if again := t.granted("the same without an owner", p.try(k, a), 1); again != fence {
 					t.Fatalf("the owner's change changed the fence from %d to %d", fence, again)
 				}
-				t.waits("a place for "+quoted(o.String()), p.queue(k, dibs.NewToken(), owner(o)), 0)
+				t.waits("a place for "+quoted(o.String()), p.queue(k, store.NewToken(), owner(o)), 0)
 			}
 		},
 	},

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // off is how wrong the clocks of the skewed processes are: more than any lease here lasts.
@@ -18,16 +18,16 @@ var clockProperties = []Property{
 			fast, slow, right := t.skewed(off), t.skewed(-off), t.process()
 			for _, holder := range []*process{fast, slow, right} {
 				for _, other := range []*process{fast, slow, right} {
-					k, a := key(dibs.NewToken().ID()), dibs.NewToken()
+					k, a := key(store.NewToken().ID()), store.NewToken()
 					t.granted("the holder", holder.try(k, a), 1)
-					d := other.try(k, dibs.NewToken())
-					if t.state("another", d, dibs.Held); d.Left <= 0 || d.Left > long {
+					d := other.try(k, store.NewToken())
+					if t.state("another", d, store.Held); d.Left <= 0 || d.Left > long {
 						t.Fatalf("a lease of %v has %v left by another's clock", long, d.Left)
 					}
 					t.ok("renew", holder.renew(k, a, long))
-					t.state("another, after a renewal", other.try(k, dibs.NewToken()), dibs.Held)
+					t.state("another, after a renewal", other.try(k, store.NewToken()), store.Held)
 					t.ok("keep", holder.keep(k, a, "answer"))
-					d = other.try(k, dibs.NewToken(), answerable)
+					d = other.try(k, store.NewToken(), answerable)
 					if t.done("another", d, "answer"); d.Record.Age >= off/2 || d.Record.Left > long {
 						t.Fatalf("a record kept for %v just now is %v old and has %v left by another's clock",
 							long, d.Record.Age, d.Record.Left)
@@ -45,9 +45,9 @@ var clockProperties = []Property{
 			for name, pair := range map[string][2]*process{"fast holder": {fast, slow}, "slow holder": {slow, fast}} {
 				k := key(name)
 				before := time.Now()
-				t.granted("the holder", pair[0].try(k, dibs.NewToken(), ttl(t.short())), 1)
+				t.granted("the holder", pair[0].try(k, store.NewToken(), ttl(t.short())), 1)
 				t.ends("the lease of a "+name, before, time.Now(), t.short(), func() bool {
-					return pair[1].try(k, dibs.NewToken()).State == dibs.Granted
+					return pair[1].try(k, store.NewToken()).State == store.Granted
 				})
 			}
 		},

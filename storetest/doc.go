@@ -1,4 +1,4 @@
-// Package storetest checks what every dibs.Store must do: a table of named properties that a
+// Package storetest checks what every store.Store must do: a table of named properties that a
 // store's own tests run.
 //
 //	func TestStore(t *testing.T) {
@@ -6,7 +6,7 @@
 //			New: func(t testing.TB, turn time.Duration) *storetest.Backend {
 //				file := filepath.Join(t.TempDir(), "dibs.db")
 //				return &storetest.Backend{
-//					Open: func() dibs.Store { return open(t, file, turn) },
+//					Open: func() store.Store { return open(t, file, turn) },
 //					Wipe: func() { remove(t, file) },
 //				}
 //			},
@@ -47,16 +47,16 @@
 //     it was. If the machine was too slow, the property begins again on another key with
 //     twice the time. The store's answers never lead to that.
 //
-// dibs.PushedTTL is one second, which is too short for the first rule. So New gets the time
+// store.PushedTTL is one second, which is too short for the first rule. So New gets the time
 // that a pushed grant lasts. A store that pushes grants needs an option for it, which may be
-// unexported. With Virtual, turn is dibs.PushedTTL.
+// unexported. With Virtual, turn is store.PushedTTL.
 //
 // Short is how long a lease lasts that should expire. The backend may notice the end up to
 // Late after it, never before it.
 //
 // # Two kinds of stores
 //
-// A store may push grants to waiters, or wake them to ask (see dibs.Notifier). A property
+// A store may push grants to waiters, or wake them to ask (see store.Notifier). A property
 // accepts both. The store may skip a waiter of a process that does not listen. A store whose
 // Held answers have no Fence must push no grants.
 //

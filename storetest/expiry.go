@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var expiryProperties = []Property{
@@ -14,10 +14,10 @@ var expiryProperties = []Property{
 			p, q := t.process(), t.process()
 			k := key("k")
 			before := time.Now()
-			t.granted("the claim", p.try(k, dibs.NewToken(), ttl(t.short())), 1)
+			t.granted("the claim", p.try(k, store.NewToken(), ttl(t.short())), 1)
 			t.ends("the lease", before, time.Now(), t.short(), func() bool {
-				a := q.try(k, dibs.NewToken())
-				if a.State == dibs.Held {
+				a := q.try(k, store.NewToken())
+				if a.State == store.Held {
 					return false
 				}
 				t.granted("the successor", a, 2)
@@ -30,14 +30,14 @@ var expiryProperties = []Property{
 		Why:  "A lease that has expired has ended, also if no call has noticed it. If a late renewal or settlement still worked, another caller could hold the key by then.",
 		Check: func(t *Trial) {
 			p := t.process()
-			revivals := map[string]func(k dibs.Key, a dibs.Token) error{
-				"renew":   func(k dibs.Key, a dibs.Token) error { return p.renew(k, a, long) },
+			revivals := map[string]func(k store.Key, a store.Token) error{
+				"renew":   func(k store.Key, a store.Token) error { return p.renew(k, a, long) },
 				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "late") },
+				"keep":    func(k store.Key, a store.Token) error { return p.keep(k, a, "late") },
 				"abandon": p.abandon,
 				"undo":    p.undo,
 			}
-			a := dibs.NewToken()
+			a := store.NewToken()
 			for name := range revivals {
 				t.granted("the claim", p.try(key(name), a, ttl(t.short())), 1)
 			}
@@ -45,7 +45,7 @@ var expiryProperties = []Property{
 			for name, revive := range revivals {
 				k := key(name)
 				t.lost(name+" after the end", revive(k, a))
-				t.granted("the successor", p.try(k, dibs.NewToken(), answerable), 2)
+				t.granted("the successor", p.try(k, store.NewToken(), answerable), 2)
 				t.lost(name+" after the succession", revive(k, a))
 			}
 		},
@@ -55,7 +55,7 @@ var expiryProperties = []Property{
 		Why:  "A claim that arrives again after its lease expired is a new grant. The old fence and the old count would hide that the lease was abandoned in between.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			fence := t.granted("the claim", p.try(k, a, ttl(t.short())), 1)
 			t.outlast(t.short())
 			if again := t.granted("the claim again, after the end", p.try(k, a), 2); again <= fence {
@@ -68,8 +68,8 @@ var expiryProperties = []Property{
 		Why:  "A holder that works longer than its TTL renews. If a confirmed renewal did nothing, a second caller would get the key.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			t.inTime("renewed", func(k dibs.Key, d time.Duration) bool {
-				a := dibs.NewToken()
+			t.inTime("renewed", func(k store.Key, d time.Duration) bool {
+				a := store.NewToken()
 				before := time.Now()
 				fence := t.granted("the claim", p.try(k, a, ttl(d)), 1)
 				err := q.renew(k, a, long)
@@ -78,7 +78,7 @@ var expiryProperties = []Property{
 				}
 				t.ok("renew", err)
 				t.outlast(d)
-				t.state("another claim after the first lease's end", q.try(k, dibs.NewToken()), dibs.Held)
+				t.state("another claim after the first lease's end", q.try(k, store.NewToken()), store.Held)
 				t.ok("renew again", p.renew(k, a, long))
 				if again := t.granted("the holder, asking again", p.try(k, a), 1); again != fence {
 					t.Fatalf("the fence changed from %d to %d while the lease was renewed", fence, again)
@@ -93,12 +93,12 @@ var expiryProperties = []Property{
 		Why:  "A renewed lease lasts TTL from the renewal, also if that is shorter than before: a client that shortens its lease wants the key to be free soon if it dies.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
 			before := time.Now()
 			t.ok("renew", p.renew(k, a, t.short()))
 			t.ends("the lease", before, time.Now(), t.short(), func() bool {
-				return p.try(k, dibs.NewToken()).State == dibs.Granted
+				return p.try(k, store.NewToken()).State == store.Granted
 			})
 		},
 	},
@@ -108,21 +108,21 @@ var expiryProperties = []Property{
 		Check: func(t *Trial) {
 			p := t.process()
 			mine, others, free, dead, mine2 := key("mine"), key("others"), key("free"), key("dead"), key("mine2")
-			a, b := dibs.NewToken(), dibs.NewToken()
+			a, b := store.NewToken(), store.NewToken()
 			t.granted("a dying lease", p.try(dead, a, ttl(t.short())), 1)
 			t.outlast(t.short())
 			t.granted("mine", p.try(mine, a), 1)
 			t.granted("mine2", p.try(mine2, a), 1)
 			t.granted("the other's", p.try(others, b), 1)
 			errs := p.renewals(
-				dibs.Renewal{Key: mine, Token: a, TTL: long},
-				dibs.Renewal{Key: others, Token: a, TTL: long},
-				dibs.Renewal{Key: free, Token: a, TTL: long},
-				dibs.Renewal{Key: mine, Token: a, TTL: 0},
-				dibs.Renewal{Key: mine, Token: a, TTL: long, Progress: make([]byte, dibs.MaxProgress+1)},
-				dibs.Renewal{Key: key(""), Token: a, TTL: long},
-				dibs.Renewal{Key: dead, Token: a, TTL: long},
-				dibs.Renewal{Key: mine2, Token: a, TTL: long},
+				store.Renewal{Key: mine, Token: a, TTL: long},
+				store.Renewal{Key: others, Token: a, TTL: long},
+				store.Renewal{Key: free, Token: a, TTL: long},
+				store.Renewal{Key: mine, Token: a, TTL: 0},
+				store.Renewal{Key: mine, Token: a, TTL: long, Progress: make([]byte, store.MaxProgress+1)},
+				store.Renewal{Key: key(""), Token: a, TTL: long},
+				store.Renewal{Key: dead, Token: a, TTL: long},
+				store.Renewal{Key: mine2, Token: a, TTL: long},
 			)
 			t.ok("renewing one's own", errs[0])
 			t.lost("renewing another's", errs[1])

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var fenceProperties = []Property{
@@ -14,9 +14,9 @@ var fenceProperties = []Property{
 			p, q := t.process(), t.process()
 			k := key("k")
 			var last uint64
-			rises := func(what string, a dibs.Answer) {
+			rises := func(what string, a store.Answer) {
 				t.Helper()
-				t.state(what, a, dibs.Granted)
+				t.state(what, a, store.Granted)
 				if a.Fence <= last {
 					t.Fatalf("%s: the fence %d does not rise above the last one, %d", what, a.Fence, last)
 				}
@@ -24,10 +24,10 @@ var fenceProperties = []Property{
 			}
 			for range 5 {
 				for i, p := range []*process{p, q} {
-					a := dibs.NewToken()
+					a := store.NewToken()
 					rises("after a release", p.try(k, a))
 					t.ok("release", p.release(k, a))
-					a = dibs.NewToken()
+					a = store.NewToken()
 					rises("after another release", p.try(k, a))
 					if i == 0 {
 						t.ok("abandon", p.abandon(k, a))
@@ -36,9 +36,9 @@ var fenceProperties = []Property{
 					}
 				}
 			}
-			rises("after a record", p.try(k, dibs.NewToken(), ttl(t.short())))
+			rises("after a record", p.try(k, store.NewToken(), ttl(t.short())))
 			t.outlast(t.short())
-			a, b := dibs.NewToken(), dibs.NewToken()
+			a, b := store.NewToken(), store.NewToken()
 			rises("after a lease expired", q.try(k, a))
 			t.waits("a waiter", p.queue(k, b), 0)
 			t.ok("release", q.release(k, a))
@@ -64,10 +64,10 @@ var fenceProperties = []Property{
 func (t *Trial) rises(happens func() *process) {
 	t.Helper()
 	p := t.process()
-	last := map[dibs.Key]uint64{}
+	last := map[store.Key]uint64{}
 	for range 3 {
 		for i := range 60 {
-			k, a := key("k"+itoa(i%3)), dibs.NewToken()
+			k, a := key("k"+itoa(i%3)), store.NewToken()
 			fence := t.granted("a grant", p.try(k, a), 1)
 			if fence <= last[k] {
 				t.Fatalf("the fence %d does not rise above the last one, %d", fence, last[k])

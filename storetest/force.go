@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // forceProperties are what an operator does to a key.
@@ -13,11 +13,11 @@ var forceProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			release := q.inspect().ForceRelease
-			k, a, b, w, last := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, b, w, last := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.count("force release without a holder", 0)(release(t.Context(), k, ""))
 			t.granted("a record to be", p.try(k, a), 1)
 			t.ok("keep", p.keep(k, a, "answer"))
-			a = dibs.NewToken()
+			a = store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("a waiter", p.queue(k, w), 0)
 			t.waits("another waiter", p.queue(k, last), 1)
@@ -26,8 +26,8 @@ var forceProperties = []Property{
 			t.count("force release of the holder", 1)(release(t.Context(), k, a.ID()))
 			t.lost("the holder's renewal", p.renew(k, a, long))
 			t.lost("the holder's record", p.keep(k, a, "late"))
-			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
-			t.state("the other waiter", p.queue(k, last), dibs.Held)
+			t.state("another caller", p.try(k, store.NewToken()), store.Held)
+			t.state("the other waiter", p.queue(k, last), store.Held)
 			t.granted("the waiter", p.queue(k, w), 1)
 			t.waits("the other waiter, now the next", p.queue(k, last), 0)
 			t.done("the record", p.look(k, answerable), "answer")
@@ -51,7 +51,7 @@ var forceProperties = []Property{
 			t.granted("a caller that abandons", p.try(k, a, asked("this")), 1)
 			t.ok("abandon", p.abandon(k, a))
 			t.count("force release", 1)(release(t.Context(), k, a.ID()))
-			t.granted("the next", p.try(k, dibs.NewToken(), asked("that")), 1)
+			t.granted("the next", p.try(k, store.NewToken(), asked("that")), 1)
 		},
 	},
 	{
@@ -62,13 +62,13 @@ var forceProperties = []Property{
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for _, name := range []string{"force release", "force release the unknown", "forget the unknown", "resolve"} {
-				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				k, a, b := key(name), store.NewToken(), store.NewToken()
 				wakes.ready(k)
-				last := t.granted("the holder", p.try(k, a, func(c *dibs.Claim) { c.AtMostOnce = name != "force release" }), 1)
+				last := t.granted("the holder", p.try(k, a, func(c *store.Claim) { c.AtMostOnce = name != "force release" }), 1)
 				t.waits("a waiter", q.queue(k, b), 0)
 				if name != "force release" {
 					t.ok("abandon", p.abandon(k, a))
-					t.unknown("another caller", p.try(k, dibs.NewToken()), a)
+					t.unknown("another caller", p.try(k, store.NewToken()), a)
 				}
 				switch name {
 				case "force release", "force release the unknown":
@@ -89,7 +89,7 @@ var forceProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			forget := q.inspect().Forget
-			k, a, b, w := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, b, w := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.report("forgetting nothing", false)(forget(t.Context(), k))
 			t.granted("the claim", p.try(k, a, answerable, asked("this")), 1)
 			t.ok("keep", p.keep(k, a, "answer"))
@@ -98,7 +98,7 @@ var forceProperties = []Property{
 			t.granted("the next", p.try(k, b, answerable, asked("that")), 1)
 			t.ok("abandon", p.abandon(k, b))
 			t.report("forgetting the abandoned", true)(forget(t.Context(), k))
-			b = dibs.NewToken()
+			b = store.NewToken()
 			t.granted("the next", p.try(k, b, answerable, asked("this")), 1)
 			t.waits("a waiter", p.queue(k, w, answerable), 0)
 			t.report("forgetting a live lease", false)(forget(t.Context(), k))

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var fromProperties = []Property{
@@ -14,7 +14,7 @@ var fromProperties = []Property{
 		Why:  "Each attempt at a job is a claim with its own token, at the one place that was reserved for the job. Before its turn it tries or waits there.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, job, b, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, job, b, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("a waiter", p.queue(k, b), 1)
@@ -23,10 +23,10 @@ var fromProperties = []Property{
 			t.lost("settling the worker, which tried", q.release(k, worker))
 			t.ok("release", p.release(k, a))
 			d := q.look(k, from(job))
-			if t.state("the worker, looking", d, dibs.Free); !d.Queued {
+			if t.state("the worker, looking", d, store.Free); !d.Queued {
 				t.Fatal("the worker, looking: answered that its job's place does not exist")
 			}
-			t.state("another caller that looks", q.look(k), dibs.Held)
+			t.state("another caller that looks", q.look(k), store.Held)
 			fence := t.granted("the worker", q.try(k, worker, from(job)), 1)
 			for _, r := range []*process{p, q} {
 				if again := t.granted("the worker, asking again", r.try(k, worker, from(job)), 1); again != fence {
@@ -39,7 +39,7 @@ var fromProperties = []Property{
 			t.ok("release", q.release(k, worker))
 			t.granted("the waiter", p.queue(k, b), 1)
 			t.lost("giving the place up after that", p.release(k, job))
-			t.nowhere("a claim from the place after that", q.try(k, dibs.NewToken(), from(job)))
+			t.nowhere("a claim from the place after that", q.try(k, store.NewToken(), from(job)))
 		},
 	},
 	{
@@ -47,7 +47,7 @@ var fromProperties = []Property{
 		Why:  "A worker that waits at its job's place has the place's number and its own Stay. The end of one of them leaves the other.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, job, b, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, job, b, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("a waiter", p.queue(k, b), 1)
@@ -65,7 +65,7 @@ var fromProperties = []Property{
 			t.waits("the worker, asking again", q.queue(k, worker, from(job)), 0)
 			t.waits("the worker, trying", q.try(k, worker), 0)
 			t.ok("release", p.release(k, a))
-			t.state("the waiter", p.queue(k, b), dibs.Held)
+			t.state("the waiter", p.queue(k, b), store.Held)
 			t.granted("the worker", q.queue(k, worker, from(job)), 1)
 			t.waits("the waiter", p.queue(k, b), 0)
 		},
@@ -75,7 +75,7 @@ var fromProperties = []Property{
 		Why:  "A token has at most one place. If a token waits at the end and then claims from a place in front, it keeps its own place, and the other stays its job's.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, job, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, job, b := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("a caller that queues", q.queue(k, b), 1)
@@ -83,7 +83,7 @@ var fromProperties = []Property{
 			t.waits("it, queueing from the place", q.queue(k, b, from(job)), 1)
 			t.ok("release", p.release(k, a))
 			t.waits("it, when the place's turn has come", q.try(k, b, from(job)), 1)
-			worker := dibs.NewToken()
+			worker := store.NewToken()
 			t.granted("the job's worker", p.try(k, worker, from(job)), 1)
 			t.ok("its release", p.release(k, worker))
 			t.granted("the caller that queued", q.queue(k, b), 1)
@@ -94,22 +94,22 @@ var fromProperties = []Property{
 		Why:  "A place that expired, was given up or never existed changes nothing: the claim is an ordinary one.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, gone, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("a claim from a place that never was", q.try(k, a, from(dibs.NewToken())), 1)
+			k, gone, a, b := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
+			t.granted("a claim from a place that never was", q.try(k, a, from(store.NewToken())), 1)
 			t.waits("reserving", p.reserve(k, gone), 0)
 			t.waits("a waiter", p.queue(k, b), 1)
 			t.waits("reserving for a short time", p.reserve(k, gone, stay(t.short())), 0)
 			t.outlast(t.short())
-			late := dibs.NewToken()
+			late := store.NewToken()
 			t.nowhere("a try from a place that has expired", q.try(k, late, from(gone)))
 			t.lost("settling that claim", q.release(k, late))
 			t.waits("a caller that queues from it", q.queue(k, late, from(gone)), 1)
-			t.nowhere("a try from a waiter's place", q.try(k, dibs.NewToken(), from(b)))
+			t.nowhere("a try from a waiter's place", q.try(k, store.NewToken(), from(b)))
 			t.ok("release", q.release(k, a))
 			t.granted("the waiter", p.queue(k, b), 1)
 			t.ok("its release", p.release(k, b))
 			t.granted("the caller that queued", q.queue(k, late, from(gone)), 1)
-			t.nowhere("a try from a holder", p.try(k, dibs.NewToken(), from(late)))
+			t.nowhere("a try from a holder", p.try(k, store.NewToken(), from(late)))
 		},
 	},
 	{
@@ -117,7 +117,7 @@ var fromProperties = []Property{
 		Why:  "A job does not run if a record answers it or the fingerprint differs. Its waiter's place is given up. The reserved place stays until the job's client gives it up.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, job, worker, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, job, worker, b := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a, asked("this"), answerable), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("the worker", q.queue(k, worker, from(job), answerable), 0)
@@ -126,7 +126,7 @@ var fromProperties = []Property{
 			t.done("the worker, looking", q.look(k, from(job), answerable), "answer")
 			t.done("the worker", q.queue(k, worker, from(job), answerable), "answer")
 			t.lost("settling the worker's place", q.release(k, worker))
-			t.state("another that asks for something else", q.try(k, worker, from(job), answerable, asked("that")), dibs.Mismatch)
+			t.state("another that asks for something else", q.try(k, worker, from(job), answerable, asked("that")), store.Mismatch)
 			t.waits("the waiter, behind the place", p.queue(k, b), 1)
 			t.ok("giving the place up", p.release(k, job))
 			t.granted("the waiter", p.queue(k, b), 1)
@@ -140,18 +140,18 @@ var fromProperties = []Property{
 			const callers = 12
 			procs := []*process{t.process(), t.process(), t.process()}
 			for round := range 8 {
-				k, job := key("k"+itoa(round)), dibs.NewToken()
+				k, job := key("k"+itoa(round)), store.NewToken()
 				t.waits("reserving", procs[0].reserve(k, job), 0)
 				var granted, waiting atomic.Int64
 				var running sync.WaitGroup
 				for i := range callers {
 					running.Go(func() {
-						c := lock(k, dibs.NewToken(), from(job), permits(1+round%2*callers))
-						c.Mode = []dibs.Mode{dibs.Try, dibs.Queue}[i%2]
+						c := lock(k, store.NewToken(), from(job), permits(1+round%2*callers))
+						c.Mode = []store.Mode{store.Try, store.Queue}[i%2]
 						switch d := procs[i%len(procs)].claim(c); {
-						case d.State == dibs.Granted:
+						case d.State == store.Granted:
 							granted.Add(1)
-						case d.State == dibs.Held && d.Queued:
+						case d.State == store.Held && d.Queued:
 							waiting.Add(1)
 						}
 					})
@@ -168,11 +168,11 @@ var fromProperties = []Property{
 		Why:  "A reserved place expires on time also while a worker holds a lease at it, and lasts longer if it is reserved again meanwhile. Only the job's queue decides how long.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			ended, job, a := key("ended"), dibs.NewToken(), dibs.NewToken()
+			ended, job, a := key("ended"), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(ended, job), 0)
 			t.granted("the worker", q.try(ended, a, from(job)), 1)
 			t.waits("reserving for a short time", p.reserve(ended, job, stay(t.short())), 0)
-			t.inTime("in time", func(k dibs.Key, d time.Duration) bool {
+			t.inTime("in time", func(k store.Key, d time.Duration) bool {
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.granted("the worker", q.try(k, a, from(job)), 1)
 				before := time.Now()
@@ -184,22 +184,22 @@ var fromProperties = []Property{
 				t.waits("reserving for long", again, 0)
 				t.outlast(d)
 				t.ok("the worker abandons", q.abandon(k, a))
-				t.nowhere("another caller, behind the place", p.try(k, dibs.NewToken()))
-				t.granted("the next worker", q.try(k, dibs.NewToken(), from(job)), 2)
+				t.nowhere("another caller, behind the place", p.try(k, store.NewToken()))
+				t.granted("the next worker", q.try(k, store.NewToken(), from(job)), 2)
 				return true
 			})
 			t.outlast(t.short())
-			t.nowhere("another worker, from the place that has expired", p.try(ended, dibs.NewToken(), from(job)))
+			t.nowhere("another worker, from the place that has expired", p.try(ended, store.NewToken(), from(job)))
 			t.ok("the worker abandons", q.abandon(ended, a))
-			t.granted("another caller", p.try(ended, dibs.NewToken()), 2)
+			t.granted("another caller", p.try(ended, store.NewToken()), 2)
 		},
 	},
 }
 
 // nowhere fails the trial unless the answer is Held, without a place.
-func (t *Trial) nowhere(what string, a dibs.Answer) {
+func (t *Trial) nowhere(what string, a store.Answer) {
 	t.Helper()
-	if t.state(what, a, dibs.Held); a.Queued {
+	if t.state(what, a, store.Held); a.Queued {
 		t.Fatalf("%s: has a place in the queue, and was to have none", what)
 	}
 }

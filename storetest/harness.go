@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Harness says how to test one kind of store.
 type Harness struct {
-	// New makes a fresh, empty backend. A grant that its stores push (see dibs.Notifier)
-	// lasts for turn, which is always dibs.PushedTTL with Virtual. New may be called
+	// New makes a fresh, empty backend. A grant that its stores push (see store.Notifier)
+	// lasts for turn, which is always store.PushedTTL with Virtual. New may be called
 	// concurrently, and several times for one test.
 	New func(t testing.TB, turn time.Duration) *Backend
 
@@ -52,11 +52,11 @@ type Harness struct {
 type Backend struct {
 	// Open opens one more store on the data, as another process would. Without the feature
 	// Processes it is called once, and once after each Restart or Wipe.
-	Open func() dibs.Store
+	Open func() store.Store
 
 	// OpenSkewed is Open in a process whose own clock is wrong by d. Nil without the feature
 	// Skew.
-	OpenSkewed func(d time.Duration) dibs.Store
+	OpenSkewed func(d time.Duration) store.Store
 
 	// Restart stops the backend and starts it again with its data. The stores that were
 	// opened before are not used any more. Nil without the feature Restart.
@@ -77,9 +77,9 @@ const (
 	Skew      Feature = "skew"      // Backend.OpenSkewed
 	Restart   Feature = "restart"   // Backend.Restart
 	Wipe      Feature = "wipe"      // Backend.Wipe
-	Inspector Feature = "inspector" // dibs.Inspector
-	Notifier  Feature = "notifier"  // dibs.Notifier
-	Pruner    Feature = "pruner"    // dibs.Pruner
+	Inspector Feature = "inspector" // store.Inspector
+	Notifier  Feature = "notifier"  // store.Notifier
+	Pruner    Feature = "pruner"    // store.Pruner
 )
 
 // days is the feature that days pass at once. It follows from Virtual, so Lacks does not
@@ -130,10 +130,10 @@ func (h *Harness) withDefaults() (*Harness, error) {
 
 // declare reports each feature that is neither there nor declared, and each one that is
 // both.
-func (h *Harness) declare(t testing.TB, b *Backend, s dibs.Store) {
-	_, inspector := s.(dibs.Inspector)
-	_, notifier := s.(dibs.Notifier)
-	_, pruner := s.(dibs.Pruner)
+func (h *Harness) declare(t testing.TB, b *Backend, s store.Store) {
+	_, inspector := s.(store.Inspector)
+	_, notifier := s.(store.Notifier)
+	_, pruner := s.(store.Pruner)
 	has := map[Feature]bool{
 		Skew:      b.OpenSkewed != nil,
 		Restart:   b.Restart != nil,

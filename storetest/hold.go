@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var holdProperties = []Property{
@@ -13,21 +13,21 @@ var holdProperties = []Property{
 		Why:  "A cancelled job never uses its place, which must not block the key for as long as a place may last. Hold counts only from the first claim that is refused because of the place, so a job that is late while no other claim wants the key loses nothing.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			trying, queueing, job, b := key("trying"), key("queueing"), dibs.NewToken(), dibs.NewToken()
+			trying, queueing, job, b := key("trying"), key("queueing"), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(trying, job, hold(t.short())), 0)
 			t.waits("reserving", p.reserve(queueing, job, hold(t.short())), 0)
 			t.outlast(t.short())
 
 			before := time.Now()
-			t.nowhere("the first that tries", q.try(trying, dibs.NewToken()))
+			t.nowhere("the first that tries", q.try(trying, store.NewToken()))
 			after := time.Now()
 			t.waits("the first that queues", q.queue(queueing, b), 1)
 			t.freed("the place", before, after, t.short(), p, trying)
 			t.lost("giving the place up after that", p.release(trying, job))
-			t.nowhere("the job, too late", q.try(trying, dibs.NewToken(), from(job)))
+			t.nowhere("the job, too late", q.try(trying, store.NewToken(), from(job)))
 
 			t.outlast(t.short())
-			t.state("another caller, when the waiter's turn has come", p.try(queueing, dibs.NewToken()), dibs.Held)
+			t.state("another caller, when the waiter's turn has come", p.try(queueing, store.NewToken()), store.Held)
 			t.granted("the waiter", q.queue(queueing, b), 1)
 		},
 	},
@@ -36,32 +36,32 @@ var holdProperties = []Property{
 		Why:  "After a night without workers the first job of each key must still have its place. A Look, a Reserve, or a claim that is refused for another reason does not start the count.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			job, other, worker := dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			asks := map[string]func(dibs.Key){
-				"none":              func(dibs.Key) {},
-				"a look":            func(k dibs.Key) { t.state("a look", p.look(k), dibs.Held) },
-				"reserving again":   func(k dibs.Key) { t.waits("reserving again", p.reserve(k, job, hold(t.short())), 0) },
-				"reserving another": func(k dibs.Key) { t.waits("reserving another", p.reserve(k, other), 1) },
-				"a claim that another place kept from it": func(k dibs.Key) {
+			job, other, worker := store.NewToken(), store.NewToken(), store.NewToken()
+			asks := map[string]func(store.Key){
+				"none":              func(store.Key) {},
+				"a look":            func(k store.Key) { t.state("a look", p.look(k), store.Held) },
+				"reserving again":   func(k store.Key) { t.waits("reserving again", p.reserve(k, job, hold(t.short())), 0) },
+				"reserving another": func(k store.Key) { t.waits("reserving another", p.reserve(k, other), 1) },
+				"a claim that another place kept from it": func(k store.Key) {
 					t.ok("giving the place up", p.release(k, job))
 					t.waits("reserving another", p.reserve(k, other), 0)
-					t.nowhere("another caller", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller", p.try(k, store.NewToken()))
 					t.ok("giving the other up", p.release(k, other))
 					t.waits("reserving, when there is no place", p.reserve(k, job, hold(t.short())), 0)
 				},
-				"a claim from a place whose lease is live": func(k dibs.Key) {
+				"a claim from a place whose lease is live": func(k store.Key) {
 					t.ok("giving the place up", p.release(k, job))
 					t.waits("reserving another", p.reserve(k, other), 0)
-					t.granted("its worker", q.try(k, dibs.NewToken(), from(other), permits(2)), 1)
+					t.granted("its worker", q.try(k, store.NewToken(), from(other), permits(2)), 1)
 					t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
-					t.waits("its other worker", q.try(k, dibs.NewToken(), from(other), permits(2)), 0)
-					t.waits("its other worker, waiting", q.queue(k, dibs.NewToken(), from(other), permits(2)), 0)
+					t.waits("its other worker", q.try(k, store.NewToken(), from(other), permits(2)), 0)
+					t.waits("its other worker, waiting", q.queue(k, store.NewToken(), from(other), permits(2)), 0)
 				},
-				"one behind a worker that waits": func(k dibs.Key) {
+				"one behind a worker that waits": func(k store.Key) {
 					t.granted("the job's first worker", q.try(k, worker, from(job)), 1)
 					t.waits("its second worker", q.queue(k, other, from(job)), 0)
 					t.ok("the first abandons", q.abandon(k, worker))
-					t.nowhere("another caller", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller", p.try(k, store.NewToken()))
 					t.outlast(t.short())
 					t.ok("the second worker gives up", q.release(k, other))
 				},
@@ -72,7 +72,7 @@ var holdProperties = []Property{
 			}
 			t.outlast(t.short())
 			for name := range asks {
-				d := p.try(key(name), dibs.NewToken(), permits(2))
+				d := p.try(key(name), store.NewToken(), permits(2))
 				t.nowhere("the first that tries, after "+name, d)
 			}
 		},
@@ -82,7 +82,7 @@ var holdProperties = []Property{
 		Why:  "While others hold the key, the place keeps no claim from it. The count begins when a claim would have room.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			job, as := dibs.NewToken(), tokens(2)
+			job, as := store.NewToken(), tokens(2)
 			type full struct {
 				n     int
 				edits []edit
@@ -99,13 +99,13 @@ var holdProperties = []Property{
 					t.granted("a holder", p.try(k, a, permits(min(c.n, 2))), 1)
 				}
 				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
-				t.nowhere("another caller, "+name, q.try(k, dibs.NewToken(), c.edits...))
-				t.waits("a waiter, "+name, q.queue(k, dibs.NewToken(), c.edits...), 1)
+				t.nowhere("another caller, "+name, q.try(k, store.NewToken(), c.edits...))
+				t.waits("a waiter, "+name, q.queue(k, store.NewToken(), c.edits...), 1)
 			}
 			free := key("a free permit")
 			t.granted("a holder", p.try(free, as[0], permits(2)), 1)
 			t.waits("reserving", p.reserve(free, job, hold(t.short())), 0)
-			t.nowhere("another caller", q.try(free, dibs.NewToken(), permits(2)))
+			t.nowhere("another caller", q.try(free, store.NewToken(), permits(2)))
 
 			t.outlast(t.short())
 			t.granted("another caller, when the place has ended", q.try(free, as[1], permits(2)), 1)
@@ -114,7 +114,7 @@ var holdProperties = []Property{
 				for _, a := range as[:c.n] {
 					t.ok("release", p.release(k, a))
 				}
-				t.granted("the job, in its turn, "+name, q.try(k, dibs.NewToken(), from(job)), 1)
+				t.granted("the job, in its turn, "+name, q.try(k, store.NewToken(), from(job)), 1)
 				t.ok("giving the place up, which still exists", p.release(k, job))
 			}
 		},
@@ -124,21 +124,21 @@ var holdProperties = []Property{
 		Why:  "A place expires on time, whatever its Hold. A place without a Hold blocks for as long as it lasts. A Hold that is too short for the backend's clock is still a Hold.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			none, ending, shortest, endless, job := key("none"), key("ending"), key("shortest"), key("endless"), dibs.NewToken()
-			for k, edits := range map[dibs.Key][]edit{
+			none, ending, shortest, endless, job := key("none"), key("ending"), key("shortest"), key("endless"), store.NewToken()
+			for k, edits := range map[store.Key][]edit{
 				none:     nil,
 				ending:   {hold(math.MaxInt64)},
 				shortest: {hold(1)},
 				endless:  {hold(t.short()), stay(math.MaxInt64)},
 			} {
 				t.waits("reserving", p.reserve(k, job, edits...), 0)
-				t.nowhere("another caller, "+k.Name, q.try(k, dibs.NewToken()))
+				t.nowhere("another caller, "+k.Name, q.try(k, store.NewToken()))
 			}
 			t.waits("reserving for a short time", p.reserve(ending, job, stay(t.short()), hold(math.MaxInt64)), 0)
 			t.outlast(t.short())
-			t.nowhere("another caller, after a place without a Hold", q.try(none, dibs.NewToken()))
-			for _, k := range []dibs.Key{ending, shortest, endless} {
-				t.granted("another caller, "+k.Name, q.try(k, dibs.NewToken()), 1)
+			t.nowhere("another caller, after a place without a Hold", q.try(none, store.NewToken()))
+			for _, k := range []store.Key{ending, shortest, endless} {
+				t.granted("another caller, "+k.Name, q.try(k, store.NewToken()), 1)
 			}
 		},
 	},
@@ -147,28 +147,28 @@ var holdProperties = []Property{
 		Why:  "A job that will be tried again later reserves its place again with a new Hold, which counts from then. The time before does not count any more.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			longer, none, job := key("longer"), key("none"), dibs.NewToken()
-			for _, k := range []dibs.Key{longer, none} {
+			longer, none, job := key("longer"), key("none"), store.NewToken()
+			for _, k := range []store.Key{longer, none} {
 				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
-				t.nowhere("another caller", q.try(k, dibs.NewToken()))
+				t.nowhere("another caller", q.try(k, store.NewToken()))
 			}
 			t.waits("reserving with a longer Hold", p.reserve(longer, job, hold(long)), 0)
 			t.waits("reserving with none", p.reserve(none, job), 0)
 			t.outlast(t.short())
-			t.nowhere("another caller, before the longer Hold's end", q.try(longer, dibs.NewToken()))
-			t.nowhere("another caller, without a Hold", q.try(none, dibs.NewToken()))
+			t.nowhere("another caller, before the longer Hold's end", q.try(longer, store.NewToken()))
+			t.nowhere("another caller, without a Hold", q.try(none, store.NewToken()))
 
 			before := time.Now()
 			t.waits("reserving with a shorter Hold", p.reserve(longer, job, hold(t.short())), 0)
 			t.freed("the place with a shorter Hold", before, time.Now(), t.short(), p, longer)
 
-			t.inTime("same", func(k dibs.Key, d time.Duration) bool {
+			t.inTime("same", func(k store.Key, d time.Duration) bool {
 				t.waits("reserving", p.reserve(k, job, hold(d)), 0)
-				t.nowhere("another caller", q.try(k, dibs.NewToken()))
+				t.nowhere("another caller", q.try(k, store.NewToken()))
 				t.outlast(d)
 				before := time.Now() // the place has ended, and Reserve makes a new one
 				t.waits("reserving again", q.reserve(k, job, hold(d)), 0)
-				other := q.try(k, dibs.NewToken())
+				other := q.try(k, store.NewToken())
 				if time.Since(before) >= d {
 					return false
 				}
@@ -183,26 +183,26 @@ var holdProperties = []Property{
 		Why:  "When a worker dies, its queue needs time to give the job to another worker. So after a grant the place has its whole Hold again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			job := dibs.NewToken()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+			job := store.NewToken()
+			for name, end := range map[string]func(store.Key, store.Token) error{
 				"abandoned": q.abandon, "undone": q.undo,
-				"expired": func(k dibs.Key, a dibs.Token) error { return q.renew(k, a, t.short()) },
+				"expired": func(k store.Key, a store.Token) error { return q.renew(k, a, t.short()) },
 			} {
-				t.inTime(name, func(k dibs.Key, d time.Duration) bool {
-					a := dibs.NewToken()
+				t.inTime(name, func(k store.Key, d time.Duration) bool {
+					a := store.NewToken()
 					t.waits("reserving", p.reserve(k, job, hold(d)), 0)
 					before := time.Now()
-					t.nowhere("another caller", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller", p.try(k, store.NewToken()))
 					worker := q.try(k, a, from(job))
 					if time.Since(before) >= d {
 						return false
 					}
 					t.granted("the worker", worker, 1)
-					t.nowhere("another caller, while it works", p.try(k, dibs.NewToken()))
+					t.nowhere("another caller, while it works", p.try(k, store.NewToken()))
 					t.ok(name, end(k, a))
 					t.outlast(t.short() + d) // even if the lease expires
 					before = time.Now()
-					t.nowhere("another caller, after the lease was "+name, p.try(k, dibs.NewToken()))
+					t.nowhere("another caller, after the lease was "+name, p.try(k, store.NewToken()))
 					t.freed("the place of the lease that was "+name, before, time.Now(), d, p, k)
 					return true
 				})
@@ -214,25 +214,25 @@ var holdProperties = []Property{
 		Why:  "A worker that is granted at a reserved place sets how long the place may block if the worker dies. That is not the time that the job had before its first start.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			set, kept, refused, job, a := key("set"), key("kept"), key("refused"), dibs.NewToken(), dibs.NewToken()
+			set, kept, refused, job, a := key("set"), key("kept"), key("refused"), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(refused, a), 1)
 			t.waits("reserving", p.reserve(refused, job, hold(long)), 0)
-			t.waits("a worker that is refused", q.try(refused, dibs.NewToken(), from(job), hold(t.short())), 0)
+			t.waits("a worker that is refused", q.try(refused, store.NewToken(), from(job), hold(t.short())), 0)
 			t.ok("release", p.release(refused, a))
-			t.state("a worker that looks", q.look(refused, from(job), hold(t.short())), dibs.Free)
-			t.nowhere("another caller", q.try(refused, dibs.NewToken()))
+			t.state("a worker that looks", q.look(refused, from(job), hold(t.short())), store.Free)
+			t.nowhere("another caller", q.try(refused, store.NewToken()))
 
 			t.waits("reserving", p.reserve(set, job, hold(long)), 0)
 			t.granted("the worker", q.queue(set, a, from(job), hold(t.short())), 1)
 			t.waits("reserving", p.reserve(kept, job, hold(t.short())), 0)
 			t.granted("the worker without a Hold", q.try(kept, a, from(job)), 1)
-			for _, k := range []dibs.Key{set, kept} {
+			for _, k := range []store.Key{set, kept} {
 				t.ok("abandon", q.abandon(k, a))
 				before := time.Now()
-				t.nowhere("another caller", p.try(k, dibs.NewToken()))
+				t.nowhere("another caller", p.try(k, store.NewToken()))
 				t.freed("the place whose Hold was "+k.Name, before, time.Now(), t.short(), p, k)
 			}
-			t.nowhere("another caller, after a Hold that was not set", q.try(refused, dibs.NewToken()))
+			t.nowhere("another caller, after a Hold that was not set", q.try(refused, store.NewToken()))
 		},
 	},
 	{
@@ -241,16 +241,16 @@ var holdProperties = []Property{
 		Check: func(t *Trial) {
 			const n = 100
 			p, q := t.process(), t.process()
-			k, last := key("k"), dibs.NewToken()
-			claims := make([]dibs.Claim, n)
+			k, last := key("k"), store.NewToken()
+			claims := make([]store.Claim, n)
 			for i, job := range tokens(n) {
 				claims[i] = lock(k, job, hold(t.short()))
-				claims[i].Mode = dibs.Reserve
+				claims[i].Mode = store.Reserve
 			}
 			p.claims(claims...)
 			t.waits("reserving the last", p.reserve(k, last), n)
 			before := time.Now()
-			t.waits("the last", q.try(k, dibs.NewToken(), from(last)), n)
+			t.waits("the last", q.try(k, store.NewToken(), from(last)), n)
 			t.freed("all places", before, time.Now(), t.short(), q, k, from(last))
 		},
 	},
@@ -258,7 +258,7 @@ var holdProperties = []Property{
 
 // freed polls until the key is not held. A reserved place keeps it from a moment between before
 // and after. The trial fails unless the key is free d after that moment.
-func (t *Trial) freed(what string, before, after time.Time, d time.Duration, p *process, k dibs.Key, edits ...edit) {
+func (t *Trial) freed(what string, before, after time.Time, d time.Duration, p *process, k store.Key, edits ...edit) {
 	t.Helper()
-	t.ends(what, before, after, d, func() bool { return p.try(k, dibs.NewToken(), edits...).State != dibs.Held })
+	t.ends(what, before, after, d, func() bool { return p.try(k, store.NewToken(), edits...).State != store.Held })
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var inspectProperties = []Property{
@@ -15,42 +15,42 @@ var inspectProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			start := time.Now()
-			host := dibs.Owner{Host: "web-1", PID: 4711, Label: "charge the card"}
-			a, b := dibs.NewToken(), dibs.NewToken()
+			host := store.Owner{Host: "web-1", PID: 4711, Label: "charge the card"}
+			a, b := store.NewToken(), store.NewToken()
 			fences := map[string]uint64{}
 			for _, name := range []string{"held", "done", "abandoned", "unknown", "locked"} {
-				fences[name] = t.granted(name, p.try(key(name), a, owner(host), func(c *dibs.Claim) {
+				fences[name] = t.granted(name, p.try(key(name), a, owner(host), func(c *store.Claim) {
 					c.AtMostOnce = name == "unknown"
 				}), 1)
 			}
 			t.granted("held by two", p.try(key("two"), a, permits(3)), 1)
 			t.granted("held by two", p.try(key("two"), b, permits(3)), 1)
 			t.waits("a waiter for the held", p.queue(key("held"), b), 0)
-			t.waits("another", p.queue(key("held"), dibs.NewToken()), 1)
+			t.waits("another", p.queue(key("held"), store.NewToken()), 1)
 			t.waits("reserved", p.reserve(key("waiting"), a), 0)
 			t.ok("keep", p.keep(key("done"), a, "answer"))
 			t.ok("keep", p.keep(key("locked"), a, "answer"))
 			t.granted("locked", p.try(key("locked"), b), 1)
 			t.ok("abandon", p.abandon(key("abandoned"), a))
 			t.ok("abandon", p.abandon(key("unknown"), a))
-			listed := q.list(dibs.Query{})
+			listed := q.list(store.Query{})
 			took := time.Since(start)
 
 			for name, want := range map[string]struct {
-				condition dibs.Condition
+				condition store.Condition
 				permits   int
 				ids       []string
 				waiters   int
 				reserved  int
 				record    string
 			}{
-				"held":      {dibs.ConditionHeld, 1, []string{a.ID()}, 2, 0, ""},
-				"two":       {dibs.ConditionHeld, 3, []string{a.ID(), b.ID()}, 0, 0, ""},
-				"locked":    {dibs.ConditionHeld, 1, []string{b.ID()}, 0, 0, a.ID()},
-				"waiting":   {dibs.ConditionWaiting, 0, nil, 0, 1, ""},
-				"done":      {dibs.ConditionDone, 0, nil, 0, 0, a.ID()},
-				"abandoned": {dibs.ConditionAbandoned, 0, []string{a.ID()}, 0, 0, ""},
-				"unknown":   {dibs.ConditionUnknown, 0, []string{a.ID()}, 0, 0, ""},
+				"held":      {store.ConditionHeld, 1, []string{a.ID()}, 2, 0, ""},
+				"two":       {store.ConditionHeld, 3, []string{a.ID(), b.ID()}, 0, 0, ""},
+				"locked":    {store.ConditionHeld, 1, []string{b.ID()}, 0, 0, a.ID()},
+				"waiting":   {store.ConditionWaiting, 0, nil, 0, 1, ""},
+				"done":      {store.ConditionDone, 0, nil, 0, 0, a.ID()},
+				"abandoned": {store.ConditionAbandoned, 0, []string{a.ID()}, 0, 0, ""},
+				"unknown":   {store.ConditionUnknown, 0, []string{a.ID()}, 0, 0, ""},
 			} {
 				e, ok := listed[key(name)]
 				if !ok {
@@ -61,7 +61,7 @@ var inspectProperties = []Property{
 					t.Errorf("%s: %s with %d permits, %d waiters and %d reserved places, want %s with %d, %d and %d",
 						name, e.Condition, e.Permits, e.Waiters, e.Reserved, want.condition, want.permits, want.waiters, want.reserved)
 				}
-				got := map[string]dibs.Attempt{}
+				got := map[string]store.Attempt{}
 				for _, at := range e.Attempts {
 					got[at.ID] = at
 				}
@@ -101,28 +101,28 @@ var inspectProperties = []Property{
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p := t.process()
-			a, b, c := dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			one, two := dibs.Key{Namespace: "one", Name: "k"}, dibs.Key{Namespace: "two", Name: "k"}
-			other := dibs.Key{Namespace: "two", Name: "l"}
+			a, b, c := store.NewToken(), store.NewToken(), store.NewToken()
+			one, two := store.Key{Namespace: "one", Name: "k"}, store.Key{Namespace: "two", Name: "k"}
+			other := store.Key{Namespace: "two", Name: "l"}
 			t.granted("a lease", p.try(one, a), 1)
 			t.granted("a record to be", p.try(two, b), 1)
 			t.ok("keep", p.keep(two, b, "answer"))
 			t.granted("another", p.try(other, c), 1)
 			t.ok("abandon", p.abandon(other, c))
 			for what, q := range map[string]struct {
-				query dibs.Query
-				want  []dibs.Key
+				query store.Query
+				want  []store.Key
 			}{
-				"everything":          {dibs.Query{}, []dibs.Key{one, two, other}},
-				"a namespace":         {dibs.Query{Namespace: &two.Namespace}, []dibs.Key{two, other}},
-				"an empty namespace":  {dibs.Query{Namespace: new(string)}, nil},
-				"a name":              {dibs.Query{Name: "k"}, []dibs.Key{one, two}},
-				"a key":               {dibs.Query{Namespace: &one.Namespace, Name: "k"}, []dibs.Key{one}},
-				"the ID of a lease":   {dibs.Query{ID: a.ID()}, []dibs.Key{one}},
-				"the ID of a record":  {dibs.Query{ID: b.ID()}, []dibs.Key{two}},
-				"an abandoned one":    {dibs.Query{ID: c.ID()}, []dibs.Key{other}},
-				"an unused ID":        {dibs.Query{ID: dibs.NewToken().ID()}, nil},
-				"an ID and namespace": {dibs.Query{ID: a.ID(), Namespace: &two.Namespace}, nil},
+				"everything":          {store.Query{}, []store.Key{one, two, other}},
+				"a namespace":         {store.Query{Namespace: &two.Namespace}, []store.Key{two, other}},
+				"an empty namespace":  {store.Query{Namespace: new(string)}, nil},
+				"a name":              {store.Query{Name: "k"}, []store.Key{one, two}},
+				"a key":               {store.Query{Namespace: &one.Namespace, Name: "k"}, []store.Key{one}},
+				"the ID of a lease":   {store.Query{ID: a.ID()}, []store.Key{one}},
+				"the ID of a record":  {store.Query{ID: b.ID()}, []store.Key{two}},
+				"an abandoned one":    {store.Query{ID: c.ID()}, []store.Key{other}},
+				"an unused ID":        {store.Query{ID: store.NewToken().ID()}, nil},
+				"an ID and namespace": {store.Query{ID: a.ID(), Namespace: &two.Namespace}, nil},
 			} {
 				listed := p.list(q.query)
 				for _, k := range q.want {
@@ -134,15 +134,15 @@ var inspectProperties = []Property{
 					t.Errorf("a query for %s lists %d keys, want %d", what, len(listed), len(q.want))
 				}
 			}
-			e := p.list(dibs.Query{Namespace: &two.Namespace, Name: "k", Data: true})[two]
+			e := p.list(store.Query{Namespace: &two.Namespace, Name: "k", Data: true})[two]
 			if e.Record == nil || string(e.Record.Data) != "answer" {
 				t.Errorf("a query with Data lists the record %+v", e.Record)
 			}
-			for _, err := range p.inspect().List(t.Context(), dibs.Query{}) {
+			for _, err := range p.inspect().List(t.Context(), store.Query{}) {
 				t.ok("List", err)
 				break // a reader may stop early
 			}
-			t.state("a claim after that", p.try(one, dibs.NewToken()), dibs.Held)
+			t.state("a claim after that", p.try(one, store.NewToken()), store.Held)
 		},
 	},
 	{
@@ -151,9 +151,9 @@ var inspectProperties = []Property{
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			a, b := dibs.NewToken(), dibs.NewToken()
+			a, b := store.NewToken(), store.NewToken()
 			for _, name := range []string{"held", "two", "held, with a record", "done", "done again", "done, and abandoned", "abandoned", "unknown", "waiting, with a record"} {
-				t.granted(name, p.try(key(name), a, func(c *dibs.Claim) {
+				t.granted(name, p.try(key(name), a, func(c *store.Claim) {
 					if c.AtMostOnce = name == "unknown"; name == "two" {
 						c.Permits = 2
 					}
@@ -175,19 +175,19 @@ var inspectProperties = []Property{
 			waiting := []string{"waiting", "waiting, with a record"}
 			others := slices.Concat(held, waiting, []string{"abandoned", "unknown"})
 			for _, c := range []struct {
-				conditions []dibs.Condition
+				conditions []store.Condition
 				want       []string
 			}{
 				{nil, slices.Concat(others, done)},
-				{[]dibs.Condition{dibs.ConditionHeld}, held},
-				{[]dibs.Condition{dibs.ConditionDone}, done},
-				{[]dibs.Condition{dibs.ConditionWaiting}, waiting},
-				{[]dibs.Condition{dibs.ConditionAbandoned, dibs.ConditionUnknown}, []string{"abandoned", "unknown"}},
-				{[]dibs.Condition{dibs.ConditionHeld, dibs.ConditionDone}, slices.Concat(held, done)},
-				{[]dibs.Condition{dibs.ConditionHeld, dibs.ConditionWaiting, dibs.ConditionAbandoned, dibs.ConditionUnknown}, others},
+				{[]store.Condition{store.ConditionHeld}, held},
+				{[]store.Condition{store.ConditionDone}, done},
+				{[]store.Condition{store.ConditionWaiting}, waiting},
+				{[]store.Condition{store.ConditionAbandoned, store.ConditionUnknown}, []string{"abandoned", "unknown"}},
+				{[]store.Condition{store.ConditionHeld, store.ConditionDone}, slices.Concat(held, done)},
+				{[]store.Condition{store.ConditionHeld, store.ConditionWaiting, store.ConditionAbandoned, store.ConditionUnknown}, others},
 			} {
 				var got []string
-				for k := range q.list(dibs.Query{Conditions: c.conditions}) {
+				for k := range q.list(store.Query{Conditions: c.conditions}) {
 					got = append(got, k.Name)
 				}
 				slices.Sort(got)
@@ -197,18 +197,18 @@ var inspectProperties = []Property{
 				}
 			}
 			space := key("k").Namespace
-			named := func(k dibs.Key) bool { return k.Name == "done" || k.Name == "held" }
+			named := func(k store.Key) bool { return k.Name == "done" || k.Name == "held" }
 			for what, c := range map[string]struct {
-				query dibs.Query
+				query store.Query
 				want  int
 			}{
-				"what matches":                     {dibs.Query{Match: named}, 2},
-				"of a namespace":                   {dibs.Query{Match: named, Namespace: &space}, 2},
-				"what matches and is done":         {dibs.Query{Match: named, Conditions: []dibs.Condition{dibs.ConditionDone}}, 1},
-				"a key that matches":               {dibs.Query{Match: named, Namespace: &space, Name: "held"}, 1},
-				"a key that does not match":        {dibs.Query{Match: named, Namespace: &space, Name: "two"}, 0},
-				"an attempt of what matches":       {dibs.Query{Match: named, ID: a.ID()}, 2},
-				"an attempt of a key that is held": {dibs.Query{ID: b.ID(), Conditions: []dibs.Condition{dibs.ConditionHeld}}, 1},
+				"what matches":                     {store.Query{Match: named}, 2},
+				"of a namespace":                   {store.Query{Match: named, Namespace: &space}, 2},
+				"what matches and is done":         {store.Query{Match: named, Conditions: []store.Condition{store.ConditionDone}}, 1},
+				"a key that matches":               {store.Query{Match: named, Namespace: &space, Name: "held"}, 1},
+				"a key that does not match":        {store.Query{Match: named, Namespace: &space, Name: "two"}, 0},
+				"an attempt of what matches":       {store.Query{Match: named, ID: a.ID()}, 2},
+				"an attempt of a key that is held": {store.Query{ID: b.ID(), Conditions: []store.Condition{store.ConditionHeld}}, 1},
 			} {
 				if got := q.list(c.query); len(got) != c.want {
 					t.Errorf("%s: %d keys, want %d", what, len(got), c.want)
@@ -223,27 +223,27 @@ var inspectProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k := key("k")
-			jobs, workers := make([]dibs.Token, 4), make([]dibs.Token, 4)
+			jobs, workers := make([]store.Token, 4), make([]store.Token, 4)
 			for i := range jobs {
-				jobs[i], workers[i] = dibs.NewToken(), dibs.NewToken()
+				jobs[i], workers[i] = store.NewToken(), store.NewToken()
 				t.waits("reserving", p.reserve(k, jobs[i], hold(long/4)), i)
 			}
-			var shown map[dibs.Token]dibs.PlaceInfo
+			var shown map[store.Token]store.PlaceInfo
 			want := func(what string, waiters, reserved int) {
 				t.Helper()
-				e := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
+				e := q.list(store.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
 				if e.Waiters != waiters || e.Reserved != reserved {
 					t.Errorf("%s: %d waiters and %d reserved places, want %d and %d", what, e.Waiters, e.Reserved, waiters, reserved)
 				}
-				shown = map[dibs.Token]dibs.PlaceInfo{}
+				shown = map[store.Token]store.PlaceInfo{}
 				for _, p := range e.Places {
 					shown[p.Token] = p
 				}
-				if all := q.list(dibs.Query{})[k]; all.Waiters != waiters || all.Reserved != reserved {
+				if all := q.list(store.Query{})[k]; all.Waiters != waiters || all.Reserved != reserved {
 					t.Errorf("%s, without the places: %d waiters and %d reserved places", what, all.Waiters, all.Reserved)
 				}
 			}
-			use := func(what string, token dibs.Token, use dibs.Use) {
+			use := func(what string, token store.Token, use store.Use) {
 				t.Helper()
 				if p := shown[token]; p.Use != use || !p.Reserved || p.Blocks <= 0 || p.Blocks > long/4 {
 					t.Errorf("%s: %+v, want the use %q, and that it blocks up to %v", what, p, use, long/4)
@@ -254,16 +254,16 @@ var inspectProperties = []Property{
 			t.waits("the second job", p.queue(k, workers[1], from(jobs[1])), 0)
 			t.waits("the third job", p.queue(k, workers[2], from(jobs[2])), 1)
 			want("one runs, two wait", 2, 1)
-			use("the job that runs", jobs[0], dibs.UsedByLease)
-			use("a job that waits", jobs[1], dibs.UsedByWait)
-			use("another", jobs[2], dibs.UsedByWait)
-			use("a job that has not come", jobs[3], dibs.Unused)
-			if w := shown[workers[1]]; w.Reserved || w.Use != dibs.Unused || w.Blocks != 0 {
+			use("the job that runs", jobs[0], store.UsedByLease)
+			use("a job that waits", jobs[1], store.UsedByWait)
+			use("another", jobs[2], store.UsedByWait)
+			use("a job that has not come", jobs[3], store.Unused)
+			if w := shown[workers[1]]; w.Reserved || w.Use != store.Unused || w.Blocks != 0 {
 				t.Errorf("a waiter: %+v", w)
 			}
-			other := dibs.NewToken()
+			other := store.NewToken()
 			t.waits("a caller without a place", p.queue(k, other), 3)
-			t.waits("the first job, delivered twice", p.queue(k, dibs.NewToken(), from(jobs[0])), 0)
+			t.waits("the first job, delivered twice", p.queue(k, store.NewToken(), from(jobs[0])), 0)
 			want("two more wait", 4, 1)
 
 			t.ok("the first job abandons", p.abandon(k, workers[0]))
@@ -292,14 +292,14 @@ var inspectProperties = []Property{
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, tokens := key("k"), make([]dibs.Token, 4)
+			k, tokens := key("k"), make([]store.Token, 4)
 			for i := range tokens {
-				tokens[i] = dibs.NewToken()
+				tokens[i] = store.NewToken()
 			}
-			job := func(i int) dibs.Owner { return dibs.Owner{Host: "web-1", PID: 4711, Label: "job " + itoa(i)} }
-			places := func() []dibs.PlaceInfo {
+			job := func(i int) store.Owner { return store.Owner{Host: "web-1", PID: 4711, Label: "job " + itoa(i)} }
+			places := func() []store.PlaceInfo {
 				t.Helper()
-				e := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
+				e := q.list(store.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
 				for _, p := range e.Places {
 					if p.Left <= 0 || p.Left > long {
 						t.Errorf("a place lasts for %v, want up to %v", p.Left, long)
@@ -313,22 +313,22 @@ var inspectProperties = []Property{
 				for i := range all {
 					all[i].Left, all[i].Blocks, all[i].Use = 0, 0, ""
 				}
-				var expected []dibs.PlaceInfo
+				var expected []store.PlaceInfo
 				for _, i := range want {
-					expected = append(expected, dibs.PlaceInfo{Token: tokens[i], Owner: job(i), Reserved: i != 1})
+					expected = append(expected, store.PlaceInfo{Token: tokens[i], Owner: job(i), Reserved: i != 1})
 				}
 				if !slices.Equal(all, expected) {
 					t.Errorf("%s: %+v are listed, want %+v", what, all, expected)
 				}
 			}
-			holder := dibs.NewToken()
+			holder := store.NewToken()
 			t.granted("the holder", p.try(k, holder), 1)
 			t.waits("reserved", p.reserve(k, tokens[0], owner(job(0))), 0)
 			t.waits("a waiter", p.queue(k, tokens[1], owner(job(1))), 1)
 			t.waits("reserved", p.reserve(k, tokens[2], owner(job(2))), 2)
 			t.waits("reserved", p.reserve(k, tokens[3], owner(job(3))), 3)
 			want("all", 0, 1, 2, 3)
-			if e := q.list(dibs.Query{})[k]; e.Places != nil || e.Waiters != 1 || e.Reserved != 3 {
+			if e := q.list(store.Query{})[k]; e.Places != nil || e.Waiters != 1 || e.Reserved != 3 {
 				t.Errorf("places are listed that the query did not ask for: %+v", e)
 			}
 			t.ok("taking one away", q.release(k, tokens[2]))
@@ -336,7 +336,7 @@ var inspectProperties = []Property{
 			t.ok("taking the first away", q.release(k, tokens[0]))
 			want("without the first", 1, 3)
 			t.ok("release", p.release(k, holder))
-			a := dibs.NewToken()
+			a := store.NewToken()
 			t.granted("the waiter", p.queue(k, tokens[1], owner(job(1))), 1)
 			want("the reserved one", 3)
 			t.ok("release", p.release(k, tokens[1]))
@@ -346,7 +346,7 @@ var inspectProperties = []Property{
 			want("a place whose lease was abandoned", 3)
 			t.ok("taking it away", q.release(k, tokens[3]))
 			want("none")
-			t.granted("another caller", p.try(k, dibs.NewToken()), 2)
+			t.granted("another caller", p.try(k, store.NewToken()), 2)
 		},
 	},
 	{
@@ -356,10 +356,10 @@ var inspectProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for i := range 20 {
-				k, a, b, c := key("k"+itoa(i)), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, b, c := key("k"+itoa(i)), store.NewToken(), store.NewToken(), store.NewToken()
 				t.granted("the holder", p.try(k, a), 1)
-				t.state("a loser", q.try(k, dibs.NewToken()), dibs.Held)
-				t.state("a look", q.look(k), dibs.Held)
+				t.state("a loser", q.try(k, store.NewToken()), store.Held)
+				t.state("a look", q.look(k), store.Held)
 				t.waits("a waiter", q.queue(k, b), 0)
 				t.waits("a reserved place", q.reserve(k, c), 1)
 				t.ok("release", p.release(k, a))
@@ -367,14 +367,14 @@ var inspectProperties = []Property{
 				t.ok("abandon", q.abandon(k, b))
 				t.granted("from the reserved place", p.try(k, a, from(c)), 2)
 				t.ok("release", p.release(k, a))
-				t.state("a look", q.look(k), dibs.Free)
+				t.state("a look", q.look(k), store.Free)
 			}
-			k, a := key("record"), dibs.NewToken()
+			k, a := key("record"), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
 			t.ok("keep", p.keepFor(k, a, "answer", t.short()))
 			t.waits("a place", p.reserve(key("place"), a, stay(t.short())), 0)
 			t.outlast(t.short())
-			for k, e := range q.list(dibs.Query{}) {
+			for k, e := range q.list(store.Query{}) {
 				t.Errorf("%v is still listed: %+v", k, e)
 			}
 		},
@@ -382,9 +382,9 @@ var inspectProperties = []Property{
 }
 
 // list returns what the store lists, by key.
-func (p *process) list(q dibs.Query) map[dibs.Key]dibs.Entry {
+func (p *process) list(q store.Query) map[store.Key]store.Entry {
 	p.t.Helper()
-	listed := map[dibs.Key]dibs.Entry{}
+	listed := map[store.Key]store.Entry{}
 	for e, err := range p.inspect().List(p.t.Context(), q) {
 		if err != nil {
 			p.t.Fatalf("List: %v", err)
@@ -399,7 +399,7 @@ func (p *process) list(q dibs.Query) map[dibs.Key]dibs.Entry {
 
 // attempt checks what is listed of an attempt on the key of that name, made
 // since the trial began.
-func (t *Trial) attempt(name string, at dibs.Attempt, took time.Duration) {
+func (t *Trial) attempt(name string, at store.Attempt, took time.Duration) {
 	t.Helper()
 	over := name == "abandoned" || name == "unknown"
 	if at.Attempt != 1 || at.Fence == 0 || at.Since < 0 || at.Since > took+time.Second ||

@@ -3,24 +3,24 @@ package storetest
 import (
 	"strings"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // distinctKeys returns keys that some backend has taken for one another.
-func distinctKeys() []dibs.Key {
+func distinctKeys() []store.Key {
 	var every strings.Builder
-	for i := range dibs.MaxKey {
+	for i := range store.MaxKey {
 		every.WriteByte(byte(i))
 	}
-	most := strings.Repeat("k", dibs.MaxKey-1)
-	keys := []dibs.Key{
+	most := strings.Repeat("k", store.MaxKey-1)
+	keys := []store.Key{
 		{Namespace: "a", Name: "b/c"}, {Namespace: "a/b", Name: "c"}, // joined by a slash
 		{Namespace: "a", Name: "b:c"}, {Namespace: "a:b", Name: "c"},
 		{Namespace: "", Name: "a:b"}, {Namespace: "a", Name: "b"},
 		{Namespace: "", Name: "ab"}, {Namespace: "ab", Name: "c"}, {Namespace: "a", Name: "bc"},
 		{Namespace: "A", Name: "b"}, {Namespace: "{a}", Name: "b"},
-		{Namespace: strings.Repeat("n", dibs.MaxNamespace), Name: "k"},
-		{Namespace: strings.Repeat("n", dibs.MaxNamespace-1), Name: "k"},
+		{Namespace: strings.Repeat("n", store.MaxNamespace), Name: "k"},
+		{Namespace: strings.Repeat("n", store.MaxNamespace-1), Name: "k"},
 	}
 	for _, name := range []string{
 		every.String(),               // all bytes, twice
@@ -52,12 +52,12 @@ var keysProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			keys := distinctKeys()
-			claims := make([]dibs.Claim, len(keys))
+			claims := make([]store.Claim, len(keys))
 			for i, k := range keys {
-				claims[i] = lock(k, dibs.NewToken(), answerable)
+				claims[i] = lock(k, store.NewToken(), answerable)
 			}
 			for i, a := range p.claims(claims...) {
-				if a.Err != nil || a.State != dibs.Granted {
+				if a.Err != nil || a.State != store.Granted {
 					t.Errorf("the key %s in the namespace %q is taken for another: %s, %v",
 						excerpt(keys[i].Name), keys[i].Namespace, stateName(a.State), a.Err)
 				}
@@ -65,10 +65,10 @@ var keysProperties = []Property{
 			if t.Failed() {
 				return
 			}
-			settlements := make([]dibs.Settlement, len(keys))
+			settlements := make([]store.Settlement, len(keys))
 			for i, c := range claims {
-				settlements[i] = dibs.Settlement{
-					Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Data: []byte("record " + itoa(i)), Retention: long,
+				settlements[i] = store.Settlement{
+					Key: c.Key, Token: c.Token, Outcome: store.Keep, Data: []byte("record " + itoa(i)), Retention: long,
 				}
 			}
 			for i, err := range p.settlements(settlements...) {
@@ -86,16 +86,16 @@ var keysProperties = []Property{
 			p := t.process()
 			spaces := []string{"", "a", "b", "A", "a.b", "a/", "~!{}'\"\\%_"}
 			for i, ns := range spaces {
-				k := dibs.Key{Namespace: ns, Name: "k"}
-				a := dibs.NewToken()
+				k := store.Key{Namespace: ns, Name: "k"}
+				a := store.NewToken()
 				t.granted("the key in "+quoted(ns), p.try(k, a, permits(i+1), asked(ns)), 1)
-				t.waits("a place in "+quoted(ns), p.reserve(k, dibs.NewToken(), permits(i+1), asked(ns)), 0)
+				t.waits("a place in "+quoted(ns), p.reserve(k, store.NewToken(), permits(i+1), asked(ns)), 0)
 			}
 			for i, ns := range spaces {
 				other := spaces[(i+1)%len(spaces)]
-				k := dibs.Key{Namespace: other, Name: "k"}
+				k := store.Key{Namespace: other, Name: "k"}
 				t.state("the key in "+quoted(other)+", asked as in "+quoted(ns), p.look(k, asked(ns),
-					permits((i+1)%len(spaces)+1)), dibs.Mismatch)
+					permits((i+1)%len(spaces)+1)), store.Mismatch)
 			}
 		},
 	},
@@ -107,14 +107,14 @@ var keysProperties = []Property{
 			p, q := t.process(), t.process()
 			keys := distinctKeys()
 			for _, k := range keys {
-				t.granted("the key "+excerpt(k.Name), p.try(k, dibs.NewToken()), 1)
+				t.granted("the key "+excerpt(k.Name), p.try(k, store.NewToken()), 1)
 			}
-			listed := q.list(dibs.Query{})
+			listed := q.list(store.Query{})
 			for _, k := range keys {
 				if _, ok := listed[k]; !ok {
 					t.Errorf("the key %s in the namespace %q is not listed", excerpt(k.Name), k.Namespace)
 				}
-				if one := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name}); len(one) != 1 {
+				if one := q.list(store.Query{Namespace: &k.Namespace, Name: k.Name}); len(one) != 1 {
 					t.Errorf("a query for the key %s in the namespace %q lists %d keys", excerpt(k.Name), k.Namespace, len(one))
 				}
 				t.count("force release of "+excerpt(k.Name), 1)(q.inspect().ForceRelease(t.Context(), k, ""))
@@ -122,7 +122,7 @@ var keysProperties = []Property{
 			if len(listed) != len(keys) {
 				t.Errorf("%d keys are listed, want %d", len(listed), len(keys))
 			}
-			if left := q.list(dibs.Query{}); len(left) != 0 {
+			if left := q.list(store.Query{}); len(left) != 0 {
 				t.Errorf("%d keys are listed after all were released", len(left))
 			}
 		},

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest/internal/model"
 )
 
@@ -34,20 +34,20 @@ func TestHarnessIsValidated(t *testing.T) {
 	}
 }
 
-// bare hides what the model implements besides dibs.Store.
-type bare struct{ dibs.Store }
+// bare hides what the model implements besides store.Store.
+type bare struct{ store.Store }
 
 func TestFeaturesAreDeclared(t *testing.T) {
-	s := model.New(model.None, dibs.PushedTTL).Open()
+	s := model.New(model.None, store.PushedTTL).Open()
 	nothing := func() {}
-	everything := &Backend{OpenSkewed: func(time.Duration) dibs.Store { return s }, Restart: nothing, Wipe: nothing}
+	everything := &Backend{OpenSkewed: func(time.Duration) store.Store { return s }, Restart: nothing, Wipe: nothing}
 	all := map[Feature]string{}
 	for _, f := range features {
 		all[f] = "a reason"
 	}
 	for name, test := range map[string]struct {
 		backend  *Backend
-		store    dibs.Store
+		store    store.Store
 		lacks    map[Feature]string
 		complain []Feature
 	}{
@@ -110,7 +110,7 @@ func TestRecorderKeepsFailures(t *testing.T) {
 		"a failed call": {func(t *Trial) {
 			p := t.process()
 			p.store.(*model.Store).Break()
-			p.try(key("k"), dibs.NewToken())
+			p.try(key("k"), store.NewToken())
 		}, true, "broken"},
 	} {
 		r := try(t, h, Property{Name: name, Check: test.check})

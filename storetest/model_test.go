@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest/internal/model"
 )
 
@@ -22,8 +22,8 @@ func modelHarness(bug model.Bug, virtual bool) *Harness {
 		New: func(_ testing.TB, turn time.Duration) *Backend {
 			b := model.New(bug, turn)
 			return &Backend{
-				Open:       func() dibs.Store { return b.Open() },
-				OpenSkewed: func(time.Duration) dibs.Store { return b.Open() },
+				Open:       func() store.Store { return b.Open() },
+				OpenSkewed: func(time.Duration) store.Store { return b.Open() },
 				Restart:    b.Restart,
 				Wipe:       b.Wipe,
 			}
@@ -99,8 +99,8 @@ func slowHarness(kind model.Bug, name string, seed uint64) *Harness {
 	h.New = func(t testing.TB, turn time.Duration) *Backend {
 		b := made(t, turn)
 		open, skewed := b.Open, b.OpenSkewed
-		b.Open = func() dibs.Store { return &slowStore{open().(*model.Store), stall} }
-		b.OpenSkewed = func(d time.Duration) dibs.Store { return &slowStore{skewed(d).(*model.Store), stall} }
+		b.Open = func() store.Store { return &slowStore{open().(*model.Store), stall} }
+		b.OpenSkewed = func(d time.Duration) store.Store { return &slowStore{skewed(d).(*model.Store), stall} }
 		return b
 	}
 	return h
@@ -112,39 +112,39 @@ type slowStore struct {
 	stall func()
 }
 
-func (s *slowStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *slowStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	s.stall()
 	defer s.stall()
 	return s.Store.Claim(ctx, claims, answers)
 }
 
-func (s *slowStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (s *slowStore) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	s.stall()
 	defer s.stall()
 	return s.Store.Renew(ctx, renewals, errs)
 }
 
-func (s *slowStore) Settle(ctx context.Context, xs []dibs.Settlement, errs []error) error {
+func (s *slowStore) Settle(ctx context.Context, xs []store.Settlement, errs []error) error {
 	s.stall()
 	defer s.stall()
 	return s.Store.Settle(ctx, xs, errs)
 }
 
-func (s *slowStore) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
+func (s *slowStore) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
 	s.stall()
 	defer s.stall()
 	return s.Store.List(ctx, q)
 }
 
-func (s *slowStore) ForceRelease(ctx context.Context, k dibs.Key, id string) (int, error) {
+func (s *slowStore) ForceRelease(ctx context.Context, k store.Key, id string) (int, error) {
 	s.stall()
 	defer s.stall()
 	return s.Store.ForceRelease(ctx, k, id)
 }
 
-func (s *slowStore) Notify(f func(dibs.Token, dibs.Answer)) func() {
+func (s *slowStore) Notify(f func(store.Token, store.Answer)) func() {
 	later, stopped := s.later()
-	stop := s.Store.Notify(func(token dibs.Token, a dibs.Answer) { later(func() { f(token, a) }) })
+	stop := s.Store.Notify(func(token store.Token, a store.Answer) { later(func() { f(token, a) }) })
 	return func() { stop(); stopped() }
 }
 

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var notifyProperties = []Property{
@@ -16,20 +16,20 @@ var notifyProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+				"keep":    func(k store.Key, a store.Token) error { return p.keep(k, a, "answer") },
 				"undo":    p.undo,
 				"abandon": p.abandon,
 			} {
-				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, b, c := key(name), store.NewToken(), store.NewToken(), store.NewToken()
 				wakes.ready(k)
 				last := t.granted("the holder", p.try(k, a), 1)
 				last = max(last, t.waits("the first waiter", q.queue(k, b), 0))
 				last = max(last, t.waits("the second waiter", q.queue(k, c), 1))
 				t.ok(name, end(k, a))
-				t.state("a look at once", p.look(k), dibs.Held)
-				t.state("another caller at once", p.try(k, dibs.NewToken()), dibs.Held)
+				t.state("a look at once", p.look(k), store.Held)
+				t.state("another caller at once", p.try(k, store.NewToken()), store.Held)
 				attempt := 1
 				if name == "abandon" {
 					attempt = 2
@@ -45,7 +45,7 @@ var notifyProperties = []Property{
 				t.ok("the first waiter's release", q.release(k, b))
 				wakes.turn("the second waiter", k, c, fence, 1)
 				t.ok("the second waiter's release", q.release(k, c))
-				t.state("a look after that", p.look(k), dibs.Free)
+				t.state("a look after that", p.look(k), store.Free)
 			}
 		},
 	},
@@ -56,7 +56,7 @@ var notifyProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			k, a, locker, dups := key("k"), dibs.NewToken(), dibs.NewToken(), tokens(3)
+			k, a, locker, dups := key("k"), store.NewToken(), store.NewToken(), tokens(3)
 			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a, answerable), 1)
 			t.waits("a duplicate", q.queue(k, dups[0], answerable), 0)
@@ -64,7 +64,7 @@ var notifyProperties = []Property{
 			t.waits("a lock", q.queue(k, locker), 2)
 			t.waits("a duplicate behind it", q.queue(k, dups[2], answerable), 3)
 			t.ok("keep", p.keep(k, a, "answer"))
-			for _, dup := range []dibs.Token{dups[2], dups[1], dups[0]} {
+			for _, dup := range []store.Token{dups[2], dups[1], dups[0]} {
 				wakes.woken("a duplicate", dup)
 				t.done("a duplicate", q.queue(k, dup, answerable), "answer")
 			}
@@ -78,7 +78,7 @@ var notifyProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			stopped, going := q.listen(), q.listen()
-			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, b, c := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			going.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("the waiter", q.queue(k, b), 0)
@@ -88,7 +88,7 @@ var notifyProperties = []Property{
 			t.waits("another", q.queue(k, c), 0)
 			going.stop()
 			t.ok("release", q.release(k, b))
-			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
+			t.state("another caller", p.try(k, store.NewToken()), store.Held)
 			t.granted("another, asking", q.queue(k, c), 1)
 			if stopped.has(b) || going.has(c) {
 				t.Error("a listener was called after it was stopped")
@@ -102,20 +102,20 @@ var notifyProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			k, a, unreachable, b, late := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, unreachable, b, late := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("an unreachable waiter", p.queue(k, unreachable), 0)
 			last = max(last, t.waits("a reachable waiter", q.queue(k, b), 1))
 			t.waits("a late one", p.queue(k, late), 2)
 			t.ok("release", p.release(k, a))
-			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
+			t.state("another caller", p.try(k, store.NewToken()), store.Held)
 			d := p.queue(k, unreachable)
-			if d.State == dibs.Held { // the store has skipped it
+			if d.State == store.Held { // the store has skipped it
 				t.waits("the skipped waiter", d, 0)
 				last, _ = wakes.turn("the reachable waiter", k, b, last, 1)
 				t.ok("its release", q.release(k, b))
-				t.state("the late one", p.queue(k, late), dibs.Held)
+				t.state("the late one", p.queue(k, late), store.Held)
 				t.granted("the skipped waiter", p.queue(k, unreachable), 1)
 				return
 			}
@@ -132,7 +132,7 @@ var notifyProperties = []Property{
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for _, name := range []string{"released", "undone", "abandoned"} {
-				k, a, job, worker, b := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, job, worker, b := key(name), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 				wakes.ready(k)
 				last := t.granted("the holder", p.try(k, a), 1)
 				t.waits("reserving", p.reserve(k, job), 0)
@@ -141,7 +141,7 @@ var notifyProperties = []Property{
 				t.ok("release", p.release(k, a))
 				fence, _ := wakes.turn("the worker", k, worker, last, 1, from(job))
 				t.ok("its renewal", q.renew(k, worker, long))
-				t.waits("another worker", p.try(k, dibs.NewToken(), from(job)), 0)
+				t.waits("another worker", p.try(k, store.NewToken(), from(job)), 0)
 				t.waits("the waiter", q.queue(k, b), 0)
 				attempt := 1
 				switch name {
@@ -153,7 +153,7 @@ var notifyProperties = []Property{
 				}
 				if name != "released" {
 					t.waits("the waiter, behind the place", q.queue(k, b), 1)
-					worker = dibs.NewToken()
+					worker = store.NewToken()
 					fence = t.granted("the next worker", p.try(k, worker, from(job)), attempt)
 				}
 				wakes.forget(b)
@@ -170,7 +170,7 @@ var notifyProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			k, a, job, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, job, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job, hold(long)), 0)
@@ -180,7 +180,7 @@ var notifyProperties = []Property{
 			wakes.turn("the worker", k, worker, last, 1, edits...)
 			t.ok("abandon", q.abandon(k, worker))
 			before := time.Now()
-			t.nowhere("another caller", p.try(k, dibs.NewToken()))
+			t.nowhere("another caller", p.try(k, store.NewToken()))
 			t.freed("the place", before, time.Now(), t.short(), p, k)
 		},
 	},
@@ -191,11 +191,11 @@ var notifyProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+				"keep":    func(k store.Key, a store.Token) error { return p.keep(k, a, "answer") },
 			} {
-				k, job, first, second := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, job, first, second := key(name), store.NewToken(), store.NewToken(), store.NewToken()
 				wakes.ready(k)
 				t.waits("reserving", p.reserve(k, job), 0)
 				last := t.granted("the first worker", p.try(k, first, from(job)), 1)
@@ -230,28 +230,28 @@ var notifyProperties = []Property{
 				p, wakes := procs[i%len(procs)], wakes[i%len(procs)]
 				running.Go(func() {
 					for round := range rounds {
-						w := dibs.NewToken()
+						w := store.NewToken()
 						var edits []edit
 						if round%3 == 0 {
-							job := dibs.NewToken()
+							job := store.NewToken()
 							edits = []edit{from(job)}
 							procs[(i+1)%len(procs)].reserve(k, job)
 						}
-						if round%4 == 0 && p.queue(k, w, edits...).State == dibs.Held {
+						if round%4 == 0 && p.queue(k, w, edits...).State == store.Held {
 							p.undo(k, w)
-							w = dibs.NewToken()
+							w = store.NewToken()
 						}
-						var d dibs.Answer
+						var d store.Answer
 						t.poll("a turn", func() bool {
 							// As in a client, a pushed grant counts if its fence is above that of the
 							// last answer, and for PushedTTL from the moment of that question.
 							wakes.forget(w)
 							asked := time.Now()
-							if d = p.queue(k, w, edits...); d.State == dibs.Granted {
+							if d = p.queue(k, w, edits...); d.State == store.Granted {
 								return true
 							}
-							got, ok := wakes.within(w, dibs.PushedTTL/2)
-							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > t.turn*3/4 {
+							got, ok := wakes.within(w, store.PushedTTL/2)
+							if !ok || got.State != store.Granted || got.Fence <= d.Fence || time.Since(asked) > t.turn*3/4 {
 								return false
 							}
 							pushed.Add(1)

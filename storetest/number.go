@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var numberProperties = []Property{
@@ -11,21 +11,21 @@ var numberProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, n := range []int{1, 3} {
-				k, job, first, second := key("k"+itoa(n)), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, job, first, second := key("k"+itoa(n)), store.NewToken(), store.NewToken(), store.NewToken()
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.granted("the first", p.try(k, first, from(job), permits(n)), 1)
 				t.waits("the second, trying", q.try(k, second, from(job), permits(n)), 0)
 				t.waits("the second, looking", q.look(k, from(job), permits(n)), 0)
 				t.waits("the second, waiting", q.queue(k, second, from(job), permits(n)), 0)
 				t.ok("the first abandons", p.abandon(k, first))
-				t.nowhere("another caller", p.try(k, dibs.NewToken(), permits(n)))
+				t.nowhere("another caller", p.try(k, store.NewToken(), permits(n)))
 				t.granted("the second", q.queue(k, second, from(job), permits(n)), 2)
-				first = dibs.NewToken()
+				first = store.NewToken()
 				t.waits("the first, once more", p.queue(k, first, from(job), permits(n)), 0)
 				t.ok("the second is done", q.release(k, second))
 				t.lost("settling the first, whose place was deleted", p.release(k, first))
 				t.lost("settling the job's place", p.release(k, job))
-				t.granted("another caller", p.try(k, dibs.NewToken(), permits(n)), 1)
+				t.granted("another caller", p.try(k, store.NewToken(), permits(n)), 1)
 			}
 		},
 	},
@@ -34,29 +34,29 @@ var numberProperties = []Property{
 		Why:  "A job whose worker dies is tried again and must not queue behind later jobs. Its place blocks again when the lease expires, also if no call has noticed that.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			for name, end := range map[string]func(k dibs.Key, a dibs.Token){
-				"abandoned": func(k dibs.Key, a dibs.Token) { t.ok("abandon", q.abandon(k, a)) },
-				"undone":    func(k dibs.Key, a dibs.Token) { t.ok("undo", q.undo(k, a)) },
-				"expired": func(k dibs.Key, a dibs.Token) {
+			for name, end := range map[string]func(k store.Key, a store.Token){
+				"abandoned": func(k store.Key, a store.Token) { t.ok("abandon", q.abandon(k, a)) },
+				"undone":    func(k store.Key, a store.Token) { t.ok("undo", q.undo(k, a)) },
+				"expired": func(k store.Key, a store.Token) {
 					t.ok("the last renewal", q.renew(k, a, t.short()))
 					t.outlast(t.short())
 				},
 			} {
-				k, job, b, a := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, job, b, a := key(name), store.NewToken(), store.NewToken(), store.NewToken()
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.granted("the worker", q.try(k, a, from(job)), 1)
 				t.waits("a waiter", p.queue(k, b), 0)
 				end(k, a)
-				t.state("another caller that looks, after the lease was "+name, p.look(k), dibs.Held)
-				t.nowhere("another caller", p.try(k, dibs.NewToken()))
+				t.state("another caller that looks, after the lease was "+name, p.look(k), store.Held)
+				t.nowhere("another caller", p.try(k, store.NewToken()))
 				t.lost("renew by the worker", q.renew(k, a, long))
 				t.waits("the waiter", p.queue(k, b), 1)
-				t.state("the next worker, looking", q.look(k, from(job)), dibs.Free)
+				t.state("the next worker, looking", q.look(k, from(job)), store.Free)
 				attempt := 2
 				if name == "undone" {
 					attempt = 1
 				}
-				a = dibs.NewToken()
+				a = store.NewToken()
 				t.granted("the next worker", q.queue(k, a, from(job)), attempt)
 				t.waits("the waiter", p.queue(k, b), 0)
 				t.ok("it is done", q.release(k, a))
@@ -69,21 +69,21 @@ var numberProperties = []Property{
 		Why:  "A finished job has no place any more. The waiters behind it are served in the same step, and if the job is tried again it is a new one.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": q.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return q.keep(k, a, "answer") },
+				"keep":    func(k store.Key, a store.Token) error { return q.keep(k, a, "answer") },
 			} {
-				k, job, b, a := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, job, b, a := key(name), store.NewToken(), store.NewToken(), store.NewToken()
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.granted("the worker", q.queue(k, a, from(job)), 1)
 				t.waits("a waiter", p.queue(k, b), 0)
 				t.waits("reserving the place that there is", p.reserve(k, job), 0)
 				t.ok(name, end(k, a))
-				t.state("another caller, after the "+name, p.try(k, dibs.NewToken()), dibs.Held)
+				t.state("another caller, after the "+name, p.try(k, store.NewToken()), store.Held)
 				t.granted("the waiter", p.queue(k, b), 1)
 				t.ok("its end", p.release(k, b))
 				t.lost("giving the place up", p.release(k, job))
-				t.granted("a claim from it, as from none", q.try(k, dibs.NewToken(), from(job)), 1)
+				t.granted("a claim from it, as from none", q.try(k, store.NewToken(), from(job)), 1)
 			}
 		},
 	},
@@ -92,7 +92,7 @@ var numberProperties = []Property{
 		Why:  "A job that is cancelled while it runs gives its place up, and its worker finishes. If the worker dies, nothing waits for the job to be tried again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, job, b, a, second := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, job, b, a, second := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.granted("the worker", q.try(k, a, from(job)), 1)
 			t.waits("another worker", q.queue(k, second, from(job)), 0)
@@ -100,7 +100,7 @@ var numberProperties = []Property{
 			t.ok("giving the place up", p.release(k, job))
 			t.lost("giving it up again", p.release(k, job))
 			t.ok("renew by the worker", q.renew(k, a, long))
-			t.nowhere("a claim from the place", p.try(k, dibs.NewToken(), from(job)))
+			t.nowhere("a claim from the place", p.try(k, store.NewToken(), from(job)))
 			t.waits("the other worker, which waits", q.queue(k, second, from(job)), 0)
 			t.waits("the waiter", p.queue(k, b), 0)
 			t.ok("the worker abandons", q.abandon(k, a))
@@ -116,7 +116,7 @@ var numberProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, jobs, as := key("k"), tokens(3), tokens(3)
-			b := dibs.NewToken()
+			b := store.NewToken()
 			for i, job := range jobs {
 				t.waits("reserving", p.reserve(k, job), i)
 			}
@@ -129,17 +129,17 @@ var numberProperties = []Property{
 			t.waits("the third job, behind the second", q.try(k, as[2], permits(3), from(jobs[2])), 1)
 			t.ok("the first abandons", q.abandon(k, as[0]))
 			t.waits("the third job, behind both", q.try(k, as[2], permits(3), from(jobs[2])), 2)
-			t.waits("the second job, behind the first", q.try(k, dibs.NewToken(), permits(3), from(jobs[1])), 1)
+			t.waits("the second job, behind the first", q.try(k, store.NewToken(), permits(3), from(jobs[1])), 1)
 			for i, job := range jobs {
-				as[i] = dibs.NewToken()
+				as[i] = store.NewToken()
 				t.granted("job "+itoa(i+1), q.try(k, as[i], permits(3), from(job)), 3)
 			}
 			t.waits("the waiter, when all permits are taken", p.queue(k, b, permits(3)), 0)
 			t.ok("the second is done", q.release(k, as[1]))
 			t.granted("the waiter", p.queue(k, b, permits(3)), 1)
 			t.ok("the first abandons", q.abandon(k, as[0]))
-			t.nowhere("another caller, behind its place", p.try(k, dibs.NewToken(), permits(3)))
-			t.granted("the first job", q.try(k, dibs.NewToken(), permits(3), from(jobs[0])), 2)
+			t.nowhere("another caller, behind its place", p.try(k, store.NewToken(), permits(3)))
+			t.granted("the first job", q.try(k, store.NewToken(), permits(3), from(jobs[0])), 2)
 		},
 	},
 	{
@@ -155,18 +155,18 @@ var numberProperties = []Property{
 			for i, job := range jobs {
 				t.granted("job "+itoa(i), q.try(k, as[i], permits(n), from(job)), 1)
 			}
-			last := dibs.NewToken()
+			last := store.NewToken()
 			t.waits("a waiter", p.queue(k, last, permits(n)), 0)
-			t.waits("the last job again", q.try(k, dibs.NewToken(), permits(n), from(jobs[n-1])), 0)
-			var ends []dibs.Settlement
+			t.waits("the last job again", q.try(k, store.NewToken(), permits(n), from(jobs[n-1])), 0)
+			var ends []store.Settlement
 			standing := 0
 			for i, job := range jobs {
-				x := dibs.Settlement{Key: k, Token: as[i], Outcome: dibs.Undo}
+				x := store.Settlement{Key: k, Token: as[i], Outcome: store.Undo}
 				switch i % 4 {
 				case 0:
-					x.Outcome = dibs.Release
+					x.Outcome = store.Release
 				case 1:
-					ends = append(ends, dibs.Settlement{Key: k, Token: job})
+					ends = append(ends, store.Settlement{Key: k, Token: job})
 				case 2:
 					standing++
 				case 3:
@@ -179,7 +179,7 @@ var numberProperties = []Property{
 			}
 			t.waits("the waiter", p.queue(k, last, permits(n)), standing)
 			for i, job := range jobs {
-				d := q.try(k, dibs.NewToken(), permits(n), from(job))
+				d := q.try(k, store.NewToken(), permits(n), from(job))
 				what := "job " + itoa(i) + ", at last"
 				switch i % 4 {
 				case 0, 1:

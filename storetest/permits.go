@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var permitsProperties = []Property{
@@ -24,8 +24,8 @@ var permitsProperties = []Property{
 					}
 					last = fence
 				}
-				t.state("one too many", q.try(k, dibs.NewToken(), permits(n)), dibs.Held)
-				t.state("one too many looks", q.look(k, permits(n)), dibs.Held)
+				t.state("one too many", q.try(k, store.NewToken(), permits(n)), store.Held)
+				t.state("one too many looks", q.look(k, permits(n)), store.Held)
 				for i, w := range ws {
 					t.waits("a waiter", q.queue(k, w, permits(n)), i)
 				}
@@ -38,7 +38,7 @@ var permitsProperties = []Property{
 				t.ok("the first waiter releases", p.release(k, ws[0]))
 				t.granted("the second waiter", q.queue(k, ws[1], permits(n)), 1)
 				t.granted("the third waiter", q.queue(k, ws[2], permits(n)), 1)
-				t.state("one too many", q.try(k, dibs.NewToken(), permits(n)), dibs.Held)
+				t.state("one too many", q.try(k, store.NewToken(), permits(n)), store.Held)
 			}
 		},
 	},
@@ -47,14 +47,14 @@ var permitsProperties = []Property{
 		Why:  "Each of several holders has its own lease. A holder that dies frees only its own permit.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, dead, alive := key("k"), dibs.NewToken(), dibs.NewToken()
+			k, dead, alive := key("k"), store.NewToken(), store.NewToken()
 			t.granted("a caller that dies", p.try(k, dead, permits(2)), 1)
 			t.granted("a caller that lives", p.try(k, alive, permits(2)), 1)
 			t.ok("the last renewal", p.renew(k, dead, t.short()))
 			t.outlast(t.short())
 			t.lost("renew by the dead one", p.renew(k, dead, long))
-			t.granted("a third", p.try(k, dibs.NewToken(), permits(2)), 2)
-			t.state("a fourth", p.try(k, dibs.NewToken(), permits(2)), dibs.Held)
+			t.granted("a third", p.try(k, store.NewToken(), permits(2)), 2)
+			t.state("a fourth", p.try(k, store.NewToken(), permits(2)), store.Held)
 			t.ok("renew by the caller that lives", p.renew(k, alive, long))
 		},
 	},
@@ -63,18 +63,18 @@ var permitsProperties = []Property{
 		Why:  "A new version of a program may have another number of permits. Its claims wait until the leases with the old number have ended, and the claims behind them wait, too. So the numbers never mix, and no claim waits for ever.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, old, b, c, d := key("k"), tokens(2), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, old, b, c, d := key("k"), tokens(2), store.NewToken(), store.NewToken(), store.NewToken()
 			for _, a := range old {
 				t.granted("a holder of one of 3", p.try(k, a, permits(3)), 1)
 			}
 			for _, n := range []int{1, 2, 4, 9} {
-				t.state("a try with "+itoa(n), q.try(k, dibs.NewToken(), permits(n)), dibs.Held)
-				t.state("a look with "+itoa(n), q.look(k, permits(n)), dibs.Held)
+				t.state("a try with "+itoa(n), q.try(k, store.NewToken(), permits(n)), store.Held)
+				t.state("a look with "+itoa(n), q.look(k, permits(n)), store.Held)
 			}
 			t.waits("the first with 5", q.queue(k, b, permits(5)), 0)
 			t.waits("one with 3 behind it", p.queue(k, c, permits(3)), 1)
 			t.waits("another with 5", q.queue(k, d, permits(5)), 2)
-			t.state("another caller with 3", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
+			t.state("another caller with 3", p.try(k, store.NewToken(), permits(3)), store.Held)
 			t.ok("one of the old releases", p.release(k, old[0]))
 			t.waits("the first with 5", q.queue(k, b, permits(5)), 0)
 			t.waits("the one with 3", p.queue(k, c, permits(3)), 1)
@@ -86,12 +86,12 @@ var permitsProperties = []Property{
 			t.granted("the other with 5", q.queue(k, d, permits(5)), 1)
 			t.ok("its release", q.release(k, d))
 			t.ok("the first one's release", q.release(k, b))
-			t.granted("a mutex", p.try(k, dibs.NewToken()), 1)
+			t.granted("a mutex", p.try(k, store.NewToken()), 1)
 
 			k = key("dead")
 			t.granted("a holder of 2 that dies", p.try(k, b, permits(2), ttl(t.short())), 1)
 			t.outlast(t.short())
-			t.granted("a try with 1", q.try(k, dibs.NewToken()), 2)
+			t.granted("a try with 1", q.try(k, store.NewToken()), 2)
 		},
 	},
 	{
@@ -108,9 +108,9 @@ var permitsProperties = []Property{
 				p := procs[i%len(procs)]
 				running.Go(func() {
 					for range rounds {
-						w, weighs := dibs.NewToken(), 1+rand.IntN(n)
+						w, weighs := store.NewToken(), 1+rand.IntN(n)
 						t.poll("a permit", func() bool {
-							return p.queue(k, w, permits(n), weight(weighs)).State == dibs.Granted
+							return p.queue(k, w, permits(n), weight(weighs)).State == store.Granted
 						})
 						if now := inside.Add(int64(weighs)); now > n {
 							t.Errorf("weights of %d hold %d permits", now, n)

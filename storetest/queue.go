@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var queueProperties = []Property{
@@ -13,7 +13,7 @@ var queueProperties = []Property{
 		Why:  "Waiters are granted in the order in which they joined, in whatever process they wait. Otherwise a waiter can wait for ever.",
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process(), t.process()}
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the holder", procs[0].try(k, a), 1)
 			waiters := tokens(7)
 			for i, w := range waiters {
@@ -26,7 +26,7 @@ var queueProperties = []Property{
 			for i, w := range waiters {
 				t.ok("release", procs[i%3].release(k, holder))
 				for j, later := range waiters[i+1:] {
-					t.state("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), dibs.Held)
+					t.state("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), store.Held)
 				}
 				t.granted("waiter "+itoa(i), procs[i%3].queue(k, w), 1)
 				for j, later := range waiters[i+1:] {
@@ -35,7 +35,7 @@ var queueProperties = []Property{
 				holder = w
 			}
 			t.ok("the last release", procs[0].release(k, holder))
-			t.state("a look after that", procs[0].look(k), dibs.Free)
+			t.state("a look after that", procs[0].look(k), store.Free)
 		},
 	},
 	{
@@ -43,23 +43,23 @@ var queueProperties = []Property{
 		Why:  "From the moment when it is free, the key belongs to the first waiter, also before that waiter knows it. A caller that asks at the right moment, or again and again, must not get it.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": p.release, "abandon": p.abandon, "undo": p.undo,
-				"keep": func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+				"keep": func(k store.Key, a store.Token) error { return p.keep(k, a, "answer") },
 			} {
-				k, a, first, second, late := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, first, second, late := key(name), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 				t.granted("the holder", p.try(k, a), 1)
 				t.waits("the first waiter", q.queue(k, first), 0)
 				t.waits("the second waiter", p.queue(k, second), 1)
 				t.waits("the first waiter, trying", p.try(k, first), 0)
-				t.nowhere("another caller that tries", p.try(k, dibs.NewToken()))
+				t.nowhere("another caller that tries", p.try(k, store.NewToken()))
 				t.ok(name, end(k, a))
-				t.state("another caller that looks at once", p.look(k), dibs.Held)
-				t.nowhere("another caller that tries", p.try(k, dibs.NewToken()))
-				t.state("another caller that queues", p.queue(k, late), dibs.Held)
-				t.state("the second waiter", p.queue(k, second), dibs.Held)
-				t.state("the second waiter, trying", p.try(k, second), dibs.Held)
-				t.state("the first waiter", q.queue(k, first), dibs.Granted)
+				t.state("another caller that looks at once", p.look(k), store.Held)
+				t.nowhere("another caller that tries", p.try(k, store.NewToken()))
+				t.state("another caller that queues", p.queue(k, late), store.Held)
+				t.state("the second waiter", p.queue(k, second), store.Held)
+				t.state("the second waiter, trying", p.try(k, second), store.Held)
+				t.state("the first waiter", q.queue(k, first), store.Granted)
 				t.waits("the second waiter, now the next", p.try(k, second), 0)
 				t.ok("the first one's release", q.release(k, first))
 				t.granted("the second waiter, trying", p.try(k, second), 1)
@@ -73,15 +73,15 @@ var queueProperties = []Property{
 		Why:  "When a holder dies, its waiters are served as after a release: in order, without overtaking. The next holder learns that the lease was abandoned.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, first, second := key("k"), dibs.NewToken(), dibs.NewToken()
-			a := dibs.NewToken()
+			k, first, second := key("k"), store.NewToken(), store.NewToken()
+			a := store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("the first waiter", q.queue(k, first), 0)
 			t.waits("the second waiter", p.queue(k, second), 1)
 			t.ok("the last renewal", p.renew(k, a, t.short()))
 			t.outlast(t.short())
-			t.state("another caller", p.try(k, dibs.NewToken()), dibs.Held)
-			t.state("the second waiter", p.queue(k, second), dibs.Held)
+			t.state("another caller", p.try(k, store.NewToken()), store.Held)
+			t.state("the second waiter", p.queue(k, second), store.Held)
 			t.granted("the first waiter", q.queue(k, first), 2)
 			t.ok("its release", q.release(k, first))
 			t.granted("the second waiter", p.queue(k, second), 1)
@@ -92,8 +92,8 @@ var queueProperties = []Property{
 		Why:  "A dead waiter delays no one after its place has expired. A waiter that asks again in time keeps its place.",
 		Check: func(t *Trial) {
 			p := t.process()
-			t.inTime("prolonged", func(k dibs.Key, d time.Duration) bool {
-				a, dead, alive, last := dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.inTime("prolonged", func(k store.Key, d time.Duration) bool {
+				a, dead, alive, last := store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 				t.granted("the holder", p.try(k, a), 1)
 				t.waits("a caller that will die", p.queue(k, dead), 0)
 				before := time.Now()
@@ -110,7 +110,7 @@ var queueProperties = []Property{
 				t.lost("the dead one's place", p.release(k, dead))
 				t.waits("the caller that asked again", p.queue(k, alive), 0)
 				t.ok("release", p.release(k, a))
-				t.state("the one behind", p.try(k, last), dibs.Held)
+				t.state("the one behind", p.try(k, last), store.Held)
 				t.granted("the caller that asked again", p.queue(k, alive), 1)
 				return true
 			})
@@ -121,7 +121,7 @@ var queueProperties = []Property{
 		Why:  "A waiter that gives up settles its token, and the waiters behind it are served at once.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, ws := key("k"), dibs.NewToken(), tokens(4)
+			k, a, ws := key("k"), store.NewToken(), tokens(4)
 			t.granted("the holder", p.try(k, a), 1)
 			for i, w := range ws {
 				t.waits("waiter "+itoa(i), p.queue(k, w), i)
@@ -141,19 +141,19 @@ var queueProperties = []Property{
 		Why:  "A record answers all duplicates that wait for it, at once. They are not granted one after the other, and once they have the answer their places do not block.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, dup1, locker, dup2 := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, dup1, locker, dup2 := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a, answerable), 1)
 			t.waits("a duplicate", q.queue(k, dup1, answerable), 0)
 			t.waits("a lock", q.queue(k, locker), 1)
 			t.waits("another duplicate", p.queue(k, dup2, answerable), 2)
 			t.ok("keep", p.keep(k, a, "answer"))
-			t.state("a look at the lock", p.look(k), dibs.Held)
+			t.state("a look at the lock", p.look(k), store.Held)
 			t.done("a duplicate", q.queue(k, dup1, answerable), "answer")
 			t.granted("the lock", q.queue(k, locker), 1)
 			t.ok("the lock's release", q.release(k, locker))
 			t.done("another duplicate", p.try(k, dup2, answerable), "answer")
 			t.lost("settling its place", p.release(k, dup2))
-			t.state("a look at the lock", p.look(k), dibs.Free)
+			t.state("a look at the lock", p.look(k), store.Free)
 		},
 	},
 	{
@@ -161,13 +161,13 @@ var queueProperties = []Property{
 		Why:  "A waiter that misses its wake-up asks again after Left. If Left is too long, the waiter asks too late. If no lease is live, there is nothing to wait for and Left is 0.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			start := time.Now()
 			t.granted("the holder", p.try(k, a), 1)
-			t.left("a try", p.try(k, dibs.NewToken()), start, long)
+			t.left("a try", p.try(k, store.NewToken()), start, long)
 			t.left("a look", p.look(k), start, long)
 			t.left("a waiter", p.queue(k, b, stay(long/2)), start, long)
-			t.left("a try behind a shorter place", p.try(k, dibs.NewToken()), start, long)
+			t.left("a try behind a shorter place", p.try(k, store.NewToken()), start, long)
 			renewed := time.Now()
 			t.ok("renew", p.renew(k, a, long/4))
 			t.left("the waiter, after a renewal", p.queue(k, b), renewed, long/4)
@@ -176,14 +176,14 @@ var queueProperties = []Property{
 			t.granted("a holder", p.try(k, a, permits(2)), 1)
 			start = time.Now()
 			t.granted("another that ends sooner", p.try(k, b, permits(2), ttl(long/2)), 1)
-			t.left("a try", p.try(k, dibs.NewToken(), permits(2)), start, long/2)
+			t.left("a try", p.try(k, store.NewToken(), permits(2)), start, long/2)
 
 			k = key("reserved")
 			t.waits("reserving", p.reserve(k, a), 0)
-			for what, d := range map[string]dibs.Answer{
-				"a try": p.try(k, dibs.NewToken()), "a look": p.look(k), "a waiter": p.queue(k, b),
+			for what, d := range map[string]store.Answer{
+				"a try": p.try(k, store.NewToken()), "a look": p.look(k), "a waiter": p.queue(k, b),
 			} {
-				if t.state(what, d, dibs.Held); d.Left != 0 {
+				if t.state(what, d, store.Held); d.Left != 0 {
 					t.Fatalf("%s, behind a place: Left is %v, and the key has no holder", what, d.Left)
 				}
 			}
@@ -197,7 +197,7 @@ var queueProperties = []Property{
 			const batch, served = 500, 40
 			n := t.h.crowd
 			p, q := t.process(), t.process()
-			k, holder, ws := key("k"), dibs.NewToken(), tokens(n)
+			k, holder, ws := key("k"), store.NewToken(), tokens(n)
 			t.granted("the holder", p.try(k, holder), 1)
 			// The first join one by one, so that their order is known; the
 			// elements of one batch may join in any order.
@@ -206,10 +206,10 @@ var queueProperties = []Property{
 			}
 			joined := served
 			for some := range slices.Chunk(ws[served:], batch) {
-				claims := make([]dibs.Claim, len(some))
+				claims := make([]store.Claim, len(some))
 				for i, w := range some {
 					claims[i] = lock(k, w)
-					claims[i].Mode = dibs.Queue
+					claims[i].Mode = store.Queue
 				}
 				for _, answer := range p.claims(claims...) {
 					t.waits("one of a batch of waiters", answer, joined)
@@ -218,7 +218,7 @@ var queueProperties = []Property{
 			}
 			for i, w := range ws[:served] {
 				t.ok("release", q.release(k, holder))
-				t.state("one far behind", q.try(k, ws[n-1]), dibs.Held)
+				t.state("one far behind", q.try(k, ws[n-1]), store.Held)
 				t.granted("waiter "+itoa(i), p.queue(k, w), 1)
 				if i+1 < served {
 					t.waits("waiter "+itoa(i+1), p.queue(k, ws[i+1]), 0)
@@ -227,18 +227,18 @@ var queueProperties = []Property{
 			}
 			t.giveUp(p, k, ws[served:], batch)
 			t.ok("the last release", q.release(k, holder))
-			t.state("a look after that", p.look(k), dibs.Free)
+			t.state("a look after that", p.look(k), store.Free)
 		},
 	},
 }
 
 // giveUp settles the places of waiters.
-func (t *Trial) giveUp(p *process, k dibs.Key, ws []dibs.Token, batch int) {
+func (t *Trial) giveUp(p *process, k store.Key, ws []store.Token, batch int) {
 	t.Helper()
 	for some := range slices.Chunk(ws, batch) {
-		settlements := make([]dibs.Settlement, len(some))
+		settlements := make([]store.Settlement, len(some))
 		for i, w := range some {
-			settlements[i] = dibs.Settlement{Key: k, Token: w}
+			settlements[i] = store.Settlement{Key: k, Token: w}
 		}
 		for _, err := range p.settlements(settlements...) {
 			t.ok("giving up a place", err)
@@ -248,9 +248,9 @@ func (t *Trial) giveUp(p *process, k dibs.Key, ws []dibs.Token, batch int) {
 
 // waits fails the trial unless the answer is Held, with a place that has that many
 // before it. It returns the answer's fence.
-func (t *Trial) waits(what string, a dibs.Answer, ahead int) uint64 {
+func (t *Trial) waits(what string, a store.Answer, ahead int) uint64 {
 	t.Helper()
-	t.state(what, a, dibs.Held)
+	t.state(what, a, store.Held)
 	if !a.Queued {
 		t.Fatalf("%s: has no place in the queue", what)
 	}

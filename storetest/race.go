@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var raceProperties = []Property{
@@ -27,11 +27,11 @@ var raceProperties = []Property{
 				p := procs[i%len(procs)]
 				running.Go(func() {
 					for range rounds {
-						a := dibs.NewToken()
-						var d dibs.Answer
+						a := store.NewToken()
+						var d store.Answer
 						t.poll("the lock", func() bool {
 							d = p.queue(k, a)
-							return d.State == dibs.Granted
+							return d.State == store.Granted
 						})
 						if n := inside.Add(1); n != 1 {
 							t.Errorf("%d callers in the critical section", n)
@@ -64,19 +64,19 @@ var raceProperties = []Property{
 			var running sync.WaitGroup
 			for i := range keys * duplicates {
 				p, n := procs[i%len(procs)], i%keys
-				k, a := key("k"+itoa(n)), dibs.NewToken()
+				k, a := key("k"+itoa(n)), store.NewToken()
 				running.Go(func() {
-					var d dibs.Answer
+					var d store.Answer
 					t.poll("an answer", func() bool {
 						d = p.queue(k, a, answerable, asked(k.Name))
-						return d.State != dibs.Held
+						return d.State != store.Held
 					})
-					if d.State == dibs.Granted {
+					if d.State == store.Granted {
 						runs[n].Add(1)
 						t.ok("keep", p.keep(k, a, "answer "+a.ID()))
 						d = p.try(k, a, answerable, asked(k.Name))
 					}
-					t.state("a duplicate", d, dibs.Done)
+					t.state("a duplicate", d, store.Done)
 					if first := p.look(k, answerable); string(first.Record.Data) != string(d.Record.Data) {
 						t.Errorf("two duplicates were answered %q and %q", d.Record.Data, first.Record.Data)
 					}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var recordProperties = []Property{
@@ -14,13 +14,13 @@ var recordProperties = []Property{
 		Why:  "A finished caller's record answers all later callers with the same request, in any process, so the work does not run again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, answerable), 1)
 			before := time.Now()
 			t.ok("keep", p.keep(k, a, "answer"))
 			for _, p := range []*process{p, q} {
-				t.done("try", p.try(k, dibs.NewToken(), answerable), "answer")
-				t.done("queue", p.queue(k, dibs.NewToken(), answerable), "answer")
+				t.done("try", p.try(k, store.NewToken(), answerable), "answer")
+				t.done("queue", p.queue(k, store.NewToken(), answerable), "answer")
 				t.done("look", p.look(k, answerable), "answer")
 				t.done("the writer, asking again", p.try(k, a, answerable), "answer")
 			}
@@ -38,13 +38,13 @@ var recordProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for i := range 20 {
-				k, a := key("k"+itoa(i)), dibs.NewToken()
+				k, a := key("k"+itoa(i)), store.NewToken()
 				t.granted("the claim", p.try(k, a, answerable), 1)
 				stop := make(chan struct{})
 				var running sync.WaitGroup
 				running.Go(func() {
 					for {
-						if d := q.try(k, dibs.NewToken(), answerable); d.State != dibs.Held && d.State != dibs.Done {
+						if d := q.try(k, store.NewToken(), answerable); d.State != store.Held && d.State != store.Done {
 							t.Errorf("a duplicate that asked around the settlement: %s, want Held or Done", stateName(d.State))
 							return
 						}
@@ -56,7 +56,7 @@ var recordProperties = []Property{
 					}
 				})
 				err := p.keep(k, a, "answer")
-				d := p.try(k, dibs.NewToken(), answerable)
+				d := p.try(k, store.NewToken(), answerable)
 				close(stop)
 				running.Wait()
 				t.ok("keep", err)
@@ -70,7 +70,7 @@ var recordProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, size := range []int{0, 1, 255, 65535, 64 << 10, 1 << 20} {
-				k, a := key("size "+itoa(size)), dibs.NewToken()
+				k, a := key("size "+itoa(size)), store.NewToken()
 				data := randomBytes(size)
 				t.granted("the claim", p.try(k, a), 1)
 				t.ok("keep", p.keep(k, a, data))
@@ -83,12 +83,12 @@ var recordProperties = []Property{
 		Why:  "A settlement whose reply was lost is sent again. The holder must not get ErrLost for work that it has finished.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
 			t.ok("keep", p.keep(k, a, "answer"))
 			t.ok("keep again", p.keep(k, a, "answer"))
 			t.ok("keep again, from another process", q.keep(k, a, "answer"))
-			t.granted("a lock, ignoring the record", q.try(k, dibs.NewToken()), 1)
+			t.granted("a lock, ignoring the record", q.try(k, store.NewToken()), 1)
 			t.ok("keep again, while the record is still kept", p.keep(k, a, "answer"))
 			t.done("a reader", p.look(k, answerable), "answer")
 		},
@@ -98,13 +98,13 @@ var recordProperties = []Property{
 		Why:  "A record answers until its retention ends. If it ends earlier, work is repeated. If it ends later, keys cannot be reused and the backend fills up.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, asked("this")), 1)
 			before := time.Now()
 			t.ok("keep", p.keepFor(k, a, "answer", t.short()))
 			t.ends("the record", before, time.Now(), t.short(), func() bool {
-				d := q.try(k, dibs.NewToken(), answerable)
-				if d.State == dibs.Done {
+				d := q.try(k, store.NewToken(), answerable)
+				if d.State == store.Done {
 					if d.Record.Left > t.short() {
 						t.Fatalf("the record is kept for %v more, the claim asked for %v", d.Record.Left, t.short())
 					}
@@ -120,15 +120,15 @@ var recordProperties = []Property{
 		Why:  "A caller that accepts answers up to an age gets no older one, and its own answer replaces the old one.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
 			t.ok("keep", p.keep(k, a, "old"))
 			t.outlast(t.short())
-			t.done("a caller that accepts it", p.try(k, dibs.NewToken(), maxAge(long)), "old")
+			t.done("a caller that accepts it", p.try(k, store.NewToken(), maxAge(long)), "old")
 			t.granted("a caller that wants a younger one", p.try(k, b, maxAge(t.short()/2)), 1)
 			before := time.Now()
 			t.ok("its record", p.keep(k, b, "new"))
-			d := p.try(k, dibs.NewToken(), answerable)
+			d := p.try(k, store.NewToken(), answerable)
 			t.done("the next", d, "new")
 			if most := time.Since(before) + tick; d.Record.Age > most {
 				t.Fatalf("the new record's age is %v, and it was kept at most %v ago", d.Record.Age, most)
@@ -140,15 +140,15 @@ var recordProperties = []Property{
 		Why:  "A lock and a record may exist under one key. The lock's holder neither sees nor changes the record, and callers that accept the record do not wait for the lock.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, asked("this")), 1)
 			t.ok("keep", p.keep(k, a, "answer"))
-			for _, end := range []func(dibs.Key, dibs.Token) error{p.release, p.abandon, p.release} {
-				b := dibs.NewToken()
-				t.state("a lock that asks something else", p.try(k, b, asked("that")), dibs.Granted)
-				t.done("a reader while the lock is held", p.try(k, dibs.NewToken(), answerable), "answer")
+			for _, end := range []func(store.Key, store.Token) error{p.release, p.abandon, p.release} {
+				b := store.NewToken()
+				t.state("a lock that asks something else", p.try(k, b, asked("that")), store.Granted)
+				t.done("a reader while the lock is held", p.try(k, store.NewToken(), answerable), "answer")
 				t.ok("the lock's end", end(k, b))
-				t.done("a reader after the lock's end", p.try(k, dibs.NewToken(), answerable), "answer")
+				t.done("a reader after the lock's end", p.try(k, store.NewToken(), answerable), "answer")
 			}
 		},
 	},
@@ -157,18 +157,18 @@ var recordProperties = []Property{
 		Why:  "The client reuses its buffers. A store that keeps a pointer into them replays the answer of another call.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, l, a := key("k"), key("l"), dibs.NewToken()
+			k, l, a := key("k"), key("l"), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
-			x := dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("answer"), Retention: long}
+			x := store.Settlement{Key: k, Token: a, Outcome: store.Keep, Data: []byte("answer"), Retention: long}
 			t.ok("keep", p.settlements(x)[0])
 			t.granted("the claim of the other", p.try(l, a), 1)
-			r := dibs.Renewal{Key: l, Token: a, TTL: long, Progress: []byte("step 7")}
+			r := store.Renewal{Key: l, Token: a, TTL: long, Progress: []byte("step 7")}
 			t.ok("renew", p.renewals(r)[0])
 			copy(x.Data, "XXXXXX")
 			copy(r.Progress, "XXXXXX")
 			t.done("a reader", p.look(k, answerable), "answer")
 			t.ok("abandon", p.abandon(l, a))
-			b := p.try(l, dibs.NewToken())
+			b := p.try(l, store.NewToken())
 			if t.granted("the successor", b, 2); string(b.Progress) != "step 7" {
 				t.Fatalf("the progress is %q, want %q", b.Progress, "step 7")
 			}
@@ -180,7 +180,7 @@ var recordProperties = []Property{
 		Needs: []Feature{Restart},
 		Check: func(t *Trial) {
 			p := t.process()
-			a := dibs.NewToken()
+			a := store.NewToken()
 			t.granted("a lease", p.try(key("held"), a), 1)
 			t.granted("a claim", p.try(key("done"), a, asked("this")), 1)
 			t.ok("its record", p.keep(key("done"), a, "answer"))
@@ -190,13 +190,13 @@ var recordProperties = []Property{
 			t.ok("its end", p.abandon(key("unknown"), a))
 			t.waits("a reserved place", p.reserve(key("place"), a), 0)
 			p = t.restart()
-			t.nowhere("another caller, behind the place", p.try(key("place"), dibs.NewToken()))
-			t.state("the held key", p.try(key("held"), dibs.NewToken()), dibs.Held)
+			t.nowhere("another caller, behind the place", p.try(key("place"), store.NewToken()))
+			t.state("the held key", p.try(key("held"), store.NewToken()), store.Held)
 			t.ok("renew", p.renew(key("held"), a, long))
 			t.done("the record", p.look(key("done"), answerable), "answer")
-			t.state("the record, asked for something else", p.look(key("done"), answerable, asked("that")), dibs.Mismatch)
-			t.granted("the abandoned key", p.try(key("abandoned"), dibs.NewToken()), 2)
-			t.state("the unknown key", p.try(key("unknown"), dibs.NewToken()), dibs.Unknown)
+			t.state("the record, asked for something else", p.look(key("done"), answerable, asked("that")), store.Mismatch)
+			t.granted("the abandoned key", p.try(key("abandoned"), store.NewToken()), 2)
+			t.state("the unknown key", p.try(key("unknown"), store.NewToken()), store.Unknown)
 		},
 	},
 }

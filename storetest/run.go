@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Run checks every property, each as a subtest of its own.
@@ -58,7 +58,7 @@ func Run(t *testing.T, harness *Harness) {
 func probe(t *testing.T, h *Harness) {
 	t.Run("Declared", func(t *testing.T) {
 		look := func(t *testing.T) {
-			b := h.New(t, dibs.PushedTTL)
+			b := h.New(t, store.PushedTTL)
 			h.declare(t, b, b.Open())
 		}
 		if h.Virtual {
@@ -117,7 +117,7 @@ func try(t *testing.T, h *Harness, p Property) *recorder {
 func (h *Harness) turn(p Property) time.Duration {
 	switch {
 	case h.Virtual:
-		return dibs.PushedTTL
+		return store.PushedTTL
 	case p.PushedEnds:
 		return h.Short
 	}

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest/internal/model"
 )
 
@@ -44,7 +44,7 @@ type schedule struct {
 	rnd   *rand.Rand
 	procs []*process
 	model *process
-	key   dibs.Key
+	key   store.Key
 	log   []string
 
 	permits []int // the claims have one of these
@@ -59,8 +59,8 @@ type schedule struct {
 // actor is one caller with one token at a time.
 type actor struct {
 	name string
-	dibs.Claim
-	kept *dibs.Settlement // sent already; may be sent again
+	store.Claim
+	kept *store.Settlement // sent already; may be sent again
 }
 
 func newSchedule(t *Trial, procs []*process, seed uint64, n int) *schedule {
@@ -75,7 +75,7 @@ func newSchedule(t *Trial, procs []*process, seed uint64, n int) *schedule {
 	for i := range []int{4, 7, 40}[s.rnd.IntN(3)] {
 		a := &actor{name: "actor " + itoa(i)}
 		if s.rnd.IntN(3) == 0 {
-			a.MaxAge = dibs.AnyAge
+			a.MaxAge = store.AnyAge
 		}
 		s.begin(a)
 		s.actors = append(s.actors, a)
@@ -95,7 +95,7 @@ func (s *schedule) begin(a *actor) {
 	a.Key, a.Permits = s.key, s.permits[s.rnd.IntN(len(s.permits))]
 	a.Weight = 1 + s.rnd.IntN(1+s.rnd.IntN(a.Permits))
 	a.AtMostOnce = a.Permits == 1 && s.rnd.IntN(8) == 0
-	a.Fingerprint, a.From = dibs.Fingerprint{}, dibs.Token{}
+	a.Fingerprint, a.From = store.Fingerprint{}, store.Token{}
 	if s.prints > 0 && s.rnd.IntN(4) > 0 {
 		a.Fingerprint = printOf(itoa(s.rnd.IntN(s.prints)))
 	}
@@ -105,8 +105,8 @@ func (s *schedule) begin(a *actor) {
 }
 
 // token returns a token that depends on the seed alone.
-func (s *schedule) token() dibs.Token {
-	var t dibs.Token
+func (s *schedule) token() store.Token {
+	var t store.Token
 	for i := range t {
 		t[i] = byte(s.rnd.Uint32())
 	}
@@ -160,8 +160,8 @@ func (s *schedule) step() {
 	case op == 13:
 		s.inspect(p, a)
 	default:
-		x := dibs.Settlement{Key: s.key, Token: a.Token, Outcome: dibs.Outcome(s.rnd.IntN(4))}
-		if x.Outcome == dibs.Keep {
+		x := store.Settlement{Key: s.key, Token: a.Token, Outcome: store.Outcome(s.rnd.IntN(4))}
+		if x.Outcome == store.Keep {
 			x.Data, x.Retention = []byte("by "+a.Token.ID()), s.lasts()
 		}
 		if s.settle(p, a, x); s.rnd.IntN(2) == 0 {
@@ -176,12 +176,12 @@ func (s *schedule) step() {
 func (s *schedule) jobStep(p *process, job *actor) {
 	s.t.Helper()
 	if s.rnd.IntN(6) > 0 {
-		c := dibs.Claim{Key: s.key, Token: job.Token, Mode: dibs.Reserve, Stay: s.lasts()}
+		c := store.Claim{Key: s.key, Token: job.Token, Mode: store.Reserve, Stay: s.lasts()}
 		c.Hold = s.hold()
 		s.compare(p, job, c)
 		return
 	}
-	s.settle(p, job, dibs.Settlement{Key: s.key, Token: job.Token, Outcome: []dibs.Outcome{dibs.Release, dibs.Abandon, dibs.Undo}[s.rnd.IntN(3)]})
+	s.settle(p, job, store.Settlement{Key: s.key, Token: job.Token, Outcome: []store.Outcome{store.Release, store.Abandon, store.Undo}[s.rnd.IntN(3)]})
 	if s.rnd.IntN(2) == 0 {
 		job.Token = s.token()
 	}
@@ -190,10 +190,10 @@ func (s *schedule) jobStep(p *process, job *actor) {
 func (s *schedule) claim(p *process, a *actor) {
 	s.t.Helper()
 	c := a.Claim
-	c.Mode = []dibs.Mode{dibs.Try, dibs.Queue, dibs.Queue, dibs.Look}[s.rnd.IntN(4)]
+	c.Mode = []store.Mode{store.Try, store.Queue, store.Queue, store.Look}[s.rnd.IntN(4)]
 	c.TTL, c.Stay = s.lasts(), s.lasts()
 	if !c.From.IsZero() && s.rnd.IntN(3) == 0 {
-		c.From = dibs.Token{}
+		c.From = store.Token{}
 	}
 	if !c.From.IsZero() {
 		c.Hold = s.hold()
@@ -202,7 +202,7 @@ func (s *schedule) claim(p *process, a *actor) {
 }
 
 // compare makes a claim and compares the answers.
-func (s *schedule) compare(p *process, a *actor, c dibs.Claim) {
+func (s *schedule) compare(p *process, a *actor, c store.Claim) {
 	s.t.Helper()
 	want, got := s.model.claim(c), p.claim(c)
 	from := ""
@@ -216,12 +216,12 @@ func (s *schedule) compare(p *process, a *actor, c dibs.Claim) {
 	ok := got.Err == nil && got.State == want.State
 	switch {
 	case !ok:
-	case got.State == dibs.Granted:
+	case got.State == store.Granted:
 		ok = s.fence(want.Fence, got.Fence) && got.Attempt == want.Attempt && bytes.Equal(got.Progress, want.Progress)
-	case got.State == dibs.Held:
+	case got.State == store.Held:
 		ok = got.Queued == want.Queued && got.Ahead >= want.Ahead && (got.Ahead > 0) == (want.Ahead > 0) &&
 			(got.Left > 0) == (want.Left > 0) && got.Left <= want.Left+time.Minute
-	case got.State == dibs.Done:
+	case got.State == store.Done:
 		ok = bytes.Equal(got.Record.Data, want.Record.Data)
 	default:
 		ok = got.ID == want.ID && got.Queued == want.Queued
@@ -242,14 +242,14 @@ func (s *schedule) fence(grant, got uint64) bool {
 
 func (s *schedule) renew(p *process, a *actor) {
 	s.t.Helper()
-	r := dibs.Renewal{Key: s.key, Token: a.Token, TTL: s.lasts()}
+	r := store.Renewal{Key: s.key, Token: a.Token, TTL: s.lasts()}
 	if s.rnd.IntN(2) == 0 {
 		r.Progress = []byte("step " + itoa(s.rnd.IntN(100)))
 	}
 	s.same(a.name+" renews", p.renewals(r)[0], s.model.renewals(r)[0])
 }
 
-func (s *schedule) settle(p *process, a *actor, x dibs.Settlement) {
+func (s *schedule) settle(p *process, a *actor, x store.Settlement) {
 	s.t.Helper()
 	s.same(fmt.Sprintf("%s settles with outcome %d", a.name, x.Outcome), p.settlements(x)[0], s.model.settlements(x)[0])
 }
@@ -267,10 +267,10 @@ func (s *schedule) inspect(p *process, a *actor) {
 		return
 	}
 	id := []string{"", a.Token.ID()}[s.rnd.IntN(2)]
-	do := []func(dibs.Inspector) (any, error){
-		func(in dibs.Inspector) (any, error) { return in.ForceRelease(s.t.Context(), s.key, id) },
-		func(in dibs.Inspector) (any, error) { return in.Forget(s.t.Context(), s.key) },
-		func(in dibs.Inspector) (any, error) {
+	do := []func(store.Inspector) (any, error){
+		func(in store.Inspector) (any, error) { return in.ForceRelease(s.t.Context(), s.key, id) },
+		func(in store.Inspector) (any, error) { return in.Forget(s.t.Context(), s.key) },
+		func(in store.Inspector) (any, error) {
 			return in.Resolve(s.t.Context(), s.key, id, []byte("by hand"), long)
 		},
 	}
@@ -288,7 +288,7 @@ func (s *schedule) inspect(p *process, a *actor) {
 // list compares what is listed of the key.
 func (s *schedule) list(p *process) {
 	s.t.Helper()
-	q := dibs.Query{Namespace: &s.key.Namespace, Name: s.key.Name}
+	q := store.Query{Namespace: &s.key.Namespace, Name: s.key.Name}
 	want, got := s.model.list(q)[s.key], p.list(q)[s.key]
 	s.note("list: %+v, want %+v", got, want)
 	s.check(got.Condition == want.Condition && got.Permits == want.Permits && got.Waiters == want.Waiters && got.Reserved == want.Reserved &&
@@ -308,13 +308,13 @@ func (s *schedule) check(ok bool) {
 }
 
 // describe prints of an answer what is compared.
-func describe(a dibs.Answer) string {
+func describe(a store.Answer) string {
 	switch a.State {
-	case dibs.Granted:
+	case store.Granted:
 		return fmt.Sprintf("Granted fence %d attempt %d progress %q", a.Fence, a.Attempt, a.Progress)
-	case dibs.Held:
+	case store.Held:
 		return fmt.Sprintf("Held Queued %v Ahead %d Left %v", a.Queued, a.Ahead, a.Left)
-	case dibs.Done:
+	case store.Done:
 		return fmt.Sprintf("Done %q", a.Record.Data)
 	}
 	return fmt.Sprintf("%s ID %q Queued %v %v", stateName(a.State), a.ID, a.Queued, a.Err)

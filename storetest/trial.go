@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Trial is one try of a property, on a backend of its own. It is the
@@ -17,7 +17,7 @@ type Trial struct {
 	h       *Harness
 	turn    time.Duration // how long a pushed grant lasts
 	backend *Backend
-	shared  dibs.Store // the only store, where there cannot be two
+	shared  store.Store // the only store, where there cannot be two
 }
 
 // long is a lease, a place or a retention that no trial outlasts. Properties use
@@ -84,7 +84,7 @@ func (t *Trial) poll(what string, yes func() bool) {
 // over before the call that prolongs it was answered, because then the outcome says nothing.
 // inTime then calls it again with another key and twice the time. The answer of the store
 // must not decide that.
-func (t *Trial) inTime(name string, attempt func(k dibs.Key, d time.Duration) bool) {
+func (t *Trial) inTime(name string, attempt func(k store.Key, d time.Duration) bool) {
 	t.Helper()
 	for i, d := 0, t.short(); !attempt(key(name+" "+itoa(i)), d); i, d = i+1, 2*d {
 		if d > limit {
@@ -94,7 +94,7 @@ func (t *Trial) inTime(name string, attempt func(k dibs.Key, d time.Duration) bo
 }
 
 // state fails the trial unless the answer has the state.
-func (t *Trial) state(what string, a dibs.Answer, want dibs.State) {
+func (t *Trial) state(what string, a store.Answer, want store.State) {
 	t.Helper()
 	if a.Err != nil {
 		t.Fatalf("%s: failed alone with %q, want %s", what, a.Err, stateName(want))
@@ -105,9 +105,9 @@ func (t *Trial) state(what string, a dibs.Answer, want dibs.State) {
 }
 
 // granted fails the trial unless the answer is a grant of that attempt.
-func (t *Trial) granted(what string, a dibs.Answer, attempt int) uint64 {
+func (t *Trial) granted(what string, a store.Answer, attempt int) uint64 {
 	t.Helper()
-	t.state(what, a, dibs.Granted)
+	t.state(what, a, store.Granted)
 	if a.Attempt != attempt {
 		t.Fatalf("%s: granted as attempt %d, want %d", what, a.Attempt, attempt)
 	}
@@ -118,9 +118,9 @@ func (t *Trial) granted(what string, a dibs.Answer, attempt int) uint64 {
 }
 
 // done fails the trial unless the answer is the record with that data.
-func (t *Trial) done(what string, a dibs.Answer, data string) {
+func (t *Trial) done(what string, a store.Answer, data string) {
 	t.Helper()
-	t.state(what, a, dibs.Done)
+	t.state(what, a, store.Done)
 	if got := string(a.Record.Data); got != data {
 		t.Fatalf("%s: the record is %s, want %s", what, excerpt(got), excerpt(data))
 	}
@@ -140,7 +140,7 @@ func (t *Trial) ok(what string, err error) {
 // lost fails the trial unless a renewal or settlement got ErrLost.
 func (t *Trial) lost(what string, err error) {
 	t.Helper()
-	if !errors.Is(err, dibs.ErrLost) {
+	if !errors.Is(err, store.ErrLost) {
 		t.Fatalf("%s: %v, want ErrLost", what, err)
 	}
 }
@@ -153,16 +153,16 @@ func excerpt(s string) string {
 	return quoted(s[:most]) + "… (" + itoa(len(s)) + " bytes)"
 }
 
-var stateNames = map[dibs.State]string{
-	dibs.Granted:  "Granted",
-	dibs.Held:     "Held",
-	dibs.Free:     "Free",
-	dibs.Done:     "Done",
-	dibs.Mismatch: "Mismatch",
-	dibs.Unknown:  "Unknown",
+var stateNames = map[store.State]string{
+	store.Granted:  "Granted",
+	store.Held:     "Held",
+	store.Free:     "Free",
+	store.Done:     "Done",
+	store.Mismatch: "Mismatch",
+	store.Unknown:  "Unknown",
 }
 
-func stateName(s dibs.State) string {
+func stateName(s store.State) string {
 	if name, ok := stateNames[s]; ok {
 		return name
 	}
@@ -170,16 +170,16 @@ func stateName(s dibs.State) string {
 }
 
 // key returns a key of the namespace that most properties use.
-func key(name string) dibs.Key { return dibs.Key{Namespace: "storetest", Name: name} }
+func key(name string) store.Key { return store.Key{Namespace: "storetest", Name: name} }
 
 // printOf returns the fingerprint of a text.
-func printOf(asked string) dibs.Fingerprint { return sha256.Sum256([]byte(asked)) }
+func printOf(asked string) store.Fingerprint { return sha256.Sum256([]byte(asked)) }
 
 // alone fails the trial unless an element failed alone, for another reason
 // than a loss.
 func (t *Trial) alone(what string, err error) {
 	t.Helper()
-	if err == nil || errors.Is(err, dibs.ErrLost) {
+	if err == nil || errors.Is(err, store.ErrLost) {
 		t.Fatalf("%s: %v, want an error that says what is wrong with it", what, err)
 	}
 }

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var turnProperties = []Property{
@@ -15,8 +15,8 @@ var turnProperties = []Property{
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			// hold makes b the holder of a key by its turn.
-			hold := func(name string, edits ...edit) (k dibs.Key, b dibs.Token) {
-				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+			hold := func(name string, edits ...edit) (k store.Key, b store.Token) {
+				k, a, b := key(name), store.NewToken(), store.NewToken()
 				edits = append([]edit{asked("this"), answerable}, edits...)
 				wakes.ready(k)
 				last := t.granted("the holder", p.try(k, a, asked("this")), 1)
@@ -27,25 +27,25 @@ var turnProperties = []Property{
 			}
 
 			k, b := hold("release")
-			t.state("another that reuses the key", p.try(k, dibs.NewToken(), asked("that"), answerable), dibs.Mismatch)
+			t.state("another that reuses the key", p.try(k, store.NewToken(), asked("that"), answerable), store.Mismatch)
 			t.ok("its release", q.release(k, b))
 			t.lost("its second release", q.release(k, b))
-			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+			t.granted("the next", p.try(k, store.NewToken()), 1)
 
 			k, b = hold("keep")
 			t.ok("its record", q.keep(k, b, "answer"))
 			t.ok("its record, sent twice", q.keep(k, b, "answer"))
-			t.done("a duplicate", p.try(k, dibs.NewToken(), asked("this"), answerable), "answer")
-			t.state("another that reuses the key", p.try(k, dibs.NewToken(), asked("that"), answerable), dibs.Mismatch)
+			t.done("a duplicate", p.try(k, store.NewToken(), asked("this"), answerable), "answer")
+			t.state("another that reuses the key", p.try(k, store.NewToken(), asked("that"), answerable), store.Mismatch)
 
 			k, b = hold("undo")
 			t.ok("undoing it", q.undo(k, b))
-			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+			t.granted("the next", p.try(k, store.NewToken()), 1)
 
 			k, b = hold("abandon")
 			t.ok("progress", q.save(k, b, long, "half"))
 			t.ok("abandoning it", q.abandon(k, b))
-			d := p.try(k, dibs.NewToken())
+			d := p.try(k, store.NewToken())
 			if t.granted("the next", d, 2); string(d.Progress) != "half" {
 				t.Fatalf("the next got the progress %q, want %q", d.Progress, "half")
 			}
@@ -53,14 +53,14 @@ var turnProperties = []Property{
 			k, b = hold("renew")
 			before := time.Now()
 			t.ok("its renewal", q.renew(k, b, 2*long))
-			t.left("another caller", p.try(k, dibs.NewToken()), before, 2*long)
+			t.left("another caller", p.try(k, store.NewToken()), before, 2*long)
 			t.ok("its second renewal", q.renew(k, b, t.short()))
 			t.outlast(t.short())
-			t.granted("the next", p.try(k, dibs.NewToken()), 2)
+			t.granted("the next", p.try(k, store.NewToken()), 2)
 
 			// A pushed grant expires with its TTL, if that is shorter than PushedTTL.
-			t.inTime("short", func(k dibs.Key, d time.Duration) bool {
-				a, b := dibs.NewToken(), dibs.NewToken()
+			t.inTime("short", func(k store.Key, d time.Duration) bool {
+				a, b := store.NewToken(), store.NewToken()
 				edits := []edit{asked("this"), answerable, ttl(d)}
 				wakes.ready(k)
 				t.granted("the holder", p.try(k, a, asked("this")), 1)
@@ -69,7 +69,7 @@ var turnProperties = []Property{
 				t.ok("release", p.release(k, a))
 				got := wakes.wait("the waiter", b)
 				for got.State == 0 { // it was woken to ask
-					if got = q.queue(k, b, edits...); got.State == dibs.Held {
+					if got = q.queue(k, b, edits...); got.State == store.Held {
 						got = wakes.wait("the waiter", b)
 					}
 				}
@@ -78,7 +78,7 @@ var turnProperties = []Property{
 				}
 				t.granted("the waiter", got, 1)
 				t.outlast(d)
-				t.granted("the next", p.try(k, dibs.NewToken(), asked("this")), 2)
+				t.granted("the next", p.try(k, store.NewToken(), asked("this")), 2)
 				return true
 			})
 		},
@@ -91,7 +91,7 @@ var turnProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			k, a, silent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, silent, next := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("a caller that will be silent", q.queue(k, silent), 0)
@@ -103,11 +103,11 @@ var turnProperties = []Property{
 			if pushed.State == 0 { // it was woken, and the key has no holder until it asks
 				t.outlast(t.turn)
 				d := p.queue(k, next)
-				if d.State == dibs.Granted { // its grant was pushed, and arrived late
+				if d.State == store.Granted { // its grant was pushed, and arrived late
 					t.granted("the next", d, 2)
 					return
 				}
-				t.state("the next", d, dibs.Held)
+				t.state("the next", d, store.Held)
 				t.granted("the caller that was silent", q.queue(k, silent), 1)
 				return
 			}
@@ -117,7 +117,7 @@ var turnProperties = []Property{
 			var taken uint64
 			t.ends("the pushed grant", before, after, t.turn, func() bool {
 				d := p.queue(k, next)
-				if d.State == dibs.Held {
+				if d.State == store.Held {
 					return false
 				}
 				taken = t.granted("the next", d, 2)
@@ -145,7 +145,7 @@ var turnProperties = []Property{
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for _, name := range []string{"waiting", "from a place"} {
-				k, a, b, job := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, b, job := key(name), store.NewToken(), store.NewToken(), store.NewToken()
 				edits := []edit{atMostOnce}
 				wakes.ready(k)
 				t.granted("the holder", p.try(k, a), 1)
@@ -169,7 +169,7 @@ var turnProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, b, c := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			wakes.ready(k)
 			t.granted("the holder", p.try(k, a), 1)
 			t.ok("progress", p.save(k, a, long, "half"))
@@ -192,7 +192,7 @@ var turnProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			k, a, b, this, that := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, b, this, that := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			wakes.ready(k)
 			last := max(t.granted("a holder", p.try(k, a, permits(2)), 1), t.granted("another", p.try(k, b, permits(2)), 1))
 			t.waits("a caller that does this", q.queue(k, this, permits(2), asked("this")), 0)
@@ -202,7 +202,7 @@ var turnProperties = []Property{
 			t.ok("its renewal", q.renew(k, this, long))
 			t.ok("release", p.release(k, b))
 			wakes.woken("the caller that does that", that)
-			t.state("the caller that does that", q.queue(k, that, permits(2), asked("that")), dibs.Mismatch)
+			t.state("the caller that does that", q.queue(k, that, permits(2), asked("that")), store.Mismatch)
 		},
 	},
 	{
@@ -212,19 +212,19 @@ var turnProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
-			k, a, b, c, job := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, b, c, job := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			// all asks in every way and returns the highest fence that was answered.
-			all := func(when string, waiter dibs.Token) uint64 {
+			all := func(when string, waiter store.Token) uint64 {
 				t.Helper()
 				highest := uint64(0)
-				for i, d := range []dibs.Answer{
-					q.queue(k, waiter), p.reserve(k, job), q.try(k, dibs.NewToken(), from(job)),
-					p.try(k, dibs.NewToken()), p.look(k),
+				for i, d := range []store.Answer{
+					q.queue(k, waiter), p.reserve(k, job), q.try(k, store.NewToken(), from(job)),
+					p.try(k, store.NewToken()), p.look(k),
 				} {
 					how := []string{"a waiter", "a reserved place", "a claim from it", "a try", "a look"}[i]
-					t.state(how+", "+when, d, dibs.Held)
+					t.state(how+", "+when, d, store.Held)
 					if d.Fence < last {
 						t.Fatalf("%s, %s: answered with the highest fence %d, there was %d", how, when, d.Fence, last)
 					}
@@ -248,7 +248,7 @@ var turnProperties = []Property{
 			wakes.stop()
 			t.outlast(0) // so that the clock has passed the fences before the loss
 			p = t.wipe()
-			t.waits("reserving", p.reserve(k, dibs.NewToken()), 0)
+			t.waits("reserving", p.reserve(k, store.NewToken()), 0)
 			if fence := t.waits("a waiter behind the place", p.queue(k, b), 1); fence < last {
 				t.Fatalf("answered with the highest fence %d, there was %d before the loss", fence, last)
 			}
@@ -259,7 +259,7 @@ var turnProperties = []Property{
 		Why:  "A waiter that does not ask keeps the others from the key for its Stay at most. It held nothing, so nothing was abandoned, and the next holder gets what was abandoned before.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a, absent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, absent, next := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.ok("progress", p.save(k, a, long, "half"))
 			t.waits("a caller that will not come", p.queue(k, absent), 0)
@@ -280,7 +280,7 @@ var turnProperties = []Property{
 		Why:  "A waiter whose fingerprint differs from that of the abandoned lease must not continue that work. It gets Mismatch when it asks, and then the next waiter is served.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a, other, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, other, next := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("a caller that asks for something else", p.queue(k, other, asked("that")), 0)
 			t.waits("the next", p.queue(k, next, asked("this")), 1)
@@ -289,7 +289,7 @@ var turnProperties = []Property{
 			t.ok("abandon", p.abandon(k, other))
 			t.granted("the next", p.queue(k, next, asked("this")), 2)
 			t.waits("the other, anew", p.queue(k, other), 0)
-			t.state("the other, asking for something else", p.queue(k, other, asked("that")), dibs.Mismatch)
+			t.state("the other, asking for something else", p.queue(k, other, asked("that")), store.Mismatch)
 			t.lost("settling its place", p.release(k, other))
 		},
 	},
@@ -297,9 +297,9 @@ var turnProperties = []Property{
 
 // left fails the trial unless the answer is Held, and the first lease ends d after a
 // moment that came since.
-func (t *Trial) left(what string, a dibs.Answer, since time.Time, d time.Duration) {
+func (t *Trial) left(what string, a store.Answer, since time.Time, d time.Duration) {
 	t.Helper()
-	t.state(what, a, dibs.Held)
+	t.state(what, a, store.Held)
 	// Stores may keep times in milliseconds.
 	least := d - time.Since(since) - tick
 	if a.Left <= 0 || a.Left > d+time.Microsecond || a.Left < least {

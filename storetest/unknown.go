@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 var unknownProperties = []Property{
@@ -12,12 +12,12 @@ var unknownProperties = []Property{
 		Why:  "Where to run twice is worse than not to run, no caller is granted after a crash or an Abandon until an operator has found out what happened.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, answerable, atMostOnce, ttl(t.short())), 1)
 			t.outlast(t.short())
 			for _, p := range []*process{p, q, p} {
-				for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue, dibs.Look} {
-					c := lock(k, dibs.NewToken(), answerable)
+				for _, mode := range []store.Mode{store.Try, store.Queue, store.Look} {
+					c := lock(k, store.NewToken(), answerable)
 					c.Mode = mode
 					t.unknown("a claim after the lease expired", p.claim(c), a)
 				}
@@ -26,13 +26,13 @@ var unknownProperties = []Property{
 			}
 			t.unknown("the late holder, asking again", p.try(k, a, answerable, atMostOnce), a)
 
-			k, job, w := key("abandoned"), dibs.NewToken(), dibs.NewToken()
+			k, job, w := key("abandoned"), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.granted("a worker", p.try(k, a, atMostOnce, from(job)), 1)
 			t.waits("a waiter", q.queue(k, w, atMostOnce), 0)
 			t.ok("abandon", p.abandon(k, a))
 			t.unknown("the waiter", q.queue(k, w, atMostOnce), a)
-			t.unknown("the next worker", q.try(k, dibs.NewToken(), from(job)), a)
+			t.unknown("the next worker", q.try(k, store.NewToken(), from(job)), a)
 			t.ok("giving the place up, which still exists", p.release(k, job))
 		},
 	},
@@ -41,13 +41,13 @@ var unknownProperties = []Property{
 		Why:  "AtMostOnce is about abandoned leases. A lease that is settled leaves its record, or nothing.",
 		Check: func(t *Trial) {
 			p := t.process()
-			a := dibs.NewToken()
+			a := store.NewToken()
 			t.granted("one", p.try(key("released"), a, answerable, atMostOnce), 1)
 			t.ok("release", p.release(key("released"), a))
-			t.granted("the next", p.try(key("released"), dibs.NewToken(), answerable, atMostOnce), 1)
+			t.granted("the next", p.try(key("released"), store.NewToken(), answerable, atMostOnce), 1)
 			t.granted("another", p.try(key("kept"), a, answerable, atMostOnce), 1)
 			t.ok("keep", p.keep(key("kept"), a, "answer"))
-			t.done("the next", p.try(key("kept"), dibs.NewToken(), answerable, atMostOnce), "answer")
+			t.done("the next", p.try(key("kept"), store.NewToken(), answerable, atMostOnce), "answer")
 		},
 	},
 	{
@@ -56,10 +56,10 @@ var unknownProperties = []Property{
 		Needs: []Feature{days},
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, atMostOnce, ttl(t.short())), 1)
 			time.Sleep(10 * 365 * 24 * time.Hour)
-			t.unknown("a claim ten years later", p.try(k, dibs.NewToken()), a)
+			t.unknown("a claim ten years later", p.try(k, store.NewToken()), a)
 		},
 	},
 	{
@@ -68,24 +68,24 @@ var unknownProperties = []Property{
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p := t.process()
-			for name, end := range map[string]func(dibs.Key, dibs.Token){
-				"force release": func(k dibs.Key, a dibs.Token) {
-					t.count("force release by a wrong ID", 0)(p.inspect().ForceRelease(t.Context(), k, dibs.NewToken().ID()))
-					t.unknown("a claim after that", p.try(k, dibs.NewToken()), a)
+			for name, end := range map[string]func(store.Key, store.Token){
+				"force release": func(k store.Key, a store.Token) {
+					t.count("force release by a wrong ID", 0)(p.inspect().ForceRelease(t.Context(), k, store.NewToken().ID()))
+					t.unknown("a claim after that", p.try(k, store.NewToken()), a)
 					t.count("force release by the right ID", 1)(p.inspect().ForceRelease(t.Context(), k, a.ID()))
 				},
-				"force release all": func(k dibs.Key, a dibs.Token) {
+				"force release all": func(k store.Key, a store.Token) {
 					t.count("force release", 1)(p.inspect().ForceRelease(t.Context(), k, ""))
 				},
-				"forget": func(k dibs.Key, a dibs.Token) {
+				"forget": func(k store.Key, a store.Token) {
 					t.report("forget", true)(p.inspect().Forget(t.Context(), k))
 				},
 			} {
-				k, a := key(name), dibs.NewToken()
+				k, a := key(name), store.NewToken()
 				t.granted("the claim", p.try(k, a, asked("this"), atMostOnce), 1)
 				t.ok("abandon", p.abandon(k, a))
 				end(k, a)
-				t.granted("the next, asking something else", p.try(k, dibs.NewToken(), asked("that")), 1)
+				t.granted("the next, asking something else", p.try(k, store.NewToken(), asked("that")), 1)
 			}
 		},
 	},
@@ -95,42 +95,42 @@ var unknownProperties = []Property{
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			resolve := func(k dibs.Key, id string) (bool, error) {
+			resolve := func(k store.Key, id string) (bool, error) {
 				return q.inspect().Resolve(t.Context(), k, id, []byte("by hand"), long)
 			}
-			k, a := key("k"), dibs.NewToken()
+			k, a := key("k"), store.NewToken()
 			t.report("resolving a key that is free", false)(resolve(k, ""))
 			t.granted("the claim", p.try(k, a, answerable, asked("this"), atMostOnce), 1)
 			t.report("resolving a key that is held", false)(resolve(k, ""))
 			t.report("resolving a key that is held, by ID", false)(resolve(k, a.ID()))
 			t.ok("abandon", p.abandon(k, a))
-			t.report("resolving another attempt", false)(resolve(k, dibs.NewToken().ID()))
-			t.unknown("a claim after that", p.try(k, dibs.NewToken(), answerable), a)
+			t.report("resolving another attempt", false)(resolve(k, store.NewToken().ID()))
+			t.unknown("a claim after that", p.try(k, store.NewToken(), answerable), a)
 			t.report("resolving the attempt", true)(resolve(k, a.ID()))
-			t.done("a claim after that", p.try(k, dibs.NewToken(), answerable, asked("this")), "by hand")
-			t.state("another request", p.try(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
+			t.done("a claim after that", p.try(k, store.NewToken(), answerable, asked("this")), "by hand")
+			t.state("another request", p.try(k, store.NewToken(), answerable, asked("that")), store.Mismatch)
 			t.report("resolving it again", false)(resolve(k, a.ID()))
 
 			k = key("unnamed")
 			t.granted("the claim", p.try(k, a, answerable, atMostOnce), 1)
 			t.ok("abandon", p.abandon(k, a))
 			t.report("resolving without an ID", true)(resolve(k, ""))
-			t.done("a claim after that", p.try(k, dibs.NewToken(), answerable), "by hand")
+			t.done("a claim after that", p.try(k, store.NewToken(), answerable), "by hand")
 
 			k = key("merely abandoned")
 			t.granted("the claim", p.try(k, a), 1)
 			t.ok("abandon", p.abandon(k, a))
 			t.report("resolving it", false)(resolve(k, ""))
-			t.granted("the next", p.try(k, dibs.NewToken()), 2)
+			t.granted("the next", p.try(k, store.NewToken()), 2)
 		},
 	},
 }
 
 // unknown fails the trial unless the answer is that the token's outcome is
 // unknown.
-func (t *Trial) unknown(what string, a dibs.Answer, token dibs.Token) {
+func (t *Trial) unknown(what string, a store.Answer, token store.Token) {
 	t.Helper()
-	t.state(what, a, dibs.Unknown)
+	t.state(what, a, store.Unknown)
 	if a.ID != token.ID() {
 		t.Fatalf("%s: the unknown attempt is %q, want %q", what, a.ID, token.ID())
 	}

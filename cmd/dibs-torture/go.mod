@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
-	github.com/dibs-go/dibs/internal/stores v0.0.0
+	github.com/dibs-go/dibs/stores v0.0.0
 	github.com/dibs-go/dibs/proof v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
 )
@@ -47,4 +47,4 @@ replace github.com/dibs-go/dibs/redisstore => ../../redisstore
 
 replace github.com/dibs-go/dibs/sqlitestore => ../../sqlitestore
 
-replace github.com/dibs-go/dibs/internal/stores => ../../internal/stores
+replace github.com/dibs-go/dibs/stores => ../../stores

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestMain(m *testing.M) {
@@ -123,7 +123,7 @@ func TestPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for e, err := range s.List(t.Context(), dibs.Query{}) {
+	for e, err := range s.List(t.Context(), store.Query{}) {
 		t.Errorf("left behind: %+v, %v", e, err)
 	}
 	if left := entries(t, temp); len(left) > 0 {

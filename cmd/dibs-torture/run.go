@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/proof/torture"
 )
 

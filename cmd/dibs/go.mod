@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
-	github.com/dibs-go/dibs/internal/stores v0.0.0
+	github.com/dibs-go/dibs/stores v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
@@ -62,7 +62,7 @@ require (
 
 replace github.com/dibs-go/dibs => ../../
 
-replace github.com/dibs-go/dibs/internal/stores => ../../internal/stores
+replace github.com/dibs-go/dibs/stores => ../../stores
 
 replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
 

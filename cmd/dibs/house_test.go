@@ -8,7 +8,7 @@ import (
 	"github.com/dibs-go/dibs/internal/house"
 )
 
-// The map of the program: the command line knows the rest, and only internal/stores,
+// The map of the program: the command line knows the rest, and only stores,
 // a module beside this one, knows the stores.
 func TestHouse(t *testing.T) {
 	const (
@@ -25,13 +25,13 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/httpstore", root + "/idempotency", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
+			root, root + "/httpstore", root + "/idempotency", root + "/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
 		}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
-				root, root + "/idempotency", memory, cobra, pflag,
-				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/internal/stores",
+				root, root+"/store", root + "/idempotency", memory, cobra, pflag,
+				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores",
 				root + "/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
@@ -42,17 +42,17 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/certificate", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root+"/store", root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/certificate", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{
 			Dir:     "internal/race",
-			Imports: []string{root, root + "/internal/stores"},
+			Imports: []string{root, root+"/store", root + "/stores"},
 			Tests:   []string{root + "/internal/failpoint"},
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
+			Imports: []string{root, root+"/store", internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
 			Tests:   []string{root + "/httpstore", root + "/internal/errtype", memory, root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},

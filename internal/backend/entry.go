@@ -3,37 +3,37 @@ package backend
 import (
 	"slices"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Describe sets an entry's Condition: the first that applies, or "" if none does.
-func Describe(e *dibs.Entry, held, unknown, abandoned bool) {
+func Describe(e *store.Entry, held, unknown, abandoned bool) {
 	switch {
 	case held:
-		e.Condition = dibs.ConditionHeld
+		e.Condition = store.ConditionHeld
 	case unknown:
-		e.Condition = dibs.ConditionUnknown
+		e.Condition = store.ConditionUnknown
 	case e.Waiters+e.Reserved > 0:
-		e.Condition = dibs.ConditionWaiting
+		e.Condition = store.ConditionWaiting
 	case e.Record != nil:
-		e.Condition = dibs.ConditionDone
+		e.Condition = store.ConditionDone
 	case abandoned:
-		e.Condition = dibs.ConditionAbandoned
+		e.Condition = store.ConditionAbandoned
 	}
 }
 
 // Selects reports whether the query selects the key, as far as the key alone tells.
-func Selects(q *dibs.Query, k dibs.Key) bool {
+func Selects(q *store.Query, k store.Key) bool {
 	return (q.Namespace == nil || *q.Namespace == k.Namespace) && (q.Name == "" || q.Name == k.Name) &&
 		(q.Match == nil || q.Match(k))
 }
 
 // Matches reports whether the entry has a Condition and the query selects it by its ID and its
 // Condition.
-func Matches(e *dibs.Entry, q *dibs.Query) bool {
+func Matches(e *store.Entry, q *store.Query) bool {
 	return e.Condition != "" && (len(q.Conditions) == 0 || slices.Contains(q.Conditions, e.Condition)) &&
 		(q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
-			slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID }))
+			slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.ID == q.ID }))
 }
 
 // Part is a part of the keys that a store can find without the others.
@@ -47,13 +47,13 @@ const (
 )
 
 // PartOf returns the smallest part that has all keys in the query's Conditions.
-func PartOf(q *dibs.Query) Part {
-	switch done := slices.Contains(q.Conditions, dibs.ConditionDone); {
+func PartOf(q *store.Query) Part {
+	switch done := slices.Contains(q.Conditions, store.ConditionDone); {
 	case len(q.Conditions) == 0:
 		return All
 	case !done:
 		return Live
-	case slices.ContainsFunc(q.Conditions, func(c dibs.Condition) bool { return c != dibs.ConditionDone }):
+	case slices.ContainsFunc(q.Conditions, func(c store.Condition) bool { return c != store.ConditionDone }):
 		return All
 	}
 	return Kept
@@ -69,17 +69,17 @@ type Queue struct {
 
 // Add counts a place with that number, which is not 0. leased says that a lease was granted at
 // that number. It returns the use of a reserved place.
-func (q *Queue) Add(number int64, reserved, leased bool) dibs.Use {
+func (q *Queue) Add(number int64, reserved, leased bool) store.Use {
 	switch {
 	case !reserved:
 		q.Waiters++
 		q.waits = number
 	case leased:
-		return dibs.UsedByLease
+		return store.UsedByLease
 	case q.waits == number:
-		return dibs.UsedByWait
+		return store.UsedByWait
 	default:
 		q.Reserved++
 	}
-	return dibs.Unused
+	return store.Unused
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Listeners are the clients of one process whose waiters a store wakes. The zero value has
@@ -15,10 +15,12 @@ type Listeners struct {
 	list atomic.Pointer[[]*listener]
 }
 
-type listener struct{ wake func(dibs.Token, dibs.Answer) }
+type listener struct {
+	wake func(store.Token, store.Answer)
+}
 
-// Notify adds a listener, as in dibs.Notifier. stop removes it.
-func (l *Listeners) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+// Notify adds a listener, as in store.Notifier. stop removes it.
+func (l *Listeners) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	added := &listener{wake}
 	l.replace(func(list []*listener) []*listener { return append(list, added) })
 	return func() {
@@ -33,7 +35,7 @@ func (l *Listeners) Any() bool { return len(l.all()) > 0 }
 
 // Wake calls all listeners with a token and its grant, or with the zero Answer if the token
 // should ask. The caller must hold no lock of its store, because a listener may use it.
-func (l *Listeners) Wake(t dibs.Token, a dibs.Answer) {
+func (l *Listeners) Wake(t store.Token, a store.Answer) {
 	for _, other := range l.all() {
 		other.wake(t, a)
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -16,7 +16,7 @@ const (
 )
 
 // Tokens are the tokens of each key whose places must be loaded.
-type Tokens map[string][]dibs.Token
+type Tokens map[string][]store.Token
 
 // Batch is the keys of one transaction. A store calls Begin, adds what it loads, has the states
 // changed, begins anew if the batch is Short, and writes the Changes.

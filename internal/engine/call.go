@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // call is a call about the elements of one slice.
@@ -22,7 +22,7 @@ type call struct {
 }
 
 // newCall is about those of n elements that validate returns no error of.
-func newCall(n int, validate func(i int) (dibs.Key, error), fail func(int, error)) *call {
+func newCall(n int, validate func(i int) (store.Key, error), fail func(int, error)) *call {
 	c := &call{keys: make([]string, n), valid: make([]int, 0, n), fail: fail}
 	for i := range n {
 		k, err := validate(i)
@@ -78,7 +78,7 @@ func (s *Store) make(ctx context.Context, c *call) error {
 // without them. An element that is too large for the server fails alone, too.
 func (s *Store) apart(ctx context.Context, part []int, c *call, run func(ctx context.Context, part []int) error) error {
 	err := s.server.Try(ctx, func() error { return run(ctx, part) })
-	large := errors.Is(err, dibs.ErrTooLarge)
+	large := errors.Is(err, store.ErrTooLarge)
 	if !large && !errors.Is(err, s.server.Busy) {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -22,26 +22,26 @@ const (
 const slew = "Have the clock slewed, not stepped (chronyd, or ntpd -x)."
 
 // Checkup collects findings.
-type Checkup struct{ found []dibs.Finding }
+type Checkup struct{ found []store.Finding }
 
 // Danger adds a dangerous finding if it is so.
 func (c *Checkup) Danger(so bool, name, what, cure string) {
-	c.add(so, dibs.SeverityDangerous, name, what, cure)
+	c.add(so, store.SeverityDangerous, name, what, cure)
 }
 
 // Advice adds an advice if it is so.
 func (c *Checkup) Advice(so bool, name, what, cure string) {
-	c.add(so, dibs.SeverityAdvice, name, what, cure)
+	c.add(so, store.SeverityAdvice, name, what, cure)
 }
 
 // Unchecked adds what could not be looked at, if it is so.
 func (c *Checkup) Unchecked(so bool, name, what, cure string) {
-	c.add(so, dibs.SeverityUnchecked, name, what, cure)
+	c.add(so, store.SeverityUnchecked, name, what, cure)
 }
 
-func (c *Checkup) add(so bool, severity dibs.Severity, name, what, cure string) {
+func (c *Checkup) add(so bool, severity store.Severity, name, what, cure string) {
 	if so {
-		c.found = append(c.found, dibs.Finding{Name: name, Severity: severity, What: what, Cure: cure})
+		c.found = append(c.found, store.Finding{Name: name, Severity: severity, What: what, Cure: cure})
 	}
 }
 
@@ -72,8 +72,8 @@ func (c *Checkup) Fence(fence, clock int64) {
 }
 
 // Findings returns what was found, the worst first.
-func (c *Checkup) Findings() []dibs.Finding {
-	slices.SortStableFunc(c.found, dibs.Finding.Compare)
+func (c *Checkup) Findings() []store.Finding {
+	slices.SortStableFunc(c.found, store.Finding.Compare)
 	return c.found
 }
 

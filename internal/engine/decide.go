@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Terms is what a claim's answer depends on, beside the claim and the state.
@@ -13,14 +13,14 @@ type Terms struct {
 }
 
 // Claim answers a claim.
-func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
+func (st *State) Claim(c *store.Claim, o *Terms, a *store.Answer) {
 	st.Advance()
 	if l := st.leases.of(c.Token); l != nil {
 		switch c.Mode {
-		case dibs.Look:
-			a.State = dibs.Free
+		case store.Look:
+			a.State = store.Free
 			return
-		case dibs.Try, dibs.Queue:
+		case store.Try, store.Queue:
 			st.leases.prolong(l, st.now+Micros(c.TTL))
 		}
 		st.granted(l, a)
@@ -33,11 +33,11 @@ func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
 			at = p
 		}
 	}
-	if own != nil && c.Mode != dibs.Look {
+	if own != nil && c.Mode != store.Look {
 		own.woken = false
 	}
 	if st.refused(c, a) {
-		if own != nil && c.Mode != dibs.Look && a.State != dibs.Unknown {
+		if own != nil && c.Mode != store.Look && a.State != store.Unknown {
 			st.drop(own)
 			st.serve()
 		}
@@ -47,19 +47,19 @@ func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
 	first := front == nil || at != nil && at.Seq <= front.Seq
 	turn := first && (at == nil || !st.leases.at(at.Seq))
 	switch {
-	case c.Mode == dibs.Reserve:
+	case c.Mode == store.Reserve:
 		at = st.reserve(own, c, o, a)
-	case turn && room && c.Mode == dibs.Look:
-		a.State, a.Queued = dibs.Free, at != nil
+	case turn && room && c.Mode == store.Look:
+		a.State, a.Queued = store.Free, at != nil
 		return
 	case turn && room:
 		st.take(own, at, c, a)
 		return
-	case c.Mode == dibs.Look:
+	case c.Mode == store.Look:
 	case room && !first && front.Kind == reserved && st.idleSince == 0:
 		st.idleSince = max(st.now, 1) // 0 is that it is not idle
 	}
-	if c.Mode == dibs.Queue {
+	if c.Mode == store.Queue {
 		at = st.wait(own, at, c, o, a)
 	}
 	if a.Err == nil {
@@ -68,7 +68,7 @@ func (st *State) Claim(c *dibs.Claim, o *Terms, a *dibs.Answer) {
 }
 
 // granted answers a holder, with the progress that its lease inherits.
-func (st *State) granted(l *Lease, a *dibs.Answer) {
+func (st *State) granted(l *Lease, a *store.Answer) {
 	*a = grantOf(l)
 	if l.Inherits != 0 {
 		st.step(Step{Does: ReadProgress, Fence: l.Inherits, To: &a.Progress})
@@ -76,18 +76,18 @@ func (st *State) granted(l *Lease, a *dibs.Answer) {
 }
 
 // refused answers a claim that gets neither the key nor a place, and reports whether it did.
-func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
+func (st *State) refused(c *store.Claim, a *store.Answer) bool {
 	r := &st.record
 	accepts := r.Accepts(Micros(c.MaxAge), st.now)
 	switch {
 	case st.differs(&c.Fingerprint), accepts && r.Fingerprint.Differs(c.Fingerprint):
-		a.State = dibs.Mismatch
+		a.State = store.Mismatch
 	case accepts:
-		a.State = dibs.Done
+		a.State = store.Done
 		a.Record = r.Answer(st.now)
 		st.step(Step{Does: ReadRecord, To: &a.Record.Data})
 	case st.unknown():
-		a.State, a.ID = dibs.Unknown, st.abandoned.Token.ID()
+		a.State, a.ID = store.Unknown, st.abandoned.Token.ID()
 	default:
 		return false
 	}
@@ -95,7 +95,7 @@ func (st *State) refused(c *dibs.Claim, a *dibs.Answer) bool {
 }
 
 // take grants the key to a claim.
-func (st *State) take(own, at *Place, c *dibs.Claim, a *dibs.Answer) {
+func (st *State) take(own, at *Place, c *store.Claim, a *store.Answer) {
 	l := Lease{
 		Token: c.Token, Ends: st.now + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
 		Fingerprint: c.Fingerprint, Owner: st.owner(&c.Owner),
@@ -105,7 +105,7 @@ func (st *State) take(own, at *Place, c *dibs.Claim, a *dibs.Answer) {
 }
 
 // reserve makes a reserved place, or prolongs it.
-func (st *State) reserve(own *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *Place {
+func (st *State) reserve(own *Place, c *store.Claim, o *Terms, a *store.Answer) *Place {
 	p := st.join(c, reserved, own, own, o, a)
 	if p != nil {
 		p.Hold, p.Asked = Micros(c.Hold), st.now
@@ -114,7 +114,7 @@ func (st *State) reserve(own *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *P
 }
 
 // wait makes a token wait at its own place, at the place that it claims from, or at the end.
-func (st *State) wait(own, at *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *Place {
+func (st *State) wait(own, at *Place, c *store.Claim, o *Terms, a *store.Answer) *Place {
 	p := st.join(c, waits, own, at, o, a)
 	if p != nil {
 		p.TTL, p.Permits, p.Weight = Micros(c.TTL), int64(c.Permits), int64(c.Weight)
@@ -126,7 +126,7 @@ func (st *State) wait(own, at *Place, c *dibs.Claim, o *Terms, a *dibs.Answer) *
 
 // join returns the token's own place, or puts one at the number of at, or at the end. If the
 // queue is full it answers that and returns nil.
-func (st *State) join(c *dibs.Claim, kind int64, own, at *Place, o *Terms, a *dibs.Answer) *Place {
+func (st *State) join(c *store.Claim, kind int64, own, at *Place, o *Terms, a *store.Answer) *Place {
 	p := own
 	if own == nil || own.Kind != kind {
 		p = st.queue.make(c.Token, kind)
@@ -134,7 +134,7 @@ func (st *State) join(c *dibs.Claim, kind int64, own, at *Place, o *Terms, a *di
 		case at != nil:
 			p.Seq = at.Seq
 		case st.full(o.MaxWaiters):
-			a.Err = fmt.Errorf("%w: the key has %d places already", dibs.ErrFull, o.MaxWaiters)
+			a.Err = fmt.Errorf("%w: the key has %d places already", store.ErrFull, o.MaxWaiters)
 			return nil
 		default:
 			p.Seq = st.next()
@@ -157,8 +157,8 @@ func (st *State) join(c *dibs.Claim, kind int64, own, at *Place, o *Terms, a *di
 func (st *State) highest() uint64 { return uint64(max(st.fence, st.now-1)) }
 
 // held answers a claim whose turn has not come. p is its place, nil if it has none.
-func (st *State) held(p *Place, a *dibs.Answer) {
-	a.State, a.Queued = dibs.Held, p != nil
+func (st *State) held(p *Place, a *store.Answer) {
+	a.State, a.Queued = store.Held, p != nil
 	if st.nextFence == nil {
 		a.Fence = st.highest()
 	}

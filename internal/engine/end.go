@@ -3,15 +3,15 @@ package engine
 import (
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Settle ends a lease or gives up a place, and reports whether the token had either.
-func (st *State) Settle(x *dibs.Settlement) bool {
+func (st *State) Settle(x *store.Settlement) bool {
 	st.Advance()
 	if l := st.leases.of(x.Token); l != nil {
 		st.settle(l, x)
-	} else if x.Outcome == dibs.Keep {
+	} else if x.Outcome == store.Keep {
 		return st.record.Of(x.Token, st.now) // it was sent twice, or comes too late
 	} else if p := st.place(x.Token); p != nil {
 		st.drop(p)
@@ -23,16 +23,16 @@ func (st *State) Settle(x *dibs.Settlement) bool {
 }
 
 // settle ends a holder's lease.
-func (st *State) settle(l *Lease, x *dibs.Settlement) {
-	if x.Outcome == dibs.Keep {
+func (st *State) settle(l *Lease, x *store.Settlement) {
+	if x.Outcome == store.Keep {
 		st.keep(x.Token, l.Fingerprint, x.Data, Micros(x.Retention))
 	}
 	switch x.Outcome {
-	case dibs.Abandon:
+	case store.Abandon:
 		was := *l
 		st.leases.remove(l)
 		st.abandon(&was, st.now)
-	case dibs.Undo:
+	case store.Undo:
 		st.leases.remove(l)
 	default:
 		seq := l.Seq
@@ -64,7 +64,7 @@ func (st *State) clean(seq int64) {
 }
 
 // keep writes a record, and wakes the waiters that it may answer.
-func (st *State) keep(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
+func (st *State) keep(t store.Token, f store.Fingerprint, data []byte, retention int64) {
 	st.record = Record{Token: t, Written: st.now, Ends: st.now + retention, Fingerprint: f}
 	st.step(Step{Does: WriteRecord, Data: data})
 	st.answerAll()
@@ -79,7 +79,7 @@ func (st *State) erase() {
 }
 
 // Renew prolongs a lease, and reports whether the token has one.
-func (st *State) Renew(r *dibs.Renewal) bool {
+func (st *State) Renew(r *store.Renewal) bool {
 	l := st.leases.of(r.Token)
 	if l == nil || l.Ends <= st.now {
 		return false
@@ -104,13 +104,13 @@ func (st *State) save(fence int64) {
 // the ID names. It returns how many.
 func (st *State) ForceRelease(id string) (n int) {
 	st.Advance()
-	is := func(t dibs.Token) bool { return id == "" || t.ID() == id }
+	is := func(t store.Token) bool { return id == "" || t.ID() == id }
 	if st.abandoned != nil && is(st.abandoned.Token) {
 		n++
 	}
 	for i := 0; i < len(st.leases.all); {
 		if l := &st.leases.all[i]; is(l.Token) {
-			st.settle(l, &dibs.Settlement{})
+			st.settle(l, &store.Settlement{})
 			n++
 		} else {
 			i++

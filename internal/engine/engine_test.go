@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
 
@@ -22,9 +22,9 @@ import (
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		New: func(_ testing.TB, turn time.Duration) *storetest.Backend {
-			db := &tables{turn: cmp.Or(turn, dibs.PushedTTL)}
+			db := &tables{turn: cmp.Or(turn, store.PushedTTL)}
 			db.wipe()
-			return &storetest.Backend{Open: func() dibs.Store { return db.open() }, Wipe: db.wipe}
+			return &storetest.Backend{Open: func() store.Store { return db.open() }, Wipe: db.wipe}
 		},
 		Lacks: map[storetest.Feature]string{
 			storetest.Skew:    "it has one clock",
@@ -91,11 +91,11 @@ func (db *tables) write(c *engine.Changes) {
 		fill(w.Fields(), row[1:])
 		db.rows[row[0].(string)] = w
 	}
-	noLease := func(k string, token dibs.Token, abandoned bool) {
+	noLease := func(k string, token store.Token, abandoned bool) {
 		db.leases[k] = slices.DeleteFunc(db.leases[k], func(l engine.Lease) bool { return l.Token == token && l.Abandoned == abandoned })
 	}
 	for _, row := range c.NoLeases {
-		noLease(row[0].(string), row[1].(dibs.Token), row[2].(bool))
+		noLease(row[0].(string), row[1].(store.Token), row[2].(bool))
 	}
 	for _, row := range c.Leases {
 		var l engine.Lease
@@ -178,15 +178,15 @@ func (db *tables) sweep() engine.Sweep {
 func (db *tables) open() *engine.Store {
 	return engine.New(&engine.Server{
 		Closer: engine.NewCloser(errors.New("closed")), MaxElements: 512, MaxBytes: 1 << 20, MaxWaiters: 100_000, MaxRecord: 64 << 20,
-		PushedTTL: db.turn, PollMin: time.Millisecond, PollMax: 8 * time.Millisecond, Busy: dibs.ErrBusy,
+		PushedTTL: db.turn, PollMin: time.Millisecond, PollMax: 8 * time.Millisecond, Busy: store.ErrBusy,
 		Try: func(_ context.Context, call func() error) error { return call() },
-		Claim: func(_ context.Context, part []int, _ []string, _ []dibs.Claim, _ []dibs.Answer, _ int64) ([]int, error) {
+		Claim: func(_ context.Context, part []int, _ []string, _ []store.Claim, _ []store.Answer, _ int64) ([]int, error) {
 			return part, nil
 		},
-		Renew: func(_ context.Context, part []int, _ []string, _ []dibs.Renewal, _ []error) ([]int, error) {
+		Renew: func(_ context.Context, part []int, _ []string, _ []store.Renewal, _ []error) ([]int, error) {
 			return part, nil
 		},
-		Settle: func(_ context.Context, part []int, _ []string, _ []dibs.Settlement, _ []error) ([]int, error) {
+		Settle: func(_ context.Context, part []int, _ []string, _ []store.Settlement, _ []error) ([]int, error) {
 			return part, nil
 		},
 		Work: db.work, List: db.keys, Sweep: db.sweep, Process: func() int64 { return 1 },

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Describe fills an entry. Its Condition is "" if the key is free and has no record.
-func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
+func (st *State) Describe(e *store.Entry, q *store.Query) {
 	st.Advance()
 	st.front() // which removes reserved places whose Hold is over
 	st.expire(math.MaxInt)
@@ -20,8 +20,8 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 	for _, p := range st.queue.places {
 		use := count.Add(p.Seq, p.Kind == reserved, st.leases.at(p.Seq))
 		if q.Places {
-			e.Places = append(e.Places, dibs.PlaceInfo{
-				Token: p.Token, Owner: dibs.ParseOwner(p.Owner), Left: Duration(p.Ends - st.now), Reserved: p.Kind == reserved,
+			e.Places = append(e.Places, store.PlaceInfo{
+				Token: p.Token, Owner: store.ParseOwner(p.Owner), Left: Duration(p.Ends - st.now), Reserved: p.Kind == reserved,
 				Use: use, Blocks: st.blocks(p),
 			})
 		}
@@ -35,13 +35,13 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 		all = append(all[:len(all):len(all)], *st.abandoned)
 	}
 	for _, l := range all {
-		e.Attempts = append(e.Attempts, dibs.Attempt{
-			ID: l.Token.ID(), Owner: dibs.ParseOwner(l.Owner), Fence: uint64(l.Fence), Attempt: int(l.Attempt),
+		e.Attempts = append(e.Attempts, store.Attempt{
+			ID: l.Token.ID(), Owner: store.ParseOwner(l.Owner), Fence: uint64(l.Fence), Attempt: int(l.Attempt),
 			Since: Duration(st.now - l.Since), Left: Duration(l.Ends - st.now),
 		})
 	}
 	if r := &st.record; r.Ends > st.now {
-		e.Record = &dibs.RecordInfo{ID: r.Token.ID(), Age: Duration(max(st.now-r.Written, 0)), Left: Duration(r.Ends - st.now)}
+		e.Record = &store.RecordInfo{ID: r.Token.ID(), Age: Duration(max(st.now-r.Written, 0)), Left: Duration(r.Ends - st.now)}
 		st.step(Step{Does: ReadSize, Size: &e.Record.Bytes})
 		if q.Data {
 			st.step(Step{Does: ReadRecord, To: &e.Record.Data})
@@ -64,7 +64,7 @@ func (st *State) blocks(p *Place) time.Duration {
 
 // Due returns the wake-ups of waiting tokens whose answer has changed. It sets how many places
 // are ahead of the others.
-func (st *State) Due(tokens []dibs.Token, ahead map[dibs.Token]int) (due []WakeUp) {
+func (st *State) Due(tokens []store.Token, ahead map[store.Token]int) (due []WakeUp) {
 	st.Advance()
 	front := st.front()
 	for _, t := range tokens {
@@ -117,14 +117,14 @@ func (st *State) Forgot() int {
 }
 
 // bounds returns the first and the last k that the query asks for.
-func bounds(q *dibs.Query) (first, last string) {
+func bounds(q *store.Query) (first, last string) {
 	switch {
 	case q.Namespace == nil:
 		return "", "\xff" // no namespace is that long
 	case q.Name == "":
-		first = KeyOf(dibs.Key{Namespace: *q.Namespace})
-		return first, first + strings.Repeat("\xff", dibs.MaxKey+1)
+		first = KeyOf(store.Key{Namespace: *q.Namespace})
+		return first, first + strings.Repeat("\xff", store.MaxKey+1)
 	}
-	k := KeyOf(dibs.Key{Namespace: *q.Namespace, Name: q.Name})
+	k := KeyOf(store.Key{Namespace: *q.Namespace, Name: q.Name})
 	return k, k
 }

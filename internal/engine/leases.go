@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // few is how many leases or places are searched one by one. More of them have an index.
@@ -18,15 +18,15 @@ const never = math.MaxInt64
 // number of permits.
 type leases struct {
 	all     []Lease
-	index   map[dibs.Token]int // nil while there are few
-	weight  int64              // of all
-	soonest int64              // none expires before
-	placed  int                // how many were granted at the number of a reserved place
-	marked  int                // how many have a fingerprint
+	index   map[store.Token]int // nil while there are few
+	weight  int64               // of all
+	soonest int64               // none expires before
+	placed  int                 // how many were granted at the number of a reserved place
+	marked  int                 // how many have a fingerprint
 }
 
 // of returns the lease of a token, or nil. It is valid until a lease is added or removed.
-func (ls *leases) of(t dibs.Token) *Lease {
+func (ls *leases) of(t store.Token) *Lease {
 	if ls.index != nil {
 		if i, ok := ls.index[t]; ok {
 			return &ls.all[i]
@@ -52,7 +52,7 @@ func (ls *leases) add(l *Lease) *Lease {
 	case ls.index != nil:
 		ls.index[l.Token] = n
 	case n >= few:
-		ls.index = make(map[dibs.Token]int, 4*few)
+		ls.index = make(map[store.Token]int, 4*few)
 		for i := range ls.all {
 			ls.index[ls.all[i].Token] = i
 		}
@@ -140,6 +140,6 @@ func (ls *leases) room(permits, weight int64) bool {
 }
 
 // differ reports whether a lease has another fingerprint.
-func (ls *leases) differ(f *dibs.Fingerprint) bool {
+func (ls *leases) differ(f *store.Fingerprint) bool {
 	return ls.marked > 0 && !f.IsZero() && slices.ContainsFunc(ls.all, func(l Lease) bool { return l.Fingerprint.Differs(*f) })
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -17,10 +17,10 @@ const (
 	matched = 4096
 )
 
-// List implements dibs.Inspector. It lists the keys in their order, 256 at a time, so that
+// List implements store.Inspector. It lists the keys in their order, 256 at a time, so that
 // it neither delays other calls nor keeps a transaction open.
-func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
 		err := s.server.Usable(ctx)
 		first, last := bounds(&q)
 		for more := true; more && err == nil; {
@@ -28,7 +28,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			keys, first, err = s.some(ctx, first, last, &q)
 			more = first != ""
 			for part := range slices.Chunk(keys, listed) {
-				var page []dibs.Entry
+				var page []store.Entry
 				if page, err = s.page(ctx, part, &q); err != nil {
 					break
 				}
@@ -40,14 +40,14 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			}
 		}
 		if err != nil {
-			yield(dibs.Entry{}, err)
+			yield(store.Entry{}, err)
 		}
 	}
 }
 
 // some returns some keys that the query may select, and where the next ones begin, "" at the
 // end.
-func (s *Store) some(ctx context.Context, first, last string, q *dibs.Query) (keys []string, next string, err error) {
+func (s *Store) some(ctx context.Context, first, last string, q *store.Query) (keys []string, next string, err error) {
 	limit := listed
 	if q.Match != nil || q.Name != "" {
 		limit = matched
@@ -69,14 +69,14 @@ func (s *Store) some(ctx context.Context, first, last string, q *dibs.Query) (ke
 }
 
 // page describes some keys, each as of one moment.
-func (s *Store) page(ctx context.Context, keys []string, q *dibs.Query) (page []dibs.Entry, err error) {
+func (s *Store) page(ctx context.Context, keys []string, q *store.Query) (page []store.Entry, err error) {
 	wants := Tokens{}
 	for _, k := range keys {
 		wants[k] = nil
 	}
 	err = s.server.Try(ctx, func() error {
 		return s.work(ctx, Looking, wants, func(b *Batch) {
-			page = make([]dibs.Entry, len(b.Keys))
+			page = make([]store.Entry, len(b.Keys))
 			for i, k := range b.Keys {
 				b.State(k).Describe(&page[i], q)
 			}
@@ -85,22 +85,22 @@ func (s *Store) page(ctx context.Context, keys []string, q *dibs.Query) (page []
 	return page, err
 }
 
-// ForceRelease implements dibs.Inspector.
-func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (n int, err error) {
+// ForceRelease implements store.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (n int, err error) {
 	err = s.force(ctx, key, func(st *State) { n = st.ForceRelease(id) })
 	return n, err
 }
 
-// Forget implements dibs.Inspector.
-func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error) {
+// Forget implements store.Inspector.
+func (s *Store) Forget(ctx context.Context, key store.Key) (found bool, err error) {
 	err = s.force(ctx, key, func(st *State) { found = st.Forget() })
 	return found, err
 }
 
-// Resolve implements dibs.Inspector. It returns an error that is dibs.ErrTooLarge if the
+// Resolve implements store.Inspector. It returns an error that is store.ErrTooLarge if the
 // record is larger than the store or the server takes.
-func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (found bool, err error) {
-	x := &dibs.Settlement{Key: key, Outcome: dibs.Keep, Data: data, Retention: retention}
+func (s *Store) Resolve(ctx context.Context, key store.Key, id string, data []byte, retention time.Duration) (found bool, err error) {
+	x := &store.Settlement{Key: key, Outcome: store.Keep, Data: data, Retention: retention}
 	if err := Validate(s.server, x); err != nil {
 		return false, err
 	}

@@ -3,7 +3,7 @@ package engine
 import (
 	"math"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // What follows is for a store in memory. It keeps the State of each key between calls, with all
@@ -31,7 +31,7 @@ func (st *State) Idle() bool {
 func (st *State) Record() Record { return st.record }
 
 // Holds advances, and returns the fence of the token's lease, or 0.
-func (st *State) Holds(t dibs.Token) int64 {
+func (st *State) Holds(t store.Token) int64 {
 	st.Advance()
 	if l := st.leases.of(t); l != nil {
 		return l.Fence

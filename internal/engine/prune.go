@@ -29,7 +29,7 @@ const (
 // have expired, and whether these were the last keys.
 type Sweep func(ctx context.Context, limit int) (removed int, keys []string, done bool, err error)
 
-// Prune implements dibs.Pruner. It works in small steps, each of which is a transaction of
+// Prune implements store.Pruner. It works in small steps, each of which is a transaction of
 // its own, and passes over keys that another transaction has locked.
 func (s *Store) Prune(ctx context.Context, limit int) (removed int, err error) {
 	if err := s.server.Usable(ctx); err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The kinds of places. Of one number, the waiter comes first.
@@ -18,7 +18,7 @@ const (
 // reserved place has its Seq. Times are the server's, in microseconds.
 type Place struct {
 	Seq   int64 // its number: places are served in this order
-	Token dibs.Token
+	Token store.Token
 	Kind  int64
 	Ends  int64
 	Owner string
@@ -28,7 +28,7 @@ type Place struct {
 	Once                 bool
 	MaxAge               int64
 	Process              int64
-	Fingerprint          dibs.Fingerprint
+	Fingerprint          store.Fingerprint
 
 	// Hold is how long a reserved place may block an idle key; 0: until it expires. Of a waiter
 	// it is the new Hold of the reserved place when the waiter is granted; 0: no new one.
@@ -55,16 +55,16 @@ func (p *Place) Fields() []any {
 // and some beyond. Places that have expired are removed when they are met.
 type queue struct {
 	places   []*Place
-	index    map[dibs.Token]*Place // nil while there are few
-	spare    []*Place              // to be used again, in memory
-	soonest  int64                 // none expires before
-	loaded   int64                 // how many were loaded from the front
-	length   int64                 // the upper bound of how many there are
-	counted  bool                  // length is how many numbers there are
-	complete bool                  // all are loaded
-	known    int64                 // all up to that Seq are loaded
-	last     int64                 // the highest Seq, of leases, too
-	from     int64                 // the lowest Seq of a new place
+	index    map[store.Token]*Place // nil while there are few
+	spare    []*Place               // to be used again, in memory
+	soonest  int64                  // none expires before
+	loaded   int64                  // how many were loaded from the front
+	length   int64                  // the upper bound of how many there are
+	counted  bool                   // length is how many numbers there are
+	complete bool                   // all are loaded
+	known    int64                  // all up to that Seq are loaded
+	last     int64                  // the highest Seq, of leases, too
+	from     int64                  // the lowest Seq of a new place
 	was      map[placeID]*Place
 	cleared  []int64 // numbers whose places are all deleted
 }
@@ -72,7 +72,7 @@ type queue struct {
 // placeID identifies a place.
 type placeID struct {
 	seq   int64
-	token dibs.Token
+	token store.Token
 }
 
 // add adds a place that was loaded.
@@ -112,7 +112,7 @@ func (q *queue) insert(p *Place) {
 	case q.index != nil:
 		q.index[p.Token] = p
 	case len(q.places) > few:
-		q.index = make(map[dibs.Token]*Place, 4*few)
+		q.index = make(map[store.Token]*Place, 4*few)
 		for _, p := range q.places {
 			q.index[p.Token] = p
 		}
@@ -145,7 +145,7 @@ func (q *queue) remove(i int) {
 }
 
 // make returns a place that is not in the queue yet.
-func (q *queue) make(t dibs.Token, kind int64) *Place {
+func (q *queue) make(t store.Token, kind int64) *Place {
 	n := len(q.spare) - 1
 	if n < 0 {
 		return &Place{Token: t, Kind: kind}
@@ -184,7 +184,7 @@ func (st *State) dropAt(i int) {
 }
 
 // place returns the place of a token, or nil.
-func (st *State) place(t dibs.Token) *Place {
+func (st *State) place(t store.Token) *Place {
 	q := &st.queue
 	var p *Place
 	if q.index != nil {

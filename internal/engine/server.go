@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Load is how the rows of keys are loaded.
@@ -46,9 +46,9 @@ type Server struct {
 
 	// Claim, Renew and Settle make the plain elements of part, all of them or none, and return
 	// the others. part has the numbers of elements of the call.
-	Claim  func(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error)
-	Renew  func(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error)
-	Settle func(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error)
+	Claim  func(ctx context.Context, part []int, keys []string, claims []store.Claim, answers []store.Answer, process int64) (rest []int, err error)
+	Renew  func(ctx context.Context, part []int, keys []string, renewals []store.Renewal, errs []error) (rest []int, err error)
+	Settle func(ctx context.Context, part []int, keys []string, settlements []store.Settlement, errs []error) (rest []int, err error)
 
 	// Work loads the batch, calls do, again with more if the batch is Short, writes the
 	// Changes and commits.
@@ -71,7 +71,7 @@ type Server struct {
 	// this process polls.
 	Listens func() bool
 	// Unreached takes tokens that wait and that the server cannot push grants to yet.
-	Unreached func(tokens []dibs.Token)
+	Unreached func(tokens []store.Token)
 }
 
 // tries is how often Try makes a call that the server rolls back.

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Lease is a lease of a key, or the last lease that was abandoned. Then Attempt is how many were
 // abandoned in a row. Times are the server's, in microseconds.
 type Lease struct {
-	Token           dibs.Token
+	Token           store.Token
 	Abandoned       bool
 	Fence, Attempt  int64
 	Since, Ends     int64 // Ends is 0 if a transaction of the application settled it
@@ -19,7 +19,7 @@ type Lease struct {
 	Seq             int64 // the number of the reserved place at which it was granted; 0: none
 	Inherits        int64 // the fence under which the progress was saved that it inherits; 0: none
 	Permits, Weight int64
-	Fingerprint     dibs.Fingerprint
+	Fingerprint     store.Fingerprint
 	Owner           string
 }
 
@@ -36,9 +36,9 @@ func (l *Lease) Fields() []any {
 
 // Record is the record of a key, without its data.
 type Record struct {
-	Token         dibs.Token
+	Token         store.Token
 	Written, Ends int64 // Ends is 0 if there is no record
-	Fingerprint   dibs.Fingerprint
+	Fingerprint   store.Fingerprint
 }
 
 // Row is a key's row. It has the lease of a key with one permit. Leases of keys with more permits
@@ -89,25 +89,25 @@ type State struct {
 	wakeUps []WakeUp
 	steps   []Step
 
-	lastOwner dibs.Owner // and its text, because it is often the same
+	lastOwner store.Owner // and its text, because it is often the same
 	ownerText string
 }
 
 // leaseID identifies a lease with a row of its own.
 type leaseID struct {
-	token     dibs.Token
+	token     store.Token
 	abandoned bool
 }
 
 // WakeUp is for a waiter. It carries the pushed grant, or has the waiter ask.
 type WakeUp struct {
-	Token   dibs.Token
-	Process int64       // of its place
-	Answer  dibs.Answer // the grant; the zero Answer: ask
+	Token   store.Token
+	Process int64        // of its place
+	Answer  store.Answer // the grant; the zero Answer: ask
 }
 
 // abandonedRetention is how long an abandoned lease is remembered, in microseconds.
-const abandonedRetention = int64(dibs.AbandonedRetention / time.Microsecond)
+const abandonedRetention = int64(store.AbandonedRetention / time.Microsecond)
 
 // Micros returns a duration in microseconds, rounded up.
 func Micros(d time.Duration) int64 {
@@ -130,7 +130,7 @@ func Duration(us int64) time.Duration {
 func (st *State) unknown() bool { return st.abandoned != nil && st.abandoned.Once }
 
 // differs reports whether a lease, or the abandoned lease, has another fingerprint.
-func (st *State) differs(f *dibs.Fingerprint) bool {
+func (st *State) differs(f *store.Fingerprint) bool {
 	return st.abandoned != nil && st.abandoned.Fingerprint.Differs(*f) || st.leases.differ(f)
 }
 
@@ -140,12 +140,12 @@ func (r *Record) Accepts(maxAge, now int64) bool {
 }
 
 // Answer returns the record as an answer, without its data.
-func (r *Record) Answer(now int64) dibs.Record {
-	return dibs.Record{Age: Duration(max(now-r.Written, 0)), Left: Duration(r.Ends - now)}
+func (r *Record) Answer(now int64) store.Record {
+	return store.Record{Age: Duration(max(now-r.Written, 0)), Left: Duration(r.Ends - now)}
 }
 
 // Of reports whether there is a record and the token wrote it.
-func (r *Record) Of(t dibs.Token, now int64) bool { return r.Token == t && r.Ends > now }
+func (r *Record) Of(t store.Token, now int64) bool { return r.Token == t && r.Ends > now }
 
 // Advance lets time pass: it ends what has expired, in the order in which it expired, and serves
 // the waiters that this frees the key for.
@@ -239,7 +239,7 @@ func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
 }
 
 // owner returns the text of an owner.
-func (st *State) owner(o *dibs.Owner) string {
+func (st *State) owner(o *store.Owner) string {
 	if st.ownerText == "" || st.lastOwner != *o {
 		st.lastOwner, st.ownerText = *o, o.String()
 	}
@@ -247,8 +247,8 @@ func (st *State) owner(o *dibs.Owner) string {
 }
 
 // grantOf returns the answer that grants a lease.
-func grantOf(l *Lease) dibs.Answer {
-	return dibs.Answer{State: dibs.Granted, Fence: uint64(l.Fence), Attempt: int(l.Attempt)}
+func grantOf(l *Lease) store.Answer {
+	return store.Answer{State: store.Granted, Fence: uint64(l.Fence), Attempt: int(l.Attempt)}
 }
 
 // wake has a waiter ask, once until it does.

@@ -6,21 +6,21 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-// Store is what the stores on SQL servers have in common. It implements dibs.Store,
-// dibs.Notifier, dibs.Inspector and dibs.Pruner.
+// Store is what the stores on SQL servers have in common. It implements store.Store,
+// store.Notifier, store.Inspector and store.Pruner.
 type Store struct {
 	server  *Server
 	waiters *waiters
 }
 
 var (
-	_ dibs.Store     = (*Store)(nil)
-	_ dibs.Notifier  = (*Store)(nil)
-	_ dibs.Inspector = (*Store)(nil)
-	_ dibs.Pruner    = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Notifier  = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Pruner    = (*Store)(nil)
 )
 
 // New returns a Store on a server, which must not change after the first call.
@@ -30,14 +30,14 @@ func New(server *Server) *Store {
 	return s
 }
 
-// Claim implements dibs.Store.
-func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+// Claim implements store.Store.
+func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if err := s.server.Usable(ctx); err != nil {
 		return err
 	}
 	start, process := time.Now(), s.waiters.process()
-	c := newCall(len(claims), func(i int) (dibs.Key, error) { return claims[i].Key, claims[i].Validate() },
-		func(i int, err error) { answers[i] = dibs.Answer{Err: err} })
+	c := newCall(len(claims), func(i int) (store.Key, error) { return claims[i].Key, claims[i].Validate() },
+		func(i int, err error) { answers[i] = store.Answer{Err: err} })
 	c.plain = func(ctx context.Context, part []int) ([]int, error) {
 		return s.server.Claim(ctx, part, c.keys, claims, answers, process)
 	}
@@ -46,14 +46,14 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		how, wants := Looking, Tokens{}
 		for _, i := range part {
 			x := &claims[i]
-			if x.Mode != dibs.Look {
+			if x.Mode != store.Look {
 				how = Creating
 			}
 			wants[c.keys[i]] = append(wants[c.keys[i]], x.Token, x.From)
 		}
 		return s.work(ctx, how, wants, func(b *Batch) {
 			for _, i := range part {
-				answers[i] = dibs.Answer{}
+				answers[i] = store.Answer{}
 				b.State(c.keys[i]).Claim(&claims[i], o, &answers[i])
 			}
 		})
@@ -65,12 +65,12 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	return err
 }
 
-// Renew implements dibs.Store.
-func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+// Renew implements store.Store.
+func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if err := s.server.Usable(ctx); err != nil {
 		return err
 	}
-	c := newCall(len(renewals), func(i int) (dibs.Key, error) {
+	c := newCall(len(renewals), func(i int) (store.Key, error) {
 		r := &renewals[i]
 		return r.Key, cmp.Or(r.Validate(), s.server.fits(r.Progress))
 	}, func(i int, err error) { errs[i] = err })
@@ -79,18 +79,18 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 		return s.server.Renew(ctx, part, c.keys, renewals, errs)
 	}
 	c.rest = func(ctx context.Context, part []int) error {
-		return s.lose(ctx, part, c, errs, func(i int) dibs.Token { return renewals[i].Token },
+		return s.lose(ctx, part, c, errs, func(i int) store.Token { return renewals[i].Token },
 			func(st *State, i int) bool { return st.Renew(&renewals[i]) })
 	}
 	return s.make(ctx, c)
 }
 
-// Settle implements dibs.Store.
-func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+// Settle implements store.Store.
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if err := s.server.Usable(ctx); err != nil {
 		return err
 	}
-	c := newCall(len(settlements), func(i int) (dibs.Key, error) {
+	c := newCall(len(settlements), func(i int) (store.Key, error) {
 		return settlements[i].Key, Validate(s.server, &settlements[i])
 	}, func(i int, err error) { errs[i] = err })
 	c.size = func(i int) int { return len(settlements[i].Data) }
@@ -98,7 +98,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		return s.server.Settle(ctx, part, c.keys, settlements, errs)
 	}
 	c.rest = func(ctx context.Context, part []int) error {
-		return s.lose(ctx, part, c, errs, func(i int) dibs.Token { return settlements[i].Token },
+		return s.lose(ctx, part, c, errs, func(i int) store.Token { return settlements[i].Token },
 			func(st *State, i int) bool { return st.Settle(&settlements[i]) })
 	}
 	err := s.make(ctx, c)
@@ -108,7 +108,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // lose does something with elements whose tokens have a lease or a place. An element is
 // lost if do is false.
-func (s *Store) lose(ctx context.Context, part []int, c *call, errs []error, token func(i int) dibs.Token, do func(st *State, i int) bool) error {
+func (s *Store) lose(ctx context.Context, part []int, c *call, errs []error, token func(i int) store.Token, do func(st *State, i int) bool) error {
 	wants := Tokens{}
 	for _, i := range part {
 		wants[c.keys[i]] = append(wants[c.keys[i]], token(i))
@@ -116,7 +116,7 @@ func (s *Store) lose(ctx context.Context, part []int, c *call, errs []error, tok
 	return s.work(ctx, Locking, wants, func(b *Batch) {
 		for _, i := range part {
 			if errs[i] = nil; !do(b.State(c.keys[i]), i) {
-				errs[i] = dibs.ErrLost
+				errs[i] = store.ErrLost
 			}
 		}
 	})
@@ -133,7 +133,7 @@ func (s *Store) work(ctx context.Context, how Load, wants Tokens, do func(*Batch
 }
 
 // force does something with one key.
-func (s *Store) force(ctx context.Context, key dibs.Key, do func(*State)) error {
+func (s *Store) force(ctx context.Context, key store.Key, do func(*State)) error {
 	if err := cmp.Or(s.server.Usable(ctx), key.Validate()); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ var CatchUpLimit = 2 * time.Second
 // CatchUp does what a settlement in a transaction of the application left to do, for 2 s at
 // most. If it fails, the next transaction on the key does that; waiters learn of it when
 // they ask.
-func CatchUp(ctx context.Context, s *Store, key dibs.Key) {
+func CatchUp(ctx context.Context, s *Store, key store.Key) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CatchUpLimit)
 	defer cancel()
 	_ = s.force(ctx, key, (*State).Advance)
@@ -159,12 +159,12 @@ func CatchUp(ctx context.Context, s *Store, key dibs.Key) {
 
 // Validate returns an error if a settlement is wrong, or its record larger than the store or
 // the server takes.
-func Validate(s *Server, x *dibs.Settlement) error {
-	if err := x.Validate(); err != nil || x.Outcome != dibs.Keep {
+func Validate(s *Server, x *store.Settlement) error {
+	if err := x.Validate(); err != nil || x.Outcome != store.Keep {
 		return err
 	}
 	if n := len(x.Data); n > s.MaxRecord {
-		return fmt.Errorf("%w: the record has %d bytes; at most %d are allowed", dibs.ErrTooLarge, n, s.MaxRecord)
+		return fmt.Errorf("%w: the record has %d bytes; at most %d are allowed", store.ErrTooLarge, n, s.MaxRecord)
 	}
 	return s.fits(x.Data)
 }
@@ -176,7 +176,7 @@ func (s *Server) fits(data []byte) error {
 	return s.Fits(data)
 }
 
-// Notify implements dibs.Notifier.
-func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+// Notify implements store.Notifier.
+func (s *Store) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	return s.server.Listeners.Notify(wake)
 }

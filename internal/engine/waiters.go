@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -30,7 +30,7 @@ type waiters struct {
 
 	mu      sync.Mutex
 	polling bool
-	polled  map[dibs.Token]*polled
+	polled  map[store.Token]*polled
 	more    chan struct{} // has an element when a waiter is new, or nearer than was known
 }
 
@@ -42,7 +42,7 @@ type polled struct {
 }
 
 func newWaiters(s *Store) *waiters {
-	return &waiters{s: s, polled: map[dibs.Token]*polled{}, more: make(chan struct{}, 1)}
+	return &waiters{s: s, polled: map[store.Token]*polled{}, more: make(chan struct{}, 1)}
 }
 
 // process returns the number that grants of this process are pushed to, or 0.
@@ -54,18 +54,18 @@ func (w *waiters) process() int64 {
 }
 
 // claimed notes which claims wait. They were made at that time, from that process.
-func (w *waiters) claimed(c *call, claims []dibs.Claim, answers []dibs.Answer, at time.Time, process int64) {
+func (w *waiters) claimed(c *call, claims []store.Claim, answers []store.Answer, at time.Time, process int64) {
 	listens := w.s.server.Listens != nil && w.s.server.Listens()
 	if listens && process != 0 {
 		return
 	}
-	var unreached []dibs.Token
+	var unreached []store.Token
 	news := false
 	w.mu.Lock()
 	for _, i := range c.valid {
 		x, a := &claims[i], &answers[i]
 		switch {
-		case x.Mode != dibs.Queue || a.State != dibs.Held:
+		case x.Mode != store.Queue || a.State != store.Held:
 			delete(w.polled, x.Token)
 		case listens:
 			unreached = append(unreached, x.Token)
@@ -93,7 +93,7 @@ func (w *waiters) claimed(c *call, claims []dibs.Claim, answers []dibs.Answer, a
 }
 
 // settled forgets the waiters that gave up their places.
-func (w *waiters) settled(settlements []dibs.Settlement) {
+func (w *waiters) settled(settlements []store.Settlement) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range settlements {
@@ -162,7 +162,7 @@ func (w *waiters) pollOnce(ctx context.Context) (found, busy bool) {
 	ctx, cancel := context.WithTimeout(ctx, pollLimit)
 	defer cancel()
 	var due []WakeUp
-	ahead := map[dibs.Token]int{}
+	ahead := map[store.Token]int{}
 	err := w.s.work(ctx, Polling, wants, func(b *Batch) {
 		due = nil
 		for k, tokens := range wants {
@@ -200,7 +200,7 @@ func (w *waiters) next() Tokens {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	var all []dibs.Token
+	var all []store.Token
 	for t, p := range w.polled {
 		if now.After(p.until) {
 			delete(w.polled, t)
@@ -209,7 +209,7 @@ func (w *waiters) next() Tokens {
 		}
 	}
 	if len(all) > maxPolled {
-		slices.SortFunc(all, func(a, b dibs.Token) int { return cmp.Compare(w.polled[a].ahead, w.polled[b].ahead) })
+		slices.SortFunc(all, func(a, b store.Token) int { return cmp.Compare(w.polled[a].ahead, w.polled[b].ahead) })
 		all = all[:maxPolled]
 	}
 	wants := Tokens{}

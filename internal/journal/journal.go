@@ -8,12 +8,12 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-// Journal is a dibs.Transactor over rows of text.
+// Journal is a store.Transactor over rows of text.
 type Journal struct {
-	store dibs.Store
+	store store.Store
 
 	mu   sync.Mutex
 	rows []string
@@ -22,7 +22,7 @@ type Journal struct {
 
 // New returns an empty Journal for the keys of a store. The transactions end as ends says, in
 // that order, and all later ones as Committed.
-func New(s dibs.Store, ends ...Ending) *Journal { return &Journal{store: s, ends: ends} }
+func New(s store.Store, ends ...Ending) *Journal { return &Journal{store: s, ends: ends} }
 
 // Ending is how a transaction ends.
 type Ending int
@@ -60,8 +60,8 @@ type transaction struct {
 	over    bool
 }
 
-// Begin implements dibs.Transactor.
-func (j *Journal) Begin(ctx context.Context) (dibs.Transaction, error) {
+// Begin implements store.Transactor.
+func (j *Journal) Begin(ctx context.Context) (store.Transaction, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	tx := &transaction{journal: j}
@@ -76,7 +76,7 @@ func (j *Journal) Begin(ctx context.Context) (dibs.Transaction, error) {
 
 // Write adds a row in the transaction that ctx carries.
 func Write(ctx context.Context, row string) {
-	tx := dibs.TransactionFrom(ctx).(*transaction)
+	tx := store.TransactionFrom(ctx).(*transaction)
 	tx.rows = append(tx.rows, row)
 }
 
@@ -87,17 +87,17 @@ func (j *Journal) Rows() []string {
 	return slices.Clone(j.rows)
 }
 
-// Commit implements dibs.Transaction.
-func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
+// Commit implements store.Transaction.
+func (tx *transaction) Commit(ctx context.Context, s store.Settlement) error {
 	if tx.over {
-		return errors.Join(dibs.ErrRolledBack, errors.New("the transaction has ended"))
+		return errors.Join(store.ErrRolledBack, errors.New("the transaction has ended"))
 	}
 	tx.over = true
 	switch tx.end {
 	case Conflicted:
-		return errors.Join(dibs.ErrRolledBack, ErrConflict)
+		return errors.Join(store.ErrRolledBack, ErrConflict)
 	case Refused:
-		return errors.Join(dibs.ErrRolledBack, errRefused)
+		return errors.Join(store.ErrRolledBack, errRefused)
 	case CutOff:
 		return errReset
 	}
@@ -106,16 +106,16 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 	defer j.mu.Unlock()
 	if tx.end == Ended {
 		j.rows = append(j.rows, tx.rows...)
-		return dibs.ErrTransactionEnded
+		return store.ErrTransactionEnded
 	}
 	errs := make([]error, 1)
-	switch err := j.store.Settle(ctx, []dibs.Settlement{s}, errs); {
+	switch err := j.store.Settle(ctx, []store.Settlement{s}, errs); {
 	case err != nil:
 		return err
-	case errors.Is(errs[0], dibs.ErrLost):
+	case errors.Is(errs[0], store.ErrLost):
 		return errs[0]
 	case errs[0] != nil:
-		return errors.Join(dibs.ErrRolledBack, errs[0])
+		return errors.Join(store.ErrRolledBack, errs[0])
 	}
 	j.rows = append(j.rows, tx.rows...)
 	if tx.end == Unanswered {
@@ -124,10 +124,10 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 	return nil
 }
 
-// Rollback implements dibs.Transaction.
+// Rollback implements store.Transaction.
 func (tx *transaction) Rollback() { tx.over = true }
 
-// Conflicted implements dibs.Transaction. With a nil err it reports whether the transaction
+// Conflicted implements store.Transaction. With a nil err it reports whether the transaction
 // will end as Conflicted.
 func (tx *transaction) Conflicted(err error) bool {
 	return errors.Is(err, ErrConflict) || err == nil && tx.end == Conflicted

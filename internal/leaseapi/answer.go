@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Answer is an element of the answer to a call. A renewal and a settlement have an Error or
@@ -44,10 +44,10 @@ var errorTypes = []struct {
 	name string
 	err  error
 }{
-	{"lost", dibs.ErrLost},
-	{"too_large", dibs.ErrTooLarge},
-	{"full", dibs.ErrFull},
-	{"busy", dibs.ErrBusy},
+	{"lost", store.ErrLost},
+	{"too_large", store.ErrTooLarge},
+	{"full", store.ErrFull},
+	{"busy", store.ErrBusy},
 }
 
 // Invalid is the type of an element that no store accepts.
@@ -100,13 +100,13 @@ type elementError struct {
 func (e *elementError) Error() string { return e.detail }
 func (e *elementError) Unwrap() error { return e.err }
 
-var states = map[dibs.State]string{
-	dibs.Granted: "granted", dibs.Held: "held", dibs.Free: "free",
-	dibs.Done: "done", dibs.Mismatch: "mismatch", dibs.Unknown: "unknown",
+var states = map[store.State]string{
+	store.Granted: "granted", store.Held: "held", store.Free: "free",
+	store.Done: "done", store.Mismatch: "mismatch", store.Unknown: "unknown",
 }
 
 // AnswerOf returns the answer to a claim.
-func AnswerOf(a *dibs.Answer) Answer {
+func AnswerOf(a *store.Answer) Answer {
 	if a.Err != nil {
 		return Answer{Error: ErrorOf(a.Err)}
 	}
@@ -117,18 +117,18 @@ func AnswerOf(a *dibs.Answer) Answer {
 	if a.Fence != 0 {
 		out.Fence = strconv.FormatUint(a.Fence, 10)
 	}
-	if a.State == dibs.Done {
+	if a.State == store.Done {
 		out.Record = &Record{a.Record.Data, a.Record.Age.Milliseconds(), millis(a.Record.Left)}
 	}
 	return out
 }
 
 // Claim returns the answer to a claim.
-func (a *Answer) Claim() (c dibs.Answer, err error) {
+func (a *Answer) Claim() (c store.Answer, err error) {
 	if a.Error != nil {
-		return dibs.Answer{Err: a.Error.Err()}, nil
+		return store.Answer{Err: a.Error.Err()}, nil
 	}
-	c = dibs.Answer{
+	c = store.Answer{
 		Attempt: a.Attempt, Progress: a.Progress, Left: fromMillis(a.Left), Ahead: a.Ahead, Queued: a.Queued, ID: a.ID,
 	}
 	for state, name := range states {
@@ -145,7 +145,7 @@ func (a *Answer) Claim() (c dibs.Answer, err error) {
 		}
 	}
 	if a.Record != nil {
-		c.Record = dibs.Record{Data: a.Record.Data, Age: time.Duration(a.Record.Age) * time.Millisecond, Left: fromMillis(a.Record.Left)}
+		c.Record = store.Record{Data: a.Record.Data, Age: time.Duration(a.Record.Age) * time.Millisecond, Left: fromMillis(a.Record.Left)}
 	}
 	return c, nil
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // ClaimCall is the body of a claim.
 type ClaimCall struct {
-	Claims []dibs.Claim
+	Claims []store.Claim
 	// Wait is how long the server may wait until one of the claims is not held.
 	Wait time.Duration
 }
@@ -23,7 +23,7 @@ type ClaimCall struct {
 // spelling, so it is never a namespace that was asked for.
 const Namespace = "\x00"
 
-var modes = map[string]dibs.Mode{"try": dibs.Try, "queue": dibs.Queue, "reserve": dibs.Reserve, "look": dibs.Look}
+var modes = map[string]store.Mode{"try": store.Try, "queue": store.Queue, "reserve": store.Reserve, "look": store.Look}
 
 // ReadClaims reads the body of a claim.
 func ReadClaims(body []byte) (c ClaimCall, err error) {
@@ -57,11 +57,11 @@ func (k *keyed) fields(f fields) fields {
 	return f
 }
 
-func (k *keyed) values(needsToken bool) (key dibs.Key, token dibs.Token, err error) {
+func (k *keyed) values(needsToken bool) (key store.Key, token store.Token, err error) {
 	key.Namespace = Namespace
 	if k.namespace != nil {
 		key.Namespace = *k.namespace
-		if err := (dibs.Key{Namespace: key.Namespace, Name: "-"}).Validate(); err != nil {
+		if err := (store.Key{Namespace: key.Namespace, Name: "-"}).Validate(); err != nil {
 			return key, token, fmt.Errorf(".namespace: %w", err)
 		}
 	}
@@ -73,8 +73,8 @@ func (k *keyed) values(needsToken bool) (key dibs.Key, token dibs.Token, err err
 	case k.keyB64 != nil:
 		key.Name = string(*k.keyB64)
 	}
-	if n := len(key.Name); n == 0 || n > dibs.MaxKey {
-		return key, token, fmt.Errorf(".key: it has %d bytes; it must have 1 to %d", n, dibs.MaxKey)
+	if n := len(key.Name); n == 0 || n > store.MaxKey {
+		return key, token, fmt.Errorf(".key: it has %d bytes; it must have 1 to %d", n, store.MaxKey)
 	}
 	if k.token == nil {
 		if needsToken {
@@ -96,7 +96,7 @@ func readHex(name, digits string, into []byte) error {
 	return nil
 }
 
-func readClaim(d *json.Decoder, c *dibs.Claim) error {
+func readClaim(d *json.Decoder, c *store.Claim) error {
 	var k keyed
 	var mode, from, fingerprint *string
 	var ttl, stay, hold, maxAge *int64
@@ -110,7 +110,7 @@ func readClaim(d *json.Decoder, c *dibs.Claim) error {
 	if err != nil {
 		return err
 	}
-	c.Mode = dibs.Try
+	c.Mode = store.Try
 	if mode != nil {
 		m, ok := modes[*mode]
 		if !ok {
@@ -118,7 +118,7 @@ func readClaim(d *json.Decoder, c *dibs.Claim) error {
 		}
 		c.Mode = m
 	}
-	if c.Key, c.Token, err = k.values(c.Mode != dibs.Look); err != nil {
+	if c.Key, c.Token, err = k.values(c.Mode != store.Look); err != nil {
 		return err
 	}
 	c.TTL, c.Stay, c.Permits, c.Weight = DefaultTTL, DefaultStay, 1, 1
@@ -146,12 +146,12 @@ func readClaim(d *json.Decoder, c *dibs.Claim) error {
 			return err
 		}
 	}
-	c.Owner = dibs.Owner(owner)
+	c.Owner = store.Owner(owner)
 	return nil
 }
 
-// owner is the owner of a claim: an object with the fields of dibs.Owner, for people.
-type owner dibs.Owner
+// owner is the owner of a claim: an object with the fields of store.Owner, for people.
+type owner store.Owner
 
 func (o *owner) read(d *json.Decoder) error {
 	return object(d, fields{"host": as(&o.Host), "pid": as(&o.PID), "label": as(&o.Label)})
@@ -207,7 +207,7 @@ type (
 	}
 )
 
-func elementOf(k dibs.Key, t dibs.Token) elementOut {
+func elementOf(k store.Key, t store.Token) elementOut {
 	e := elementOut{Namespace: k.Namespace}
 	if utf8.ValidString(k.Name) {
 		e.Key = k.Name
@@ -221,7 +221,7 @@ func elementOf(k dibs.Key, t dibs.Token) elementOut {
 }
 
 // WriteClaims writes the body of a claim. The claims must be valid.
-func WriteClaims(claims []dibs.Claim, wait time.Duration) []byte {
+func WriteClaims(claims []store.Claim, wait time.Duration) []byte {
 	out := make([]claimOut, len(claims))
 	for i, c := range claims {
 		o := claimOut{
@@ -235,7 +235,7 @@ func WriteClaims(claims []dibs.Claim, wait time.Duration) []byte {
 		if !c.Fingerprint.IsZero() {
 			o.Fingerprint = hex.EncodeToString(c.Fingerprint[:])
 		}
-		if c.Owner != (dibs.Owner{}) {
+		if c.Owner != (store.Owner{}) {
 			o.Owner = &ownerOut{c.Owner.Host, c.Owner.PID, c.Owner.Label}
 		}
 		out[i] = o
@@ -246,7 +246,7 @@ func WriteClaims(claims []dibs.Claim, wait time.Duration) []byte {
 	}{out, millis(wait)})
 }
 
-func nameOf(m dibs.Mode) string {
+func nameOf(m store.Mode) string {
 	for name, mode := range modes {
 		if mode == m {
 			return name

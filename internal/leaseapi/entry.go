@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Entry is a key of a listing: a line of the answer to GET /v1/keys.
@@ -60,7 +60,7 @@ type Kept struct {
 }
 
 // EntryOf returns the line of a key. Without secrets it has neither tokens nor data.
-func EntryOf(e *dibs.Entry, secrets bool) Entry {
+func EntryOf(e *store.Entry, secrets bool) Entry {
 	out := Entry{
 		Namespace: e.Key.Namespace, Digest: e.Key.Digest(), State: string(e.Condition),
 		Permits: e.Permits, Waiters: e.Waiters, Reserved: e.Reserved,
@@ -96,23 +96,23 @@ func EntryOf(e *dibs.Entry, secrets bool) Entry {
 }
 
 // Entry returns what EntryOf was given.
-func (e *Entry) Entry() (out dibs.Entry, err error) {
-	out = dibs.Entry{
-		Key: dibs.Key{Namespace: e.Namespace, Name: e.Key}, Condition: dibs.Condition(e.State),
+func (e *Entry) Entry() (out store.Entry, err error) {
+	out = store.Entry{
+		Key: store.Key{Namespace: e.Namespace, Name: e.Key}, Condition: store.Condition(e.State),
 		Permits: e.Permits, Waiters: e.Waiters, Reserved: e.Reserved,
 	}
 	if e.KeyB64 != nil {
 		out.Key.Name = string(e.KeyB64)
 	}
 	for _, a := range e.Attempts {
-		attempt := dibs.Attempt{ID: a.ID, Owner: dibs.Owner(a.Owner), Attempt: a.Attempt, Since: fromMillis(a.Since), Left: fromMillis(a.Left)}
+		attempt := store.Attempt{ID: a.ID, Owner: store.Owner(a.Owner), Attempt: a.Attempt, Since: fromMillis(a.Since), Left: fromMillis(a.Left)}
 		if attempt.Fence, err = strconv.ParseUint(a.Fence, 10, 64); err != nil {
 			return out, fmt.Errorf("the server answered with the fence %q", a.Fence)
 		}
 		out.Attempts = append(out.Attempts, attempt)
 	}
 	for _, p := range e.Places {
-		place := dibs.PlaceInfo{Owner: dibs.Owner(p.Owner), Left: fromMillis(p.Left), Reserved: p.Reserved, Use: dibs.Use(p.Use), Blocks: fromMillis(p.Blocks)}
+		place := store.PlaceInfo{Owner: store.Owner(p.Owner), Left: fromMillis(p.Left), Reserved: p.Reserved, Use: store.Use(p.Use), Blocks: fromMillis(p.Blocks)}
 		if p.Token != "" {
 			if err := readHex("token", p.Token, place.Token[:]); err != nil {
 				return out, err
@@ -121,7 +121,7 @@ func (e *Entry) Entry() (out dibs.Entry, err error) {
 		out.Places = append(out.Places, place)
 	}
 	if k := e.Kept; k != nil {
-		out.Record = &dibs.RecordInfo{ID: k.ID, Bytes: k.Bytes, Age: fromMillis(k.Age), Left: fromMillis(k.Left), Data: k.Data}
+		out.Record = &store.RecordInfo{ID: k.ID, Bytes: k.Bytes, Age: fromMillis(k.Age), Left: fromMillis(k.Left), Data: k.Data}
 	}
 	return out, nil
 }
@@ -129,7 +129,7 @@ func (e *Entry) Entry() (out dibs.Entry, err error) {
 // Order is what an operator does to a key: the body of POST /v1/keys/release, forget and
 // settle.
 type Order struct {
-	Key       dibs.Key
+	Key       store.Key
 	ID        string        // release and settle: of the attempt; "" for any
 	Data      []byte        // settle: the record
 	Retention time.Duration // settle
@@ -159,7 +159,7 @@ func ReadOrder(body []byte, others ...string) (o Order, err error) {
 	if retention != nil {
 		o.Retention = fromMillis(*retention)
 	}
-	if o.Retention < dibs.MinDuration {
+	if o.Retention < store.MinDuration {
 		return o, errors.New("retention_ms must be at least 1")
 	}
 	return o, nil
@@ -172,7 +172,7 @@ func WriteOrder(o Order) []byte {
 		ID        string `json:"id,omitempty"`
 		Data      []byte `json:"data,omitempty"`
 		Retention int64  `json:"retention_ms,omitempty"`
-	}{elementOf(o.Key, dibs.Token{}), o.ID, o.Data, millis(o.Retention)})
+	}{elementOf(o.Key, store.Token{}), o.ID, o.Data, millis(o.Retention)})
 }
 
 // Done is the answer to an order: how many attempts were ended, or how many keys were

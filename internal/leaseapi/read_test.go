@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 const token = "00112233445566778899aabbccddeeff"
@@ -89,18 +89,18 @@ func TestManyElementsTakeNoMemory(t *testing.T) {
 // TestThereAndBack: what is written is read as it was, and a claim has the defaults that the
 // document names.
 func TestThereAndBack(t *testing.T) {
-	tok := dibs.NewToken()
-	claims := []dibs.Claim{
-		{Key: dibs.Key{Namespace: "n", Name: "\xff\x00"}, Mode: dibs.Queue, Token: tok, TTL: time.Second, Stay: 1500 * time.Millisecond, From: dibs.NewToken(),
-			Hold: time.Minute, Permits: 3, Weight: 2, Fingerprint: dibs.Fingerprint{1}, MaxAge: dibs.AnyAge, Owner: dibs.Owner{Host: "h", PID: 7, Label: "l\u202e"}},
-		{Key: dibs.Key{Namespace: "n", Name: "\"\\\u2028 é"}, Mode: dibs.Try, Token: tok, TTL: math.MaxInt64, Stay: DefaultStay, Permits: 1, Weight: 1, AtMostOnce: true},
+	tok := store.NewToken()
+	claims := []store.Claim{
+		{Key: store.Key{Namespace: "n", Name: "\xff\x00"}, Mode: store.Queue, Token: tok, TTL: time.Second, Stay: 1500 * time.Millisecond, From: store.NewToken(),
+			Hold: time.Minute, Permits: 3, Weight: 2, Fingerprint: store.Fingerprint{1}, MaxAge: store.AnyAge, Owner: store.Owner{Host: "h", PID: 7, Label: "l\u202e"}},
+		{Key: store.Key{Namespace: "n", Name: "\"\\\u2028 é"}, Mode: store.Try, Token: tok, TTL: math.MaxInt64, Stay: DefaultStay, Permits: 1, Weight: 1, AtMostOnce: true},
 	}
 	got, err := ReadClaims(WriteClaims(claims, 20*time.Second))
 	if err != nil || !reflect.DeepEqual(got, ClaimCall{claims, 20 * time.Second}) {
 		t.Errorf("%+v, %v; want %+v", got, err, claims)
 	}
 	least, err := ReadClaims([]byte(`{"claims":[{"key":"a","token":"` + token + `"}]}`))
-	want := dibs.Claim{Key: dibs.Key{Namespace: Namespace, Name: "a"}, TTL: DefaultTTL, Stay: DefaultStay, Permits: 1, Weight: 1}
+	want := store.Claim{Key: store.Key{Namespace: Namespace, Name: "a"}, TTL: DefaultTTL, Stay: DefaultStay, Permits: 1, Weight: 1}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,11 +108,11 @@ func TestThereAndBack(t *testing.T) {
 	if !reflect.DeepEqual(least.Claims[0], want) || want.Token.IsZero() {
 		t.Errorf("the least claim is %+v; want %+v", least.Claims[0], want)
 	}
-	for _, a := range []dibs.Answer{
-		{State: dibs.Granted, Fence: math.MaxUint64, Attempt: 3, Progress: []byte{0}},
-		{State: dibs.Held, Fence: 5, Left: time.Millisecond, Ahead: 2, Queued: true},
-		{State: dibs.Done, Record: dibs.Record{Data: []byte("x"), Age: time.Second, Left: time.Hour}},
-		{State: dibs.Unknown, ID: "abc"}, {State: dibs.Mismatch}, {State: dibs.Free},
+	for _, a := range []store.Answer{
+		{State: store.Granted, Fence: math.MaxUint64, Attempt: 3, Progress: []byte{0}},
+		{State: store.Held, Fence: 5, Left: time.Millisecond, Ahead: 2, Queued: true},
+		{State: store.Done, Record: store.Record{Data: []byte("x"), Age: time.Second, Left: time.Hour}},
+		{State: store.Unknown, ID: "abc"}, {State: store.Mismatch}, {State: store.Free},
 	} {
 		read, err := ReadAnswers(WriteAnswers([]Answer{AnswerOf(&a)}), 1)
 		if err != nil {
@@ -130,7 +130,7 @@ func TestThereAndBack(t *testing.T) {
 			t.Errorf("the key %s: %+v, %v", body, c.Claims, err)
 		}
 	}
-	for _, e := range []error{dibs.ErrLost, dibs.ErrFull, dibs.ErrTooLarge, dibs.ErrBusy} {
+	for _, e := range []error{store.ErrLost, store.ErrFull, store.ErrTooLarge, store.ErrBusy} {
 		if got := ErrorOf(e).Err(); got != e {
 			t.Errorf("%v came back as %v", e, got)
 		}

@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-var outcomes = map[string]dibs.Outcome{"release": dibs.Release, "keep": dibs.Keep, "abandon": dibs.Abandon, "undo": dibs.Undo}
+var outcomes = map[string]store.Outcome{"release": store.Release, "keep": store.Keep, "abandon": store.Abandon, "undo": store.Undo}
 
 // ReadRenewals reads the body of a renewal.
-func ReadRenewals(body []byte) (r []dibs.Renewal, err error) {
+func ReadRenewals(body []byte) (r []store.Renewal, err error) {
 	if err = read(body, fields{"renewals": list("renewals", &r, readRenewal)}); err == nil && r == nil {
 		err = errors.New("renewals is missing")
 	}
 	return r, err
 }
 
-func readRenewal(d *json.Decoder, r *dibs.Renewal) error {
+func readRenewal(d *json.Decoder, r *store.Renewal) error {
 	var k keyed
 	var ttl *int64
 	if err := object(d, k.fields(fields{"ttl_ms": as(&ttl), "progress": as(&r.Progress)})); err != nil {
@@ -34,14 +34,14 @@ func readRenewal(d *json.Decoder, r *dibs.Renewal) error {
 }
 
 // ReadSettlements reads the body of a settlement.
-func ReadSettlements(body []byte) (s []dibs.Settlement, err error) {
+func ReadSettlements(body []byte) (s []store.Settlement, err error) {
 	if err = read(body, fields{"settlements": list("settlements", &s, readSettlement)}); err == nil && s == nil {
 		err = errors.New("settlements is missing")
 	}
 	return s, err
 }
 
-func readSettlement(d *json.Decoder, s *dibs.Settlement) error {
+func readSettlement(d *json.Decoder, s *store.Settlement) error {
 	var k keyed
 	var outcome *string
 	var retention *int64
@@ -55,10 +55,10 @@ func readSettlement(d *json.Decoder, s *dibs.Settlement) error {
 		}
 		s.Outcome = o
 	}
-	if s.Outcome != dibs.Keep && (s.Data != nil || retention != nil) {
+	if s.Outcome != store.Keep && (s.Data != nil || retention != nil) {
 		return errors.New(".outcome: only keep has data and retention_ms")
 	}
-	if s.Outcome == dibs.Keep {
+	if s.Outcome == store.Keep {
 		s.Retention = DefaultRetention
 	}
 	if retention != nil {
@@ -85,7 +85,7 @@ type (
 )
 
 // WriteRenewals writes the body of a renewal.
-func WriteRenewals(renewals []dibs.Renewal) []byte {
+func WriteRenewals(renewals []store.Renewal) []byte {
 	out := make([]renewalOut, len(renewals))
 	for i, r := range renewals {
 		out[i] = renewalOut{elementOut: elementOf(r.Key, r.Token), TTL: millis(r.TTL)}
@@ -99,7 +99,7 @@ func WriteRenewals(renewals []dibs.Renewal) []byte {
 }
 
 // WriteSettlements writes the body of a settlement.
-func WriteSettlements(settlements []dibs.Settlement) []byte {
+func WriteSettlements(settlements []store.Settlement) []byte {
 	out := make([]settlementOut, len(settlements))
 	for i, s := range settlements {
 		out[i] = settlementOut{elementOut: elementOf(s.Key, s.Token)}
@@ -108,7 +108,7 @@ func WriteSettlements(settlements []dibs.Settlement) []byte {
 				out[i].Outcome = name
 			}
 		}
-		if s.Outcome == dibs.Keep {
+		if s.Outcome == store.Keep {
 			out[i].Data, out[i].Retention = s.Data, millis(s.Retention)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Bank is an application with a ledger on the server of the store.
@@ -16,13 +17,13 @@ type Bank struct {
 	URL, Name  string // of the store
 	Store      Store
 	Client     *dibs.Client
-	Transactor dibs.Transactor
+	Transactor store.Transactor
 	DB         *sql.DB // for the tests' own queries
 	Ledger     string  // its table, with a column "what"
 	// Exec carries SQL out in the transaction of the context.
 	Exec func(ctx context.Context, sql string) error
 	// Settle settles a key in the transaction of the context, and leaves that open.
-	Settle func(ctx context.Context, x dibs.Settlement) error
+	Settle func(ctx context.Context, x store.Settlement) error
 	// Connection returns the number of the connection of the transaction.
 	Connection func(ctx context.Context) (string, error)
 	// Commit commits the transaction of the context.
@@ -61,14 +62,14 @@ func (b *Bank) book(t testing.TB, key string) {
 }
 
 // begin begins a transaction and makes an entry in it.
-func (b *Bank) begin(t testing.TB) (context.Context, dibs.Transaction) {
+func (b *Bank) begin(t testing.TB) (context.Context, store.Transaction) {
 	t.Helper()
 	tx, err := b.Transactor.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(tx.Rollback)
-	ctx := dibs.WithTransaction(t.Context(), tx)
+	ctx := store.WithTransaction(t.Context(), tx)
 	if err := b.Exec(ctx, b.entry("k")); err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +77,6 @@ func (b *Bank) begin(t testing.TB) (context.Context, dibs.Transaction) {
 }
 
 // keeps returns a settlement that writes a record.
-func keeps(token dibs.Token) dibs.Settlement {
-	return dibs.Settlement{Key: dibs.Key{Name: "k"}, Token: token, Outcome: dibs.Keep, Data: []byte(`{"value":"answer"}`), Retention: time.Hour}
+func keeps(token store.Token) store.Settlement {
+	return store.Settlement{Key: store.Key{Name: "k"}, Token: token, Outcome: store.Keep, Data: []byte(`{"value":"answer"}`), Retention: time.Hour}
 }

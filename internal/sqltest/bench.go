@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Cycles has goroutines make b.N cycles together, and reports the cycles per second.
@@ -69,11 +70,11 @@ func OneByOne(b *testing.B, open func(b *testing.B, connections int) Store) {
 	Each(b, func(b *testing.B, goroutines int) {
 		s, ctx := open(b, goroutines), context.Background()
 		Cycles(b, goroutines, func(g, i int64) error {
-			k, t := dibs.Key{Name: fmt.Sprintf("goroutine %d, cycle %d", g, i)}, dibs.NewToken()
-			answers, errs := make([]dibs.Answer, 1), make([]error, 1)
-			err := s.Claim(ctx, []dibs.Claim{{Key: k, Token: t, TTL: time.Minute, Permits: 1, Weight: 1}}, answers)
+			k, t := store.Key{Name: fmt.Sprintf("goroutine %d, cycle %d", g, i)}, store.NewToken()
+			answers, errs := make([]store.Answer, 1), make([]error, 1)
+			err := s.Claim(ctx, []store.Claim{{Key: k, Token: t, TTL: time.Minute, Permits: 1, Weight: 1}}, answers)
 			if err == nil {
-				err = s.Settle(ctx, []dibs.Settlement{{Key: k, Token: t}}, errs)
+				err = s.Settle(ctx, []store.Settlement{{Key: k, Token: t}}, errs)
 			}
 			return err
 		})

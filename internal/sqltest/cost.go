@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Counted is a connection that counts the messages that it sends. Each message begins a round
@@ -48,9 +48,9 @@ func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
 // Costs measures the calls of a store that does not prune in the background.
 func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Cost) {
 	t.Helper()
-	granted := make(chan dibs.Token, 1)
-	t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) {
-		if a.State == dibs.Granted {
+	granted := make(chan store.Token, 1)
+	t.Cleanup(s.Notify(func(token store.Token, a store.Answer) {
+		if a.State == store.Granted {
 			granted <- token
 		}
 	}))
@@ -59,15 +59,15 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 	}
 	const many = 64
 	// claim has new tokens claim one key or many keys.
-	claims, answers := make([]dibs.Claim, many), make([]dibs.Answer, many)
-	errs, renewals, settlements := make([]error, many), make([]dibs.Renewal, many), make([]dibs.Settlement, many)
-	claim := func(n int, mode dibs.Mode) error {
+	claims, answers := make([]store.Claim, many), make([]store.Answer, many)
+	errs, renewals, settlements := make([]error, many), make([]store.Renewal, many), make([]store.Settlement, many)
+	claim := func(n int, mode store.Mode) error {
 		for i := range n {
-			claims[i] = dibs.Claim{
-				Key: dibs.Key{Name: string(rune('a' + i))}, Token: dibs.NewToken(), Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge,
+			claims[i] = store.Claim{
+				Key: store.Key{Name: string(rune('a' + i))}, Token: store.NewToken(), Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge,
 			}
-			renewals[i] = dibs.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: time.Minute}
-			settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}
+			renewals[i] = store.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: time.Minute}
+			settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token}
 		}
 		return s.Claim(t.Context(), claims[:n], answers[:n])
 	}
@@ -106,21 +106,21 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 		}
 	}
 	for n, suffix := range map[int]string{1: "", many: " of 64"} {
-		claimed, settled := func() { must(claim(n, dibs.Try)) }, func() { must(settle(n)) }
-		measure("claim"+suffix, nil, func() error { return claim(n, dibs.Try) }, settled)
+		claimed, settled := func() { must(claim(n, store.Try)) }, func() { must(settle(n)) }
+		measure("claim"+suffix, nil, func() error { return claim(n, store.Try) }, settled)
 		measure("renewal"+suffix, claimed, func() error { return renew(n) }, settled)
 		measure("settlement"+suffix, claimed, func() error { return settle(n) }, nil)
 	}
-	queue := func(holder dibs.Token) error {
-		must(claim(1, dibs.Queue))
-		if answers[0].State != dibs.Held {
+	queue := func(holder store.Token) error {
+		must(claim(1, store.Queue))
+		if answers[0].State != store.Held {
 			t.Fatalf("%+v, want that it waits behind %v", answers[0], holder)
 		}
 		return nil
 	}
-	var holder dibs.Settlement
+	var holder store.Settlement
 	held := func() {
-		must(claim(1, dibs.Try))
+		must(claim(1, store.Try))
 		holder = settlements[0]
 	}
 	release := func() {
@@ -129,7 +129,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 		}
 	}
 	measure("wait", held, func() error { return queue(holder.Token) }, func() {
-		must(s.Settle(t.Context(), []dibs.Settlement{{Key: holder.Key, Token: settlements[0].Token, Outcome: dibs.Undo}}, make([]error, 1)))
+		must(s.Settle(t.Context(), []store.Settlement{{Key: holder.Key, Token: settlements[0].Token, Outcome: store.Undo}}, make([]error, 1)))
 		release()
 	})
 	// A hand-over is one settlement, because the grant is pushed to the waiter.
@@ -148,12 +148,12 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 		must(renew(1)) // which confirms it
 		must(settle(1))
 	})
-	must(claim(1, dibs.Try))
-	settlements[0].Outcome, settlements[0].Retention, settlements[0].Data = dibs.Keep, time.Hour, []byte("answer")
+	must(claim(1, store.Try))
+	settlements[0].Outcome, settlements[0].Retention, settlements[0].Data = store.Keep, time.Hour, []byte("answer")
 	must(settle(1))
 	measure("replay", nil, func() error {
-		err := claim(1, dibs.Try)
-		if answers[0].State != dibs.Done {
+		err := claim(1, store.Try)
+		if answers[0].State != store.Done {
 			t.Errorf("%+v, want the record", answers[0])
 		}
 		return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Crowd is clients of several stores that work without a break.
@@ -82,8 +83,8 @@ func (c *Crowd) End() {
 	c.stop()
 	c.group.Wait()
 	Eventually(c.t, "nothing but records is left", func() bool {
-		for e, err := range c.s.List(c.t.Context(), dibs.Query{}) {
-			if err != nil || e.Condition != dibs.ConditionDone && e.Condition != dibs.ConditionAbandoned {
+		for e, err := range c.s.List(c.t.Context(), store.Query{}) {
+			if err != nil || e.Condition != store.ConditionDone && e.Condition != store.ConditionAbandoned {
 				return false
 			}
 		}

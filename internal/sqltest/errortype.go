@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/store"
 )
 
 // A Trouble is something that happens to a server, and error.type of the calls that fail then.
@@ -18,7 +19,7 @@ type Trouble struct {
 }
 
 // ErrorTypes makes calls of a store while its server is in trouble. Metrics tell why they fail.
-func ErrorTypes(t *testing.T, s dibs.Store, troubles ...Trouble) {
+func ErrorTypes(t *testing.T, s store.Store, troubles ...Trouble) {
 	t.Helper()
 	var mu sync.Mutex
 	var seen map[string]bool

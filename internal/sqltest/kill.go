@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // childArgs is the variable with the arguments of a child.
@@ -55,13 +56,13 @@ func KillAt(t testing.TB, point string, args ...string) {
 const childAnswer = "by a child"
 
 // RunOnce is the child: it runs once under the key "k", and stops at a failpoint.
-func RunOnce(ctx context.Context, s dibs.Store, tr dibs.Transactor, ledger string, exec func(ctx context.Context, sql string) error) error {
+func RunOnce(ctx context.Context, s store.Store, tr store.Transactor, ledger string, exec func(ctx context.Context, sql string) error) error {
 	client, err := dibs.New(s, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
 	if err != nil {
 		return err
 	}
 	_, err = dibs.OnceIn(ctx, client, stopping{tr}, "k", nil, func(ctx context.Context) (string, error) {
-		own := dibs.WithTransaction(ctx, dibs.TransactionFrom(ctx).(stoppingTransaction).Transaction)
+		own := store.WithTransaction(ctx, store.TransactionFrom(ctx).(stoppingTransaction).Transaction)
 		err := exec(own, fmt.Sprintf("INSERT INTO %s (what) VALUES ('k')", ledger))
 		return childAnswer, err
 	})
@@ -70,17 +71,17 @@ func RunOnce(ctx context.Context, s dibs.Store, tr dibs.Transactor, ledger strin
 }
 
 // stopping is a Transactor whose transactions reach failpoints.
-type stopping struct{ dibs.Transactor }
+type stopping struct{ store.Transactor }
 
-func (s stopping) Begin(ctx context.Context) (dibs.Transaction, error) {
+func (s stopping) Begin(ctx context.Context) (store.Transaction, error) {
 	failpoint.Reach("claimed")
 	tx, err := s.Transactor.Begin(ctx)
 	return stoppingTransaction{tx}, err
 }
 
-type stoppingTransaction struct{ dibs.Transaction }
+type stoppingTransaction struct{ store.Transaction }
 
-func (s stoppingTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
+func (s stoppingTransaction) Commit(ctx context.Context, x store.Settlement) error {
 	failpoint.Reach("before COMMIT")
 	err := s.Transaction.Commit(ctx, x)
 	failpoint.Reach("after COMMIT")

@@ -5,34 +5,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Live makes some keys in each condition except done, and returns how many there are.
 func Live(t testing.TB, s Store) int {
 	t.Helper()
 	const each = 10
-	var claims []dibs.Claim
-	var settlements []dibs.Settlement
-	add := func(name string, edit func(*dibs.Claim)) {
-		c := dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+	var claims []store.Claim
+	var settlements []store.Settlement
+	add := func(name string, edit func(*store.Claim)) {
+		c := store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
 		edit(&c)
 		claims = append(claims, c)
 	}
 	abandon := func() {
 		c := claims[len(claims)-1]
-		settlements = append(settlements, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Abandon})
+		settlements = append(settlements, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Abandon})
 	}
 	for i := range each {
-		add(fmt.Sprint("held ", i), func(*dibs.Claim) {})
-		add(fmt.Sprint("shared ", i), func(c *dibs.Claim) { c.Permits = 2 })
-		add(fmt.Sprint("waiting ", i), func(c *dibs.Claim) { c.Mode = dibs.Reserve })
-		add(fmt.Sprint("abandoned ", i), func(*dibs.Claim) {})
+		add(fmt.Sprint("held ", i), func(*store.Claim) {})
+		add(fmt.Sprint("shared ", i), func(c *store.Claim) { c.Permits = 2 })
+		add(fmt.Sprint("waiting ", i), func(c *store.Claim) { c.Mode = store.Reserve })
+		add(fmt.Sprint("abandoned ", i), func(*store.Claim) {})
 		abandon()
-		add(fmt.Sprint("unknown ", i), func(c *dibs.Claim) { c.AtMostOnce = true })
+		add(fmt.Sprint("unknown ", i), func(c *store.Claim) { c.AtMostOnce = true })
 		abandon()
 	}
-	answers, errs := make([]dibs.Answer, len(claims)), make([]error, len(settlements))
+	answers, errs := make([]store.Answer, len(claims)), make([]error, len(settlements))
 	if err := s.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +56,8 @@ func Live(t testing.TB, s Store) int {
 func ListsLive(t testing.TB, s Store, live int) {
 	t.Helper()
 	n := 0
-	for e, err := range s.(dibs.Inspector).List(t.Context(), dibs.Query{Conditions: []dibs.Condition{
-		dibs.ConditionHeld, dibs.ConditionWaiting, dibs.ConditionAbandoned, dibs.ConditionUnknown,
+	for e, err := range s.(store.Inspector).List(t.Context(), store.Query{Conditions: []store.Condition{
+		store.ConditionHeld, store.ConditionWaiting, store.ConditionAbandoned, store.ConditionUnknown,
 	}}) {
 		if err != nil {
 			t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // If another transaction keeps the row of a key locked, the calls about that key fail after a
@@ -18,23 +18,23 @@ func (k *Kind) lockedRow(t *testing.T) {
 	token := Hold(t, s, "locked")
 	conn := k.conn(t)
 	statements(t, conn, "BEGIN", k.lock(s, "locked"), k.Names(s, fmt.Sprintf(k.NewKey, k.key("new"))))
-	settlements := []dibs.Settlement{{Key: dibs.Key{Name: "locked"}, Token: token}, {Key: dibs.Key{Name: "other"}, Token: dibs.NewToken()}}
+	settlements := []store.Settlement{{Key: store.Key{Name: "locked"}, Token: token}, {Key: store.Key{Name: "other"}, Token: store.NewToken()}}
 	errs := make([]error, 2)
 	if err := s.Settle(t.Context(), settlements, errs); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(errs[0], k.Locked) || !errors.Is(errs[1], dibs.ErrLost) {
+	if !errors.Is(errs[0], k.Locked) || !errors.Is(errs[1], store.ErrLost) {
 		t.Errorf("%v; want %v, and ErrLost for the other key", errs, k.Locked)
 	}
-	claims, answers := make([]dibs.Claim, 4), make([]dibs.Answer, 4)
+	claims, answers := make([]store.Claim, 4), make([]store.Answer, 4)
 	for i, name := range []string{"locked", "free", "new", "free too"} {
-		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1}
+		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1}
 	}
 	if err := s.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)
 	}
 	for i, a := range answers {
-		if locked := i%2 == 0; errors.Is(a.Err, k.Locked) != locked || (a.State == dibs.Granted) == locked {
+		if locked := i%2 == 0; errors.Is(a.Err, k.Locked) != locked || (a.State == store.Granted) == locked {
 			t.Errorf("claim %d: %+v; want %v for every other one, and grants", i, a, k.Locked)
 		}
 	}
@@ -58,17 +58,17 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 		s := stores[g%len(stores)]
 		all.Go(func() {
 			for range 6 {
-				claims, settlements, renewals := make([]dibs.Claim, keys), make([]dibs.Settlement, keys), make([]dibs.Renewal, keys)
+				claims, settlements, renewals := make([]store.Claim, keys), make([]store.Settlement, keys), make([]store.Renewal, keys)
 				for i, n := range rand.Perm(keys) {
-					key, token := dibs.Key{Name: fmt.Sprint(n)}, dibs.NewToken()
-					claims[i] = dibs.Claim{
-						Key: key, Token: token, Mode: dibs.Mode(rand.IntN(3)), TTL: time.Second, Stay: time.Second,
+					key, token := store.Key{Name: fmt.Sprint(n)}, store.NewToken()
+					claims[i] = store.Claim{
+						Key: key, Token: token, Mode: store.Mode(rand.IntN(3)), TTL: time.Second, Stay: time.Second,
 						Permits: 1, Weight: 1, MaxAge: time.Duration(rand.IntN(2)) * time.Hour,
 					}
-					settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Outcome(rand.IntN(4)), Retention: time.Millisecond}
-					renewals[i] = dibs.Renewal{Key: key, Token: token, TTL: time.Second}
+					settlements[i] = store.Settlement{Key: key, Token: token, Outcome: store.Outcome(rand.IntN(4)), Retention: time.Millisecond}
+					renewals[i] = store.Renewal{Key: key, Token: token, TTL: time.Second}
 				}
-				answers, errs := make([]dibs.Answer, keys), make([]error, keys)
+				answers, errs := make([]store.Answer, keys), make([]error, keys)
 				err := s.Claim(t.Context(), claims, answers)
 				for _, a := range answers {
 					if a.Err != nil && !errors.Is(a.Err, k.Locked) {
@@ -111,7 +111,7 @@ func (k *Kind) lockWaitRaces(t *testing.T) {
 	s := k.Open(t, k.Server.URL(), Name(), none)
 	var all sync.WaitGroup
 	for i := range 16 {
-		key, token, conn := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken(), k.conn(t)
+		key, token, conn := store.Key{Name: fmt.Sprint(i)}, store.NewToken(), k.conn(t)
 		Cycle(t, s, key) // so that there is a row
 		statements(t, conn, "BEGIN", k.lock(s, key.Name))
 		all.Go(func() {
@@ -124,13 +124,13 @@ func (k *Kind) lockWaitRaces(t *testing.T) {
 				}
 				ended <- err
 			}()
-			a := Ask(t, s, dibs.Claim{Key: key, Token: token})
+			a := Ask(t, s, store.Claim{Key: key, Token: token})
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			stranger := Ask(t, s, dibs.Claim{Key: key, Token: dibs.NewToken(), Mode: dibs.Look})
-			granted := a.State == dibs.Granted && stranger.State == dibs.Held
-			if !granted && !(errors.Is(a.Err, k.Locked) && stranger.State == dibs.Free) {
+			stranger := Ask(t, s, store.Claim{Key: key, Token: store.NewToken(), Mode: store.Look})
+			granted := a.State == store.Granted && stranger.State == store.Held
+			if !granted && !(errors.Is(a.Err, k.Locked) && stranger.State == store.Free) {
 				t.Errorf("%+v, and then %+v", a, stranger)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // While a process sweeps all keys, however long that takes, no other process begins a sweep.
@@ -34,14 +34,14 @@ func (k *Kind) oneSweeps(t *testing.T) {
 func (k *Kind) prunesByItself(t *testing.T) {
 	s := k.Open(t, k.Server.URL(), Name(), 10*time.Millisecond)
 	const n = 1000
-	claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
-	settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+	claims, answers := make([]store.Claim, n), make([]store.Answer, n)
+	settlements, errs := make([]store.Settlement, n), make([]error, n)
 	for i := range claims {
-		key, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
-		claims[i] = dibs.Claim{Key: key, Token: token, TTL: time.Hour, Permits: 1, Weight: 1}
-		settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Millisecond}
+		key, token := store.Key{Name: fmt.Sprint(i)}, store.NewToken()
+		claims[i] = store.Claim{Key: key, Token: token, TTL: time.Hour, Permits: 1, Weight: 1}
+		settlements[i] = store.Settlement{Key: key, Token: token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Millisecond}
 		if i%2 == 0 {
-			settlements[i].Outcome = dibs.Release
+			settlements[i].Outcome = store.Release
 		}
 	}
 	if err := s.Claim(t.Context(), claims, answers); err != nil {
@@ -70,12 +70,12 @@ func (k *Kind) prunesByItself(t *testing.T) {
 func (k *Kind) sweepsUnasked(t *testing.T) {
 	name := Name()
 	left := k.Open(t, k.Server.URL(), name, none)
-	key := func(i int) dibs.Key { return dibs.Key{Name: fmt.Sprint(i)} }
-	token := dibs.NewToken()
-	Ask(t, left, dibs.Claim{Key: key(1), Token: token, TTL: time.Millisecond})
-	Ask(t, left, dibs.Claim{Key: key(2), Token: token, Mode: dibs.Reserve, Stay: time.Millisecond})
-	Ask(t, left, dibs.Claim{Key: key(3), Token: token, TTL: time.Hour})
-	if err := Settle(t, left, dibs.Settlement{Key: key(3), Token: token, Outcome: dibs.Keep, Data: []byte("x"), Retention: time.Millisecond}); err != nil {
+	key := func(i int) store.Key { return store.Key{Name: fmt.Sprint(i)} }
+	token := store.NewToken()
+	Ask(t, left, store.Claim{Key: key(1), Token: token, TTL: time.Millisecond})
+	Ask(t, left, store.Claim{Key: key(2), Token: token, Mode: store.Reserve, Stay: time.Millisecond})
+	Ask(t, left, store.Claim{Key: key(3), Token: token, TTL: time.Hour})
+	if err := Settle(t, left, store.Settlement{Key: key(3), Token: token, Outcome: store.Keep, Data: []byte("x"), Retention: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	if err := left.Close(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Unmoved makes calls on a store whose sessions began after a setting of the server was changed,
@@ -30,8 +30,8 @@ type caller struct {
 }
 
 // claim makes claims in one call, and compares their states.
-func (c *caller) claim(what string, s Store, want dibs.State, claims ...dibs.Claim) []dibs.Answer {
-	answers := make([]dibs.Answer, len(claims))
+func (c *caller) claim(what string, s Store, want store.State, claims ...store.Claim) []store.Answer {
+	answers := make([]store.Answer, len(claims))
 	for i := range claims {
 		claims[i].TTL, claims[i].Stay, claims[i].Weight = time.Hour, time.Hour, 1
 		claims[i].Permits = max(claims[i].Permits, 1)
@@ -51,7 +51,7 @@ func (c *caller) claim(what string, s Store, want dibs.State, claims ...dibs.Cla
 }
 
 // settle makes settlements in one call.
-func (c *caller) settle(what string, s Store, settlements ...dibs.Settlement) {
+func (c *caller) settle(what string, s Store, settlements ...store.Settlement) {
 	errs := make([]error, len(settlements))
 	if c.err == nil {
 		err := s.Settle(c.ctx, settlements, errs)
@@ -60,7 +60,7 @@ func (c *caller) settle(what string, s Store, settlements ...dibs.Settlement) {
 }
 
 // renew makes renewals in one call.
-func (c *caller) renew(what string, s Store, renewals ...dibs.Renewal) {
+func (c *caller) renew(what string, s Store, renewals ...store.Renewal) {
 	errs := make([]error, len(renewals))
 	if c.err == nil {
 		err := s.Renew(c.ctx, renewals, errs)
@@ -84,71 +84,71 @@ func wrapped(what string, err error) error {
 
 // permits takes the three permits of a key. A fourth caller waits.
 func (c *caller) permits(before, after Store) {
-	k := dibs.Key{Name: "permits " + Name()}
-	claims := make([]dibs.Claim, 5)
+	k := store.Key{Name: "permits " + Name()}
+	claims := make([]store.Claim, 5)
 	for i := range claims {
-		claims[i] = dibs.Claim{Key: k, Token: dibs.NewToken(), Permits: 3, Mode: dibs.Queue}
+		claims[i] = store.Claim{Key: k, Token: store.NewToken(), Permits: 3, Mode: store.Queue}
 	}
-	c.claim("the first permit", after, dibs.Granted, claims[0])
-	c.claim("two permits in one call", after, dibs.Granted, claims[1:3]...)
-	c.claim("a fourth of three permits", after, dibs.Held, claims[3])
-	c.claim("a fourth of three permits, seen by another session", before, dibs.Held, dibs.Claim{Key: k, Token: dibs.NewToken(), Permits: 3})
-	c.claim("a fifth in the queue", after, dibs.Held, claims[4])
+	c.claim("the first permit", after, store.Granted, claims[0])
+	c.claim("two permits in one call", after, store.Granted, claims[1:3]...)
+	c.claim("a fourth of three permits", after, store.Held, claims[3])
+	c.claim("a fourth of three permits, seen by another session", before, store.Held, store.Claim{Key: k, Token: store.NewToken(), Permits: 3})
+	c.claim("a fifth in the queue", after, store.Held, claims[4])
 	c.renew("the renewal of three permits", after, renewals(claims[:3]...)...)
-	c.settle("the end of one permit", after, dibs.Settlement{Key: k, Token: claims[0].Token})
-	c.claim("the first of the queue", after, dibs.Granted, claims[3])
-	c.claim("the second of the queue", after, dibs.Held, claims[4])
+	c.settle("the end of one permit", after, store.Settlement{Key: k, Token: claims[0].Token})
+	c.claim("the first of the queue", after, store.Granted, claims[3])
+	c.claim("the second of the queue", after, store.Held, claims[4])
 	c.settle("the end of the others, by another session", before,
-		dibs.Settlement{Key: k, Token: claims[1].Token}, dibs.Settlement{Key: k, Token: claims[2].Token},
-		dibs.Settlement{Key: k, Token: claims[3].Token}, dibs.Settlement{Key: k, Token: claims[4].Token})
-	c.claim("the key after the end", after, dibs.Free, dibs.Claim{Key: k, Token: dibs.NewToken(), Mode: dibs.Look, Permits: 3})
+		store.Settlement{Key: k, Token: claims[1].Token}, store.Settlement{Key: k, Token: claims[2].Token},
+		store.Settlement{Key: k, Token: claims[3].Token}, store.Settlement{Key: k, Token: claims[4].Token})
+	c.claim("the key after the end", after, store.Free, store.Claim{Key: k, Token: store.NewToken(), Mode: store.Look, Permits: 3})
 }
 
 // record takes a key with one permit, and leaves a record.
 func (c *caller) record(before, after Store) {
-	k, token, data := dibs.Key{Name: "record " + Name()}, dibs.NewToken(), []byte("\xbf\\\x81'\x00\xff\"\x1a\r\n?")
-	c.claim("a free key", after, dibs.Granted, dibs.Claim{Key: k, Token: token, MaxAge: time.Hour})
-	c.claim("a key that another session has taken", before, dibs.Held, dibs.Claim{Key: k, Token: dibs.NewToken()})
-	c.claim("the same key", after, dibs.Held, dibs.Claim{Key: k, Token: dibs.NewToken()})
-	c.renew("a renewal", after, dibs.Renewal{Key: k, Token: token, TTL: time.Hour})
-	c.settle("a record", after, dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: data, Retention: time.Hour})
+	k, token, data := store.Key{Name: "record " + Name()}, store.NewToken(), []byte("\xbf\\\x81'\x00\xff\"\x1a\r\n?")
+	c.claim("a free key", after, store.Granted, store.Claim{Key: k, Token: token, MaxAge: time.Hour})
+	c.claim("a key that another session has taken", before, store.Held, store.Claim{Key: k, Token: store.NewToken()})
+	c.claim("the same key", after, store.Held, store.Claim{Key: k, Token: store.NewToken()})
+	c.renew("a renewal", after, store.Renewal{Key: k, Token: token, TTL: time.Hour})
+	c.settle("a record", after, store.Settlement{Key: k, Token: token, Outcome: store.Keep, Data: data, Retention: time.Hour})
 	for _, s := range []Store{after, before} {
-		answers := c.claim("a key with a record", s, dibs.Done, dibs.Claim{Key: k, Token: dibs.NewToken(), MaxAge: time.Hour})
+		answers := c.claim("a key with a record", s, store.Done, store.Claim{Key: k, Token: store.NewToken(), MaxAge: time.Hour})
 		c.same("the record", answers[0].Record.Data, data)
 	}
 }
 
 // abandoned abandons a lease with progress.
 func (c *caller) abandoned(before, after Store) {
-	k, token, progress := dibs.Key{Name: "abandoned " + Name()}, dibs.NewToken(), []byte("half of it\x00")
-	c.claim("a key", after, dibs.Granted, dibs.Claim{Key: k, Token: token})
-	c.renew("progress", after, dibs.Renewal{Key: k, Token: token, TTL: time.Hour, Progress: progress})
-	c.settle("its end", after, dibs.Settlement{Key: k, Token: token, Outcome: dibs.Abandon})
-	next := dibs.NewToken()
-	answers := c.claim("an abandoned key", after, dibs.Granted, dibs.Claim{Key: k, Token: next})
+	k, token, progress := store.Key{Name: "abandoned " + Name()}, store.NewToken(), []byte("half of it\x00")
+	c.claim("a key", after, store.Granted, store.Claim{Key: k, Token: token})
+	c.renew("progress", after, store.Renewal{Key: k, Token: token, TTL: time.Hour, Progress: progress})
+	c.settle("its end", after, store.Settlement{Key: k, Token: token, Outcome: store.Abandon})
+	next := store.NewToken()
+	answers := c.claim("an abandoned key", after, store.Granted, store.Claim{Key: k, Token: next})
 	c.same("its progress", answers[0].Progress, progress)
 	if c.err == nil && answers[0].Attempt != 2 {
 		c.err = fmt.Errorf("an abandoned key: it is attempt %d", answers[0].Attempt)
 	}
-	c.claim("the same key in another session", before, dibs.Held, dibs.Claim{Key: k, Token: dibs.NewToken()})
-	c.settle("the end", after, dibs.Settlement{Key: k, Token: next})
+	c.claim("the same key in another session", before, store.Held, store.Claim{Key: k, Token: store.NewToken()})
+	c.settle("the end", after, store.Settlement{Key: k, Token: next})
 }
 
 // many takes many keys in one call and lists them.
 func (c *caller) many(before, after Store) {
 	namespace := Name()
-	claims := make([]dibs.Claim, 20)
-	ends := make([]dibs.Settlement, len(claims))
+	claims := make([]store.Claim, 20)
+	ends := make([]store.Settlement, len(claims))
 	for i := range claims {
-		k := dibs.Key{Namespace: namespace, Name: fmt.Sprintf("many %d", i)}
-		claims[i] = dibs.Claim{Key: k, Token: dibs.NewToken(), Mode: dibs.Queue}
-		ends[i] = dibs.Settlement{Key: k, Token: claims[i].Token}
+		k := store.Key{Namespace: namespace, Name: fmt.Sprintf("many %d", i)}
+		claims[i] = store.Claim{Key: k, Token: store.NewToken(), Mode: store.Queue}
+		ends[i] = store.Settlement{Key: k, Token: claims[i].Token}
 	}
-	c.claim("many keys", after, dibs.Granted, claims...)
+	c.claim("many keys", after, store.Granted, claims...)
 	c.renew("many renewals", after, renewals(claims...)...)
 	if c.err == nil {
 		n := 0
-		for _, err := range after.List(c.ctx, dibs.Query{Namespace: &namespace}) {
+		for _, err := range after.List(c.ctx, store.Query{Namespace: &namespace}) {
 			c.err = errors.Join(c.err, wrapped("the list", err))
 			n++
 		}
@@ -156,19 +156,19 @@ func (c *caller) many(before, after Store) {
 			c.err = fmt.Errorf("the list has %d of %d keys", n, len(claims))
 		}
 	}
-	others := make([]dibs.Claim, len(claims))
+	others := make([]store.Claim, len(claims))
 	for i := range others {
-		others[i] = dibs.Claim{Key: claims[i].Key, Token: dibs.NewToken()}
+		others[i] = store.Claim{Key: claims[i].Key, Token: store.NewToken()}
 	}
-	c.claim("many keys in another session", before, dibs.Held, others...)
+	c.claim("many keys in another session", before, store.Held, others...)
 	c.settle("many ends", after, ends...)
-	c.claim("many keys after their end", before, dibs.Granted, others...)
+	c.claim("many keys after their end", before, store.Granted, others...)
 }
 
 // renewals renews leases.
-func renewals(claims ...dibs.Claim) (all []dibs.Renewal) {
+func renewals(claims ...store.Claim) (all []store.Renewal) {
 	for _, c := range claims {
-		all = append(all, dibs.Renewal{Key: c.Key, Token: c.Token, TTL: time.Hour})
+		all = append(all, store.Renewal{Key: c.Key, Token: c.Token, TTL: time.Hour})
 	}
 	return all
 }

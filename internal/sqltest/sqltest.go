@@ -17,15 +17,16 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Store is the interface of the stores on SQL servers.
 type Store interface {
-	dibs.Store
-	dibs.Inspector
-	dibs.Pruner
-	dibs.Notifier
-	dibs.Checker
+	store.Store
+	store.Inspector
+	store.Pruner
+	store.Notifier
+	store.Checker
 	Close() error
 }
 
@@ -137,7 +138,7 @@ func Name() string { return fmt.Sprintf("own%d", names.Add(1)) }
 
 // Client returns a client of the store, which ends with the test. Its time limits are long unless
 // the options set them.
-func Client(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
+func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 	t.Helper()
 	var own dibs.Options
 	if o != nil {
@@ -173,62 +174,62 @@ func Eventually(t testing.TB, what string, is func() bool) {
 }
 
 // Ask makes one claim. Its defaults are a TTL and Stay of a minute, and one permit.
-func Ask(t testing.TB, s dibs.Store, c dibs.Claim) dibs.Answer {
+func Ask(t testing.TB, s store.Store, c store.Claim) store.Answer {
 	t.Helper()
-	if c.Mode != dibs.Look && c.Mode != dibs.Reserve && c.TTL == 0 {
+	if c.Mode != store.Look && c.Mode != store.Reserve && c.TTL == 0 {
 		c.TTL = time.Minute
 	}
-	if c.Mode != dibs.Try && c.Mode != dibs.Look && c.Stay == 0 {
+	if c.Mode != store.Try && c.Mode != store.Look && c.Stay == 0 {
 		c.Stay = time.Minute
 	}
 	c.Permits, c.Weight = max(c.Permits, 1), max(c.Weight, 1)
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil {
+	answers := make([]store.Answer, 1)
+	if err := s.Claim(t.Context(), []store.Claim{c}, answers); err != nil {
 		t.Error(err)
 	}
 	return answers[0]
 }
 
 // Hold has a new token hold a key.
-func Hold(t testing.TB, s dibs.Store, key string) dibs.Token {
+func Hold(t testing.TB, s store.Store, key string) store.Token {
 	t.Helper()
-	token := dibs.NewToken()
-	if a := Ask(t, s, dibs.Claim{Key: dibs.Key{Name: key}, Token: token}); a.State != dibs.Granted {
+	token := store.NewToken()
+	if a := Ask(t, s, store.Claim{Key: store.Key{Name: key}, Token: token}); a.State != store.Granted {
 		t.Fatalf("%s: %+v, want that it is granted", key, a)
 	}
 	return token
 }
 
 // Settle ends one lease.
-func Settle(t testing.TB, s dibs.Store, x dibs.Settlement) error {
+func Settle(t testing.TB, s store.Store, x store.Settlement) error {
 	t.Helper()
 	errs := make([]error, 1)
-	if err := s.Settle(t.Context(), []dibs.Settlement{x}, errs); err != nil {
+	if err := s.Settle(t.Context(), []store.Settlement{x}, errs); err != nil {
 		t.Error(err)
 	}
 	return errs[0]
 }
 
 // Cycle claims a key and settles it, and returns the fence.
-func Cycle(t testing.TB, s dibs.Store, k dibs.Key) uint64 {
+func Cycle(t testing.TB, s store.Store, k store.Key) uint64 {
 	t.Helper()
-	token := dibs.NewToken()
-	a := Ask(t, s, dibs.Claim{Key: k, Token: token})
-	if a.State != dibs.Granted {
+	token := store.NewToken()
+	a := Ask(t, s, store.Claim{Key: k, Token: token})
+	if a.State != store.Granted {
 		t.Errorf("%+v, want that it is granted", a)
 		return 0
 	}
-	if err := Settle(t, s, dibs.Settlement{Key: k, Token: token}); err != nil {
+	if err := Settle(t, s, store.Settlement{Key: k, Token: token}); err != nil {
 		t.Error(err)
 	}
 	return a.Fence
 }
 
 // AwaitQueue waits until a token waits for a key.
-func AwaitQueue(t testing.TB, s dibs.Store, key string) {
+func AwaitQueue(t testing.TB, s store.Store, key string) {
 	t.Helper()
 	Eventually(t, "a waiter for "+key, func() bool {
-		return Ask(t, s, dibs.Claim{Key: dibs.Key{Name: key}, Mode: dibs.Look}).Ahead > 0
+		return Ask(t, s, store.Claim{Key: store.Key{Name: key}, Mode: store.Look}).Ahead > 0
 	})
 }
 
@@ -318,15 +319,15 @@ type Setup struct {
 	Finds    []Finding
 }
 
-// A Finding is the beginning of a dibs.Finding.
+// A Finding is the beginning of a store.Finding.
 type Finding struct {
 	Name     string
-	Severity dibs.Severity
+	Severity store.Severity
 	What     string // a part of it
 }
 
 // Found returns one Finding.
-func Found(name string, severity dibs.Severity, what string) []Finding {
+func Found(name string, severity store.Severity, what string) []Finding {
 	return []Finding{{name, severity, what}}
 }
 
@@ -347,7 +348,7 @@ func Check(t *testing.T, server Server, setups map[string]Setup, open func(t *te
 			if setup.Store != nil {
 				setup.Store(t, s)
 			}
-			var got []dibs.Finding
+			var got []store.Finding
 			Eventually(t, fmt.Sprintf("%+v is found", setup.Finds), func() bool { // a server takes its time
 				var err error
 				if got, err = s.Check(t.Context()); err != nil {

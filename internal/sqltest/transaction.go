@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Failing is a way in which a run fails after it has made its entry.
@@ -114,7 +115,7 @@ func (b *Bank) ends(t *testing.T) {
 			over()
 			<-ctx.Done()
 			return nil
-		}, dibs.ErrRolledBack},
+		}, store.ErrRolledBack},
 	} {
 		var panicked any
 		run := func() (got string, err error) {
@@ -129,7 +130,7 @@ func (b *Bank) ends(t *testing.T) {
 			})
 		}
 		got, err := run()
-		if got == "done" && err == nil && test.is == dibs.ErrRolledBack {
+		if got == "done" && err == nil && test.is == store.ErrRolledBack {
 			if n := b.Entries(t, name); n != 1 {
 				t.Errorf("%s: answered, with %d entries", name, n)
 			}
@@ -194,41 +195,41 @@ func (b *Bank) lateWaiters(t *testing.T) {
 	if b.Listen != nil {
 		b.Listen(t, others)
 	}
-	woken := make(chan dibs.Token, 100)
-	t.Cleanup(others.Notify(func(token dibs.Token, _ dibs.Answer) { woken <- token }))
-	queue := func(token dibs.Token, age time.Duration) dibs.Answer {
+	woken := make(chan store.Token, 100)
+	t.Cleanup(others.Notify(func(token store.Token, _ store.Answer) { woken <- token }))
+	queue := func(token store.Token, age time.Duration) store.Answer {
 		t.Helper()
-		return Ask(t, others, dibs.Claim{
-			Key: dibs.Key{Name: "k"}, Token: token, Mode: dibs.Queue, TTL: time.Hour, Stay: time.Hour, MaxAge: age,
+		return Ask(t, others, store.Claim{
+			Key: store.Key{Name: "k"}, Token: token, Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, MaxAge: age,
 		})
 	}
 	lease, err := b.Client.Acquire(t.Context(), "k", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, lock, last := dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-	queue(first, dibs.AnyAge) // which changes the key's row
+	first, lock, last := store.NewToken(), store.NewToken(), store.NewToken()
+	queue(first, store.AnyAge) // which changes the key's row
 	_, tx := b.begin(t)
 	queue(lock, 0)
-	queue(last, dibs.AnyAge)
+	queue(last, store.AnyAge)
 	if err := lease.CompleteIn(t.Context(), tx, []byte(`{"value":"answer"}`), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	for waiting := map[dibs.Token]dibs.State{first: dibs.Done, last: dibs.Done, lock: dibs.Granted}; len(waiting) > 0; {
+	for waiting := map[store.Token]store.State{first: store.Done, last: store.Done, lock: store.Granted}; len(waiting) > 0; {
 		select {
 		case token := <-woken:
 			want, waits := waiting[token]
 			if !waits {
 				continue
 			}
-			age := time.Duration(dibs.AnyAge)
+			age := time.Duration(store.AnyAge)
 			if token == lock {
 				age = 0
 			}
 			switch a := queue(token, age); a.State {
 			case want:
 				delete(waiting, token)
-			case dibs.Held:
+			case store.Held:
 			default:
 				t.Fatalf("it was answered %+v, want state %v", a, want)
 			}
@@ -249,19 +250,19 @@ func (b *Bank) heldOpen(t *testing.T) {
 	if err := b.Settle(ctx, keeps(token)); err != nil {
 		t.Fatal(err)
 	}
-	claims, answers := make([]dibs.Claim, 3), make([]dibs.Answer, 3)
+	claims, answers := make([]store.Claim, 3), make([]store.Answer, 3)
 	for i, name := range []string{"a", "k", "z"} {
-		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge}
+		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
 	}
 	if err := b.Store.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)
 	}
-	if answers[0].State != dibs.Granted || answers[2].State != dibs.Granted || !errors.Is(answers[1].Err, b.Locked) {
+	if answers[0].State != store.Granted || answers[2].State != store.Granted || !errors.Is(answers[1].Err, b.Locked) {
 		t.Errorf("%+v; want grants of the other keys, and %v", answers, b.Locked)
 	}
 	// Meanwhile records of other keys are written, also records next to that one.
-	settlements, errs := make([]dibs.Settlement, 2), make([]error, 2)
-	for i, c := range []dibs.Claim{claims[0], claims[2]} {
+	settlements, errs := make([]store.Settlement, 2), make([]error, 2)
+	for i, c := range []store.Claim{claims[0], claims[2]} {
 		settlements[i] = keeps(c.Token)
 		settlements[i].Key = c.Key
 	}
@@ -271,15 +272,15 @@ func (b *Bank) heldOpen(t *testing.T) {
 	if err := b.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if a := b.ask(t, dibs.NewToken()); a.State != dibs.Done {
+	if a := b.ask(t, store.NewToken()); a.State != store.Done {
 		t.Errorf("%+v, want the record", a)
 	}
 }
 
 // ask claims the key "k", or takes its record.
-func (b *Bank) ask(t testing.TB, token dibs.Token) dibs.Answer {
+func (b *Bank) ask(t testing.TB, token store.Token) store.Answer {
 	t.Helper()
-	return Ask(t, b.Store, dibs.Claim{Key: dibs.Key{Name: "k"}, Token: token, MaxAge: dibs.AnyAge})
+	return Ask(t, b.Store, store.Claim{Key: store.Key{Name: "k"}, Token: token, MaxAge: store.AnyAge})
 }
 
 // A connection that ends between the settlement and COMMIT has done neither.
@@ -300,10 +301,10 @@ func (b *Bank) killedSettled(t *testing.T) {
 	if n := b.Entries(t, "k"); n != 0 {
 		t.Errorf("%d entries", n)
 	}
-	if a := b.ask(t, dibs.NewToken()); a.State != dibs.Held {
+	if a := b.ask(t, store.NewToken()); a.State != store.Held {
 		t.Errorf("%+v, want that it is held", a)
 	}
-	if a := b.ask(t, token); a.State != dibs.Granted {
+	if a := b.ask(t, token); a.State != store.Granted {
 		t.Errorf("%+v, want that it still holds", a)
 	}
 }
@@ -326,7 +327,7 @@ func (b *Bank) overtaken(t *testing.T) {
 		}
 		// If the transaction has a snapshot, the server may say that it is too old.
 		err = lease.CompleteIn(t.Context(), tx, []byte("wrong"), time.Hour)
-		if !errors.Is(err, dibs.ErrLost) && !errors.Is(err, dibs.ErrRolledBack) {
+		if !errors.Is(err, store.ErrLost) && !errors.Is(err, store.ErrRolledBack) {
 			t.Errorf("%v, want ErrLost", err)
 		}
 		if n := b.Entries(t, "k"); n != 0 {
@@ -350,7 +351,7 @@ func (b *Bank) abandoned(t *testing.T) {
 		t.Fatal(err)
 	}
 	touch := b.touch("row")
-	if err := b.Exec(dibs.WithTransaction(ctx, tx), touch); err != nil {
+	if err := b.Exec(store.WithTransaction(ctx, tx), touch); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -359,7 +360,7 @@ func (b *Bank) abandoned(t *testing.T) {
 	if _, err := b.DB.ExecContext(waiting, touch); err != nil {
 		t.Errorf("the row is locked: %v", err)
 	}
-	if err := tx.Commit(t.Context(), keeps(dibs.NewToken())); !errors.Is(err, dibs.ErrRolledBack) {
+	if err := tx.Commit(t.Context(), keeps(store.NewToken())); !errors.Is(err, store.ErrRolledBack) {
 		t.Errorf("%v, want ErrRolledBack", err)
 	}
 	tx.Rollback()

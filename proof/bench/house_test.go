@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{
-			house.Root, house.Root + "/idempotency", house.Root + "/memstore", house.Root + "/sqlitestore",
+			house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/memstore", house.Root + "/sqlitestore",
 			house.Root + "/redisstore", house.Root + "/pgstore", house.Root + "/mysqlstore",
 			house.Root + "/sqllock", house.Root + "/jobs", house.Root + "/dibsotel", "go.opentelemetry.io/otel/...", "github.com/prometheus/client_golang/prometheus", house.Root + "/riverjobs", house.Root + "/asynqjobs",
 			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", house.Root + "/internal/servertest",

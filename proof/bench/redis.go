@@ -12,9 +12,9 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/redisstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // redisBench is a Redis server and its candidates.
@@ -98,7 +98,7 @@ var compareAndDelete = rueidis.NewLuaScript(
 	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end`)
 
 func (l floorLocker) lock(ctx context.Context, key string, section func()) error {
-	token := dibs.NewToken()
+	token := store.NewToken()
 	value := string(token[:])
 	if err := l.client.Do(ctx, l.client.B().Set().Key(key).Value(value).Nx().Px(lockTTL).Build()).Error(); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // singlyName is a store that is called for one key at a time, on a connection for each
@@ -41,17 +42,17 @@ func (b *candidates) enterSingly(open func() (dibs.Store, func() error, error)) 
 func (l singlyLocker) lock(ctx context.Context, key string, section func()) error {
 	s := <-l.slots
 	defer func() { l.slots <- s }()
-	k, token := dibs.Key{Name: key}, dibs.NewToken()
-	answers, errs := make([]dibs.Answer, 1), make([]error, 1)
-	claim := dibs.Claim{Key: k, Token: token, TTL: lockTTL, Permits: 1, Weight: 1, Owner: dibs.Owner{Label: "bench"}}
-	if err := s.Claim(ctx, []dibs.Claim{claim}, answers); err != nil {
+	k, token := dibs.Key{Name: key}, store.NewToken()
+	answers, errs := make([]store.Answer, 1), make([]error, 1)
+	claim := store.Claim{Key: k, Token: token, TTL: lockTTL, Permits: 1, Weight: 1, Owner: store.Owner{Label: "bench"}}
+	if err := s.Claim(ctx, []store.Claim{claim}, answers); err != nil {
 		return err
 	}
-	if answers[0].State != dibs.Granted {
+	if answers[0].State != store.Granted {
 		return errors.Join(errHeld, answers[0].Err)
 	}
 	section()
-	if err := s.Settle(ctx, []dibs.Settlement{{Key: k, Token: token}}, errs); err != nil {
+	if err := s.Settle(ctx, []store.Settlement{{Key: k, Token: token}}, errs); err != nil {
 		return err
 	}
 	return errs[0]

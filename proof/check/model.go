@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // model is what may happen to a key. A state is what is known after some operations in one
@@ -237,9 +237,9 @@ func (m *model) inherit(s *state, op *operation) (why string) {
 		return "an attempt that must be made at most once was abandoned before, and not resolved"
 	case m.records && m.counting && differ(s.print, op.e.Fingerprint):
 		return "what was abandoned before has another fingerprint, and the answer was no mismatch"
-	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedRetention:
+	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < store.AbandonedRetention:
 		return fmt.Sprintf("it is attempt %d, but %d leases in a row were abandoned before", op.e.Attempt, s.count)
-	case m.counting && s.count >= 0 && op.e.Data != s.progress && s.now < dibs.AbandonedRetention:
+	case m.counting && s.count >= 0 && op.e.Data != s.progress && s.now < store.AbandonedRetention:
 		return fmt.Sprintf("it got the progress %q, but %q was saved last", op.e.Data, s.progress)
 	}
 	// What was abandoned stays so until a lease ends cleanly.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // stay is the time in which a token may have blocked others.
@@ -99,7 +99,7 @@ func turnOver(e *history.Event) time.Duration {
 	if e.Stay == 0 {
 		return never // a Try leaves the place as it was
 	}
-	return after(after(e.Return, e.Stay), dibs.PushedTTL)
+	return after(after(e.Return, e.Stay), store.PushedTTL)
 }
 
 // queued reports whether a call found its token waiting, as far as its client knew. It may have
@@ -234,7 +234,7 @@ func (a *attempt) settling(from, to time.Duration) bool {
 
 // due returns until when the place, and a turn that came at once, surely stand.
 func (w *wait) due(c *checker) time.Duration {
-	return after(w.last.Call, min(w.last.Stay, w.last.TTL, dibs.PushedTTL)) - c.Slack
+	return after(w.last.Call, min(w.last.Stay, w.last.TTL, store.PushedTTL)) - c.Slack
 }
 
 func (a *attempt) grantOf(e *history.Event) *grant {

@@ -4,21 +4,21 @@ import (
 	"encoding/hex"
 	"errors"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // modes, outcomes and states are how those of a store are written down.
 var (
 	// modes, outcomes and states are the names of a store's constants in a history.
-	modes    = [...]string{dibs.Try: "try", dibs.Queue: "queue", dibs.Reserve: "reserve", dibs.Look: "look"}
-	outcomes = [...]string{dibs.Release: "release", dibs.Keep: "keep", dibs.Abandon: "abandon", dibs.Undo: "undo"}
+	modes    = [...]string{store.Try: "try", store.Queue: "queue", store.Reserve: "reserve", store.Look: "look"}
+	outcomes = [...]string{store.Release: "release", store.Keep: "keep", store.Abandon: "abandon", store.Undo: "undo"}
 	states   = [...]string{
-		dibs.Granted: "granted", dibs.Held: "held", dibs.Free: "free", dibs.Done: "done", dibs.Mismatch: "mismatch", dibs.Unknown: "unknown",
+		store.Granted: "granted", store.Held: "held", store.Free: "free", store.Done: "done", store.Mismatch: "mismatch", store.Unknown: "unknown",
 	}
 )
 
 // OfClaim returns the event of a claim, before its answer.
-func OfClaim(c *dibs.Claim) Event {
+func OfClaim(c *store.Claim) Event {
 	e := Event{
 		Kind: Claim, Key: c.Key.Name, Token: hex.EncodeToString(c.Token[:]), Mode: modes[c.Mode],
 		TTL: c.TTL, Stay: c.Stay, Hold: c.Hold, Permits: c.Permits, Weight: c.Weight, MaxAge: c.MaxAge, AtMostOnce: c.AtMostOnce,
@@ -33,7 +33,7 @@ func OfClaim(c *dibs.Claim) Event {
 }
 
 // OfRenewal returns the event of a renewal, before its answer.
-func OfRenewal(r *dibs.Renewal) Event {
+func OfRenewal(r *store.Renewal) Event {
 	e := Event{Kind: Renew, Key: r.Key.Name, Token: hex.EncodeToString(r.Token[:]), TTL: r.TTL}
 	if r.Progress != nil {
 		e.Data = Data(r.Progress)
@@ -42,37 +42,37 @@ func OfRenewal(r *dibs.Renewal) Event {
 }
 
 // OfSettlement returns the event of a settlement, before its answer.
-func OfSettlement(s *dibs.Settlement) Event {
+func OfSettlement(s *store.Settlement) Event {
 	e := Event{Kind: Settle, Key: s.Key.Name, Token: hex.EncodeToString(s.Token[:]), Outcome: outcomes[s.Outcome]}
-	if s.Outcome == dibs.Keep {
+	if s.Outcome == store.Keep {
 		e.Data, e.Retention = Data(s.Data), s.Retention
 	}
 	return e
 }
 
 // Answer adds the answer of a claim.
-func (e *Event) Answer(a *dibs.Answer) {
+func (e *Event) Answer(a *store.Answer) {
 	if a.Err != nil {
 		e.Error = a.Err.Error()
 		return
 	}
 	e.State = states[a.State]
 	switch a.State {
-	case dibs.Granted:
+	case store.Granted:
 		e.Fence, e.Attempt = a.Fence, a.Attempt
 		if a.Progress != nil {
 			e.Data = Data(a.Progress)
 		}
-	case dibs.Held:
+	case store.Held:
 		e.Fence, e.Ahead, e.Queued, e.Left = a.Fence, a.Ahead, a.Queued, a.Left
-	case dibs.Done:
+	case store.Done:
 		e.Data = Data(a.Record.Data)
 	}
 }
 
 // OfPushed returns the event of a pushed grant, for the token of a claim.
-func OfPushed(claim Event, a *dibs.Answer) Event {
-	claim.Kind, claim.ID, claim.TTL = Pushed, 0, min(claim.TTL, dibs.PushedTTL)
+func OfPushed(claim Event, a *store.Answer) Event {
+	claim.Kind, claim.ID, claim.TTL = Pushed, 0, min(claim.TTL, store.PushedTTL)
 	claim.Answer(a)
 	return claim
 }
@@ -81,9 +81,9 @@ func OfPushed(claim Event, a *dibs.Answer) Event {
 func (e *Event) Ended(err error) {
 	switch {
 	case err == nil:
-	case errors.Is(err, dibs.ErrLost):
+	case errors.Is(err, store.ErrLost):
 		e.Error = Lost
-	case errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrTransactionEnded):
+	case errors.Is(err, store.ErrFull), errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrRolledBack), errors.Is(err, store.ErrTransactionEnded):
 		e.Error = err.Error()
 	default:
 		// Nothing was done for it, or something that does no harm: a part of a Redis

@@ -79,7 +79,7 @@ type Event struct {
 // What an Event's Error can be. Any other text is that of an element that failed alone,
 // with nothing done for it.
 const (
-	Lost    = "lost"    // dibs.ErrLost
+	Lost    = "lost"    // store.ErrLost
 	Unknown = "unknown" // the call failed: it may or may not have happened, or may yet
 )
 

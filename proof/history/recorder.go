@@ -6,18 +6,18 @@ import (
 	"encoding/hex"
 	"sync"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Record returns a store that does what s does, and writes every call and answer to w. It is a
-// dibs.Notifier if s is, and batches as s does. It is no dibs.Inspector. failed, if not nil,
+// store.Notifier if s is, and batches as s does. It is no store.Inspector. failed, if not nil,
 // gets each error of a call or an element, from the goroutine of the call.
-func Record(s dibs.Store, w *Writer, failed func(error)) dibs.Store {
+func Record(s store.Store, w *Writer, failed func(error)) store.Store {
 	if failed == nil {
 		failed = func(error) {}
 	}
-	r := &recorder{store: s, w: w, failed: failed, waiting: map[dibs.Token]Event{}, tokens: map[string]string{}}
-	if n, ok := s.(dibs.Notifier); ok {
+	r := &recorder{store: s, w: w, failed: failed, waiting: map[store.Token]Event{}, tokens: map[string]string{}}
+	if n, ok := s.(store.Notifier); ok {
 		return &notifier{r, n}
 	}
 	return r
@@ -25,7 +25,7 @@ func Record(s dibs.Store, w *Writer, failed func(error)) dibs.Store {
 
 // Token returns the token of the lease with that ID, as events have it, if a store that Record
 // returned has granted it and it is not settled yet; otherwise "".
-func Token(s dibs.Store, id string) string {
+func Token(s store.Store, id string) string {
 	r := recorderOf(s)
 	if r == nil {
 		return ""
@@ -36,7 +36,7 @@ func Token(s dibs.Store, id string) string {
 }
 
 // recorderOf returns what Record returned; nil for any other store.
-func recorderOf(s dibs.Store) *recorder {
+func recorderOf(s store.Store) *recorder {
 	switch r := s.(type) {
 	case *recorder:
 		return r
@@ -48,35 +48,35 @@ func recorderOf(s dibs.Store) *recorder {
 
 // recorder is a store that writes a history.
 type recorder struct {
-	store  dibs.Store
+	store  store.Store
 	w      *Writer
 	failed func(error)
 
 	mu sync.Mutex
 	// waiting are the first claims of tokens that may get a pushed grant. They stay, because a
 	// grant may arrive after its token was settled.
-	waiting map[dibs.Token]Event
+	waiting map[store.Token]Event
 	// tokens are the granted ones, by their IDs.
 	tokens map[string]string
 }
 
 var (
-	_ dibs.Store    = (*recorder)(nil)
-	_ dibs.Batcher  = (*recorder)(nil)
-	_ dibs.Notifier = (*notifier)(nil)
+	_ store.Store    = (*recorder)(nil)
+	_ store.Batcher  = (*recorder)(nil)
+	_ store.Notifier = (*notifier)(nil)
 )
 
-// Batching implements dibs.Batcher: a store that says nothing wants the default, which is
+// Batching implements store.Batcher: a store that says nothing wants the default, which is
 // the zero Batching.
-func (r *recorder) Batching() dibs.Batching {
-	if b, ok := r.store.(dibs.Batcher); ok {
+func (r *recorder) Batching() store.Batching {
+	if b, ok := r.store.(store.Batcher); ok {
 		return b.Batching()
 	}
-	return dibs.Batching{}
+	return store.Batching{}
 }
 
-// Claim implements dibs.Store.
-func (r *recorder) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+// Claim implements store.Store.
+func (r *recorder) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	events := make([]Event, len(claims))
 	for i := range claims {
 		events[i] = OfClaim(&claims[i])
@@ -104,8 +104,8 @@ func (r *recorder) Claim(ctx context.Context, claims []dibs.Claim, answers []dib
 	return cmp.Or(err, r.w.Return(events))
 }
 
-// Renew implements dibs.Store.
-func (r *recorder) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+// Renew implements store.Store.
+func (r *recorder) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	events := make([]Event, len(renewals))
 	for i := range renewals {
 		events[i] = OfRenewal(&renewals[i])
@@ -117,8 +117,8 @@ func (r *recorder) Renew(ctx context.Context, renewals []dibs.Renewal, errs []er
 	return r.ended(events, errs, err)
 }
 
-// Settle implements dibs.Store.
-func (r *recorder) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+// Settle implements store.Store.
+func (r *recorder) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	events := make([]Event, len(settlements))
 	for i := range settlements {
 		events[i] = OfSettlement(&settlements[i])
@@ -156,19 +156,19 @@ func (r *recorder) ended(events []Event, errs []error, err error) error {
 }
 
 // join remembers the tokens that may get a pushed grant.
-func (r *recorder) join(claims []dibs.Claim, events []Event) {
+func (r *recorder) join(claims []store.Claim, events []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range claims {
 		c := &claims[i]
-		if _, ok := r.waiting[c.Token]; !ok && c.Mode == dibs.Queue {
+		if _, ok := r.waiting[c.Token]; !ok && c.Mode == store.Queue {
 			r.waiting[c.Token] = events[i]
 		}
 	}
 }
 
 // leave forgets the tokens that were settled.
-func (r *recorder) leave(settlements []dibs.Settlement) {
+func (r *recorder) leave(settlements []store.Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range settlements {
@@ -177,8 +177,8 @@ func (r *recorder) leave(settlements []dibs.Settlement) {
 }
 
 // granted remembers a token that was granted.
-func (r *recorder) granted(t dibs.Token, a *dibs.Answer) {
-	if a.State == dibs.Granted {
+func (r *recorder) granted(t store.Token, a *store.Answer) {
+	if a.State == store.Granted {
 		r.mu.Lock()
 		r.tokens[t.ID()] = hex.EncodeToString(t[:])
 		r.mu.Unlock()
@@ -186,7 +186,7 @@ func (r *recorder) granted(t dibs.Token, a *dibs.Answer) {
 }
 
 // pushed writes down a pushed grant.
-func (r *recorder) pushed(t dibs.Token, a *dibs.Answer) {
+func (r *recorder) pushed(t store.Token, a *store.Answer) {
 	r.mu.Lock()
 	claim, ok := r.waiting[t]
 	r.mu.Unlock()
@@ -197,17 +197,17 @@ func (r *recorder) pushed(t dibs.Token, a *dibs.Answer) {
 	_ = r.w.Happened(OfPushed(claim, a)) // an error means that the runner has ended
 }
 
-// notifier is a recorder of a dibs.Notifier.
+// notifier is a recorder of a store.Notifier.
 type notifier struct {
 	*recorder
-	n dibs.Notifier
+	n store.Notifier
 }
 
-// Notify implements dibs.Notifier. It does not write a wake-up without a grant, because that
+// Notify implements store.Notifier. It does not write a wake-up without a grant, because that
 // says nothing.
-func (n *notifier) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return n.n.Notify(func(t dibs.Token, a dibs.Answer) {
-		if a.State == dibs.Granted {
+func (n *notifier) Notify(wake func(store.Token, store.Answer)) (stop func()) {
+	return n.n.Notify(func(t store.Token, a store.Answer) {
+		if a.State == store.Granted {
 			n.pushed(t, &a)
 		}
 		wake(t, a)

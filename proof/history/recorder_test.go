@@ -12,10 +12,11 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // recorded returns a recorder over a store in memory, and what reads its history.
-func recorded(t *testing.T, s dibs.Store, failed func(error)) (dibs.Store, func() []Event) {
+func recorded(t *testing.T, s store.Store, failed func(error)) (store.Store, func() []Event) {
 	t.Helper()
 	var m Memory
 	w := m.Writer(3, 1)
@@ -112,26 +113,26 @@ func TestRecord(t *testing.T) {
 
 // answering is a store with the answers of its fields.
 type answering struct {
-	dibs.Store
+	store.Store
 	whole   error // of every call
 	element error // of every element
 }
 
-func (a *answering) Claim(_ context.Context, _ []dibs.Claim, answers []dibs.Answer) error {
+func (a *answering) Claim(_ context.Context, _ []store.Claim, answers []store.Answer) error {
 	for i := range answers {
 		answers[i].Err = a.element
 	}
 	return a.whole
 }
 
-func (a *answering) Renew(_ context.Context, _ []dibs.Renewal, errs []error) error {
+func (a *answering) Renew(_ context.Context, _ []store.Renewal, errs []error) error {
 	for i := range errs {
 		errs[i] = a.element
 	}
 	return a.whole
 }
 
-func (a *answering) Settle(ctx context.Context, _ []dibs.Settlement, errs []error) error {
+func (a *answering) Settle(ctx context.Context, _ []store.Settlement, errs []error) error {
 	return a.Renew(ctx, nil, errs)
 }
 
@@ -145,17 +146,17 @@ func TestRecordErrors(t *testing.T) {
 		claim, rest string // the events' Error
 	}{
 		{"a call", answering{whole: other}, Unknown, Unknown},
-		{"lost", answering{element: dibs.ErrLost}, dibs.ErrLost.Error(), Lost},
-		{"full", answering{element: dibs.ErrFull}, dibs.ErrFull.Error(), dibs.ErrFull.Error()},
+		{"lost", answering{element: store.ErrLost}, store.ErrLost.Error(), Lost},
+		{"full", answering{element: store.ErrFull}, store.ErrFull.Error(), store.ErrFull.Error()},
 		{"an element", answering{element: other}, "hung up", Unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var failed []error
 			s, events := recorded(t, &test.store, func(err error) { failed = append(failed, err) })
 			errs := []error{
-				s.Claim(t.Context(), make([]dibs.Claim, 1), make([]dibs.Answer, 1)),
-				s.Renew(t.Context(), make([]dibs.Renewal, 1), make([]error, 1)),
-				s.Settle(t.Context(), make([]dibs.Settlement, 1), make([]error, 1)),
+				s.Claim(t.Context(), make([]store.Claim, 1), make([]store.Answer, 1)),
+				s.Renew(t.Context(), make([]store.Renewal, 1), make([]error, 1)),
+				s.Settle(t.Context(), make([]store.Settlement, 1), make([]error, 1)),
 			}
 			for _, err := range errs {
 				if !errors.Is(err, test.store.whole) || err != nil && test.store.whole == nil {
@@ -176,22 +177,22 @@ func TestRecordCanWhatTheStoreCan(t *testing.T) {
 	s := memory(t)
 	for _, test := range []struct {
 		name   string
-		store  dibs.Store
+		store  store.Store
 		notify bool
 	}{
 		{"it does not wake", &answering{}, false},
 		{"it wakes", s, true},
 	} {
 		r, _ := recorded(t, test.store, nil)
-		_, notify := r.(dibs.Notifier)
+		_, notify := r.(store.Notifier)
 		if notify != test.notify {
 			t.Errorf("%s: a Notifier %t", test.name, notify)
 		}
-		want := dibs.Batching{}
-		if b, ok := test.store.(dibs.Batcher); ok {
+		want := store.Batching{}
+		if b, ok := test.store.(store.Batcher); ok {
 			want = b.Batching()
 		}
-		if got := r.(dibs.Batcher).Batching(); got != want {
+		if got := r.(store.Batcher).Batching(); got != want {
 			t.Errorf("%s: it wants %+v, not %+v", test.name, got, want)
 		}
 	}
@@ -199,11 +200,11 @@ func TestRecordCanWhatTheStoreCan(t *testing.T) {
 
 // pushing is a store that pushes grants.
 type pushing struct {
-	dibs.Store
-	wake func(dibs.Token, dibs.Answer)
+	store.Store
+	wake func(store.Token, store.Answer)
 }
 
-func (t *pushing) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+func (t *pushing) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	t.wake = wake
 	return func() { t.wake = nil }
 }
@@ -214,7 +215,7 @@ func TestPushed(t *testing.T) {
 	s := memory(t)
 	from := &pushing{Store: s}
 	under, events := recorded(t, from, nil)
-	var woken []dibs.Token
+	var woken []store.Token
 	pushed := func() (n int) {
 		for _, e := range events() {
 			if e.Kind == Pushed {
@@ -223,30 +224,30 @@ func TestPushed(t *testing.T) {
 		}
 		return n
 	}
-	stop := under.(dibs.Notifier).Notify(func(token dibs.Token, a dibs.Answer) {
+	stop := under.(store.Notifier).Notify(func(token store.Token, a store.Answer) {
 		woken = append(woken, token)
-		if a.State == dibs.Granted && !a.Queued && pushed() == 0 {
+		if a.State == store.Granted && !a.Queued && pushed() == 0 {
 			t.Error("a grant is passed on before it is written down")
 		}
 	})
-	key, token, stranger := dibs.Key{Name: "k"}, dibs.NewToken(), dibs.NewToken()
-	claim := dibs.Claim{Key: key, Token: token, Mode: dibs.Queue, TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1, MaxAge: time.Minute}
-	if err := under.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1)); err != nil {
+	key, token, stranger := store.Key{Name: "k"}, store.NewToken(), store.NewToken()
+	claim := store.Claim{Key: key, Token: token, Mode: store.Queue, TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1, MaxAge: time.Minute}
+	if err := under.Claim(t.Context(), []store.Claim{claim}, make([]store.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}
-	grant := dibs.Answer{State: dibs.Granted, Fence: 7, Attempt: 2}
-	from.wake(token, dibs.Answer{})
+	grant := store.Answer{State: store.Granted, Fence: 7, Attempt: 2}
+	from.wake(token, store.Answer{})
 	if n := pushed(); n != 0 {
 		t.Errorf("a wake-up is written down as a grant, %d times", n)
 	}
 	from.wake(token, grant)
-	if err := under.Settle(t.Context(), []dibs.Settlement{{Key: key, Token: token}}, make([]error, 1)); err != nil {
+	if err := under.Settle(t.Context(), []store.Settlement{{Key: key, Token: token}}, make([]error, 1)); err != nil {
 		t.Fatal(err)
 	}
 	from.wake(token, grant)
-	from.wake(stranger, dibs.Answer{State: dibs.Granted, Queued: true})
+	from.wake(stranger, store.Answer{State: store.Granted, Queued: true})
 	stop()
-	if n := pushed(); n != 2 || !slices.Equal(woken, []dibs.Token{token, token, token, stranger}) || from.wake != nil {
+	if n := pushed(); n != 2 || !slices.Equal(woken, []store.Token{token, token, token, stranger}) || from.wake != nil {
 		t.Errorf("%d grants are written down, and %v were woken", n, woken)
 	}
 	for _, e := range events() {
@@ -259,11 +260,11 @@ func TestPushed(t *testing.T) {
 // TestNotWritten: what cannot be written down is not asked.
 func TestNotWritten(t *testing.T) {
 	r := Record(&answering{}, NewWriter(full{}, 1, 0), nil)
-	if err := r.Claim(t.Context(), make([]dibs.Claim, 1), make([]dibs.Answer, 1)); err == nil || !strings.Contains(err.Error(), "room") {
+	if err := r.Claim(t.Context(), make([]store.Claim, 1), make([]store.Answer, 1)); err == nil || !strings.Contains(err.Error(), "room") {
 		t.Error(err)
 	}
 	tx := &transaction{nil, &transactor{w: NewWriter(full{}, 1, 0)}}
-	if err := tx.Commit(t.Context(), dibs.Settlement{}); !errors.Is(err, dibs.ErrRolledBack) {
+	if err := tx.Commit(t.Context(), store.Settlement{}); !errors.Is(err, store.ErrRolledBack) {
 		t.Error(err)
 	}
 }
@@ -274,16 +275,16 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 // ended is a transaction whose commit returns err.
 type ended struct {
-	dibs.Transaction
+	store.Transaction
 	err error
 }
 
-func (e *ended) Commit(context.Context, dibs.Settlement) error { return e.err }
+func (e *ended) Commit(context.Context, store.Settlement) error { return e.err }
 
 // beginner begins it.
-type beginner struct{ tx dibs.Transaction }
+type beginner struct{ tx store.Transaction }
 
-func (b *beginner) Begin(context.Context) (dibs.Transaction, error) { return b.tx, nil }
+func (b *beginner) Begin(context.Context) (store.Transaction, error) { return b.tx, nil }
 
 // TestRecordTransactor: a commit is written down as the settlement that it is, and the
 // functions of stores find their own transaction.
@@ -293,9 +294,9 @@ func TestRecordTransactor(t *testing.T) {
 		want string
 	}{
 		{nil, ""},
-		{dibs.ErrLost, Lost},
-		{dibs.ErrRolledBack, dibs.ErrRolledBack.Error()},
-		{dibs.ErrTransactionEnded, dibs.ErrTransactionEnded.Error()},
+		{store.ErrLost, Lost},
+		{store.ErrRolledBack, store.ErrRolledBack.Error()},
+		{store.ErrTransactionEnded, store.ErrTransactionEnded.Error()},
 		{errors.New("hung up"), Unknown},
 	} {
 		var lines bytes.Buffer
@@ -305,11 +306,11 @@ func TestRecordTransactor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := Inside(dibs.WithTransaction(t.Context(), tx))
-		if dibs.TransactionFrom(ctx) != dibs.Transaction(inner) || Inside(ctx) != ctx {
+		ctx := Inside(store.WithTransaction(t.Context(), tx))
+		if store.TransactionFrom(ctx) != store.Transaction(inner) || Inside(ctx) != ctx {
 			t.Error("the store's own transaction is not found")
 		}
-		err = tx.Commit(t.Context(), dibs.Settlement{Key: dibs.Key{Name: "k"}, Outcome: dibs.Keep, Data: []byte("x"), Retention: time.Hour})
+		err = tx.Commit(t.Context(), store.Settlement{Key: store.Key{Name: "k"}, Outcome: store.Keep, Data: []byte("x"), Retention: time.Hour})
 		if !errors.Is(err, test.err) || (failed > 0) != (test.err != nil) {
 			t.Errorf("it returned %v for %v, and passed on %d failures", err, test.err, failed)
 		}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-// RecordTransactor returns a dibs.Transactor that writes its commits to the history, as
+// RecordTransactor returns a store.Transactor that writes its commits to the history, as
 // settlements with the name "transaction". A function that runs in one of its transactions finds
 // the store's own transaction with Inside.
-func RecordTransactor(t dibs.Transactor, w *Writer, failed func(error)) dibs.Transactor {
+func RecordTransactor(t store.Transactor, w *Writer, failed func(error)) store.Transactor {
 	if failed == nil {
 		failed = func(error) {}
 	}
@@ -19,20 +19,20 @@ func RecordTransactor(t dibs.Transactor, w *Writer, failed func(error)) dibs.Tra
 
 // Inside returns ctx with the store's own transaction in place of the recorded one.
 func Inside(ctx context.Context) context.Context {
-	if tx, ok := dibs.TransactionFrom(ctx).(*transaction); ok {
-		return dibs.WithTransaction(ctx, tx.Transaction)
+	if tx, ok := store.TransactionFrom(ctx).(*transaction); ok {
+		return store.WithTransaction(ctx, tx.Transaction)
 	}
 	return ctx
 }
 
 type transactor struct {
-	dibs.Transactor
+	store.Transactor
 	w      *Writer
 	failed func(error)
 }
 
-// Begin implements dibs.Transactor.
-func (t *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
+// Begin implements store.Transactor.
+func (t *transactor) Begin(ctx context.Context) (store.Transaction, error) {
 	tx, err := t.Transactor.Begin(ctx)
 	if err != nil {
 		t.failed(err)
@@ -43,16 +43,16 @@ func (t *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 
 // transaction is a transaction whose commit is recorded.
 type transaction struct {
-	dibs.Transaction
+	store.Transaction
 	t *transactor
 }
 
-// Commit implements dibs.Transaction.
-func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
+// Commit implements store.Transaction.
+func (tx *transaction) Commit(ctx context.Context, s store.Settlement) error {
 	events := []Event{OfSettlement(&s)}
 	events[0].Name = "transaction"
 	if err := tx.t.w.Call(events); err != nil {
-		return errors.Join(dibs.ErrRolledBack, err)
+		return errors.Join(store.ErrRolledBack, err)
 	}
 	err := tx.Transaction.Commit(ctx, s)
 	events[0].Ended(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // errReset is the error of a call whose connection broke.
@@ -21,19 +22,19 @@ type link struct {
 	world   *world
 
 	mu    sync.Mutex
-	known map[dibs.Token]uint64 // what the process has claimed with, numbered
+	known map[store.Token]uint64 // what the process has claimed with, numbered
 }
 
 // newLink returns the connection of a session.
 func newLink(l *session) dibs.Store {
-	return &link{session: l, world: l.process.world, known: map[dibs.Token]uint64{}}
+	return &link{session: l, world: l.process.world, known: map[store.Token]uint64{}}
 }
 
-// Batching implements dibs.Batcher, as a store on a server or one in memory does.
-func (k *link) Batching() dibs.Batching { return dibs.Batching{Direct: k.world.plan.direct} }
+// Batching implements store.Batcher, as a store on a server or one in memory does.
+func (k *link) Batching() store.Batching { return store.Batching{Direct: k.world.plan.direct} }
 
 // Claim implements dibs.Store.
-func (k *link) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (k *link) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	claims = slices.Clone(claims)
 	k.mu.Lock()
 	for _, c := range claims {
@@ -46,7 +47,7 @@ func (k *link) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.An
 }
 
 // Renew implements dibs.Store.
-func (k *link) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (k *link) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	renewals = slices.Clone(renewals)
 	for i := range renewals {
 		renewals[i].Progress = slices.Clone(renewals[i].Progress)
@@ -55,7 +56,7 @@ func (k *link) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error)
 }
 
 // Settle implements dibs.Store.
-func (k *link) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (k *link) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	settlements = slices.Clone(settlements)
 	for i := range settlements {
 		settlements[i].Data = slices.Clone(settlements[i].Data)
@@ -63,14 +64,14 @@ func (k *link) Settle(ctx context.Context, settlements []dibs.Settlement, errs [
 	return exchange(ctx, k, 3, settlements, errs, k.world.store.Settle, history.OfSettlement)
 }
 
-// Notify implements dibs.Notifier.
-func (k *link) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return k.world.store.(dibs.Notifier).Notify(func(t dibs.Token, a dibs.Answer) { k.push(t, func() { wake(t, a) }) })
+// Notify implements store.Notifier.
+func (k *link) Notify(wake func(store.Token, store.Answer)) (stop func()) {
+	return k.world.store.(store.Notifier).Notify(func(t store.Token, a store.Answer) { k.push(t, func() { wake(t, a) }) })
 }
 
 // push delivers a wake-up or a pushed grant, if the token is this process's and the message is
 // not lost.
-func (k *link) push(t dibs.Token, word func()) {
+func (k *link) push(t store.Token, word func()) {
 	k.mu.Lock()
 	number, known := k.known[t]
 	k.mu.Unlock()

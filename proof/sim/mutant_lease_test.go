@@ -6,16 +6,17 @@ import (
 	"slices"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func noUndo(s dibs.Store) hooks {
-	return hooks{settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
-		return part(ctx, settlements, errs, s.Settle, func(i int) bool { return settlements[i].Outcome != dibs.Undo })
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
+		return part(ctx, settlements, errs, s.Settle, func(i int) bool { return settlements[i].Outcome != store.Undo })
 	}}
 }
 
 func noTrust(s dibs.Store) hooks {
-	return hooks{renew: func(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	return hooks{renew: func(ctx context.Context, renewals []store.Renewal, errs []error) error {
 		_ = s.Renew(ctx, renewals, make([]error, len(renewals)))
 		clear(errs)
 		return nil
@@ -23,14 +24,14 @@ func noTrust(s dibs.Store) hooks {
 }
 
 func renewalRevives(s dibs.Store) hooks {
-	var claims memory[dibs.Token, dibs.Claim]
-	h := asked(s, nil, func(c dibs.Claim, a *dibs.Answer) {
-		if a.State == dibs.Granted && c.Mode != dibs.Look {
-			c.Mode, c.From, c.Hold, c.Stay = dibs.Try, dibs.Token{}, 0, 0
+	var claims memory[store.Token, store.Claim]
+	h := asked(s, nil, func(c store.Claim, a *store.Answer) {
+		if a.State == store.Granted && c.Mode != store.Look {
+			c.Mode, c.From, c.Hold, c.Stay = store.Try, store.Token{}, 0, 0
 			claims.set(c.Token, c)
 		}
 	})
-	h.renew = func(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	h.renew = func(ctx context.Context, renewals []store.Renewal, errs []error) error {
 		if err := s.Renew(ctx, renewals, errs); err != nil {
 			return err
 		}
@@ -40,13 +41,13 @@ func renewalRevives(s dibs.Store) hooks {
 				continue
 			}
 			c.TTL = r.TTL
-			if claimOne(ctx, s, c).State == dibs.Granted {
+			if claimOne(ctx, s, c).State == store.Granted {
 				errs[i] = nil
 			}
 		}
 		return nil
 	}
-	h.settle = func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	h.settle = func(ctx context.Context, settlements []store.Settlement, errs []error) error {
 		for _, x := range settlements {
 			claims.drop(x.Token) // it is the end that is undone, not a settlement
 		}
@@ -56,13 +57,13 @@ func renewalRevives(s dibs.Store) hooks {
 }
 
 func settleAnyToken(s dibs.Store) hooks {
-	return hooks{settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
 		if err := s.Settle(ctx, settlements, errs); err != nil {
 			return err
 		}
-		i, ok := s.(dibs.Inspector)
+		i, ok := s.(store.Inspector)
 		for n, x := range settlements {
-			if !ok || x.Outcome == dibs.Keep || !errors.Is(errs[n], dibs.ErrLost) {
+			if !ok || x.Outcome == store.Keep || !errors.Is(errs[n], dibs.ErrLost) {
 				continue
 			}
 			if ended, err := i.ForceRelease(ctx, x.Key, ""); err == nil && ended > 0 {
@@ -74,13 +75,13 @@ func settleAnyToken(s dibs.Store) hooks {
 }
 
 func leaseShort(s dibs.Store) hooks {
-	h := asked(s, func(c *dibs.Claim) {
-		c.TTL = max(c.TTL/2, min(c.TTL, dibs.MinDuration))
+	h := asked(s, func(c *store.Claim) {
+		c.TTL = max(c.TTL/2, min(c.TTL, store.MinDuration))
 	}, nil)
-	h.renew = func(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
-		short := make([]dibs.Renewal, len(renewals))
+	h.renew = func(ctx context.Context, renewals []store.Renewal, errs []error) error {
+		short := make([]store.Renewal, len(renewals))
 		for i, r := range renewals {
-			r.TTL = max(r.TTL/2, min(r.TTL, dibs.MinDuration))
+			r.TTL = max(r.TTL/2, min(r.TTL, store.MinDuration))
 			short[i] = r
 		}
 		return s.Renew(ctx, short, errs)
@@ -89,18 +90,18 @@ func leaseShort(s dibs.Store) hooks {
 }
 
 func claimAnew(s dibs.Store) hooks {
-	var granted memory[dibs.Token, bool]
-	return hooks{claim: func(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	var granted memory[store.Token, bool]
+	return hooks{claim: func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 		for _, c := range claims {
-			if _, ok := granted.get(c.Token); ok && (c.Mode == dibs.Try || c.Mode == dibs.Queue) {
-				settleOne(ctx, s, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Release})
+			if _, ok := granted.get(c.Token); ok && (c.Mode == store.Try || c.Mode == store.Queue) {
+				settleOne(ctx, s, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Release})
 			}
 		}
 		if err := s.Claim(ctx, claims, answers); err != nil {
 			return err
 		}
 		for i, a := range answers {
-			if a.State == dibs.Granted {
+			if a.State == store.Granted {
 				granted.set(claims[i].Token, true)
 			}
 		}
@@ -109,8 +110,8 @@ func claimAnew(s dibs.Store) hooks {
 }
 
 func permitTooMany(s dibs.Store) hooks {
-	return asked(s, func(c *dibs.Claim) {
-		if !c.AtMostOnce && c.Permits < dibs.MaxPermits {
+	return asked(s, func(c *store.Claim) {
+		if !c.AtMostOnce && c.Permits < store.MaxPermits {
 			c.Permits++
 		}
 	}, nil)
@@ -118,7 +119,7 @@ func permitTooMany(s dibs.Store) hooks {
 
 func permitsStay(s dibs.Store) hooks {
 	var first memory[dibs.Key, int]
-	return asked(s, func(c *dibs.Claim) {
+	return asked(s, func(c *store.Claim) {
 		permits, ok := first.get(c.Key)
 		if !ok {
 			permits = c.Permits
@@ -129,11 +130,11 @@ func permitsStay(s dibs.Store) hooks {
 }
 
 func undoCounts(s dibs.Store) hooks {
-	return hooks{settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
 		other := slices.Clone(settlements)
 		for i := range other {
-			if x := &other[i]; x.Outcome == dibs.Undo {
-				x.Outcome = dibs.Abandon
+			if x := &other[i]; x.Outcome == store.Undo {
+				x.Outcome = store.Abandon
 			}
 		}
 		return s.Settle(ctx, other, errs)
@@ -141,7 +142,7 @@ func undoCounts(s dibs.Store) hooks {
 }
 
 func weightIgnored(s dibs.Store) hooks {
-	return asked(s, func(c *dibs.Claim) { c.Weight = min(c.Weight, 1) }, nil)
+	return asked(s, func(c *store.Claim) { c.Weight = min(c.Weight, 1) }, nil)
 }
 
 func fenceRepeats(s dibs.Store) hooks {
@@ -155,12 +156,12 @@ func fenceFalls(s dibs.Store) hooks {
 
 // fences returns hooks that change the fences.
 func fences(s dibs.Store, change func(uint64) uint64) hooks {
-	h := asked(s, nil, func(_ dibs.Claim, a *dibs.Answer) {
+	h := asked(s, nil, func(_ store.Claim, a *store.Answer) {
 		if a.Fence != 0 {
 			a.Fence = change(a.Fence)
 		}
 	})
-	h.pushed = func(a dibs.Answer) dibs.Answer {
+	h.pushed = func(a store.Answer) store.Answer {
 		a.Fence = change(a.Fence)
 		return a
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // memory is what a mutant remembers, by key or token. It is small: a history is.
@@ -60,8 +61,8 @@ func part[Q, A any](ctx context.Context, qs []Q, as []A, call func(context.Conte
 }
 
 // asked returns hooks that change what is claimed, and what is answered.
-func asked(s dibs.Store, change func(*dibs.Claim), answer func(dibs.Claim, *dibs.Answer)) hooks {
-	return hooks{claim: func(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func asked(s dibs.Store, change func(*store.Claim), answer func(store.Claim, *store.Answer)) hooks {
+	return hooks{claim: func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 		other := slices.Clone(claims)
 		if change != nil {
 			for i := range other {
@@ -81,16 +82,16 @@ func asked(s dibs.Store, change func(*dibs.Claim), answer func(dibs.Claim, *dibs
 }
 
 // claimOne makes one claim; the zero Answer is that of a call that failed.
-func claimOne(ctx context.Context, s dibs.Store, c dibs.Claim) dibs.Answer {
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(ctx, []dibs.Claim{c}, answers); err != nil {
-		return dibs.Answer{}
+func claimOne(ctx context.Context, s dibs.Store, c store.Claim) store.Answer {
+	answers := make([]store.Answer, 1)
+	if err := s.Claim(ctx, []store.Claim{c}, answers); err != nil {
+		return store.Answer{}
 	}
 	return answers[0]
 }
 
 // settleOne makes one settlement and reports whether it is done.
-func settleOne(ctx context.Context, s dibs.Store, x dibs.Settlement) bool {
+func settleOne(ctx context.Context, s dibs.Store, x store.Settlement) bool {
 	errs := make([]error, 1)
-	return s.Settle(ctx, []dibs.Settlement{x}, errs) == nil && errs[0] == nil
+	return s.Settle(ctx, []store.Settlement{x}, errs) == nil && errs[0] == nil
 }

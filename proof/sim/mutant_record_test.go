@@ -7,19 +7,20 @@ import (
 	"slices"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 func staleRecord(s dibs.Store) hooks {
-	return hooks{settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
 		if err := s.Settle(ctx, settlements, errs); err != nil {
 			return err
 		}
 		for i, x := range settlements {
-			if x.Outcome != dibs.Keep || !errors.Is(errs[i], dibs.ErrLost) {
+			if x.Outcome != store.Keep || !errors.Is(errs[i], dibs.ErrLost) {
 				continue
 			}
-			c := dibs.Claim{Key: x.Key, Token: dibs.NewToken(), TTL: dibs.PushedTTL, Permits: 1, Weight: 1}
-			if claimOne(ctx, s, c).State != dibs.Granted {
+			c := store.Claim{Key: x.Key, Token: store.NewToken(), TTL: store.PushedTTL, Permits: 1, Weight: 1}
+			if claimOne(ctx, s, c).State != store.Granted {
 				continue
 			}
 			x.Token = c.Token
@@ -32,29 +33,29 @@ func staleRecord(s dibs.Store) hooks {
 }
 
 func halfRecord(s dibs.Store) hooks {
-	return asked(s, nil, func(_ dibs.Claim, a *dibs.Answer) {
+	return asked(s, nil, func(_ store.Claim, a *store.Answer) {
 		a.Record.Data = a.Record.Data[:len(a.Record.Data)/2]
 	})
 }
 
 func otherBytes(s dibs.Store) hooks {
-	return asked(s, nil, func(_ dibs.Claim, a *dibs.Answer) {
-		if a.State == dibs.Done {
+	return asked(s, nil, func(_ store.Claim, a *store.Answer) {
+		if a.State == store.Done {
 			a.Record.Data = append(bytes.Clone(a.Record.Data), '\n')
 		}
 	})
 }
 
 func mismatchIgnored(s dibs.Store) hooks {
-	return asked(s, func(c *dibs.Claim) { c.Fingerprint = dibs.Fingerprint{} }, nil)
+	return asked(s, func(c *store.Claim) { c.Fingerprint = dibs.Fingerprint{} }, nil)
 }
 
 func answerLost(s dibs.Store) hooks {
-	return hooks{settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
 		other := slices.Clone(settlements)
 		for i := range other {
-			if x := &other[i]; x.Outcome == dibs.Keep {
-				x.Outcome, x.Data, x.Retention = dibs.Release, nil, 0
+			if x := &other[i]; x.Outcome == store.Keep {
+				x.Outcome, x.Data, x.Retention = store.Release, nil, 0
 			}
 		}
 		return s.Settle(ctx, other, errs)
@@ -66,12 +67,12 @@ func oldRecord(s dibs.Store) hooks {
 	var records memory[dibs.Key, []byte]
 	return hooks{
 		claim: cached(s, &records),
-		settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+		settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
 			if err := s.Settle(ctx, settlements, errs); err != nil {
 				return err
 			}
 			for i, x := range settlements {
-				if _, ok := records.get(x.Key); x.Outcome == dibs.Keep && errs[i] == nil && !ok {
+				if _, ok := records.get(x.Key); x.Outcome == store.Keep && errs[i] == nil && !ok {
 					records.set(x.Key, bytes.Clone(x.Data))
 				}
 			}
@@ -86,9 +87,9 @@ func unwrittenRecord(s dibs.Store) hooks {
 	var records memory[dibs.Key, []byte]
 	return hooks{
 		claim: cached(s, &records),
-		settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+		settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
 			for _, x := range settlements {
-				if x.Outcome == dibs.Keep {
+				if x.Outcome == store.Keep {
 					records.set(x.Key, bytes.Clone(x.Data))
 				}
 			}
@@ -96,7 +97,7 @@ func unwrittenRecord(s dibs.Store) hooks {
 				return err
 			}
 			for i, x := range settlements {
-				if x.Outcome == dibs.Keep && errs[i] == nil {
+				if x.Outcome == store.Keep && errs[i] == nil {
 					records.drop(x.Key)
 				}
 			}
@@ -106,15 +107,15 @@ func unwrittenRecord(s dibs.Store) hooks {
 }
 
 // cached is a Claim that is answered by what is remembered, if there is anything.
-func cached(s dibs.Store, records *memory[dibs.Key, []byte]) func(context.Context, []dibs.Claim, []dibs.Answer) error {
-	return func(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func cached(s dibs.Store, records *memory[dibs.Key, []byte]) func(context.Context, []store.Claim, []store.Answer) error {
+	return func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 		return part(ctx, claims, answers, s.Claim, func(i int) bool {
 			c := &claims[i]
 			data, ok := records.get(c.Key)
-			if !ok || c.MaxAge == 0 || c.Mode == dibs.Reserve {
+			if !ok || c.MaxAge == 0 || c.Mode == store.Reserve {
 				return true
 			}
-			answers[i] = dibs.Answer{State: dibs.Done, Record: dibs.Record{Data: data, Left: c.MaxAge}}
+			answers[i] = store.Answer{State: store.Done, Record: dibs.Record{Data: data, Left: c.MaxAge}}
 			return false
 		})
 	}

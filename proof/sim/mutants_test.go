@@ -11,8 +11,8 @@ type mutant struct {
 	// Client says that the client is broken, which sees its store through Wrap. Otherwise the
 	// store is broken, for all its clients.
 	Client bool
-	// Wrap returns the store, broken. It is a dibs.Notifier and a dibs.Batcher, and a
-	// dibs.Inspector if the store that it is given is one. What a mutant remembers it
+	// Wrap returns the store, broken. It is a store.Notifier and a store.Batcher, and a
+	// store.Inspector if the store that it is given is one. What a mutant remembers it
 	// remembers in its process.
 	Wrap func(dibs.Store) dibs.Store
 }

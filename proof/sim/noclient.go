@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // noClient calls the store without a client: it asks again although it knows the answer, renews
@@ -17,9 +18,9 @@ func (w *worker) noClient(ctx context.Context, k key) {
 		return
 	}
 	ttl := w.world.plan.ttl / 2
-	c := dibs.Claim{
-		Key: dibs.Key{Name: k.name}, Token: dibs.NewToken(), TTL: ttl, Stay: ttl, Permits: 1, Weight: 1,
-		Mode: []dibs.Mode{dibs.Try, dibs.Queue, dibs.Queue}[w.IntN(3)],
+	c := store.Claim{
+		Key: dibs.Key{Name: k.name}, Token: store.NewToken(), TTL: ttl, Stay: ttl, Permits: 1, Weight: 1,
+		Mode: []store.Mode{store.Try, store.Queue, store.Queue}[w.IntN(3)],
 	}
 	if w.chance(60) {
 		c.MaxAge = dibs.AnyAge
@@ -28,7 +29,7 @@ func (w *worker) noClient(ctx context.Context, k key) {
 	granted := false
 	for range 2 + w.IntN(8) {
 		pause := w.upTo(w.world.plan.ttl)
-		if c.Mode == dibs.Queue && !granted {
+		if c.Mode == store.Queue && !granted {
 			pause = min(pause, ttl/4)
 		}
 		if !w.rest(ctx, pause) || w.world.healed() {
@@ -41,21 +42,21 @@ func (w *worker) noClient(ctx context.Context, k key) {
 				continue
 			}
 			switch a.State {
-			case dibs.Granted:
+			case store.Granted:
 				granted = true
-			case dibs.Held:
+			case store.Held:
 				granted = false // it has run out, and the token waits anew
 			default:
 				return
 			}
 		case n < 7:
-			w.renew(ctx, dibs.Renewal{Key: c.Key, Token: c.Token, TTL: ttl})
+			w.renew(ctx, store.Renewal{Key: c.Key, Token: c.Token, TTL: ttl})
 		default:
-			x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Outcome(w.IntN(4))}
+			x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Outcome(w.IntN(4))}
 			if !granted && w.world.plan.pushes {
-				x.Outcome = dibs.Release // it may have missed a pushed grant
+				x.Outcome = store.Release // it may have missed a pushed grant
 			}
-			if x.Outcome == dibs.Keep {
+			if x.Outcome == store.Keep {
 				x.Data = fmt.Appendf(nil, "record %d", w.world.next())
 				x.Retention = k.retention
 			}
@@ -69,7 +70,7 @@ func (w *worker) noClient(ctx context.Context, k key) {
 		}
 	}
 	if w.chance(70) || w.world.healed() {
-		w.end(context.WithoutCancel(ctx), dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Release})
+		w.end(context.WithoutCancel(ctx), store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Release})
 	}
 }
 
@@ -82,14 +83,14 @@ func call[Q, A any](ctx context.Context, w *worker, q Q, do func(context.Context
 	return answers[0], w.gate() && err == nil
 }
 
-func (w *worker) claim(ctx context.Context, c dibs.Claim) (dibs.Answer, bool) {
+func (w *worker) claim(ctx context.Context, c store.Claim) (store.Answer, bool) {
 	return call(ctx, w, c, w.session.store.Claim)
 }
 
-func (w *worker) renew(ctx context.Context, r dibs.Renewal) {
+func (w *worker) renew(ctx context.Context, r store.Renewal) {
 	_, _ = call(ctx, w, r, w.session.store.Renew)
 }
 
-func (w *worker) end(ctx context.Context, x dibs.Settlement) {
+func (w *worker) end(ctx context.Context, x store.Settlement) {
 	_, _ = call(ctx, w, x, w.session.store.Settle)
 }

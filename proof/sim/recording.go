@@ -7,6 +7,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // recording is the history in memory.
@@ -53,7 +54,7 @@ func (t *recording) events() []history.Event {
 		}
 		*token = numbers[*token]
 	}
-	none := dibs.Token{}
+	none := store.Token{}
 	for i := range all {
 		if all[i].Token == fmt.Sprintf("%x", none[:]) {
 			continue // a Look has none
@@ -71,16 +72,16 @@ type sessionStore struct {
 	session  *session
 }
 
-// Batching implements dibs.Batcher.
-func (m *sessionStore) Batching() dibs.Batching { return m.recorded.(dibs.Batcher).Batching() }
+// Batching implements store.Batcher.
+func (m *sessionStore) Batching() store.Batching { return m.recorded.(store.Batcher).Batching() }
 
-// Notify implements dibs.Notifier.
-func (m *sessionStore) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return m.recorded.(dibs.Notifier).Notify(wake)
+// Notify implements store.Notifier.
+func (m *sessionStore) Notify(wake func(store.Token, store.Answer)) (stop func()) {
+	return m.recorded.(store.Notifier).Notify(wake)
 }
 
 // Claim implements dibs.Store.
-func (m *sessionStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (m *sessionStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if m.session.isDead() {
 		return errReset
 	}
@@ -88,7 +89,7 @@ func (m *sessionStore) Claim(ctx context.Context, claims []dibs.Claim, answers [
 }
 
 // Renew implements dibs.Store.
-func (m *sessionStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (m *sessionStore) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if m.session.isDead() {
 		return errReset
 	}
@@ -96,7 +97,7 @@ func (m *sessionStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs 
 }
 
 // Settle implements dibs.Store.
-func (m *sessionStore) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (m *sessionStore) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if m.session.isDead() {
 		return errReset
 	}

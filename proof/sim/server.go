@@ -10,6 +10,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // errDown is the error of a store that is away.
@@ -26,20 +27,20 @@ type server struct {
 	down    bool
 	stop    func() // ends the words of the store
 	number  int
-	wakers  map[int]func(dibs.Token, dibs.Answer)
-	waiting map[dibs.Token]dibs.Claim
+	wakers  map[int]func(store.Token, store.Answer)
+	waiting map[store.Token]store.Claim
 	highest map[dibs.Key]uint64 // fence
 }
 
 var (
-	_ dibs.Notifier  = (*server)(nil)
-	_ dibs.Inspector = (*server)(nil)
+	_ store.Notifier  = (*server)(nil)
+	_ store.Inspector = (*server)(nil)
 )
 
 func newServer(w *world) *server {
 	s := &server{
-		world: w, wakers: map[int]func(dibs.Token, dibs.Answer){},
-		waiting: map[dibs.Token]dibs.Claim{}, highest: map[dibs.Key]uint64{},
+		world: w, wakers: map[int]func(store.Token, store.Answer){},
+		waiting: map[store.Token]store.Claim{}, highest: map[dibs.Key]uint64{},
 	}
 	s.open()
 	return s
@@ -53,7 +54,7 @@ func (s *server) open() {
 	}
 	s.store = under
 	// The store calls while it is called, and so under the server's lock.
-	s.stop = under.Notify(func(t dibs.Token, _ dibs.Answer) { s.world.flights.Go(func() { s.turn(under, t) }) })
+	s.stop = under.Notify(func(t store.Token, _ store.Answer) { s.world.flights.Go(func() { s.turn(under, t) }) })
 }
 
 // silence ends the wake-ups of the store.
@@ -106,7 +107,7 @@ func (s *server) fate() {
 }
 
 // Claim implements dibs.Store.
-func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *server) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -120,11 +121,11 @@ func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 	}
 	for i, c := range claims {
 		switch a := &answers[i]; a.State {
-		case dibs.Granted:
+		case store.Granted:
 			s.highest[c.Key] = max(s.highest[c.Key], a.Fence)
-		case dibs.Held:
+		case store.Held:
 			a.Fence = s.highest[c.Key]
-			if c.Mode == dibs.Queue && a.Queued {
+			if c.Mode == store.Queue && a.Queued {
 				s.waiting[c.Token] = c
 			}
 		}
@@ -133,7 +134,7 @@ func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 }
 
 // Renew implements dibs.Store.
-func (s *server) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+func (s *server) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -143,7 +144,7 @@ func (s *server) Renew(ctx context.Context, renewals []dibs.Renewal, errs []erro
 }
 
 // Settle implements dibs.Store.
-func (s *server) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *server) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -155,8 +156,8 @@ func (s *server) Settle(ctx context.Context, settlements []dibs.Settlement, errs
 	return s.store.Settle(ctx, settlements, errs)
 }
 
-// Notify implements dibs.Notifier.
-func (s *server) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+// Notify implements store.Notifier.
+func (s *server) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number++
@@ -170,13 +171,13 @@ func (s *server) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 }
 
 // turn wakes a waiter, or pushes its grant.
-func (s *server) turn(under *memstore.Store, t dibs.Token) {
+func (s *server) turn(under *memstore.Store, t store.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.store != under || s.down {
 		return
 	}
-	var word dibs.Answer
+	var word store.Answer
 	if c, ok := s.waiting[t]; ok && s.plain(c) {
 		word = s.grant(c)
 	}
@@ -186,11 +187,11 @@ func (s *server) turn(under *memstore.Store, t dibs.Token) {
 }
 
 // plain reports whether a waiter needs nothing but its grant to begin.
-func (s *server) plain(c dibs.Claim) bool {
+func (s *server) plain(c store.Claim) bool {
 	if c.AtMostOnce {
 		return false
 	}
-	for e, err := range s.store.List(context.Background(), dibs.Query{Namespace: &c.Key.Namespace, Name: c.Key.Name}) {
+	for e, err := range s.store.List(context.Background(), store.Query{Namespace: &c.Key.Namespace, Name: c.Key.Name}) {
 		if err != nil || e.Record != nil && c.MaxAge > 0 {
 			return false
 		}
@@ -204,32 +205,32 @@ func (s *server) plain(c dibs.Claim) bool {
 }
 
 // grant grants the key to the waiter in front, for PushedTTL.
-func (s *server) grant(c dibs.Claim) dibs.Answer {
-	c.Mode, c.Stay, c.TTL = dibs.Try, 0, min(c.TTL, dibs.PushedTTL)
-	answers := make([]dibs.Answer, 1)
-	if err := s.store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
-		return dibs.Answer{}
+func (s *server) grant(c store.Claim) store.Answer {
+	c.Mode, c.Stay, c.TTL = store.Try, 0, min(c.TTL, store.PushedTTL)
+	answers := make([]store.Answer, 1)
+	if err := s.store.Claim(context.Background(), []store.Claim{c}, answers); err != nil || answers[0].State != store.Granted {
+		return store.Answer{}
 	}
 	s.highest[c.Key] = max(s.highest[c.Key], answers[0].Fence)
 	return answers[0]
 }
 
-// List implements dibs.Inspector.
-func (s *server) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
+// List implements store.Inspector.
+func (s *server) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
 	return s.inside().List(ctx, q)
 }
 
-// ForceRelease implements dibs.Inspector.
+// ForceRelease implements store.Inspector.
 func (s *server) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
 	return s.inside().ForceRelease(ctx, key, id)
 }
 
-// Forget implements dibs.Inspector.
+// Forget implements store.Inspector.
 func (s *server) Forget(ctx context.Context, key dibs.Key) (bool, error) {
 	return s.inside().Forget(ctx, key)
 }
 
-// Resolve implements dibs.Inspector.
+// Resolve implements store.Inspector.
 func (s *server) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
 	return s.inside().Resolve(ctx, key, id, data, retention)
 }

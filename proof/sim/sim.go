@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Options say what is broken. Nil and the zero value mean nothing.
@@ -144,15 +145,15 @@ func (w *world) left(err error) {
 
 // list notes the keys that are held or waited for at the end.
 func (w *world) list() {
-	i, ok := w.store.(dibs.Inspector)
+	i, ok := w.store.(store.Inspector)
 	if !ok {
 		return
 	}
-	for e, err := range i.List(context.Background(), dibs.Query{}) {
+	for e, err := range i.List(context.Background(), store.Query{}) {
 		switch {
 		case err != nil:
 			w.left(err)
-		case e.Condition == dibs.ConditionHeld, e.Condition == dibs.ConditionWaiting:
+		case e.Condition == store.ConditionHeld, e.Condition == store.ConditionWaiting:
 			var text strings.Builder
 			fmt.Fprintf(&text, "%s is %s, with %d waiters and %d reserved places", e.Key.Name, e.Condition, e.Waiters, e.Reserved)
 			for _, a := range e.Attempts {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // raw calls the store without a client: it comes late, repeats calls, and goes on although it
@@ -15,15 +16,15 @@ func (l *lane) raw() {
 		return
 	}
 	c := l.claim(l.key("raw"))
-	c.Mode = []dibs.Mode{dibs.Try, dibs.Queue}[l.r.IntN(2)]
+	c.Mode = []store.Mode{store.Try, store.Queue}[l.r.IntN(2)]
 	c.Stay = l.TTL / 2
 	a, ok := l.ask(c)
-	for end := time.Now().Add(l.TTL); ok && a.State == dibs.Held && a.Queued && time.Now().Before(end) && !l.faultsEnded(); {
+	for end := time.Now().Add(l.TTL); ok && a.State == store.Held && a.Queued && time.Now().Before(end) && !l.faultsEnded(); {
 		l.pause(l.TTL / 20)
 		a, ok = l.ask(c)
 	}
-	if !ok || a.State != dibs.Granted {
-		l.end(c, dibs.Release)
+	if !ok || a.State != store.Granted {
+		l.end(c, store.Release)
 		return
 	}
 	switch l.r.IntN(6) {
@@ -40,10 +41,10 @@ func (l *lane) raw() {
 		l.renew(c)
 		l.ask(c)
 	case 4: // settles twice
-		l.end(c, dibs.Release)
+		l.end(c, store.Release)
 	}
 	l.crash("before it settles")
-	l.end(c, []dibs.Outcome{dibs.Release, dibs.Release, dibs.Abandon, dibs.Undo}[l.r.IntN(4)])
+	l.end(c, []store.Outcome{store.Release, store.Release, store.Abandon, store.Undo}[l.r.IntN(4)])
 	l.renew(c) // after the end
 }
 
@@ -55,7 +56,7 @@ func (l *lane) rawRecord() {
 		c.Fingerprint = dibs.Fingerprint{2}
 	}
 	a, ok := l.ask(c)
-	if !ok || a.State != dibs.Granted {
+	if !ok || a.State != store.Granted {
 		return
 	}
 	if l.odds(3) {
@@ -68,37 +69,37 @@ func (l *lane) rawRecord() {
 	}
 	l.ask(c)
 	if l.odds(3) {
-		l.end(c, dibs.Release)
+		l.end(c, store.Release)
 	}
 }
 
 // claim returns a Try of the key.
-func (l *lane) claim(key string) dibs.Claim {
-	return dibs.Claim{
-		Key: l.client.Key(key), Token: dibs.NewToken(), Mode: dibs.Try, TTL: l.TTL, Permits: 1, Weight: 1,
-		Owner: dibs.Owner{Label: "torture, raw"},
+func (l *lane) claim(key string) store.Claim {
+	return store.Claim{
+		Key: l.client.Key(key), Token: store.NewToken(), Mode: store.Try, TTL: l.TTL, Permits: 1, Weight: 1,
+		Owner: store.Owner{Label: "torture, raw"},
 	}
 }
 
 // ask claims. It is not ok if no answer came.
-func (l *lane) ask(c dibs.Claim) (a dibs.Answer, ok bool) {
-	answers := make([]dibs.Answer, 1)
-	err := l.store.Claim(l.ctx, []dibs.Claim{c}, answers)
+func (l *lane) ask(c store.Claim) (a store.Answer, ok bool) {
+	answers := make([]store.Answer, 1)
+	err := l.store.Claim(l.ctx, []store.Claim{c}, answers)
 	return answers[0], err == nil && answers[0].Err == nil
 }
 
-func (l *lane) renew(c dibs.Claim) {
+func (l *lane) renew(c store.Claim) {
 	errs := make([]error, 1)
-	_ = l.store.Renew(l.ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
+	_ = l.store.Renew(l.ctx, []store.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
 	if errors.Is(errs[0], dibs.ErrLost) {
 		l.out.send(message{Lost: true})
 	}
 }
 
-func (l *lane) end(c dibs.Claim, o dibs.Outcome) {
-	_ = l.store.Settle(l.ctx, []dibs.Settlement{{Key: c.Key, Token: c.Token, Outcome: o}}, make([]error, 1))
+func (l *lane) end(c store.Claim, o store.Outcome) {
+	_ = l.store.Settle(l.ctx, []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: o}}, make([]error, 1))
 }
 
-func (l *lane) keep(c dibs.Claim, data []byte) {
-	_ = l.store.Settle(l.ctx, []dibs.Settlement{{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Data: data, Retention: long}}, make([]error, 1))
+func (l *lane) keep(c store.Claim, data []byte) {
+	_ = l.store.Settle(l.ctx, []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: store.Keep, Data: data, Retention: long}}, make([]error, 1))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 const (
@@ -46,13 +47,13 @@ func (r *run) collect(restarts context.Context) error {
 		}
 		r.remains.effects = len(rows)
 	}
-	in, ok := r.store.Store.(dibs.Inspector)
+	in, ok := r.store.Store.(store.Inspector)
 	if !ok {
 		r.remains.unlisted = "the store is no dibs.Inspector"
 		return nil
 	}
 	// The leases and places of killed workers must have run out by then.
-	deadline := time.Now().Add(r.TTL + dibs.PushedTTL + sweepSlack)
+	deadline := time.Now().Add(r.TTL + store.PushedTTL + sweepSlack)
 	for {
 		left, over, err := r.list(ctx, in)
 		if err == nil && len(left) == 0 {
@@ -82,18 +83,18 @@ func again[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 // ahead, their holders are dead, and they would stand until the clock has caught up. An operator
 // does this with "dibs release".
 func (r *run) releaseStale(ctx context.Context) error {
-	in, ok := r.store.Store.(dibs.Inspector)
+	in, ok := r.store.Store.(store.Inspector)
 	if !ok || !slices.ContainsFunc(r.faults, func(f *fault.Fault) bool { return f.Alone }) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	stale, err := again(ctx, func() (stale []dibs.Entry, err error) {
-		for e, err := range in.List(ctx, dibs.Query{Namespace: &r.namespace}) {
+	stale, err := again(ctx, func() (stale []store.Entry, err error) {
+		for e, err := range in.List(ctx, store.Query{Namespace: &r.namespace}) {
 			if err != nil {
 				return nil, err
 			}
-			if slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left > r.TTL+time.Second }) {
+			if slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left > r.TTL+time.Second }) {
 				stale = append(stale, e)
 			}
 		}
@@ -116,12 +117,12 @@ func (r *run) releaseStale(ctx context.Context) error {
 }
 
 // list returns the keys that are held or waited for, and the other keys that the store knows.
-func (r *run) list(ctx context.Context, in dibs.Inspector) (left []string, over []dibs.Key, err error) {
-	for e, err := range in.List(ctx, dibs.Query{Namespace: &r.namespace}) {
+func (r *run) list(ctx context.Context, in store.Inspector) (left []string, over []dibs.Key, err error) {
+	for e, err := range in.List(ctx, store.Query{Namespace: &r.namespace}) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if e.Condition == dibs.ConditionHeld || e.Waiters+e.Reserved > 0 {
+		if e.Condition == store.ConditionHeld || e.Waiters+e.Reserved > 0 {
 			left = append(left, fmt.Sprintf("%s is %s, with %d waiters and %d reserved places", e.Key.Name, e.Condition, e.Waiters, e.Reserved))
 			continue
 		}
@@ -132,7 +133,7 @@ func (r *run) list(ctx context.Context, in dibs.Inspector) (left []string, over 
 }
 
 // forget removes the records of the run. Then the store must know no key of it.
-func (r *run) forget(ctx context.Context, in dibs.Inspector, keys []dibs.Key) error {
+func (r *run) forget(ctx context.Context, in store.Inspector, keys []dibs.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit+time.Duration(len(keys))*forgetLimit)
 	defer cancel()
 	for _, key := range keys {

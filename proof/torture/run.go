@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Run lets worker processes use the store while faults strike, and checks their histories; see
@@ -26,7 +26,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Options: options, id: dibs.NewToken().ID()}
+	r := &run{Options: options, id: store.NewToken().ID()}
 	r.namespace = "torture-" + r.id
 	if err := r.setUp(ctx); err != nil {
 		return nil, errors.Join(err, r.tearDown())

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // Open opens the store that a URL names. The runner and every worker call it.
@@ -15,7 +15,7 @@ type Open func(ctx context.Context, url string) (*Store, error)
 
 // Store is an open store.
 type Store struct {
-	dibs.Store
+	Store dibs.Store
 	// Close closes the store, and its database if it has one.
 	Close func() error
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/torture"
+	"github.com/dibs-go/dibs/store"
 )
 
 // broken begins the name of a folder that says what is wrong with the store in it.
@@ -61,11 +62,11 @@ func open(ctx context.Context, url string) (*torture.Store, error) {
 // careless grants what others hold, now and then.
 type careless struct{ dibs.Store }
 
-func (c *careless) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (c *careless) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	err := c.Store.Claim(ctx, claims, answers)
 	for i := range answers {
-		if claims[i].Mode == dibs.Try && answers[i].State == dibs.Held {
-			answers[i] = dibs.Answer{State: dibs.Granted, Fence: answers[i].Fence + 1, Attempt: 1}
+		if claims[i].Mode == store.Try && answers[i].State == store.Held {
+			answers[i] = store.Answer{State: store.Granted, Fence: answers[i].Fence + 1, Attempt: 1}
 		}
 	}
 	return err
@@ -74,16 +75,16 @@ func (c *careless) Claim(ctx context.Context, claims []dibs.Claim, answers []dib
 // clinging says that keys are given back, and holds on to them.
 type clinging struct{ dibs.Store }
 
-func (c *clinging) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (c *clinging) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	for i, s := range settlements {
-		if s.Outcome == dibs.Keep {
+		if s.Outcome == store.Keep {
 			if err := c.Store.Settle(ctx, settlements[i:i+1], errs[i:i+1]); err != nil {
 				return err
 			}
 			continue
 		}
 		// For long after the last worker has gone.
-		if err := c.Renew(ctx, []dibs.Renewal{{Key: s.Key, Token: s.Token, TTL: clung}}, errs[i:i+1]); err != nil {
+		if err := c.Renew(ctx, []store.Renewal{{Key: s.Key, Token: s.Token, TTL: clung}}, errs[i:i+1]); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/store"
 )
 
 // How many keys there are of each kind. Few are hot, so that many meet at them; the
@@ -224,7 +225,7 @@ func (l *lane) look() {
 
 // sweepLimit is how long a key may be out of reach after the last fault: the last lease runs
 // out, and so does a pushed grant.
-func (w *worker) sweepLimit() time.Duration { return w.TTL + dibs.PushedTTL + sweepSlack }
+func (w *worker) sweepLimit() time.Duration { return w.TTL + store.PushedTTL + sweepSlack }
 
 // sweepSlack is for connections that must be made again, for other workers that want the key,
 // and for a machine that stands still.

@@ -8,7 +8,7 @@ local NONE, NO_PRINT = string.rep('\0', 16), string.rep('\0', 32) -- no token, n
 
 local SLACK = 5000000 -- added to k.queue, so that a renewed place rarely writes the state
 local MANY = 500      -- most places that are read at once
-local QUEUE, RESERVE, LOOK = 1, 2, 3 -- dibs.Mode
+local QUEUE, RESERVE, LOOK = 1, 2, 3 -- store.Mode
 local PENDING = '?'
 
 local affirmed = false

@@ -1,7 +1,7 @@
 -- settle ends leases and places.
 --
 -- KEYS  the fence, then the state of each key
--- ARGV  sharded; then for each settlement 1 byte outcome (dibs.Outcome), 16 bytes
+-- ARGV  sharded; then for each settlement 1 byte outcome (store.Outcome), 16 bytes
 --       token, 8 bytes retention in µs, and data
 --
 -- Answers: 1 done; 2 the token neither holds the key nor has a place.

@@ -2,7 +2,7 @@
 --
 -- A claim is stored as it was sent:
 --   4 bytes length of what follows; 1 byte each flags and at most once; 8 bytes TTL;
---   16 bytes token; 1 byte mode (dibs.Mode); 4 bytes each permits and weight; 1 byte
+--   16 bytes token; 1 byte mode (store.Mode); 4 bytes each permits and weight; 1 byte
 --   length of the owner, and the owner; 8 bytes each pushed TTL and stay; 32 bytes
 --   fingerprint; 8 bytes each max age and hold; 16 bytes the token of From
 -- Trailing zero bytes after the owner are cut; ZEROS, twice, restores them. Flag 1: a Try
@@ -53,7 +53,7 @@ local ZEROS = string.rep('\0', 41)
 local PLAIN = '\1' .. ZEROS .. '\1'
 local P_ENDS, P_CLAIM, P_TOKEN = 60, 68, 82
 
-local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedRetention
+local MEMORY = 24 * 3600 * 1000000 -- store.AbandonedRetention
 local FOREVER = 3650 * MEMORY      -- for an unknown outcome
 
 local clock = call('TIME')

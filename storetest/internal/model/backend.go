@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Backend is the data that several stores share.
@@ -17,24 +17,24 @@ type Backend struct {
 	last uint64 // highest fence
 	said uint64 // highest fence that a claim was answered with
 	seq  int    // last number
-	keys map[dibs.Key]*state
+	keys map[store.Key]*state
 }
 
 // New returns an empty backend with one bug, or none. A pushed grant lasts for turn.
 func New(bug Bug, turn time.Duration) *Backend {
-	return &Backend{bug: bug, turn: turn, keys: map[dibs.Key]*state{}}
+	return &Backend{bug: bug, turn: turn, keys: map[store.Key]*state{}}
 }
 
 // Open returns a store on the data. It never looks at the clock of its process.
 func (b *Backend) Open() *Store {
-	return &Store{b: b, listeners: map[int]func(dibs.Token, dibs.Answer){}}
+	return &Store{b: b, listeners: map[int]func(store.Token, store.Answer){}}
 }
 
 // Wipe loses all data.
 func (b *Backend) Wipe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.keys = map[dibs.Key]*state{}
+	b.keys = map[store.Key]*state{}
 	b.last, b.said = 0, 0
 }
 
@@ -64,7 +64,7 @@ func (b *Backend) highest(now time.Time) uint64 {
 }
 
 // state returns what is known of a key, as of now.
-func (b *Backend) state(k dibs.Key, now time.Time) *state {
+func (b *Backend) state(k store.Key, now time.Time) *state {
 	k = b.spell(k)
 	s := b.keys[k]
 	if s == nil {
@@ -76,7 +76,7 @@ func (b *Backend) state(k dibs.Key, now time.Time) *state {
 }
 
 // spell returns the key as the backend writes it: as it is, in a correct one.
-func (b *Backend) spell(k dibs.Key) dibs.Key {
+func (b *Backend) spell(k store.Key) store.Key {
 	switch b.bug {
 	case KeyTruncated:
 		k.Name = k.Name[:min(len(k.Name), 255)]

@@ -1,4 +1,4 @@
-// Package model is the simplest correct dibs.Store: one mutex and plain slices, which each
+// Package model is the simplest correct store.Store: one mutex and plain slices, which each
 // call reads from the beginning. Random schedules compare other stores with it. It is slow
 // and never forgets, so it is only for tests.
 //

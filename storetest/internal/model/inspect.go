@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-// List implements dibs.Inspector.
-func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
+// List implements store.Inspector.
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
 		if err := ctx.Err(); err != nil {
-			yield(dibs.Entry{}, err)
+			yield(store.Entry{}, err)
 			return
 		}
 		for _, e := range s.entries(q) {
@@ -26,11 +26,11 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 
 // entries collects under the lock, so that the caller may use the store while
 // it reads the list.
-func (s *Store) entries(q dibs.Query) []dibs.Entry {
+func (s *Store) entries(q store.Query) []store.Entry {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	now := time.Now()
-	var list []dibs.Entry
+	var list []store.Entry
 	for k, st := range s.b.keys {
 		if q.Namespace != nil && *q.Namespace != k.Namespace || q.Name != "" && q.Name != k.Name || q.Match != nil && !q.Match(k) {
 			continue
@@ -44,20 +44,20 @@ func (s *Store) entries(q dibs.Query) []dibs.Entry {
 	return list
 }
 
-func named(e dibs.Entry, id string) bool {
+func named(e store.Entry, id string) bool {
 	return e.Record != nil && e.Record.ID == id ||
-		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == id })
+		slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.ID == id })
 }
 
 // entry describes the key. Its Condition is "" if the key has nothing.
-func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
+func (st *state) entry(k store.Key, q store.Query, now time.Time) store.Entry {
 	st.front(now)
-	e := dibs.Entry{Key: k}
+	e := store.Entry{Key: k}
 	for _, r := range st.rows {
 		p := st.place(r, now)
 		if !p.Reserved || st.b.bug == PlacesWait {
 			e.Waiters++
-		} else if p.Use == dibs.Unused {
+		} else if p.Use == store.Unused {
 			e.Reserved++
 		}
 		if q.Places {
@@ -72,7 +72,7 @@ func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
 		e.Attempts = append(e.Attempts, st.abandoned.last.describe(now))
 	}
 	if r := st.record; r != nil {
-		e.Record = &dibs.RecordInfo{
+		e.Record = &store.RecordInfo{
 			ID: r.token.ID(), Bytes: len(r.data), Age: now.Sub(r.written), Left: r.ends.Sub(now),
 		}
 		if q.Data {
@@ -81,30 +81,30 @@ func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
 	}
 	switch {
 	case len(st.leases) > 0:
-		e.Condition = dibs.ConditionHeld
+		e.Condition = store.ConditionHeld
 	case st.unknown():
-		e.Condition = dibs.ConditionUnknown
+		e.Condition = store.ConditionUnknown
 	case len(st.rows) > 0:
-		e.Condition = dibs.ConditionWaiting
+		e.Condition = store.ConditionWaiting
 	case st.record != nil:
-		e.Condition = dibs.ConditionDone
+		e.Condition = store.ConditionDone
 	case st.abandoned != nil:
-		e.Condition = dibs.ConditionAbandoned
+		e.Condition = store.ConditionAbandoned
 	}
 	return e
 }
 
 // place describes a place.
-func (st *state) place(r *row, now time.Time) dibs.PlaceInfo {
-	p := dibs.PlaceInfo{Token: r.claim.Token, Owner: r.claim.Owner, Left: r.ends.Sub(now), Reserved: r.reserved()}
+func (st *state) place(r *row, now time.Time) store.PlaceInfo {
+	p := store.PlaceInfo{Token: r.claim.Token, Owner: r.claim.Owner, Left: r.ends.Sub(now), Reserved: r.reserved()}
 	if !p.Reserved {
 		return p
 	}
 	switch {
 	case st.leased(r.number):
-		p.Use = dibs.UsedByLease
+		p.Use = store.UsedByLease
 	case st.attended(r.number):
-		p.Use = dibs.UsedByWait
+		p.Use = store.UsedByWait
 	}
 	p.Blocks = p.Left
 	if hold := r.claim.Hold; hold > 0 && st.b.bug != BlocksWhileThere {
@@ -120,15 +120,15 @@ func (st *state) place(r *row, now time.Time) dibs.PlaceInfo {
 	return p
 }
 
-func (l *lease) describe(now time.Time) dibs.Attempt {
-	return dibs.Attempt{
+func (l *lease) describe(now time.Time) store.Attempt {
+	return store.Attempt{
 		ID: l.claim.Token.ID(), Owner: l.claim.Owner, Fence: l.fence, Attempt: l.attempt,
 		Since: now.Sub(l.since), Left: l.ends.Sub(now),
 	}
 }
 
-// ForceRelease implements dibs.Inspector.
-func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ended int, err error) {
+// ForceRelease implements store.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (ended int, err error) {
 	err = s.step(ctx, key, func(st *state, now time.Time) bool {
 		if a := st.abandoned; a != nil && (id == "" || a.last.claim.Token.ID() == id) {
 			ended, st.abandoned = 1, nil
@@ -145,7 +145,7 @@ func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ende
 }
 
 // step does something with what is known of a key, and serves the next if that is due.
-func (s *Store) step(ctx context.Context, key dibs.Key, do func(st *state, now time.Time) bool) error {
+func (s *Store) step(ctx context.Context, key store.Key, do func(st *state, now time.Time) bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func (s *Store) step(ctx context.Context, key dibs.Key, do func(st *state, now t
 	return nil
 }
 
-// Forget implements dibs.Inspector.
-func (s *Store) Forget(ctx context.Context, key dibs.Key) (forgot bool, err error) {
+// Forget implements store.Inspector.
+func (s *Store) Forget(ctx context.Context, key store.Key) (forgot bool, err error) {
 	err = s.step(ctx, key, func(st *state, _ time.Time) bool {
 		if s.b.bug == ForgetReleases {
 			delete(s.b.keys, key)
@@ -172,8 +172,8 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (forgot bool, err erro
 	return forgot, err
 }
 
-// Resolve implements dibs.Inspector.
-func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (resolved bool, err error) {
+// Resolve implements store.Inspector.
+func (s *Store) Resolve(ctx context.Context, key store.Key, id string, data []byte, retention time.Duration) (resolved bool, err error) {
 	err = s.step(ctx, key, func(st *state, now time.Time) bool {
 		if !st.unknown() || id != "" && id != st.abandoned.last.claim.Token.ID() && s.b.bug != ResolveAny {
 			return false
@@ -186,7 +186,7 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	return resolved, err
 }
 
-// Prune implements dibs.Pruner. It finds only what has ended since the last call for its key.
+// Prune implements store.Pruner. It finds only what has ended since the last call for its key.
 func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

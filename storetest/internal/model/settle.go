@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
-// Settle implements dibs.Store.
-func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+// Settle implements store.Store.
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -22,38 +22,38 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	return nil
 }
 
-func (s *Store) settle(x dibs.Settlement) error {
+func (s *Store) settle(x store.Settlement) error {
 	now := time.Now()
 	st := s.b.state(x.Key, now)
 	l := st.lease(x.Token)
 	switch {
 	case l != nil:
 		st.end(l, x, now)
-	case x.Outcome == dibs.Keep:
+	case x.Outcome == store.Keep:
 		if st.record == nil || st.record.token != x.Token {
-			return dibs.ErrLost
+			return store.ErrLost
 		}
 		return nil // it was sent before, and only the answer was lost
 	case s.b.bug == GivenUpTakesAll && st.row(x.Token) != nil && st.row(x.Token).reserved():
 		st.deleteNumber(st.row(x.Token).number)
 	case !st.leave(x.Token):
-		return dibs.ErrLost
+		return store.ErrLost
 	}
 	st.serve(now)
 	return nil
 }
 
 // end ends a lease.
-func (st *state) end(l *lease, x dibs.Settlement, now time.Time) {
+func (st *state) end(l *lease, x store.Settlement, now time.Time) {
 	switch x.Outcome {
-	case dibs.Abandon:
+	case store.Abandon:
 		l.ends = now
 		st.abandon(l)
-	case dibs.Undo:
+	case store.Undo:
 		st.remove(l)
 	default:
 		st.clean(l)
-		if x.Outcome == dibs.Keep {
+		if x.Outcome == store.Keep {
 			st.keep(x.Token, l.claim.Fingerprint, x.Data, x.Retention, now)
 		}
 	}
@@ -69,7 +69,7 @@ func (st *state) clean(l *lease) {
 }
 
 // keep writes the record and wakes the waiters that it may answer.
-func (st *state) keep(t dibs.Token, asked dibs.Fingerprint, data []byte, retention time.Duration, now time.Time) {
+func (st *state) keep(t store.Token, asked store.Fingerprint, data []byte, retention time.Duration, now time.Time) {
 	data = st.b.copy(data)
 	if st.b.bug == RecordCut {
 		data = data[:min(len(data), 64<<10-1)]
@@ -77,7 +77,7 @@ func (st *state) keep(t dibs.Token, asked dibs.Fingerprint, data []byte, retenti
 	st.record = &record{token: t, asked: asked, data: data, written: now, ends: now.Add(retention)}
 	for _, r := range st.rows {
 		if r.claim.MaxAge > 0 && !r.reserved() && st.b.bug != KeepWakesOne {
-			r.store.wake(r.claim.Token, dibs.Answer{})
+			r.store.wake(r.claim.Token, store.Answer{})
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // state is what the backend knows of one key.
@@ -20,7 +20,7 @@ type state struct {
 
 // lease is a token's right to the key.
 type lease struct {
-	claim     dibs.Claim
+	claim     store.Claim
 	number    int // at which it was granted, if that is a reserved place's; else 0
 	fence     uint64
 	attempt   int
@@ -32,14 +32,14 @@ type lease struct {
 
 // row is a place: a reserved one, or a waiter's.
 type row struct {
-	claim  dibs.Claim
+	claim  store.Claim
 	number int
 	ends   time.Time
 	asked  time.Time // for the reserved place
 	store  *Store    // which wakes the waiter
 }
 
-func (r *row) reserved() bool { return r.claim.Mode == dibs.Reserve }
+func (r *row) reserved() bool { return r.claim.Mode == store.Reserve }
 
 // abandoned is what is known of the leases in a row that were abandoned.
 type abandoned struct {
@@ -50,8 +50,8 @@ type abandoned struct {
 
 // record is what a finished holder left behind.
 type record struct {
-	token   dibs.Token
-	asked   dibs.Fingerprint
+	token   store.Token
+	asked   store.Fingerprint
 	data    []byte
 	written time.Time
 	ends    time.Time
@@ -103,7 +103,7 @@ func (s *state) abandon(l *lease) {
 func (s *state) unknown() bool { return s.abandoned != nil && s.abandoned.last.claim.AtMostOnce }
 
 // lease returns the token's lease, or nil.
-func (s *state) lease(t dibs.Token) *lease {
+func (s *state) lease(t store.Token) *lease {
 	for _, l := range s.leases {
 		if l.claim.Token == t {
 			return l
@@ -113,7 +113,7 @@ func (s *state) lease(t dibs.Token) *lease {
 }
 
 // row returns the token's place, or nil.
-func (s *state) row(t dibs.Token) *row {
+func (s *state) row(t store.Token) *row {
 	for _, r := range s.rows {
 		if r.claim.Token == t {
 			return r
@@ -123,7 +123,7 @@ func (s *state) row(t dibs.Token) *row {
 }
 
 // leave gives the token's place up, and reports whether there was one.
-func (s *state) leave(t dibs.Token) bool {
+func (s *state) leave(t store.Token) bool {
 	r := s.row(t)
 	if r == nil {
 		return false
@@ -150,14 +150,14 @@ func (s *state) deleteNumber(number int) {
 			return false
 		}
 		if !r.reserved() && s.b.bug != DeletedSleepOn {
-			r.store.wake(r.claim.Token, dibs.Answer{})
+			r.store.wake(r.claim.Token, store.Answer{})
 		}
 		return true
 	})
 }
 
 // number returns the number of a claim, or 0 if it has none.
-func (s *state) number(c dibs.Claim) int {
+func (s *state) number(c store.Claim) int {
 	own := s.row(c.Token)
 	if own != nil && s.b.bug != FromBeforeOwn {
 		return own.number
@@ -239,14 +239,14 @@ func (s *state) ahead(number int) int {
 }
 
 // room reports whether the leases leave room for the claim.
-func (s *state) room(c dibs.Claim) bool {
+func (s *state) room(c store.Claim) bool {
 	sum := c.Weight
 	for _, l := range s.leases {
 		if l.claim.Permits != c.Permits && s.b.bug != PermitsMix {
 			return false
 		}
 		if s.b.bug == WeightIgnored {
-			l = &lease{claim: dibs.Claim{Weight: 1}}
+			l = &lease{claim: store.Claim{Weight: 1}}
 		}
 		sum += l.claim.Weight
 	}
@@ -265,7 +265,7 @@ func (s *state) serve(now time.Time) {
 			return
 		}
 		if !s.pushes(w, now) {
-			w.store.wake(w.claim.Token, dibs.Answer{})
+			w.store.wake(w.claim.Token, store.Answer{})
 			return
 		}
 		c := w.claim
@@ -329,7 +329,7 @@ func (s *state) pushes(w *row, now time.Time) bool {
 }
 
 // grant grants the key to a claim with that number.
-func (s *state) grant(c dibs.Claim, number int, now time.Time) *lease {
+func (s *state) grant(c store.Claim, number int, now time.Time) *lease {
 	s.leave(c.Token)
 	l := &lease{claim: c, attempt: 1, fence: s.b.nextFence(now), since: now, ends: now.Add(c.TTL)}
 	if a := s.abandoned; a != nil {
@@ -353,6 +353,6 @@ func (s *state) grant(c dibs.Claim, number int, now time.Time) *lease {
 	return l
 }
 
-func (l *lease) answer() dibs.Answer {
-	return dibs.Answer{State: dibs.Granted, Fence: l.fence, Attempt: l.attempt, Progress: l.inherited}
+func (l *lease) answer() store.Answer {
+	return store.Answer{State: store.Granted, Fence: l.fence, Attempt: l.attempt, Progress: l.inherited}
 }

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Store is one process's way to a Backend.
@@ -16,22 +16,22 @@ type Store struct {
 	b     *Backend
 	broke atomic.Bool
 
-	listeners map[int]func(dibs.Token, dibs.Answer) // by the number that each was given
+	listeners map[int]func(store.Token, store.Answer) // by the number that each was given
 	listened  int
 }
 
 var (
-	_ dibs.Store     = (*Store)(nil)
-	_ dibs.Inspector = (*Store)(nil)
-	_ dibs.Notifier  = (*Store)(nil)
-	_ dibs.Pruner    = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Notifier  = (*Store)(nil)
+	_ store.Pruner    = (*Store)(nil)
 )
 
 // Break makes every later call of Claim fail as a whole, as when the backend is down.
 func (s *Store) Break() { s.broke.Store(true) }
 
-// Notify implements dibs.Notifier.
-func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+// Notify implements store.Notifier.
+func (s *Store) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	s.listened++
@@ -47,14 +47,14 @@ func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 }
 
 // wake wakes a waiter of the process, with its grant or to ask.
-func (s *Store) wake(t dibs.Token, a dibs.Answer) {
+func (s *Store) wake(t store.Token, a store.Answer) {
 	for _, wake := range s.listeners {
 		wake(t, a)
 	}
 }
 
-// Claim implements dibs.Store.
-func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+// Claim implements store.Store.
+func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	seen := map[dibs.Key]int{}
+	seen := map[store.Key]int{}
 	for i, c := range claims {
 		if err := c.Validate(); err != nil {
-			answers[i] = dibs.Answer{Err: err}
+			answers[i] = store.Answer{Err: err}
 			continue
 		}
 		if j, ok := seen[c.Key]; ok && s.b.bug == BatchMerges {
@@ -76,7 +76,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		seen[c.Key] = i
 		now := time.Now()
 		answers[i] = s.claim(s.b.state(c.Key, now), c, now)
-		if answers[i].State == dibs.Granted {
+		if answers[i].State == store.Granted {
 			s.b.said = max(s.b.said, answers[i].Fence)
 		}
 	}
@@ -84,22 +84,22 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 }
 
 // claim answers a valid claim.
-func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
+func (s *Store) claim(st *state, c store.Claim, now time.Time) store.Answer {
 	if l := st.lease(c.Token); l != nil {
 		switch {
-		case c.Mode == dibs.Look:
-			return dibs.Answer{State: dibs.Free}
-		case c.Mode != dibs.Reserve && s.b.bug != ClaimKeepsTTL:
+		case c.Mode == store.Look:
+			return store.Answer{State: store.Free}
+		case c.Mode != store.Reserve && s.b.bug != ClaimKeepsTTL:
 			l.ends = now.Add(c.TTL)
 		}
 		return l.answer()
 	}
 	if a := st.answered(c, now); a.State != 0 {
-		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue && a.State == dibs.Mismatch {
+		if s.b.bug == MismatchJoins && c.Mode == store.Queue && a.State == store.Mismatch {
 			st.join(c, 0, s, now)
 			return a
 		}
-		if c.Mode != dibs.Look && a.State != dibs.Unknown && s.b.bug != AnsweredKeepsPlace {
+		if c.Mode != store.Look && a.State != store.Unknown && s.b.bug != AnsweredKeepsPlace {
 			if s.b.bug == AnsweredEndsFrom {
 				st.leave(c.From)
 			}
@@ -109,7 +109,7 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		}
 		return a
 	}
-	if c.Mode == dibs.Reserve {
+	if c.Mode == store.Reserve {
 		st.join(c, 0, s, now)
 		return st.held(c, now)
 	}
@@ -122,15 +122,15 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		turn = true
 	}
 	switch {
-	case turn && !two && room && c.Mode == dibs.Look:
-		return dibs.Answer{State: dibs.Free, Queued: number != 0}
+	case turn && !two && room && c.Mode == store.Look:
+		return store.Answer{State: store.Free, Queued: number != 0}
 	case turn && !two && room:
 		l := st.grant(c, number, now)
 		if s.b.bug != GrantStrands {
 			st.serve(now) // there may be more permits
 		}
 		return l.answer()
-	case c.Mode == dibs.Look && s.b.bug != HoldStartsAtLook:
+	case c.Mode == store.Look && s.b.bug != HoldStartsAtLook:
 	case !turn && (room || s.b.bug == HoldWhileHeld), two && s.b.bug == HoldStartsAtLeased:
 		if front != nil && (front.reserved() || s.b.bug == HoldStartsAtWaiter) && st.free.IsZero() {
 			st.free = now
@@ -139,44 +139,44 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	if r := st.row(c.From); s.b.bug == HoldSetTooEarly && r != nil {
 		r.claim.Hold = c.Hold
 	}
-	if c.Mode == dibs.Queue {
+	if c.Mode == store.Queue {
 		st.join(c, number, s, now)
 	}
 	return st.held(c, now)
 }
 
 // answered returns the answer that does not depend on the claim's turn, or none.
-func (st *state) answered(c dibs.Claim, now time.Time) dibs.Answer {
+func (st *state) answered(c store.Claim, now time.Time) store.Answer {
 	switch r := st.record; {
 	case st.differs(c, now):
-		return dibs.Answer{State: dibs.Mismatch}
+		return store.Answer{State: store.Mismatch}
 	case st.accepts(c, now):
-		return dibs.Answer{State: dibs.Done, Record: dibs.Record{
+		return store.Answer{State: store.Done, Record: store.Record{
 			Data: r.data, Age: now.Sub(r.written), Left: r.ends.Sub(now),
 		}}
 	case st.unknown():
-		return dibs.Answer{State: dibs.Unknown, ID: st.abandoned.last.claim.Token.ID()}
+		return store.Answer{State: store.Unknown, ID: st.abandoned.last.claim.Token.ID()}
 	}
-	return dibs.Answer{}
+	return store.Answer{}
 }
 
 // differs reports whether the claim's fingerprint differs from that of a holder, of the last
 // abandoned lease or of the record.
-func (st *state) differs(c dibs.Claim, now time.Time) bool {
+func (st *state) differs(c store.Claim, now time.Time) bool {
 	return slices.ContainsFunc(st.leases, func(l *lease) bool { return l.claim.Fingerprint.Differs(c.Fingerprint) }) ||
 		st.abandoned != nil && st.abandoned.last.claim.Fingerprint.Differs(c.Fingerprint) ||
 		st.accepts(c, now) && st.record.asked.Differs(c.Fingerprint)
 }
 
 // accepts reports whether the record answers the claim.
-func (st *state) accepts(c dibs.Claim, now time.Time) bool {
+func (st *state) accepts(c store.Claim, now time.Time) bool {
 	r := st.record
 	return r != nil && c.MaxAge > 0 && (now.Sub(r.written) <= c.MaxAge || st.b.bug == MaxAgeIgnored)
 }
 
 // join gives the claim a place, or keeps the one that it has. A new one has that
 // number, or the next one if it is 0.
-func (st *state) join(c dibs.Claim, number int, s *Store, now time.Time) {
+func (st *state) join(c store.Claim, number int, s *Store, now time.Time) {
 	r := st.row(c.Token)
 	switch {
 	case r != nil:
@@ -193,15 +193,15 @@ func (st *state) join(c dibs.Claim, number int, s *Store, now time.Time) {
 		st.rows = slices.Insert(st.rows, i, r)
 	}
 	r.claim, r.ends, r.asked, r.store = c, now.Add(c.Stay), now, s
-	if st.b.bug == HoldStartsAtReserve && c.Mode == dibs.Reserve && st.free.IsZero() {
+	if st.b.bug == HoldStartsAtReserve && c.Mode == store.Reserve && st.free.IsZero() {
 		st.free = now
 	}
 }
 
 // held answers a claim that is kept from the key.
-func (st *state) held(c dibs.Claim, now time.Time) dibs.Answer {
+func (st *state) held(c store.Claim, now time.Time) store.Answer {
 	number := st.number(c)
-	a := dibs.Answer{State: dibs.Held, Fence: st.b.highest(now), Ahead: st.ahead(number), Queued: number != 0}
+	a := store.Answer{State: store.Held, Fence: st.b.highest(now), Ahead: st.ahead(number), Queued: number != 0}
 	sooner := func(ends time.Time) {
 		if d := ends.Sub(now); a.Left == 0 || d < a.Left {
 			a.Left = d
@@ -218,8 +218,8 @@ func (st *state) held(c dibs.Claim, now time.Time) dibs.Answer {
 	return a
 }
 
-// Renew implements dibs.Store.
-func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+// Renew implements store.Store.
+func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 		if errs[i] = r.Validate(); errs[i] != nil {
 			continue
 		}
-		errs[i] = dibs.ErrLost
+		errs[i] = store.ErrLost
 		_ = s.step(ctx, r.Key, func(st *state, now time.Time) bool {
 			if l := st.lease(r.Token); l != nil {
 				l.ends, errs[i] = now.Add(r.TTL), nil

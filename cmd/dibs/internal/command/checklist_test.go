@@ -44,7 +44,7 @@ func findings(t *testing.T) (names []string) {
 		}
 		names = append(names, regexp.MustCompile(`[a-z-]+`).FindAllString(list[1], -1)...)
 	}
-	for _, file := range []string{"internal/stores/finding.go", "cmd/dibs/internal/proxy/check.go", "cmd/dibs/internal/proxy/temporary.go", "cmd/dibs/internal/command/doctor.go"} {
+	for _, file := range []string{"stores/finding.go", "cmd/dibs/internal/proxy/check.go", "cmd/dibs/internal/proxy/temporary.go", "cmd/dibs/internal/command/doctor.go"} {
 		for _, m := range regexp.MustCompile(`Name: "([a-z-]+)", Severity`).FindAllStringSubmatch(readTop(t, file), -1) {
 			names = append(names, m[1])
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
 )
 
 func (p *program) config() *cobra.Command {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/demo"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
 )
 
 func (p *program) demo() *cobra.Command {

@@ -15,7 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 // errDangerous ends the doctor if it found something dangerous. It has no message, because
@@ -24,10 +25,10 @@ var errDangerous = &failure{is: errors.New("dangerous")}
 
 // findingJSON is a finding for programs.
 type findingJSON struct {
-	Name     string        `json:"name"`
-	Severity dibs.Severity `json:"severity"`
-	What     string        `json:"what"`
-	Cure     string        `json:"cure"`
+	Name     string         `json:"name"`
+	Severity store.Severity `json:"severity"`
+	What     string         `json:"what"`
+	Cure     string         `json:"cure"`
 }
 
 // lookJSON describes the store for programs.
@@ -78,10 +79,10 @@ the backend.`,
 
 // checkSettings returns what it finds in the flags and in the configuration of a proxy, unless
 // file is "". It takes the store of the proxy.
-func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []dibs.Finding, err error) {
+func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []store.Finding, err error) {
 	if _, secret := stores.Show(p.storeURL); secret && p.storeURL != "" {
-		found = append(found, dibs.Finding{
-			Name: "password", Severity: dibs.SeverityAdvice,
+		found = append(found, store.Finding{
+			Name: "password", Severity: store.SeverityAdvice,
 			What: "The URL of the store is an argument and has a password: every user of this host can see it.",
 			Cure: "Set the environment variable DIBS_STORE instead.",
 		})
@@ -105,10 +106,10 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []dibs
 
 // examine asks the store, and prints what it finds with what was found before, even if the store
 // does not answer.
-func (p *program) examine(ctx context.Context, found []dibs.Finding, asJSON bool) error {
+func (p *program) examine(ctx context.Context, found []store.Finding, asJSON bool) error {
 	more, look, failed := p.ask(ctx)
 	found = append(found, more...)
-	slices.SortStableFunc(found, dibs.Finding.Compare)
+	slices.SortStableFunc(found, store.Finding.Compare)
 	if look != nil {
 		look.Findings = len(found)
 	}
@@ -119,14 +120,14 @@ func (p *program) examine(ctx context.Context, found []dibs.Finding, asJSON bool
 	if err := cmp.Or(write(p.env.Stdout, found, look), failed); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(found, func(f dibs.Finding) bool { return f.Severity == dibs.SeverityDangerous }) {
+	if slices.ContainsFunc(found, func(f store.Finding) bool { return f.Severity == store.SeverityDangerous }) {
 		return errDangerous
 	}
 	return nil
 }
 
 // ask returns what the store finds, and how it was looked at.
-func (p *program) ask(ctx context.Context) ([]dibs.Finding, *lookJSON, error) {
+func (p *program) ask(ctx context.Context) ([]store.Finding, *lookJSON, error) {
 	url, err := p.storeOf()
 	if err != nil {
 		return nil, nil, err
@@ -171,7 +172,7 @@ func roundTrip(ctx context.Context, store *stores.Store) (time.Duration, error) 
 }
 
 // writeFindingsJSON writes findings, and how the store was looked at, unless look is nil.
-func writeFindingsJSON(w io.Writer, found []dibs.Finding, look *lookJSON) error {
+func writeFindingsJSON(w io.Writer, found []store.Finding, look *lookJSON) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	for _, f := range found {
@@ -186,7 +187,7 @@ func writeFindingsJSON(w io.Writer, found []dibs.Finding, look *lookJSON) error 
 }
 
 // writeFindings is writeFindingsJSON as text.
-func writeFindings(w io.Writer, found []dibs.Finding, look *lookJSON) error {
+func writeFindings(w io.Writer, found []store.Finding, look *lookJSON) error {
 	var b strings.Builder
 	for _, f := range found {
 		fmt.Fprintf(&b, "%-10s %s: %s\n           Cure: %s\n", f.Severity, f.Name, quote(f.What), quote(f.Cure))

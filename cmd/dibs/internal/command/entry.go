@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/store"
 )
 
 // entryJSON is an entry for programs.
@@ -33,7 +33,7 @@ type entryJSON struct {
 	ID        string      `json:"id,omitempty"`
 
 	name      string // the key, even if it is no text
-	condition dibs.Condition
+	condition store.Condition
 }
 
 type holderJSON struct {
@@ -66,7 +66,7 @@ type recordJSON struct {
 }
 
 // entryLines returns a line for each holder of a key, or one line if it has none.
-func entryLines(e dibs.Entry, now time.Time) []entryJSON {
+func entryLines(e store.Entry, now time.Time) []entryJSON {
 	j := entryJSON{
 		Namespace: e.Key.Namespace,
 		State:     string(e.Condition),
@@ -106,8 +106,8 @@ func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 		line := j
 		line.ID, line.Fence, line.Attempt, line.LeftMS = a.ID, a.Fence, a.Attempt, &left
 		line.Holder = &holderJSON{Host: a.Owner.Host, PID: a.Owner.PID, Label: a.Owner.Label, Since: now.Add(-a.Since).UTC().Truncate(time.Millisecond)}
-		if a.Left <= 0 && e.Condition == dibs.ConditionHeld {
-			line.State = string(dibs.ConditionAbandoned) // by one of several holders
+		if a.Left <= 0 && e.Condition == store.ConditionHeld {
+			line.State = string(store.ConditionAbandoned) // by one of several holders
 		}
 		lines[i] = line
 	}
@@ -127,7 +127,7 @@ func writeLines(w io.Writer, lines []entryJSON) error {
 }
 
 // writeText writes an entry for people.
-func writeText(w io.Writer, e dibs.Entry) error {
+func writeText(w io.Writer, e store.Entry) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s  "+format+"\n", append([]any{name}, args...)...)
@@ -170,16 +170,16 @@ func writeText(w io.Writer, e dibs.Entry) error {
 	return err
 }
 
-func stateText(e dibs.Entry) string {
-	if e.Condition == dibs.ConditionUnknown {
+func stateText(e store.Entry) string {
+	if e.Condition == store.ConditionUnknown {
 		return "unknown: it may or may not have taken effect; see dibs settle --help"
 	}
 	return string(e.Condition)
 }
 
-func holderText(a dibs.Attempt) string { return ownerText(a.Owner) + ", since " + span(a.Since) }
+func holderText(a store.Attempt) string { return ownerText(a.Owner) + ", since " + span(a.Since) }
 
-func ownerText(o dibs.Owner) string {
+func ownerText(o store.Owner) string {
 	text := o.Host + " " + strconv.Itoa(o.PID)
 	if o.Label != "" {
 		text += " (" + o.Label + ")"
@@ -187,13 +187,13 @@ func ownerText(o dibs.Owner) string {
 	return text
 }
 
-func placeText(p dibs.PlaceInfo) string {
+func placeText(p store.PlaceInfo) string {
 	how := "waits"
 	switch {
 	case !p.Reserved:
-	case p.Use == dibs.UsedByLease:
+	case p.Use == store.UsedByLease:
 		how = "reserved; its job holds the key now"
-	case p.Use == dibs.UsedByWait:
+	case p.Use == store.UsedByWait:
 		how = "reserved; its job waits now"
 	case p.Blocks < p.Left:
 		how = "reserved; blocks others for " + span(p.Blocks) + " at most when the key is free, expires in " + span(p.Left)
@@ -203,7 +203,7 @@ func placeText(p dibs.PlaceInfo) string {
 	return p.Token.ID() + ", " + quote(ownerText(p.Owner)) + ", " + how
 }
 
-func recordText(e dibs.Entry) string {
+func recordText(e store.Entry) string {
 	id, encrypted := encryptedWith(e)
 	switch a := answerOf(e); {
 	case encrypted:
@@ -218,7 +218,7 @@ func recordText(e dibs.Entry) string {
 }
 
 // answerOf returns the HTTP answer that a record holds, or nil.
-func answerOf(e dibs.Entry) *idempotency.Answer {
+func answerOf(e store.Entry) *idempotency.Answer {
 	if _, ok := idempotency.KeyPart(e.Key.Name); !ok || e.Record == nil || e.Record.Data == nil {
 		return nil
 	}
@@ -230,7 +230,7 @@ func answerOf(e dibs.Entry) *idempotency.Answer {
 }
 
 // encryptedWith returns the ID of the key that an HTTP answer is encrypted with.
-func encryptedWith(e dibs.Entry) (id string, ok bool) {
+func encryptedWith(e store.Entry) (id string, ok bool) {
 	if _, ok := idempotency.KeyPart(e.Key.Name); !ok || e.Record == nil {
 		return "", false
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 func (p *program) forget() *cobra.Command {
@@ -34,7 +35,7 @@ the keys has no record.`,
 			if err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+			return p.operate(cmd.Context(), func(_ *stores.Store, in store.Inspector) error {
 				return p.forgetAll(cmd.Context(), in, all, yes, cmd.Flags())
 			})
 		}),
@@ -65,7 +66,7 @@ func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, err
 	return all, nil
 }
 
-func (p *program) forgetAll(ctx context.Context, in dibs.Inspector, all []selection, yes bool, fs *pflag.FlagSet) error {
+func (p *program) forgetAll(ctx context.Context, in store.Inspector, all []selection, yes bool, fs *pflag.FlagSet) error {
 	var keys []dibs.Key
 	var names []string
 	var missing []error
@@ -109,6 +110,6 @@ func (p *program) forgetAll(ctx context.Context, in dibs.Inspector, all []select
 }
 
 // forgettable reports whether Forget would delete something.
-func forgettable(e dibs.Entry) bool {
-	return e.Record != nil || slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left <= 0 })
+func forgettable(e store.Entry) bool {
+	return e.Record != nil || slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left <= 0 })
 }

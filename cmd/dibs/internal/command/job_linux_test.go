@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // shell is an interactive shell in a terminal of its own.
@@ -231,7 +231,7 @@ func TestRunStoppedTooLong(t *testing.T) {
 	s.types(t, ctrlZ)
 	eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
 	under := s.inspector(t)
-	eventually(t, "the end of the lease", func() bool { return entry(t, under, "k").Condition == dibs.ConditionAbandoned })
+	eventually(t, "the end of the lease", func() bool { return entry(t, under, "k").Condition == store.ConditionAbandoned })
 	s.open(t)
 	s.types(t, "fg; echo $? >code\n")
 	if code := s.waits(t, "code"); code != "70" || s.exists("ended") {

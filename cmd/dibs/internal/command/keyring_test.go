@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestEncryptedAnswers: commands say that an answer is encrypted, and settle encrypts the answer
@@ -54,7 +55,7 @@ func TestEncryptedAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for e, err := range s.List(t.Context(), dibs.Query{Name: key.Name, Data: true}) {
+	for e, err := range s.List(t.Context(), store.Query{Name: key.Name, Data: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 // conditions are all conditions of a key, in the order in which ls counts them. Keys that are
 // done come last, because they are usually many.
-var conditions = []dibs.Condition{
-	dibs.ConditionHeld, dibs.ConditionWaiting, dibs.ConditionUnknown, dibs.ConditionAbandoned, dibs.ConditionDone,
+var conditions = []store.Condition{
+	store.ConditionHeld, store.ConditionWaiting, store.ConditionUnknown, store.ConditionAbandoned, store.ConditionDone,
 }
 
 // live are the conditions of keys that something happens to, or has happened to.
@@ -39,7 +39,7 @@ type list struct {
 	namespaces bool
 	json       bool
 
-	shown []dibs.Condition
+	shown []store.Condition
 }
 
 func (p *program) list() *cobra.Command {
@@ -75,7 +75,7 @@ for programs, and no last line.`,
 			if err := l.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.look(cmd.Context(), func(s *stores.Store, in dibs.Inspector) error {
+			return p.look(cmd.Context(), func(s *stores.Store, in store.Inspector) error {
 				return p.listAll(cmd.Context(), s, in, &l)
 			})
 		}),
@@ -120,12 +120,12 @@ func (l *list) check(fs *pflag.FlagSet) error {
 	case l.all:
 		l.shown = conditions
 	case l.done:
-		l.shown = []dibs.Condition{dibs.ConditionDone}
+		l.shown = []store.Condition{store.ConditionDone}
 	case len(l.states) > 0:
 		l.shown = nil
 	}
 	for _, name := range l.states {
-		c := dibs.Condition(name)
+		c := store.Condition(name)
 		if !slices.Contains(conditions, c) {
 			return usagef("state: %s is not a state; it must be held, waiting, unknown, abandoned or done", quote(name))
 		}
@@ -134,20 +134,20 @@ func (l *list) check(fs *pflag.FlagSet) error {
 	return nil
 }
 
-func (l *list) shows(c dibs.Condition) bool { return slices.Contains(l.shown, c) }
+func (l *list) shows(c store.Condition) bool { return slices.Contains(l.shown, c) }
 
 // found is what a listing has found so far.
 type found struct {
 	list  *list
 	now   time.Time
-	keys  [][]entryJSON          // the lines of each key
-	total map[dibs.Condition]int // of all keys that were found
-	more  bool                   // there are more keys that are done
+	keys  [][]entryJSON           // the lines of each key
+	total map[store.Condition]int // of all keys that were found
+	more  bool                    // there are more keys that are done
 }
 
-func (p *program) listAll(ctx context.Context, s *stores.Store, in dibs.Inspector, l *list) error {
-	f := found{list: l, now: time.Now(), total: map[dibs.Condition]int{}}
-	q := dibs.Query{Conditions: live, Match: matching(l.glob), Data: true} // for the status of an HTTP answer
+func (p *program) listAll(ctx context.Context, s *stores.Store, in store.Inspector, l *list) error {
+	f := found{list: l, now: time.Now(), total: map[store.Condition]int{}}
+	q := store.Query{Conditions: live, Match: matching(l.glob), Data: true} // for the status of an HTTP answer
 	if !l.namespaces {
 		q.Namespace = &p.namespace
 	}
@@ -158,7 +158,7 @@ func (p *program) listAll(ctx context.Context, s *stores.Store, in dibs.Inspecto
 		f.add(e)
 	}
 	var err error
-	if q.Conditions = []dibs.Condition{dibs.ConditionDone}; l.shows(dibs.ConditionDone) {
+	if q.Conditions = []store.Condition{store.ConditionDone}; l.shows(store.ConditionDone) {
 		err = f.addDone(ctx, in, q)
 	} else {
 		err = f.countDone(ctx, in, q)
@@ -187,7 +187,7 @@ func (p *program) listAll(ctx context.Context, s *stores.Store, in dibs.Inspecto
 }
 
 // add adds a key.
-func (f *found) add(e dibs.Entry) {
+func (f *found) add(e store.Entry) {
 	if f.total[e.Condition]++; f.list.shows(e.Condition) {
 		lines := entryLines(e, f.now)
 		slices.SortStableFunc(lines, func(a, b entryJSON) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -200,7 +200,7 @@ func (f *found) add(e dibs.Entry) {
 
 // addDone adds the keys that are done. It stops after the limit, unless they must be sorted, and
 // counts some more.
-func (f *found) addDone(ctx context.Context, in dibs.Inspector, q dibs.Query) error {
+func (f *found) addDone(ctx context.Context, in store.Inspector, q store.Query) error {
 	full := func() bool { return f.list.limit > 0 && f.list.sort == "" && len(f.keys) >= f.list.limit }
 	if full() {
 		return f.countDone(ctx, in, q)
@@ -225,7 +225,7 @@ func (f *found) addDone(ctx context.Context, in dibs.Inspector, q dibs.Query) er
 }
 
 // countDone counts the keys that are done, but looks at no more than some of them.
-func (f *found) countDone(ctx context.Context, in dibs.Inspector, q dibs.Query) error {
+func (f *found) countDone(ctx context.Context, in store.Inspector, q store.Query) error {
 	match, seen := q.Match, 0
 	q.Match, q.Data = nil, false
 	for e, err := range entries(ctx, in, q) {
@@ -278,14 +278,14 @@ func (f *found) lasts(lines []entryJSON) time.Duration {
 // hidden returns how many keys in each state are not shown, and whether that is because of
 // their state.
 func (f *found) hidden() (texts []string, byState bool) {
-	shown := map[dibs.Condition]int{}
+	shown := map[store.Condition]int{}
 	for _, lines := range f.keys {
 		shown[lines[0].condition]++
 	}
 	for _, c := range conditions {
 		n := f.total[c] - shown[c]
-		byState = byState || (n > 0 || f.more && c == dibs.ConditionDone) && !f.list.shows(c)
-		switch more := f.more && c == dibs.ConditionDone; {
+		byState = byState || (n > 0 || f.more && c == store.ConditionDone) && !f.list.shows(c)
+		switch more := f.more && c == store.ConditionDone; {
 		case more && n == 0:
 			texts = append(texts, "an unknown number of done")
 		case more:

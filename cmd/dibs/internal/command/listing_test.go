@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // filling makes claims and settlements on a store for a test.
@@ -20,17 +21,17 @@ type filling struct {
 }
 
 // claim makes a claim of one permit.
-func (f *filling) claim(key string, edit func(*dibs.Claim)) dibs.Claim {
+func (f *filling) claim(key string, edit func(*store.Claim)) store.Claim {
 	f.t.Helper()
-	c := dibs.Claim{
-		Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
-		Owner: dibs.Owner{Host: "web1", PID: 42, Label: "job"},
+	c := store.Claim{
+		Key: dibs.Key{Name: key}, Token: store.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
+		Owner: store.Owner{Host: "web1", PID: 42, Label: "job"},
 	}
 	if edit != nil {
 		edit(&c)
 	}
-	answers := make([]dibs.Answer, 1)
-	must(f.t, f.s.Claim(f.t.Context(), []dibs.Claim{c}, answers))
+	answers := make([]store.Answer, 1)
+	must(f.t, f.s.Claim(f.t.Context(), []store.Claim{c}, answers))
 	must(f.t, answers[0].Err)
 	return c
 }
@@ -39,13 +40,13 @@ func (f *filling) claim(key string, edit func(*dibs.Claim)) dibs.Claim {
 func (f *filling) done(names ...string) {
 	f.t.Helper()
 	for some := range slices.Chunk(names, 250) {
-		claims, settlements := make([]dibs.Claim, len(some)), make([]dibs.Settlement, len(some))
+		claims, settlements := make([]store.Claim, len(some)), make([]store.Settlement, len(some))
 		for i, name := range some {
-			claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
-			settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Keep, Data: []byte("12345"), Retention: time.Hour}
+			claims[i] = store.Claim{Key: dibs.Key{Name: name}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
+			settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: store.Keep, Data: []byte("12345"), Retention: time.Hour}
 		}
 		errs := make([]error, len(some))
-		must(f.t, f.s.Claim(f.t.Context(), claims, make([]dibs.Answer, len(some))))
+		must(f.t, f.s.Claim(f.t.Context(), claims, make([]store.Answer, len(some))))
 		must(f.t, f.s.Settle(f.t.Context(), settlements, errs))
 		for _, err := range errs {
 			must(f.t, err)
@@ -168,13 +169,13 @@ func TestWaitersAreWhoWaitsNow(t *testing.T) { everyStore(t, checkWaitersAreWhoW
 
 func checkWaitersAreWhoWaitsNow(t *testing.T, b *bench) {
 	f := &filling{t, b.inspector(t)}
-	hold := func(c *dibs.Claim) { c.Mode, c.Hold, c.Stay = dibs.Reserve, 2*time.Minute, 168*time.Hour }
-	var places []dibs.Claim
+	hold := func(c *store.Claim) { c.Mode, c.Hold, c.Stay = store.Reserve, 2*time.Minute, 168*time.Hour }
+	var places []store.Claim
 	for range 4 {
 		places = append(places, f.claim("k", hold))
 	}
 	for _, p := range places[:3] { // one runs, two wait
-		f.claim("k", func(c *dibs.Claim) { c.Mode, c.From = dibs.Queue, p.Token })
+		f.claim("k", func(c *store.Claim) { c.Mode, c.From = store.Queue, p.Token })
 	}
 	one := func(args ...string) line {
 		t.Helper()
@@ -221,7 +222,7 @@ func checkWaitersAreWhoWaitsNow(t *testing.T, b *bench) {
 	if p := one("show", "free").Places[0]; p.BlocksMS < 1 || p.BlocksMS >= 120_000 {
 		t.Errorf("a place that blocks now: %+v", p)
 	}
-	f.claim("for ever", func(c *dibs.Claim) { c.Mode = dibs.Reserve })
+	f.claim("for ever", func(c *store.Claim) { c.Mode = store.Reserve })
 	if p := one("show", "for ever").Places[0]; p.BlocksMS < 3_000_000 || p.BlocksMS > p.LeftMS {
 		t.Errorf("a place without a Hold: %+v", p)
 	}
@@ -234,7 +235,7 @@ func TestShowFindsADigest(t *testing.T) { everyStore(t, checkShowFindsADigest) }
 func checkShowFindsADigest(t *testing.T, b *bench) {
 	f := &filling{t, b.inspector(t)}
 	f.claim("order-17", nil)
-	f.claim("order-17", func(c *dibs.Claim) { c.Key.Namespace = "n" })
+	f.claim("order-17", func(c *store.Claim) { c.Key.Namespace = "n" })
 	f.done(numbered("order", 3)...)
 	for _, c := range []struct {
 		key  dibs.Key

@@ -27,6 +27,7 @@ import (
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // binary is the program, built once.
@@ -298,7 +299,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 // inspected is a store with its inspector.
 type inspected interface {
 	dibs.Store
-	dibs.Inspector
+	store.Inspector
 	Close() error
 }
 
@@ -325,16 +326,16 @@ func (b *bench) inspector(t *testing.T) inspected {
 }
 
 // entry returns what the store knows of a key; no Condition when that is nothing.
-func entry(t *testing.T, s dibs.Inspector, key string) dibs.Entry {
+func entry(t *testing.T, s store.Inspector, key string) store.Entry {
 	t.Helper()
 	ns := ""
-	for e, err := range s.List(context.Background(), dibs.Query{Namespace: &ns, Name: key}) {
+	for e, err := range s.List(context.Background(), store.Query{Namespace: &ns, Name: key}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
-	return dibs.Entry{}
+	return store.Entry{}
 }
 
 // alive reports whether a process exists and is no zombie.

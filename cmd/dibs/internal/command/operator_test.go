@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // line is a line of ls --json, as cli.md describes it.
@@ -79,38 +80,38 @@ func (b *bench) list(t *testing.T, args ...string) []line {
 func situation(t *testing.T, b *bench) {
 	t.Helper()
 	s := b.inspector(t)
-	claim := func(key string, change func(*dibs.Claim)) dibs.Claim {
-		c := dibs.Claim{
-			Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
-			Owner: dibs.Owner{Host: "web1", PID: 42, Label: "job"},
+	claim := func(key string, change func(*store.Claim)) store.Claim {
+		c := store.Claim{
+			Key: dibs.Key{Name: key}, Token: store.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
+			Owner: store.Owner{Host: "web1", PID: 42, Label: "job"},
 		}
 		if change != nil {
 			change(&c)
 		}
-		answers := make([]dibs.Answer, 1)
-		if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+		answers := make([]store.Answer, 1)
+		if err := s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)
 		}
 		return c
 	}
-	settle := func(c dibs.Claim, o dibs.Outcome) {
+	settle := func(c store.Claim, o store.Outcome) {
 		errs := make([]error, 1)
-		if err := s.Settle(t.Context(), []dibs.Settlement{{
+		if err := s.Settle(t.Context(), []store.Settlement{{
 			Key: c.Key, Token: c.Token, Outcome: o, Data: []byte("12345"), Retention: time.Hour,
 		}}, errs); err != nil || errs[0] != nil {
 			t.Fatal(err, errs[0])
 		}
 	}
 	claim("held", nil)
-	claim("held", func(c *dibs.Claim) { c.Mode = dibs.Queue })
-	claim("pair", func(c *dibs.Claim) { c.Permits = 2; c.Owner.Label = "" })
-	claim("pair", func(c *dibs.Claim) { c.Permits = 2; c.Owner.Label = "\x1b[31m" })
-	settle(claim("done", nil), dibs.Keep)
-	settle(claim("abandoned", nil), dibs.Abandon)
-	settle(claim("unknown", func(c *dibs.Claim) { c.AtMostOnce = true }), dibs.Abandon)
-	claim("waiting", func(c *dibs.Claim) { c.Mode = dibs.Reserve })
+	claim("held", func(c *store.Claim) { c.Mode = store.Queue })
+	claim("pair", func(c *store.Claim) { c.Permits = 2; c.Owner.Label = "" })
+	claim("pair", func(c *store.Claim) { c.Permits = 2; c.Owner.Label = "\x1b[31m" })
+	settle(claim("done", nil), store.Keep)
+	settle(claim("abandoned", nil), store.Abandon)
+	settle(claim("unknown", func(c *store.Claim) { c.AtMostOnce = true }), store.Abandon)
+	claim("waiting", func(c *store.Claim) { c.Mode = store.Reserve })
 	claim("\xff", nil)
-	claim("elsewhere", func(c *dibs.Claim) { c.Key.Namespace = "n" })
+	claim("elsewhere", func(c *store.Claim) { c.Key.Namespace = "n" })
 }
 
 func TestListJSON(t *testing.T) { everyStore(t, checkListJSON) }
@@ -282,7 +283,7 @@ func checkForgetGlob(t *testing.T, b *bench) {
 	if got := strings.Split(stdout, "\n"); code != 0 || stderr != "" || strings.Join(slices.Sorted(slices.Values(got)), "\n") != "\n"+strings.TrimSuffix(want, "\n") {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
-	if entry(t, s, "held").Condition != dibs.ConditionHeld || entry(t, s, "waiting").Reserved != 1 {
+	if entry(t, s, "held").Condition != store.ConditionHeld || entry(t, s, "waiting").Reserved != 1 {
 		t.Error("a lease or a place was lost")
 	}
 	if code, _, stderr := b.run(t, "forget", "--glob=*", "--yes"); code != 1 || !strings.Contains(stderr, "no key that matches * has a record to forget") {
@@ -296,10 +297,10 @@ func TestPrune(t *testing.T) {
 	s, err := sqlitestore.Open(strings.TrimPrefix(b.store, "sqlite:"), &sqlitestore.Options{PruneEvery: -1})
 	must(t, err)
 	for range 3 {
-		c := dibs.Claim{Key: dibs.Key{Name: dibs.NewToken().ID()}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
-		answers, errs := make([]dibs.Answer, 1), make([]error, 1)
-		must(t, s.Claim(t.Context(), []dibs.Claim{c}, answers))
-		must(t, s.Settle(t.Context(), []dibs.Settlement{{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Millisecond}}, errs))
+		c := store.Claim{Key: dibs.Key{Name: store.NewToken().ID()}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
+		answers, errs := make([]store.Answer, 1), make([]error, 1)
+		must(t, s.Claim(t.Context(), []store.Claim{c}, answers))
+		must(t, s.Settle(t.Context(), []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Millisecond}}, errs))
 		must(t, errs[0])
 	}
 	must(t, s.Close())

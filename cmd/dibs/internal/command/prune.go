@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 func (p *program) prune() *cobra.Command {
@@ -25,7 +26,7 @@ Prints how many were removed.`,
   dibs prune --store sqlite:/var/lib/dibs/dibs.db`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			return p.operate(cmd.Context(), func(store *stores.Store, _ dibs.Inspector) error {
+			return p.operate(cmd.Context(), func(store *stores.Store, _ store.Inspector) error {
 				return p.pruneAll(cmd.Context(), store)
 			})
 		}),
@@ -35,7 +36,7 @@ Prints how many were removed.`,
 }
 
 func (p *program) pruneAll(ctx context.Context, s *stores.Store) error {
-	pruner, ok := s.Store.(dibs.Pruner)
+	pruner, ok := s.Store.(store.Pruner)
 	if !ok {
 		return fmt.Errorf("%w: %s removes by itself what has expired, so there is nothing to prune", stores.ErrUnusable, s)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
 )
 
 func (p *program) race() *cobra.Command {

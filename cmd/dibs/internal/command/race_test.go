@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // raced is what a race writes; its first group is the updates that are lost without a lock.
@@ -75,7 +75,7 @@ func TestRaceTerminated(t *testing.T) {
 // noneOfARace: no key and no file is left.
 func (b *bench) noneOfARace(t *testing.T) {
 	t.Helper()
-	for e, err := range b.inspector(t).List(t.Context(), dibs.Query{}) {
+	for e, err := range b.inspector(t).List(t.Context(), store.Query{}) {
 		t.Errorf("left behind: %+v, %v", e, err)
 	}
 	files, err := os.ReadDir(b.dir)

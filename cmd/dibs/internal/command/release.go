@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 func (p *program) release() *cobra.Command {
@@ -47,9 +48,9 @@ place.`,
 			if err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(store *stores.Store, in dibs.Inspector) error {
+			return p.operate(cmd.Context(), func(store *stores.Store, in store.Inspector) error {
 				if byPlace {
-					return p.releasePlace(cmd.Context(), store, in, place, yes, cmd.Flags())
+					return p.releasePlace(cmd.Context(), store.Store, in, place, yes, cmd.Flags())
 				}
 				return p.releaseAll(cmd.Context(), in, &s, yes, cmd.Flags())
 			})
@@ -63,14 +64,14 @@ place.`,
 	return cmd
 }
 
-func (p *program) releaseAll(ctx context.Context, in dibs.Inspector, s *selection, yes bool, fs *pflag.FlagSet) error {
+func (p *program) releaseAll(ctx context.Context, in store.Inspector, s *selection, yes bool, fs *pflag.FlagSet) error {
 	found, err := p.find(ctx, in, s, fs, false)
 	if err != nil {
 		return err
 	}
-	held := slices.DeleteFunc(slices.Clone(found), func(e dibs.Entry) bool { return !releasable(e, s.id) })
+	held := slices.DeleteFunc(slices.Clone(found), func(e store.Entry) bool { return !releasable(e, s.id) })
 	if len(held) == 0 {
-		if found[0].Condition == dibs.ConditionUnknown {
+		if found[0].Condition == store.ConditionUnknown {
 			return absentf("there is no holder of %s; the outcome of its last attempt is unknown: see dibs settle --help", s)
 		}
 		return absentf("there is no holder of %s", s)
@@ -104,7 +105,7 @@ func (p *program) releaseAll(ctx context.Context, in dibs.Inspector, s *selectio
 }
 
 // forceRelease ends the leases of a key, or the one with the ID.
-func forceRelease(ctx context.Context, in dibs.Inspector, key dibs.Key, id string) (int, error) {
+func forceRelease(ctx context.Context, in store.Inspector, key dibs.Key, id string) (int, error) {
 	return ask(ctx, "force release", func(ctx context.Context) (int, error) { return in.ForceRelease(ctx, key, id) })
 }
 
@@ -120,7 +121,7 @@ func checkPlace(id string, fs *pflag.FlagSet, args []string) error {
 }
 
 // releasePlace removes a reserved place.
-func (p *program) releasePlace(ctx context.Context, s dibs.Store, in dibs.Inspector, id string, yes bool, fs *pflag.FlagSet) error {
+func (p *program) releasePlace(ctx context.Context, s dibs.Store, in store.Inspector, id string, yes bool, fs *pflag.FlagSet) error {
 	key, place, err := p.findPlace(ctx, in, id, fs)
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func (p *program) releasePlace(ctx context.Context, s dibs.Store, in dibs.Inspec
 	}
 	_, err = ask(ctx, "settle", func(ctx context.Context) (struct{}, error) {
 		errs := make([]error, 1)
-		err := s.Settle(ctx, []dibs.Settlement{{Key: key, Token: place.Token, Outcome: dibs.Release}}, errs)
+		err := s.Settle(ctx, []store.Settlement{{Key: key, Token: place.Token, Outcome: store.Release}}, errs)
 		return struct{}{}, cmp.Or(err, errs[0])
 	})
 	if err != nil {
@@ -144,14 +145,14 @@ func (p *program) releasePlace(ctx context.Context, s dibs.Store, in dibs.Inspec
 }
 
 // findPlace looks for a place in all keys, or in those of the namespace if one was named.
-func (p *program) findPlace(ctx context.Context, in dibs.Inspector, id string, fs *pflag.FlagSet) (dibs.Key, dibs.PlaceInfo, error) {
-	q := dibs.Query{Places: true, Conditions: live}
+func (p *program) findPlace(ctx context.Context, in store.Inspector, id string, fs *pflag.FlagSet) (dibs.Key, store.PlaceInfo, error) {
+	q := store.Query{Places: true, Conditions: live}
 	if fs.Changed("namespace") {
 		q.Namespace = &p.namespace
 	}
 	for e, err := range entries(ctx, in, q) {
 		if err != nil {
-			return e.Key, dibs.PlaceInfo{}, err
+			return e.Key, store.PlaceInfo{}, err
 		}
 		for _, place := range e.Places {
 			if place.Token.ID() == id {
@@ -159,10 +160,10 @@ func (p *program) findPlace(ctx context.Context, in dibs.Inspector, id string, f
 			}
 		}
 	}
-	return dibs.Key{}, dibs.PlaceInfo{}, absentf("there is no place %s", id)
+	return dibs.Key{}, store.PlaceInfo{}, absentf("there is no place %s", id)
 }
 
 // releasable reports whether the key has a holder, with that ID if it is not "".
-func releasable(e dibs.Entry, id string) bool {
-	return slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left > 0 && (id == "" || a.ID == id) })
+func releasable(e store.Entry, id string) bool {
+	return slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left > 0 && (id == "" || a.ID == id) })
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 // root returns the command line.
@@ -150,16 +151,16 @@ func ask[T any](ctx context.Context, op string, question func(context.Context) (
 }
 
 // operate opens the store and calls fn with it.
-func (p *program) operate(ctx context.Context, fn func(*stores.Store, dibs.Inspector) error) error {
+func (p *program) operate(ctx context.Context, fn func(*stores.Store, store.Inspector) error) error {
 	return p.with(ctx, stores.OpenExisting, fn)
 }
 
 // look is operate for commands that only list.
-func (p *program) look(ctx context.Context, fn func(*stores.Store, dibs.Inspector) error) error {
+func (p *program) look(ctx context.Context, fn func(*stores.Store, store.Inspector) error) error {
 	return p.with(ctx, stores.OpenToList, fn)
 }
 
-func (p *program) with(ctx context.Context, open func(context.Context, string) (*stores.Store, error), fn func(*stores.Store, dibs.Inspector) error) error {
+func (p *program) with(ctx context.Context, open func(context.Context, string) (*stores.Store, error), fn func(*stores.Store, store.Inspector) error) error {
 	url, err := p.storeOf()
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
+	"github.com/dibs-go/dibs/store"
 )
 
 // watchdog runs a watchdog's work in a process that is one.
@@ -148,8 +149,8 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 		return usagef("wait: %v is negative", h.wait)
 	case h.skip && fs.Changed("wait") && h.wait > 0:
 		return usagef("skip: it cannot be used together with --wait; remove one of them")
-	case h.permits < 1 || h.permits > dibs.MaxPermits:
-		return usagef("permits: %d is out of range; it must be 1 to %d", h.permits, dibs.MaxPermits)
+	case h.permits < 1 || h.permits > store.MaxPermits:
+		return usagef("permits: %d is out of range; it must be 1 to %d", h.permits, store.MaxPermits)
 	case fs.Changed("once-per") && h.oncePer < time.Millisecond:
 		return usagef("once-per: %v is too short; it must be at least 1ms", h.oncePer)
 	case h.from != fromStart && h.from != fromEnd:

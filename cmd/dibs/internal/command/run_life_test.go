@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestRunSignals: each signal reaches the command. When the command ends, the key is free
@@ -109,7 +109,7 @@ func checkRunKeepsTheKey(t *testing.T, b *bench) {
 	t.Parallel()
 	p := b.start(t, "run", "--lease=15s", "k", "--", "sh", "-c", "while ! test -e enough; do sleep 0.1; done")
 	s := b.inspector(t)
-	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })
+	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
 	first := entry(t, s, "k").Attempts[0]
 	left := first.Left
 	eventually(t, "a renewal", func() bool {
@@ -174,7 +174,7 @@ func checkRunKilledWaiting(t *testing.T, b *bench) {
 		t.Helper()
 		eventually(t, "waiters", func() bool { return entry(t, s, "k").Waiters == n })
 	}
-	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })
+	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
 	killed := b.start(t, "run", "--lease=1h", "k", "--", "touch", "killed")
 	waiters(1)
 	next := b.start(t, "run", "k", "--", "touch", "next")
@@ -358,7 +358,7 @@ func checkRunReleasedByOperator(t *testing.T, b *bench) {
 	t.Parallel()
 	p := b.start(t, "run", "--lease=15s", "k", "--", "sleep", "600")
 	s := b.inspector(t)
-	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })
+	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
 	next := b.start(t, "run", "k", "--", "true")
 	eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
 	if code, stdout, stderr := b.run(t, "release", "--yes", "k"); code != 0 || stdout != "k is released: the next waiter gets it\n" {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // runRecord is the version of onceRun. It tells the records of dibs run apart from those of other
@@ -56,7 +56,7 @@ type runJSON struct {
 }
 
 // runOf returns the run that a record describes, or nil.
-func runOf(r *dibs.RecordInfo) *runJSON {
+func runOf(r *store.RecordInfo) *runJSON {
 	run, ok := readRun(r.Data)
 	if !ok {
 		return nil
@@ -65,7 +65,7 @@ func runOf(r *dibs.RecordInfo) *runJSON {
 }
 
 // writeRun writes the lines of dibs show about the run that a record describes.
-func writeRun(w io.Writer, r *dibs.RecordInfo) {
+func writeRun(w io.Writer, r *store.RecordInfo) {
 	run, ok := readRun(r.Data)
 	if !ok {
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/store"
 )
 
 // urn begins the URI that names an attempt in a problem document.
@@ -111,8 +112,8 @@ func (s *selection) String() string {
 
 // find returns the entries of the selected keys. If there are none, it returns errAbsent
 // with a hint.
-func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet, data bool) ([]dibs.Entry, error) {
-	q := dibs.Query{ID: s.id, Data: data, Places: data, Namespace: &p.namespace, Match: matching(s.glob)}
+func (p *program) find(ctx context.Context, in store.Inspector, s *selection, fs *pflag.FlagSet, data bool) ([]store.Entry, error) {
+	q := store.Query{ID: s.id, Data: data, Places: data, Namespace: &p.namespace, Match: matching(s.glob)}
 	if s.hasKey {
 		q.Name = s.key
 	}
@@ -127,7 +128,7 @@ func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs 
 	}
 	found, err := all(entries(ctx, in, q))
 	if s.id != "" && len(found) == 0 && err == nil {
-		q.Conditions = []dibs.Condition{dibs.ConditionDone}
+		q.Conditions = []store.Condition{store.ConditionDone}
 		found, err = all(entries(ctx, in, q))
 	}
 	if err != nil {
@@ -148,7 +149,7 @@ func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs 
 
 // scans makes the query one for a digest, of keys of any namespace unless one is named, and says
 // that this takes time.
-func (p *program) scans(q *dibs.Query, digest string, named bool) {
+func (p *program) scans(q *store.Query, digest string, named bool) {
 	q.Match = func(k dibs.Key) bool { return k.Digest() == digest }
 	of := "the namespace " + quote(p.namespace)
 	if !named {
@@ -158,8 +159,8 @@ func (p *program) scans(q *dibs.Query, digest string, named bool) {
 }
 
 // entries lists keys. The limit is for each step, because a store may be large.
-func entries(ctx context.Context, in dibs.Inspector, q dibs.Query) iter.Seq2[dibs.Entry, error] {
-	return func(yield func(dibs.Entry, error) bool) {
+func entries(ctx context.Context, in store.Inspector, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		limit := time.AfterFunc(askLimit, func() { cancel(context.DeadlineExceeded) })
@@ -184,7 +185,7 @@ func entries(ctx context.Context, in dibs.Inspector, q dibs.Query) iter.Seq2[dib
 }
 
 // all collects what is listed.
-func all(listed iter.Seq2[dibs.Entry, error]) (found []dibs.Entry, err error) {
+func all(listed iter.Seq2[store.Entry, error]) (found []store.Entry, err error) {
 	for e, err := range listed {
 		if err != nil {
 			return nil, err
@@ -207,7 +208,7 @@ const maxHints = 5
 
 // hint names the HTTP keys that end in the key, because clients do not know the scope that
 // comes before it.
-func (p *program) hint(ctx context.Context, in dibs.Inspector, key string) string {
+func (p *program) hint(ctx context.Context, in store.Inspector, key string) string {
 	var names []string
 	more := 0
 	ctx, cancel := context.WithTimeout(ctx, askLimit) // because a hint is not worth more
@@ -216,7 +217,7 @@ func (p *program) hint(ctx context.Context, in dibs.Inspector, key string) strin
 		part, ok := idempotency.KeyPart(k.Name)
 		return ok && part == key
 	}
-	for e, err := range in.List(ctx, dibs.Query{Namespace: &p.namespace, Match: match}) {
+	for e, err := range in.List(ctx, store.Query{Namespace: &p.namespace, Match: match}) {
 		switch {
 		case err != nil: // because a hint is not worth an error
 		case len(names) < maxHints:

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 func init() { shared = append(shared, servers...) }
@@ -73,7 +73,7 @@ func TestRunBusyAtTheEnd(t *testing.T) {
 			b := newPostgresBench(t)
 			_, schema, _ := strings.Cut(b.store, "&schema=")
 			p := b.start(t, append(append([]string{"run"}, flags...), key, "--", "sh", "-c", "while ! test -e "+key+".go; do sleep 0.01; done; echo ran >> "+key+".ran")...)
-			eventually(t, "the holder", func() bool { return entry(t, b.inspector(t), key).Condition == dibs.ConditionHeld })
+			eventually(t, "the holder", func() bool { return entry(t, b.inspector(t), key).Condition == store.ConditionHeld })
 			// Longer than a call of the store may take.
 			locked := fmt.Sprintf("BEGIN; SELECT 1 FROM %s.dibs_key FOR UPDATE; SELECT pg_sleep(6); COMMIT", schema)
 			unlocked := make(chan error, 1)

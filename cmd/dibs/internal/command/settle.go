@@ -17,7 +17,8 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 // verdict is what an operator says about an unknown outcome.
@@ -59,7 +60,7 @@ no such attempt, or its outcome is not unknown.`,
 			if err := v.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+			return p.operate(cmd.Context(), func(_ *stores.Store, in store.Inspector) error {
 				return p.settleOne(cmd.Context(), in, &s, &v, cmd.Flags())
 			})
 		}),
@@ -134,7 +135,7 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 	return a, nil
 }
 
-func (p *program) settleOne(ctx context.Context, in dibs.Inspector, s *selection, v *verdict, fs *pflag.FlagSet) error {
+func (p *program) settleOne(ctx context.Context, in store.Inspector, s *selection, v *verdict, fs *pflag.FlagSet) error {
 	e, id, err := p.findUnknown(ctx, in, s, fs)
 	if err != nil {
 		return err
@@ -188,13 +189,13 @@ func (p *program) settleOne(ctx context.Context, in dibs.Inspector, s *selection
 }
 
 // findUnknown returns the selected key, and its attempt whose outcome is unknown.
-func (p *program) findUnknown(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet) (dibs.Entry, string, error) {
+func (p *program) findUnknown(ctx context.Context, in store.Inspector, s *selection, fs *pflag.FlagSet) (store.Entry, string, error) {
 	found, err := p.find(ctx, in, s, fs, false)
 	if err != nil {
-		return dibs.Entry{}, "", err
+		return store.Entry{}, "", err
 	}
 	e := found[0]
-	if e.Condition != dibs.ConditionUnknown || len(e.Attempts) == 0 {
+	if e.Condition != store.ConditionUnknown || len(e.Attempts) == 0 {
 		return e, "", absentf("there is nothing to settle: the outcome of %s is not unknown, it is %s", quote(e.Key.Name), e.Condition)
 	}
 	return e, e.Attempts[0].ID, nil

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 func (p *program) show() *cobra.Command {
@@ -43,7 +43,7 @@ Ends with 1 if the store has no such key.`,
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err
 			}
-			return p.look(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+			return p.look(cmd.Context(), func(_ *stores.Store, in store.Inspector) error {
 				found, err := p.find(cmd.Context(), in, &s, cmd.Flags(), true)
 				if err != nil {
 					return err
@@ -61,7 +61,7 @@ Ends with 1 if the store has no such key.`,
 }
 
 // writeEntries writes entries for programs, or for people with an empty line between them.
-func (p *program) writeEntries(all []dibs.Entry, asJSON bool) error {
+func (p *program) writeEntries(all []store.Entry, asJSON bool) error {
 	now := time.Now()
 	for i, e := range all {
 		var err error

@@ -15,12 +15,13 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // hanging is a store that answers no claim.
 type hanging struct{ dibs.Store }
 
-func (hanging) Claim(ctx context.Context, _ []dibs.Claim, _ []dibs.Answer) error {
+func (hanging) Claim(ctx context.Context, _ []store.Claim, _ []store.Answer) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

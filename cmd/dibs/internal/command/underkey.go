@@ -14,7 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // runUnderKey acquires the key, runs the command and settles.
@@ -31,7 +31,7 @@ func (p *program) runUnderKey(ctx context.Context, h *held) error {
 		return err
 	}
 	defer store.Close()
-	client, err := dibs.New(store, &dibs.Options{Namespace: p.namespace, TTL: h.lease})
+	client, err := dibs.New(store.Store, &dibs.Options{Namespace: p.namespace, TTL: h.lease})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/store"
 )
 
 // renewal is how long before its expiry a certificate is reported.
@@ -20,44 +21,44 @@ const renewal = 14 * 24 * time.Hour
 // judgements are what Check looks for in the policies that guard requests.
 var judgements = []struct {
 	found   func(*Policy) bool
-	finding dibs.Finding
+	finding store.Finding
 }{
 	{
 		func(p *Policy) bool { return slices.Contains(p.Scope, "none") && p.For == "" },
-		dibs.Finding{
-			Name: "scope", Severity: dibs.SeverityAdvice,
+		store.Finding{
+			Name: "scope", Severity: store.SeverityAdvice,
 			What: "scope is none, so all clients share keys: a client that uses the key of another client gets its answer.",
 			Cure: "Name what tells the clients apart, such as scope: credentials.",
 		},
 	},
 	{
 		func(p *Policy) bool { return p.KeyRing == "" },
-		dibs.Finding{
-			Name: "plaintext", Severity: dibs.SeverityAdvice,
+		store.Finding{
+			Name: "plaintext", Severity: store.SeverityAdvice,
 			What: "Answers are stored in plain text: a program that can read the store can read them.",
 			Cure: "Set key-ring, if answers are secret.",
 		},
 	},
 	{
 		func(p *Policy) bool { return p.KeyRing != "" && !encrypts(p.Options.KeyRing) },
-		dibs.Finding{
-			Name: "plaintext", Severity: dibs.SeverityAdvice,
+		store.Finding{
+			Name: "plaintext", Severity: store.SeverityAdvice,
 			What: "The key ring begins with plaintext, so answers are stored in plain text.",
 			Cure: "Move the line plaintext to the end of the ring, when all proxies have the ring.",
 		},
 	},
 	{
 		func(p *Policy) bool { return encrypts(p.Options.KeyRing) && acceptsPlaintext(p.Options.KeyRing) },
-		dibs.Finding{
-			Name: "plaintext", Severity: dibs.SeverityAdvice,
+		store.Finding{
+			Name: "plaintext", Severity: store.SeverityAdvice,
 			What: "The key ring accepts answers in plain text: a program that can write to the store can forge them.",
 			Cure: "Remove the line plaintext from the ring after the longest retention.",
 		},
 	},
 	{
 		func(p *Policy) bool { return p.Options.OnStoreFailure == idempotency.FailOpen },
-		dibs.Finding{
-			Name: "store-failure", Severity: dibs.SeverityAdvice,
+		store.Finding{
+			Name: "store-failure", Severity: store.SeverityAdvice,
 			What: "on-store-failure is open: while the store does not answer, requests run unguarded, and maybe twice.",
 			Cure: "Set on-store-failure to closed, unless a refusal is worse than a second run.",
 		},
@@ -66,8 +67,8 @@ var judgements = []struct {
 
 // Check returns what is dangerous or rarely meant in the settings, in any order. secrets are
 // further files that other users should not read.
-func (c *Config) Check(now time.Time, secrets ...string) []dibs.Finding {
-	var found []dibs.Finding
+func (c *Config) Check(now time.Time, secrets ...string) []store.Finding {
+	var found []store.Finding
 	policies := c.guarded()
 	for _, j := range judgements {
 		var names []string
@@ -86,8 +87,8 @@ func (c *Config) Check(now time.Time, secrets ...string) []dibs.Finding {
 		found = append(found, f)
 	}
 	if c.Admin == "" {
-		found = append(found, dibs.Finding{
-			Name: "admin", Severity: dibs.SeverityAdvice,
+		found = append(found, store.Finding{
+			Name: "admin", Severity: store.SeverityAdvice,
 			What: "admin is not set, so there are no metrics and no health checks.",
 			Cure: "Set admin: 127.0.0.1:9090.",
 		})
@@ -132,20 +133,20 @@ func acceptsPlaintext(ring *idempotency.KeyRing) bool {
 }
 
 // checkSecret finds a file with a secret that every user of this host may read.
-func checkSecret(file string) []dibs.Finding {
+func checkSecret(file string) []store.Finding {
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm()&0o004 == 0 || runtime.GOOS == "windows" { // which has other rights
 		return nil
 	}
-	return []dibs.Finding{{
-		Name: "secret", Severity: dibs.SeverityAdvice,
+	return []store.Finding{{
+		Name: "secret", Severity: store.SeverityAdvice,
 		What: fmt.Sprintf("The file %s has a secret, and every user of this host may read it.", file),
 		Cure: "chmod o-r " + file + ". In Kubernetes, set defaultMode: 0440 and fsGroup.",
 	}}
 }
 
 // checkExpiry finds a certificate that has expired, or expires soon.
-func (c *Config) checkExpiry(now time.Time) []dibs.Finding {
+func (c *Config) checkExpiry(now time.Time) []store.Finding {
 	if c.TLSCert == "" {
 		return nil
 	}
@@ -157,13 +158,13 @@ func (c *Config) checkExpiry(now time.Time) []dibs.Finding {
 	if end.Sub(now) > renewal {
 		return nil
 	}
-	f := dibs.Finding{
-		Name: "certificate", Severity: dibs.SeverityAdvice,
+	f := store.Finding{
+		Name: "certificate", Severity: store.SeverityAdvice,
 		What: fmt.Sprintf("The certificate %s expires at %s.", c.TLSCert, end.UTC().Format(time.RFC3339)),
 		Cure: "Renew it. The proxy reads the new files by itself.",
 	}
 	if now.After(end) {
-		f.Severity, f.What = dibs.SeverityDangerous, strings.Replace(f.What, "expires", "expired", 1)
+		f.Severity, f.What = store.SeverityDangerous, strings.Replace(f.What, "expires", "expired", 1)
 	}
-	return []dibs.Finding{f}
+	return []store.Finding{f}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestCheck: what is dangerous or rarely meant in the settings is found, and nothing else.
@@ -51,16 +51,16 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", test.text, err)
 		}
-		checkFinds(t, test.text, c.Check(time.Now()), test.want, dibs.SeverityAdvice)
+		checkFinds(t, test.text, c.Check(time.Now()), test.want, store.SeverityAdvice)
 	}
 	c, err := load(t, sound)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkFinds(t, "a configuration with a password", c.Check(time.Now(), shared), "secret: "+shared, dibs.SeverityAdvice)
+	checkFinds(t, "a configuration with a password", c.Check(time.Now(), shared), "secret: "+shared, store.SeverityAdvice)
 }
 
-func checkFinds(t *testing.T, text string, found []dibs.Finding, want string, severity dibs.Severity) {
+func checkFinds(t *testing.T, text string, found []store.Finding, want string, severity store.Severity) {
 	t.Helper()
 	name, part, _ := strings.Cut(want, ": ")
 	switch {
@@ -81,13 +81,13 @@ func TestCheckCertificate(t *testing.T) {
 	for _, test := range []struct {
 		in       time.Duration
 		want     string
-		severity dibs.Severity
+		severity store.Severity
 	}{
 		{-14 * 24 * time.Hour, "", ""},
-		{0, "certificate: " + p.cert + " expires at ", dibs.SeverityAdvice},
-		{25 * time.Hour, "certificate: " + p.cert + " expired at ", dibs.SeverityDangerous},
+		{0, "certificate: " + p.cert + " expires at ", store.SeverityAdvice},
+		{25 * time.Hour, "certificate: " + p.cert + " expired at ", store.SeverityDangerous},
 	} {
-		found := slices.DeleteFunc(c.Check(time.Now().Add(test.in)), func(f dibs.Finding) bool { return f.Name != "certificate" })
+		found := slices.DeleteFunc(c.Check(time.Now().Add(test.in)), func(f store.Finding) bool { return f.Name != "certificate" })
 		checkFinds(t, fmt.Sprint(test.in), found, test.want, test.severity)
 	}
 }

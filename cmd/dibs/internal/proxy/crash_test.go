@@ -22,6 +22,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // asChild in the environment makes the test binary a proxy that is killed at a point. Its
@@ -49,7 +50,7 @@ const (
 // so that the test does not wait for it.
 type stopping struct{ dibs.Store }
 
-func (s stopping) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s stopping) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	failpoint.Reach(beforeClaim)
 	err := s.Store.Claim(ctx, claims, answers)
 	for _, c := range claims {
@@ -58,7 +59,7 @@ func (s stopping) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs
 	return err
 }
 
-func (s stopping) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s stopping) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	for _, one := range settlements {
 		s.reach(ctx, beforeSettle, one.Key, one.Token)
 	}
@@ -68,12 +69,12 @@ func (s stopping) Settle(ctx context.Context, settlements []dibs.Settlement, err
 }
 
 // reach ends the lease and stops, if this is the point.
-func (s stopping) reach(ctx context.Context, point string, key dibs.Key, token dibs.Token) {
+func (s stopping) reach(ctx context.Context, point string, key dibs.Key, token store.Token) {
 	if os.Getenv(asChild) != point {
 		return
 	}
 	errs := make([]error, 1)
-	if err := s.Renew(ctx, []dibs.Renewal{{Key: key, Token: token, TTL: time.Millisecond}}, errs); err != nil || errs[0] != nil {
+	if err := s.Renew(ctx, []store.Renewal{{Key: key, Token: token, TTL: time.Millisecond}}, errs); err != nil || errs[0] != nil {
 		fmt.Fprintln(os.Stderr, "the lease could not be shortened:", err, errs[0])
 		os.Exit(1)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/outage"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // failing is a store that does not answer while away is true. A call takes a millisecond.
@@ -28,7 +29,7 @@ type failing struct {
 	away atomic.Bool
 }
 
-func (s *failing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *failing) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	time.Sleep(time.Millisecond)
 	if s.away.Load() {
 		return errors.New("the network is down")

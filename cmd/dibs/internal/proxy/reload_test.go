@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // The lines of a reload.
@@ -288,7 +288,7 @@ func TestReloadsLeaveNothing(t *testing.T) {
 // forgetful is a store that settles nothing.
 type forgetful struct{ *memstore.Store }
 
-func (forgetful) Settle(context.Context, []dibs.Settlement, []error) error {
+func (forgetful) Settle(context.Context, []store.Settlement, []error) error {
 	return errors.New("the store is down")
 }
 

@@ -6,8 +6,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/store"
 )
 
 // checkTemporary returns an error if a body of a guarded request may need a temporary file, and
@@ -29,13 +29,13 @@ func (c *Config) checkTemporary() error {
 }
 
 // checkFolder is checkTemporary as a finding.
-func (c *Config) checkFolder() []dibs.Finding {
+func (c *Config) checkFolder() []store.Finding {
 	err := c.checkTemporary()
 	if err == nil {
 		return nil
 	}
-	return []dibs.Finding{{
-		Name: "temporary", Severity: dibs.SeverityDangerous,
+	return []store.Finding{{
+		Name: "temporary", Severity: store.SeverityDangerous,
 		What: fmt.Sprintf("The proxy does not start: %v.", err),
 		Cure: "Mount a folder that the proxy's user can write, such as a tmpfs at /tmp, or name one in TMPDIR.",
 	}}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestTemporaryFolder: a folder of temporary files that cannot be written is a fault of a
@@ -36,8 +36,8 @@ func TestTemporaryFolder(t *testing.T) {
 				t.Errorf("%s: with a folder that can be written %v: %v", text, ok, err)
 			}
 			if want {
-				checkFinds(t, text, c.checkFolder(), "temporary: The proxy does not start: max-body: ", dibs.SeverityDangerous)
-				if !slices.ContainsFunc(c.Check(time.Now()), func(f dibs.Finding) bool { return f.Name == "temporary" }) {
+				checkFinds(t, text, c.checkFolder(), "temporary: The proxy does not start: max-body: ", store.SeverityDangerous)
+				if !slices.ContainsFunc(c.Check(time.Now()), func(f store.Finding) bool { return f.Name == "temporary" }) {
 					t.Errorf("%s: Check does not find it", text)
 				}
 			}

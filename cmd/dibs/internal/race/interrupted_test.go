@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestMain(m *testing.M) {
@@ -34,13 +34,13 @@ func open(t *testing.T) (s *stores.Store, url, folder string) {
 }
 
 // keys returns the store's keys.
-func keys(t *testing.T, s *stores.Store) (all []dibs.Entry) {
+func keys(t *testing.T, s *stores.Store) (all []store.Entry) {
 	t.Helper()
 	in, err := s.Inspector()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for e, err := range in.List(t.Context(), dibs.Query{}) {
+	for e, err := range in.List(t.Context(), store.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestInterruptedHolding(t *testing.T) {
 	}()
 	held := func() bool {
 		all := keys(t, s)
-		return len(all) == 1 && all[0].Condition == dibs.ConditionHeld && all[0].Waiters == workers-1
+		return len(all) == 1 && all[0].Condition == store.ConditionHeld && all[0].Waiters == workers-1
 	}
 	for deadline := time.Now().Add(failpoint.Limit); !held(); {
 		if time.Now().After(deadline) {

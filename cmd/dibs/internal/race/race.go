@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Options configure Run.
@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options, w io.Writer) (err error) {
 	without.show(w, "without a lock")
 	fmt.Fprintln(w)
 
-	key := "dibs race " + dibs.NewToken().ID()
+	key := "dibs race " + store.NewToken().ID()
 	with, err := task{File: n, Think: thought, Key: key, Store: o.Store, Namespace: o.Namespace}.run(ctx)
 	if err != nil {
 		return err

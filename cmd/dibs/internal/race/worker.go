@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // task is what a worker process reads from its standard input. It is not an argument,
@@ -126,7 +126,7 @@ func work(in io.Reader, out io.Writer) error {
 			return err
 		}
 		defer store.Close()
-		client, err := dibs.New(store, &dibs.Options{Namespace: t.Namespace, Label: "dibs race"})
+		client, err := dibs.New(store.Store, &dibs.Options{Namespace: t.Namespace, Label: "dibs race"})
 		if err != nil {
 			return err
 		}

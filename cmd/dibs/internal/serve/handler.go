@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
 )
 
 // route is a path with its method.
@@ -125,8 +126,8 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request, _ *credential) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 	defer cancel()
-	answers := make([]dibs.Answer, 1)
-	p := s.ask(ctx, []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1, Weight: 1}}, answers)
+	answers := make([]store.Answer, 1)
+	p := s.ask(ctx, []store.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: store.Look, Permits: 1, Weight: 1}}, answers)
 	if p != nil || answers[0].Err != nil {
 		writeText(w, http.StatusServiceUnavailable, "the store does not answer")
 		return

@@ -15,14 +15,15 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
 )
 
-var conditions = []dibs.Condition{
-	dibs.ConditionHeld, dibs.ConditionUnknown, dibs.ConditionWaiting, dibs.ConditionDone, dibs.ConditionAbandoned,
+var conditions = []store.Condition{
+	store.ConditionHeld, store.ConditionUnknown, store.ConditionWaiting, store.ConditionDone, store.ConditionAbandoned,
 }
 
 // query reads the parameters of GET /v1/keys.
-func query(values url.Values) (q dibs.Query, err error) {
+func query(values url.Values) (q store.Query, err error) {
 	for name, all := range values {
 		value := all[len(all)-1]
 		switch name {
@@ -30,17 +31,17 @@ func query(values url.Values) (q dibs.Query, err error) {
 			q.Namespace = &value
 			err = (dibs.Key{Namespace: value, Name: "-"}).Validate()
 		case "key":
-			if q.Name = value; len(value) == 0 || len(value) > dibs.MaxKey {
-				err = fmt.Errorf("key has %d bytes; it must have 1 to %d", len(value), dibs.MaxKey)
+			if q.Name = value; len(value) == 0 || len(value) > store.MaxKey {
+				err = fmt.Errorf("key has %d bytes; it must have 1 to %d", len(value), store.MaxKey)
 			}
 		case "id":
 			q.ID = value
 		case "state":
 			for state := range strings.SplitSeq(value, ",") {
-				if !slices.Contains(conditions, dibs.Condition(state)) {
+				if !slices.Contains(conditions, store.Condition(state)) {
 					return q, fmt.Errorf("state is %q; the states are %v", state, conditions)
 				}
-				q.Conditions = append(q.Conditions, dibs.Condition(state))
+				q.Conditions = append(q.Conditions, store.Condition(state))
 			}
 		case "places", "data":
 			var on bool
@@ -123,8 +124,8 @@ func (d deadlined) Write(p []byte) (int, error) {
 }
 
 // inspector returns the store's Inspector.
-func (s *Server) inspector() (dibs.Inspector, *problem) {
-	in, ok := s.store.(dibs.Inspector)
+func (s *Server) inspector() (store.Inspector, *problem) {
+	in, ok := s.store.(store.Inspector)
 	if !ok {
 		return nil, problemNotFound.with("The store cannot list its keys.")
 	}
@@ -133,7 +134,7 @@ func (s *Server) inspector() (dibs.Inspector, *problem) {
 
 // order returns the handler of what an operator does to a key. fields are the fields of the
 // call beside the key.
-func (s *Server) order(do func(context.Context, dibs.Inspector, leaseapi.Order) (int, error), fields ...string) http.HandlerFunc {
+func (s *Server) order(do func(context.Context, store.Inspector, leaseapi.Order) (int, error), fields ...string) http.HandlerFunc {
 	return s.guarded(Act, func(c *call, ctx context.Context, body []byte) ([]byte, *problem) {
 		o, err := leaseapi.ReadOrder(body, fields...)
 		if err != nil {
@@ -161,16 +162,16 @@ func (s *Server) order(do func(context.Context, dibs.Inspector, leaseapi.Order) 
 	})
 }
 
-func release(ctx context.Context, in dibs.Inspector, o leaseapi.Order) (int, error) {
+func release(ctx context.Context, in store.Inspector, o leaseapi.Order) (int, error) {
 	return in.ForceRelease(ctx, o.Key, o.ID)
 }
 
-func forget(ctx context.Context, in dibs.Inspector, o leaseapi.Order) (int, error) {
+func forget(ctx context.Context, in store.Inspector, o leaseapi.Order) (int, error) {
 	done, err := in.Forget(ctx, o.Key)
 	return count(done), err
 }
 
-func resolve(ctx context.Context, in dibs.Inspector, o leaseapi.Order) (int, error) {
+func resolve(ctx context.Context, in store.Inspector, o leaseapi.Order) (int, error) {
 	done, err := in.Resolve(ctx, o.Key, o.ID, o.Data, o.Retention)
 	return count(done), err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestKeysBelongToTheirNamespace: a credential lists and changes the keys of its namespace, and
@@ -66,7 +67,7 @@ func TestKeysBelongToTheirNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer over.Close()
-	for _, err := range over.List(t.Context(), dibs.Query{}) {
+	for _, err := range over.List(t.Context(), store.Query{}) {
 		if err != nil {
 			t.Error(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestManyLargeRecords: records that the server takes one by one are also stored if they are settled
@@ -19,16 +20,16 @@ func TestManyLargeRecords(t *testing.T) {
 	}
 	defer over.Close()
 	const n, large = 16, 5
-	claims, settlements := make([]dibs.Claim, n), make([]dibs.Settlement, n)
+	claims, settlements := make([]store.Claim, n), make([]store.Settlement, n)
 	for i := range claims {
-		key, token, data := dibs.Key{Name: string(rune('a' + i))}, dibs.NewToken(), make([]byte, 1<<20)
+		key, token, data := dibs.Key{Name: string(rune('a' + i))}, store.NewToken(), make([]byte, 1<<20)
 		if i == large {
 			data = make([]byte, 13<<20)
 		}
-		claims[i] = dibs.Claim{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}
-		settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Keep, Data: data, Retention: time.Minute}
+		claims[i] = store.Claim{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}
+		settlements[i] = store.Settlement{Key: key, Token: token, Outcome: store.Keep, Data: data, Retention: time.Minute}
 	}
-	if err := over.Claim(t.Context(), claims, make([]dibs.Answer, n)); err != nil {
+	if err := over.Claim(t.Context(), claims, make([]store.Answer, n)); err != nil {
 		t.Fatal(err)
 	}
 	errs := make([]error, n)

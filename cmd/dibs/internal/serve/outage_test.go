@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs/httpstore"
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // failing is a store that does not answer while away is true.
@@ -20,7 +21,7 @@ type failing struct {
 	away atomic.Bool
 }
 
-func (s *failing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *failing) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if s.away.Load() {
 		return errors.New("the network is down")
 	}
@@ -30,8 +31,8 @@ func (s *failing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs
 // TestStoreAway: while the store of a server is away, many calls leave one line, and one more when
 // it answers. A program over the server learns what is wrong.
 func TestStoreAway(t *testing.T) {
-	store := &failing{Store: memory(t)}
-	r := start(t, store, nil)
+	behind := &failing{Store: memory(t)}
+	r := start(t, behind, nil)
 	locked := start(t, memory(t), func(c *Config) { c.Tokens = tokensFile(t, credentialLine("app", "t", "-", "use")) })
 	gone := start(t, memory(t), nil)
 	gone.Close()
@@ -42,15 +43,15 @@ func TestStoreAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer over.Close()
-		return over.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}, make([]dibs.Answer, 1))
+		return over.Claim(t.Context(), []store.Claim{{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}, make([]store.Answer, 1))
 	}
-	store.away.Store(true)
+	behind.away.Store(true)
 	for range 3 {
 		if err := claim(r); errtype.Of(err) != "unavailable" {
 			t.Errorf("the store is away: %v", err)
 		}
 	}
-	store.away.Store(false)
+	behind.away.Store(false)
 	if err := claim(r); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/store"
 )
 
 // Config is how a server serves. The zero values of the bounds are not valid; the command has
@@ -49,9 +50,9 @@ type Server struct {
 	store  dibs.Store
 
 	size        int // how many elements a call of the store may have
-	claims      *batch.Batcher[dibs.Claim, dibs.Answer]
-	renewals    *batch.Batcher[dibs.Renewal, error]
-	settlements *batch.Batcher[dibs.Settlement, error]
+	claims      *batch.Batcher[store.Claim, store.Answer]
+	renewals    *batch.Batcher[store.Renewal, error]
+	settlements *batch.Batcher[store.Settlement, error]
 	notified    bool // the store wakes waiters
 	unnotify    func()
 	waiters     *waiters
@@ -87,8 +88,8 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 			return nil, err
 		}
 	}
-	var b dibs.Batching
-	if batcher, ok := under.(dibs.Batcher); ok {
+	var b store.Batching
+	if batcher, ok := under.(store.Batcher); ok {
 		b = batcher.Batching()
 	}
 	s.size = cmp.Or(b.Size, batch.DefaultSize)
@@ -96,11 +97,11 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	s.claims = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "claim", under.Claim))
 	s.renewals = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "renew", under.Renew))
 	s.settlements = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "settle", under.Settle))
-	s.waiters = newWaiters(func(r dibs.Renewal) {
+	s.waiters = newWaiters(func(r store.Renewal) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
 	s.unnotify = func() {}
-	if n, ok := under.(dibs.Notifier); ok {
+	if n, ok := under.(store.Notifier); ok {
 		s.notified, s.unnotify = true, n.Notify(s.waiters.wake)
 	}
 	return s, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
 )
 
 // call is one call of a verb.
@@ -29,11 +30,11 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 		if p := c.place(&claim.Key); p != nil {
 			return nil, p
 		}
-		if asked.Wait > 0 && (claim.Mode == dibs.Try || claim.Mode == dibs.Reserve) {
+		if asked.Wait > 0 && (claim.Mode == store.Try || claim.Mode == store.Reserve) {
 			return nil, problemInvalid.with("wait_ms needs claims whose mode is queue or look.")
 		}
 	}
-	answers := make([]dibs.Answer, len(asked.Claims))
+	answers := make([]store.Answer, len(asked.Claims))
 	var p *problem
 	if asked.Wait > 0 && len(answers) > 0 {
 		p = c.await(ctx, asked, answers)
@@ -56,7 +57,7 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 // renew serves POST /v1/renew.
 func (c *call) renew(ctx context.Context, body []byte) ([]byte, *problem) {
 	renewals, err := leaseapi.ReadRenewals(body)
-	return settleAll(ctx, c, renewals, err, c.renewals, c.store.Renew, (*dibs.Renewal).Validate, func(r *dibs.Renewal) *dibs.Key { return &r.Key })
+	return settleAll(ctx, c, renewals, err, c.renewals, c.store.Renew, (*store.Renewal).Validate, func(r *store.Renewal) *dibs.Key { return &r.Key })
 }
 
 // settle serves POST /v1/settle.
@@ -65,7 +66,7 @@ func (c *call) settle(ctx context.Context, body []byte) ([]byte, *problem) {
 	for i := range settlements {
 		c.waiters.settled(settlements[i].Token)
 	}
-	return settleAll(ctx, c, settlements, err, c.settlements, c.store.Settle, (*dibs.Settlement).Validate, func(s *dibs.Settlement) *dibs.Key { return &s.Key })
+	return settleAll(ctx, c, settlements, err, c.settlements, c.store.Settle, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
 }
 
 // settleAll does what renewals and settlements have in common.
@@ -102,9 +103,9 @@ const (
 var errTooMuch = fmt.Errorf("%w: the records of the call's other claims have %d MiB; claim fewer keys in one call", dibs.ErrBusy, maxRecords>>20)
 
 // ask sends claims to the store once.
-func (s *Server) ask(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) *problem {
+func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.Answer) *problem {
 	part := len(claims)
-	if slices.ContainsFunc(claims, func(c dibs.Claim) bool { return c.MaxAge > 0 }) {
+	if slices.ContainsFunc(claims, func(c store.Claim) bool { return c.MaxAge > 0 }) {
 		part = recordPart
 	}
 	bytes := 0
@@ -112,11 +113,11 @@ func (s *Server) ask(ctx context.Context, claims []dibs.Claim, answers []dibs.An
 		to := min(from+part, len(claims))
 		if bytes > maxRecords {
 			for i := from; i < to; i++ {
-				answers[i] = dibs.Answer{Err: errTooMuch}
+				answers[i] = store.Answer{Err: errTooMuch}
 			}
 			continue
 		}
-		if p := each(ctx, s, claims[from:to], answers[from:to], s.claims, s.store.Claim, (*dibs.Claim).Validate, func(err error) dibs.Answer { return dibs.Answer{Err: err} }); p != nil {
+		if p := each(ctx, s, claims[from:to], answers[from:to], s.claims, s.store.Claim, (*store.Claim).Validate, func(err error) store.Answer { return store.Answer{Err: err} }); p != nil {
 			return p
 		}
 		for _, a := range answers[from:to] {

@@ -10,11 +10,12 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/store"
 )
 
 // await asks for the claims until one of them is not held, or the wait is over. The places of
 // all stand for their Stay after that.
-func (c *call) await(ctx context.Context, asked leaseapi.ClaimCall, answers []dibs.Answer) *problem {
+func (c *call) await(ctx context.Context, asked leaseapi.ClaimCall, answers []store.Answer) *problem {
 	claims, n := asked.Claims, int64(len(asked.Claims))
 	if !take(&c.load.waiters, n, c.config.MaxWaiters) {
 		return problemOverloaded.with("The server has as many waiting claims as --max-waiters.")
@@ -53,7 +54,7 @@ func (c *call) await(ctx context.Context, asked leaseapi.ClaimCall, answers []di
 		for _, i := range due {
 			var interval time.Duration
 			interval, polls[i] = pace.Next(c.notified, answers[i].Ahead, answers[i].Left, polls[i])
-			if claims[i].Mode == dibs.Queue {
+			if claims[i].Mode == store.Queue {
 				interval = min(interval, claims[i].Stay/pace.Asks)
 			}
 			next[i] = now.Add(interval)
@@ -81,11 +82,11 @@ func (c *call) await(ctx context.Context, asked leaseapi.ClaimCall, answers []di
 }
 
 // askSome asks for the claims at these places.
-func (s *Server) askSome(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer, due []int) *problem {
+func (s *Server) askSome(ctx context.Context, claims []store.Claim, answers []store.Answer, due []int) *problem {
 	if len(due) == len(claims) {
 		return s.ask(ctx, claims, answers)
 	}
-	some, got := make([]dibs.Claim, len(due)), make([]dibs.Answer, len(due))
+	some, got := make([]store.Claim, len(due)), make([]store.Answer, len(due))
 	for j, i := range due {
 		some[j] = claims[i]
 	}
@@ -99,19 +100,19 @@ func (s *Server) askSome(ctx context.Context, claims []dibs.Claim, answers []dib
 }
 
 // over reports whether an answer ends a wait. A store that is busy with a key is asked again.
-func over(a dibs.Answer) bool {
-	return a.State != dibs.Held && !errors.Is(a.Err, dibs.ErrBusy)
+func over(a store.Answer) bool {
+	return a.State != store.Held && !errors.Is(a.Err, dibs.ErrBusy)
 }
 
 // waiters are the claims that wait, by token.
 type waiters struct {
 	// keep makes a pushed grant that nobody waits for last until its client asks. It renews the
 	// lease, which does nothing if the client has settled it.
-	keep func(dibs.Renewal)
+	keep func(store.Renewal)
 
 	mu    sync.Mutex
-	calls map[dibs.Token]*waiting
-	gaps  map[dibs.Token]gap
+	calls map[store.Token]*waiting
+	gaps  map[store.Token]gap
 	swept time.Time
 }
 
@@ -123,7 +124,7 @@ type waiting struct {
 	left   chan struct{} // closed when the call asks no more
 
 	mu    sync.Mutex
-	at    map[dibs.Token]int
+	at    map[store.Token]int
 	woken []int
 }
 
@@ -134,13 +135,13 @@ type gap struct {
 	until time.Time
 }
 
-func newWaiters(keep func(dibs.Renewal)) *waiters {
-	return &waiters{keep: keep, calls: map[dibs.Token]*waiting{}, gaps: map[dibs.Token]gap{}}
+func newWaiters(keep func(store.Renewal)) *waiters {
+	return &waiters{keep: keep, calls: map[store.Token]*waiting{}, gaps: map[store.Token]gap{}}
 }
 
 // enter begins to listen for the tokens of a call.
-func (s *waiters) enter(claims []dibs.Claim) *waiting {
-	w := &waiting{signal: make(chan struct{}, 1), end: make(chan struct{}), left: make(chan struct{}), at: make(map[dibs.Token]int, len(claims))}
+func (s *waiters) enter(claims []store.Claim) *waiting {
+	w := &waiting{signal: make(chan struct{}, 1), end: make(chan struct{}), left: make(chan struct{}), at: make(map[store.Token]int, len(claims))}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range claims {
@@ -149,7 +150,7 @@ func (s *waiters) enter(claims []dibs.Claim) *waiting {
 		}
 		w.at[c.Token] = i
 		s.calls[c.Token] = w
-		if c.Mode == dibs.Queue {
+		if c.Mode == store.Queue {
 			delete(s.gaps, c.Token)
 		}
 	}
@@ -157,7 +158,7 @@ func (s *waiters) enter(claims []dibs.Claim) *waiting {
 }
 
 // leave ends that. A later call with the same token stays.
-func (s *waiters) leave(claims []dibs.Claim, w *waiting) {
+func (s *waiters) leave(claims []store.Claim, w *waiting) {
 	defer close(w.left)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,20 +170,20 @@ func (s *waiters) leave(claims []dibs.Claim, w *waiting) {
 	}
 	// A wake-up that came after the last question may have been a grant.
 	for _, i := range w.due(nil) {
-		if c := claims[i]; c.Mode == dibs.Queue {
-			go s.keep(dibs.Renewal{Key: c.Key, Token: c.Token, TTL: max(c.Stay, c.TTL)})
+		if c := claims[i]; c.Mode == store.Queue {
+			go s.keep(store.Renewal{Key: c.Key, Token: c.Token, TTL: max(c.Stay, c.TTL)})
 		}
 	}
 }
 
 // note remembers the claim of an answer that leaves a place in the queue.
-func (s *waiters) note(c *dibs.Claim, a *dibs.Answer) {
-	if c.Mode == dibs.Look {
+func (s *waiters) note(c *store.Claim, a *store.Answer) {
+	if c.Mode == store.Look {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.Err == nil && a.State == dibs.Held && a.Queued {
+	if a.Err == nil && a.State == store.Held && a.Queued {
 		s.remember(c)
 	} else {
 		delete(s.gaps, c.Token)
@@ -191,7 +192,7 @@ func (s *waiters) note(c *dibs.Claim, a *dibs.Answer) {
 
 // settled ends the wait for a token that its client settles: after settled no call asks for
 // it, because that would take a place for nobody.
-func (s *waiters) settled(t dibs.Token) {
+func (s *waiters) settled(t store.Token) {
 	s.mu.Lock()
 	w := s.calls[t]
 	delete(s.gaps, t)
@@ -207,8 +208,8 @@ func (s *waiters) settled(t dibs.Token) {
 }
 
 // remember is called with the lock held.
-func (s *waiters) remember(c *dibs.Claim) {
-	if c.Mode != dibs.Queue {
+func (s *waiters) remember(c *store.Claim) {
+	if c.Mode != store.Queue {
 		return
 	}
 	now := time.Now()
@@ -228,19 +229,19 @@ func (s *waiters) remember(c *dibs.Claim) {
 // would have, because a pushed grant lasts a second only. It lasts for the claim's TTL at least:
 // the client may ask before the renewal is done, here or at another server, and then counts on
 // its TTL.
-func (s *waiters) wake(t dibs.Token, a dibs.Answer) {
+func (s *waiters) wake(t store.Token, a store.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that a call that leaves has all its wake-ups
 	w, g := s.calls[t], s.gaps[t]
 	switch left := time.Until(g.until); {
 	case w != nil:
 		w.wake(t)
-	case a.State == dibs.Granted && left > 0:
-		go s.keep(dibs.Renewal{Key: g.key, Token: t, TTL: max(left, g.ttl)})
+	case a.State == store.Granted && left > 0:
+		go s.keep(store.Renewal{Key: g.key, Token: t, TTL: max(left, g.ttl)})
 	}
 }
 
-func (w *waiting) wake(t dibs.Token) {
+func (w *waiting) wake(t store.Token) {
 	w.mu.Lock()
 	w.woken = append(w.woken, w.at[t])
 	w.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 const queued = `,"mode":"queue"}],"wait_ms":60000`
@@ -95,7 +96,7 @@ func TestASettledTokenIsNotAskedForAgain(t *testing.T) {
 		t.Errorf("the call is answered with %s", got)
 	}
 	r.settle(1)
-	for e, err := range s.List(t.Context(), dibs.Query{}) {
+	for e, err := range s.List(t.Context(), store.Query{}) {
 		t.Errorf("%+v is left (%v)", e, err)
 	}
 }
@@ -158,16 +159,16 @@ func TestAServerThatStops(t *testing.T) {
 // pushing is a store that pushes a grant to the token that it is told to.
 type pushing struct {
 	dibs.Store
-	wake    func(dibs.Token, dibs.Answer)
-	renewed chan dibs.Renewal
+	wake    func(store.Token, store.Answer)
+	renewed chan store.Renewal
 }
 
-func (p *pushing) Notify(wake func(dibs.Token, dibs.Answer)) func() {
+func (p *pushing) Notify(wake func(store.Token, store.Answer)) func() {
 	p.wake = wake
 	return func() {}
 }
 
-func (p *pushing) Renew(ctx context.Context, r []dibs.Renewal, errs []error) error {
+func (p *pushing) Renew(ctx context.Context, r []store.Renewal, errs []error) error {
 	p.renewed <- r[0]
 	return p.Store.Renew(ctx, r, errs)
 }
@@ -175,18 +176,18 @@ func (p *pushing) Renew(ctx context.Context, r []dibs.Renewal, errs []error) err
 // TestAPushedGrantBetweenTwoCalls: the grant lasts as long as the place would have, if its
 // client is between two calls, and is not renewed for a token that was settled.
 func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
-	p := &pushing{Store: memory(t), renewed: make(chan dibs.Renewal, 10)}
+	p := &pushing{Store: memory(t), renewed: make(chan store.Renewal, 10)}
 	r := start(t, p, nil)
 	r.claim(1, "}]")
 	r.claim(2, `,"mode":"queue","stay_ms":60000}]`)
 	r.claim(3, `,"mode":"queue","stay_ms":60000}]`)
-	token := func(n byte) dibs.Token { return dibs.Token{15: n} }
+	token := func(n byte) store.Token { return store.Token{15: n} }
 	r.settle(3)
-	p.wake(token(3), dibs.Answer{State: dibs.Granted, Fence: 1})
-	p.wake(token(9), dibs.Answer{State: dibs.Granted, Fence: 1})
-	p.wake(token(2), dibs.Answer{State: dibs.Granted, Fence: 1})
+	p.wake(token(3), store.Answer{State: store.Granted, Fence: 1})
+	p.wake(token(9), store.Answer{State: store.Granted, Fence: 1})
+	p.wake(token(2), store.Answer{State: store.Granted, Fence: 1})
 	got := <-p.renewed
-	if got.Token != token(2) || got.Key.Name != "k" || got.TTL <= dibs.PushedTTL || got.TTL > time.Minute {
+	if got.Token != token(2) || got.Key.Name != "k" || got.TTL <= store.PushedTTL || got.TTL > time.Minute {
 		t.Errorf("renewed is %+v", got)
 	}
 	if len(p.renewed) > 0 {
@@ -197,11 +198,11 @@ func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
 // TestAGrantThatIsKeptLastsForItsTTL: the client may claim while the server renews the grant that
 // came between two calls. The renewal must not shorten the lease that the client counts on.
 func TestAGrantThatIsKeptLastsForItsTTL(t *testing.T) {
-	p := &pushing{Store: memory(t), renewed: make(chan dibs.Renewal, 1)}
+	p := &pushing{Store: memory(t), renewed: make(chan store.Renewal, 1)}
 	r := start(t, p, nil)
 	r.claim(1, "}]")
 	r.claim(2, `,"mode":"queue","stay_ms":60000,"ttl_ms":600000}]`)
-	p.wake(dibs.Token{15: 2}, dibs.Answer{State: dibs.Granted, Fence: 1})
+	p.wake(store.Token{15: 2}, store.Answer{State: store.Granted, Fence: 1})
 	if got := <-p.renewed; got.TTL < 10*time.Minute {
 		t.Errorf("the lease is renewed for %v", got.TTL)
 	}
@@ -226,11 +227,11 @@ func TestALookWithoutATokenIsNotSettled(t *testing.T) {
 // TestAGrantBetweenTheLastQuestionAndTheEnd: a wake-up that a call had no time to ask about may
 // have been a grant, so the lease is renewed for the client's next call.
 func TestAGrantBetweenTheLastQuestionAndTheEnd(t *testing.T) {
-	renewed := make(chan dibs.Renewal, 1)
-	s := newWaiters(func(r dibs.Renewal) { renewed <- r })
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Stay: time.Second}}
+	renewed := make(chan store.Renewal, 1)
+	s := newWaiters(func(r store.Renewal) { renewed <- r })
+	claims := []store.Claim{{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Minute, Stay: time.Second}}
 	w := s.enter(claims)
-	s.wake(claims[0].Token, dibs.Answer{State: dibs.Granted, Fence: 1})
+	s.wake(claims[0].Token, store.Answer{State: store.Granted, Fence: 1})
 	s.leave(claims, w)
 	if got := <-renewed; got.Token != claims[0].Token || got.TTL != time.Minute {
 		t.Errorf("renewed is %+v", got)

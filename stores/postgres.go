@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 var postgresKind = kind{schemes: []string{"postgres", "postgresql"}, form: "postgres://USER@HOST/DATABASE", parse: func(url string) (address, error) {
@@ -96,7 +96,7 @@ func (a postgresAddress) statements() (string, error) {
 }
 
 // checkTLS also counts a connection that is tried only if another one fails, as with sslmode=prefer.
-func (a postgresAddress) checkTLS() []dibs.Finding {
+func (a postgresAddress) checkTLS() []store.Finding {
 	var hosts []string
 	for _, c := range append([]*pgconn.FallbackConfig{{Host: a.config.Host, TLSConfig: a.config.TLSConfig}}, a.config.Fallbacks...) {
 		if c.TLSConfig == nil {
@@ -106,7 +106,7 @@ func (a postgresAddress) checkTLS() []dibs.Finding {
 	return unencrypted("Add sslmode=verify-full to the URL.", hosts...)
 }
 
-func (a postgresAddress) check(ctx context.Context) ([]dibs.Finding, error) {
+func (a postgresAddress) check(ctx context.Context) ([]store.Finding, error) {
 	conn, err := pgx.ConnectConfig(ctx, a.config)
 	if err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/store"
 )
 
 var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:PATH", parse: func(url string) (address, error) {
@@ -70,11 +70,11 @@ func (a sqliteAddress) String() string  { return a.url }
 func (a sqliteAddress) secret() bool    { return false }
 func (a sqliteAddress) toRead() address { return a }
 
-func (a sqliteAddress) check(context.Context) ([]dibs.Finding, error) {
+func (a sqliteAddress) check(context.Context) ([]store.Finding, error) {
 	if !a.relative {
 		return nil, nil
 	}
-	return []dibs.Finding{relative(a.url)}, nil
+	return []store.Finding{relative(a.url)}, nil
 }
 
 func (a sqliteAddress) find() error {

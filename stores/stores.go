@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // openLimit bounds opening a store and the first question to it, so that a command reports
@@ -26,9 +27,10 @@ var (
 	ErrUnusable = errors.New("the store cannot be used")
 )
 
-// Store is an open store.
+// Store is an open store. Store.Store is what a dibs.Client takes; it has the optional interfaces
+// that the store has.
 type Store struct {
-	dibs.Store
+	Store    store.Store
 	address  address
 	close    func() error
 	version  func(context.Context) (string, error)
@@ -45,9 +47,9 @@ func (s *Store) Close() error { return s.close() }
 // Version returns the store's backend with its version: "PostgreSQL 16.2".
 func (s *Store) Version(ctx context.Context) (string, error) { return s.version(ctx) }
 
-// Inspector returns the store's dibs.Inspector, or an ErrUnusable if it has none.
-func (s *Store) Inspector() (dibs.Inspector, error) {
-	i, ok := s.Store.(dibs.Inspector)
+// Inspector returns the store's store.Inspector, or an ErrUnusable if it has none.
+func (s *Store) Inspector() (store.Inspector, error) {
+	i, ok := s.Store.(store.Inspector)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s cannot list its keys", ErrUnusable, s)
 	}
@@ -56,15 +58,15 @@ func (s *Store) Inspector() (dibs.Inspector, error) {
 
 // Probe asks the store a question that changes nothing.
 func (s *Store) Probe(ctx context.Context) error {
-	if in, ok := s.Store.(dibs.Inspector); ok && s.reads {
-		for _, err := range in.List(ctx, dibs.Query{Namespace: new(string), Name: "dibs probe"}) {
+	if in, ok := s.Store.(store.Inspector); ok && s.reads {
+		for _, err := range in.List(ctx, store.Query{Namespace: new(string), Name: "dibs probe"}) {
 			return err
 		}
 		return nil
 	}
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(ctx, claims, answers); err != nil {
+	claims := []store.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: store.Look, Permits: 1, Weight: 1}}
+	answers := make([]store.Answer, 1)
+	if err := s.Store.Claim(ctx, claims, answers); err != nil {
 		return err
 	}
 	return answers[0].Err
@@ -72,10 +74,10 @@ func (s *Store) Probe(ctx context.Context) error {
 
 // Check returns what is wrong with the set-up of the store's backend and with its URL, in any
 // order.
-func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
+func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	found, err := s.address.check(ctx)
-	if c, ok := s.Store.(dibs.Checker); ok && err == nil {
-		var more []dibs.Finding
+	if c, ok := s.Store.(store.Checker); ok && err == nil {
+		var more []store.Finding
 		more, err = c.Check(ctx)
 		found = append(found, more...)
 	}
@@ -106,7 +108,7 @@ type address interface {
 	// nothing, and with a user that may only read.
 	toRead() address
 	// check returns what is wrong with the URL, and with the rights of its user.
-	check(context.Context) ([]dibs.Finding, error)
+	check(context.Context) ([]store.Finding, error)
 }
 
 // Show returns the URL of a store without credentials, and whether it has a password.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 var memoryKind = kind{schemes: []string{"memory"}, form: "memory:", parse: func(url string) (address, error) {
@@ -23,8 +23,8 @@ func (memoryAddress) secret() bool      { return false }
 func (memoryAddress) find() error       { return nil }
 func (a memoryAddress) toRead() address { return a }
 
-func (memoryAddress) check(context.Context) ([]dibs.Finding, error) {
-	return []dibs.Finding{inMemory}, nil
+func (memoryAddress) check(context.Context) ([]store.Finding, error) {
+	return []store.Finding{inMemory}, nil
 }
 
 func (a memoryAddress) open(context.Context) (*Store, error) {

@@ -1,4 +1,4 @@
-module github.com/dibs-go/dibs/internal/stores
+module github.com/dibs-go/dibs/stores
 
 go 1.26.0
 
@@ -32,12 +32,12 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 )
 
-replace github.com/dibs-go/dibs => ../../
+replace github.com/dibs-go/dibs => ../
 
-replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
+replace github.com/dibs-go/dibs/mysqlstore => ../mysqlstore
 
-replace github.com/dibs-go/dibs/pgstore => ../../pgstore
+replace github.com/dibs-go/dibs/pgstore => ../pgstore
 
-replace github.com/dibs-go/dibs/redisstore => ../../redisstore
+replace github.com/dibs-go/dibs/redisstore => ../redisstore
 
-replace github.com/dibs-go/dibs/sqlitestore => ../../sqlitestore
+replace github.com/dibs-go/dibs/sqlitestore => ../sqlitestore

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestReaderOnPostgres: a user with SELECT on the tables lists and checks a store, even if it may
@@ -73,29 +74,29 @@ func TestReaderOnRedis(t *testing.T) {
 func fill(t *testing.T, url string) {
 	t.Helper()
 	s := openStore(t, url)
-	token := dibs.NewToken()
-	claim := func(key string, token dibs.Token, mode dibs.Mode) {
+	token := store.NewToken()
+	claim := func(key string, token store.Token, mode store.Mode) {
 		t.Helper()
-		claims := []dibs.Claim{{Key: dibs.Key{Name: key}, Token: token, Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}}
-		answers := make([]dibs.Answer, 1)
-		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].Err != nil {
+		claims := []store.Claim{{Key: dibs.Key{Name: key}, Token: token, Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}}
+		answers := make([]store.Answer, 1)
+		if err := s.Store.Claim(t.Context(), claims, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)
 		}
 	}
-	settle := func(key string, outcome dibs.Outcome) {
+	settle := func(key string, outcome store.Outcome) {
 		t.Helper()
-		x := dibs.Settlement{Key: dibs.Key{Name: key}, Token: token, Outcome: outcome, Data: []byte("done"), Retention: time.Hour}
-		if errs := make([]error, 1); s.Settle(t.Context(), []dibs.Settlement{x}, errs) != nil || errs[0] != nil {
+		x := store.Settlement{Key: dibs.Key{Name: key}, Token: token, Outcome: outcome, Data: []byte("done"), Retention: time.Hour}
+		if errs := make([]error, 1); s.Store.Settle(t.Context(), []store.Settlement{x}, errs) != nil || errs[0] != nil {
 			t.Fatal(errs)
 		}
 	}
-	claim("held", token, dibs.Try)
-	claim("held", dibs.NewToken(), dibs.Queue)
-	claim("held", dibs.NewToken(), dibs.Reserve)
-	claim("done", token, dibs.Try)
-	settle("done", dibs.Keep)
-	claim("abandoned", token, dibs.Try)
-	settle("abandoned", dibs.Abandon)
+	claim("held", token, store.Try)
+	claim("held", store.NewToken(), store.Queue)
+	claim("held", store.NewToken(), store.Reserve)
+	claim("done", token, store.Try)
+	settle("done", store.Keep)
+	claim("abandoned", token, store.Try)
+	settle("abandoned", store.Abandon)
 }
 
 // reads lists and checks the store as a user that may only read. Check says that it cannot look at
@@ -111,16 +112,16 @@ func reads(t *testing.T, url, lacks string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]dibs.Entry{}
-	for e, err := range in.List(t.Context(), dibs.Query{Data: true, Places: true}) {
+	found := map[string]store.Entry{}
+	for e, err := range in.List(t.Context(), store.Query{Data: true, Places: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		found[e.Key.Name] = e
 	}
 	held, done := found["held"], found["done"]
-	if len(found) != 3 || held.Condition != dibs.ConditionHeld || held.Waiters != 1 || held.Reserved != 1 || len(held.Places) != 2 ||
-		done.Condition != dibs.ConditionDone || string(done.Record.Data) != "done" || found["abandoned"].Condition != dibs.ConditionAbandoned {
+	if len(found) != 3 || held.Condition != store.ConditionHeld || held.Waiters != 1 || held.Reserved != 1 || len(held.Places) != 2 ||
+		done.Condition != store.ConditionDone || string(done.Record.Data) != "done" || found["abandoned"].Condition != store.ConditionAbandoned {
 		t.Errorf("it lists %+v", found)
 	}
 	c, err := OpenToCheck(t.Context(), url)
@@ -135,13 +136,13 @@ func reads(t *testing.T, url, lacks string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(findings, func(f dibs.Finding) bool {
-		return f.Name == "rights" && f.Severity == dibs.SeverityUnchecked && strings.Contains(f.What, lacks)
+	if !slices.ContainsFunc(findings, func(f store.Finding) bool {
+		return f.Name == "rights" && f.Severity == store.SeverityUnchecked && strings.Contains(f.What, lacks)
 	}) {
 		t.Errorf("it finds %+v; want that the rights are unchecked", findings)
 	}
 	for _, f := range findings {
-		if f.Name == "read-only" && f.Severity != dibs.SeverityUnchecked || f.Name == "wake-ups" {
+		if f.Name == "read-only" && f.Severity != store.SeverityUnchecked || f.Name == "wake-ups" {
 			t.Errorf("it finds %+v", f)
 		}
 	}
@@ -153,8 +154,8 @@ func refuses(t *testing.T, url string, texts ...string) {
 	s, err := Open(t.Context(), url)
 	if err == nil {
 		defer s.Close()
-		claims := []dibs.Claim{{Key: dibs.Key{Name: "mine"}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}}
-		err = s.Claim(t.Context(), claims, make([]dibs.Answer, 1))
+		claims := []store.Claim{{Key: dibs.Key{Name: "mine"}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}}
+		err = s.Store.Claim(t.Context(), claims, make([]store.Answer, 1))
 	}
 	says(t, err, texts...)
 }

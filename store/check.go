@@ -1,4 +1,4 @@
-package dibs
+package store
 
 import (
 	"context"

@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/redisstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // redisKind leaves out some URLs of Redis in its form. The errors and the README of redisstore
@@ -40,9 +40,9 @@ func (a redisAddress) secret() bool {
 
 func (redisAddress) find() error { return nil }
 
-func (a redisAddress) check(context.Context) ([]dibs.Finding, error) { return a.checkTLS(), nil }
+func (a redisAddress) check(context.Context) ([]store.Finding, error) { return a.checkTLS(), nil }
 
-func (a redisAddress) checkTLS() []dibs.Finding {
+func (a redisAddress) checkTLS() []store.Finding {
 	scheme, rest, _ := strings.Cut(a.String(), "://")
 	if strings.HasPrefix(scheme, "rediss") || scheme == "redis+unix" {
 		return nil

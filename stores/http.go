@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // httpKind is a store over dibs serve.
@@ -34,7 +34,7 @@ func (httpAddress) find() error { return nil }
 
 func (a httpAddress) toRead() address { a.reads = true; return a }
 
-func (a httpAddress) check(context.Context) ([]dibs.Finding, error) {
+func (a httpAddress) check(context.Context) ([]store.Finding, error) {
 	hosts, ok := strings.CutPrefix(a.String(), "http://")
 	if !ok {
 		return nil, nil

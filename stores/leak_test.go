@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestNothingIsLeft: however a program uses its client, no lease, place, goroutine, file or
@@ -37,7 +38,7 @@ func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			client, err := dibs.New(store, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
+			client, err := dibs.New(store.Store, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +232,7 @@ func remains(t *testing.T, s *Store) string {
 	}
 	return settles(func() string {
 		var left []string
-		for e, err := range in.List(t.Context(), dibs.Query{}) {
+		for e, err := range in.List(t.Context(), store.Query{}) {
 			if err != nil {
 				return err.Error()
 			}

@@ -55,7 +55,7 @@ func checkDatabase(t *testing.T, url string) {
 	if _, err := d.DB.ExecContext(t.Context(), "CREATE TABLE effects (n INT)"); err != nil {
 		t.Fatal(err)
 	}
-	client, err := dibs.New(s, nil)
+	client, err := dibs.New(s.Store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

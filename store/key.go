@@ -1,4 +1,4 @@
-package dibs
+package store
 
 import (
 	"crypto/sha256"
@@ -46,10 +46,12 @@ func (k Key) Validate() error {
 	case n > MaxKey:
 		return fmt.Errorf("dibs: the key has %d bytes; it must have 1 to %d", n, MaxKey)
 	}
-	return validateNamespace(k.Namespace)
+	return ValidateNamespace(k.Namespace)
 }
 
-func validateNamespace(ns string) error {
+// ValidateNamespace returns nil for a namespace that stores accept, and otherwise an error that says
+// how it is wrong.
+func ValidateNamespace(ns string) error {
 	if len(ns) > MaxNamespace {
 		return fmt.Errorf("dibs: the namespace has %d bytes; it may have at most %d", len(ns), MaxNamespace)
 	}

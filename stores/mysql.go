@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/mysqlstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 var mysqlKind = kind{schemes: []string{"mysql", "mariadb"}, form: "mysql://USER@HOST/DATABASE", parse: func(url string) (address, error) {
@@ -105,14 +105,14 @@ const creates = `SELECT EXISTS (SELECT 1 FROM information_schema.user_privileges
 	OR EXISTS (SELECT 1 FROM information_schema.schema_privileges WHERE privilege_type = 'CREATE' AND grantee = me AND DATABASE() LIKE table_schema)
 	FROM (SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))) AS me) AS session`
 
-func (a mysqlAddress) checkTLS() []dibs.Finding {
+func (a mysqlAddress) checkTLS() []store.Finding {
 	if tls := a.config.TLSConfig; a.config.TLS != nil || tls == "true" || tls == "skip-verify" {
 		return nil
 	}
 	return unencrypted("Add tls=true to the URL.", a.config.Addr)
 }
 
-func (a mysqlAddress) check(ctx context.Context) ([]dibs.Finding, error) {
+func (a mysqlAddress) check(ctx context.Context) ([]store.Finding, error) {
 	db, err := a.db()
 	if err != nil {
 		return nil, err

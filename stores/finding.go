@@ -7,41 +7,41 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 // inMemory is the finding about every store in memory.
-var inMemory = dibs.Finding{
-	Name: "memory", Severity: dibs.SeverityAdvice,
+var inMemory = store.Finding{
+	Name: "memory", Severity: store.SeverityAdvice,
 	What: "The store is a part of one process: no other process shares it, and it ends with the process.",
 	Cure: "Name a file, sqlite:PATH, or a database server with --store or DIBS_STORE.",
 }
 
 // relative is the finding about a file that the URL names by a relative path.
-func relative(absolute string) dibs.Finding {
-	return dibs.Finding{
-		Name: "relative", Severity: dibs.SeverityAdvice,
+func relative(absolute string) store.Finding {
+	return store.Finding{
+		Name: "relative", Severity: store.SeverityAdvice,
 		What: "The path of the store is relative: a process in another folder has another store, and runs what runs here.",
 		Cure: "Name the file with its whole path: " + absolute + ".",
 	}
 }
 
 // mayCreate is the finding about a user of a SQL database with more rights than the store needs.
-var mayCreate = dibs.Finding{
-	Name: "rights", Severity: dibs.SeverityAdvice,
+var mayCreate = store.Finding{
+	Name: "rights", Severity: store.SeverityAdvice,
 	What: "The user of the store may create tables. Only dibs migrate needs this right.",
 	Cure: "Run dibs migrate as the owner of the tables, and all else as a user with the rights that the README of the store lists.",
 }
 
 // unencrypted returns the finding about connections without TLS, unless all hosts are this host.
 // A host may have a port, or be a socket's path.
-func unencrypted(cure string, hosts ...string) []dibs.Finding {
+func unencrypted(cure string, hosts ...string) []store.Finding {
 	hosts = slices.DeleteFunc(hosts, isHere)
 	if len(hosts) == 0 {
 		return nil
 	}
-	return []dibs.Finding{{
-		Name: "encryption", Severity: dibs.SeverityAdvice,
+	return []store.Finding{{
+		Name: "encryption", Severity: store.SeverityAdvice,
 		What: fmt.Sprintf("Connections to %s may be without TLS: the network in between can read the password and the stored answers.", strings.Join(slices.Compact(hosts), ", ")),
 		Cure: cure,
 	}}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestEncryption: connections to another host that may be without TLS are found.
@@ -36,7 +36,7 @@ func TestEncryption(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		found := a.(interface{ checkTLS() []dibs.Finding }).checkTLS()
+		found := a.(interface{ checkTLS() []store.Finding }).checkTLS()
 		if hosts == "" && len(found) == 0 {
 			continue
 		}
@@ -85,5 +85,5 @@ func checkRights(t *testing.T, url string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(found, func(f dibs.Finding) bool { return f.Name == "rights" && f.Severity == dibs.SeverityAdvice })
+	return slices.ContainsFunc(found, func(f store.Finding) bool { return f.Name == "rights" && f.Severity == store.SeverityAdvice })
 }

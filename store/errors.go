@@ -1,0 +1,21 @@
+package store
+
+import "github.com/dibs-go/dibs/internal/errtype"
+
+// What a store answers to one element. Each has a method ErrorType() string, for error.type of
+// metrics.
+var (
+	// ErrLost: the token does not hold the key. The lease expired or was taken away.
+	ErrLost = errtype.New("lost", "dibs: the lease is lost")
+	// ErrFull: the store has reached one of its limits. Nothing was done.
+	ErrFull = errtype.New(errtype.Full, "dibs: the store is full")
+	// ErrTooLarge: the store refuses data of that size, so asking again does not help. It
+	// is also an ErrFull. Nothing was done.
+	ErrTooLarge = errtype.New("too_large", "%w: that is too large for it", ErrFull)
+	// ErrBusy: the store gave up, because too many calls used the key at once, or another
+	// program had locked the key's data for too long. Nothing was done, and asking again
+	// may help. A caller that waits for the key goes on waiting.
+	ErrBusy = errtype.New(errtype.Busy, "dibs: the store is busy with the key")
+	// ErrClosed: the store, or the client, was closed.
+	ErrClosed = errtype.New(errtype.Closed, "dibs: the client is closed")
+)
