@@ -12,6 +12,6 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
 		Imports: []string{root + "/stores", root + "/proof/torture"},
-		Tests:   []string{root+"/store", root + "/sqlitestore", root + "/internal/house"},
+		Tests:   []string{root + "/store", root + "/sqlitestore", root + "/internal/house"},
 	}})
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/proof/torture"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // usage is the help before the list of flags.

@@ -30,7 +30,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir: "internal/command",
 			Imports: []string{
-				root, root+"/store", root + "/idempotency", memory, cobra, pflag,
+				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores",
 				root + "/conform",
 			},
@@ -42,17 +42,17 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root+"/store", root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/certificate", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/certificate", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{
 			Dir:     "internal/race",
-			Imports: []string{root, root+"/store", root + "/stores"},
+			Imports: []string{root, root + "/store", root + "/stores"},
 			Tests:   []string{root + "/internal/failpoint"},
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root+"/store", internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
+			Imports: []string{root, root + "/store", internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
 			Tests:   []string{root + "/httpstore", root + "/internal/errtype", memory, root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},

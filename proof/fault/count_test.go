@@ -16,10 +16,10 @@ import (
 
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
+	"github.com/dibs-go/dibs/stores"
 )
 
 func newIdlers(t *testing.T) *idlers {

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // errDangerous ends the doctor if it found something dangerous. It has no message, because

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
 )
 
 func (p *program) prune() *cobra.Command {

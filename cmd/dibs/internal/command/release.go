@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
 )
 
 func (p *program) release() *cobra.Command {

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // root returns the command line.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/stores"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
 )
 
 func TestMain(m *testing.M) {
