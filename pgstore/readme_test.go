@@ -20,7 +20,7 @@ func TestReadme(t *testing.T) {
 		strings.ReplaceAll(transactionRights, "@", "own.dibs_"),
 		"`schema=`", "`prefix=`", "`migrate=true`", "`wake=auto|listen|poll`",
 		"`ErrURL`", "`ErrUnreachable`", "`ErrUnsupported`", "`ErrUnauthorized`", "`ErrReadOnly`", "`ErrNotMigrated`", "`ErrNewer`",
-		"`ErrCrowded`", "`ErrLocked`", "`dibs.ErrFull`",
+		"`ErrCrowded`", "`ErrLocked`", "`store.ErrFull`",
 		"`ErrAborted`", "`ErrTransactionEnded`", "`ErrOtherDatabase`", "`ErrOwnTransaction`",
 	} {
 		if !strings.Contains(text, want) {

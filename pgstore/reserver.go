@@ -10,11 +10,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/store"
 )
 
-const reserveInSQL = "SELECT @reserve_in($1::text, $2::text)"
+const reserveInSQL = "SELECT pg_catalog.bool_and(@reserve_in(c.key, c.stay::interval, c.hold::interval, c.namespace, c.owner, 'base64', c.token, $1::text) IS NOT NULL)" +
+	" FROM pg_catalog.json_to_recordset($2::json) AS c (key text, stay text, hold text, namespace text, owner text, token text)"
 
 // Reserver reserves places in a transaction, for Client.ReserveIn. A job that the transaction
 // inserts and its place are committed together or not at all. The user of the transaction needs
@@ -54,13 +54,14 @@ type reserver struct {
 	ask func(ctx context.Context, sql string, args ...any) (bool, error)
 }
 
-// reservation is a claim as reserve_in reads it. Times are in microseconds.
+// reservation has the parameters of reserve_in.
 type reservation struct {
-	Key   string `json:"k"`
-	Token string `json:"token"`
-	Stay  int64  `json:"stay"`
-	Hold  int64  `json:"hold"`
-	Owner string `json:"owner"`
+	Key       []byte `json:"key"`
+	Stay      string `json:"stay"`
+	Hold      string `json:"hold"`
+	Namespace string `json:"namespace"`
+	Owner     []byte `json:"owner"`
+	Token     string `json:"token"`
 }
 
 // Reserve implements store.Reserver, with one statement.
@@ -84,8 +85,8 @@ func (r *reserver) Reserve(ctx context.Context, claims []store.Claim) error {
 			return err
 		}
 		all[i] = reservation{
-			Key: hex.EncodeToString([]byte(engine.KeyOf(c.Key))), Token: hex.EncodeToString(c.Token[:]),
-			Stay: engine.Micros(c.Stay), Hold: engine.Micros(c.Hold), Owner: hex.EncodeToString([]byte(c.Owner.String())),
+			Key: []byte(c.Key.Name), Stay: interval(c.Stay), Hold: interval(c.Hold), Namespace: c.Key.Namespace,
+			Owner: []byte(c.Owner.String()), Token: hex.EncodeToString(c.Token[:]),
 		}
 	}
 	text, err := json.Marshal(all)

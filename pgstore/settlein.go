@@ -2,11 +2,14 @@ package pgstore
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/store"
@@ -45,7 +48,19 @@ func (s *Store) settleIn(x *store.Settlement, marked bool) ([]any, error) {
 	if !keep && x.Outcome != store.Release {
 		return nil, errors.New("pgstore: a transaction can only keep or release; roll it back to abandon or undo")
 	}
-	return []any{[]byte(engine.KeyOf(x.Key)), x.Token[:], keep, engine.Micros(x.Retention), append([]byte{}, x.Data...), marked}, nil
+	proof := "deferrable"
+	if marked {
+		proof = "marked"
+	}
+	text := base64.StdEncoding.EncodeToString
+	return []any{
+		text([]byte(x.Key.Name)), hex.EncodeToString(x.Token[:]), keep, text(x.Data), interval(x.Retention), x.Key.Namespace, proof,
+	}, nil
+}
+
+// interval writes a duration for the server.
+func interval(d time.Duration) string {
+	return strconv.FormatInt(engine.Micros(d), 10) + " microseconds"
 }
 
 // settleFailed returns the error of a settlement, or of the COMMIT after it, with its meaning.

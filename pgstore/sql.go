@@ -83,7 +83,7 @@ func (n namer) statements() *statements {
 		settle: n.statement("settle", "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"),
 		stuck: n.statement("stuck", "WITH free AS MATERIALIZED (SELECT k FROM @key WHERE k = ANY ($1::bytea[]) FOR UPDATE SKIP LOCKED)"+
 			" SELECT k FROM @key WHERE k = ANY ($1) AND k NOT IN (SELECT k FROM free)"),
-		settleIn: n.statement("settle_in", "SELECT @settle_in($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bytea, $6::boolean)"),
+		settleIn: n.statement("settle_in", "SELECT @settle_in($1::text, $2::text, CASE WHEN $3::boolean THEN $4::text END, ($5::text)::interval, $6::text, 'base64', $7::text)"),
 
 		// The server ends the transaction of a process that hangs or is cut off, because it keeps
 		// rows locked.

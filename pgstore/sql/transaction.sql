@@ -1,45 +1,126 @@
--- Functions for transactions of the application. Its user needs no rights on the tables, and its
--- search_path and settings do not matter.
+-- Functions for transactions of the application, in any language. They are a public interface:
+-- names, parameters, defaults and SQLSTATEs stay. Their user needs EXECUTE and no rights on the
+-- tables, and its search_path and settings do not matter.
 
--- settle_in ends the lease of a key together with the transaction that calls it. If the token
--- does not hold the key, it raises an error, so that the COMMIT in the same message rolls back.
--- It raises another error if the run ended its transaction and began a new one. It recognizes
--- the transaction by the variable dibs.run if p_marked, and otherwise because it is DEFERRABLE,
--- which has no effect in a transaction that writes.
+-- bytes_of reads a parameter.
+CREATE FUNCTION @bytes_of(value text, format text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF format = 'text' THEN
+        RETURN convert_to(value, 'UTF8');
+    ELSIF format = 'base64' THEN
+        RETURN decode(value, 'base64');
+    END IF;
+    RAISE EXCEPTION 'dibs: the format is %; it must be text or base64', coalesce(quote_literal(format), 'NULL') USING ERRCODE = 'invalid_parameter_value';
+END $$;
+
+-- key_of returns the form of a key in the tables.
+CREATE FUNCTION @key_of(namespace text, name text, format text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    k bytea := @bytes_of(name, format);
+BEGIN
+    IF k IS NULL OR octet_length(k) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'dibs: the key has % bytes; it must have 1 to 512', coalesce(octet_length(k), 0) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF namespace IS NULL OR octet_length(namespace) > 64 OR namespace COLLATE "C" ~ '[^!-~]' THEN
+        RAISE EXCEPTION 'dibs: the namespace must be at most 64 characters of printable ASCII without spaces' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN set_byte('\x00', 0, octet_length(namespace)) || convert_to(namespace, 'UTF8') || k;
+END $$;
+
+-- token_of reads a token.
+CREATE FUNCTION @token_of(token text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF token IS NULL OR token !~ '^[0-9a-fA-F]{32}$' THEN
+        RAISE EXCEPTION 'dibs: the token must be the 32 hexadecimal digits of the claim' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN decode(token, 'hex');
+END $$;
+
+-- settle_in ends the lease of a key together with the transaction that calls it, as its last
+-- statement. It leaves data as the key's record, for as long as keep says; without data it leaves
+-- nothing. It raises
+--
+--   DIBS1  the token does not hold the key. DETAIL says what was found.
+--   DIBS2  this is not the transaction with the effect. See proof.
+--   DIBS3  proof is 'deferrable' and all transactions of the session are.
+--   DIBS4  a record of a key with several permits.
+--   22023  a parameter that no store accepts.
+--   55P03  another transaction kept the key's row locked for 2 s.
+--
+-- so that the transaction rolls back.
+--
+-- namespace is that of the key. format is that of key and data: 'text' (UTF-8), or 'base64' for
+-- bytes. proof is how the function recognizes the transaction with the effect:
+--
+--   'written'     it has written something before. So a statement that commits by itself is refused.
+--   'marked'      it began with SET LOCAL dibs.run = 'on'.
+--   'deferrable'  it began as DEFERRABLE, which has no effect in a transaction that writes.
+--   'caller'      the caller knows it, for example from the driver.
 --
 -- If other tables have rows of the key, the lease stays and is marked as settled. The next
 -- transaction on the key does the rest, because this one may have a snapshot and not see these
 -- rows. settle_in wakes one waiter of each process. It returns whether there may be waiters that
--- it does not see.
-CREATE FUNCTION @settle_in(p_k bytea, p_token bytea, p_keeps boolean, p_retention bigint, p_data bytea, p_marked boolean)
+-- it does not see. They find out by themselves.
+CREATE FUNCTION @settle_in(key text, token text, data text DEFAULT NULL, keep interval DEFAULT '24 hours',
+    namespace text DEFAULT '', format text DEFAULT 'text', proof text DEFAULT 'written')
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    p_k bytea := @key_of(namespace, key, format);
+    p_token bytea := @token_of(token);
+    p_data bytea := @bytes_of(data, format);
+    p_retention bigint := (extract(epoch FROM keep) * 1000000)::bigint;
+    p_keeps boolean := data IS NOT NULL;
     t record;
     moment bigint;
     print bytea;
+    permits bigint;
     many boolean := false;
 BEGIN
-    IF current_setting(CASE WHEN p_marked THEN 'dibs.run' ELSE 'transaction_deferrable' END, true) IS DISTINCT FROM 'on' THEN
+    IF p_keeps AND (p_retention IS NULL OR p_retention < 1000) THEN
+        RAISE EXCEPTION 'dibs: keep is %; a record is kept for at least 1 ms', coalesce(keep::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF proof IS NULL OR proof NOT IN ('written', 'marked', 'deferrable', 'caller') THEN
+        RAISE EXCEPTION 'dibs: proof is %; it must be written, marked, deferrable or caller', coalesce(quote_literal(proof), 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF proof = 'written' AND pg_current_xact_id_if_assigned() IS NULL THEN
+        RAISE EXCEPTION 'dibs: this transaction has written nothing, so it is not the one with the effect' USING ERRCODE = 'DIBS2',
+            HINT = 'Begin a transaction, write in it, and call this function as its last statement. If it may have nothing to write, begin it with SET LOCAL dibs.run = ''on'' and pass proof => ''marked''.';
+    END IF;
+    IF proof IN ('marked', 'deferrable')
+        AND current_setting(CASE proof WHEN 'marked' THEN 'dibs.run' ELSE 'transaction_deferrable' END, true) IS DISTINCT FROM 'on' THEN
         RAISE EXCEPTION 'dibs: this is not the transaction that was begun for the run' USING ERRCODE = 'DIBS2';
     END IF;
-    IF NOT p_marked AND current_setting('default_transaction_deferrable') = 'on' THEN
+    IF proof = 'deferrable' AND current_setting('default_transaction_deferrable') = 'on' THEN
         RAISE EXCEPTION 'dibs: all transactions are DEFERRABLE here, so this one must be marked' USING ERRCODE = 'DIBS3';
     END IF;
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    SELECT x.busy, x.token, x.ends, x.fingerprint INTO t FROM @key x WHERE x.k = p_k FOR UPDATE;
+    SELECT x.busy, x.token, x.ends, x.fingerprint, x.rec_token INTO t FROM @key x WHERE x.k = p_k FOR UPDATE;
     moment := @now();
     print := t.fingerprint;
     IF t.token IS DISTINCT FROM p_token OR t.ends <= moment THEN
         UPDATE @holder h SET ends = 0
         WHERE h.k = p_k AND h.token = p_token AND NOT h.abandoned AND h.ends > moment
-        RETURNING h.fingerprint, true INTO print, many;
+        RETURNING h.fingerprint, h.permits, true INTO print, permits, many;
         IF many IS NOT TRUE THEN
-            RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1';
+            RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1', DETAIL = CASE
+                WHEN t.busy IS NULL THEN 'This store has no such key. The lease is of another store (database, schema, prefix) or namespace, or it was lost long ago.'
+                WHEN t.rec_token = p_token OR t.token = p_token AND t.ends = 0 THEN 'It was settled before.'
+                WHEN t.token = p_token THEN 'It has expired.'
+                ELSE 'The token does not hold the key: the lease expired, was settled before or was taken away.' END;
+        END IF;
+        IF p_keeps AND permits > 1 THEN
+            RAISE EXCEPTION 'dibs: a key with several permits cannot have a record; call settle_in without data' USING ERRCODE = 'DIBS4';
         END IF;
     END IF;
     UPDATE @key x SET
@@ -63,25 +144,49 @@ BEGIN
 END $$;
 REVOKE EXECUTE ON FUNCTION @settle_in FROM PUBLIC;
 
--- reserve_in reserves places, which exist when the transaction commits. It locks no rows of a
--- key. If p_store is not the ID of this store, it does nothing and returns false.
-CREATE FUNCTION @reserve_in(p_store text, p_claims text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+-- ticket_part writes bytes as base64url without padding.
+CREATE FUNCTION @ticket_part(b bytea) RETURNS text LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT translate(encode(b, 'base64'), E'+/=\n', '-_') $$;
+
+-- reserve_in reserves a place in the key's queue, which exists when the transaction commits, and
+-- returns its ticket: a text to keep secret, which every client redeems. The place lasts for stay.
+-- A free key waits for it for at most hold; without hold, as long as the place lasts. owner
+-- (HOST PID PURPOSE) is for people to read. format is that of key and owner. The function locks no
+-- rows of a key. Errors have the SQLSTATE 22023.
+--
+-- A caller that makes its own tickets gives the token. The place of a token that has one lasts for
+-- stay from now. With the ID of another store the function does nothing and returns NULL.
+CREATE FUNCTION @reserve_in(key text, stay interval DEFAULT '7 days', hold interval DEFAULT NULL,
+    namespace text DEFAULT '', owner text DEFAULT '', format text DEFAULT 'text', token text DEFAULT NULL, store text DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    p_k bytea := @key_of(namespace, key, format);
+    p_token bytea := CASE WHEN token IS NULL THEN substr(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 1, 16)
+        ELSE @token_of(token) END;
+    p_stay bigint := (extract(epoch FROM stay) * 1000000)::bigint;
+    p_hold bigint := coalesce((extract(epoch FROM hold) * 1000000)::bigint, 0);
     moment bigint := @now();
-    r record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM @meta m WHERE m.id::text = p_store) THEN
-        RETURN false;
+    IF store IS NOT NULL AND NOT EXISTS (SELECT FROM @meta m WHERE m.id::text = store) THEN
+        RETURN NULL;
     END IF;
-    FOR r IN SELECT * FROM json_to_recordset(p_claims::json) AS c (k text, token text, stay bigint, hold bigint, owner text) LOOP
-        INSERT INTO @waiter (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
-        VALUES (decode(r.k, 'hex'), nextval('@number'), decode(r.token, 'hex'), 1, moment + r.stay, decode(r.owner, 'hex'),
-            0, 0, 0, false, 0, 0, '', r.hold, moment)
-        ON CONFLICT (token, k) DO UPDATE SET ends = excluded.ends, hold = excluded.hold, asked = excluded.asked;
-    END LOOP;
-    RETURN true;
+    IF p_stay IS NULL OR p_stay < 1000 THEN
+        RAISE EXCEPTION 'dibs: stay is %; a place lasts for at least 1 ms', coalesce(stay::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_hold < 0 THEN
+        RAISE EXCEPTION 'dibs: hold is %; it cannot be negative', hold USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF owner IS NULL THEN
+        RAISE EXCEPTION 'dibs: owner is NULL; it can be empty' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
+    VALUES (p_k, nextval('@number'), p_token, 1, moment + p_stay, substr(@bytes_of(owner, format), 1, 255),
+        0, 0, 0, false, 0, 0, '', p_hold, moment)
+    ON CONFLICT ON CONSTRAINT @@_waiter_pkey DO UPDATE SET ends = excluded.ends, hold = excluded.hold, asked = excluded.asked;
+    RETURN 'dibs1.' || @ticket_part(p_token) || '.' || @ticket_part(convert_to(namespace, 'UTF8')) || '.' || @ticket_part(@bytes_of(key, format));
 END $$;
 REVOKE EXECUTE ON FUNCTION @reserve_in FROM PUBLIC;
