@@ -29,7 +29,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/engine", Imports: []string{house.Root + "/store", house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "internal/batch"},
 		{Dir: "internal/errtype"},
-		{Dir: "internal/failpoint"},
+		{Dir: "internal/failpoint", Imports: []string{house.Root + "/internal/testkit"}},
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/linger"},
@@ -37,8 +37,9 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/outage"},
 		{Dir: "internal/pace"},
 		{Dir: "internal/servertest", Imports: []string{house.Root + "/internal/wire"}},
-		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/errtype", house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/wire"}},
-		{Dir: "internal/wire", Tests: []string{house.Root + "/internal/failpoint"}},
+		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/errtype", house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/testkit", house.Root + "/internal/wire"}},
+		{Dir: "internal/testkit"},
+		{Dir: "internal/wire"},
 		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},
 	})
 }

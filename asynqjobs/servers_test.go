@@ -14,8 +14,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // scope owns the servers that the tests share.
@@ -59,7 +59,7 @@ func must(t testing.TB, err error) {
 // takes longer than other things has a time of its own.
 func eventually(t testing.TB, what string, is func() bool, within ...time.Duration) {
 	t.Helper()
-	limit := slices.Max(append(within, failpoint.Limit))
+	limit := slices.Max(append(within, testkit.Limit))
 	deadline := time.Now().Add(limit)
 	for pause := 2 * time.Millisecond; !is(); pause = min(pause*5/4, 100*time.Millisecond) {
 		if time.Now().After(deadline) {

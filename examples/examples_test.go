@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // scope owns the server that the tests share, and dir the programs.
@@ -170,7 +170,7 @@ func run(t *testing.T, program string, env ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), env...)
-	hang := time.AfterFunc(failpoint.Limit, func() { _ = cmd.Cancel() })
+	hang := time.AfterFunc(testkit.Limit, func() { _ = cmd.Cancel() })
 	defer hang.Stop()
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // The program, built once with the flags of this test binary.
@@ -113,7 +113,7 @@ type caller func(ctx context.Context, key, what string) (string, codes.Code)
 // checkUnary checks what is promised of calls with one message each way.
 func checkUnary(t *testing.T, o *orders, call caller) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), failpoint.Limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	is := func(what, got string, code codes.Code, want string, wantCode codes.Code) {
 		t.Helper()
@@ -226,7 +226,7 @@ func TestItem4GRPC(t *testing.T) {
 		return out.GetValue(), status.Code(err)
 	})
 
-	ctx, cancel := context.WithTimeout(t.Context(), failpoint.Limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	chat := func(ctx context.Context) grpc.ClientStream {
 		t.Helper()
@@ -302,7 +302,7 @@ func TestItem4Connect(t *testing.T) {
 				}))
 			protocols := new(http.Protocols)
 			protocols.SetUnencryptedHTTP2(true)
-			server := &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: failpoint.Limit}
+			server := &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: testkit.Limit}
 			l := listen(t)
 			go func() { _ = server.Serve(l) }() // it ends with Close
 			t.Cleanup(func() { _ = server.Close() })

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -38,7 +38,7 @@ func TestWakeWhenAHoldIsOver(t *testing.T) {
 		if token != waiter.Token {
 			t.Fatalf("%v was woken, want the waiter", token)
 		}
-	case <-time.After(failpoint.Limit):
+	case <-time.After(testkit.Limit):
 		t.Fatal("the waiter was not woken")
 	}
 	if a := sqltest.Ask(t, s, waiter); a.State != store.Granted {

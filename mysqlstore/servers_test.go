@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // scope owns the servers that several tests share.
@@ -20,7 +20,7 @@ var scope = servertest.NewScope()
 func TestMain(m *testing.M) {
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // tests cut its connections
 	// Nothing is late because the machine stands still.
-	openLimit, dialLimit = failpoint.Limit, failpoint.Limit
+	openLimit, dialLimit = testkit.Limit, testkit.Limit
 	sqltest.Main(m, scope, beChild)
 }
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -30,7 +30,7 @@ type bank struct {
 func newBank(t testing.TB, server *servertest.MariaDBServer, params string) *bank {
 	t.Helper()
 	// No turn passes because the machine is slow.
-	o := &Options{Prefix: ownPrefix(), pushedTTL: failpoint.Limit}
+	o := &Options{Prefix: ownPrefix(), pushedTTL: testkit.Limit}
 	b := &bank{server: server, s: open(t, server.URL(), o), ledger: ledgerOf(o.Prefix)}
 	b.client = sqltest.Client(t, b.s, nil)
 	b.root = openDSN(t, server.DSN()+"?multiStatements=true")

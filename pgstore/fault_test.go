@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestOpenErrors: what is wrong with a server is said when a store is opened, with
@@ -80,7 +80,7 @@ func TestOpenHanging(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), failpoint.Limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	_, err = Open(ctx, "postgres://app@"+silent.Addr().String()+"/app", nil)
 	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil {

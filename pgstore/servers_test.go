@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs/internal/engine"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
@@ -25,7 +25,7 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
-	engine.CatchUpLimit = failpoint.Limit
+	engine.CatchUpLimit = testkit.Limit
 	sqltest.Main(m, scope, beChild)
 }
 

@@ -11,8 +11,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -33,7 +33,7 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 		o = &Options{}
 	}
 	mine := ownNames()
-	o.Schema, o.Prefix, o.pushedTTL = mine.Schema, mine.Prefix, failpoint.Limit // no turn passes because the machine is slow
+	o.Schema, o.Prefix, o.pushedTTL = mine.Schema, mine.Prefix, testkit.Limit // no turn passes because the machine is slow
 	b := &bank{s: open(t, url, o), ledger: o.Schema + ".ledger"}
 	b.client = sqltest.Client(t, b.s, nil)
 	config, err := pgxpool.ParseConfig(url)

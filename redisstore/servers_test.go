@@ -16,13 +16,13 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
 // limit is how long anything may take before the test says that it hangs.
-const limit = failpoint.Limit
+const limit = testkit.Limit
 
 // scope owns the servers that several tests share.
 var scope = servertest.NewScope()

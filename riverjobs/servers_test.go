@@ -25,8 +25,8 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/store"
@@ -261,7 +261,7 @@ func (h *host) close() error {
 	if h.closed.Swap(true) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), failpoint.Limit)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 	defer cancel()
 	h.mutex.Close()
 	var stopped error
@@ -362,8 +362,8 @@ func eventually(t testing.TB, what string, is func() bool) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for begun := time.Now(); !is(); <-tick.C {
-		if time.Since(begun) > failpoint.Limit {
-			t.Fatalf("not within %v: %s", failpoint.Limit, what)
+		if time.Since(begun) > testkit.Limit {
+			t.Fatalf("not within %v: %s", testkit.Limit, what)
 		}
 	}
 }

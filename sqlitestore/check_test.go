@@ -13,7 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 	"github.com/dibs-go/dibs/store"
 )
@@ -151,7 +151,7 @@ func TestCheckDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dibs.New(s, &dibs.Options{Timeout: failpoint.Limit})
+	client, err := dibs.New(s, &dibs.Options{Timeout: testkit.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}

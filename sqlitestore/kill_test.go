@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -111,7 +112,7 @@ func childCalls(path string, _ io.Reader) error {
 		return hostClock.wall()
 	}
 	begin("open")
-	s, err := open(path, &Options{LockWait: failpoint.Limit, PruneEvery: -1}, clock)
+	s, err := open(path, &Options{LockWait: testkit.Limit, PruneEvery: -1}, clock)
 	if err != nil {
 		return err
 	}
@@ -242,7 +243,7 @@ func TestKilledWhileItMakesTheFile(t *testing.T) {
 	}
 	opened := make(chan error, 1)
 	go func() {
-		s, err := Open(path, &Options{LockWait: failpoint.Limit})
+		s, err := Open(path, &Options{LockWait: testkit.Limit})
 		if err == nil {
 			err = s.Close()
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -80,7 +81,7 @@ func childBook(path string, _ io.Reader) error {
 		}
 		return hostClock.monotonic()
 	}
-	s, err := open(path, &Options{Shared: true, LockWait: failpoint.Limit, PruneEvery: -1}, clock)
+	s, err := open(path, &Options{Shared: true, LockWait: testkit.Limit, PruneEvery: -1}, clock)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -97,7 +97,7 @@ func (p *process) end(t *testing.T) {
 
 // childOpen opens the store, and says what came of it.
 func childOpen(path string, input io.Reader) error {
-	s, err := Open(path, &Options{LockWait: failpoint.Limit})
+	s, err := Open(path, &Options{LockWait: testkit.Limit})
 	if err != nil {
 		return err
 	}

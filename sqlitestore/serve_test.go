@@ -19,17 +19,17 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
 // ledgerClient are the options of clients beside a ledger. Their keys are those of lock. No
 // machine is too slow for their calls.
-var ledgerClient = &dibs.Options{Namespace: "test", Timeout: failpoint.Limit}
+var ledgerClient = &dibs.Options{Namespace: "test", Timeout: testkit.Limit}
 
 // openApplication opens a shared file with a ledger, as an application does.
 func openApplication(path string) (s *Store, db *sql.DB, c *dibs.Client, err error) {
-	if s, err = Open(path, &Options{Shared: true, LockWait: failpoint.Limit}); err != nil {
+	if s, err = Open(path, &Options{Shared: true, LockWait: testkit.Limit}); err != nil {
 		return nil, nil, nil, err
 	}
 	if db, err = s.OpenDB(); err != nil {
@@ -88,7 +88,7 @@ func childServe(path string, _ io.Reader) error {
 	if err != nil {
 		return err
 	}
-	m, err := idempotency.New(c, &idempotency.Options{Transactor: s.Transactions(db), Wait: failpoint.Limit, StoreTimeout: failpoint.Limit})
+	m, err := idempotency.New(c, &idempotency.Options{Transactor: s.Transactions(db), Wait: testkit.Limit, StoreTimeout: testkit.Limit})
 	if err != nil {
 		return err
 	}

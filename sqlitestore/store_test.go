@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/engine"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 	"github.com/dibs-go/dibs/store"
 )
@@ -48,7 +48,7 @@ func openTest(t testing.TB, path string, o *Options, c clock) *Store {
 	if o != nil {
 		opt = *o
 	}
-	opt.LockWait = cmp.Or(opt.LockWait, failpoint.Limit)
+	opt.LockWait = cmp.Or(opt.LockWait, testkit.Limit)
 	s, err := open(path, &opt, c)
 	if err != nil {
 		t.Fatal(err)
@@ -99,10 +99,10 @@ func wantState(t *testing.T, what string, a store.Answer, want store.State) {
 // happened.
 func eventually(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(failpoint.Limit)
+	deadline := time.Now().Add(testkit.Limit)
 	for !happened() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, failpoint.Limit)
+			t.Fatalf("%s: not within %v", what, testkit.Limit)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -123,8 +123,8 @@ func within[T any](t testing.TB, what string, f func() T) T {
 	select {
 	case v := <-returned:
 		return v
-	case <-time.After(failpoint.Limit):
-		t.Fatalf("%s: not within %v", what, failpoint.Limit)
+	case <-time.After(testkit.Limit):
+		t.Fatalf("%s: not within %v", what, testkit.Limit)
 		panic("unreachable")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -39,7 +39,7 @@ const countTTL = 10 * time.Second
 // childCount increments a plain number in a file again and again, under a lock.
 // Into a second file it writes when it enters and when it leaves.
 func childCount(path string, input io.Reader) error {
-	s, err := Open(path, &Options{LockWait: failpoint.Limit})
+	s, err := Open(path, &Options{LockWait: testkit.Limit})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -44,7 +44,7 @@ func newLedger(t testing.TB, path string, o *Options) *ledger {
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS ledger (k TEXT NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := dibs.New(s, &dibs.Options{Timeout: failpoint.Limit})
+	c, err := dibs.New(s, &dibs.Options{Timeout: testkit.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}

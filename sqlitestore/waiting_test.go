@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -22,7 +22,7 @@ func receive(t *testing.T, what string, tokens <-chan store.Token, want store.To
 		if got != want {
 			t.Fatalf("%s: %v was woken, not %v", what, got, want)
 		}
-	case <-time.After(failpoint.Limit):
+	case <-time.After(testkit.Limit):
 		t.Fatalf("%s: no waiter was woken", what)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestWriteQueueIsClosedWhileItAsks closes a writeQueue that stands in the kernel's
@@ -38,7 +38,7 @@ func TestWriteQueueIsClosedWhileItAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What asked in vain leaves the lock to others.
-	deadline := time.Now().Add(failpoint.Limit)
+	deadline := time.Now().Add(testkit.Limit)
 	if !next.enter(stalled, func() bool { return time.Now().After(deadline) }, no) {
 		t.Error("the next one never gets in")
 	}
@@ -79,7 +79,7 @@ func TestWriteQueueAsksTheKernelOnce(t *testing.T) {
 		t.Errorf("%d goroutines stand in the kernel's queue", more)
 	}
 	holder.leave()
-	deadline := time.Now().Add(failpoint.Limit)
+	deadline := time.Now().Add(testkit.Limit)
 	if !asker.enter(stalled, func() bool { return time.Now().After(deadline) }, no) {
 		t.Error("it never gets in")
 	}

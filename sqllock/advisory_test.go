@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // newAdvisory returns an Advisory on a pool of its own.
@@ -294,7 +294,7 @@ func TestAdvisorySessionEnds(t *testing.T) {
 				t.Errorf("Do: %v", err)
 			}
 			// A session says that it ends before it has given up what it has.
-			if err := a.Do(t.Context(), key, &LockOptions{Wait: failpoint.Limit}, func(context.Context) error { return nil }); err != nil {
+			if err := a.Do(t.Context(), key, &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil }); err != nil {
 				t.Errorf("afterwards: %v", err)
 			}
 		})
@@ -306,8 +306,8 @@ func wantCause(t testing.TB, l *Lock, want error) {
 	t.Helper()
 	select {
 	case <-l.Context().Done():
-	case <-time.After(failpoint.Limit):
-		t.Fatalf("the context of %v did not end within %v", l, failpoint.Limit)
+	case <-time.After(testkit.Limit):
+		t.Fatalf("the context of %v did not end within %v", l, testkit.Limit)
 	}
 	if cause := context.Cause(l.Context()); !errors.Is(cause, want) {
 		t.Fatalf("cause: %v; want %v", cause, want)

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // database is a kind of database with which the tests are run.
@@ -174,7 +174,7 @@ func (b *barrier) wait(t testing.TB) {
 	}
 	select {
 	case <-b.open:
-	case <-time.After(failpoint.Limit):
+	case <-time.After(testkit.Limit):
 		t.Error("not all came to the barrier")
 	}
 }

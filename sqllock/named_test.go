@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // namedServers are those that have named locks. Nightly adds MySQL.
@@ -237,7 +237,7 @@ func TestNamedSessionEnds(t *testing.T) {
 			t.Errorf("Do: %v", err)
 		}
 		// The server lets go of it soon after the connection has ended.
-		if err := calm.Do(t.Context(), "x", &LockOptions{Wait: failpoint.Limit}, func(context.Context) error { return nil }); err != nil {
+		if err := calm.Do(t.Context(), "x", &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 		// A wait whose question is ended is an error, and no grant.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A server that is stopped for longer than it may be silent ends all locks, while it has
@@ -29,7 +29,7 @@ func TestAdvisoryServerPaused(t *testing.T) {
 	wantCause(t, l, dibs.ErrLost)
 	server.Continue()
 	// The server ends the old session when it notices the end of the connection.
-	if err := a.Do(t.Context(), IntKey(1), &LockOptions{Wait: failpoint.Limit}, func(context.Context) error { return nil }); err != nil {
+	if err := a.Do(t.Context(), IntKey(1), &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }

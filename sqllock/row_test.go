@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // increments is how many callers add one to the same row at once.
@@ -195,7 +195,7 @@ func TestUpdateWaits(t *testing.T) {
 		b.accounts(t, 1)
 		release := b.holdRow(t, 1)
 		o := b.accountOptions()
-		o.Lock = RowLock{Wait: failpoint.Limit}
+		o.Lock = RowLock{Wait: testkit.Limit}
 		row := newRow(t, b.d, o)
 		settings := map[Dialect]string{
 			PostgreSQL: "SELECT current_setting('lock_timeout') || ' ' || current_setting('statement_timeout')",

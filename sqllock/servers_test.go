@@ -20,8 +20,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // scope owns the servers that several tests share.
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	// Nothing is late because the machine stands still.
-	answerLimit, connectLimit = failpoint.Limit/2, failpoint.Limit/2
+	answerLimit, connectLimit = testkit.Limit/2, testkit.Limit/2
 	code := m.Run()
 	scope.Close()
 	if left := leftovers(); left != "" && code == 0 {
@@ -58,7 +58,7 @@ func leftovers() string {
 	var left []string
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for begun := time.Now(); time.Since(begun) < failpoint.Limit; <-tick.C {
+	for begun := time.Now(); time.Since(begun) < testkit.Limit; <-tick.C {
 		left = left[:0]
 		stacks := make([]byte, 8<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
@@ -168,8 +168,8 @@ func eventually(t testing.TB, what string, is func() bool) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for begun := time.Now(); !is(); <-tick.C {
-		if time.Since(begun) > failpoint.Limit {
-			t.Fatalf("not within %v: %s", failpoint.Limit, what)
+		if time.Since(begun) > testkit.Limit {
+			t.Fatalf("not within %v: %s", testkit.Limit, what)
 		}
 	}
 }

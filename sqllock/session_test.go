@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A caller that waits for several locks blocks only those that it has. Also in one process,
@@ -33,7 +33,7 @@ func TestLockAllKeepsNobodyOut(t *testing.T) {
 		got <- err
 	}()
 	eventually(t, "it waits", func() bool { return advisoryLocks(t, low) == 2 })
-	err = a.Do(t.Context(), high, &LockOptions{Wait: failpoint.Limit}, func(context.Context) error { return nil })
+	err = a.Do(t.Context(), high, &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil })
 	if err != nil {
 		t.Errorf("the second of two that are taken in order: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -38,7 +38,7 @@ func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			client, err := dibs.New(store.Store, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
+			client, err := dibs.New(store.Store, &dibs.Options{TTL: time.Hour, Timeout: testkit.Limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,7 +244,7 @@ func remains(t *testing.T, s *Store) string {
 
 // settles waits until f returns "", and returns its text at the limit.
 func settles(f func() string) string {
-	deadline := time.Now().Add(failpoint.Limit)
+	deadline := time.Now().Add(testkit.Limit)
 	for {
 		said := f()
 		if said == "" || time.Now().After(deadline) {

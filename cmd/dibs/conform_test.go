@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/stores"
 )
 
@@ -112,7 +112,7 @@ func checkMiddleware(t *testing.T, url string) {
 // conforms runs the kit: all cases pass but these, which are not run.
 func conforms(t *testing.T, o *conform.Options, skipped ...string) {
 	t.Helper()
-	o.Timeout = 4 * failpoint.Limit // of which a case waits a quarter for anything
+	o.Timeout = 4 * testkit.Limit // of which a case waits a quarter for anything
 	r, err := conform.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

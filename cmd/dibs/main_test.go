@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // scope owns the servers that several tests share.
@@ -123,8 +123,8 @@ func (p *process) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(failpoint.Limit):
-		t.Fatalf("%v is still running after %v", p.Args[1:], failpoint.Limit)
+	case <-time.After(testkit.Limit):
+		t.Fatalf("%v is still running after %v", p.Args[1:], testkit.Limit)
 	}
 	return p.ProcessState.ExitCode()
 }
@@ -183,12 +183,12 @@ func eventually(t *testing.T, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(failpoint.Limit)
+	deadline := time.After(testkit.Limit)
 	for !cond() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited %v in vain", failpoint.Limit)
+			t.Fatalf("waited %v in vain", testkit.Limit)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "
 
 // post sends a request with a key.
 func post(ctx context.Context, client *http.Client, url, key, body string) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, failpoint.Limit)
+	ctx, cancel := context.WithTimeout(ctx, testkit.Limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // rubyClient is the folder of the client for Ruby.
@@ -32,7 +32,7 @@ func ruby(t *testing.T, variables []string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*failpoint.Limit)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Limit)
 	defer cancel()
 	c := exec.CommandContext(ctx, "ruby", append([]string{"-I" + client + "/lib", "-I" + client + "/test"}, args...)...)
 	c.Dir = client
@@ -59,7 +59,7 @@ func startServe(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := start(t, "serve", "--store", "sqlite:"+dir+"/dibs.db", "--listen", "unix:"+dir+"/s")
-	for end := time.Now().Add(failpoint.Limit); !strings.Contains(p.stderr.String()+p.stdout.String(), "listening on"); {
+	for end := time.Now().Add(testkit.Limit); !strings.Contains(p.stderr.String()+p.stdout.String(), "listening on"); {
 		select {
 		case <-p.done:
 			t.Fatal("the server ended")

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // foreignPackages are the Debian packages that the programs come from.
@@ -106,7 +106,7 @@ func startWebdis(t *testing.T) string {
 	url := fmt.Sprintf("http://%v", web)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(failpoint.Limit)
+	deadline := time.After(testkit.Limit)
 	for {
 		if body, err := getBody(url + "/PING"); err == nil && strings.Contains(body, "PONG") {
 			return url

@@ -1,58 +1,69 @@
 package failpoint_test
 
 import (
+	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("FAILPOINT_CHILD") == "" {
-		os.Exit(m.Run())
-	}
-	os.Stdout.WriteString("a")
-	failpoint.Reach("first")
-	os.Stdout.WriteString("b")
-	failpoint.Reach("second")
-	os.Stdout.WriteString("c")
-}
-
-// run starts a child, kills it at the point, and returns what it did by then.
-func run(t *testing.T, point string) string {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "FAILPOINT_CHILD=1")
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	cmd.Stdout = w
-	c := failpoint.Start(t, point, cmd)
-	w.Close()
-	if point == "" {
-		if err := c.Wait(); err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		c.Await()
-		c.Kill()
-	}
-	said, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(said)
+	testkit.Main(m, testkit.Children{
+		"stops": func([]string) error {
+			fmt.Println("a")
+			failpoint.Reach("first")
+			fmt.Println("b")
+			failpoint.Reach("second")
+			fmt.Println("c")
+			return nil
+		},
+		"listens": func(args []string) error {
+			fmt.Println("ready", args)
+			_, err := io.Copy(io.Discard, os.Stdin)
+			fmt.Println("ended")
+			return err
+		},
+	})
 }
 
 // TestKilledAtThePoint: a child does what comes before its point and nothing after it,
 // and all of it when it has none.
 func TestKilledAtThePoint(t *testing.T) {
-	for point, want := range map[string]string{"first": "a", "second": "ab", "": "abc"} {
-		if got := run(t, point); got != want {
-			t.Errorf("at %q the child had done %q, want %q", point, got, want)
+	for point, want := range map[string]string{"first": "a\n", "second": "a\nb\n", "": "a\nb\nc\n"} {
+		cmd := testkit.Child("stops")
+		r, w, err := os.Pipe()
+		testkit.Must(t, err)
+		defer r.Close()
+		cmd.Stdout = w
+		c := failpoint.Start(t, point, cmd)
+		w.Close()
+		if point == "" {
+			c.End()
+		} else {
+			c.Await()
+			c.Kill()
 		}
+		did, err := io.ReadAll(r)
+		testkit.Must(t, err)
+		if string(did) != want {
+			t.Errorf("at %q the child had done %q, want %q", point, did, want)
+		}
+	}
+}
+
+// TestEnds: a child is heard while it runs, and ends when its input does.
+func TestEnds(t *testing.T) {
+	c := failpoint.Start(t, "", testkit.Child("listens", "a", "b\nc"))
+	for _, want := range []string{"ready [a b", "c]"} {
+		if got := c.Says(); got != want {
+			t.Errorf("the child said %q, want %q", got, want)
+		}
+	}
+	c.End()
+	if got := c.Says(); got != "ended" {
+		t.Errorf("the child said %q at its end", got)
 	}
 }

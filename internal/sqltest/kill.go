@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -57,7 +58,7 @@ const childAnswer = "by a child"
 
 // RunOnce is the child: it runs once under the key "k", and stops at a failpoint.
 func RunOnce(ctx context.Context, s store.Store, tr store.Transactor, ledger string, exec func(ctx context.Context, sql string) error) error {
-	client, err := dibs.New(s, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
+	client, err := dibs.New(s, &dibs.Options{TTL: time.Hour, Timeout: testkit.Limit})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -144,7 +144,7 @@ func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 	if o != nil {
 		own = *o
 	}
-	own.Timeout = cmp.Or(own.Timeout, failpoint.Limit)
+	own.Timeout = cmp.Or(own.Timeout, testkit.Limit)
 	own.TTL = cmp.Or(own.TTL, 10*time.Minute)
 	c, err := dibs.New(s, &own)
 	if err != nil {
@@ -152,7 +152,7 @@ func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 	}
 	t.Cleanup(func() {
 		// A client with a short limit may have no time to undo its claims. They expire.
-		if err := c.Close(); err != nil && own.Timeout == failpoint.Limit {
+		if err := c.Close(); err != nil && own.Timeout == testkit.Limit {
 			t.Error(err)
 		}
 	})
@@ -162,12 +162,12 @@ func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 // Eventually waits until a condition holds.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(failpoint.Limit)
+	deadline := time.Now().Add(testkit.Limit)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", failpoint.Limit, what)
+			t.Fatalf("not within %v: %s", testkit.Limit, what)
 		}
 		<-tick.C
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -178,7 +178,7 @@ func (b *Bank) deadlock(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(failpoint.Limit):
+		case <-time.After(testkit.Limit):
 			t.Fatal("they wait for each other")
 		}
 	}
@@ -233,7 +233,7 @@ func (b *Bank) lateWaiters(t *testing.T) {
 			default:
 				t.Fatalf("it was answered %+v, want state %v", a, want)
 			}
-		case <-time.After(failpoint.Limit):
+		case <-time.After(testkit.Limit):
 			t.Fatalf("%d still wait", len(waiting))
 		}
 	}
@@ -355,7 +355,7 @@ func (b *Bank) abandoned(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	waiting, done := context.WithTimeout(t.Context(), failpoint.Limit)
+	waiting, done := context.WithTimeout(t.Context(), testkit.Limit)
 	defer done()
 	if _, err := b.DB.ExecContext(waiting, touch); err != nil {
 		t.Errorf("the row is locked: %v", err)

@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
 func waitFor(t *testing.T, what string, there func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(failpoint.Limit); !there(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Limit); !there(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("there is not %s, after %v", what, failpoint.Limit)
+			t.Fatalf("there is not %s, after %v", what, testkit.Limit)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func (c *caller) hear(within time.Duration) string {
 
 func (c *caller) want(line string, want string) {
 	c.t.Helper()
-	within := failpoint.Limit
+	within := testkit.Limit
 	if want == "nothing" {
 		within = 200 * time.Millisecond
 	}

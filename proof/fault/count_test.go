@@ -14,8 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
@@ -44,9 +44,9 @@ func newIdlers(t *testing.T) *idlers {
 // quiet connects through each wire, and says nothing.
 func waitFor(t *testing.T, what string, there func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(failpoint.Limit); !there(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Limit); !there(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("there is not %s, after %v", what, failpoint.Limit)
+			t.Fatalf("there is not %s, after %v", what, testkit.Limit)
 		}
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/mysqlstore"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
@@ -221,7 +221,7 @@ func (b *bench) command(args ...string) *program {
 	p.Env = append(append(os.Environ(), "DIBS_STORE="+b.store), b.env...)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	// A command that outlives the program must not hold up the test.
-	p.WaitDelay = failpoint.Limit
+	p.WaitDelay = testkit.Limit
 	return p
 }
 
@@ -256,8 +256,8 @@ func (p *program) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(failpoint.Limit):
-		t.Fatalf("%q still runs after %v", p.Args[1:], failpoint.Limit)
+	case <-time.After(testkit.Limit):
+		t.Fatalf("%q still runs after %v", p.Args[1:], testkit.Limit)
 	}
 	return p.ProcessState.ExitCode()
 }
@@ -286,12 +286,12 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(failpoint.Limit)
+	deadline := time.After(testkit.Limit)
 	for !cond() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited %v for %s", failpoint.Limit, what)
+			t.Fatalf("waited %v for %s", testkit.Limit, what)
 		}
 	}
 }

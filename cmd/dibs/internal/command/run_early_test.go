@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestRunEarlySignal: after a signal while the program starts, nothing is run.
@@ -23,7 +23,7 @@ func TestRunEarlySignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for end := time.Now().Add(failpoint.Limit); os.RemoveAll(dir) != nil; runtime.Gosched() {
+		for end := time.Now().Add(testkit.Limit); os.RemoveAll(dir) != nil; runtime.Gosched() {
 			if time.Now().After(end) {
 				t.Fatal("its folder cannot be removed")
 			}

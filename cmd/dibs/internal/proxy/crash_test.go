@@ -21,6 +21,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -152,7 +153,7 @@ func TestKilled(t *testing.T) {
 				next := startOn(t, store, up, "", flags[2:]...)
 				var res *http.Response
 				var body string
-				for deadline := time.Now().Add(failpoint.Limit); ; {
+				for deadline := time.Now().Add(testkit.Limit); ; {
 					res, body = send(t, next.url, request)
 					if res.Header.Get("Retry-After") == "" || time.Now().After(deadline) {
 						break

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestRelayedFraming: the origin gets no body if the client sent none.
@@ -157,7 +157,7 @@ func TestEarlyRefusalsEndOverHTTP2(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	more, sends := io.Pipe()
 	defer sends.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), failpoint.Limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "POST", p.url, more)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -31,9 +31,9 @@ const (
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(failpoint.Limit); !cond(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Limit); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", failpoint.Limit, what)
+			t.Fatalf("waited %v for %s", testkit.Limit, what)
 		}
 	}
 }

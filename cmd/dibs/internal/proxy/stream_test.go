@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestUpgrade: a connection that becomes something else passes, with a key or
@@ -377,7 +377,7 @@ func TestEventsLost(t *testing.T) {
 	c.Close()
 	close(left)
 	res, body := send(t, p.url, request)
-	for deadline := time.Now().Add(failpoint.Limit); res.StatusCode == 409 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testkit.Limit); res.StatusCode == 409 && time.Now().Before(deadline); {
 		res, body = send(t, p.url, request)
 	}
 	if res.Header.Get("Idempotent-Replayed") != "true" || !strings.HasSuffix(body, "data: 19\n\n") {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores"
 )
@@ -114,7 +114,7 @@ func TestInterruptedHolding(t *testing.T) {
 		all := keys(t, s)
 		return len(all) == 1 && all[0].Condition == store.ConditionHeld && all[0].Waiters == workers-1
 	}
-	for deadline := time.Now().Add(failpoint.Limit); !held(); {
+	for deadline := time.Now().Add(testkit.Limit); !held(); {
 		if time.Now().After(deadline) {
 			t.Fatal("no worker holds the key while the others wait")
 		}
@@ -126,7 +126,7 @@ func TestInterruptedHolding(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("the error is %v", err)
 		}
-	case <-time.After(failpoint.Limit):
+	case <-time.After(testkit.Limit):
 		t.Fatal("the race goes on after its context ended")
 	}
 	if err := n.remove(); err != nil {

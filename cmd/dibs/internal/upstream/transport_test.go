@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestSeenOnce: whatever the origin does after it has got a request, it does not get it again,
@@ -99,12 +99,12 @@ func waitFor(t *testing.T, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(failpoint.Limit)
+	deadline := time.After(testkit.Limit)
 	for !cond() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited %v in vain", failpoint.Limit)
+			t.Fatalf("waited %v in vain", testkit.Limit)
 		}
 	}
 }

@@ -1,0 +1,61 @@
+// Package testkit has what the tests of all packages need, each thing once.
+//
+//	Limit       bounds every wait against hanging
+//	Must        ends the test at an error
+//	Eventually  waits until a condition holds
+//	Await       returns what comes next on a channel
+//	Own         returns a name that no other test of this run has
+//	Main        is the body of TestMain, in the tests and in their child processes
+//	Child       returns a command that runs this test binary as a child process
+//
+// Package failpoint stops a child at a named point.
+package testkit
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Limit bounds every wait in a test: what has not happened after it will not happen. It is no
+// measure of speed, and no test asserts that something is faster.
+const Limit = time.Minute
+
+// Must ends the test if err is not nil.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually waits until the condition holds. It ends the test after Limit.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(Limit)
+	for pause := time.Millisecond; !holds(); pause = min(2*pause, 16*time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it hangs: after %v it is not so that %s", Limit, what)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Await returns what comes next on the channel: the zero value if the channel is closed. It ends
+// the test after Limit.
+func Await[T any](t testing.TB, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(Limit):
+		t.Fatalf("it hangs: after %v there is no sign of %s", Limit, what)
+	}
+	return v
+}
+
+var owned atomic.Int64
+
+// Own returns a name that no other test of this run has: for a schema, a prefix or a key on a
+// server that tests share.
+func Own() string { return fmt.Sprintf("own%d", owned.Add(1)) }

@@ -1,0 +1,76 @@
+package testkit
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	Main(m, Children{
+		"fails": func(args []string) error { return errors.New(strings.Join(args, " ")) },
+		"asks": func([]string) error {
+			if name, ok := os.LookupEnv(childVar); ok {
+				return errors.New("what it starts would be a child, too: " + name)
+			}
+			return nil
+		},
+	})
+}
+
+// TestChild: a child gets its arguments, and its end tells what came of it.
+func TestChild(t *testing.T) {
+	for _, test := range []struct {
+		child string
+		code  int
+		said  string
+	}{
+		{"fails", 1, "a b\n"},
+		{"asks", 0, ""},
+		{"none", 2, "testkit: no child is named \"none\": give it to Main\n"},
+	} {
+		cmd := Child(test.child, "a", "b")
+		said, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != test.code || string(said) != test.said {
+			t.Errorf("child %s exited with %d and said %q, want %d and %q", test.child, code, said, test.code, test.said)
+		}
+	}
+}
+
+// TestWaits: what is waited for is there when the wait is over, even if it came before.
+func TestWaits(t *testing.T) {
+	asked := 0
+	Eventually(t, "it was asked three times", func() bool { asked++; return asked == 3 })
+	from := make(chan int, 1)
+	from <- 7
+	if got := Await(t, "a number", from); got != 7 {
+		t.Errorf("Await returned %d, want 7", got)
+	}
+	close(from)
+	if got := Await(t, "the end", from); got != 0 {
+		t.Errorf("Await returned %d of a closed channel, want 0", got)
+	}
+}
+
+// ended is a test that was ended.
+type ended struct {
+	testing.TB
+	said []any
+}
+
+func (e *ended) Helper()           {}
+func (e *ended) Fatal(args ...any) { e.said = args }
+
+// TestMust: an error ends the test with the error's text, and nothing else does.
+func TestMust(t *testing.T) {
+	e, err := &ended{}, errors.New("broken")
+	Must(e, nil)
+	if e.said != nil {
+		t.Errorf("without an error, it ended with %v", e.said)
+	}
+	Must(e, err)
+	if len(e.said) != 1 || e.said[0] != err {
+		t.Errorf("it ended with %v, want %v", e.said, err)
+	}
+}
