@@ -2,6 +2,7 @@
 //
 //	Limit       bounds every wait against hanging
 //	Must        ends the test at an error
+//	Check       fails the test at an error, and continues
 //	Eventually  waits until a condition holds
 //	Await       returns what comes next on a channel
 //	Own         returns a name that no other test of this run has
@@ -27,6 +28,14 @@ func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Check fails the test if err is not nil.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
 	}
 }
 

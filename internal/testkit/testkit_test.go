@@ -3,6 +3,7 @@ package testkit
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -53,24 +54,27 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// ended is a test that was ended.
+// ended is a test that notes how it ended.
 type ended struct {
 	testing.TB
 	said []any
 }
 
 func (e *ended) Helper()           {}
-func (e *ended) Fatal(args ...any) { e.said = args }
+func (e *ended) Fatal(args ...any) { e.said = append(e.said, "ended", args[0]) }
+func (e *ended) Error(args ...any) { e.said = append(e.said, "failed", args[0]) }
 
-// TestMust: an error ends the test with the error's text, and nothing else does.
+// TestMust: an error ends or fails the test with the error's text, and nothing else does.
 func TestMust(t *testing.T) {
 	e, err := &ended{}, errors.New("broken")
 	Must(e, nil)
+	Check(e, nil)
 	if e.said != nil {
-		t.Errorf("without an error, it ended with %v", e.said)
+		t.Errorf("without an error: %v", e.said)
 	}
+	Check(e, err)
 	Must(e, err)
-	if len(e.said) != 1 || e.said[0] != err {
-		t.Errorf("it ended with %v, want %v", e.said, err)
+	if want := []any{"failed", err, "ended", err}; !slices.Equal(e.said, want) {
+		t.Errorf("with an error: %v, want %v", e.said, want)
 	}
 }
