@@ -19,6 +19,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -170,9 +171,7 @@ func TestBroken(t *testing.T) {
 			t.Parallel()
 			origin := conform.NewOrigin()
 			memory, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { _ = memory.Close() })
 			var store dibs.Store = memory
 			if b.store != nil {
@@ -222,14 +221,10 @@ func TestWithoutGuard(t *testing.T) {
 func TestBrokenProxy(t *testing.T) {
 	t.Parallel()
 	origin, err := conform.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = origin.Close() })
 	to, err := url.Parse("http://" + origin.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	transport := &http.Transport{MaxIdleConnsPerHost: 32} // or those of other cases take what it keeps
 	t.Cleanup(transport.CloseIdleConnections)
 	proxy := &httputil.ReverseProxy{
@@ -247,9 +242,7 @@ func TestEveryCaseCanFail(t *testing.T) {
 	for _, said := range []conform.Options{{}, {RequireKey: true, StrictKey: true, Keeps5xx: true}} {
 		// It listens, so that the cases about what it writes by hand are not left out.
 		origin, err := conform.Listen("127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = origin.Close() })
 		var first sync.Once
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

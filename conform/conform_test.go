@@ -3,12 +3,9 @@ package conform_test
 import (
 	"bytes"
 	"cmp"
-	"flag"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -23,35 +21,22 @@ import (
 // that is framed in two ways for one in chunks, and goes on with the connection.
 var ofTheServer = []string{"request-framed-twice"}
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	// Tests that are parallel mostly wait.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	m.Run()
-}
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
 // guard returns the middleware over a store of its own.
 func guard(t *testing.T, store dibs.Store, o *idempotency.Options) *idempotency.Middleware {
 	t.Helper()
 	if store == nil {
 		memory, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = memory.Close() })
 		store = memory
 	}
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	m, err := idempotency.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return m
 }
 
@@ -64,9 +49,7 @@ func run(t *testing.T, h http.Handler, origin *conform.Origin, o conform.Options
 	// A case waits a quarter of that for an answer: a minute, however busy the machine is.
 	o.Timeout = cmp.Or(o.Timeout, 4*time.Minute)
 	report, err := conform.Run(t.Context(), &o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return report
 }
 
@@ -74,9 +57,7 @@ func run(t *testing.T, h http.Handler, origin *conform.Origin, o conform.Options
 func passes(t *testing.T, r *conform.Report) {
 	t.Helper()
 	var text bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, r.WriteText(&text))
 	if n := r.Count(conform.Failed); n > 0 || !r.Conforms() {
 		for line := range strings.Lines(text.String()) {
 			if !strings.HasPrefix(line, "pass") && !strings.HasPrefix(line, "skip") {

@@ -9,18 +9,15 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/conform"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestList: the published page is the list.
 func TestList(t *testing.T) {
 	published, err := os.ReadFile("../docs/conformance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var list bytes.Buffer
-	if err := conform.WriteList(&list); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, conform.WriteList(&list))
 	if !bytes.Equal(published, list.Bytes()) {
 		t.Error("docs/conformance.md is not what the cases say: go run ./cmd/dibs conform --list > docs/conformance.md")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -22,9 +23,7 @@ import (
 func TestListen(t *testing.T) {
 	t.Parallel()
 	origin, err := conform.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = origin.Close() })
 	if _, err := conform.Listen(origin.Addr()); err == nil || !strings.Contains(err.Error(), "another address") {
 		t.Errorf("an address that is taken: %v", err)
@@ -119,9 +118,7 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, durable := range []bool{true, false} {
 		memory, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = memory.Close() })
 		origin := conform.NewOrigin()
 		var current atomic.Pointer[http.Handler]
@@ -247,9 +244,7 @@ func TestReport(t *testing.T) {
 	r := run(t, origin, origin, conform.Options{Profile: conform.Dibs, Only: []string{"replay", "replay-marked", "safe-get"}})
 	var text, lines bytes.Buffer
 	for _, err := range []error{r.WriteText(&text), r.WriteJSON(&lines)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 	}
 	if r.Conforms() || r.Count(conform.Failed) != 2 || r.Count(conform.Failed, conform.Must) != 1 || r.Count(conform.Passed, conform.Should) != 1 {
 		t.Errorf("the report counts wrong: %s", r.Summary())
@@ -264,9 +259,7 @@ func TestReport(t *testing.T) {
 	var last map[string]any
 	for dec.More() {
 		last = nil
-		if err := dec.Decode(&last); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, dec.Decode(&last))
 		if outcome, ok := last["outcome"].(string); ok {
 			outcomes[outcome]++
 		}

@@ -9,13 +9,14 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/gocronlock"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
 func newElector(t *testing.T, store dibs.Store, skew time.Duration) *gocronlock.Elector {
 	t.Helper()
 	e, err := gocronlock.NewElector(t.Context(), newClient(t, store), "leader", skew)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -37,7 +38,7 @@ func TestElectorClocksDiffer(t *testing.T) {
 			t.Error("it leads after Close")
 		}
 		time.Sleep(10 * time.Minute)
-		must(t, second.IsLeader(t.Context()))
+		testkit.Must(t, second.IsLeader(t.Context()))
 		if missed := k.check(t, 20); missed > 0 {
 			t.Errorf("%d ticks were missed", missed)
 		}
@@ -68,7 +69,7 @@ func TestElectorLoses(t *testing.T) {
 		time.Sleep(time.Minute)
 		second.Close()
 		time.Sleep(time.Minute)
-		must(t, first.IsLeader(t.Context()))
+		testkit.Must(t, first.IsLeader(t.Context()))
 	})
 }
 
@@ -77,7 +78,7 @@ func TestElectorLoses(t *testing.T) {
 func TestElectorCloses(t *testing.T) {
 	simulate(t, func(t *testing.T, store *memstore.Store) {
 		first, second := newElector(t, store, 5*time.Second), newElector(t, store, 5*time.Second)
-		must(t, first.IsLeader(t.Context()))
+		testkit.Must(t, first.IsLeader(t.Context()))
 		time.Sleep(3 * time.Second)
 		for _, c := range []struct {
 			elector *gocronlock.Elector
@@ -97,7 +98,7 @@ func TestNewElector(t *testing.T) {
 		down := &failing{Store: store}
 		down.down.Store(true)
 		closed := newClient(t, store)
-		must(t, closed.Close())
+		testkit.Must(t, closed.Close())
 		for name, c := range map[string]*dibs.Client{"no client": nil, "no store": newClient(t, down), "closed": closed} {
 			if _, err := gocronlock.NewElector(t.Context(), c, "leader", 0); err == nil {
 				t.Errorf("%s: there is no error", name)
@@ -110,8 +111,8 @@ func TestNewElector(t *testing.T) {
 		}
 		client := newClient(t, store)
 		e, err := gocronlock.NewElector(t.Context(), client, "leader", 0)
-		must(t, err)
-		must(t, client.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, client.Close())
 		if err := e.IsLeader(t.Context()); !errors.Is(err, dibs.ErrClosed) {
 			t.Errorf("after the client was closed it says %v", err)
 		}

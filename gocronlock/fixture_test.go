@@ -14,22 +14,16 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // simulate runs test in simulated time, with a store.
 func simulate(t *testing.T, test func(*testing.T, *memstore.Store)) {
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memstore.New(nil)
-		must(t, err)
+		testkit.Must(t, err)
 		test(t, store)
 	})
 }
@@ -37,7 +31,7 @@ func simulate(t *testing.T, test func(*testing.T, *memstore.Store)) {
 func newClient(t *testing.T, store dibs.Store) *dibs.Client {
 	t.Helper()
 	c, err := dibs.New(store, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -55,12 +49,12 @@ func host(t *testing.T, ahead time.Duration, exclude gocron.SchedulerOption, job
 	t.Helper()
 	clock := skewed{clockwork.NewRealClock(), ahead}
 	s, err := gocron.NewScheduler(exclude, gocron.WithClock(clock), gocron.WithLocation(time.UTC))
-	must(t, err)
+	testkit.Must(t, err)
 	task := gocron.NewTask(func() { job(clock.Now().Truncate(time.Minute)) })
 	_, err = s.NewJob(gocron.CronJob("* * * * *", false), task, gocron.WithName("report"))
-	must(t, err)
+	testkit.Must(t, err)
 	s.Start()
-	stop = sync.OnceFunc(func() { must(t, s.Shutdown()) })
+	stop = sync.OnceFunc(func() { testkit.Must(t, s.Shutdown()) })
 	t.Cleanup(stop)
 	return stop
 }

@@ -11,13 +11,14 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/gocronlock"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
 func newLocker(t *testing.T, store dibs.Store) *gocronlock.Locker {
 	t.Helper()
 	l, err := gocronlock.NewLocker(newClient(t, store), 50*time.Second)
-	must(t, err)
+	testkit.Must(t, err)
 	return l
 }
 
@@ -70,7 +71,7 @@ func TestUnlock(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				start := time.Now()
 				lock, err := l.Lock(ctx, "report")
-				must(t, err)
+				testkit.Must(t, err)
 				if _, err := other.Lock(t.Context(), "report"); !errors.Is(err, dibs.ErrHeld) {
 					t.Errorf("Lock of a running job returned %v", err)
 				}
@@ -78,7 +79,7 @@ func TestUnlock(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				broken.unsettled.Store(true)
 				time.AfterFunc(away, func() { broken.unsettled.Store(false) })
-				must(t, lock.Unlock(ctx))
+				testkit.Must(t, lock.Unlock(ctx))
 				for time.Since(start) < 49*time.Second {
 					if _, err := other.Lock(t.Context(), "report"); !errors.Is(err, dibs.ErrDone) {
 						t.Fatalf("%v after the start of the run, Lock returned %v", time.Since(start), err)
@@ -87,8 +88,8 @@ func TestUnlock(t *testing.T) {
 				}
 				time.Sleep(2 * time.Second)
 				lock, err = other.Lock(t.Context(), "report")
-				must(t, err)
-				must(t, lock.Unlock(t.Context()))
+				testkit.Must(t, err)
+				testkit.Must(t, lock.Unlock(t.Context()))
 			})
 		})
 	}
@@ -99,7 +100,7 @@ func TestUnlockWithoutStore(t *testing.T) {
 	simulate(t, func(t *testing.T, store *memstore.Store) {
 		broken := &failing{Store: store}
 		lock, err := newLocker(t, broken).Lock(t.Context(), "report")
-		must(t, err)
+		testkit.Must(t, err)
 		broken.down.Store(true)
 		if err := lock.Unlock(t.Context()); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("Unlock returned %v", err)
@@ -116,20 +117,20 @@ func TestLease(t *testing.T) {
 			t.Error("there is a lease before Lock")
 		}
 		first, err := l.Lock(t.Context(), "report")
-		must(t, err)
+		testkit.Must(t, err)
 		lease := l.Lease("report")
 		_, err = store.ForceRelease(t.Context(), dibs.Key{Name: "report"}, "")
-		must(t, err)
+		testkit.Must(t, err)
 		<-lease.Context().Done()
 		second, err := l.Lock(t.Context(), "report")
-		must(t, err)
+		testkit.Must(t, err)
 		if err := first.Unlock(t.Context()); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("Unlock of a lost lease returned %v", err)
 		}
 		if now := l.Lease("report"); now == nil || now.Fence() <= lease.Fence() {
 			t.Errorf("the lease of the second run is %v", now)
 		}
-		must(t, second.Unlock(t.Context()))
+		testkit.Must(t, second.Unlock(t.Context()))
 		if l.Lease("report") != nil {
 			t.Error("there is a lease after Unlock")
 		}

@@ -6,15 +6,17 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestReadme: the code of the README is that of the example, which is compiled and run, and
 // each test that it names is there.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
-	must(t, err)
+	testkit.Must(t, err)
 	example, err := os.ReadFile("example_test.go")
-	must(t, err)
+	testkit.Must(t, err)
 	code := 0 // lines
 	for i, part := range strings.Split(string(readme), "```") {
 		if i%2 == 0 {
@@ -32,10 +34,10 @@ func TestReadme(t *testing.T) {
 	}
 	var tests []byte
 	files, err := filepath.Glob("*_test.go")
-	must(t, err)
+	testkit.Must(t, err)
 	for _, name := range files {
 		b, err := os.ReadFile(name)
-		must(t, err)
+		testkit.Must(t, err)
 		tests = append(tests, b...)
 	}
 	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(readme), -1) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -26,9 +27,7 @@ func TestServersAway(t *testing.T) {
 		stopping.URL + "," + strings.TrimPrefix(gone.URL, "http://"): "refused",
 	} {
 		s, err := Open(url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer s.Close()
 		check := func(what string, err error) {
 			t.Helper()
@@ -56,9 +55,7 @@ func TestAnOrderIsNotRepeated(t *testing.T) {
 	}))
 	defer other.Close()
 	s, err := Open(gone.URL+","+strings.TrimPrefix(other.URL, "http://"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	key := store.Key{Name: "k"}
 	if _, err := s.Forget(t.Context(), key); err == nil || orders != 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -120,7 +121,7 @@ func TestBatchOfABusyKey(t *testing.T) {
 		if took := time.Since(start); took > 6*time.Second {
 			t.Errorf("the batch took %v, want about one wait of 5 s", took)
 		}
-		must(t, lease.Release())
+		testkit.Must(t, lease.Release())
 		if got := fmt.Sprint(result(handle(t.Context(), messages)), b.ran); got != "[ok ok ok ok] [b/1 a/1 b/1 a/2 a/3]" && got != "[ok ok ok ok] [b/1 b/1 a/1 a/2 a/3]" {
 			t.Error(got)
 		}

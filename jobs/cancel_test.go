@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -101,7 +102,7 @@ func TestCancelledJob(t *testing.T) {
 				<-ctx.Done()
 				if c.lost {
 					_, err := f.store.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
-					must(t, err)
+					testkit.Must(t, err)
 				}
 				return c.returns
 			})
@@ -109,9 +110,9 @@ func TestCancelledJob(t *testing.T) {
 				t.Errorf("it ended with %v, %+v; want %v, %+v", err, m.Stats(), c.want, c.stats)
 			}
 			if c.lost { // it is tried again
-				must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: first}, nothing))
+				testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: first}, nothing))
 			}
-			must(t, other.Run(t.Context(), newer, nothing))
+			testkit.Must(t, other.Run(t.Context(), newer, nothing))
 			if s := other.Stats(); s.Succeeded != 1 {
 				t.Errorf("the newer job: %+v", s)
 			}
@@ -140,7 +141,7 @@ func TestLongest(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: second, NoRequeue: true}, nothing))
+		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: second, NoRequeue: true}, nothing))
 		if took := time.Since(start); took < time.Minute {
 			t.Errorf("the next job ran after %v", took)
 		}

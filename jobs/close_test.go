@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -28,7 +29,7 @@ func TestCancelledWhileItWaits(t *testing.T) {
 			if err := <-ended; !errors.Is(err, context.Canceled) {
 				t.Errorf("ended with %v", err)
 			}
-			must(t, lease.Release())
+			testkit.Must(t, lease.Release())
 			synctest.Wait()
 			busy, err := f.client().Held(t.Context(), "k")
 			if err != nil || busy == last {
@@ -52,7 +53,7 @@ func TestPatience(t *testing.T) {
 			if _, ok := errors.AsType[*jobs.RequeueError](err); !ok || time.Since(start) != 2500*time.Millisecond {
 				t.Errorf("%+v: %v after %v, want to come back after 2.5 s", o, err, time.Since(start))
 			}
-			must(t, lease.Release())
+			testkit.Must(t, lease.Release())
 		})
 	}
 }
@@ -89,7 +90,7 @@ func TestHalfOfAPoolWaits(t *testing.T) {
 			if n := m.Stats().Waiting; n != want+1 {
 				t.Errorf("%d jobs wait, want one more than %d", n, want)
 			}
-			must(t, errors.Join(one.Release(), two.Release(), <-other))
+			testkit.Must(t, errors.Join(one.Release(), two.Release(), <-other))
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if n := m.Stats().Waiting; n != 0 {
@@ -117,7 +118,7 @@ func TestClosedAtTheMomentOfTheGrant(t *testing.T) {
 			})
 			synctest.Wait()
 			m.Close()
-			must(t, lease.Release())
+			testkit.Must(t, lease.Release())
 			f.wg.Wait()
 		})
 	}
@@ -145,7 +146,7 @@ func TestLimitThatIsOverByNow(t *testing.T) {
 			if !errors.Is(err, dibs.ErrHeld) || time.Since(start) > 5*time.Second {
 				t.Errorf("%v left: it ended after %v with %v; want ErrHeld, soon", left, time.Since(start), err)
 			}
-			must(t, lease.Release())
+			testkit.Must(t, lease.Release())
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -95,11 +96,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 			t.Fatalf("%v, %+v", err, tx)
 		}
 		f.empty() // until it commits
-		must(t, f.store.Claim(t.Context(), tx, make([]store.Answer, 1)))
+		testkit.Must(t, f.store.Claim(t.Context(), tx, make([]store.Answer, 1)))
 		if err := f.client().TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the place does not stand after the commit: %v", err)
 		}
-		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
+		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
 		full := errors.New("the table is full")
 		if _, err := m.EnqueueIn(t.Context(), failing{full}, jobs.Job{Key: "k"}); !errors.Is(err, full) {
 			t.Errorf("a place that could not be taken: %v", err)
@@ -148,7 +149,7 @@ func TestShutdownGivesKeysUp(t *testing.T) {
 				next = 1
 			}
 			for range 2 {
-				must(t, staying.Run(t.Context(), job(next), nothing))
+				testkit.Must(t, staying.Run(t.Context(), job(next), nothing))
 				next = 1 - next
 			}
 			if took := time.Since(start); took > 0 {

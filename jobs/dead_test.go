@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -78,23 +79,23 @@ func TestOnlyAJobThatRanIsWaitedForForRecovery(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 			if c.frees {
-				must(t, holder.Release())
+				testkit.Must(t, holder.Release())
 				time.Sleep(time.Second)
 			}
 			store.dead.Store(true)
 			if !c.frees {
 				time.Sleep(30 * time.Second)
-				must(t, holder.Release())
+				testkit.Must(t, holder.Release())
 			}
 			if synctest.Wait(); began.Load() != c.frees {
 				t.Fatalf("the job has begun: %v", began.Load())
 			}
 			start := time.Now()
-			must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: f.ticket(m, "k"), NoRequeue: true}, nothing))
+			testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: f.ticket(m, "k"), NoRequeue: true}, nothing))
 			if took := time.Since(start); took > c.want || c.frees && took < recovery {
 				t.Errorf("the next job ran after %v; want %v at most", took, c.want)
 			}
-			must(t, m.Run(t.Context(), job, nothing)) // it is delivered again
+			testkit.Must(t, m.Run(t.Context(), job, nothing)) // it is delivered again
 			f.wg.Wait()
 		})
 	}
@@ -111,7 +112,7 @@ func TestRequeuedJobIsWaitedForUntilItComes(t *testing.T) {
 		if !ok {
 			t.Fatal("it was not requeued")
 		}
-		must(t, holder.Release())
+		testkit.Must(t, holder.Release())
 		f.othersWait(m, first, back.After)
 		f.empty()
 	})

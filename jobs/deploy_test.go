@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -42,9 +43,7 @@ func TestPermitsThatDifferUseNoAttempt(t *testing.T) {
 				time.Sleep(time.Second)
 				return nil
 			})
-			if err := <-old; err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, <-old)
 			for _, e := range all {
 				if e.dropped || e.failures > 0 {
 					t.Errorf("job %s failed %d times: %v", e.job.ID, e.failures, e.err)
@@ -96,8 +95,8 @@ func TestARequeuedJobLeavesNoPlace(t *testing.T) {
 			if _, requeued := errors.AsType[*jobs.RequeueError](f.mutex(nil).Run(t.Context(), job, nothing)); !requeued {
 				t.Fatal("it was not requeued while the key was held")
 			}
-			must(t, f.mutex(&o).Run(t.Context(), job, nothing))
-			must(t, holder.Release())
+			testkit.Must(t, f.mutex(&o).Run(t.Context(), job, nothing))
+			testkit.Must(t, holder.Release())
 			f.empty()
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -34,7 +35,7 @@ func TestAHandlersErrorIsNotTakenForTheMutexs(t *testing.T) {
 					t.Errorf("%+v", s)
 				}
 				ran := false
-				must(t, m.Run(t.Context(), j, func(context.Context) error { ran = true; return nil }))
+				testkit.Must(t, m.Run(t.Context(), j, func(context.Context) error { ran = true; return nil }))
 				if !ran {
 					t.Error("it did not run again")
 				}
@@ -51,7 +52,7 @@ func TestOnceKeepsKindAndIDApart(t *testing.T) {
 		ran := 0
 		for _, j := range []jobs.Job{{Kind: "a", ID: "b\x00c"}, {Kind: "a\x00b", ID: "c"}} {
 			j.Key = "k"
-			must(t, m.Run(t.Context(), j, func(context.Context) error { ran++; return nil }))
+			testkit.Must(t, m.Run(t.Context(), j, func(context.Context) error { ran++; return nil }))
 		}
 		if ran != 2 {
 			t.Errorf("%d of 2 jobs ran", ran)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -75,7 +76,7 @@ func TestLateJobKeepsItsTurn(t *testing.T) {
 				} else if !errors.Is(err, c.failed) || err == nil {
 					t.Fatalf("the job ended with %v", err)
 				}
-				must(t, holder.Release())
+				testkit.Must(t, holder.Release())
 				f.othersWait(f.mutex(&jobs.Options{Hold: time.Second}), j, after+late)
 				f.empty()
 			})
@@ -99,13 +100,13 @@ func TestJobThatWasRequeuedAndWaitsWhenItsWorkerDies(t *testing.T) {
 		time.Sleep(time.Second)
 		store.dead.Store(true)
 		time.Sleep(30 * time.Second)
-		must(t, holder.Release())
+		testkit.Must(t, holder.Release())
 		start := time.Now()
-		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", NoRequeue: true}, nothing))
+		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", NoRequeue: true}, nothing))
 		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("the next job ran after %v; want Hold, 10 s, and two seconds at most", took)
 		}
-		must(t, m.Run(t.Context(), j, nothing)) // it is delivered again
+		testkit.Must(t, m.Run(t.Context(), j, nothing)) // it is delivered again
 		f.wg.Wait()
 	})
 }

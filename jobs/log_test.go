@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -74,7 +75,7 @@ func TestOneLineAJob(t *testing.T) {
 				for range 3 {
 					_ = deliver(ticket)
 				}
-				must(t, holder.Release())
+				testkit.Must(t, holder.Release())
 			}
 			if c.options.Policy != jobs.Skip {
 				if err := deliver(ticket); !errors.Is(err, c.result) {
@@ -82,7 +83,7 @@ func TestOneLineAJob(t *testing.T) {
 				}
 			}
 			if c.twice {
-				must(t, deliver(ticket))
+				testkit.Must(t, deliver(ticket))
 			}
 			lines := log.with("msg=")
 			if c.options.Policy == jobs.Skip {
@@ -111,7 +112,7 @@ func TestJobAfterACrashIsLoggedWhenItBegins(t *testing.T) {
 		if err := m.Run(t.Context(), j, func(context.Context) error { return errors.New("an accident") }); err == nil {
 			t.Fatal("it did not fail")
 		}
-		must(t, m.Run(t.Context(), j, func(context.Context) error {
+		testkit.Must(t, m.Run(t.Context(), j, func(context.Context) error {
 			if lines := log.with(`level=INFO msg="dibs: job begins"`); len(lines) != 1 || !strings.Contains(lines[0], "abandoned=1") {
 				t.Errorf("the lines are %q", lines)
 			}

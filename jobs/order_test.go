@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -172,7 +173,7 @@ func TestFailedJobThatIsNotTriedSoon(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 		}
-		must(t, m.Run(t.Context(), j, nothing))
+		testkit.Must(t, m.Run(t.Context(), j, nothing))
 		f.empty()
 	})
 }
@@ -212,7 +213,7 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 			// A worker that crashes: its lease is taken, and never renewed or settled.
 			o := &dibs.AcquireOptions{Hold: time.Minute, TTL: time.Second}
 			_, err := f.clientOf(&silentStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
-			must(t, err)
+			testkit.Must(t, err)
 			q.enqueue(t, m, "k", "k/1")
 			start := time.Now()
 			f.workers(q, m, 2, l.work(10*time.Millisecond))
@@ -246,7 +247,7 @@ func (silentStore) Settle(context.Context, []store.Settlement, []error) error { 
 func placeOf(t *testing.T, ticket string) dibs.Place {
 	t.Helper()
 	var p dibs.Place
-	must(t, p.UnmarshalText([]byte(ticket)))
+	testkit.Must(t, p.UnmarshalText([]byte(ticket)))
 	return p
 }
 

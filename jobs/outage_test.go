@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -69,7 +70,7 @@ func TestPlaceThatRanOutInTheWait(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		q.backlog(t, m, 10)
 		time.Sleep(2 * time.Second)
-		must(t, lease.Release())
+		testkit.Must(t, lease.Release())
 		f.drain(q)
 		l.inOrder("k", append([]string{"k/stays"}, ids("k/", 10)...)...)
 		f.empty()
@@ -87,7 +88,7 @@ func (f *fixture) othersWait(m *jobs.Mutex, j jobs.Job, again time.Duration) {
 		}
 	})
 	time.Sleep(again)
-	must(f.t, m.Run(f.t.Context(), j, nothing))
+	testkit.Must(f.t, m.Run(f.t.Context(), j, nothing))
 	if f.wg.Wait(); passed < again {
 		f.t.Errorf("another job ran after %v, before this one was tried again after %v", passed, again)
 	}
@@ -107,7 +108,7 @@ func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 		if err := m.Run(t.Context(), first, nothing); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatalf("the limit was over: %v", err)
 		}
-		must(t, second.Run(t.Context(), jobs.Job{Kind: "test", ID: "0", Key: "k", Ticket: tickets[0]}, nothing))
+		testkit.Must(t, second.Run(t.Context(), jobs.Job{Kind: "test", ID: "0", Key: "k", Ticket: tickets[0]}, nothing))
 		f.othersWait(second, first, 10*time.Minute)
 		f.empty()
 	})
@@ -127,8 +128,8 @@ func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 			other := f.mutex(nil)
 			return func(ctx context.Context) error {
 				_, err := f.store.ForceRelease(t.Context(), f.client().Key("k"), "") // it stood still
-				must(t, err)
-				must(t, other.Run(t.Context(), j, nothing))
+				testkit.Must(t, err)
+				testkit.Must(t, other.Run(t.Context(), j, nothing))
 				<-ctx.Done()
 				return ctx.Err()
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -69,7 +70,7 @@ func TestPeriodic(t *testing.T) {
 			t.Error("a failure was swallowed")
 		}
 		for range 3 {
-			must(t, run(false))
+			testkit.Must(t, run(false))
 			time.Sleep(25 * time.Minute)
 		}
 		if s := m.Stats(); ran != 1 || s.Remembered != 2 || s.Failed != 1 {
@@ -145,7 +146,7 @@ func TestGaveUpThatCannotBeNoted(t *testing.T) {
 		if err := m.Run(t.Context(), j, nothing); !errors.Is(err, full) {
 			t.Errorf("a job that could not be noted down ended with %v; it would be lost", err)
 		}
-		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
+		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
 		if err := m.Run(t.Context(), j, nothing); err != nil {
 			t.Errorf("the job, whose place has to stand, ended with %v", err)
 		}
@@ -235,7 +236,7 @@ func TestTicketsThatDoNotFit(t *testing.T) {
 			}
 		}
 		// A job that was enqueued with a key and runs without gives its place back.
-		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Ticket: f.ticket(m, "k")}, nothing))
+		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Ticket: f.ticket(m, "k")}, nothing))
 		f.empty()
 	})
 }
@@ -265,7 +266,7 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 			return nil
 		})
 		time.Sleep(1200 * time.Millisecond)
-		must(t, holder.Release())
+		testkit.Must(t, holder.Release())
 		f.drain(q)
 		if text := log.String(); !strings.Contains(text, `level=DEBUG msg="dibs: job succeeded" key=`+f.client().Key("k").Digest()+" kind=test job=k/2 attempt=1 waited=1.2") || strings.Contains(text, "key=k ") {
 			t.Errorf("the log says:\n%s", text)
@@ -309,7 +310,7 @@ func TestLostKey(t *testing.T) {
 			ticket := f.ticket(m, "k")
 			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(ctx context.Context) error {
 				_, err := f.store.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
-				must(t, err)
+				testkit.Must(t, err)
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), dibs.ErrLost) {
 					t.Errorf("the job's context ended with %v", context.Cause(ctx))
@@ -324,7 +325,7 @@ func TestLostKey(t *testing.T) {
 				t.Errorf("%+v, want one lost", s)
 			}
 			if err != nil { // it is tried again, and its place is kept for that
-				must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
+				testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
 			}
 			f.empty()
 		})
@@ -368,7 +369,7 @@ func (downStore) Settle(context.Context, []store.Settlement, []error) error  { r
 
 func TestOptionsAreChecked(t *testing.T) {
 	c, err := dibs.New(downStore{}, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	for name, o := range map[string]*jobs.Options{
 		"Policy":              {Policy: 99},
 		"Failed":              {Failed: 7},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
@@ -61,9 +62,7 @@ func (q *queue) change() {
 func (q *queue) enqueue(t *testing.T, m *jobs.Mutex, key, id string) *entry {
 	t.Helper()
 	tickets, err := m.EnqueueMany(t.Context(), []jobs.Job{{Kind: "test", ID: id, Key: key}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	e := &entry{job: jobs.Job{Kind: "test", ID: id, Key: key, Ticket: tickets[0].Text}, due: time.Now()}
 	if tickets[0].Parked {
 		e.parked, e.due = true, time.Now().Add(time.Hour)
@@ -258,21 +257,14 @@ type fixture struct {
 func simulate(t *testing.T, fn func(t *testing.T, f *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := memstore.New(nil)
-		must(t, err)
-		t.Cleanup(func() { must(t, s.Close()) })
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Must(t, s.Close()) })
 		fn(t, &fixture{t: t, store: s})
 	})
 }
 
 func simulateAs(t *testing.T, name any, fn func(t *testing.T, f *fixture)) {
 	t.Run(fmt.Sprint(name), func(t *testing.T) { simulate(t, fn) })
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func nothing(context.Context) error { return nil }
@@ -283,10 +275,10 @@ func (f *fixture) client() *dibs.Client { return f.clientOf(f.store) }
 func (f *fixture) clientOf(s dibs.Store) *dibs.Client {
 	f.t.Helper()
 	c, err := dibs.New(s, &dibs.Options{TTL: time.Second})
-	must(f.t, err)
+	testkit.Must(f.t, err)
 	f.t.Cleanup(func() {
 		if err := c.Close(); s == f.store {
-			must(f.t, err)
+			testkit.Must(f.t, err)
 		}
 	})
 	return c
@@ -304,7 +296,7 @@ func (f *fixture) mutexOf(s dibs.Store, o *jobs.Options) *jobs.Mutex {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	m, err := jobs.New(f.clientOf(s), &options)
-	must(f.t, err)
+	testkit.Must(f.t, err)
 	f.t.Cleanup(m.Close)
 	return m
 }
@@ -313,7 +305,7 @@ func (f *fixture) mutexOf(s dibs.Store, o *jobs.Options) *jobs.Mutex {
 func (f *fixture) ticket(m *jobs.Mutex, key string) string {
 	f.t.Helper()
 	ticket, err := m.Enqueue(f.t.Context(), jobs.Job{Key: key})
-	must(f.t, err)
+	testkit.Must(f.t, err)
 	return ticket
 }
 
@@ -321,7 +313,7 @@ func (f *fixture) ticket(m *jobs.Mutex, key string) string {
 func (f *fixture) held(key string) *dibs.Lease {
 	f.t.Helper()
 	lease, err := f.client().Acquire(f.t.Context(), key, nil)
-	must(f.t, err)
+	testkit.Must(f.t, err)
 	return lease
 }
 
@@ -353,9 +345,7 @@ func (f *fixture) empty() {
 	f.t.Helper()
 	synctest.Wait()
 	for e, err := range f.store.List(f.t.Context(), store.Query{}) {
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		testkit.Must(f.t, err)
 		if e.Record == nil || e.Waiters+e.Reserved > 0 || len(e.Attempts) > 0 {
 			f.t.Errorf("left behind: %+v", e)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -86,15 +87,15 @@ func TestTotalLeavesWorkers(t *testing.T) {
 				t.Errorf("%s comes back as %+v", id, back)
 			}
 		}
-		must(t, lease.Release())
-		must(t, errors.Join(<-ended, <-ended))
+		testkit.Must(t, lease.Release())
+		testkit.Must(t, errors.Join(<-ended, <-ended))
 		// A job without a ticket does not pass one that came back.
 		err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "later", Key: "b"}, nothing)
 		if _, ok := errors.AsType[*jobs.RequeueError](err); !ok {
 			t.Errorf("a later job ended with %v", err)
 		}
-		must(t, errors.Join(run("b2"), run("c3"), run("d4")))
-		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "later", Key: "b"}, nothing))
+		testkit.Must(t, errors.Join(run("b2"), run("c3"), run("d4")))
+		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "later", Key: "b"}, nothing))
 		f.empty()
 	})
 }
@@ -128,9 +129,9 @@ func TestTotalThatIsNotGranted(t *testing.T) {
 			if _, back := errors.AsType[*jobs.RequeueError](err); back != c.back || !back && !errors.Is(err, c.want) {
 				t.Errorf("it ended with %v", err)
 			}
-			must(t, lease.Release())
+			testkit.Must(t, lease.Release())
 			if c.back {
-				must(t, f.mutex(&c.o).Run(t.Context(), j, nothing))
+				testkit.Must(t, f.mutex(&c.o).Run(t.Context(), j, nothing))
 			}
 			f.empty()
 		})
@@ -147,7 +148,7 @@ func TestTotalIsLost(t *testing.T) {
 				t.Error("the job's lease is not that of its key")
 			}
 			_, err := f.store.ForceRelease(t.Context(), dibs.Key{Name: "all"}, "")
-			must(t, err)
+			testkit.Must(t, err)
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})

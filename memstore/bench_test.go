@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -147,11 +148,7 @@ func fill(b testing.TB, s *memstore.Store, n int) {
 			}
 		}
 		clear(answers)
-		if err := s.Claim(b.Context(), claims, answers); err != nil {
-			b.Fatal(err)
-		}
-		if err := s.Settle(b.Context(), settlements, errs); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, s.Claim(b.Context(), claims, answers))
+		testkit.Must(b, s.Settle(b.Context(), settlements, errs))
 	}
 }

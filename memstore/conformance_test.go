@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
@@ -38,14 +39,10 @@ func emptied(t testing.TB, s *memstore.Store) {
 	t.Helper()
 	ctx := context.Background()
 	for e, err := range s.List(ctx, store.Query{Places: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, p := range e.Places {
 			x := []store.Settlement{{Key: e.Key, Token: p.Token}}
-			if err := s.Settle(ctx, x, make([]error, 1)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, s.Settle(ctx, x, make([]error, 1)))
 		}
 		if _, err := s.ForceRelease(ctx, e.Key, ""); err != nil {
 			t.Fatal(err)
@@ -66,9 +63,7 @@ func emptied(t testing.TB, s *memstore.Store) {
 func open(t testing.TB, o *memstore.Options) *memstore.Store {
 	t.Helper()
 	s, err := memstore.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -11,9 +12,7 @@ import (
 // then.
 func TestCallAfterClose(t *testing.T) {
 	s, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
 	grant := func() (a store.Answer) {
 		c.Token = store.NewToken()

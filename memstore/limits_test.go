@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -30,18 +31,14 @@ func claim(t *testing.T, s *memstore.Store, c store.Claim) store.Answer {
 	c.Permits, c.Weight = max(c.Permits, 1), max(c.Weight, 1)
 	c.TTL = max(c.TTL, time.Millisecond)
 	answers := make([]store.Answer, 1)
-	if err := s.Claim(t.Context(), []store.Claim{c}, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, answers))
 	return answers[0]
 }
 
 func settle(t *testing.T, s *memstore.Store, x store.Settlement) error {
 	t.Helper()
 	errs := make([]error, 1)
-	if err := s.Settle(t.Context(), []store.Settlement{x}, errs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Settle(t.Context(), []store.Settlement{x}, errs))
 	return errs[0]
 }
 
@@ -56,9 +53,7 @@ func TestMaxKeys(t *testing.T) {
 			c := store.Claim{Key: named(fmt.Sprint(i)), Token: store.NewToken(), TTL: time.Minute}
 			claim(t, s, c)
 			x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Hour + time.Duration(i)}
-			if err := settle(t, s, x); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, settle(t, s, x))
 		}
 		next := store.Claim{Key: named("next"), Token: store.NewToken(), TTL: time.Minute}
 		if a := claim(t, s, next); !errors.Is(a.Err, store.ErrFull) || a.State != 0 {
@@ -112,9 +107,7 @@ func TestMaxBytes(t *testing.T) {
 		if s.Renew(t.Context(), renewal, errs); errs[0] != nil {
 			t.Fatalf("progress that fits: %v", errs[0])
 		}
-		if err := settle(t, s, store.Settlement{Key: c.Key, Token: c.Token}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, settle(t, s, store.Settlement{Key: c.Key, Token: c.Token}))
 		if _, err := keep("a", 1000); err != nil {
 			t.Fatalf("a record in place of another: %v", err)
 		}
@@ -178,9 +171,7 @@ func TestKeepWakesAll(t *testing.T) {
 			claim(t, s, waiters[i])
 		}
 		x := store.Settlement{Key: holder.Key, Token: holder.Token, Outcome: store.Keep, Retention: time.Hour}
-		if err := settle(t, s, x); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, settle(t, s, x))
 		for i, c := range waiters {
 			if n := woken[c.Token]; n != 1 {
 				t.Fatalf("waiter %d was woken %d times", i, n)

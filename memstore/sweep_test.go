@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -20,9 +21,7 @@ func fill(t *testing.T, s *Store, n int, retention func(i int) time.Duration) {
 			x[0].Outcome, x[0].Data, x[0].Retention = store.Keep, []byte("data"), r
 		}
 		errs := make([]error, 1)
-		if err := s.Claim(t.Context(), claims, make([]store.Answer, 1)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, 1)))
 		if err := s.Settle(t.Context(), x, errs); err != nil || errs[0] != nil {
 			t.Fatal(err, errs[0])
 		}
@@ -49,9 +48,7 @@ func empty(t *testing.T, s *Store) {
 func TestSweepLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		fill(t, s, 20_000, func(i int) time.Duration {
 			return time.Duration(i%7) * time.Duration(i) * 5 * time.Millisecond
 		})
@@ -64,9 +61,7 @@ func TestSweepLeavesNothing(t *testing.T) {
 func TestPruneCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s.sweeper.stop() // because the test counts what Prune removes
 		fill(t, s, 1000, func(int) time.Duration { return time.Second })
 		time.Sleep(time.Second)
@@ -82,9 +77,7 @@ func TestPruneCounts(t *testing.T) {
 func TestListWhileKeysEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer s.Close()
 		fill(t, s, 20_000, func(i int) time.Duration {
 			if i%10 == 0 {
@@ -95,9 +88,7 @@ func TestListWhileKeysEnd(t *testing.T) {
 		time.Sleep(time.Second) // nine of ten have expired, and are removed below
 		seen := map[store.Key]int{}
 		for e, err := range s.List(t.Context(), store.Query{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if seen[e.Key]++; len(seen)%50 == 0 {
 				if _, err := s.Prune(t.Context(), 1000); err != nil {
 					t.Fatal(err)

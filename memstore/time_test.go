@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -24,9 +25,7 @@ func TestTimePassesByItself(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s, err := New(nil)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					defer s.Close()
 					var mu sync.Mutex
 					woken := map[store.Token]time.Time{}
@@ -41,9 +40,7 @@ func TestTimePassesByItself(t *testing.T) {
 							c.Token = store.NewToken()
 						}
 						c.TTL = max(c.TTL, time.Millisecond)
-						if err := s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)); err != nil {
-							t.Fatal(err)
-						}
+						testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 						return c
 					}
 					start := time.Now()
@@ -52,9 +49,7 @@ func TestTimePassesByItself(t *testing.T) {
 						holder := claim(store.Claim{Mode: store.Try, TTL: lasts})
 						claim(first)
 						x := store.Settlement{Key: holder.Key, Token: holder.Token}
-						if err := s.Settle(t.Context(), []store.Settlement{x}, make([]error, 1)); err != nil {
-							t.Fatal(err)
-						}
+						testkit.Must(t, s.Settle(t.Context(), []store.Settlement{x}, make([]error, 1)))
 					case "leased place":
 						claim(store.Claim{Mode: store.Reserve, Token: first.From, Stay: over})
 						claim(first)

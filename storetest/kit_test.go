@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest/internal/model"
 )
@@ -74,9 +75,7 @@ func TestFeaturesAreDeclared(t *testing.T) {
 func TestMissingFeatureIsNamed(t *testing.T) {
 	h, err := (&Harness{New: func(testing.TB, time.Duration) *Backend { return nil },
 		Lacks: map[Feature]string{Wipe: "it cannot forget"}}).withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, test := range []struct {
 		needs []Feature
 		want  Feature
@@ -95,9 +94,7 @@ func TestMissingFeatureIsNamed(t *testing.T) {
 // What a trial reports stays with the trial, however it ends.
 func TestRecorderKeepsFailures(t *testing.T) {
 	h, err := modelHarness(model.None, true).withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for name, test := range map[string]struct {
 		check func(*Trial)
 		fails bool
@@ -131,9 +128,7 @@ func TestRecorderKeepsFailures(t *testing.T) {
 // noticed to the millisecond or two.
 func TestEnds(t *testing.T) {
 	h, err := modelHarness(model.None, true).withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	const d = 200 * time.Millisecond
 	for lasts, fails := range map[time.Duration]bool{
 		0: true, d / 2: true, d - 11*time.Millisecond: true,

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest/internal/model"
 )
@@ -61,9 +62,7 @@ func TestSlowMachine(t *testing.T) {
 			for seed := range uint64(20) {
 				synctest.Test(t, func(t *testing.T) {
 					h, err := slowHarness([]model.Bug{model.None, model.Wakes}[seed%2], p.Name, seed).withDefaults()
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					if f, _ := h.missing(p); f != "" {
 						return
 					}

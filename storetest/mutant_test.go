@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/storetest/internal/model"
 )
 
@@ -102,13 +103,9 @@ func TestMutants(t *testing.T) {
 // catches reports whether a property fails for a bug, by either rules.
 func catches(t *testing.T, p Property, bug model.Bug) bool {
 	virtual, err := modelHarness(bug, true).withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	inTime, err := modelHarness(bug, false).withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	caught := try(t, virtual, p).Failed()
 	if f, _ := inTime.missing(p); f == "" {
 		synctest.Test(t, func(t *testing.T) { caught = try(t, inTime, p).Failed() && caught })

@@ -5,6 +5,8 @@ import (
 	"go/token"
 	"slices"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestUncommented(t *testing.T) {
@@ -32,9 +34,7 @@ var F = 1
 
 func G() {}
 `, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if got, want := uncommented(file), []string{"B", "M", "N", "F", "G"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDescription: the OpenAPI document has the fields that are written and read, no others.
@@ -18,9 +20,7 @@ func TestDescription(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(Description, &d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(Description, &d))
 	schema := func(name string) []string { return slices.Sorted(maps.Keys(d.Components.Schemas[name].Properties)) }
 	for name, written := range map[string]any{
 		"Claim": claimOut{}, "Owner": ownerOut{}, "Renewal": renewalOut{}, "Settlement": settlementOut{},

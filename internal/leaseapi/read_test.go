@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -101,9 +102,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 	least, err := ReadClaims([]byte(`{"claims":[{"key":"a","token":"` + token + `"}]}`))
 	want := store.Claim{Key: store.Key{Namespace: Namespace, Name: "a"}, TTL: DefaultTTL, Stay: DefaultStay, Permits: 1, Weight: 1}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	want.Token = least.Claims[0].Token
 	if !reflect.DeepEqual(least.Claims[0], want) || want.Token.IsZero() {
 		t.Errorf("the least claim is %+v; want %+v", least.Claims[0], want)
@@ -115,9 +114,7 @@ func TestThereAndBack(t *testing.T) {
 		{State: store.Unknown, ID: "abc"}, {State: store.Mismatch}, {State: store.Free},
 	} {
 		read, err := ReadAnswers(WriteAnswers([]Answer{AnswerOf(&a)}), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if back, err := read[0].Claim(); err != nil || !reflect.DeepEqual(back, a) {
 			t.Errorf("%+v, %v; want %+v", back, err, a)
 		}

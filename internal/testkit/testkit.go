@@ -45,7 +45,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	deadline := time.Now().Add(Limit)
 	for pause := time.Millisecond; !holds(); pause = min(2*pause, 16*time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it hangs: after %v it is not so that %s", Limit, what)
+			t.Fatalf("waited %v in vain: %s", Limit, what)
 		}
 		time.Sleep(pause)
 	}
@@ -58,7 +58,7 @@ func Await[T any](t testing.TB, what string, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-time.After(Limit):
-		t.Fatalf("it hangs: after %v there is no sign of %s", Limit, what)
+		t.Fatalf("waited %v in vain: %s", Limit, what)
 	}
 	return v
 }

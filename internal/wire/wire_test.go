@@ -15,15 +15,6 @@ import (
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
-func waitFor(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testkit.Limit); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("there is not %s, after %v", what, testkit.Limit)
-		}
-	}
-}
-
 // echo is a server that answers each line with its name and the line.
 type echo struct {
 	name  string
@@ -34,9 +25,7 @@ type echo struct {
 func newEcho(t *testing.T, name string) *echo {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	e := &echo{name: name, addr: listener.Addr().String()}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -73,9 +62,7 @@ type caller struct {
 func call(t *testing.T, w *wire.Wire) *caller {
 	t.Helper()
 	conn, err := net.Dial("tcp", w.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return &caller{t, conn, bufio.NewReader(conn)}
 }
@@ -91,9 +78,7 @@ func (c *caller) say(line string) {
 // "reset".
 func (c *caller) hear(within time.Duration) string {
 	c.t.Helper()
-	if err := c.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.Must(c.t, c.conn.SetReadDeadline(time.Now().Add(within)))
 	line, err := c.r.ReadString('\n')
 	var late net.Error
 	switch {
@@ -122,14 +107,8 @@ func (c *caller) want(line string, want string) {
 func newWire(t *testing.T, e *echo) *wire.Wire {
 	t.Helper()
 	w, err := wire.Open(e.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, w.Close()) })
 	return w
 }
 
@@ -172,7 +151,7 @@ func TestWireHolds(t *testing.T) {
 	c := call(t, w)
 	w.Set(wire.Trouble{Hold: true}, nil)
 	c.say("one")
-	waitFor(t, "what is held", func() bool { return w.Holding() == 1 })
+	testkit.Eventually(t, "what is held", func() bool { return w.Holding() == 1 })
 	c.want("", "nothing")
 	if heard := e.heard.Load(); heard != 0 {
 		t.Errorf("the server has got %d requests; want none", heard)
@@ -200,7 +179,7 @@ func TestWireLoses(t *testing.T) {
 			idle.want("before", "a before")
 			w.Set(wire.Trouble{Lose: test.lose}, nil)
 			c.want("one", "nothing")
-			waitFor(t, "what is lost", func() bool { n := w.Counts(); return n.LostRequests+n.LostReplies > 0 })
+			testkit.Eventually(t, "what is lost", func() bool { n := w.Counts(); return n.LostRequests+n.LostReplies > 0 })
 			w.Set(wire.Trouble{}, nil)
 			c.want("", "reset")
 			idle.want("after", "a after") // it has lost nothing
@@ -232,7 +211,7 @@ func TestWireResets(t *testing.T) {
 	idle.want("one", "a one")
 	w.Set(wire.Trouble{Hold: true}, nil) // also while new ones are refused, or the reply arrives before the reset
 	waiting.say("two")
-	waitFor(t, "what is held", func() bool { return w.Holding() == 1 })
+	testkit.Eventually(t, "what is held", func() bool { return w.Holding() == 1 })
 	w.Set(wire.Trouble{Hold: true, Refuse: true}, nil)
 	w.Reset()
 	idle.want("", "reset")
@@ -296,9 +275,7 @@ func TestWireEndsWithItsConnection(t *testing.T) {
 	c := call(t, w)
 	c.want(strings.Repeat("long", 1<<12), "a "+strings.Repeat("long", 1<<12))
 	c.say("last words")
-	if err := c.conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.conn.(*net.TCPConn).CloseWrite())
 	c.want("", "a last words")
 	if _, err := c.r.ReadByte(); err != io.EOF {
 		t.Errorf("after the end there is %v", err)
