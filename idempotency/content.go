@@ -36,7 +36,7 @@ type insideReader struct {
 type content struct {
 	in    io.Reader
 	room  *reservation
-	body  int64 // what the body itself has taken of the same bound
+	body  int64 // what the body itself has taken of the same capacity
 	taken int64 // of room, for what the parser holds
 	read  int64
 	done  int64        // how much the parser does not hold any more
@@ -79,7 +79,7 @@ func (c *content) take(n int64) error {
 	switch {
 	case c.room.grow(n):
 		return nil
-	case c.body+c.room.n+n > c.room.bound.most:
+	case c.body+c.room.n+n > c.room.of.most:
 		return errTooLarge // whatever else is given back
 	}
 	return errMaxBodyMemory

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -103,6 +104,25 @@ func (e *Event) Key() string {
 		return ""
 	}
 	return dibs.Key{Name: e.key}.Digest()
+}
+
+// observe calls Options.Observe with the outcome.
+func (x *exchange) observe(o Outcome) {
+	x.observed = true
+	x.event.Outcome = o
+	if x.w.wasCut() {
+		x.event.Status = 0
+		if x.event.Err == nil {
+			x.event.Err = ErrSlowClient
+		}
+	}
+	x.m.observe(x.req.Request, x.event)
+}
+
+// observe calls Options.Observe.
+func (m *Middleware) observe(r *http.Request, e Event) {
+	e.Method = r.Method
+	m.options.Observe(r.Context(), e)
 }
 
 // Stats are counts since the Middleware was made, of what happens beside or after the Events.

@@ -18,13 +18,13 @@ import (
 // the first one's answer. A Middleware is one policy over one client; make several for several
 // policies. It is safe for concurrent use.
 type Middleware struct {
-	client  *dibs.Client
-	options Options
-	local   localRuns
-	serving *bound // requests with a key
-	waiting *bound // duplicates
-	memory  *bound // bytes of bodies
-	quota   *quota
+	client     *dibs.Client
+	options    Options
+	duplicates duplicates
+	serving    *capacity // requests with a key
+	waiting    *capacity // duplicates
+	memory     *capacity // bytes of bodies
+	quota      *quota
 
 	unsettled atomic.Int64 // requests that claim a key or have not settled it
 	warned    struct{ noPrincipal, changingScheme, replaced, noKey, otherRequest, twoHeads, unreadable, noDeadline sync.Once }
@@ -43,11 +43,10 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 		return nil, err
 	}
 	m := &Middleware{
-		client: client, options: options,
-		serving: newBound(int64(options.MaxConcurrent)), waiting: newBound(int64(options.MaxWaiting)),
-		memory: newBound(options.MaxBodyMemory), quota: newQuota(options.Quota, options.Retention),
+		client: client, options: options, duplicates: newDuplicates(),
+		serving: newCapacity(int64(options.MaxConcurrent)), waiting: newCapacity(int64(options.MaxWaiting)),
+		memory: newCapacity(options.MaxBodyMemory), quota: newQuota(options.Quota, options.Retention),
 	}
-	m.local.running, m.local.waiting = make(map[string]*localRun), make(map[string][]waiter)
 	return m, nil
 }
 
@@ -105,6 +104,59 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
+// guard serves a request of a guarded method. When the transfer of its answer was broken, the client
+// must not take the part for the whole.
+func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	p := &pacedWriter{ResponseWriter: w, m: m, r: r}
+	defer p.end()
+	x := &exchange{m: m, w: p, next: next, slot: reservation{of: m.serving}, room: reservation{of: m.memory}}
+	x.req.Request, x.req.body.room.of, x.req.body.within.of = r, m.memory, m.memory
+	x.receive()
+	if p.wasCut() {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// An exchange is a guarded request while it is served. Each step ends by calling the next one.
+//
+//	receive ── malformed, too large, too many requests ── refused       request.go
+//	   │
+//	 join ── runs in this process ── waits, or 409 ── answered, replay  duplicates.go
+//	   │
+//	 claim ── held, done, mismatch, unknown, no store ── answered       run.go
+//	   │
+//	 admit ── full quota, no memory for the answer ── undone, refused
+//	   │
+//	 handle ── panic, failure, broken ── abandoned
+//	   │
+//	conclude ── settle ── lost ── 503                                   settle.go
+//	   │
+//	 send
+type exchange struct {
+	m        *Middleware
+	w        *pacedWriter
+	next     http.Handler
+	req      request
+	event    Event
+	observed bool        // Options.Observe was called
+	slot     reservation // of Options.MaxConcurrent
+	room     reservation // of memory for the answer
+	turn     bool        // it was woken to claim the key, before others that wait
+	crowded  bool        // Options.MaxWaiting others wait
+}
+
+// end removes what is left of the request. If Options.Observe was not called, the handler or a
+// function of Options has panicked.
+func (x *exchange) end() {
+	if !x.observed {
+		x.event.Status = 0
+		x.observe(OutcomeInterrupted)
+	}
+	x.req.body.remove()
+	x.room.end()
+	x.slot.end()
+}
+
 // overrideFields are the fields in which a client names another method than the request's. Many
 // frameworks read them.
 var overrideFields = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
@@ -134,19 +186,6 @@ func (m *Middleware) guards(method string) bool {
 		return false
 	}
 	return len(m.options.Methods) == 0 || slices.Contains(m.options.Methods, method)
-}
-
-// unguarded serves a request without a guard.
-func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	began := time.Now()
-	defer func() { m.observe(r, Event{Outcome: OutcomeUnguarded, Handler: time.Since(began)}) }()
-	m.pass(w, r, next, false)
-}
-
-// observe calls Options.Observe.
-func (m *Middleware) observe(r *http.Request, e Event) {
-	e.Method = r.Method
-	m.options.Observe(r.Context(), e)
 }
 
 // warnScope warns if the scope cannot tell principals apart as it is meant to.

@@ -2,9 +2,13 @@ package idempotency
 
 import (
 	"errors"
+	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/linger"
 )
 
 // pacedPart is how many bytes the client must take within Options.BodyTimeout.
@@ -189,4 +193,40 @@ func (p *pacedWriter) end() {
 	if p.left != nil {
 		<-p.left
 	}
+}
+
+// A pacedReader is a body whose sender may pause no longer than pause, and must send leastRate after
+// its first pause.
+type pacedReader struct {
+	w     http.ResponseWriter
+	r     *http.Request
+	pause time.Duration
+	began time.Time // when reading began
+	n     int64     // bytes so far
+}
+
+// leastRate is how many bytes a second a body must have, beside a pause. A sender of a byte a second
+// would otherwise keep memory for days.
+const leastRate = 500
+
+// Read reads from the body. After a pause that was too long it returns os.ErrDeadlineExceeded.
+func (r *pacedReader) Read(p []byte) (int, error) {
+	now := time.Now()
+	if r.began.IsZero() {
+		r.began = now
+	}
+	end := now.Add(r.pause)
+	if slow := r.began.Add(r.pause + time.Duration(r.n/leastRate)*time.Second); slow.Before(end) {
+		end = slow
+	}
+	linger.Within(r.w, r.r, end)
+	n, err := r.r.Body.Read(p)
+	r.n += int64(n)
+	switch {
+	case err == io.EOF:
+		linger.Within(r.w, r.r, time.Time{}) // the deadline must not meet the next request
+	case err != nil && !time.Now().Before(end):
+		err = os.ErrDeadlineExceeded // within a trailer net/http returns another error
+	}
+	return n, err
 }

@@ -40,12 +40,12 @@ type recorder struct {
 	ended     bool // nothing more is accepted
 }
 
-// newRecorder returns the recorder of a run's answer.
-func (s *requestState) newRecorder() *recorder {
-	limit, _ := s.ctx.Deadline()
-	s.w.begin(limit)
-	fields := s.w.Header().Clone() // what outer handlers have set is part of the answer
-	return &recorder{m: s.m, w: s.w, r: s.r, limit: limit, fields: fields, declared: -1}
+// newRecorder returns the recorder of the run's answer.
+func (r *run) newRecorder() *recorder {
+	limit, _ := r.ctx.Deadline()
+	r.w.begin(limit)
+	fields := r.w.Header().Clone() // what outer handlers have set is part of the answer
+	return &recorder{m: r.m, w: r.w, r: r.req.Request, limit: limit, fields: fields, declared: -1}
 }
 
 // Header returns the handler's header. The ResponseWriter below has another, because it may still

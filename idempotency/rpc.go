@@ -255,7 +255,7 @@ const firstMessageLimit = 5 * time.Second
 
 // unaryReader is the body of a gRPC request, which must end soon after its first message.
 type unaryReader struct {
-	timedReader
+	pacedReader
 	head [5]byte
 	n    int // bytes of head
 	read int64
@@ -270,7 +270,7 @@ func (r *unaryReader) Read(p []byte) (int, error) {
 		}
 		r.pause = min(r.pause, time.Until(r.end))
 	}
-	n, err := r.timedReader.Read(p)
+	n, err := r.pacedReader.Read(p)
 	r.n += copy(r.head[r.n:], p[:n])
 	r.read += int64(n)
 	if errors.Is(err, os.ErrDeadlineExceeded) && r.begun() {

@@ -2,196 +2,125 @@ package idempotency
 
 import (
 	"context"
-	"net/http"
-	"sync/atomic"
+	"errors"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
 )
 
-// Failure is why a handler that stands for another server has no answer to give; see Fail.
-type Failure uint8
-
-const (
-	noFailure Failure = iota
-	// Unreached says that the origin was not reached and did nothing. The client gets 502, and the
-	// key is free.
-	Unreached
-	// HungUp says that the origin hung up after the request was sent. The client gets
-	// 502. Options.OnCrash says whether a retry runs again or the outcome is unknown.
-	HungUp
-	// TimedOut says that the origin did not answer in time. The client gets 504; otherwise as
-	// HungUp.
-	TimedOut
-	// BrokeOff says that the origin's answer broke off. The client gets 502, or a broken transfer
-	// if part of the answer was sent; otherwise as HungUp.
-	BrokeOff
-)
-
-// Fail says that the handler of a guarded request got no answer from the server that it stands for.
-// ctx is the request's context. The handler must then return without writing more. The Middleware
-// drops what the handler wrote, answers with a problem document, and settles the key. The first
-// call counts.
-//
-// Fail returns false and does nothing if ctx is not of a guarded request. The handler then answers
-// itself, for instance with WriteProblem.
-func Fail(ctx context.Context, f Failure) bool {
-	c, ok := ctx.Value(runContextKey{}).(*runContext)
-	if !ok {
-		return false
-	}
-	if f == noFailure || f > BrokeOff {
-		f = HungUp // the cautious reading
-	}
-	c.failure.CompareAndSwap(uint32(noFailure), uint32(f))
-	return true
+// A run is the run of a handler under a lease.
+type run struct {
+	*exchange
+	lease    *dibs.Lease
+	original *original // the run as its duplicates see it
+	ctx      *runContext
+	tx       dibs.Transaction // with Options.Transactor
+	answer   *recorder
+	tooLarge bool // the store will never take the answer
+	settled  bool // or will be in the background
 }
 
-// A runContext is the context of a handler: the lease's, with a limit.
-type runContext struct {
-	context.Context
-	lease   context.Context
-	failure atomic.Uint32
-}
-
-// Err asks the lease first, because a process that was paused must find its context dead before any
-// timer fires.
-func (c *runContext) Err() error {
-	_ = c.lease.Err()
-	return c.Context.Err()
-}
-
-type runContextKey struct{}
-
-// Value returns the runContext itself to Fail.
-func (c *runContext) Value(key any) any {
-	if key == (runContextKey{}) {
-		return c
-	}
-	return c.Context.Value(key)
-}
-
-// begin makes the run known and its context. The caller calls end in a defer.
-func (s *requestState) begin() (end func()) {
-	lease := s.lease
-	ctx, cancel := context.WithTimeout(lease.Context(), s.m.options.HandlerLimit)
-	s.ctx = &runContext{Context: ctx, lease: lease.Context()}
-	s.run = &localRun{fingerprint: s.fingerprint, lease: lease, began: time.Now()}
-	s.m.local.enter(s.key, s.run)
-	s.answer = s.newRecorder()
-	return func() {
-		if !s.settled { // the handler has panicked, or a function of Options
-			s.answer.finish()
-			s.rollback()
-			s.event.Handler = time.Since(s.run.began)
-			s.settle(settlement{outcome: store.Abandon})
-		}
-		cancel()
-	}
-}
-
-// runNew runs a request whose key was granted.
-func (s *requestState) runNew() {
-	defer s.begin()()
-	if !s.admitted() {
+// claim claims the key, and runs the handler if the key is granted.
+func (x *exchange) claim() {
+	x.m.unsettled.Add(1)
+	defer x.m.unsettled.Add(-1)
+	lease, err := x.acquire()
+	if err == nil {
+		x.runUnder(lease)
 		return
 	}
-	s.event.Attempt, s.event.Fence = s.lease.Attempt(), s.lease.Fence()
-	if s.m.options.Transactor != nil {
-		s.handleIn()
-	} else {
-		s.handle()
+	record := x.refuseClaim(err)
+	if x.turn {
+		x.m.duplicates.pass(x.req.key, &original{fingerprint: x.req.fingerprint, record: record})
 	}
+}
+
+// acquire asks the store for the key, and waits for it as Options.Wait says.
+func (x *exchange) acquire() (*dibs.Lease, error) {
+	o := &x.m.options
+	options := dibs.AcquireOptions{
+		NoWait: true, Detach: true,
+		TTL: o.Lease, Fingerprint: x.req.fingerprint, MaxAge: dibs.AnyAge, AtMostOnce: o.OnCrash == AtMostOnce, Label: o.Label,
+	}
+	asked := time.Now()
+	limit, stop := x.m.withStoreTimeout(x.req.Context())
+	defer stop()
+	lease, err := x.m.client.Acquire(limit, x.req.key, &options)
+	x.event.Claiming = time.Since(asked)
+	left := o.Wait - time.Since(x.event.Start)
+	if left <= 0 || !errors.Is(err, dibs.ErrHeld) || !x.mayWait() {
+		return lease, err
+	}
+	defer x.m.waiting.give(1)
+	options.NoWait, options.Wait = false, left
+	asked = time.Now()
+	ctx, cancel := context.WithTimeoutCause(x.req.Context(), left+o.StoreTimeout, errStoreTimeout)
+	defer cancel()
+	lease, err = x.m.client.Acquire(ctx, x.req.key, &options)
+	x.event.Waiting += time.Since(asked)
+	return lease, err
+}
+
+// runUnder runs a request whose key was granted.
+func (x *exchange) runUnder(lease *dibs.Lease) {
+	ctx, cancel := context.WithTimeout(lease.Context(), x.m.options.HandlerLimit)
+	defer cancel()
+	r := &run{
+		exchange: x, lease: lease,
+		original: &original{fingerprint: x.req.fingerprint, lease: lease, began: time.Now()},
+		ctx:      &runContext{Context: ctx, lease: lease.Context()},
+	}
+	x.m.duplicates.enter(x.req.key, r.original)
+	r.answer = r.newRecorder()
+	defer r.abandon()
+	if !r.admitted() {
+		return
+	}
+	x.event.Attempt, x.event.Fence = lease.Attempt(), lease.Fence()
+	if x.m.options.Transactor != nil {
+		r.handleIn()
+	} else {
+		r.handle()
+	}
+}
+
+// abandon settles the key if the handler, or a function of Options, has panicked.
+func (r *run) abandon() {
+	if r.settled {
+		return
+	}
+	r.answer.finish()
+	r.rollback()
+	r.event.Handler = time.Since(r.original.began)
+	r.settle(settlement{outcome: store.Abandon})
 }
 
 // admitted reports whether the bounds let the run begin. If not, the claim is undone and the request
 // has been served.
-func (s *requestState) admitted() bool {
+func (r *run) admitted() bool {
 	o, p := OutcomeOverloaded, problemOverloaded
-	left, full := s.m.quota.full(s.principal)
+	left, full := r.m.quota.full(r.req.principal)
 	switch {
 	case full:
 		o, p = OutcomeOverQuota, problemOverQuota
 		p.RetryAfter = left
-	case s.room.grow(s.m.options.MaxStored):
+	case r.room.grow(r.m.options.MaxStored):
 		return true
 	}
-	s.settle(settlement{outcome: store.Undo})
+	r.settle(settlement{outcome: store.Undo})
 	if !full {
-		s.event.Err = errMaxBodyMemory
+		r.event.Err = errMaxBodyMemory
 	}
-	s.refuse(o, p)
+	r.refuse(o, p)
 	return false
 }
 
 // handle runs the handler, settles the key, and sends the answer. A panic and runtime.Goexit pass
 // through it.
-func (s *requestState) handle() {
-	s.next.ServeHTTP(s.answer, withoutDeadlines(s.withBody(s.ctx)))
-	whole := s.answer.finish()
-	s.event.Handler = time.Since(s.run.began)
-	s.conclude(whole)
-}
-
-// conclude settles the key after the handler has returned, and sends the answer.
-func (s *requestState) conclude(whole bool) {
-	failure := Failure(s.ctx.failure.Load())
-	switch {
-	case failure != noFailure:
-		s.concludeFailure(failure)
-	case !whole:
-		s.send(s.settle(settlement{outcome: store.Abandon}), OutcomeInterrupted)
-	default:
-		s.send(s.settle(s.settlement()), OutcomeRan)
-	}
-}
-
-// concludeFailure settles a run whose origin gave no answer, and says so.
-func (s *requestState) concludeFailure(f Failure) {
-	o, how := OutcomeInterrupted, store.Abandon
-	if f == Unreached {
-		o = OutcomeUnreached
-		if !s.answer.streaming {
-			how = store.Release
-		}
-	}
-	lost := s.settle(settlement{outcome: how})
-	switch {
-	case s.answer.streaming:
-		s.breakOff(o)
-	case lost:
-		s.send(true, o)
-	default:
-		s.refuse(o, FailureProblem(f))
-	}
-}
-
-// send sends an answer that was held back, or ends one that streamed. If the lease was lost, the
-// answer must not reach the client.
-func (s *requestState) send(lost bool, o Outcome) {
-	s.event.Status = s.answer.status
-	switch {
-	case !lost:
-		if !s.answer.streaming {
-			s.body.remove()
-			s.slot.end()
-			s.room.shrink(int64(len(s.answer.body)))
-			s.answer.send()
-		}
-		s.observe(o)
-	case s.answer.streaming:
-		s.breakOff(OutcomeLost)
-	default:
-		s.event.Err = dibs.ErrLost
-		s.refuse(OutcomeLost, problemLost)
-	}
-}
-
-// breakOff ends an answer that was sent in part, so that the client does not take the part for the
-// whole.
-func (s *requestState) breakOff(o Outcome) {
-	s.event.Status = 0
-	s.observe(o)
-	panic(http.ErrAbortHandler)
+func (r *run) handle() {
+	r.next.ServeHTTP(r.answer, withoutDeadlines(r.req.withBody(r.ctx)))
+	whole := r.answer.finish()
+	r.event.Handler = time.Since(r.original.began)
+	r.conclude(whole)
 }

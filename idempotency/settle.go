@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -16,69 +17,87 @@ type settlement struct {
 	retention time.Duration // with store.Keep
 }
 
-// apply settles the lease.
-func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
-	limit, stop := m.withStoreLimit(context.Background())
-	defer stop()
-	switch how.outcome {
-	case store.Keep:
-		return lease.Complete(limit, how.record, how.retention)
-	case store.Abandon:
-		return lease.Abandon(limit)
-	case store.Undo:
-		return lease.Undo(limit)
+// conclude settles the key after the handler has returned, and sends the answer.
+func (r *run) conclude(whole bool) {
+	failure := Failure(r.ctx.failure.Load())
+	switch {
+	case failure != noFailure:
+		r.concludeFailure(failure)
+	case !whole:
+		r.send(r.settle(settlement{outcome: store.Abandon}), OutcomeInterrupted)
+	default:
+		r.send(r.settle(r.settlement()), OutcomeRan)
 	}
-	return lease.Release()
+}
+
+// concludeFailure settles a run whose origin gave no answer, and says so.
+func (r *run) concludeFailure(f Failure) {
+	o, how := OutcomeInterrupted, store.Abandon
+	if f == Unreached {
+		o = OutcomeUnreached
+		if !r.answer.streaming {
+			how = store.Release
+		}
+	}
+	lost := r.settle(settlement{outcome: how})
+	switch {
+	case r.answer.streaming:
+		r.breakOff(o)
+	case lost:
+		r.send(true, o)
+	default:
+		r.refuse(o, FailureProblem(f))
+	}
 }
 
 // settlement returns how a run with a whole answer is settled.
-func (s *requestState) settlement() settlement {
-	c := s.m.parseControl(s.answer.controls)
-	if !s.keeps(c) {
+func (r *run) settlement() settlement {
+	c := r.m.parseControl(r.answer.controls)
+	if !r.keeps(c) {
 		return settlement{outcome: store.Release}
 	}
-	w := s.answer
-	if w.oversize || s.tooLarge {
-		return s.tombstone()
+	w := r.answer
+	if w.oversize || r.tooLarge {
+		return r.tombstone()
 	}
 	connection := w.header["Connection"]
 	a := Answer{
 		Status:  w.status,
-		Header:  s.m.options.stored(w.header, connection),
-		Trailer: s.m.options.stored(w.trailer, connection),
+		Header:  r.m.options.stored(w.header, connection),
+		Trailer: r.m.options.stored(w.trailer, connection),
 		Body:    w.body,
-		trace:   s.m.options.Trace(s.r.Context()),
-		asked:   s.asked,
+		trace:   r.m.options.Trace(r.req.Context()),
+		asked:   r.req.whole,
 	}
-	s.m.options.Redact(s.r.Context(), &a)
+	r.m.options.Redact(r.req.Context(), &a)
 	message := a.message()
 	if a.NotKept || len(message)-len(a.Body) > maxHead {
-		return s.tombstone()
+		return r.tombstone()
 	}
-	return settlement{store.Keep, s.record(message, c.maxAge), c.maxAge}
+	return settlement{store.Keep, r.record(message, c.maxAge), c.maxAge}
 }
 
 // record returns the record of a message.
-func (s *requestState) record(message []byte, retention time.Duration) []byte {
-	return s.m.options.KeyRing.Encrypt(s.m.client.Key(s.key), s.fingerprint, retention, deflate(message))
+func (r *run) record(message []byte, retention time.Duration) []byte {
+	return r.m.options.KeyRing.Encrypt(r.m.client.Key(r.req.key), r.req.fingerprint, retention, deflate(message))
 }
 
 // tombstone returns how a run is settled whose answer is too long to be kept.
-func (s *requestState) tombstone() settlement {
-	if s.m.options.OnOversize == Rerun {
+func (r *run) tombstone() settlement {
+	if r.m.options.OnOversize == Rerun {
 		return settlement{outcome: store.Release}
 	}
-	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context()), asked: s.asked}
-	return settlement{store.Keep, s.record(a.message(), s.m.options.Retention), s.m.options.Retention}
+	a := Answer{Status: r.answer.status, NotKept: true, trace: r.m.options.Trace(r.req.Context()), asked: r.req.whole}
+	return settlement{store.Keep, r.record(a.message(), r.m.options.Retention), r.m.options.Retention}
 }
 
 // keeps reports whether the answer is kept.
-func (s *requestState) keeps(c control) bool {
-	o, status := &s.m.options, s.status()
+func (r *run) keeps(c control) bool {
+	o, status := &r.m.options, r.status()
 	switch {
 	case c.noStore || status < 200:
 		return false
-	case o.keepsStatus(status) && len(s.answer.header["Retry-After"]) == 0:
+	case o.keepsStatus(status) && len(r.answer.header["Retry-After"]) == 0:
 		return true
 	}
 	// The application may keep what the status alone would not, except a failure of the server,
@@ -88,9 +107,9 @@ func (s *requestState) keeps(c control) bool {
 
 // status returns the status that the answer is treated by: that of HTTP, or the one that stands for
 // the status of gRPC or Connect.
-func (s *requestState) status() int {
-	w := s.answer
-	if protocolOf(s.r.Header) == connectUnary && w.status >= 400 && !w.oversize {
+func (r *run) status() int {
+	w := r.answer
+	if protocolOf(r.req.Header) == connectUnary && w.status >= 400 && !w.oversize {
 		if status, ok := connectStatus(w.header.Get("Content-Encoding"), w.body); ok {
 			return status
 		}
@@ -103,39 +122,39 @@ func (s *requestState) status() int {
 
 // settle settles the key and wakes waiters. It reports whether the lease was lost. If the store
 // does not answer, settle goes on in the background.
-func (s *requestState) settle(how settlement) (lost bool) {
-	m := s.m
-	s.settled = true
+func (r *run) settle(how settlement) (lost bool) {
+	m := r.m
+	r.settled = true
 	asked := time.Now()
-	err := m.apply(how, s.lease)
-	s.event.Settling += time.Since(asked)
+	err := m.apply(how, r.lease)
+	r.event.Settling += time.Since(asked)
 	switch {
 	case err == nil:
-		s.kept(how)
-		m.local.leave(s.key, s.run, how.record)
+		r.kept(how)
+		m.duplicates.leave(r.req.key, r.original, how.record)
 		return false
 	case errors.Is(err, dibs.ErrLost):
-		m.local.leave(s.key, s.run, nil)
+		m.duplicates.leave(r.req.key, r.original, nil)
 		return true
 	case how.outcome == store.Release: // the client releases it in the background
-		m.local.leave(s.key, s.run, nil)
+		m.duplicates.leave(r.req.key, r.original, nil)
 		return false
 	}
-	s.event.Err = err
-	if errors.Is(err, dibs.ErrTooLarge) && !s.tooLarge {
+	r.event.Err = err
+	if errors.Is(err, dibs.ErrTooLarge) && !r.tooLarge {
 		// The store will refuse this record every time.
-		s.tooLarge = true
-		return s.settle(s.tombstone())
+		r.tooLarge = true
+		return r.settle(r.tombstone())
 	}
-	s.settleLater(how)
+	r.settleLater(how)
 	return false
 }
 
 // kept notes that the store did what a settlement says.
-func (s *requestState) kept(how settlement) {
+func (r *run) kept(how settlement) {
 	if how.outcome == store.Keep {
-		s.event.Stored = true
-		s.m.quota.add(s.principal, len(how.record), how.retention)
+		r.event.Stored = true
+		r.m.quota.add(r.req.principal, len(how.record), how.retention)
 	}
 }
 
@@ -146,12 +165,12 @@ const (
 )
 
 // settleLater settles in the background, until the lease is lost.
-func (s *requestState) settleLater(how settlement) {
-	m, key, run, lease, keep := s.m, s.key, s.run, s.lease, how.outcome == store.Keep
-	principal, room := s.principal, reservation{}
+func (r *run) settleLater(how settlement) {
+	m, key, original, lease, keep := r.m, r.req.key, r.original, r.lease, how.outcome == store.Keep
+	principal, room := r.req.principal, reservation{}
 	if keep {
-		room, s.room = s.room, room // the record stays in memory
-		s.event.StoreFailed = true
+		room, r.room = r.room, room // the record stays in memory
+		r.event.StoreFailed = true
 		m.count(func(c *Stats) { c.StoreFailed++ })
 	}
 	giveUp := time.Now().Add(m.options.HandlerLimit)
@@ -179,8 +198,52 @@ func (s *requestState) settleLater(how settlement) {
 				m.count(func(c *Stats) { c.StoreGivenUp++ })
 				how.record = nil // which the store does not have
 			}
-			m.local.leave(key, run, how.record)
+			m.duplicates.leave(key, original, how.record)
 			return
 		}
 	}()
+}
+
+// apply settles the lease.
+func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
+	limit, stop := m.withStoreTimeout(context.Background())
+	defer stop()
+	switch how.outcome {
+	case store.Keep:
+		return lease.Complete(limit, how.record, how.retention)
+	case store.Abandon:
+		return lease.Abandon(limit)
+	case store.Undo:
+		return lease.Undo(limit)
+	}
+	return lease.Release()
+}
+
+// send sends an answer that was held back, or ends one that streamed. If the lease was lost, the
+// answer must not reach the client.
+func (r *run) send(lost bool, o Outcome) {
+	r.event.Status = r.answer.status
+	switch {
+	case !lost:
+		if !r.answer.streaming {
+			r.req.body.remove()
+			r.slot.end()
+			r.room.shrink(int64(len(r.answer.body)))
+			r.answer.send()
+		}
+		r.observe(o)
+	case r.answer.streaming:
+		r.breakOff(OutcomeLost)
+	default:
+		r.event.Err = dibs.ErrLost
+		r.refuse(OutcomeLost, problemLost)
+	}
+}
+
+// breakOff ends an answer that was sent in part, so that the client does not take the part for the
+// whole.
+func (r *run) breakOff(o Outcome) {
+	r.event.Status = 0
+	r.observe(o)
+	panic(http.ErrAbortHandler)
 }

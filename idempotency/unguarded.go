@@ -5,7 +5,37 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 )
+
+// unguarded serves a request without a guard.
+func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	began := time.Now()
+	defer func() { m.observe(r, Event{Outcome: OutcomeUnguarded, Handler: time.Since(began)}) }()
+	m.pass(w, r, next, false)
+}
+
+// unguarded serves a request that has no key without a guard.
+func (x *exchange) unguarded(r *http.Request) {
+	x.observed = true
+	x.m.unguarded(x.w.ResponseWriter, r, x.next)
+}
+
+// bypass runs the handler without a guard, because the store does not answer.
+func (x *exchange) bypass() {
+	x.m.count(func(c *Stats) { c.Bypassed++ })
+	if x.turn {
+		x.turn = false
+		x.m.duplicates.pass(x.req.key, noOriginal()) // the next waiter need not wait for a run without a guard
+	}
+	began := time.Now()
+	x.w.begin(began.Add(x.m.options.HandlerLimit))
+	defer func() {
+		x.event.Handler = time.Since(began)
+		x.observe(OutcomeBypassed)
+	}()
+	x.event.Status = x.m.pass(x.w, x.req.withBody(x.req.Context()), x.next, true)
+}
 
 // pass serves a request without a guard and returns its status. bypassed says that the reason is
 // the store.

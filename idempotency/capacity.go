@@ -15,55 +15,55 @@ var (
 	errMaxBodyMemory = errors.New("idempotency: MaxBodyMemory is reached")
 )
 
-// A bound limits how much of something is in use at once. A nil bound has no limit.
-type bound struct {
+// A capacity limits how much of something is in use at once. A nil capacity has no limit.
+type capacity struct {
 	most int64
 	used atomic.Int64
 }
 
-// newBound returns a bound; nil if most is 0.
-func newBound(most int64) *bound {
+// newCapacity returns a capacity; nil if most is 0.
+func newCapacity(most int64) *capacity {
 	if most == 0 {
 		return nil
 	}
-	return &bound{most: most}
+	return &capacity{most: most}
 }
 
 // take reports whether there is room for n more, and takes it. The caller gives it back.
-func (b *bound) take(n int64) bool {
-	if b == nil {
+func (c *capacity) take(n int64) bool {
+	if c == nil {
 		return true
 	}
 	for {
-		used := b.used.Load()
-		if used > b.most-n {
+		used := c.used.Load()
+		if used > c.most-n {
 			return false
 		}
-		if b.used.CompareAndSwap(used, used+n) {
+		if c.used.CompareAndSwap(used, used+n) {
 			return true
 		}
 	}
 }
 
 // full reports whether there is no room for one more.
-func (b *bound) full() bool { return b != nil && b.used.Load() >= b.most }
+func (c *capacity) full() bool { return c != nil && c.used.Load() >= c.most }
 
 // give gives back what was taken.
-func (b *bound) give(n int64) {
-	if b != nil {
-		b.used.Add(-n)
+func (c *capacity) give(n int64) {
+	if c != nil {
+		c.used.Add(-n)
 	}
 }
 
-// A reservation is what one request has taken of a bound.
+// A reservation is what one request has taken of a capacity.
 type reservation struct {
-	bound *bound
-	n     int64
+	of *capacity
+	n  int64
 }
 
 // grow reports whether there is room for n more, and takes it.
 func (r *reservation) grow(n int64) bool {
-	if !r.bound.take(n) {
+	if !r.of.take(n) {
 		return false
 	}
 	r.n += n
@@ -73,7 +73,7 @@ func (r *reservation) grow(n int64) bool {
 // shrink gives back all but n.
 func (r *reservation) shrink(n int64) {
 	if r.n > n {
-		r.bound.give(r.n - n)
+		r.of.give(r.n - n)
 		r.n = n
 	}
 }
