@@ -13,16 +13,17 @@ import (
 // Answer is an element of the answer to a call. A renewal and a settlement have an Error or
 // nothing.
 type Answer struct {
-	State    string  `json:"state,omitempty"`
-	Fence    string  `json:"fence,omitempty"` // digits, because JavaScript's numbers are too short
-	Attempt  int     `json:"attempt,omitempty"`
-	Progress []byte  `json:"progress,omitempty"`
-	Left     int64   `json:"left_ms,omitempty"`
-	Ahead    int     `json:"ahead,omitempty"`
-	Queued   bool    `json:"queued,omitempty"`
-	Record   *Record `json:"record,omitempty"`
-	ID       string  `json:"id,omitempty"`
-	Error    *Error  `json:"error,omitempty"`
+	State     string  `json:"state,omitempty"`
+	Namespace string  `json:"namespace,omitempty"` // of the key, for a client whose credential decides it
+	Fence     string  `json:"fence,omitempty"`     // digits, because JavaScript's numbers are too short
+	Attempt   int     `json:"attempt,omitempty"`
+	Progress  []byte  `json:"progress,omitempty"`
+	Left      int64   `json:"left_ms,omitempty"`
+	Ahead     int     `json:"ahead,omitempty"`
+	Queued    bool    `json:"queued,omitempty"`
+	Record    *Record `json:"record,omitempty"`
+	ID        string  `json:"id,omitempty"`
+	Error     *Error  `json:"error,omitempty"`
 }
 
 // Record is a record in an answer.

@@ -3,7 +3,7 @@
 package servertest
 
 // toolPrograms are needed by the race detector (a C compiler), the guides' commands (ps,
-// curl) and the tests of the client for Ruby.
+// curl), the tests of the client for Ruby, and the examples in Ruby and Python.
 var toolPrograms = []program{
 	{names: []string{"gcc"}, pkg: "gcc"},
 	{names: []string{"stdlib.h"}, places: []string{"/usr/include", "/usr/local/include"}, pkg: "libc6-dev"},
@@ -12,6 +12,9 @@ var toolPrograms = []program{
 	{names: []string{"ruby"}, pkg: "ruby"},
 	{names: []string{"minitest.rb"}, places: rubyLibraries("minitest"), pkg: "ruby-minitest"},
 	{names: []string{"active_job.rb"}, places: rubyLibraries("activejob"), pkg: "ruby-activejob"},
+	{names: []string{"active_record.rb"}, places: rubyLibraries("activerecord"), pkg: "ruby-activerecord"},
+	{names: []string{"pg.rb"}, places: append(rubyLibraries("pg"), "/usr/lib/ruby/vendor_ruby"), pkg: "ruby-pg"},
+	{names: []string{"psycopg/__init__.py"}, places: []string{"/usr/lib/python3/dist-packages"}, pkg: "python3-psycopg"},
 }
 
 // Install installs Redis, PostgreSQL, MariaDB and the tools of the tests if they are

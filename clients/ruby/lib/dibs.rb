@@ -117,6 +117,10 @@ module Dibs
     end
   end
 
+  # WrongTransaction: the connection is not in the transaction that the lease is to end with.
+  # Nothing was settled.
+  class WrongTransaction < Error; end
+
   # Closed: the client was closed.
   class Closed < Error; end
 
@@ -640,6 +644,12 @@ module Dibs
       element
     end
 
+    # owner is what people read of it, as the stores keep it.
+    def owner
+      o = @options[:owner]
+      "#{o[:host].tr(" ", "_")} #{o[:pid]} #{o[:label]}".b[0, 255]
+    end
+
     # wire is the element of a claim.
     def wire(mode)
       o = @options
@@ -698,6 +708,7 @@ module Dibs
       @ttl = claim.ttl
       @fence, @attempt = Integer(answer.fetch("fence"), 10), answer["attempt"] || 1
       @progress = answer["progress"]&.unpack1("m0")
+      @namespace = answer["namespace"] || ""
       @limit = claim.longest && sent + claim.longest
       @guard = Mutex.new    # of the fields below
       @settling = Mutex.new # held while a settlement is under way
@@ -788,6 +799,24 @@ module Dibs
       settle({ outcome: "keep", data: [data].pack("m0"), retention_ms: retention }, KEEP_PATIENCE)
     end
 
+    # complete_in is complete in a transaction of the application, in the PostgreSQL database of the
+    # store: what the transaction writes and the record are both committed, or neither is. Call it
+    # as the last statement of the transaction. connection is a PG::Connection, or a class or
+    # connection of ActiveRecord. With data: nil it leaves no record, as release.
+    #
+    # The lease has ended when the transaction commits. If it is rolled back, the lease is still
+    # held. The end of the block of lock settles it in both cases; a lease of acquire needs release
+    # after the transaction, which does nothing if it committed.
+    #
+    # It raises Lost, WrongTransaction, Refused (the database has no such store), Forbidden (the
+    # role may not call the function) and the errors of PG. Let them roll the transaction back.
+    def complete_in(connection, data, keep: RETENTION)
+      retention = Dibs.seconds(keep, "keep")
+      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 0.001
+
+      settle_in(Postgres.new(@client, connection), data, retention, "caller")
+    end
+
     # abandon ends the lease as if its holder had crashed: the next holder learns of it.
     def abandon
       settle({ outcome: "abandon" }, @client.timeout)
@@ -849,6 +878,36 @@ module Dibs
       @local.undoer.settle(@claim, "undo")
     end
 
+    # settle_in settles with the last statement of a transaction. Until it commits the lease is held,
+    # and then a renewal finds none, which is no loss.
+    def settle_in(database, data, retention, proof) # :nodoc:
+      raise ArgumentError, "dibs: a key with more than one permit cannot have a record" if data && @claim.permits > 1
+
+      check
+      @kept = @in_transaction = true
+      database.settle(@claim, @namespace, data, retention, proof)
+    rescue Lost
+      @lost = true
+      @local.renewer.remove(self)
+      raise
+    end
+
+    # committed notes that the transaction in which the lease was settled is committed.
+    def committed # :nodoc:
+      @settled = true
+      @local.renewer.remove(self)
+    end
+
+    # resolve finds out whether the transaction was committed that settled the lease with this
+    # record, if its answer did not arrive. A lease that can be released was not settled, and cannot
+    # be any more. The store accepts a record again from the token that has left it.
+    def resolve(data, retention) # :nodoc:
+      done = !ask_settle({ outcome: "release" }) &&
+             ask_settle({ outcome: "keep", data: [data].pack("m0"), retention_ms: (retention * 1000).ceil })
+      committed
+      done
+    end
+
     # finish ends the lease of a block, and reports whether it was lost.
     def finish # :nodoc:
       return !@settled if Process.pid != @local.pid
@@ -875,7 +934,7 @@ module Dibs
       @settling.synchronize do
         return if @settled
 
-        if @lost || (overdue?(Dibs.now) && !(@kept && settlement[:outcome] == "keep"))
+        if @lost || (overdue?(Dibs.now) && !(@kept && settlement[:outcome] == "keep") && !@in_transaction)
           # What the store still has of it is abandoned, as it would be when it expires.
           ended
           @local.undoer.settle(@claim, "abandon")
@@ -885,9 +944,23 @@ module Dibs
       end
     end
 
+    # ask_settle reports whether the store accepts a settlement.
+    def ask_settle(settlement)
+      tries = Tries.new(KEEP_PATIENCE)
+      begin
+        answers, = @local.call("settle", { settlements: [@claim.named.merge(settlement)] }, 1)
+        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        raise Client.error(type, detail, @claim) if type && type != "lost"
+      rescue Unavailable, Busy, Overloaded
+        retry if tries.again?
+        raise
+      end
+      type.nil?
+    end
+
     def send_settlement(element, patience)
       tries = Tries.new(patience)
-      repeated = false
+      repeated = @in_transaction
       begin
         answers, _, again = @local.call("settle", { settlements: [element] }, 1)
         repeated ||= again
@@ -911,13 +984,91 @@ module Dibs
     end
 
     def ended
-      if overdue?(Dibs.now) || @lost
+      if (overdue?(Dibs.now) && !@in_transaction) || @lost
         @lost = true
       else
         @settled = true
       end
       @local.renewer.remove(self)
       nil
+    end
+  end
+
+  # Postgres is a connection of the application, and the functions of the store in its database.
+  class Postgres # :nodoc:
+    IDLE, IN_TRANSACTION = 0, 2 # of PG::Connection#transaction_status
+    SQLSTATE, DETAIL = 67, 68   # of PG::Result#error_field
+
+    def initialize(client, connection)
+      @client = client
+      @given = connection
+      connection = connection.connection if !connection.respond_to?(:exec_params) && connection.respond_to?(:connection)
+      connection = connection.raw_connection if connection.respond_to?(:raw_connection)
+      unless connection.respond_to?(:exec_params) && connection.respond_to?(:transaction_status)
+        raise ArgumentError, "dibs: #{connection.class} is no connection to PostgreSQL; it must be a PG::Connection, or a class or connection of ActiveRecord"
+      end
+      @connection = connection
+    end
+
+    # run runs the block in a transaction of its own. A block that is left with break or throw, or
+    # whose thread is killed, rolls it back, too.
+    def run
+      if @connection.transaction_status != IDLE
+        raise WrongTransaction, "dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, or use complete_in"
+      end
+      @given.transaction do
+        whole = false
+        begin
+          @connection.exec("SET LOCAL dibs.run = 'on'")
+          yield
+          whole = true
+        rescue Exception # rubocop:disable Lint/RescueException
+          whole = true # it is rolled back because of the error
+          raise
+        ensure
+          raise WrongTransaction, "dibs: the block of once was left before its end, so its transaction is rolled back" unless whole
+        end
+      end
+    end
+
+    def settle(claim, namespace, data, retention, proof)
+      if @connection.transaction_status != IN_TRANSACTION
+        raise WrongTransaction.new("dibs: the connection is not in a transaction, or a statement of it failed; begin one, and call complete_in as its last statement", key: claim.key)
+      end
+      call("settle_in", "SELECT %s($1::text, $2::text, $3::text, $4::text::interval, $5::text, 'base64', $6::text)",
+           [base64(claim.key), claim.token, data && base64(data), interval(retention), namespace, proof], claim)
+      nil
+    end
+
+    def reserve(claim, namespace, stay, hold, owner)
+      call("reserve_in", "SELECT %s($1::text, $2::text::interval, $3::text::interval, $4::text, $5::text, 'base64')",
+           [base64(claim.key), interval(stay), interval(hold || 0), namespace, base64(owner)], claim).getvalue(0, 0)
+    end
+
+    private
+
+    def call(function, sql, values, claim)
+      name = [@client.schema, "#{@client.prefix}_#{function}"].map { |part| "\"#{part.gsub("\"", "\"\"")}\"" }.join(".")
+      @connection.exec_params(format(sql, name), values)
+    rescue StandardError => e
+      state, detail = e.respond_to?(:result) && e.result ? [e.result.error_field(SQLSTATE), e.result.error_field(DETAIL)] : nil
+      case state
+      when "DIBS1" then raise Lost.new("dibs: the lease of the key #{claim.digest} is lost: #{detail}", key: claim.key)
+      when "DIBS2" then raise WrongTransaction.new("dibs: the block of once ended its transaction and began another one; leave that to once", key: claim.key)
+      when "42883", "3F000"
+        raise Refused.new("dibs: this database has no function #{name} of this version. Name the store's schema: and prefix: when you connect, or run dibs migrate (#{e.message.lines.first&.chomp})", key: claim.key)
+      when "42501"
+        raise Forbidden.new("dibs: the role may not call #{name}: GRANT USAGE ON SCHEMA and EXECUTE ON FUNCTION (#{e.message.lines.first&.chomp})", key: claim.key)
+      end
+      raise
+    end
+
+    def base64(bytes)
+      [bytes].pack("m0")
+    end
+
+    def interval(seconds)
+      "#{(seconds * 1_000_000).ceil} microseconds"
     end
   end
 
@@ -941,19 +1092,22 @@ module Dibs
 
   # Client takes, waits for, renews and settles leases. Make one with Dibs.connect.
   class Client
-    # timeout bounds one call, in seconds. namespace is that of the keys.
-    attr_reader :timeout, :namespace
+    # timeout bounds one call, in seconds. namespace is that of the keys. schema and prefix name the
+    # store's tables in PostgreSQL.
+    attr_reader :timeout, :namespace, :schema, :prefix
 
     # A client has these defaults: ttl of its leases, timeout of a call, the namespace of its keys
     # (default: the server's or the credential's), and a label that tells operators what the keys
-    # are held for.
-    def initialize(url, ttl: TTL, timeout: TIMEOUT, namespace: "", label: File.basename($PROGRAM_NAME))
+    # are held for. For complete_in, reserve_in and once with in:, schema and prefix are those of the
+    # store's URL.
+    def initialize(url, ttl: TTL, timeout: TIMEOUT, namespace: "", label: File.basename($PROGRAM_NAME), schema: "public", prefix: "dibs")
       @address = Address.new(url)
       @ttl = self.class.ttl(ttl)
       @timeout = Dibs.seconds(timeout, "timeout")
       raise ArgumentError, "dibs: timeout is 0; it must be more" if @timeout.zero?
 
       @namespace, @label = namespace, label
+      @schema, @prefix = schema, prefix
       @lock = Mutex.new
     end
 
@@ -1003,18 +1157,27 @@ module Dibs
     # remember: error classes (or a proc) that are stored like a result; later callers get
     # Remembered. Default: none, and the next caller runs.
     #
+    # in: a connection as for Lease#complete_in, outside of a transaction. The block then runs in a
+    # transaction on it, which commits together with the result. So a crash leaves both or neither,
+    # and the block has its effect exactly once. An error rolls back; errors of PG are for the
+    # caller, who calls once again after a conflict.
+    #
     # The other arguments and errors are those of lock. If the block ran and its result could not
     # be stored, once raises NotKept.
     def once(key, keep: RETENTION, max_age: nil, remember: [], **options, &block)
       raise ArgumentError, "dibs: once needs a block" unless block
 
+      connection = options.delete(:in)
+      database = connection && Postgres.new(self, connection)
       retention = Dibs.seconds(keep, "keep")
       raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 0.001
 
       max_age = max_age ? Dibs.seconds(max_age, "max_age") : :any
       claim = asked(key, options, max_age: max_age)
       begin
-        hold(claim) { |lease| run_once(lease, retention, [*remember], &block) }
+        hold(claim) do |lease|
+          database ? run_once_in(database, lease, retention, [*remember], &block) : run_once(lease, retention, [*remember], &block)
+        end
       rescue Done => e
         raise unless e.key.equal?(claim.key)
 
@@ -1036,6 +1199,13 @@ module Dibs
       ensure
         local.undoer.settle(claim, "undo", sent: true) unless done # nobody has its ticket
       end
+    end
+
+    # reserve_in is reserve in a transaction of the application: the place exists when it commits. For
+    # the connection and its errors see Lease#complete_in.
+    def reserve_in(connection, key, ttl: PLACE, hold: nil, label: nil)
+      claim = claim(key, hold: hold, label: label)
+      Postgres.new(self, connection).reserve(claim, own_namespace(claim), place_ttl(ttl), hold && Dibs.seconds(hold, "hold"), claim.owner)
     end
 
     # prolong makes a reserved place last for ttl from now, with this hold. A place that has ended
@@ -1329,6 +1499,13 @@ module Dibs
       raise refusal(claim, answer) unless answer["state"] == "held" && answer["queued"]
     end
 
+    # own_namespace is the namespace of a key: if the credential decides it, the server says it.
+    def own_namespace(claim)
+      return claim.namespace unless claim.namespace.empty?
+
+      @own_namespace ||= ask_retrying(claim(claim.key), "look")["namespace"] || ""
+    end
+
     # refusal is the error of an answer that is no grant.
     def refusal(claim, answer, waited = 0.0)
       digest = claim.digest
@@ -1360,6 +1537,39 @@ module Dibs
     rescue StandardError => e
       keep(lease, Outcome.error(e), retention, nil) if !e.is_a?(NotKept) && !e.is_a?(Lost) && remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
       raise
+    end
+
+    # run_once_in is run_once in a transaction.
+    def run_once_in(database, lease, retention, remember)
+      result = text = nil
+      settled = false
+      database.run do
+        result = yield lease
+        text = Outcome.value(result)
+        lease.settle_in(database, text, retention, "marked")
+        settled = true
+      end
+      if settled
+        lease.committed
+        return Outcome.read(text)
+      end
+      raise NotKept.new("dibs: the block rolled its transaction back, so its result is not kept", key: lease.key, result: result)
+    rescue Outcome::NoJSON => e
+      raise NotKept.new("dibs: the result could not be kept: #{e.message}", key: lease.key, result: result)
+    rescue StandardError => e
+      return Outcome.read(text) if settled && committed?(lease, text, retention) # and its answer did not arrive
+
+      own = [NotKept, Lost, WrongTransaction].any? { |c| c === e } # rubocop:disable Style/CaseEquality
+      keep(lease, Outcome.error(e), retention, nil) if !settled && !own && remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
+      raise
+    end
+
+    # committed? finds out whether a transaction that settled the lease was committed, although it
+    # raised. If the servers do not say it, the next call of once finds it out.
+    def committed?(lease, text, retention)
+      lease.resolve(text, retention)
+    rescue Error
+      false
     end
 
     def keep(lease, text, retention, result)

@@ -42,6 +42,11 @@ class Server
     Dibs.connect(@url, **options)
   end
 
+  # keys_with is keys with a credential.
+  def keys_with(token, **options)
+    Dibs.connect(@url.sub("://", "://:#{token}@"), **options)
+  end
+
   def kill
     Process.kill("KILL", @pid)
     Process.wait(@pid)

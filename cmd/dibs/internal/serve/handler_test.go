@@ -62,8 +62,8 @@ func TestCredentials(t *testing.T) {
 	claim := func(token, n, namespace string) *reply {
 		return r.do("POST", "/v1/claim", token, `{"claims":[{"key":"k"`+namespace+`,"token":"`+strings.Repeat(n, 32)+`"}]}`)
 	}
-	if got := claim("secret-a", "1", "").state(); got != "granted" {
-		t.Fatal(got)
+	if got := claim("secret-a", "1", ""); got.state() != "granted" || got.Answers[0].Namespace != "shop" {
+		t.Fatal(got.text)
 	}
 	if got := claim("secret-b", "2", "").state(); got != "granted" {
 		t.Errorf("the same key of another credential's namespace is %s", got)

@@ -73,10 +73,10 @@ type reply struct {
 	header  http.Header
 	text    string
 	Answers []struct {
-		State, Fence string
-		Queued       bool
-		Left         int64 `json:"left_ms"`
-		Error        *struct{ Type, Detail string }
+		State, Namespace, Fence string
+		Queued                  bool
+		Left                    int64 `json:"left_ms"`
+		Error                   *struct{ Type, Detail string }
 	}
 	Type, Detail string
 }

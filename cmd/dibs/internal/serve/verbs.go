@@ -50,6 +50,7 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 	out := make([]leaseapi.Answer, len(answers))
 	for i := range answers {
 		out[i] = leaseapi.AnswerOf(&answers[i])
+		out[i].Namespace = asked.Claims[i].Key.Namespace
 	}
 	return leaseapi.WriteAnswers(out), nil
 }
