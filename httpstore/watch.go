@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -101,10 +102,7 @@ func (s *Store) look(g *group) {
 		}
 		if err != nil {
 			// The waiters ask by themselves meanwhile.
-			select {
-			case <-time.After(watchPause):
-			case <-s.stopped.Done():
-			}
+			_ = pace.Sleep(s.stopped, watchPause)
 			continue
 		}
 		for i, a := range answers {

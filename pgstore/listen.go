@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
+// listenAgain is the pause before a lost connection is made again.
+var listenAgain = pace.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
+
 const (
-	// A lost connection is made again after listenBackoffMin to listenBackoffMax.
-	listenBackoffMin = 10 * time.Millisecond
-	listenBackoffMax = time.Second
 	// A connection without a message for pingGap is asked, and has pingLimit to answer.
 	pingGap   = 5 * time.Second
 	pingLimit = 4 * time.Second
@@ -27,8 +29,7 @@ SET idle_session_timeout = 0`
 // listen keeps listening until ctx ends. If a pooler turns out to be in between, waiters are
 // polled for when they ask next.
 func (u *subscriber) listen(ctx context.Context) {
-	backoff := listenBackoffMin
-	for {
+	for failed := 1; ; failed++ {
 		start := time.Now()
 		err := u.subscribe(ctx)
 		u.process.Store(0)
@@ -39,17 +40,12 @@ func (u *subscriber) listen(ctx context.Context) {
 			u.s.pooled.Store(true)
 			return
 		}
-		if time.Since(start) > listenBackoffMax {
-			backoff = listenBackoffMin
+		if time.Since(start) > listenAgain.Max {
+			failed = 1
 		}
-		pause := time.NewTimer(backoff)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if listenAgain.Wait(ctx, failed) != nil {
 			return
 		}
-		backoff = min(2*backoff, listenBackoffMax)
 	}
 }
 

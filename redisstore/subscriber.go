@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -53,10 +54,10 @@ const (
 	// wait. A waiter asks at least every two seconds.
 	listenCheck = time.Second
 	listenWaits = 5 * time.Second
-	// The backoff after a lost subscription.
-	listenBackoffMin = 10 * time.Millisecond
-	listenBackoffMax = time.Second
 )
+
+// listenAgain is the pause before a lost subscription is made again.
+var listenAgain = pace.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
 
 func newSubscriber(client rueidis.Client, names namer) *subscriber {
 	var id [8]byte
@@ -149,8 +150,7 @@ func (e *subscriber) idle(c *channel) time.Duration {
 // channel is idle.
 func (e *subscriber) attend(ctx context.Context, c *channel) {
 	defer c.leave()
-	backoff := listenBackoffMin
-	for ctx.Err() == nil {
+	for failed := 1; ctx.Err() == nil; failed++ {
 		if e.names.cluster && e.idle(c) > listenIdle {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -162,16 +162,10 @@ func (e *subscriber) attend(ctx context.Context, c *channel) {
 		start := time.Now()
 		e.subscribe(ctx, c)
 		c.open.Store(false)
-		if time.Since(start) > listenBackoffMax {
-			backoff = listenBackoffMin
+		if time.Since(start) > listenAgain.Max {
+			failed = 1
 		}
-		pause := time.NewTimer(backoff)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
-		backoff = min(2*backoff, listenBackoffMax)
+		_ = listenAgain.Wait(ctx, failed)
 	}
 }
 
@@ -260,7 +254,7 @@ func (e *subscriber) numsub(c *channel) int64 {
 // unsubscribe ends the subscription on the server, because the connection is shared and
 // stays open.
 func (e *subscriber) unsubscribe(c *channel) {
-	ctx, cancel := context.WithTimeout(context.Background(), listenBackoffMax)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = e.client.Do(ctx, e.client.B().Sunsubscribe().Channel(c.name).Build()).Error()
 }

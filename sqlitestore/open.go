@@ -3,9 +3,9 @@ package sqlitestore
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -101,12 +101,13 @@ func (s *Store) setUpInTurn() error {
 // untilFree repeats f while the file is busy, for LockWait.
 func (s *Store) untilFree(f func() error) error {
 	start := time.Now()
-	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+	again := pace.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}
+	for failed := 1; ; failed++ {
 		err := f()
 		if !isCode(err, lite.Busy, lite.Locked) || time.Since(start) > s.opt.LockWait {
 			return err
 		}
-		time.Sleep(wait/2 + rand.N(wait))
+		time.Sleep(again.Pause(failed))
 	}
 }
 

@@ -3,10 +3,10 @@ package sqlitestore
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 	"github.com/dibs-go/dibs/store"
 )
@@ -111,7 +111,8 @@ func (s *Store) expireQueued() {
 // lock begins a transaction for the queued calls. It returns false when there are none.
 func (s *Store) lock() bool {
 	defer s.unblock()
-	for wait := 50 * time.Microsecond; s.hasCalls(); wait = min(2*wait, 3*time.Millisecond) {
+	again := pace.Backoff{Min: 50 * time.Microsecond, Max: 3 * time.Millisecond}
+	for failed := 1; s.hasCalls(); failed++ {
 		err := s.st["begin"].Run()
 		if err == nil {
 			return true
@@ -122,7 +123,7 @@ func (s *Store) lock() bool {
 		}
 		s.finish(s.expired(), s.lockedFor(err))
 		select {
-		case <-time.After(wait/2 + rand.N(wait)):
+		case <-time.After(again.Pause(failed)):
 		case <-s.closing:
 			return false
 		}

@@ -3,13 +3,14 @@ package sqllock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"fmt"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // Errors of Row, Sequence, Guard and Transact, beside dibs.ErrHeld (*RowHeldError) and
@@ -157,26 +158,26 @@ func isBusy(err error) bool {
 	return code&0xff == 5 || code&0xff == 6
 }
 
-// Pauses between attempts double up to lastPause. Each is random, so that two
-// transactions that conflicted do not conflict again.
-const (
-	firstPause = 2 * time.Millisecond
-	lastPause  = 100 * time.Millisecond
-)
+// conflictPause is the pause between attempts.
+var conflictPause = pace.Backoff{Min: 2 * time.Millisecond, Max: 100 * time.Millisecond}
 
-// pause waits before the next attempt. failed is the number of failed ones.
-func pause(ctx context.Context, failed int) error {
-	most := min(firstPause<<min(failed-1, 10), lastPause)
-	return sleep(ctx, rand.N(most)+1)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// retry calls f until there is no conflict, at most attempts times. or says what helps beside
+// more attempts.
+func retry(ctx context.Context, attempts int, or string, conflicted func(error) bool, f func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if err == nil || !conflicted(err) || ctx.Err() != nil {
+			return err
+		}
+		if attempt >= attempts {
+			most := fmt.Errorf("%w, in %d attempts; allow more, or %s", ErrConflict, attempt, or)
+			if errors.Is(err, ErrConflict) {
+				return most
+			}
+			return fmt.Errorf("%w: %w", most, err)
+		}
+		if ended := conflictPause.Wait(ctx, attempt); ended != nil {
+			return fmt.Errorf("sqllock: before attempt %d: %w", attempt+1, ended)
+		}
 	}
 }

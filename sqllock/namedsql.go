@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // namedFunctions calls MySQL's and MariaDB's functions of named locks. Its targets are
@@ -68,12 +70,8 @@ func (s *namedFunctions) wait(ctx context.Context, conn *sql.Conn, target string
 		whole := d.Truncate(time.Second)
 		seconds = strconv.FormatInt(int64(whole/time.Second), 10)
 		if whole == 0 {
-			pause := time.NewTimer(min(d, 20*time.Millisecond+rand.N(60*time.Millisecond)))
-			defer pause.Stop()
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-				return false, context.Cause(ctx)
+			if err := pace.Sleep(ctx, min(d, 20*time.Millisecond+rand.N(60*time.Millisecond))); err != nil {
+				return false, err
 			}
 		}
 	}

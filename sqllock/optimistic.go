@@ -19,21 +19,13 @@ import (
 // nothing was done: fn's error, unchanged; sql.ErrNoRows when Select finds no row;
 // ErrConflict when the attempts ran out. ErrUnknown: the write was not answered.
 func (r *Row[T]) UpdateOptimistic(ctx context.Context, db *sql.DB, fn func(ctx context.Context, row *T) error, args ...any) (T, error) {
-	for attempt := 1; ; attempt++ {
-		row, err := r.tryOptimistic(ctx, db, fn, args)
-		if err == nil || !errors.Is(err, ErrConflict) && !r.d.Conflicted(err) || ctx.Err() != nil {
-			return row, err
-		}
-		if attempt >= r.o.Attempts {
-			if errors.Is(err, ErrConflict) {
-				return row, fmt.Errorf("%w, in %d attempts; allow more, or lock the row with Update", ErrConflict, attempt)
-			}
-			return row, fmt.Errorf("%w, in %d attempts; allow more, or lock the row with Update: %w", ErrConflict, attempt, err)
-		}
-		if ended := pause(ctx, attempt); ended != nil {
-			return row, fmt.Errorf("sqllock: before attempt %d: %w", attempt+1, ended)
-		}
-	}
+	var row T
+	conflicted := func(err error) bool { return errors.Is(err, ErrConflict) || r.d.Conflicted(err) }
+	err := retry(ctx, r.o.Attempts, "lock the row with Update", conflicted, func() (err error) {
+		row, err = r.tryOptimistic(ctx, db, fn, args)
+		return err
+	})
+	return row, err
 }
 
 func (r *Row[T]) tryOptimistic(ctx context.Context, db *sql.DB, fn func(context.Context, *T) error, args []any) (T, error) {

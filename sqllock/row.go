@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // Row reads a row of a table into a T and writes it back without losing a concurrent
@@ -137,7 +139,7 @@ func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Con
 		if left <= 0 {
 			return row, held(since, r.o.Lock.Wait, refused.err)
 		}
-		if err := sleep(ctx, min(left, pollPause)); err != nil {
+		if err := pace.Sleep(ctx, min(left, pollPause)); err != nil {
 			return row, fmt.Errorf("sqllock: waiting for the row: %w", err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
@@ -189,7 +190,7 @@ func TestSequenceKilledProcesses(t *testing.T) {
 		}
 		before := b.number(t, "SELECT COUNT(*) FROM invoice")
 		eventually(t, "they write", func() bool { return b.number(t, "SELECT COUNT(*) FROM invoice") >= before+20 })
-		_ = sleep(t.Context(), time.Duration(r.Int64N(int64(5*time.Millisecond))))
+		_ = pace.Sleep(t.Context(), time.Duration(r.Int64N(int64(5*time.Millisecond))))
 		running[i%processes].Kill()
 		running[i%processes] = startChild(t, "", "forever", path)
 	}

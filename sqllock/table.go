@@ -55,7 +55,7 @@ func (t *ownTable) migrate(ctx context.Context, db *sql.DB) error {
 		if !again || attempt == defaultAttempts {
 			return fmt.Errorf("sqllock: create the table %s: %w", t.name, err)
 		}
-		if ended := pause(ctx, attempt); ended != nil {
+		if ended := conflictPause.Wait(ctx, attempt); ended != nil {
 			return fmt.Errorf("sqllock: create the table %s: %w", t.name, ended)
 		}
 	}

@@ -54,18 +54,7 @@ type transactor struct {
 
 // run tries fn until there is no conflict.
 func (t *transactor) run(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
-	for attempt := 1; ; attempt++ {
-		err := t.try(ctx, db, fn)
-		if err == nil || !t.d.Conflicted(err) || ctx.Err() != nil {
-			return err
-		}
-		if attempt >= t.attempts {
-			return fmt.Errorf("%w, in %d attempts; allow more, or shorten the transaction: %w", ErrConflict, attempt, err)
-		}
-		if ended := pause(ctx, attempt); ended != nil {
-			return fmt.Errorf("sqllock: before attempt %d: %w", attempt+1, ended)
-		}
-	}
+	return retry(ctx, t.attempts, "shorten the transaction", t.d.Conflicted, func() error { return t.try(ctx, db, fn) })
 }
 
 func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
@@ -121,7 +110,7 @@ func (t *transactor) beginImmediate(ctx context.Context, db *sql.DB) (*sql.Tx, f
 		if t.wait != 0 {
 			return nil, nil, held(since, t.wait, err)
 		}
-		if ended := pause(ctx, failed); ended != nil {
+		if ended := conflictPause.Wait(ctx, failed); ended != nil {
 			return nil, nil, fmt.Errorf("sqllock: waiting for the lock of the file: %w (%w)", ended, err)
 		}
 	}

@@ -3,10 +3,10 @@ package engine
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -77,6 +77,9 @@ type Server struct {
 // tries is how often Try makes a call that the server rolls back.
 const tries = 8
 
+// tryAgain is the pause before Try makes a call again.
+var tryAgain = pace.Backoff{Min: 2 * time.Millisecond, Max: 16 * time.Millisecond}
+
 // Try makes a call. If the call was undone as a whole, Try makes it again, 8 times at most.
 func Try(ctx context.Context, undone func(error) bool, call func() error) error {
 	for n := 1; ; n++ {
@@ -84,14 +87,7 @@ func Try(ctx context.Context, undone func(error) bool, call func() error) error 
 		if err == nil || n == tries || !undone(err) {
 			return err
 		}
-		// Two calls that met in a deadlock must not meet again.
-		pause := time.NewTimer(rand.N(time.Duration(n) * 4 * time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
-		if ctx.Err() != nil {
+		if tryAgain.Wait(ctx, n) != nil {
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}

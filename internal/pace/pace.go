@@ -1,4 +1,5 @@
-// Package pace says when a waiter asks again whether its turn has come.
+// Package pace says when something is asked again: a waiter, whether its turn has come, and a call
+// that failed.
 package pace
 
 import "time"
