@@ -6,18 +6,6 @@ import (
 	"strings"
 )
 
-// validName reports whether a name can be part of an identifier without quoting.
-func validName(s string, most int) bool {
-	for i, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', c == '_', i > 0 && '0' <= c && c <= '9':
-		default:
-			return false
-		}
-	}
-	return s != "" && len(s) <= most
-}
-
 // tables are the store's.
 var tables = []string{"key", "holder", "waiter", "progress", "record", "meta"}
 

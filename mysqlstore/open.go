@@ -1,7 +1,6 @@
 package mysqlstore
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,7 +17,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs/internal/backend"
-	"github.com/dibs-go/dibs/store"
 )
 
 // openLimit bounds Open and New. Only tests change it.
@@ -145,9 +143,7 @@ func (s *Store) begin(ctx context.Context) error {
 		}
 	}
 	// This call finds out whether the tables exist, and the user may read them.
-	claims, answers := []store.Claim{{Key: store.Key{Name: "dibs"}, Mode: store.Look, Permits: 1, Weight: 1}}, make([]store.Answer, 1)
-	err = s.Claim(meeting, claims, answers)
-	return cmp.Or(err, answers[0].Err)
+	return backend.Probe(meeting, s)
 }
 
 // meet checks the server's version.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -48,7 +49,7 @@ func (o *Options) withDefaults() (Options, error) {
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
 	d.pushedTTL = cmp.Or(d.pushedTTL, store.PushedTTL)
 	switch {
-	case !validName(d.Prefix, 32):
+	case !backend.IsIdentifier(d.Prefix, 32):
 		return d, fmt.Errorf("mysqlstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)
 	case d.MaxWaiters < 0 || d.MaxWaiters > 1<<30:
 		return d, fmt.Errorf("mysqlstore: Options.MaxWaiters is %d; it must be 1 to %d", d.MaxWaiters, 1<<30)

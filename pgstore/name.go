@@ -2,18 +2,6 @@ package pgstore
 
 import "strings"
 
-// validName reports whether a name can be part of an identifier without quoting.
-func validName(s string, most int) bool {
-	for i, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', c == '_', i > 0 && '0' <= c && c <= '9':
-		default:
-			return false
-		}
-	}
-	return s != "" && len(s) <= most
-}
-
 // namer writes the names of a store's tables and functions.
 type namer struct{ schema, prefix string }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // openLimit bounds Open and New, migrateLimit the migration with Options.Migrate, and
@@ -144,7 +144,8 @@ func (s *Store) begin(ctx context.Context) error {
 	if s.options.ReadOnly {
 		return s.read(meeting)
 	}
-	return s.look(meeting)
+	// This call finds out whether the functions exist, and the user may call them.
+	return backend.Probe(meeting, s)
 }
 
 // meet checks the server's version, and finds out whether a pooler is in between.
@@ -188,17 +189,6 @@ func (s *Store) agree(ctx context.Context) error {
 		return fault(ErrNotMigrated, fmt.Errorf("the tables %s.%s_… have version %d, this program needs %d", s.names.schema, s.names.prefix, have, version), migrateCure)
 	}
 	return nil
-}
-
-// look makes a call that changes nothing, to find out whether the functions exist and the user
-// may call them.
-func (s *Store) look(ctx context.Context) error {
-	claims := []store.Claim{{Key: store.Key{Name: "dibs"}, Mode: store.Look, Permits: 1, Weight: 1}}
-	answers := make([]store.Answer, 1)
-	if err := s.Claim(ctx, claims, answers); err != nil {
-		return err
-	}
-	return answers[0].Err
 }
 
 // read reads no row, to find out whether the user may read the tables.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -78,7 +79,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.checkNames(ctx, c, servers); err != nil {
 		return nil, err
 	}
-	if err := s.look(ctx); errors.Is(err, ErrUnauthorized) {
+	if err := backend.Probe(ctx, s); errors.Is(err, ErrUnauthorized) {
 		// It says nothing of the user of the programs, who needs more rights.
 		c.find(findRights, store.SeverityUnchecked,
 			fmt.Sprintf("This user may not take leases, so it is unknown whether the programs that use the store may, and may subscribe (%v).", err),

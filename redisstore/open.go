@@ -172,17 +172,7 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 		}
 		return nil
 	}
-	return s.look(ctx)
-}
-
-// look makes a claim that changes nothing.
-func (s *Store) look(ctx context.Context) error {
-	claims := []store.Claim{{Key: store.Key{Name: "dibs"}, Mode: store.Look, Permits: 1, Weight: 1}}
-	answers := make([]store.Answer, 1)
-	if err := s.Claim(ctx, claims, answers); err != nil {
-		return err
-	}
-	return answers[0].Err
+	return backend.Probe(ctx, s)
 }
 
 // checkServer returns an error if the server's mode or version does not fit the address.

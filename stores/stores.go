@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -64,12 +65,7 @@ func (s *Store) Probe(ctx context.Context) error {
 		}
 		return nil
 	}
-	claims := []store.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: store.Look, Permits: 1, Weight: 1}}
-	answers := make([]store.Answer, 1)
-	if err := s.Store.Claim(ctx, claims, answers); err != nil {
-		return err
-	}
-	return answers[0].Err
+	return backend.Probe(ctx, s.Store)
 }
 
 // Check returns what is wrong with the set-up of the store's backend and with its URL, in any

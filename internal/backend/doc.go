@@ -1,3 +1,4 @@
 // Package backend is what all stores share: the listeners that stores wake, keys as bytes,
-// the condition of an entry, and the meaning of a server's error.
+// the condition of an entry, the meaning of a server's error, a claim that changes nothing, and
+// names in SQL.
 package backend
