@@ -24,7 +24,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "storetest/internal/model", Imports: []string{house.Root + "/store"}},
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "conform", Tests: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/memstore"}},
-		{Dir: "jobs", Imports: []string{house.Root, house.Root + "/store"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
+		{Dir: "jobs", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "internal/backend", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/engine", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "internal/batch"},

@@ -10,6 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // Elector lets one host, the leader, run the ticks of all jobs. The other hosts wait for
@@ -111,7 +112,7 @@ func (e *Elector) campaign(ctx context.Context, lease *dibs.Lease) {
 		if errors.Is(err, dibs.ErrClosed) || ctx.Err() != nil {
 			return
 		}
-		pause(ctx, retryEvery)
+		_ = pace.Sleep(ctx, retryEvery)
 	}
 }
 
@@ -122,18 +123,8 @@ func (e *Elector) lead(ctx context.Context, lease *dibs.Lease) {
 	case <-lease.Context().Done():
 	}
 	last := e.become(nil, errors.New("it has given leadership up, or lost it"))
-	pause(lease.Context(), e.skew-time.Since(last))
+	_ = pace.Sleep(lease.Context(), e.skew-time.Since(last))
 	// A lost lease needs no release. After another error the client goes on in the
 	// background.
 	_ = lease.Release()
-}
-
-// pause waits for d, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

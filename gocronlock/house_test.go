@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, "github.com/go-co-op/gocron/v2"},
+		Imports: []string{house.Root, house.Root + "/internal/pace", "github.com/go-co-op/gocron/v2"},
 		Tests: []string{
 			house.Root + "/store", house.Root + "/memstore", house.Root + "/redisstore", house.Root + "/internal/house", house.Root + "/internal/servertest",
 			"github.com/google/uuid", "github.com/jonboulle/clockwork",

@@ -10,6 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // Locker lets one host run each tick of a job. It implements gocron.Locker, for
@@ -92,6 +93,6 @@ func (l *lock) Unlock(ctx context.Context) error {
 		if !errors.Is(err, dibs.ErrStore) && !errors.Is(err, dibs.ErrBusy) || l.lease.Err() != nil {
 			return errors.Join(err, l.lease.Release())
 		}
-		pause(l.lease.Context(), min(retryEvery, left))
+		_ = pace.Sleep(l.lease.Context(), min(retryEvery, left))
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -174,15 +174,12 @@ func Commit(ctx context.Context, t dibs.Transactor, fn func(context.Context) err
 		if !again || try == dibs.MaxConflicts || ctx.Err() != nil {
 			return err
 		}
-		// A random pause, so that the transactions do not conflict again.
-		timer := time.NewTimer(rand.N(time.Duration(try) * 10 * time.Millisecond))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = conflictPause.Wait(ctx, try)
 	}
 }
+
+// conflictPause is the pause after a conflict.
+var conflictPause = pace.Backoff{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // commit runs fn in one transaction. again: a conflict rolled it back.
 func commit(ctx context.Context, lease *dibs.Lease, t dibs.Transactor, fn func(context.Context) error) (again bool, err error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // The time until a requeued job comes back, unless its queue promotes it earlier.
@@ -219,13 +220,7 @@ func (a *attempt) later(ctx context.Context) error {
 	if !a.job.NoRequeue {
 		return back
 	}
-	timer := time.NewTimer(back.After)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return context.Cause(ctx)
+	return pace.Sleep(ctx, back.After)
 }
 
 // within brings the job back no later than the end of its Limit.

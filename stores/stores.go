@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/store"
 )

@@ -47,7 +47,7 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/race",
-			Imports: []string{root, root + "/store", root + "/stores"},
+			Imports: []string{root, root + "/store", root + "/stores", root + "/internal/pace"},
 			Tests:   []string{root + "/internal/failpoint"},
 		},
 		{

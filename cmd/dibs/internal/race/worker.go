@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/stores"
 )
 
@@ -45,7 +46,7 @@ func (t task) processes(ctx context.Context) ([]step, time.Duration, error) {
 				isReady()
 				ready.Wait()
 				began()
-				return pause(ctx, time.Duration(i)*apart)
+				return pace.Sleep(ctx, time.Duration(i)*apart)
 			})
 		})
 	}
@@ -157,19 +158,10 @@ func work(in io.Reader, out io.Writer) error {
 func (t task) add(ctx context.Context) (step, error) {
 	n, err := t.File.read()
 	if err == nil {
-		err = pause(ctx, t.Think)
+		err = pace.Sleep(ctx, t.Think)
 	}
 	if err != nil {
 		return step{}, err
 	}
 	return step{Read: n, Wrote: n + 1}, t.File.write(n + 1)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
