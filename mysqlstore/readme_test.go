@@ -20,7 +20,7 @@ func TestReadme(t *testing.T) {
 		strings.ReplaceAll(transactionRights, "@", "dibs_"),
 		"`prefix=`", "`migrate=true`", "`tls=true|false|preferred|skip-verify`", "`tls-ca=`", "`socket=`",
 		"`ErrURL`", "`ErrUnreachable`", "`ErrUnsupported`", "`ErrUnauthorized`", "`ErrReadOnly`", "`ErrNotMigrated`", "`ErrNewer`",
-		"`ErrCrowded`", "`ErrLocked`", "`ErrClosed`", "`dibs.ErrFull`",
+		"`ErrCrowded`", "`ErrLocked`", "`ErrClosed`", "`store.ErrFull`",
 		"`ErrTransactionEnded`", "`ErrOtherDatabase`",
 	}
 	for _, name := range tables {
