@@ -18,9 +18,8 @@ type AcquireOptions struct {
 	// TTL of the lease. At least MinTTL. Default: the client's.
 	TTL time.Duration
 
-	// NoWait returns ErrHeld at once instead of waiting.
-	NoWait bool
-	// Wait is how long to wait before giving up with ErrHeld. Default: the client's.
+	// Wait is how long to wait before giving up with ErrHeld. Default: the client's. 0 does
+	// not mean no wait; see TryAcquire.
 	Wait time.Duration
 
 	// Permits is how many permits the key has. Weight is how many of them the lease takes.
@@ -28,7 +27,8 @@ type AcquireOptions struct {
 	// ended. Default of both: 1, a mutex.
 	Permits, Weight int
 
-	// Fingerprint of what is asked under the key; see Claim. Default: none.
+	// Fingerprint of what is asked under the key: a caller with another one gets
+	// ErrMismatch. Default: none.
 	Fingerprint Fingerprint
 	// MaxAge accepts a record up to that age as the answer: Acquire then returns a
 	// *DoneError with it. Default: no record is accepted.
@@ -36,12 +36,6 @@ type AcquireOptions struct {
 	// AtMostOnce refuses to run again after a holder ended without an outcome: Acquire then
 	// returns an *UnknownError until an operator resolves it.
 	AtMostOnce bool
-
-	// Hold is for Reserve, Prolong and Redeem: how long the place may keep other callers
-	// from a free key while no caller redeems it. It counts from the moment when the first
-	// of them could have had the key without the reserved place. Default: until the place
-	// expires; with Redeem, what it was before.
-	Hold time.Duration
 
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
@@ -65,23 +59,30 @@ type AcquireOptions struct {
 // context derives from ctx (but see Detach). The lease is renewed until the caller settles
 // it with Release, Complete, Abandon or Undo.
 //
-// Acquire returns ErrHeld with NoWait and when Wait is over. It returns ErrHeld at once
-// when ctx comes from leases on the same key that leave no room, because that wait would
-// never end. It returns ErrDone when a record answers, and otherwise ErrMismatch,
+// Acquire returns ErrHeld when Wait is over. It returns ErrHeld at once when ctx comes from
+// leases on the same key that leave no room, because that wait would never end. It returns ErrDone when a record answers, and otherwise ErrMismatch,
 // ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore, or the cause with which ctx ended. In
 // all these cases the caller neither holds the key nor has a place in its queue, and a
 // claim whose outcome is unknown is undone in the background.
 func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
-	return c.acquireUnder(ctx, o.parent(ctx), key, o)
+	return c.acquireUnder(ctx, o.parent(ctx), key, o, c.waitOf(o))
 }
 
-// acquireUnder is Acquire, with the context from which that of the lease derives.
-func (c *Client) acquireUnder(ctx, parent context.Context, key string, o *AcquireOptions) (*Lease, error) {
+// TryAcquire is Acquire without waiting: it returns ErrHeld at once if the key is held or
+// others wait for it. Of the options, Wait must be 0.
+func (c *Client) TryAcquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
+	if o != nil && o.Wait != 0 {
+		return nil, errors.New("dibs: AcquireOptions.Wait is not for TryAcquire, which does not wait")
+	}
+	return c.acquireUnder(ctx, o.parent(ctx), key, o, noWait)
+}
+
+// acquireUnder takes the key, with the context from which that of the lease derives.
+func (c *Client) acquireUnder(ctx, parent context.Context, key string, o *AcquireOptions, wait time.Duration) (*Lease, error) {
 	claim, err := c.newClaim(key, o)
 	if err != nil {
 		return nil, err
 	}
-	wait := c.waitOf(o)
 	if wait == noWait {
 		claim.Mode = store.Try
 	} else if waitsForItself(ctx, claim) {
@@ -101,11 +102,8 @@ const (
 )
 
 func (c *Client) waitOf(o *AcquireOptions) time.Duration {
-	switch {
-	case o == nil:
+	if o == nil {
 		return cmp.Or(c.options.Wait, anyWait)
-	case o.NoWait:
-		return noWait
 	}
 	return cmp.Or(o.Wait, c.options.Wait, anyWait)
 }
@@ -141,8 +139,6 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (store.Claim, error) {
 		return claim, fmt.Errorf("dibs: AcquireOptions.TTL is %v; it must be at least %v", o.TTL, MinTTL)
 	case o.Wait < 0:
 		return claim, fmt.Errorf("dibs: AcquireOptions.Wait is %v; it must not be negative", o.Wait)
-	case o.Hold < 0:
-		return claim, fmt.Errorf("dibs: AcquireOptions.Hold is %v; it must not be negative", o.Hold)
 	case o.Permits < 0 || o.Permits > store.MaxPermits:
 		return claim, fmt.Errorf("dibs: AcquireOptions.Permits is %d; it must be 1 to %d", o.Permits, store.MaxPermits)
 	case o.Weight < 0 || o.Weight > max(o.Permits, 1):

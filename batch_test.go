@@ -64,11 +64,11 @@ func TestElementThatFailsFailsAlone(t *testing.T) {
 		synctest.Wait()
 		for i := range mine {
 			wg.Go(func() {
-				o := &dibs.AcquireOptions{NoWait: true}
+				o := &dibs.AcquireOptions{}
 				if i%2 == 0 {
 					o.Permits = 2 // the key "same" is held with one
 				}
-				lease, err := c.Acquire(t.Context(), fmt.Sprint("own", i/2*2), o)
+				lease, err := c.TryAcquire(t.Context(), fmt.Sprint("own", i/2*2), o)
 				if err == nil {
 					err = lease.Release()
 				}

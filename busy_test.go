@@ -69,13 +69,14 @@ func (s *crowded) Settle(ctx context.Context, settlements []store.Settlement, er
 func TestWaiterOutlastsABusyStore(t *testing.T) {
 	for name, c := range map[string]struct {
 		busy time.Duration
-		o    *dibs.AcquireOptions
+		try  bool
+		wait time.Duration
 		want error
 	}{
-		"WaitsOn":    {time.Minute, nil, nil},
-		"WaitsLong":  {time.Minute, &dibs.AcquireOptions{Wait: 2 * time.Minute}, nil},
-		"WaitsShort": {time.Minute, &dibs.AcquireOptions{Wait: 10 * time.Second}, dibs.ErrBusy},
-		"NoWait":     {time.Minute, &dibs.AcquireOptions{NoWait: true}, dibs.ErrBusy},
+		"WaitsOn":    {time.Minute, false, 0, nil},
+		"WaitsLong":  {time.Minute, false, 2 * time.Minute, nil},
+		"WaitsShort": {time.Minute, false, 10 * time.Second, dibs.ErrBusy},
+		"Tries":      {time.Minute, true, 0, dibs.ErrBusy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,7 +84,11 @@ func TestWaiterOutlastsABusyStore(t *testing.T) {
 				client := newClient(t, s, nil)
 				s.busyFor(c.busy)
 				start := time.Now()
-				lease, err := client.Acquire(t.Context(), "k", c.o)
+				acquire := client.Acquire
+				if c.try {
+					acquire = client.TryAcquire
+				}
+				lease, err := acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: c.wait})
 				if !errors.Is(err, c.want) || errors.Is(err, dibs.ErrStore) {
 					t.Fatalf("got %v after %v; want %v", err, time.Since(start), c.want)
 				}
@@ -113,7 +118,7 @@ func TestTheCallersEndIsNotTheStores(t *testing.T) {
 		busy := fmt.Errorf("rolled back, because another call failed: %w", dibs.ErrBusy)
 		for what, call := range map[string]func(context.Context) error{
 			"Acquire": func(ctx context.Context) error {
-				_, err := client.Acquire(ctx, "k", &dibs.AcquireOptions{NoWait: true})
+				_, err := client.TryAcquire(ctx, "k", nil)
 				return err
 			},
 			"Acquire and wait": func(ctx context.Context) error {
@@ -206,7 +211,7 @@ func TestSettlementsOutlastABusyStore(t *testing.T) {
 				}
 				// What was released is free, and what was not completed is still held.
 				time.Sleep(c.busy + 2*time.Second - time.Since(start))
-				next, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, MaxAge: dibs.AnyAge})
+				next, err := client.TryAcquire(t.Context(), "k", &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
 				if !errors.Is(err, c.then) {
 					t.Errorf("then the key is %v; want %v", err, c.then)
 				}

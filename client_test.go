@@ -97,6 +97,31 @@ func TestOptionsAreValidated(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	// A field that does not count for a call is refused, not ignored.
+	wait := dibs.AcquireOptions{Wait: time.Second}
+	p, _, err := c.Reserve(t.Context(), "place", time.Hour, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, call := range map[string]func() error{
+		"AcquireOptions.Wait is not for TryAcquire": func() error { _, err := c.TryAcquire(t.Context(), "k", &wait); return err },
+		"AcquireOptions.Wait is not for TryRedeem": func() error {
+			_, err := c.TryRedeem(t.Context(), p, &dibs.RedeemOptions{AcquireOptions: wait})
+			return err
+		},
+		"OnceOptions.Wait is not for TryOnce": func() error {
+			_, err := dibs.TryOnce(t.Context(), c, "k", &dibs.OnceOptions{Wait: time.Second}, func(context.Context) (int, error) { return 0, nil })
+			return err
+		},
+		"AcquireOptions.Wait and Detach are not for Lead": func() error { return c.Lead(t.Context(), "k", &wait, nil) },
+		"AtMostOnce are not for RLock":                    func() error { _, err := c.RLock(t.Context(), "k", &dibs.AcquireOptions{AtMostOnce: true}); return err },
+		"RedeemOptions.Hold is -1ns":                      func() error { _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Hold: -1}); return err },
+		"PlaceOptions.Hold is -1ns":                       func() error { _, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Hold: -1}); return err },
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
 	for _, key := range []string{"", strings.Repeat("k", store.MaxKey+1)} {
 		if _, err := c.Acquire(t.Context(), key, nil); err == nil {
 			t.Errorf("a key of %d bytes was accepted", len(key))

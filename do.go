@@ -11,19 +11,17 @@ import "context"
 // returns ErrHeld when Options.Wait was over, the context's cause when it ended, ErrStore
 // when the store did not answer, or another error of Acquire.
 func (c *Client) Do(ctx context.Context, key string, fn func(context.Context) error) error {
-	return c.run(ctx, key, nil, fn)
+	lease, err := c.Acquire(ctx, key, nil)
+	if err != nil {
+		return err
+	}
+	return lease.run(fn)
 }
 
 // TryDo is Do without waiting: it returns ErrHeld at once if the key is held or others
 // wait for it.
 func (c *Client) TryDo(ctx context.Context, key string, fn func(context.Context) error) error {
-	return c.run(ctx, key, &tryOptions, fn)
-}
-
-var tryOptions = AcquireOptions{NoWait: true}
-
-func (c *Client) run(ctx context.Context, key string, o *AcquireOptions, fn func(context.Context) error) error {
-	lease, err := c.Acquire(ctx, key, o)
+	lease, err := c.TryAcquire(ctx, key, nil)
 	if err != nil {
 		return err
 	}

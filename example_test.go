@@ -92,7 +92,7 @@ func ExampleAcquireOptions_permits() {
 		}
 		leases = append(leases, lease)
 	}
-	_, err := client.Acquire(context.Background(), "encoder", &dibs.AcquireOptions{Permits: 3, NoWait: true})
+	_, err := client.TryAcquire(context.Background(), "encoder", &dibs.AcquireOptions{Permits: 3})
 	fmt.Println("a fourth:", errors.Is(err, dibs.ErrHeld))
 
 	if err := leases[0].Release(); err != nil {
@@ -227,7 +227,7 @@ func ExampleClient_Reserve() {
 		if err := place.UnmarshalText([]byte(queue[job])); err != nil {
 			return err
 		}
-		lease, err := client.Redeem(ctx, place, &dibs.AcquireOptions{NoWait: true})
+		lease, err := client.TryRedeem(ctx, place, nil)
 		if err != nil {
 			return err
 		}

@@ -20,15 +20,15 @@ import (
 // context ends then, too. If fn does not run, Lead returns the cause or ErrClosed.
 //
 // While the store does not answer or is busy with the key, Lead asks again. It returns
-// all other errors of Acquire. Of the options, NoWait, Wait and Detach must be zero,
-// because Lead waits until ctx ends.
+// all other errors of Acquire. Of the options, Wait and Detach must be zero, because
+// Lead waits until ctx ends.
 func (c *Client) Lead(ctx context.Context, key string, o *AcquireOptions, fn func(context.Context) error) error {
 	var campaign AcquireOptions
 	if o != nil {
 		campaign = *o
 	}
-	if campaign.NoWait || campaign.Wait != 0 || campaign.Detach {
-		return errors.New("dibs: AcquireOptions.NoWait, Wait and Detach are not for Lead, which waits until its context ends")
+	if campaign.Wait != 0 || campaign.Detach {
+		return errors.New("dibs: AcquireOptions.Wait and Detach are not for Lead, which waits until its context ends")
 	}
 	campaign.Wait = anyWait
 	r := retry{began: time.Now()}

@@ -180,7 +180,7 @@ func TestLeadRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
 		never := func(context.Context) error { t.Error("it leads"); return nil }
-		for _, o := range []*dibs.AcquireOptions{{NoWait: true}, {Wait: time.Second}, {Detach: true}, {TTL: -1}} {
+		for _, o := range []*dibs.AcquireOptions{{Wait: time.Second}, {Detach: true}, {TTL: -1}} {
 			if err := c.Lead(t.Context(), "leader", o, never); err == nil {
 				t.Errorf("%+v was taken", o)
 			}

@@ -34,11 +34,10 @@ type OnceOptions struct {
 	// AtMostOnce refuses to run again after a crash; see AcquireOptions.
 	AtMostOnce bool
 
-	// TTL, NoWait, Wait and Label are those of AcquireOptions.
-	TTL    time.Duration
-	NoWait bool
-	Wait   time.Duration
-	Label  string
+	// TTL, Wait and Label are those of AcquireOptions.
+	TTL   time.Duration
+	Wait  time.Duration
+	Label string
 }
 
 // RememberedError is an error that an earlier caller's fn returned and that was remembered
@@ -69,10 +68,26 @@ type outcome struct {
 // ErrLost is joined to fn's error and the result is not remembered. If fn ran and its result
 // could not be kept, Once returns the result with a *KeepError.
 func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn func(context.Context) (T, error)) (result T, err error) {
+	return once(ctx, key, o, c.Acquire, fn)
+}
+
+// TryOnce is Once without waiting: it returns ErrHeld at once while another caller runs. Of
+// the options, Wait must be 0.
+func TryOnce[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn func(context.Context) (T, error)) (result T, err error) {
+	if o != nil && o.Wait != 0 {
+		return result, errors.New("dibs: OnceOptions.Wait is not for TryOnce, which does not wait")
+	}
+	return once(ctx, key, o, c.TryAcquire, fn)
+}
+
+// acquirer is Client.Acquire or Client.TryAcquire.
+type acquirer func(ctx context.Context, key string, o *AcquireOptions) (*Lease, error)
+
+func once[T any](ctx context.Context, key string, o *OnceOptions, acquire acquirer, fn func(context.Context) (T, error)) (result T, err error) {
 	if o == nil {
 		o = &OnceOptions{}
 	}
-	lease, err := o.acquire(ctx, c, key)
+	lease, err := o.acquire(ctx, acquire, key)
 	if done, ok := errors.AsType[*DoneError](err); ok {
 		return recall[T](done)
 	}
@@ -97,12 +112,12 @@ func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn 
 }
 
 // acquire takes the key for a run.
-func (o *OnceOptions) acquire(ctx context.Context, c *Client, key string) (*Lease, error) {
+func (o *OnceOptions) acquire(ctx context.Context, acquire acquirer, key string) (*Lease, error) {
 	if o.Retention < 0 || o.MaxAge < 0 {
 		return nil, fmt.Errorf("dibs: OnceOptions.Retention is %v and MaxAge is %v; they must not be negative", o.Retention, o.MaxAge)
 	}
-	return c.Acquire(ctx, key, &AcquireOptions{
-		TTL: o.TTL, NoWait: o.NoWait, Wait: o.Wait, Label: o.Label,
+	return acquire(ctx, key, &AcquireOptions{
+		TTL: o.TTL, Wait: o.Wait, Label: o.Label,
 		Fingerprint: o.Fingerprint, AtMostOnce: o.AtMostOnce, MaxAge: cmp.Or(o.MaxAge, AnyAge),
 	})
 }

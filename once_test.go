@@ -52,6 +52,26 @@ func TestOnceRunsOnceAndAnswersAll(t *testing.T) {
 	})
 }
 
+func TestTryOnceDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		one := func(context.Context) (int, error) { return 1, nil }
+		got, err := dibs.TryOnce(t.Context(), c, "k", nil, func(ctx context.Context) (int, error) {
+			start := time.Now()
+			if _, err := dibs.TryOnce(t.Context(), c, "k", nil, one); !errors.Is(err, dibs.ErrHeld) || !time.Now().Equal(start) {
+				t.Errorf("while it runs: %v after %v", err, time.Since(start))
+			}
+			return 2, nil
+		})
+		if err != nil || got != 2 {
+			t.Errorf("the first call: %d, %v", got, err)
+		}
+		if got, err := dibs.TryOnce(t.Context(), c, "k", nil, one); err != nil || got != 2 {
+			t.Errorf("the next call: %d, %v", got, err)
+		}
+	})
+}
+
 func TestOnceAndErrors(t *testing.T) {
 	declined := errors.New("card declined")
 	for _, remember := range []bool{false, true} {

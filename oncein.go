@@ -38,7 +38,7 @@ func OnceIn[T any](ctx context.Context, c *Client, t Transactor, key string, o *
 	case o.AtMostOnce:
 		return result, errors.New("dibs: OnceOptions.AtMostOnce is not for OnceIn, because a run that crashed in a transaction has done nothing")
 	}
-	lease, err := o.acquire(ctx, c, key)
+	lease, err := o.acquire(ctx, c.Acquire, key)
 	if done, ok := errors.AsType[*DoneError](err); ok {
 		return recall[T](done)
 	}

@@ -72,7 +72,7 @@ func TestPermitsThatDifferWaitInTurn(t *testing.T) {
 	}
 }
 
-// What bounds the wait bounds this one, too; NoWait has its answer at once.
+// What bounds the wait bounds this one, too. TryAcquire has its answer at once.
 func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient(t, newStore(t), nil)
@@ -80,9 +80,13 @@ func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, wait := range map[string]time.Duration{"NoWait": 0, "a moment": time.Millisecond, "a minute": time.Minute} {
+		for name, wait := range map[string]time.Duration{"none": 0, "a moment": time.Millisecond, "a minute": time.Minute} {
 			start := time.Now()
-			_, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 3, NoWait: wait == 0, Wait: wait})
+			acquire := client.Acquire
+			if wait == 0 {
+				acquire = client.TryAcquire
+			}
+			_, err := acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 3, Wait: wait})
 			if h, ok := errors.AsType[*dibs.HeldError](err); !ok || h.Waited != wait || time.Since(start) != wait {
 				t.Errorf("%s: after %v: %v", name, time.Since(start), err)
 			}
@@ -206,7 +210,7 @@ func TestPermitsAreTheMost(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		_, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		_, err := c.TryAcquire(t.Context(), "k", nil)
 		if !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("another number of permits: %v", err)
 		}

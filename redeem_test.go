@@ -24,7 +24,7 @@ func reserve(t *testing.T, c *dibs.Client) dibs.Place {
 // redeem redeems a place whose turn has come.
 func redeem(t *testing.T, c *dibs.Client, p dibs.Place) *dibs.Lease {
 	t.Helper()
-	lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+	lease, err := c.TryRedeem(t.Context(), p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,13 +166,13 @@ func TestRedeemerGoesAway(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		wg.Wait()
-		if _, err := other.Redeem(t.Context(), job, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := other.TryRedeem(t.Context(), job, nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("before the grant is known: %v", err)
 		}
 		s.set(nil, nil)
 		close(gate)
 		synctest.Wait()
-		if _, err := other.Redeem(t.Context(), behind, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := other.TryRedeem(t.Context(), behind, nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the place behind: %v", err)
 		}
 		lease := redeem(t, other, job)
@@ -196,7 +196,7 @@ func TestRedeemTakesItsOptions(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		lease, err := c.Redeem(ctx, reserve(t, c), &dibs.AcquireOptions{TTL: 20 * time.Second, Margin: 10 * time.Second, Detach: true})
+		lease, err := c.Redeem(ctx, reserve(t, c), &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: 20 * time.Second, Margin: 10 * time.Second, Detach: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -58,13 +59,24 @@ func (p *Place) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// PlaceOptions are how a place is reserved. The zero value and nil mean the defaults.
+type PlaceOptions struct {
+	// Hold is how long the place may keep other callers from a free key while no caller
+	// redeems it. It counts from the moment when the first of them could have had the key
+	// without the reserved place. Default: until the place expires.
+	Hold time.Duration
+
+	// Label tells operators what the place is for. Default: the client's.
+	Label string
+}
+
 // Reserve takes a place in the key's queue without waiting there. The place lasts for ttl.
 // Until it is redeemed, cancelled or expired, no caller behind it gets the key, but a free
-// key waits for it for at most Hold. Of the options, Hold, Fingerprint and Label count.
+// key waits for it for at most Hold.
 //
-// Reserve returns the place and its status, or ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
-// ErrClosed, ErrStore or the cause with which ctx ended.
-func (c *Client) Reserve(ctx context.Context, key string, ttl time.Duration, o *AcquireOptions) (Place, PlaceStatus, error) {
+// Reserve returns the place and its status, or ErrUnknown, ErrFull, ErrBusy, ErrClosed,
+// ErrStore or the cause with which ctx ended.
+func (c *Client) Reserve(ctx context.Context, key string, ttl time.Duration, o *PlaceOptions) (Place, PlaceStatus, error) {
 	p := Place{Key: c.Key(key), Token: store.NewToken()}
 	status, err := c.reserve(ctx, p, ttl, o, false)
 	if err != nil {
@@ -78,12 +90,12 @@ func (c *Client) Reserve(ctx context.Context, key string, ttl time.Duration, o *
 // lease is abandoned. A place that has ended is reserved again, at the end of the queue.
 //
 // It returns the status of the place. The errors are those of Reserve.
-func (c *Client) Prolong(ctx context.Context, p Place, ttl time.Duration, o *AcquireOptions) (PlaceStatus, error) {
+func (c *Client) Prolong(ctx context.Context, p Place, ttl time.Duration, o *PlaceOptions) (PlaceStatus, error) {
 	return c.reserve(ctx, p, ttl, o, true)
 }
 
 // reserve reserves the place. kept says that it may have been there before.
-func (c *Client) reserve(ctx context.Context, p Place, ttl time.Duration, o *AcquireOptions, kept bool) (PlaceStatus, error) {
+func (c *Client) reserve(ctx context.Context, p Place, ttl time.Duration, o *PlaceOptions, kept bool) (PlaceStatus, error) {
 	claim, err := c.reservation(p, ttl, o)
 	if err != nil {
 		return PlaceStatus{}, err
@@ -95,31 +107,32 @@ func (c *Client) reserve(ctx context.Context, p Place, ttl time.Duration, o *Acq
 	case err != nil:
 		return PlaceStatus{}, err
 	case a.State == store.Held && a.Queued:
-		return PlaceStatus{Exists: true, Waits: true, Ahead: a.Ahead}, nil
+		return PlaceStatus{Exists: true, Ahead: a.Ahead}, nil
 	}
 	return PlaceStatus{}, refusal(claim, a)
 }
 
 // reservation is the claim that reserves the place.
-func (c *Client) reservation(p Place, ttl time.Duration, o *AcquireOptions) (store.Claim, error) {
-	claim, err := c.newClaim(p.Key.Name, o)
-	if err != nil {
+func (c *Client) reservation(p Place, ttl time.Duration, o *PlaceOptions) (store.Claim, error) {
+	claim, err := c.newClaim(p.Key.Name, nil)
+	switch {
+	case err != nil:
 		return claim, err
-	}
-	if ttl < store.MinDuration {
+	case ttl < store.MinDuration:
 		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", ttl, store.MinDuration)
+	case o != nil && o.Hold < 0:
+		return claim, fmt.Errorf("dibs: PlaceOptions.Hold is %v; it must not be negative", o.Hold)
 	}
 	claim.Key, claim.Token, claim.Mode, claim.Stay = p.Key, p.Token, store.Reserve, ttl
-	claim.MaxAge, claim.AtMostOnce = 0, false // Redeem sets them
 	if o != nil {
-		claim.Hold = o.Hold
+		claim.Hold, claim.Owner.Label = o.Hold, cmp.Or(o.Label, claim.Owner.Label)
 	}
 	return claim, nil
 }
 
 // ReserveIn is Reserve in a transaction: the place exists if and when the transaction
 // commits.
-func (c *Client) ReserveIn(ctx context.Context, r Reserver, key string, ttl time.Duration, o *AcquireOptions) (Place, error) {
+func (c *Client) ReserveIn(ctx context.Context, r Reserver, key string, ttl time.Duration, o *PlaceOptions) (Place, error) {
 	p := Place{Key: c.Key(key), Token: store.NewToken()}
 	claim, err := c.reservation(p, ttl, o)
 	if err != nil {
@@ -133,55 +146,79 @@ type PlaceStatus struct {
 	// Exists is false when the place has ended: it was cancelled, its lease was released,
 	// or it expired.
 	Exists bool
-	// Waits is false when Redeem would take the key at once.
-	Waits bool
 	// Ahead is how many places at most come before it; 0 when it is next.
 	Ahead int
 }
 
-// PlaceStatus returns the status of a reserved place and changes nothing. Of the options,
-// Permits and Weight count. The errors are ErrUnknown, ErrBusy, ErrClosed, ErrStore or the
-// cause with which ctx ended.
-func (c *Client) PlaceStatus(ctx context.Context, p Place, o *AcquireOptions) (PlaceStatus, error) {
-	claim, err := c.newClaim(p.Key.Name, o)
+// PlaceStatus returns the status of a reserved place and changes nothing. The errors are
+// ErrUnknown, ErrBusy, ErrClosed, ErrStore or the cause with which ctx ended.
+func (c *Client) PlaceStatus(ctx context.Context, p Place) (PlaceStatus, error) {
+	claim, err := c.newClaim(p.Key.Name, nil)
 	if err != nil {
 		return PlaceStatus{}, err
 	}
 	claim.Key, claim.Mode, claim.From = p.Key, store.Look, p.Token
-	claim.Fingerprint, claim.MaxAge = Fingerprint{}, 0
 	a, _, err := c.ask(ctx, request{Claim: claim}, noWait)
 	switch {
 	case err != nil:
 		return PlaceStatus{}, err
 	case a.State == store.Held || a.State == store.Free:
-		return PlaceStatus{Exists: a.Queued, Waits: a.State == store.Held, Ahead: a.Ahead}, nil
+		return PlaceStatus{Exists: a.Queued, Ahead: a.Ahead}, nil
 	}
 	return PlaceStatus{}, refusal(claim, a)
 }
 
+// RedeemOptions are what Redeem asks for. The zero value and nil mean the defaults.
+type RedeemOptions struct {
+	AcquireOptions
+
+	// Hold replaces that of the place. It counts when the lease is abandoned or lost.
+	// Default: what it was before.
+	Hold time.Duration
+}
+
 // Redeem takes the key at a reserved place, and waits for its turn as Acquire does. If it
-// gives up waiting (NoWait, Wait, the end of ctx), the place stays and Redeem can be called
-// again. If the place has ended, NoWait takes the key if it is free, and a caller that waits
-// joins the queue at the end.
+// gives up waiting (Wait, the end of ctx), the place stays and Redeem can be called again.
+// If the place has ended, the caller joins the queue at the end.
 //
 // If two callers redeem one place at once, one waits for the other. Release and Complete
 // end the place together with the lease. A record that answers and ErrMismatch end it, too.
 // After Abandon, Undo, a crash or a loss the place is in front again and can be redeemed
 // again. The errors are those of Acquire.
-func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease, error) {
-	claim, err := c.newClaim(p.Key.Name, o)
-	if err != nil {
-		return nil, err
+func (c *Client) Redeem(ctx context.Context, p Place, o *RedeemOptions) (*Lease, error) {
+	if o == nil {
+		o = &RedeemOptions{}
 	}
-	wait := c.waitOf(o)
+	return c.redeem(ctx, p, o, c.waitOf(&o.AcquireOptions))
+}
+
+// TryRedeem is Redeem without waiting: it returns ErrHeld at once if the place has to wait
+// for its turn, and the place stays. If the place has ended, it takes the key if it is free.
+// Of the options, Wait must be 0.
+func (c *Client) TryRedeem(ctx context.Context, p Place, o *RedeemOptions) (*Lease, error) {
+	if o == nil {
+		o = &RedeemOptions{}
+	}
+	if o.Wait != 0 {
+		return nil, errors.New("dibs: AcquireOptions.Wait is not for TryRedeem, which does not wait")
+	}
+	return c.redeem(ctx, p, o, noWait)
+}
+
+func (c *Client) redeem(ctx context.Context, p Place, o *RedeemOptions, wait time.Duration) (*Lease, error) {
+	claim, err := c.newClaim(p.Key.Name, &o.AcquireOptions)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Hold < 0:
+		return nil, fmt.Errorf("dibs: RedeemOptions.Hold is %v; it must not be negative", o.Hold)
+	}
 	claim.Key, claim.From = p.Key, p.Token
 	if wait == noWait {
 		claim.Mode = store.Try
 	}
-	r := request{Claim: claim, parent: o.parent(ctx)}
-	if o != nil {
-		r.margin, r.longest, r.Hold = o.Margin, o.Longest, o.Hold
-	}
+	claim.Hold = o.Hold
+	r := request{Claim: claim, parent: o.parent(ctx), margin: o.Margin, longest: o.Longest}
 	c.enter() // because the place may have to be released after acquire
 	defer c.leave()
 	lease, err := c.acquire(ctx, r, wait)

@@ -36,7 +36,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 		if err := worker.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("a caller overtook the places: %v", err)
 		}
-		if _, err := worker.Redeem(t.Context(), places[3], &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := worker.TryRedeem(t.Context(), places[3], nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the fourth place came first: %v", err)
 		}
 		var mu sync.Mutex // should they not exclude each other
@@ -81,7 +81,7 @@ func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{Wait: time.Second}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Wait: time.Second}}); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -103,7 +103,7 @@ func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+		lease, err := c.TryRedeem(t.Context(), p, nil)
 		if err != nil {
 			t.Fatalf("the place has ended: %v", err)
 		}
@@ -179,16 +179,16 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		if _, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second}); err != nil {
+		if _, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		second, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
+		second, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour) // no other caller wants the key, so the place is not lost
 		start := time.Now()
-		_, err = c.Redeem(t.Context(), second, &dibs.AcquireOptions{NoWait: true})
+		_, err = c.TryRedeem(t.Context(), second, nil)
 		held, ok := errors.AsType[*dibs.HeldError](err)
 		if !ok || held.Ahead != 1 || held.Left != 0 {
 			t.Fatalf("the second place was answered %+v, want to be kept by the first for 10 s", err)
@@ -211,7 +211,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second)
-		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Exists: true, Waits: true}) {
+		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Exists: true}) {
 			t.Fatalf("%+v, %v", standing, err)
 		}
 		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
@@ -254,11 +254,11 @@ func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: time.Second})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{Hold: time.Minute})
+		lease, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Hold: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,18 +282,18 @@ func TestRecordLeavesPlacesAlone(t *testing.T) {
 		if _, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { return 1, nil }); err != nil {
 			t.Fatal(err)
 		}
-		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{MaxAge: dibs.AnyAge}); !errors.Is(err, dibs.ErrDone) {
+		if _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{MaxAge: dibs.AnyAge}}); !errors.Is(err, dibs.ErrDone) {
 			t.Errorf("Redeem that accepts a record returned %v", err)
 		}
 	})
 }
 
 // TestPlaceStatusOfAnUnknownKey: a place of a key whose outcome is unknown cannot be redeemed,
-// and is not over. A fingerprint or a MaxAge among the options changes nothing.
+// and is not over.
 func TestPlaceStatusOfAnUnknownKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
@@ -301,19 +301,18 @@ func TestPlaceStatusOfAnUnknownKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{'a'}, AtMostOnce: true}
+		o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{AtMostOnce: true}}
 		lease, err := c.Redeem(t.Context(), p, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{'b'}, MaxAge: dibs.AnyAge}
-		if s, err := c.PlaceStatus(t.Context(), p, other); err != nil || !s.Exists || !s.Waits {
+		if s, err := c.PlaceStatus(t.Context(), p); err != nil || !s.Exists {
 			t.Errorf("while it is held: %+v, %v", s, err)
 		}
 		if err := lease.Abandon(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := c.PlaceStatus(t.Context(), p, nil); !errors.Is(err, dibs.ErrUnknown) {
+		if s, err := c.PlaceStatus(t.Context(), p); !errors.Is(err, dibs.ErrUnknown) {
 			t.Errorf("of the key whose outcome is unknown: %+v, %v", s, err)
 		}
 	})
@@ -345,7 +344,7 @@ func TestProlongWithoutAnswerKeepsThePlace(t *testing.T) {
 				}
 				f.set(nil, nil)
 				time.Sleep(10 * time.Second)
-				if s, err := client.PlaceStatus(t.Context(), p, nil); !s.Exists || err != nil {
+				if s, err := client.PlaceStatus(t.Context(), p); !s.Exists || err != nil {
 					t.Errorf("the place is %+v, %v", s, err)
 				}
 			})

@@ -15,7 +15,8 @@ import (
 // A reader must not ask for the key again, because both could wait forever: a writer that
 // arrived in between waits for the first lease, and the second RLock waits for that writer.
 //
-// In all else they are Acquire. Of the options, Permits and Weight must be 0.
+// In all else they are Acquire. Of the options, Permits, Weight, MaxAge and AtMostOnce
+// must be zero, because readers share the key.
 func (c *Client) RLock(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
 	return c.lock(ctx, key, o, 1)
 }
@@ -30,8 +31,8 @@ func (c *Client) lock(ctx context.Context, key string, o *AcquireOptions, weight
 	if o != nil {
 		shared = *o
 	}
-	if shared.Permits != 0 || shared.Weight != 0 {
-		return nil, errors.New("dibs: AcquireOptions.Permits and Weight are not for RLock and Lock, which set them")
+	if shared.Permits != 0 || shared.Weight != 0 || shared.MaxAge != 0 || shared.AtMostOnce {
+		return nil, errors.New("dibs: AcquireOptions.Permits, Weight, MaxAge and AtMostOnce are not for RLock and Lock, because readers share the key")
 	}
 	shared.Permits, shared.Weight = store.MaxPermits, weight
 	return c.Acquire(ctx, key, &shared)

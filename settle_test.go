@@ -236,7 +236,7 @@ func TestLostLeaseEndsAsAbandoned(t *testing.T) {
 			t.Errorf("Release returned %v", err)
 		}
 		synctest.Wait()
-		next, err := other.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		next, err := other.TryAcquire(t.Context(), "k", nil)
 		if err != nil {
 			t.Fatalf("what is left of the lease was not given back: %v", err)
 		}
@@ -276,7 +276,7 @@ func TestLeaseIsUndone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+			lease, err := c.TryRedeem(t.Context(), p, nil)
 			if err != nil || lease.Attempt() != 1 {
 				t.Fatalf("%v, %v; want an attempt that comes after none", lease, err)
 			}

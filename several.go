@@ -24,26 +24,23 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o *AcquireOption
 	if len(keys) == 0 {
 		return nil, errors.New("dibs: AcquireAll was given no key")
 	}
-	var each AcquireOptions
-	if o != nil {
-		each = *o
-	}
 	limit := c.waitOf(o)
 	start := time.Now()
 	all := &Leases{}
 	waiting, parent := ctx, o.parent(ctx)
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
-		if limit != noWait && limit != anyWait {
+		wait := limit
+		if limit != anyWait {
 			// Not 0, because a free key can still be taken at once.
-			each.Wait = max(limit-time.Since(start), time.Millisecond)
+			wait = max(limit-time.Since(start), time.Millisecond)
 		}
-		lease, err := c.acquireUnder(waiting, parent, key, &each)
+		lease, err := c.acquireUnder(waiting, parent, key, o, wait)
 		if err != nil {
 			return nil, errors.Join(err, all.Release())
 		}
 		all.held = append(all.held, lease)
 		waiting, parent = lease.Context(), lease.Context()
-		if each.Detach {
+		if o != nil && o.Detach {
 			var end func()
 			waiting, end = endWith(parent, ctx)
 			defer end()

@@ -97,7 +97,7 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 		synctest.Wait()
 		for key, attempt := range map[string]int{"a": 1, "b": 2, "c": 2} {
 			// The work was cut off under the keys that were not lost, too.
-			lease, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true})
+			lease, err := c.TryAcquire(t.Context(), key, nil)
 			if err != nil {
 				t.Fatalf("%s: %v", key, err)
 			}

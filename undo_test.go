@@ -86,7 +86,7 @@ func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 // TestUndoneClaimTellsNothing: a claim whose caller goes away while it is under
 // way takes nothing of what the holders before it left for the next one.
 func TestUndoneClaimTellsNothing(t *testing.T) {
-	for name, o := range map[string]*dibs.AcquireOptions{"plain": {NoWait: true}, "at most once": {NoWait: true, AtMostOnce: true}} {
+	for name, o := range map[string]*dibs.AcquireOptions{"plain": nil, "at most once": {AtMostOnce: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFaulty(newStore(t))
@@ -107,7 +107,7 @@ func TestUndoneClaimTellsNothing(t *testing.T) {
 					s.set(nil, func(string) error { <-gate; return nil })
 					var wg sync.WaitGroup
 					wg.Go(func() {
-						if _, err := c.Acquire(ctx, "k", o); !errors.Is(err, context.Canceled) {
+						if _, err := c.TryAcquire(ctx, "k", o); !errors.Is(err, context.Canceled) {
 							t.Errorf("got %v", err)
 						}
 					})
@@ -334,7 +334,7 @@ func TestUnknownClaimIsUndoneAlthoughTheLastAnswerIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &busyAgain{faulty: newFaulty(newStore(t))}
 		c := newClient(t, s, nil)
-		if _, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrBusy) {
+		if _, err := c.TryAcquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrBusy) {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Second)

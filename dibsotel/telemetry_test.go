@@ -171,7 +171,7 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer held.Release()
-		if _, err := b.client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, Permits: 2}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := b.client.TryAcquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 2}); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -47,9 +47,7 @@ func NewElector(ctx context.Context, c *dibs.Client, key string, skew time.Durat
 		return nil, errors.New("gocronlock: the client given to NewElector is nil")
 	}
 	e := &Elector{client: c, key: key, skew: skew, ended: make(chan struct{})}
-	o := e.acquire()
-	o.NoWait = true
-	lease, err := c.Acquire(ctx, key, o)
+	lease, err := c.TryAcquire(ctx, key, e.acquire())
 	if err != nil && !errors.Is(err, dibs.ErrHeld) {
 		return nil, err
 	}

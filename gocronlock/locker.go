@@ -47,8 +47,8 @@ func NewLocker(c *dibs.Client, per time.Duration) (*Locker, error) {
 // another error of dibs.Client.Acquire. After an error gocron does not run the job at this
 // tick, and calls the job's AfterLockError.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
-	lease, err := l.client.Acquire(ctx, name, &dibs.AcquireOptions{
-		NoWait: true, MaxAge: l.per, Label: "gocron",
+	lease, err := l.client.TryAcquire(ctx, name, &dibs.AcquireOptions{
+		MaxAge: l.per, Label: "gocron",
 		Detach: true, // gocron ends ctx while the job still runs
 	})
 	if err != nil {

@@ -40,20 +40,19 @@ func (x *exchange) claim() {
 func (x *exchange) acquire() (*dibs.Lease, error) {
 	o := &x.m.options
 	options := dibs.AcquireOptions{
-		NoWait: true, Detach: true,
-		TTL: o.Lease, Fingerprint: x.req.fingerprint, MaxAge: dibs.AnyAge, AtMostOnce: o.OnCrash == AtMostOnce, Label: o.Label,
+		TTL: o.Lease, Fingerprint: x.req.fingerprint, MaxAge: dibs.AnyAge, AtMostOnce: o.OnCrash == AtMostOnce, Label: o.Label, Detach: true,
 	}
 	asked := time.Now()
 	limit, stop := x.m.withStoreTimeout(x.req.Context())
 	defer stop()
-	lease, err := x.m.client.Acquire(limit, x.req.key, &options)
+	lease, err := x.m.client.TryAcquire(limit, x.req.key, &options)
 	x.event.Claiming = time.Since(asked)
 	left := o.Wait - time.Since(x.event.Start)
 	if left <= 0 || !errors.Is(err, dibs.ErrHeld) || !x.mayWait() {
 		return lease, err
 	}
 	defer x.m.waiting.give(1)
-	options.NoWait, options.Wait = false, left
+	options.Wait = left
 	asked = time.Now()
 	ctx, cancel := context.WithTimeoutCause(x.req.Context(), left+o.StoreTimeout, errStoreTimeout)
 	defer cancel()

@@ -35,7 +35,7 @@ func (m *Mutex) Enqueue(ctx context.Context, j Job) (string, error) {
 // take is Enqueue with the whole Ticket.
 func (m *Mutex) take(ctx context.Context, j Job) (Ticket, error) {
 	ahead := 0
-	text, err := m.enqueue(ctx, j, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
+	text, err := m.enqueue(ctx, j, func(ctx context.Context, o *dibs.PlaceOptions) (dibs.Place, error) {
 		p, s, err := m.client.Reserve(ctx, j.Key, m.options.PlaceTTL, o)
 		ahead = s.Ahead
 		return p, err
@@ -49,12 +49,12 @@ func (m *Mutex) take(ctx context.Context, j Job) (Ticket, error) {
 // that commits. Jobs run in the order in which their places were reserved, whichever
 // transaction commits first.
 func (m *Mutex) EnqueueIn(ctx context.Context, r dibs.Reserver, j Job) (string, error) {
-	return m.enqueue(ctx, j, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
+	return m.enqueue(ctx, j, func(ctx context.Context, o *dibs.PlaceOptions) (dibs.Place, error) {
 		return m.client.ReserveIn(ctx, r, j.Key, m.options.PlaceTTL, o)
 	})
 }
 
-func (m *Mutex) enqueue(ctx context.Context, j Job, reserve func(context.Context, *dibs.AcquireOptions) (dibs.Place, error)) (string, error) {
+func (m *Mutex) enqueue(ctx context.Context, j Job, reserve func(context.Context, *dibs.PlaceOptions) (dibs.Place, error)) (string, error) {
 	if j.Key == "" || !m.options.Policy.queues() || m.options.Unordered {
 		return "", nil
 	}
@@ -65,7 +65,7 @@ func (m *Mutex) enqueue(ctx context.Context, j Job, reserve func(context.Context
 			return "", err
 		}
 	}
-	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Label: j.label()})
+	t.place, err = reserve(ctx, &dibs.PlaceOptions{Hold: m.options.Hold, Label: j.label()})
 	if err != nil {
 		return "", err
 	}

@@ -144,9 +144,9 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 }
 
 // acquire returns the options of the attempt's claim.
-func (a *attempt) acquire() *dibs.AcquireOptions {
+func (a *attempt) acquire() dibs.AcquireOptions {
 	o := &a.mutex.options
-	return &dibs.AcquireOptions{
+	return dibs.AcquireOptions{
 		TTL: o.TTL, Longest: o.Longest, Permits: o.Permits, Label: a.job.label(),
 	}
 }

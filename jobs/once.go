@@ -30,7 +30,7 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 		failed = fn(ctx)
 		return struct{}{}, failed
 	}
-	o := &dibs.OnceOptions{Retention: m.options.Once, TTL: m.options.TTL, Label: a.acquire().Label}
+	o := &dibs.OnceOptions{Retention: m.options.Once, TTL: m.options.TTL, Label: a.job.label()}
 	var err error
 	if m.options.Transactor != nil {
 		_, err = dibs.OnceIn(ctx, m.client, m.options.Transactor, a.job.onceKey(), o, work)
@@ -54,9 +54,8 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 // job is requeued.
 func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) error {
 	o := a.acquire()
-	o.NoWait, o.Hold = true, 0
 	for {
-		lease, err := a.mutex.client.Acquire(ctx, a.job.Key, o)
+		lease, err := a.mutex.client.TryAcquire(ctx, a.job.Key, &o)
 		switch {
 		case err == nil:
 			return a.run(lease, fn)
@@ -76,11 +75,11 @@ func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) erro
 // If only places keep it from the key, the job is requeued.
 func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) error {
 	m := a.mutex
-	o := &dibs.OnceOptions{Retention: m.options.Period, NoWait: true, TTL: m.options.TTL, Label: a.acquire().Label}
+	o := &dibs.OnceOptions{Retention: m.options.Period, TTL: m.options.TTL, Label: a.job.label()}
 	ran := false
 	var failed error // of the job, which may have the types of errors below
 	once := func() error {
-		_, err := dibs.Once(ctx, m.client, a.job.Key, o, func(ctx context.Context) (struct{}, error) {
+		_, err := dibs.TryOnce(ctx, m.client, a.job.Key, o, func(ctx context.Context) (struct{}, error) {
 			ran = true
 			a.lease, _ = dibs.FromContext(ctx)
 			defer a.begin(ctx)()

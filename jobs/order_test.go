@@ -211,7 +211,7 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 			m := f.mutex(&jobs.Options{Recovery: time.Minute})
 			ticket := f.ticket(m, "k")
 			// A worker that crashes: its lease is taken, and never renewed or settled.
-			o := &dibs.AcquireOptions{Hold: time.Minute, TTL: time.Second}
+			o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: time.Second}, Hold: time.Minute}
 			_, err := f.clientOf(&silentStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
 			testkit.Must(t, err)
 			q.enqueue(t, m, "k", "k/1")

@@ -119,7 +119,7 @@ func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Durati
 
 // stands reports whether the attempt's place exists.
 func (a *attempt) stands(ctx context.Context) bool {
-	s, err := a.mutex.client.PlaceStatus(ctx, a.place, nil)
+	s, err := a.mutex.client.PlaceStatus(ctx, a.place)
 	return err == nil && s.Exists
 }
 

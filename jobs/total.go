@@ -14,7 +14,7 @@ import (
 // is lost, it calls cancel. end gives the permit back.
 func (a *attempt) takeTotal(lease *dibs.Lease, cancel context.CancelCauseFunc) (end func(), err error) {
 	m := a.mutex
-	total, err := m.client.Acquire(lease.Context(), m.options.TotalKey, a.totalOptions(true))
+	total, err := m.client.TryAcquire(lease.Context(), m.options.TotalKey, a.totalOptions())
 	if errors.Is(err, dibs.ErrHeld) {
 		if a.noteWait(); a.pastLimit() {
 			return nil, errors.Join(errLimit, err)
@@ -39,10 +39,10 @@ func (a *attempt) takeTotal(lease *dibs.Lease, cancel context.CancelCauseFunc) (
 }
 
 // totalOptions returns the options of the claim of the shared permit.
-func (a *attempt) totalOptions(noWait bool) *dibs.AcquireOptions {
+func (a *attempt) totalOptions() *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
-		TTL: o.TTL, Longest: o.Longest, Permits: o.Total, Label: a.acquire().Label, NoWait: noWait,
+		TTL: o.TTL, Longest: o.Longest, Permits: o.Total, Label: a.job.label(),
 		Detach: true, // it must last until the job's own lease has ended
 	}
 }
@@ -62,7 +62,7 @@ func (a *attempt) waitForTotal(ctx context.Context) (*dibs.Lease, error) {
 	if !a.job.NoRequeue {
 		defer context.AfterFunc(m.closing, func() { end(errClosed) })()
 	}
-	o := a.totalOptions(false)
+	o := a.totalOptions()
 	o.Wait = a.patience()
 	return m.client.Acquire(ctx, m.options.TotalKey, o)
 }

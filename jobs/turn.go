@@ -75,12 +75,11 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 // should wait in its queue, and errLimit, joined to dibs.ErrHeld, when its Limit is over.
 func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
-	o := a.acquire()
-	o.NoWait = true
+	o := &dibs.RedeemOptions{AcquireOptions: a.acquire()}
 	if m.options.Total == 0 {
 		o.Hold = m.options.Recovery // it runs at once
 	}
-	lease, err := m.client.Redeem(ctx, a.place, o)
+	lease, err := m.client.TryRedeem(ctx, a.place, o)
 	if err == nil {
 		a.recovers = o.Hold > 0
 		if a.tries > 1 {
@@ -157,7 +156,7 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
 	m.count(func(s *Stats) { s.Waiting++ })
 	defer m.count(func(s *Stats) { s.Waiting-- })
-	o := a.acquire()
+	o := &dibs.RedeemOptions{AcquireOptions: a.acquire()}
 	o.Wait = a.patience()
 	a.done() // an earlier wait had no lease
 	// The lease's context derives from this one; done ends it.
@@ -273,7 +272,7 @@ func (a *attempt) holdForRun(ctx context.Context) {
 // prolong makes or prolongs the job's place, with that Hold.
 func (a *attempt) prolong(ctx context.Context, hold time.Duration) (dibs.PlaceStatus, error) {
 	o := &a.mutex.options
-	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.PlaceTTL, hold), &dibs.AcquireOptions{Hold: hold, Label: a.acquire().Label})
+	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.PlaceTTL, hold), &dibs.PlaceOptions{Hold: hold, Label: a.job.label()})
 	a.placed = a.placed || err == nil
 	return s, err
 }

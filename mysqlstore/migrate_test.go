@@ -126,7 +126,7 @@ func TestPrefixes(t *testing.T) {
 	server := mariadb()
 	for i, prefix := range []string{ownPrefix(), ownPrefix()} {
 		s := open(t, server.URL()+"?prefix="+prefix, nil)
-		lease, err := sqltest.Client(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		lease, err := sqltest.Client(t, s, nil).TryAcquire(t.Context(), "k", nil)
 		if err != nil {
 			t.Fatalf("store %d: %v", i, err)
 		}
@@ -150,11 +150,11 @@ func TestNames(t *testing.T) {
 	s := open(t, server.URL(), &Options{Prefix: strings.Repeat("p", 32)})
 	c := sqltest.Client(t, s, &dibs.Options{Namespace: "');DROP/**/TABLE/**/x;--"})
 	for _, key := range []string{`'; DROP TABLE x; --`, "`; --", "?", "@n", `\`, "\\'; --", "\x00", "\xbf\x27; --", "%s", "'", "a ", "a", "A"} {
-		lease, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true, Label: key})
+		lease, err := c.TryAcquire(t.Context(), key, &dibs.AcquireOptions{Label: key})
 		if err != nil {
 			t.Fatalf("%q: %v", key, err)
 		}
-		if _, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := c.TryAcquire(t.Context(), key, nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("%q: %v, want ErrHeld", key, err)
 		}
 		if err := lease.Save(t.Context(), []byte(key)); err != nil {
@@ -163,7 +163,7 @@ func TestNames(t *testing.T) {
 		if err := lease.Abandon(t.Context()); err != nil {
 			t.Errorf("%q: %v", key, err)
 		}
-		lease, err = c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true, Label: key})
+		lease, err = c.TryAcquire(t.Context(), key, &dibs.AcquireOptions{Label: key})
 		if err != nil || string(lease.Progress()) != key {
 			t.Fatalf("%q: progress %q, %v", key, lease.Progress(), err)
 		}

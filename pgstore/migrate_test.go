@@ -102,7 +102,7 @@ func TestSchemas(t *testing.T) {
 		open(t, shared().URL()+"&prefix=p", &Options{Schema: one}),
 	}
 	for i, s := range stores {
-		lease, err := sqltest.Client(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		lease, err := sqltest.Client(t, s, nil).TryAcquire(t.Context(), "k", nil)
 		if err != nil {
 			t.Fatalf("store %d: %v", i, err)
 		}
@@ -125,11 +125,11 @@ func TestNames(t *testing.T) {
 	s := open(t, shared().URL(), &Options{Schema: sqltest.Name(), Prefix: strings.Repeat("p", 32)})
 	c := sqltest.Client(t, s, &dibs.Options{Namespace: `');DROP/**/TABLE/**/x;--`})
 	for _, key := range []string{`'; DROP TABLE x; --`, `"; --`, "$1", `\`, "\x00", "%s", "'"} {
-		lease, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true, Label: key})
+		lease, err := c.TryAcquire(t.Context(), key, &dibs.AcquireOptions{Label: key})
 		if err != nil {
 			t.Fatalf("%q: %v", key, err)
 		}
-		if _, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := c.TryAcquire(t.Context(), key, nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("%q: %v, want ErrHeld", key, err)
 		}
 		if err := lease.Release(); err != nil {

@@ -271,7 +271,7 @@ func TestReserveInBySQL(t *testing.T) {
 		t.Error("two places have one token")
 	}
 	for i := range tickets {
-		if _, err := a.client.Redeem(t.Context(), tickets[1-i], &dibs.AcquireOptions{NoWait: true}); i == 0 && !errors.Is(err, dibs.ErrHeld) {
+		if _, err := a.client.TryRedeem(t.Context(), tickets[1-i], nil); i == 0 && !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the second place before the first: %v", err)
 		}
 		lease, err := a.client.Redeem(t.Context(), tickets[i], nil)

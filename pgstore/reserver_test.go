@@ -63,7 +63,7 @@ func (b *bank) enqueue(t testing.TB, way, what string) *enqueuing {
 }
 
 // reserve reserves a place in the transaction.
-func (b *bank) reserve(t testing.TB, e *enqueuing, key string, o *dibs.AcquireOptions) dibs.Place {
+func (b *bank) reserve(t testing.TB, e *enqueuing, key string, o *dibs.PlaceOptions) dibs.Place {
 	t.Helper()
 	p, err := b.client.ReserveIn(t.Context(), e, key, time.Hour, o)
 	if err != nil {
@@ -148,7 +148,7 @@ func TestReserveIn(t *testing.T) {
 			if n := b.ahead(t, p); n != 0 {
 				t.Errorf("%d come before place %d, want none", n, i)
 			}
-			lease, err := b.client.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+			lease, err := b.client.TryRedeem(t.Context(), p, nil)
 			if err != nil {
 				t.Fatalf("place %d: %v", i, err)
 			}
@@ -168,7 +168,7 @@ func TestReserveInHasHold(t *testing.T) {
 	b := newBank(t, shared().URL(), nil)
 	e := b.enqueue(t, "pgx", "k")
 	hold := 300 * time.Millisecond
-	p := b.reserve(t, e, "k", &dibs.AcquireOptions{Hold: hold})
+	p := b.reserve(t, e, "k", &dibs.PlaceOptions{Hold: hold})
 	start := time.Now()
 	if err := e.commit(); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func (k *Kind) lostConnections(t *testing.T) {
 	c := Client(t, k.Open(t, url, Name(), none), nil)
 	end := k.ending(t, connections)
 	for i := range 5 {
-		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		lease, err := c.TryAcquire(t.Context(), "k", nil)
 		if err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
@@ -218,7 +218,7 @@ func (k *Kind) clockSetBack(t *testing.T) {
 		if got := answer(); got != kept {
 			t.Errorf("%v: %q, want %q", back, got, kept)
 		}
-		if _, err := client.Acquire(t.Context(), "held", &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+		if _, err := client.TryAcquire(t.Context(), "held", nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("%v: %v, want ErrHeld", back, err)
 		}
 		before := held.Until()
@@ -230,7 +230,7 @@ func (k *Kind) clockSetBack(t *testing.T) {
 	if err := held.Release(); err != nil {
 		t.Error(err)
 	}
-	lease, err := client.Acquire(t.Context(), "held", &dibs.AcquireOptions{NoWait: true})
+	lease, err := client.TryAcquire(t.Context(), "held", nil)
 	if err != nil || lease.Fence() <= held.Fence() || lease.Attempt() != 1 {
 		t.Errorf("%v, %v", lease, err)
 	} else if err := lease.Release(); err != nil {

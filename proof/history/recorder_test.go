@@ -73,7 +73,7 @@ func TestRecord(t *testing.T) {
 		if err := next.Release(); err != nil {
 			t.Error(err)
 		}
-		if _, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, MaxAge: time.Hour}); !errors.Is(err, dibs.ErrDone) {
+		if _, err := client.TryAcquire(t.Context(), "k", &dibs.AcquireOptions{MaxAge: time.Hour}); !errors.Is(err, dibs.ErrDone) {
 			t.Error(err)
 		}
 		if err := client.Close(); err != nil {

@@ -14,7 +14,7 @@ func (w *worker) job(ctx context.Context, k key) {
 	defer cancel()
 	c := w.session.client
 	stands := min(w.world.plan.ttl*2, placeStands)
-	hold := &dibs.AcquireOptions{}
+	hold := &dibs.PlaceOptions{}
 	if w.chance(50) {
 		hold.Hold = w.world.plan.ttl / 2
 	}
@@ -34,7 +34,7 @@ func (w *worker) job(ctx context.Context, k key) {
 	case !ok:
 		return
 	case w.chance(10):
-		_, _ = c.PlaceStatus(asking, p, nil)
+		_, _ = c.PlaceStatus(asking, p)
 		w.offer(p)
 		return
 	case w.chance(5):
@@ -48,10 +48,14 @@ func (w *worker) job(ctx context.Context, k key) {
 	if w.chance(5) {
 		w.offer(p) // delivered twice
 	}
-	o := w.options(k)
-	o.Hold = hold.Hold
+	acquire, try := w.options(k)
+	o := &dibs.RedeemOptions{AcquireOptions: *acquire, Hold: hold.Hold}
+	redeem := c.Redeem
+	if try {
+		redeem = c.TryRedeem
+	}
 	for {
-		lease, err := c.Redeem(asking, p, o)
+		lease, err := redeem(asking, p, o)
 		alive := w.gate()
 		if err != nil {
 			if !errors.Is(err, dibs.ErrClosed) {
@@ -70,7 +74,7 @@ func (w *worker) job(ctx context.Context, k key) {
 			w.offer(p) // delivered again
 			return
 		}
-		o.NoWait = true
+		redeem, o.Wait = c.TryRedeem, 0
 	}
 }
 

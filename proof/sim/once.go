@@ -24,8 +24,11 @@ type result struct {
 func (w *worker) once(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
-	o := &dibs.OnceOptions{Retention: k.retention, AtMostOnce: k.kind == AtMostOnce, NoWait: w.chance(20)}
-	if !o.NoWait && w.chance(50) {
+	o := &dibs.OnceOptions{Retention: k.retention, AtMostOnce: k.kind == AtMostOnce}
+	once := dibs.Once[result]
+	if w.chance(20) {
+		once = dibs.TryOnce[result]
+	} else if w.chance(50) {
 		o.Wait = w.upTo(4 * w.world.plan.ttl)
 	}
 	asked := "this"
@@ -36,7 +39,7 @@ func (w *worker) once(ctx context.Context, k key) {
 	if k.retention > time.Minute && w.chance(20) {
 		o.MaxAge = k.retention / 2 // with a short one it would be done again
 	}
-	got, err := dibs.Once(asking, w.session.client, k.name, o, func(ctx context.Context) (result, error) {
+	got, err := once(asking, w.session.client, k.name, o, func(ctx context.Context) (result, error) {
 		return w.effect(ctx, k)
 	})
 	alive := w.gate()

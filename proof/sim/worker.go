@@ -81,12 +81,12 @@ func (w *worker) impatience(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, w.upTo(2*w.world.plan.ttl))
 }
 
-// options returns how a key is acquired this time.
-func (w *worker) options(k key) *dibs.AcquireOptions {
-	o := &dibs.AcquireOptions{Permits: k.permits}
+// options returns how a key is acquired this time. try says that the caller does not wait.
+func (w *worker) options(k key) (o *dibs.AcquireOptions, try bool) {
+	o = &dibs.AcquireOptions{Permits: k.permits}
 	switch {
 	case w.chance(25):
-		o.NoWait = true
+		try = true
 	case w.chance(50):
 		o.Wait = w.upTo(4 * w.world.plan.ttl)
 	}
@@ -105,7 +105,7 @@ func (w *worker) options(k key) *dibs.AcquireOptions {
 			o.Weight = 1 + w.IntN(o.Permits)
 		}
 	}
-	return o
+	return o, try
 }
 
 // lock acquires the key, works, and ends the lease in one of several ways.
@@ -120,8 +120,12 @@ func (w *worker) lock(ctx context.Context, k key) {
 		w.several(asking)
 		return
 	}
-	o := w.options(k)
-	lease, err := w.session.client.Acquire(asking, k.name, o)
+	o, try := w.options(k)
+	acquire := w.session.client.Acquire
+	if try {
+		acquire = w.session.client.TryAcquire
+	}
+	lease, err := acquire(asking, k.name, o)
 	if alive := w.gate(); err != nil || !alive {
 		return
 	}

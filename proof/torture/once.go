@@ -12,7 +12,12 @@ import (
 
 // once runs a function once for a key, for all callers.
 func (l *lane) once() {
-	l.call(l.fresh("once"), &dibs.OnceOptions{Wait: l.wait(), NoWait: l.odds(3), Retention: long}, false)
+	o := &dibs.OnceOptions{Wait: l.wait(), Retention: long}
+	var by once = dibs.Once[string]
+	if l.odds(3) {
+		by, o.Wait = dibs.TryOnce[string], 0
+	}
+	l.call(by, l.fresh("once"), o)
 }
 
 // long is a retention that outlasts every run.
@@ -21,12 +26,12 @@ const long = 24 * time.Hour
 // brief is once with a short retention.
 func (l *lane) brief() {
 	o := &dibs.OnceOptions{Wait: l.wait(), Retention: l.TTL/2 + l.upTo(l.TTL/2), MaxAge: l.TTL / 2}
-	l.call(hotKey("brief", l.r.IntN(hotKeys)), o, false)
+	l.call(dibs.Once, hotKey("brief", l.r.IntN(hotKeys)), o)
 }
 
 // atMostOnce is once for a function that must not run again if its outcome is unknown.
 func (l *lane) atMostOnce() {
-	l.call(l.fresh("most"), &dibs.OnceOptions{Wait: l.wait(), Retention: long, AtMostOnce: true}, false)
+	l.call(dibs.Once, l.fresh("most"), &dibs.OnceOptions{Wait: l.wait(), Retention: long, AtMostOnce: true})
 }
 
 // inTransaction is once in a transaction of the store's database.
@@ -35,15 +40,20 @@ func (l *lane) inTransaction() {
 		l.once()
 		return
 	}
-	l.call(l.fresh("tx"), &dibs.OnceOptions{Wait: l.wait(), Retention: long}, true)
+	by := func(ctx context.Context, c *dibs.Client, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
+		return dibs.OnceIn(ctx, c, l.tx, key, o, fn)
+	}
+	l.call(by, l.fresh("tx"), &dibs.OnceOptions{Wait: l.wait(), Retention: long})
 }
 
 // errOwn is an error of the function itself. It leaves no record.
 var errOwn = errors.New("the function failed by itself")
 
-// call calls Once, or OnceIn, and writes down its result. Most callers of a key have the same
-// fingerprint.
-func (l *lane) call(key string, o *dibs.OnceOptions, inTransaction bool) {
+// once is Once, TryOnce or OnceIn.
+type once func(ctx context.Context, c *dibs.Client, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error)
+
+// call calls once and writes down its result. Most callers of a key have the same fingerprint.
+func (l *lane) call(by once, key string, o *dibs.OnceOptions) {
 	if kindOf(key) != "brief" {
 		o.Fingerprint = dibs.Fingerprint{1}
 		if l.odds(15) {
@@ -59,7 +69,7 @@ func (l *lane) call(key string, o *dibs.OnceOptions, inTransaction bool) {
 			return "", errOwn
 		}
 		result := fmt.Sprintf("%d.%d.%d", l.Process, l.Restarts, l.results.Add(1))
-		if inTransaction {
+		if kindOf(key) == "tx" {
 			if err := l.db.insert(history.Inside(ctx), l.Run, key, result); err != nil {
 				return "", fmt.Errorf("%w: %w", errOwn, err)
 			}
@@ -67,13 +77,7 @@ func (l *lane) call(key string, o *dibs.OnceOptions, inTransaction bool) {
 		l.crash("after the effect")
 		return result, nil
 	}
-	var result string
-	var err error
-	if inTransaction {
-		result, err = dibs.OnceIn(ctx, l.client, l.tx, key, o, run)
-	} else {
-		result, err = dibs.Once(ctx, l.client, key, o, run)
-	}
+	result, err := by(ctx, l.client, key, o, run)
 	l.crash("before the reply")
 	if errors.Is(err, dibs.ErrLost) {
 		l.out.send(message{Lost: true})

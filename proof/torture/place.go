@@ -12,7 +12,7 @@ import (
 func (l *lane) place() {
 	key := l.key("place")
 	stands := l.TTL/2 + l.upTo(l.TTL)
-	o := &dibs.AcquireOptions{Hold: l.TTL/10 + l.upTo(l.TTL/4)}
+	o := &dibs.PlaceOptions{Hold: l.TTL/10 + l.upTo(l.TTL/4)}
 	p, _, err := l.client.Reserve(l.ctx, key, stands, o)
 	if err != nil {
 		return
@@ -44,14 +44,18 @@ func (l *lane) place() {
 
 // redeem claims from a place, and reports whether the place still stands after the lease has
 // ended.
-func (l *lane) redeem(p dibs.Place, noWait bool) (stands bool) {
+func (l *lane) redeem(p dibs.Place, try bool) (stands bool) {
 	ctx, cancel := l.impatient()
 	defer cancel()
-	o := &dibs.AcquireOptions{Wait: l.wait(), NoWait: noWait, Detach: true}
+	o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Wait: l.wait(), Detach: true}}
 	if l.odds(3) {
 		o.Hold = l.TTL/10 + l.upTo(l.TTL/4)
 	}
-	lease, err := l.client.Redeem(ctx, p, o)
+	redeem := l.client.Redeem
+	if try {
+		redeem, o.Wait = l.client.TryRedeem, 0
+	}
+	lease, err := redeem(ctx, p, o)
 	if err != nil {
 		return false
 	}
@@ -64,7 +68,7 @@ func (l *lane) twice(p dibs.Place) (stands bool) {
 	wait := l.wait()
 	var both sync.WaitGroup
 	both.Go(func() {
-		lease, err := l.client.Redeem(l.ctx, p, &dibs.AcquireOptions{Wait: wait})
+		lease, err := l.client.Redeem(l.ctx, p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Wait: wait}})
 		if err == nil {
 			rest(lease.Context(), time.Millisecond)
 			_ = lease.Release()

@@ -170,12 +170,12 @@ func (l *lane) impatient() (context.Context, context.CancelFunc) {
 
 // mutex acquires a key, and waits for its turn.
 func (l *lane) mutex() {
-	l.acquire(l.key("mutex"), &dibs.AcquireOptions{Wait: l.wait()})
+	l.acquire(l.client.Acquire, l.key("mutex"), &dibs.AcquireOptions{Wait: l.wait()})
 }
 
 // try acquires a key if it is free.
 func (l *lane) try() {
-	l.acquire(l.key("mutex"), &dibs.AcquireOptions{NoWait: true})
+	l.acquire(l.client.TryAcquire, l.key("mutex"), &dibs.AcquireOptions{})
 }
 
 // permitted acquires one of several permits. Sometimes it takes more of them, or asks for
@@ -188,14 +188,16 @@ func (l *lane) permitted() {
 	if l.odds(4) {
 		o.Weight = 1 + l.r.IntN(o.Permits)
 	}
-	l.acquire(l.key("permits"), o)
+	l.acquire(l.client.Acquire, l.key("permits"), o)
 }
 
-func (l *lane) acquire(key string, o *dibs.AcquireOptions) {
+// acquire acquires a key by Client.Acquire or Client.TryAcquire, works under it, and ends the
+// lease.
+func (l *lane) acquire(by func(context.Context, string, *dibs.AcquireOptions) (*dibs.Lease, error), key string, o *dibs.AcquireOptions) {
 	ctx, cancel := l.impatient()
 	defer cancel()
 	o.Detach = true // the section goes on when its caller went away, as sections do
-	lease, err := l.client.Acquire(ctx, key, o)
+	lease, err := by(ctx, key, o)
 	if err != nil {
 		return
 	}

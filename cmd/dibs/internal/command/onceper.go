@@ -26,7 +26,6 @@ func (r onceRun) since(record dibs.Record, from string) time.Duration {
 // acquire acquires the key.
 func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, error) {
 	o := dibs.AcquireOptions{
-		NoWait:  h.skip,
 		Wait:    h.wait,
 		Permits: h.permits,
 		MaxAge:  h.oncePer,
@@ -34,8 +33,12 @@ func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, e
 		Label:   filepath.Base(h.command[0]),
 		Detach:  true, // because a signal ends the command, and the lease lasts until the command has ended
 	}
+	acquire := client.Acquire
+	if h.skip {
+		acquire = client.TryAcquire
+	}
 	for {
-		lease, err := client.Acquire(ctx, h.key, &o)
+		lease, err := acquire(ctx, h.key, &o)
 		done, isDone := errors.AsType[*dibs.DoneError](err)
 		if !isDone {
 			return lease, err
