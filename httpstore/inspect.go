@@ -91,7 +91,7 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 		resp, err := s.client.Do(r)
 		switch {
 		case err != nil:
-			failed = unreached(ctx, withoutURL(err))
+			failed = unreachedError(ctx, withoutURL(err))
 		case resp.StatusCode == http.StatusOK:
 			return resp, nil
 		default:
@@ -101,7 +101,7 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 				return nil, failed
 			}
 		}
-		if s.current.CompareAndSwap(first, first+1); ctx.Err() != nil {
+		if s.leave(ctx, first); ctx.Err() != nil {
 			break
 		}
 	}
@@ -129,15 +129,24 @@ func (s *Store) order(ctx context.Context, verb string, o leaseapi.Order) (int, 
 	if err := o.Key.Validate(); err != nil {
 		return 0, err
 	}
-	first := s.current.Load()
-	text, away, err := s.post(ctx, s.server(first), "keys/"+verb, leaseapi.WriteOrder(o))
-	if err != nil {
-		if away {
-			// Another server gets the next order, and not this one: if it was carried out, the
-			// other server would answer that there is nothing to do.
-			s.current.CompareAndSwap(first, first+1)
+	body := leaseapi.WriteOrder(o)
+	var err error
+	for range s.address.servers {
+		first := s.current.Load()
+		var text []byte
+		var r reach
+		if text, r, err = s.post(ctx, s.server(first), "keys/"+verb, body); err == nil {
+			return leaseapi.ReadDone(text)
 		}
-		return 0, err
+		if r == answered {
+			return 0, err
+		}
+		s.leave(ctx, first)
+		if r == unanswered || ctx.Err() != nil {
+			// It is not sent to another server: if it was carried out, that one would answer
+			// that there is nothing to do.
+			return 0, err
+		}
 	}
-	return leaseapi.ReadDone(text)
+	return 0, err
 }

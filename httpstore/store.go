@@ -1,19 +1,16 @@
 package httpstore
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/errtype"
@@ -44,6 +41,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	watching map[store.Token]*watch
+	doubts   map[store.Token]time.Time // see late.go
 }
 
 var (
@@ -61,7 +59,7 @@ func Open(address string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	s := &Store{address: a, client: o.Client, watching: map[store.Token]*watch{}}
+	s := &Store{address: a, client: o.Client, watching: map[store.Token]*watch{}, doubts: map[store.Token]time.Time{}}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if s.client == nil {
 		s.own = newTransport(a.socket)
@@ -105,7 +103,10 @@ func (s *Store) Close() error {
 // Claim sends the claims in one call.
 func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	valid, at := validOf(claims, (*store.Claim).Validate, func(i int, err error) { answers[i].Err = err })
-	got, err := s.call(ctx, "claim", leaseapi.WriteClaims(valid, 0), len(valid))
+	got, silent, err := s.call(ctx, "claim", leaseapi.WriteClaims(valid, 0), len(valid))
+	if silent {
+		s.doubt(valid)
+	}
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,8 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store
 // Renew sends the renewals in one call, or in several if their progress is long.
 func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	valid, at := validOf(renewals, (*store.Renewal).Validate, func(i int, err error) { errs[i] = err })
-	return sendAll(ctx, s, "renew", valid, at, errs, leaseapi.WriteRenewals, func(r *store.Renewal) int { return len(r.Progress) })
+	_, err := sendAll(ctx, s, "renew", valid, at, errs, leaseapi.WriteRenewals, func(r *store.Renewal) int { return len(r.Progress) })
+	return err
 }
 
 // Settle sends the settlements in one call, or in several if their records are long.
@@ -130,8 +132,22 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs
 		s.unwatch(settlements[i].Token)
 	}
 	valid, at := validOf(settlements, (*store.Settlement).Validate, func(i int, err error) { errs[i] = err })
-	return sendAll(ctx, s, "settle", valid, at, errs, leaseapi.WriteSettlements, func(x *store.Settlement) int { return len(x.Data) })
+	silent, err := sendAll(ctx, s, "settle", valid, at, errs, leaseapi.WriteSettlements, func(x *store.Settlement) int { return len(x.Data) })
+	if err != nil {
+		return err
+	}
+	for j, i := range at {
+		// A record may be written twice, so ErrLost of a Keep is the truth.
+		if silent && valid[j].Outcome != store.Keep && errors.Is(errs[i], store.ErrLost) {
+			errs[i] = errSettled
+		}
+	}
+	s.undoLate(valid)
+	return nil
 }
+
+// errSettled is the error of a settlement that was sent to two servers.
+var errSettled = errtype.New(errtype.Unreachable, "httpstore: a server did not answer the settlement, and another one has no lease of the token: it may have been settled")
 
 // validOf returns the elements that can be sent, and their places.
 func validOf[E any](all []E, validate func(*E) error, failed func(int, error)) (valid []E, at []int) {
@@ -150,149 +166,27 @@ func validOf[E any](all []E, validate func(*E) error, failed func(int, error)) (
 const maxData = 8 << 20
 
 // sendAll sends elements whose answers are errors, in calls of at most maxData. An element that is
-// too large for the server fails alone.
-func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, at []int, errs []error, write func([]E) []byte, size func(*E) int) error {
+// too large for the server fails alone. silent is that of call.
+func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, at []int, errs []error, write func([]E) []byte, size func(*E) int) (silent bool, err error) {
 	for from := 0; from < len(all); {
 		to, bytes := from+1, size(&all[from])
 		for ; to < len(all) && bytes+size(&all[to]) <= maxData; to++ {
 			bytes += size(&all[to])
 		}
-		got, err := s.call(ctx, verb, write(all[from:to]), to-from)
+		got, unanswered, err := s.call(ctx, verb, write(all[from:to]), to-from)
+		silent = silent || unanswered
 		switch {
 		case to == from+1 && errors.Is(err, store.ErrTooLarge):
 			errs[at[from]] = err
 		case err != nil:
-			return err
+			return silent, err
 		}
 		for j := range got {
 			errs[at[from+j]] = got[j].Error.Err()
 		}
 		from = to
 	}
-	return nil
-}
-
-// call makes one call of n elements. If the server is away, it asks the next one, each once.
-func (s *Store) call(ctx context.Context, verb string, body []byte, n int) ([]leaseapi.Answer, error) {
-	if n == 0 {
-		return nil, nil
-	}
-	var err error
-	for range s.address.servers {
-		first := s.current.Load()
-		var answers []leaseapi.Answer
-		var away bool
-		answers, away, err = s.ask(ctx, s.server(first), verb, body, n)
-		if !away || ctx.Err() != nil {
-			return answers, err
-		}
-		s.current.CompareAndSwap(first, first+1)
-	}
-	return nil, err
-}
-
-// server returns the server of a value of current.
-func (s *Store) server(current uint64) string {
-	return s.address.servers[current%uint64(len(s.address.servers))]
-}
-
-// ask asks one server. away says that another server may answer.
-func (s *Store) ask(ctx context.Context, server, verb string, body []byte, n int) (answers []leaseapi.Answer, away bool, err error) {
-	text, away, err := s.post(ctx, server, verb, body)
-	if err != nil {
-		return nil, away, err
-	}
-	if answers, err = leaseapi.ReadAnswers(text, n); err != nil {
-		err = fmt.Errorf("httpstore: %w", err)
-	}
-	return answers, false, err
-}
-
-// post sends a body to one server and returns the answer.
-func (s *Store) post(ctx context.Context, server, path string, body []byte) (text []byte, away bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server+leaseapi.Version+"/"+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, false, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	s.authorize(r)
-	resp, err := s.client.Do(r)
-	if err != nil {
-		return nil, true, unreached(ctx, withoutURL(err))
-	}
-	defer resp.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return nil, true, noAnswer(ctx, "httpstore: the server's answer broke off: %w", err)
-	case len(text) > maxAnswer:
-		return nil, false, fmt.Errorf("httpstore: the server's answer is longer than %d bytes", maxAnswer)
-	case resp.StatusCode != http.StatusOK:
-		return nil, resp.StatusCode >= 500, refusal(resp, text)
-	}
-	return text, false, nil
-}
-
-// noAnswer returns the error of a call that got no answer. If ctx has ended, that is the reason.
-func noAnswer(ctx context.Context, format string, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf(format, err)
-	}
-	return errtype.New(errtype.Unreachable, format, err)
-}
-
-// unreached is noAnswer for a request that was not sent, or had no answer. It says what to do if
-// nothing listens.
-func unreached(ctx context.Context, err error) error {
-	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
-		return noAnswer(ctx, "httpstore: the server cannot be reached: %w (check that dibs serve runs and listens at the address, and that no firewall is in between)", err)
-	}
-	return noAnswer(ctx, "httpstore: %w", err)
-}
-
-// maxAnswer is the longest answer that is read, in bytes.
-const maxAnswer = 128 << 20
-
-// authorize adds the token.
-func (s *Store) authorize(r *http.Request) {
-	if s.address.secret != "" {
-		r.Header.Set("Authorization", "Bearer "+s.address.secret)
-	}
-}
-
-// withoutURL returns a transport's error without the URL, which says nothing that the rest
-// does not.
-func withoutURL(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
-}
-
-// refusals are the types of errors by the status of a refusal.
-var refusals = map[int]string{
-	http.StatusUnauthorized:       errtype.Unauthorized,
-	http.StatusForbidden:          errtype.Unauthorized,
-	http.StatusTooManyRequests:    errtype.Busy,
-	http.StatusServiceUnavailable: errtype.Unavailable,
-}
-
-// refusal returns the error of a call that was refused as a whole.
-func refusal(resp *http.Response, text []byte) error {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	var p struct {
-		Title, Detail string
-	}
-	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil {
-		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status)
-	}
-	if resp.StatusCode == http.StatusRequestEntityTooLarge {
-		return fmt.Errorf("httpstore: %w: %s (%d): %s", store.ErrTooLarge, p.Title, resp.StatusCode, p.Detail)
-	}
-	if what, ok := refusals[resp.StatusCode]; ok {
-		return errtype.New(what, "httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
-	}
-	return fmt.Errorf("httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
+	return silent, nil
 }
 
 // Version asks the server what it is: "dibs serve v1.0.0".

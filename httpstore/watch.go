@@ -95,7 +95,7 @@ func (s *Store) look(g *group) {
 			cancel()
 			return
 		}
-		answers, err := s.call(ctx, "claim", leaseapi.WriteClaims(claims, watchWait), len(claims))
+		answers, _, err := s.call(ctx, "claim", leaseapi.WriteClaims(claims, watchWait), len(claims))
 		cancel()
 		if s.stopped.Err() != nil {
 			return

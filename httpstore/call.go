@@ -1,0 +1,173 @@
+package httpstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
+)
+
+// call makes one call of n elements. If the server is away, it asks the next one, each once.
+// silent says that a server may have got the call, or may still get it, and did not answer.
+func (s *Store) call(ctx context.Context, verb string, body []byte, n int) (answers []leaseapi.Answer, silent bool, err error) {
+	if n == 0 {
+		return nil, false, nil
+	}
+	for range s.address.servers {
+		first := s.current.Load()
+		var r reach
+		answers, r, err = s.ask(ctx, s.server(first), verb, body, n)
+		silent = silent || r == unanswered
+		if r == answered {
+			return answers, silent, err
+		}
+		s.leave(ctx, first)
+		if ctx.Err() != nil {
+			return nil, silent, err
+		}
+	}
+	return nil, silent, err
+}
+
+// leave makes the next call go to the next server, because this one is away. If the caller stopped
+// waiting before its time was over, that says nothing of the server.
+func (s *Store) leave(ctx context.Context, first uint64) {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		s.current.CompareAndSwap(first, first+1)
+	}
+}
+
+// server returns the server of a value of current.
+func (s *Store) server(current uint64) string {
+	return s.address.servers[current%uint64(len(s.address.servers))]
+}
+
+// reach is what became of a call to one server.
+type reach int
+
+const (
+	answered   reach = iota
+	unreached        // nothing was done; another server may answer
+	unanswered       // it may have been done, or will be; another server may answer
+)
+
+// ask asks one server.
+func (s *Store) ask(ctx context.Context, server, verb string, body []byte, n int) ([]leaseapi.Answer, reach, error) {
+	text, r, err := s.post(ctx, server, verb, body)
+	if err != nil {
+		return nil, r, err
+	}
+	answers, err := leaseapi.ReadAnswers(text, n)
+	if err != nil {
+		err = fmt.Errorf("httpstore: %w", err)
+	}
+	return answers, answered, err
+}
+
+// post sends a body to one server and returns the answer.
+func (s *Store) post(ctx context.Context, server, path string, body []byte) (text []byte, _ reach, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server+leaseapi.Version+"/"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, answered, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	s.authorize(r)
+	resp, err := s.client.Do(r)
+	if err != nil {
+		if isDial(err) {
+			return nil, unreached, unreachedError(ctx, withoutURL(err))
+		}
+		return nil, unanswered, unreachedError(ctx, withoutURL(err))
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, unanswered, noAnswer(ctx, "httpstore: the server's answer broke off: %w", err)
+	case len(text) > maxAnswer:
+		return nil, answered, fmt.Errorf("httpstore: the server's answer is longer than %d bytes", maxAnswer)
+	case resp.StatusCode >= 500:
+		return nil, unanswered, refusal(resp, text)
+	case resp.StatusCode != http.StatusOK:
+		return nil, answered, refusal(resp, text)
+	}
+	return text, answered, nil
+}
+
+// isDial reports whether a request was never sent, because no connection could be made.
+func isDial(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
+// noAnswer returns the error of a call that got no answer. If ctx has ended, that is the reason.
+func noAnswer(ctx context.Context, format string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf(format, err)
+	}
+	return errtype.New(errtype.Unreachable, format, err)
+}
+
+// unreachedError is noAnswer for a request that was not sent, or had no answer. It says what to do if
+// nothing listens.
+func unreachedError(ctx context.Context, err error) error {
+	if isDial(err) {
+		return noAnswer(ctx, "httpstore: the server cannot be reached: %w (check that dibs serve runs and listens at the address, and that no firewall is in between)", err)
+	}
+	return noAnswer(ctx, "httpstore: %w", err)
+}
+
+// maxAnswer is the longest answer that is read, in bytes.
+const maxAnswer = 128 << 20
+
+// authorize adds the token.
+func (s *Store) authorize(r *http.Request) {
+	if s.address.secret != "" {
+		r.Header.Set("Authorization", "Bearer "+s.address.secret)
+	}
+}
+
+// withoutURL returns a transport's error without the URL, which says nothing that the rest
+// does not.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// refusals are the types of errors by the status of a refusal.
+var refusals = map[int]string{
+	http.StatusUnauthorized:       errtype.Unauthorized,
+	http.StatusForbidden:          errtype.Unauthorized,
+	http.StatusTooManyRequests:    errtype.Busy,
+	http.StatusServiceUnavailable: errtype.Unavailable,
+}
+
+// refusal returns the error of a call that was refused as a whole.
+func refusal(resp *http.Response, text []byte) error {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	var p struct {
+		Title, Detail string
+	}
+	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil {
+		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status)
+	}
+	if resp.StatusCode == http.StatusRequestEntityTooLarge {
+		return fmt.Errorf("httpstore: %w: %s (%d): %s", store.ErrTooLarge, p.Title, resp.StatusCode, p.Detail)
+	}
+	if what, ok := refusals[resp.StatusCode]; ok {
+		return errtype.New(what, "httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
+	}
+	return fmt.Errorf("httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
+}

@@ -1,0 +1,64 @@
+package httpstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/store"
+)
+
+// A claim that a server did not answer may still be carried out: the server stood still, or the
+// call is still on its way. If its token is settled meanwhile, through another server or another
+// connection, the claim comes after that and gets a lease that nobody has. So the token is settled
+// once more, lateUndo later. What comes even later stands until its TTL is over.
+const (
+	lateUndo = time.Second
+	// doubtful is how long a token is remembered after a claim that was not answered.
+	doubtful = time.Minute
+	// maxDoubts bounds how many are.
+	maxDoubts = 1 << 14
+)
+
+// doubt remembers the tokens of claims that a server did not answer.
+func (s *Store) doubt(claims []store.Claim) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t, until := range s.doubts {
+		if now.After(until) {
+			delete(s.doubts, t)
+		}
+	}
+	for i := range claims {
+		if claims[i].Mode != store.Look && len(s.doubts) < maxDoubts {
+			s.doubts[claims[i].Token] = now.Add(doubtful)
+		}
+	}
+}
+
+// undoLate undoes, in the background, what late claims of these tokens get.
+func (s *Store) undoLate(settled []store.Settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var late []store.Settlement
+	for _, x := range settled {
+		if _, ok := s.doubts[x.Token]; ok {
+			delete(s.doubts, x.Token)
+			late = append(late, store.Settlement{Key: x.Key, Token: x.Token, Outcome: store.Undo})
+		}
+	}
+	if len(late) == 0 || s.stopped.Err() != nil {
+		return
+	}
+	s.running.Go(func() {
+		select {
+		case <-time.After(lateUndo):
+		case <-s.stopped.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.stopped, lateUndo)
+		defer cancel()
+		_, _, _ = s.call(ctx, "settle", leaseapi.WriteSettlements(late), len(late)) // if it fails, the lease expires
+	})
+}
