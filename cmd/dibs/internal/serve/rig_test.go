@@ -57,6 +57,13 @@ func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
 	return r
 }
 
+// kill ends the server with all its connections, as the end of its process would.
+func (r *rig) kill() {
+	r.Listener.Close()
+	r.CloseClientConnections()
+	r.server.unnotify()
+}
+
 func memory(t testing.TB) *memstore.Store {
 	t.Helper()
 	s, err := memstore.New(nil)
