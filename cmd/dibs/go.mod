@@ -4,16 +4,18 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
-	github.com/dibs-go/dibs/stores v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
+	github.com/dibs-go/dibs/stores v0.0.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/prometheus/client_golang v1.24.1
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
+	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
+	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	golang.org/x/sys v0.49.0
 )
@@ -31,9 +33,7 @@ require (
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
-	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
-	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/sdk v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect

@@ -106,12 +106,12 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 		handler = slog.NewJSONHandler(p.env.Stderr, nil)
 	}
 	log := slog.New(handler)
-	m, err := metrics.New()
+	m, err := metrics.NewServer()
 	if err != nil {
 		return err
 	}
 	o.Namespace = p.namespace
-	server, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), Metrics: m.Handler(), StoreCall: m.StoreCall, Log: log})
+	server, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), Metrics: m.Handler(), StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
 	if err != nil {
 		return usagef("%v", err)
 	}

@@ -22,14 +22,21 @@ type Metrics struct {
 
 // New returns metrics.
 func New() (*Metrics, error) {
+	m, _, err := start()
+	return m, err
+}
+
+// start returns metrics, and where others can be added.
+func start(options ...metric.Option) (*Metrics, *metric.MeterProvider, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	reader, err := exporter.New(exporter.WithRegisterer(m.registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	m.Telemetry, err = dibsotel.New(&dibsotel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader), metric.WithExemplarFilter(exemplar.AlwaysOffFilter))})
-	return m, err
+	provider := metric.NewMeterProvider(append(options, metric.WithReader(reader), metric.WithExemplarFilter(exemplar.AlwaysOffFilter))...)
+	m.Telemetry, err = dibsotel.New(&dibsotel.Options{MeterProvider: provider})
+	return m, provider, err
 }
 
 // Handler serves the metrics.

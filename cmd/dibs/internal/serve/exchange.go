@@ -7,18 +7,44 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 )
 
-// exchange is a call and its answer, for the access log. The line has no key and no token.
+// Call is one call that is over, for metrics.
+type Call struct {
+	Method, Route string // the route is "" for a path that there is not
+	Status        int    // 0 if the client went away
+	// Problem is the type of the problem, "canceled" if the client went away, "aborted" if the answer
+	// broke off, or "" for an answer.
+	Problem string
+	Took    time.Duration
+	Waited  bool   // it was a long poll
+	Verb    string // claim, renew, settle, or ""
+	// Outcomes counts the elements of an answer by state, or by the type of their error; renewals
+	// and settlements that were done are "done".
+	Outcomes map[string]int
+}
+
+// exchange is a call and its answer, for the access log and for metrics. The line has no key and
+// no token.
 type exchange struct {
 	http.ResponseWriter
 	by     string // the name of the credential
 	status int
 	bytes  int64
+	call   Call
 }
 
 type exchangeKey struct{}
+
+// exchangeOf returns the exchange of a request, or a new one.
+func exchangeOf(ctx context.Context) *exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x
+	}
+	return new(exchange)
+}
 
 // WriteHeader notes the status.
 func (x *exchange) WriteHeader(status int) {
@@ -46,12 +72,18 @@ func (s *Server) logged(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{ResponseWriter: w}
 		began := time.Now()
+		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
 			p := recover()
+			took := time.Since(began)
+			if p != nil {
+				x.call.Problem = "aborted"
+			}
+			s.report(x, r, took)
 			attrs := []slog.Attr{
 				slog.String("request_id", rand.Text()), slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
 				slog.String("remote", r.RemoteAddr), slog.String("credential", x.by), slog.Int("status", x.status),
-				slog.Int64("bytes", x.bytes), slog.Float64("duration_ms", float64(time.Since(began).Microseconds())/1000),
+				slog.Int64("bytes", x.bytes), slog.Float64("duration_ms", float64(took.Microseconds())/1000),
 			}
 			switch {
 			case p != nil && p != http.ErrAbortHandler:
@@ -64,6 +96,22 @@ func (s *Server) logged(h http.Handler) http.Handler {
 				panic(http.ErrAbortHandler)
 			}
 		}()
-		h.ServeHTTP(x, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+		h.ServeHTTP(x, r)
 	})
+}
+
+// report tells the program of a call. r is what the mux has served.
+func (s *Server) report(x *exchange, r *http.Request, took time.Duration) {
+	if s.hooks.Call == nil {
+		return
+	}
+	c := x.call
+	c.Method, c.Status, c.Took = r.Method, x.status, took
+	if _, c.Route, _ = strings.Cut(r.Pattern, " "); c.Route == "" && r.Pattern != "/" {
+		c.Route = r.Pattern // of a path with another method
+	}
+	if r.Context().Err() != nil {
+		c.Status, c.Problem = 0, "canceled"
+	}
+	s.hooks.Call(c)
 }

@@ -74,9 +74,7 @@ func (s *Server) guard(role Role, h func(http.ResponseWriter, *http.Request, *cr
 			refuse(w, r, &problemStopping)
 			return
 		}
-		if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
-			x.by = by.name
-		}
+		exchangeOf(r.Context()).by = by.name
 		h(w, r, by)
 	}
 }

@@ -47,6 +47,7 @@ func (p problem) with(detail string) *problem {
 
 // refuse answers with a problem.
 func refuse(w http.ResponseWriter, r *http.Request, p *problem) {
+	exchangeOf(r.Context()).call.Problem = p.Type
 	body := *p
 	body.Type = docs + p.Type
 	text, err := json.Marshal(body)

@@ -39,6 +39,8 @@ type Hooks struct {
 	Version   string
 	Metrics   http.Handler         // serves /metrics
 	StoreCall func(dibs.StoreCall) // after each call of the store
+	Call      func(Call)           // after each call; nil is fine
+	Waiting   func(claims int64)   // how many more claims wait, or fewer; nil is fine
 	Log       *slog.Logger
 }
 

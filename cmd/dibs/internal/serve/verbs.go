@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,13 +53,28 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 		out[i] = leaseapi.AnswerOf(&answers[i])
 		out[i].Namespace = asked.Claims[i].Key.Namespace
 	}
+	note(ctx, "claim", out)
 	return leaseapi.WriteAnswers(out), nil
+}
+
+// note counts the elements of an answer.
+func note(ctx context.Context, verb string, answers []leaseapi.Answer) {
+	outcomes := map[string]int{}
+	for _, a := range answers {
+		outcome := cmp.Or(a.State, "done")
+		if a.Error != nil {
+			outcome = a.Error.Type
+		}
+		outcomes[outcome]++
+	}
+	x := exchangeOf(ctx)
+	x.call.Verb, x.call.Outcomes = verb, outcomes
 }
 
 // renew serves POST /v1/renew.
 func (c *call) renew(ctx context.Context, body []byte) ([]byte, *problem) {
 	renewals, err := leaseapi.ReadRenewals(body)
-	return settleAll(ctx, c, renewals, err, c.renewals, c.store.Renew, (*store.Renewal).Validate, func(r *store.Renewal) *dibs.Key { return &r.Key })
+	return settleAll(ctx, c, "renew", renewals, err, c.renewals, c.store.Renew, (*store.Renewal).Validate, func(r *store.Renewal) *dibs.Key { return &r.Key })
 }
 
 // settle serves POST /v1/settle.
@@ -67,11 +83,11 @@ func (c *call) settle(ctx context.Context, body []byte) ([]byte, *problem) {
 	for i := range settlements {
 		c.waiters.settled(settlements[i].Token)
 	}
-	return settleAll(ctx, c, settlements, err, c.settlements, c.store.Settle, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
+	return settleAll(ctx, c, "settle", settlements, err, c.settlements, c.store.Settle, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
 }
 
 // settleAll does what renewals and settlements have in common.
-func settleAll[E any](ctx context.Context, c *call, elements []E, err error, single *batch.Batcher[E, error],
+func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, err error, single *batch.Batcher[E, error],
 	several func(context.Context, []E, []error) error, validate func(*E) error, key func(*E) *dibs.Key,
 ) ([]byte, *problem) {
 	if err != nil {
@@ -90,6 +106,7 @@ func settleAll[E any](ctx context.Context, c *call, elements []E, err error, sin
 	for i, err := range errs {
 		out[i].Error = leaseapi.ErrorOf(err)
 	}
+	note(ctx, verb, out)
 	return leaseapi.WriteAnswers(out), nil
 }
 

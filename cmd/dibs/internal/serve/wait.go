@@ -31,6 +31,11 @@ func (c *call) await(ctx context.Context, asked leaseapi.ClaimCall, answers []st
 	defer c.load.calls.Add(1)
 	defer c.by.load.calls.Add(1)
 
+	exchangeOf(ctx).call.Waited = true
+	if waiting := c.hooks.Waiting; waiting != nil {
+		waiting(n)
+		defer waiting(-n)
+	}
 	w := c.waiters.enter(claims)
 	defer c.waiters.leave(claims, w)
 	end := time.NewTimer(asked.Wait)

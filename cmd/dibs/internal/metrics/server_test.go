@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// served is a dibs serve with its metrics.
+type served struct {
+	*httptest.Server
+	t *testing.T
+}
+
+func serveMetrics(t *testing.T) *served {
+	t.Helper()
+	under, err := memstore.New(nil)
+	testkit.Must(t, err)
+	t.Cleanup(func() { under.Close() })
+	m, err := NewServer()
+	testkit.Must(t, err)
+	s, err := serve.New(serve.Config{
+		MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10, MaxWaiters: 1, MaxWaitersEach: 1, StoreTimeout: time.Minute,
+	}, under, serve.Hooks{Version: "test", Metrics: m.Handler(), StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: slog.New(slog.DiscardHandler)})
+	testkit.Must(t, err)
+	over := &served{httptest.NewServer(s.Handler()), t}
+	t.Cleanup(over.Close)
+	return over
+}
+
+// do makes a call and returns its answer.
+func (s *served) do(method, path, body string) string {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
+	testkit.Must(s.t, err)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := s.Client().Do(r)
+	testkit.Must(s.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	testkit.Must(s.t, err)
+	return string(text)
+}
+
+// claims returns the body of a claim of "k".
+func claims(token int, rest string) string {
+	return fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"queue"}]%s}`, token, rest)
+}
+
+// TestServerMetrics: each call is counted once by its route and status, each element by its
+// outcome, and claims that wait are counted while they wait.
+func TestServerMetrics(t *testing.T) {
+	s := serveMetrics(t)
+	has := func(line string) bool { return strings.Contains(s.do("GET", "/metrics", ""), "\n"+line+"\n") }
+	s.do("POST", "/v1/claim", claims(1, ""))
+	s.do("POST", "/v1/claim", claims(1, ""))
+	s.do("POST", "/v1/renew", `{"renewals":[{"key":"k","token":"`+strings.Repeat("9", 32)+`"}]}`)
+	s.do("POST", "/v1/claim", `{"nonsense":1}`)
+	s.do("PUT", "/v1/claim", "")
+	s.do("BREW", "/nothing", "")
+	waited := make(chan string)
+	go func() { waited <- s.do("POST", "/v1/claim", claims(2, `,"wait_ms":60000`)) }()
+	testkit.Eventually(t, "one claim waits", func() bool { return has("dibs_serve_waiting 1") })
+	s.do("POST", "/v1/claim", claims(3, `,"wait_ms":60000`))
+	s.do("POST", "/v1/settle", fmt.Sprintf(`{"settlements":[{"key":"k","token":"%032x"}]}`, 1))
+	if text := testkit.Await(t, "the waiter's answer", waited); !strings.Contains(text, "granted") {
+		t.Errorf("the waiter is answered %s", text)
+	}
+	text := s.do("GET", "/metrics", "")
+	for _, line := range []string{
+		"dibs_serve_waiting 0",
+		`dibs_serve_elements_total{dibs_call="claim",dibs_outcome="granted"} 3`,
+		`dibs_serve_elements_total{dibs_call="renew",dibs_outcome="lost"} 1`,
+		`dibs_serve_elements_total{dibs_call="settle",dibs_outcome="done"} 1`,
+		`http_server_request_duration_seconds_count{dibs_waited="false",http_request_method="POST",http_response_status_code="200",http_route="/v1/claim"} 2`,
+		`http_server_request_duration_seconds_count{dibs_waited="true",http_request_method="POST",http_response_status_code="200",http_route="/v1/claim"} 1`,
+		`http_server_request_duration_seconds_count{dibs_waited="false",error_type="invalid",http_request_method="POST",http_response_status_code="400",http_route="/v1/claim"} 1`,
+		`http_server_request_duration_seconds_count{dibs_waited="false",error_type="overloaded",http_request_method="POST",http_response_status_code="429",http_route="/v1/claim"} 1`,
+		`http_server_request_duration_seconds_count{dibs_waited="false",error_type="method-refused",http_request_method="PUT",http_response_status_code="405",http_route="/v1/claim"} 1`,
+		`http_server_request_duration_seconds_count{dibs_waited="false",error_type="not-found",http_request_method="_OTHER",http_response_status_code="404",http_route=""} 1`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("there is no line %s", line)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+// TestAClientThatGoesAwayIsNoError: its call has no status, and the type canceled.
+func TestAClientThatGoesAwayIsNoError(t *testing.T) {
+	s := serveMetrics(t)
+	s.do("POST", "/v1/claim", claims(1, ""))
+	go func() {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/v1/claim", strings.NewReader(claims(2, `,"wait_ms":60000`)))
+		if err != nil {
+			return
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	testkit.Eventually(t, "one claim waits", func() bool { return strings.Contains(s.do("GET", "/metrics", ""), "\ndibs_serve_waiting 1\n") })
+	s.CloseClientConnections()
+	const line = `http_server_request_duration_seconds_count{dibs_waited="true",error_type="canceled",http_request_method="POST",http_route="/v1/claim"} 1`
+	testkit.Eventually(t, "it is counted as canceled", func() bool { return strings.Contains(s.do("GET", "/metrics", ""), "\n"+line+"\n") })
+}
+
+// TestServerPage: docs/serve.md lists the metrics that there are, and no others.
+func TestServerPage(t *testing.T) {
+	s := serveMetrics(t)
+	s.do("POST", "/v1/claim", claims(1, ""))
+	var there, listed []string
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(s.do("GET", "/metrics", "")+s.do("GET", "/metrics", ""), -1) {
+		there = append(there, m[1])
+	}
+	there = slices.DeleteFunc(there, func(name string) bool { return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") })
+	page, err := os.ReadFile("../../../../docs/serve.md")
+	testkit.Must(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(section, -1) {
+		listed = append(listed, m[1])
+	}
+	slices.Sort(there)
+	slices.Sort(listed)
+	if there = slices.Compact(there); !slices.Equal(there, listed) {
+		t.Errorf("there are %q, and the page lists %q", there, listed)
+	}
+}
