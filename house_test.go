@@ -30,7 +30,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/batch"},
 		{Dir: "internal/errtype"},
 		{Dir: "internal/failpoint", Imports: []string{house.Root + "/internal/testkit"}},
-		{Dir: "internal/house"},
+		{Dir: "internal/house", Imports: []string{house.Root + "/internal/testkit"}},
 		{Dir: "internal/journal", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/linger"},
 		{Dir: "internal/leaseapi", Imports: []string{house.Root + "/store"}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
@@ -48,7 +49,7 @@ func TestWaitingIsNotCounted(t *testing.T) {
 			}
 			if name != "plain" {
 				// All those in the worker leave it when a quarter of their time is over.
-				eventually(t, "they leave the workers", func() bool { return f.info(t).Retry == jobs.DefaultAhead-1 })
+				testkit.Eventually(t, "they leave the workers", func() bool { return f.info(t).Retry == jobs.DefaultAhead-1 })
 			}
 			f.gates.open("first")
 			f.did.is(t, want...)
@@ -118,7 +119,7 @@ func TestLastAttempt(t *testing.T) {
 			}
 			if tt.wantErr == refusal {
 				// Made to run by hand, it runs.
-				must(t, f.inspector.RunTask("default", info.ID))
+				testkit.Must(t, f.inspector.RunTask("default", info.ID))
 				f.did.is(t, "k", "next", "k")
 			}
 		})
@@ -161,7 +162,7 @@ func TestFailed(t *testing.T) {
 				for i, id := range ids {
 					f.did.has(t, "last")
 					f.becomes(t, id, asynq.TaskStateRetry)
-					must(t, f.inspector.RunTask("default", id))
+					testkit.Must(t, f.inspector.RunTask("default", id))
 					f.did.is(t, tt.want[:5+i]...)
 				}
 			}
@@ -175,13 +176,13 @@ func TestFailed(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	memory, err := memstore.New(nil)
-	must(t, err)
+	testkit.Must(t, err)
 	store := &outage{Store: memory}
 	f := newFixture(t, ownRedis(t), nil, store)
 	f.serve(t, asynq.Config{}, f.note)
 	store.away.Store(true)
 	f.enqueue(t, plain("k", asynq.MaxRetry(1)))
-	eventually(t, "it is requeued", func() bool { return f.info(t).Retry > 0 })
+	testkit.Eventually(t, "it is requeued", func() bool { return f.info(t).Retry > 0 })
 	store.away.Store(false)
 	f.did.is(t, "k")
 	f.parked(t, 0)
@@ -214,7 +215,7 @@ func TestShutdown(t *testing.T) {
 		want = append(want, fmt.Sprint(n+1))
 		first.enqueue(t, job("k", want[n+1]))
 	}
-	eventually(t, "half of the workers wait", func() bool { return first.mutex.Stats().Waiting == 6 })
+	testkit.Eventually(t, "half of the workers wait", func() bool { return first.mutex.Stats().Waiting == 6 })
 	second.serve(t, asynq.Config{}, second.note)
 	first.mutex.Stop()
 	stop()

@@ -1,7 +1,6 @@
 package asynqjobs
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -19,16 +17,13 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/store"
 )
 
-// planVar is the variable of the environment that makes the test binary a process with
-// workers.
-const planVar = "ASYNQJOBS_PLAN"
-
-// plan is what such a process does: it writes down the tasks that it has run, in the list
+// plan is what a process with workers does: it writes down the tasks that it has run, in the list
 // "done KEY", and those that began beside another one of their key, in the list "crowd".
 type plan struct {
 	Redis asynq.RedisClientOpt
@@ -70,21 +65,24 @@ func (r *reaching) Settle(ctx context.Context, settlements []store.Settlement, e
 	return err
 }
 
-// TestChild is what such a process runs: it works until its standard input ends, and then
-// shuts down.
-func TestChild(t *testing.T) {
-	text := os.Getenv(planVar)
-	if text == "" {
-		t.Skip("it is for the processes that other tests start")
-	}
+// beChild works by a plan until its standard input ends, and then shuts down.
+func beChild(args []string) error {
 	var p plan
-	must(t, json.Unmarshal([]byte(text), &p))
-	store, err := redisstore.Open(t.Context(), storeURL(p.Redis), nil)
-	must(t, err)
+	if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
+		return err
+	}
+	store, err := redisstore.Open(context.Background(), storeURL(p.Redis), nil)
+	if err != nil {
+		return err
+	}
 	client, err := dibs.New(&reaching{store}, &dibs.Options{TTL: p.TTL})
-	must(t, err)
+	if err != nil {
+		return err
+	}
 	mutex, err := New(p.Redis, client, &Options{Jobs: *p.options()})
-	must(t, err)
+	if err != nil {
+		return err
+	}
 	c := mutex.redis
 	handler := func(ctx context.Context, t *asynq.Task) error {
 		ctx = context.WithoutCancel(ctx)
@@ -107,48 +105,26 @@ func TestChild(t *testing.T) {
 		DelayedTaskCheckInterval: 100 * time.Millisecond,
 		LogLevel:                 asynq.FatalLevel,
 	}))
-	must(t, server.Start(mutex.Middleware(asynq.HandlerFunc(handler))))
+	if err := server.Start(mutex.Middleware(asynq.HandlerFunc(handler))); err != nil {
+		return err
+	}
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
-	must(t, err)
 	server.Stop()
 	mutex.Stop()
 	server.Shutdown()
-	must(t, errors.Join(mutex.Close(), client.Close()))
-}
-
-// child is a process with workers.
-type child struct {
-	*failpoint.Child
-	in io.WriteCloser
+	return errors.Join(err, mutex.Close(), client.Close())
 }
 
 // startChild starts a process with workers that stops at a point. If it has none, startChild
 // returns when its workers work.
-func startChild(t testing.TB, point string, p plan) *child {
+func startChild(t testing.TB, point string, p plan) *failpoint.Child {
 	t.Helper()
 	text, err := json.Marshal(p)
-	must(t, err)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")
-	cmd.Env = append(os.Environ(), planVar+"="+string(text))
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	c := &child{failpoint.Start(t, point, cmd), in}
+	testkit.Must(t, err)
+	c := failpoint.Start(t, point, testkit.Child("work", string(text)))
 	if point == "" {
-		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-			t.Fatalf("a process with workers says %q, %v", line, err)
-		}
+		c.Says() // it is ready
 	}
 	return c
-}
-
-// stop shuts it down and returns when it has ended.
-func (c *child) stop(t testing.TB) {
-	t.Helper()
-	_ = c.in.Close()
-	if err := c.Wait(); err != nil {
-		t.Errorf("a process with workers ended: %v", err)
-	}
 }

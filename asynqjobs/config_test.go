@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -91,7 +92,7 @@ func TestSetUp(t *testing.T) {
 		t.Error(err)
 	}
 	server := asynq.NewServer(f.redis, asynq.Config{LogLevel: asynq.FatalLevel})
-	must(t, server.Start(handler))
+	testkit.Must(t, server.Start(handler))
 	t.Cleanup(server.Shutdown)
 	info := f.enqueue(t, job("k", "x"))
 	if got := f.becomes(t, info.ID, asynq.TaskStateRetry); got.LastErr != errNoConfig.Error() {

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -23,7 +24,7 @@ func TestEnqueue(t *testing.T) {
 	for range 2 {
 		info := f.enqueue(t, task, asynq.Queue("second"))
 		got, err := f.inspector.GetTaskInfo("second", info.ID)
-		must(t, err)
+		testkit.Must(t, err)
 		if got.Type != "job" || string(got.Payload) != "payload" || got.Timeout != time.Minute || got.MaxRetry != 3+spare {
 			t.Errorf("%+v", got)
 		}
@@ -126,9 +127,9 @@ func TestLater(t *testing.T) {
 	if err := f.inspector.RunTask("default", later.ID); err != nil { // its time has come
 		t.Fatal(err)
 	}
-	eventually(t, "the later one has a place", func() bool { return f.mutex.Stats().Waiting == 1 })
+	testkit.Eventually(t, "the later one has a place", func() bool { return f.mutex.Stats().Waiting == 1 })
 	f.enqueue(t, plain("k"))
-	eventually(t, "the plain one has a place", func() bool { return f.mutex.Stats().Waiting == 2 })
+	testkit.Eventually(t, "the plain one has a place", func() bool { return f.mutex.Stats().Waiting == 2 })
 	f.enqueue(t, job("k", "last"))
 	f.gates.open("now", "later", "k", "last")
 	f.did.is(t, "now", "later", "k", "last")

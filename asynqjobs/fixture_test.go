@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/redisstore"
 )
@@ -47,7 +48,7 @@ func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options, stores ..
 	t.Helper()
 	if stores == nil {
 		store, err := redisstore.Open(t.Context(), storeURL(r), nil)
-		must(t, err)
+		testkit.Must(t, err)
 		stores = append(stores, store)
 	}
 	if o == nil {
@@ -55,7 +56,7 @@ func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options, stores ..
 	}
 	o.Logger = slog.New(slog.DiscardHandler)
 	client, err := dibs.New(stores[0], nil)
-	must(t, err)
+	testkit.Must(t, err)
 	f := &fixture{
 		redis: r, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r),
 		fetched: map[string]int{}, inside: map[string]int{}, running: map[string]int{},
@@ -65,9 +66,9 @@ func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options, stores ..
 		return map[bool]string{true: string(t.Payload())}[t.Type() == "plain"], nil
 	}
 	f.mutex, err = New(r, client, &Options{Jobs: *o, Key: key})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() {
-		must(t, errors.Join(f.mutex.Close(), f.plain.Close(), f.inspector.Close(), client.Close()))
+		testkit.Must(t, errors.Join(f.mutex.Close(), f.plain.Close(), f.inspector.Close(), client.Close()))
 	})
 	return f
 }
@@ -171,7 +172,7 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 	} else {
 		info, err = f.mutex.EnqueueContext(t.Context(), task, opts...)
 	}
-	must(t, err)
+	testkit.Must(t, err)
 	return info
 }
 
@@ -180,17 +181,17 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 // when it comes back.
 func (f *fixture) cancel(t *testing.T, id string) {
 	t.Helper()
-	eventually(t, "the server listens", func() bool {
+	testkit.Eventually(t, "the server listens", func() bool {
 		all, err := f.mutex.redis.(*redis.Client).Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 		return err == nil && strings.Contains(all, fmt.Sprintf(" db=%d sub=1 ", f.redis.DB))
 	})
-	must(t, f.inspector.CancelProcessing(id))
+	testkit.Must(t, f.inspector.CancelProcessing(id))
 }
 
 func (f *fixture) info(t testing.TB) *asynq.QueueInfo {
 	t.Helper()
 	info, err := f.inspector.GetQueueInfo("default")
-	must(t, err)
+	testkit.Must(t, err)
 	return info
 }
 
@@ -214,7 +215,7 @@ func (f *fixture) state(id string) asynq.TaskState {
 // becomes waits until a task has a state.
 func (f *fixture) becomes(t testing.TB, id string, want asynq.TaskState) *asynq.TaskInfo {
 	t.Helper()
-	eventually(t, fmt.Sprint("the task is ", want), func() bool { return f.state(id) == want })
+	testkit.Eventually(t, fmt.Sprint("the task is ", want), func() bool { return f.state(id) == want })
 	info, _ := f.inspector.GetTaskInfo("default", id)
 	return info
 }
@@ -246,13 +247,13 @@ func (r *record) read() []string {
 // has waits until something was done.
 func (r *record) has(t testing.TB, line string) {
 	t.Helper()
-	eventually(t, line, func() bool { return slices.Contains(r.read(), line) })
+	testkit.Eventually(t, line, func() bool { return slices.Contains(r.read(), line) })
 }
 
 // is waits until as much was done as is wanted, and fails the test unless it is that.
 func (r *record) is(t testing.TB, want ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%v", want), func() bool { return len(r.read()) >= len(want) })
+	testkit.Eventually(t, fmt.Sprintf("%v", want), func() bool { return len(r.read()) >= len(want) })
 	if got := r.read(); !slices.Equal(got, want) {
 		t.Errorf("done was %q, want %q", got, want)
 	}

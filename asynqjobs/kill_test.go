@@ -8,6 +8,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestKilled: wherever a worker dies, its task comes back before the next ones of its key,
@@ -47,7 +49,7 @@ func TestKilled(t *testing.T) {
 			}
 			// A minute passes, as far as Asynq knows; it looks when a server starts.
 			old := redis.Z{Member: first.ID, Score: float64(time.Now().Add(-time.Minute).Unix())}
-			must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
+			testkit.Must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
 			startChild(t, "", p)
 			f.gone(t, last.ID)
 			if got := f.mutex.redis.LRange(t.Context(), "done k", 0, -1).Val(); !slices.Equal(got, tt.want) {
@@ -73,17 +75,17 @@ func TestKilledWhileItWaits(t *testing.T) {
 	p := plan{Redis: r, Ahead: 8, Hold: 300 * time.Millisecond, Back: time.Hour}
 	f := newFixture(t, r, p.options())
 	lease, err := f.mutex.dibs.Acquire(t.Context(), "k", nil)
-	must(t, err)
+	testkit.Must(t, err)
 	first := f.enqueue(t, job("k", "1"))
 	child := startChild(t, "in the wait", p)
 	child.Await()
 	child.Kill()
-	must(t, lease.Release())
+	testkit.Must(t, lease.Release())
 	f.serve(t, asynq.Config{}, f.note)
 	f.enqueue(t, job("k", "2"))
 	f.did.is(t, "2")
 	old := redis.Z{Member: first.ID, Score: float64(time.Now().Add(-time.Minute).Unix())}
-	must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
+	testkit.Must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
 	f.serve(t, asynq.Config{}, f.note) // Asynq looks when a server starts
 	f.did.is(t, "2", "1")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -44,7 +45,7 @@ func TestAhead(t *testing.T) {
 			})
 			f.gone(t, other.ID)
 			f.did.is(t, want...)
-			eventually(t, "nothing is left", func() bool {
+			testkit.Eventually(t, "nothing is left", func() bool {
 				left := f.mutex.redis.Keys(t.Context(), "asynq:{default}:*").Val()
 				return !slices.ContainsFunc(left, func(name string) bool {
 					return strings.Contains(name, "line") || strings.Contains(name, "after") || strings.Contains(name, "parked") || strings.Contains(name, ":t:")
@@ -132,7 +133,7 @@ func TestPromote(t *testing.T) {
 			if tt.ends != nil {
 				fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
 				stop := f.serve(t, fails, func(context.Context, *asynq.Task) error { return tt.ends() })
-				eventually(t, "it has ended", func() bool { return f.state("7") >= asynq.TaskStateScheduled })
+				testkit.Eventually(t, "it has ended", func() bool { return f.state("7") >= asynq.TaskStateScheduled })
 				stop()
 			}
 			for range tt.before {
@@ -142,7 +143,7 @@ func TestPromote(t *testing.T) {
 			f.enter(t, "7")
 			if tt.mark != "" {
 				_, err := f.mutex.enter(t.Context(), "default", "k", "7", "", tt.mark)
-				must(t, err)
+				testkit.Must(t, err)
 			}
 			for range 2 { // it is the same twice
 				f.mutex.leave(t.Context(), "default", "k", "")
@@ -174,12 +175,12 @@ func TestOverlap(t *testing.T) {
 	f.enqueue(t, job("k", "waits"))
 	want := []string{"runs", "waits"}
 	before, err := f.mutex.number(t.Context(), "default")
-	must(t, err)
+	testkit.Must(t, err)
 	for n := others; n > 0; n-- { // the entries are in the order of their IDs
 		w := settings{id: fmt.Sprintf("%02d", n), queue: "default", due: time.Now()}
 		want = append(want, w.id)
 		_, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)})
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	f.parked(t, others)
 	f.gates.open(want...)
@@ -193,13 +194,13 @@ func TestEnqueuingCrashes(t *testing.T) {
 	var want []string
 	for n := range 12 {
 		_, err := f.mutex.jobs.Enqueue(t.Context(), jobs.Job{Key: "k"})
-		must(t, err)
+		testkit.Must(t, err)
 		f.enter(t, fmt.Sprint("dead ", n))
 		want = append(want, strconv.Itoa(n))
 		f.enqueue(t, job("k", want[n]))
 	}
 	f.serve(t, asynq.Config{}, f.note)
-	eventually(t, "all have run", func() bool { return len(f.did.read()) == len(want) })
+	testkit.Eventually(t, "all have run", func() bool { return len(f.did.read()) == len(want) })
 	got := f.did.read()
 	slices.Sort(got) // one that is later than Hold is passed by others
 	if slices.Sort(want); !slices.Equal(got, want) {
@@ -214,7 +215,7 @@ func (f *fixture) enter(t *testing.T, id string) {
 	if err == nil {
 		_, err = f.mutex.enter(t.Context(), "default", "k", id, before, newMark())
 	}
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 // TestDeployment: a version with another Ahead, one with other Permits, and one that knows of
@@ -245,7 +246,7 @@ func TestDeployment(t *testing.T) {
 			}
 			if tt.lost {
 				digest := before.mutex.dibs.Key("k").Digest()
-				must(t, before.mutex.redis.Del(t.Context(), names("default", digest)...).Err())
+				testkit.Must(t, before.mutex.redis.Del(t.Context(), names("default", digest)...).Err())
 				if _, err := before.inspector.RunAllScheduledTasks("default"); err != nil { // their time has come
 					t.Fatal(err)
 				}
@@ -254,7 +255,7 @@ func TestDeployment(t *testing.T) {
 			before.did.has(t, "0")
 			after.serve(t, config, before.work)
 			before.gates.open(want...)
-			eventually(t, "all have run", func() bool { return len(before.did.read()) == len(want) })
+			testkit.Eventually(t, "all have run", func() bool { return len(before.did.read()) == len(want) })
 			if got := before.did.read(); tt.old.Permits == tt.new.Permits && !slices.Equal(got, want) {
 				t.Errorf("done was %v, want %v", got, want)
 			}

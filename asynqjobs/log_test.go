@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/redisstore"
 )
 
@@ -31,31 +32,31 @@ func TestOneLineATaskInAsynqsLog(t *testing.T) {
 			t.Parallel()
 			r := ownRedis(t)
 			store, err := redisstore.Open(t.Context(), storeURL(r), nil)
-			must(t, err)
+			testkit.Must(t, err)
 			client, err := dibs.New(store, nil)
-			must(t, err)
+			testkit.Must(t, err)
 			mutex, err := New(r, client, nil)
-			must(t, err)
+			testkit.Must(t, err)
 			var log taskLog
 			done := make(chan struct{}, 4)
 			config := Config(asynq.Config{Concurrency: 4, Logger: &log, LogLevel: level})
 			server := asynq.NewServer(r, config)
-			must(t, server.Start(mutex.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			testkit.Must(t, server.Start(mutex.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 				done <- struct{}{}
 				return nil
 			}))))
 			var ids []string
 			for range cap(done) {
 				info, err := mutex.EnqueueContext(t.Context(), job("k", "it"))
-				must(t, err)
+				testkit.Must(t, err)
 				ids = append(ids, info.ID)
 			}
 			for range ids {
 				<-done
 			}
 			server.Shutdown() // which waits for the tasks
-			must(t, mutex.Close())
-			must(t, client.Close())
+			testkit.Must(t, mutex.Close())
+			testkit.Must(t, client.Close())
 			for _, id := range ids {
 				n := 0
 				for _, line := range log.read() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -40,7 +41,7 @@ func TestPanickingTaskWithOurWordsRunsOnce(t *testing.T) {
 			info := f.enqueue(t, task)
 			f.becomes(t, info.ID, asynq.TaskStateArchived)
 			f.did.is(t, "ran")
-			must(t, f.inspector.RunTask("default", info.ID))
+			testkit.Must(t, f.inspector.RunTask("default", info.ID))
 			f.did.is(t, "ran", "ran")
 		})
 	}
@@ -56,13 +57,13 @@ func TestFailedTaskWithOurWordsWaits(t *testing.T) {
 			config := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
 			f.serve(t, config, func(ctx context.Context, _ *asynq.Task) error {
 				_, err := f.mutex.enter(ctx, "default", "k", "7", "", newMark()) // as a worker does that parks it
-				must(t, err)
+				testkit.Must(t, err)
 				return errors.New(text)
 			})
 			task := NewTask("job", []byte(text), "k", asynq.TaskID("7"))
 			task.Headers = map[string]string{"note": text}
 			f.becomes(t, f.enqueue(t, task).ID, asynq.TaskStateRetry)
-			must(t, f.mutex.promote(t.Context(), "default", f.mutex.dibs.Key("k").Digest(), "", 8, 1))
+			testkit.Must(t, f.mutex.promote(t.Context(), "default", f.mutex.dibs.Key("k").Digest(), "", 8, 1))
 			if got := f.state("7"); got != asynq.TaskStateRetry {
 				t.Errorf("it is %v before its time", got)
 			}
@@ -120,7 +121,7 @@ func TestSweepNeedsNoTask(t *testing.T) {
 				name := fmt.Sprint(n)
 				info := before.enqueue(t, job("k", name))
 				if n < 3 {
-					must(t, tt.remove(before.inspector, "default", info.ID))
+					testkit.Must(t, tt.remove(before.inspector, "default", info.ID))
 				} else {
 					want = append(want, name)
 				}

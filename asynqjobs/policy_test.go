@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/store"
@@ -67,7 +68,7 @@ func TestPolicies(t *testing.T) {
 				return
 			case tt.options.Policy == jobs.Replace:
 				// All have reached a worker, so that each knows of the newest.
-				eventually(t, "all wait", func() bool {
+				testkit.Eventually(t, "all wait", func() bool {
 					s := f.mutex.Stats()
 					return s.Waiting+int(s.Replaced) == 3
 				})
@@ -127,9 +128,9 @@ func TestCancelled(t *testing.T) {
 	runs := f.enqueue(t, job("k", "runs"))
 	f.did.has(t, "runs, retry 0")
 	waits := f.enqueue(t, job("k", "waits"))
-	eventually(t, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
+	testkit.Eventually(t, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
 	f.cancel(t, waits.ID)
-	eventually(t, "it is tried again", func() bool {
+	testkit.Eventually(t, "it is tried again", func() bool {
 		info, err := f.inspector.GetTaskInfo("default", waits.ID)
 		return err == nil && info.Retried == 1
 	})
@@ -162,9 +163,9 @@ func TestByHand(t *testing.T) {
 				ids = append(ids, f.enqueue(t, job("k", name)).ID)
 			}
 			f.parked(t, len(ids))
-			must(t, tt.do(f.inspector, "default", ids[1]))
+			testkit.Must(t, tt.do(f.inspector, "default", ids[1]))
 			if slices.Contains(tt.want, "it") {
-				eventually(t, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
+				testkit.Eventually(t, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
 			}
 			f.gates.open(tt.want...)
 			f.did.is(t, tt.want...)
@@ -178,7 +179,7 @@ func TestOperatorsSeeTasks(t *testing.T) {
 	t.Parallel()
 	r := ownRedis(t)
 	s, err := redisstore.Open(t.Context(), storeURL(r), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	f := newFixture(t, r, &jobs.Options{Ahead: 3, Hold: time.Minute}, s)
 	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "0", asynq.TaskID("0")))
@@ -189,9 +190,9 @@ func TestOperatorsSeeTasks(t *testing.T) {
 		f.enqueue(t, job("k", want[n], asynq.TaskID(want[n])))
 	}
 	var e store.Entry
-	eventually(t, "two wait", func() bool {
+	testkit.Eventually(t, "two wait", func() bool {
 		for entry, err := range s.List(t.Context(), store.Query{Name: "k", Places: true}) {
-			must(t, err)
+			testkit.Must(t, err)
 			e = entry
 		}
 		return e.Waiters == 2

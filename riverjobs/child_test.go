@@ -1,28 +1,22 @@
 package riverjobs
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/riverqueue/river"
 
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
-
-// childVar is the variable in which a child, which is the test binary again, finds its childConfig.
-const childVar = "RIVERJOBS_CHILD"
 
 // childConfig says what a child is to do.
 type childConfig struct {
@@ -54,9 +48,9 @@ var works = map[string]work{
 }
 
 // beChild works jobs until its input ends: its parent has closed it, or has died.
-func beChild(text string) error {
+func beChild(args []string) error {
 	var c childConfig
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
+	if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
 		return err
 	}
 	ctx := context.Background()
@@ -79,38 +73,12 @@ func beChild(text string) error {
 	return h.close()
 }
 
-// process is a child, as its parent sees it.
-type process struct {
-	*failpoint.Child
-	input io.Closer
-	id    string
-}
-
 // startChild starts a child that stops at the point, if it is not "", and waits until it is ready.
-func startChild(t testing.TB, point string, c childConfig) *process {
+func startChild(t testing.TB, point string, c childConfig) *failpoint.Child {
 	t.Helper()
 	text, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVar+"="+string(text))
-	in, err := cmd.StdinPipe()
-	out, outErr := cmd.StdoutPipe()
-	if err := errors.Join(err, outErr); err != nil {
-		t.Fatal(err)
-	}
-	p := &process{failpoint.Start(t, point, cmd), in, c.ID}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != "ready" {
-		t.Fatalf("a child said %q, %v", line, err)
-	}
-	return p
-}
-
-// end asks it to end, as a deployment does, and waits for that.
-func (p *process) end(t testing.TB) {
-	t.Helper()
-	if err := errors.Join(p.input.Close(), p.Wait()); err != nil {
-		t.Error("a child:", err)
-	}
+	testkit.Must(t, err)
+	child := failpoint.Start(t, point, testkit.Child("river", string(text)))
+	child.Says() // it is ready
+	return child
 }

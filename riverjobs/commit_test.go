@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
 )
@@ -22,7 +23,7 @@ func TestOnce(t *testing.T) {
 	row := h.insert("it", 1, nil)
 	h.await(row.ID, rivertype.JobStateCompleted)
 	h.must(h.river.JobRetry(t.Context(), row.ID))
-	eventually(t, "it was delivered again", func() bool { return h.mutex.Stats().Remembered == 1 })
+	testkit.Eventually(t, "it was delivered again", func() bool { return h.mutex.Stats().Remembered == 1 })
 	h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 2)
 }
@@ -38,9 +39,7 @@ func TestCommit(t *testing.T) {
 		"deleted":   "DELETE FROM river_job WHERE id = $1",
 	}
 	elsewhere, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for name, o := range map[string]hostOptions{
 		"with the key": {commits: true}, "before the key": {}, "with the key elsewhere": {keys: elsewhere}, "without a key": {untagged: true},
 	} {
@@ -85,7 +84,7 @@ func TestCommit(t *testing.T) {
 			if row := h.await(once.ID, rivertype.JobStateCompleted); row.Attempt != 2 || len(h.effects("once")) != 1 {
 				t.Errorf("completed at the attempt %d, with the effects %v", row.Attempt, h.effects("once"))
 			}
-			eventually(t, "its place is given up", func() bool { return h.waiting("once") == 0 })
+			testkit.Eventually(t, "its place is given up", func() bool { return h.waiting("once") == 0 })
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
 )
@@ -41,26 +42,18 @@ func TestConfigureWarns(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			store, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer store.Close()
 			client, err := dibs.New(store, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer client.Close()
 			pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none") // it connects when it is used
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer pool.Close()
 			var log strings.Builder
 			c.config.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			m, err := Configure(&c.config, client, pool, &c.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			m.Close()
 			if n := strings.Count(log.String(), "level=WARN msg=\"riverjobs: "); n != len(c.want) {
 				t.Errorf("%d warnings, want %d: %s", n, len(c.want), log.String())
@@ -105,7 +98,7 @@ func TestOneLineAJobInRiversLog(t *testing.T) {
 	var log lines
 	h, _, gate, first := gatedHost(t, hostOptions{logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), queue: 4})
 	rows := append(h.inserts("it", 2, 5), first)
-	eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
+	testkit.Eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
 	close(gate)
 	h.completed(rows...)
 	digest := h.dibs.Key(keyOf("it")).Digest()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/store"
@@ -185,7 +186,7 @@ func TestKilledWorker(t *testing.T) {
 			})
 			child.Await()
 			if c.point == parked { // perhaps before the first began
-				eventually(t, "the first has had its effect", func() bool { return len(h.effects("it")) == 1 })
+				testkit.Eventually(t, "the first has had its effect", func() bool { return len(h.effects("it")) == 1 })
 			}
 			child.Kill()
 			h.endChild()
@@ -256,7 +257,7 @@ func (h *host) endChild() {
 // rescue gives the jobs of a dead child to others, when the server has noticed its death.
 func (h *host) rescue(child string) {
 	h.t.Helper()
-	eventually(h.t, "the server has noticed the child's death", func() bool {
+	testkit.Eventually(h.t, "the server has noticed the child's death", func() bool {
 		return h.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", child) == 0
 	})
 	h.exec(`UPDATE river_job SET state = 'available', scheduled_at = now()

@@ -9,6 +9,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -161,7 +162,7 @@ func TestCancelled(t *testing.T) {
 			t.Parallel()
 			h, l, gate, first := gatedHost(t, hostOptions{mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}})
 			rows := append([]*rivertype.JobRow{first}, h.inserts("it", 2, 3)...)
-			eventually(t, "one runs, and two wait", func() bool { s := h.mutex.Stats(); return s.Running == 1 && s.Waiting == 2 })
+			testkit.Eventually(t, "one runs, and two wait", func() bool { s := h.mutex.Stats(); return s.Running == 1 && s.Waiting == 2 })
 			h.must(h.river.JobCancel(t.Context(), rows[number-1].ID))
 			h.await(rows[number-1].ID, rivertype.JobStateCancelled)
 			want := []int{1, 2, 3}

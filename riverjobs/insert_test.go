@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -124,7 +125,7 @@ func TestClosed(t *testing.T) {
 		t.Errorf("Insert returned %v, want dibs.ErrClosed", err)
 	}
 	h.exec(insertSQL, 1)
-	eventually(t, "it came back", func() bool { return h.fetches() > 1 })
+	testkit.Eventually(t, "it came back", func() bool { return h.fetches() > 1 })
 	if h.count("SELECT count(*) FROM river_job WHERE errors IS NOT NULL OR finalized_at IS NOT NULL") > 0 {
 		t.Error("it has failed")
 	}

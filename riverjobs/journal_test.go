@@ -8,6 +8,8 @@ import (
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // journal is what jobs of one key did.
@@ -44,7 +46,7 @@ func (l *journal) order() []int {
 // await waits until as many have begun, and checks that none of them overlapped.
 func (l *journal) await(t testing.TB, want ...int) {
 	t.Helper()
-	eventually(t, "jobs have run", func() bool { return len(l.order()) >= len(want) })
+	testkit.Eventually(t, "jobs have run", func() bool { return len(l.order()) >= len(want) })
 	l.check(t, want...)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -72,7 +73,7 @@ func TestUnordered(t *testing.T) {
 	for range 5 {
 		rows = append(rows, h.insert("it", 2, nil))
 	}
-	eventually(t, "one waits, and four come back", func() bool {
+	testkit.Eventually(t, "one waits, and four come back", func() bool {
 		return h.count("SELECT count(*) FROM river_job WHERE (metadata->>'snoozes')::int > 0 AND NOT metadata ? 'dibs_parked'") == 4
 	})
 	close(gate)
@@ -158,13 +159,13 @@ func TestShutdown(t *testing.T) {
 		Patience: DefaultPatience, Timeout: 10 * time.Minute, SoftStop: 100 * time.Millisecond,
 	})
 	rows := h.inserts("it", 0, 5)
-	eventually(t, "one runs, one is parked again, and the last one is parked", func() bool {
+	testkit.Eventually(t, "one runs, one is parked again, and the last one is parked", func() bool {
 		again := slices.ContainsFunc(rows, func(r *rivertype.JobRow) bool { return h.row(r.ID).State == rivertype.JobStateScheduled })
 		return again && len(h.effects("it")) == 1 && h.row(rows[5].ID).State == rivertype.JobStatePending
 	})
 	var l journal
 	newHost(t, hostOptions{url: url, mutex: o, river: river.Config{FetchPollInterval: 200 * time.Millisecond}, work: l.noted()})
-	old.end(t)
+	old.End()
 	h.completed(rows...)
 	l.check(t, 0, 1, 2, 3, 4, 5)
 }
@@ -176,7 +177,7 @@ func TestPatience(t *testing.T) {
 	h, l, gate, _ := gatedHost(t, hostOptions{river: river.Config{MaxAttempts: 1}, mutex: Options{Patience: 100 * time.Millisecond}})
 	second, third := h.insert("it", 2, nil), h.insert("it", 3, nil)
 	for n := 1; n <= 2; n++ {
-		eventually(t, "it is parked again", func() bool {
+		testkit.Eventually(t, "it is parked again", func() bool {
 			row := h.row(second.ID)
 			return row.State == rivertype.JobStateScheduled && readMetadata(row.Metadata).Snoozes >= n // it also comes back by itself
 		})
@@ -193,10 +194,10 @@ func TestOperatorsSeeJobs(t *testing.T) {
 	t.Parallel()
 	h, _, gate, first := gatedHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Ahead: 4, Hold: time.Minute}}})
 	rows := append(h.inserts("it", 2, 5), first)
-	eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
+	testkit.Eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
 	name := keyOf("it")
 	var e store.Entry
-	eventually(t, "the store has what waits", func() bool {
+	testkit.Eventually(t, "the store has what waits", func() bool {
 		for entry, err := range h.store.(store.Inspector).List(t.Context(), store.Query{Name: name, Places: true}) {
 			h.must(nil, err)
 			e = entry

@@ -4,14 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
-	"os"
-	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,23 +31,7 @@ import (
 // scope owns the servers that the tests share.
 var scope = servertest.NewScope()
 
-func TestMain(m *testing.M) {
-	if text := os.Getenv(childVar); text != "" {
-		if err := beChild(text); err != nil {
-			fmt.Fprintln(os.Stderr, "child:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	flag.Parse()
-	// Parallel tests mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	scope.Close()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { testkit.Main(m, testkit.Children{"river": beChild}, scope.Close) }
 
 // template is the database from which those of the tests are made: River's tables and
 // the store's, and those in which the tests write down what happened.
@@ -166,14 +146,8 @@ type hostOptions struct {
 func newHost(t testing.TB, o hostOptions) *host {
 	t.Helper()
 	h, err := openHost(t.Context(), t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, h.close()) })
 	return h
 }
 
@@ -293,9 +267,7 @@ func (h *host) inserts(of string, first, last int) (rows []*rivertype.JobRow) {
 // must ends the test if something went wrong.
 func (h *host) must(_ any, err error) {
 	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	testkit.Must(h.t, err)
 }
 
 func (h *host) exec(sql string, args ...any) {
@@ -340,7 +312,7 @@ func (h *host) checkFetches() {
 func (h *host) await(id int64, state rivertype.JobState) *rivertype.JobRow {
 	h.t.Helper()
 	var row *rivertype.JobRow
-	eventually(h.t, fmt.Sprintf("job %d is %s", id, state), func() bool {
+	testkit.Eventually(h.t, fmt.Sprintf("job %d is %s", id, state), func() bool {
 		row = h.row(id)
 		return row.State == state
 	})
@@ -354,16 +326,4 @@ func (h *host) waiting(of string) int {
 	claim := store.Claim{Key: h.dibs.Key(keyOf(of)), Mode: store.Look, Permits: 1, Weight: 1}
 	h.must(nil, h.store.Claim(h.t.Context(), []store.Claim{claim}, answers))
 	return answers[0].Ahead
-}
-
-// eventually waits until something is so that happens elsewhere.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for begun := time.Now(); !is(); <-tick.C {
-		if time.Since(begun) > testkit.Limit {
-			t.Fatalf("not within %v: %s", testkit.Limit, what)
-		}
-	}
 }

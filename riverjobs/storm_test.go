@@ -17,7 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/store"
 )
@@ -47,11 +49,15 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 		URL: url, Redis: redis, Work: "storm", Workers: 12, Ahead: 3, TTL: 2 * time.Second,
 		Recovery: recovery, Patience: time.Second, Timeout: 3 * time.Second, Seed: seed, Outside: redis != "",
 	}
-	start := func() *process {
-		config.ID = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
-		return startChild(t, "", config)
+	type worker struct {
+		*failpoint.Child
+		id string
 	}
-	workers := []*process{start(), start(), start(), start()}
+	start := func() worker {
+		config.ID = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
+		return worker{startChild(t, "", config), config.ID}
+	}
+	workers := []worker{start(), start(), start(), start()}
 	o := hostOptions{
 		url: url, redis: redis, commits: redis == "", mutex: Options{Jobs: jobs.Options{Ahead: 3, Hold: recovery, Recovery: recovery}},
 		work: workStorm, river: river.Config{MaxAttempts: 100}, // it schedules what is tried again
@@ -75,15 +81,15 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 		// Spread over the work, however fast the machine does it.
 		h.progress((killed + 1) * conversations * events / (kills + 2))
 		w := &workers[r.IntN(len(workers))]
-		(*w).Kill()
-		t.Logf("killed %s at %s", (*w).id, time.Now().UTC().Format("15:04:05.000"))
-		h.rescue((*w).id) // River's rescuer does this, after minutes
+		w.Kill()
+		t.Logf("killed %s at %s", w.id, time.Now().UTC().Format("15:04:05.000"))
+		h.rescue(w.id) // River's rescuer does this, after minutes
 		*w = start()
 	}
 	h.progress(conversations * events)
 	enqueuers.Wait()
 	for _, w := range workers {
-		w.end(t)
+		w.End()
 	}
 	bad := func(what, sql string, args ...any) {
 		t.Helper()
@@ -104,7 +110,7 @@ func (h *host) progress(n int) {
 	h.t.Helper()
 	count := func() int { return h.count("SELECT count(*) FROM effect") }
 	for last := count(); last < n; last = count() {
-		eventually(h.t, fmt.Sprintf("more than %d of %d", last, n), func() bool { return count() > last })
+		testkit.Eventually(h.t, fmt.Sprintf("more than %d of %d", last, n), func() bool { return count() > last })
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package house checks that a module keeps to the table of packages in docs/architecture.md:
 // which package may import which. It also checks that packages and exported names have
-// comments. Each module lists its packages in its house_test.go.
+// comments, and that a README is short and true. Each module lists its packages in its
+// house_test.go.
 package house
 
 import (
@@ -15,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Root is the path of the root module. The paths of all other modules begin with it.
@@ -61,9 +64,7 @@ func Check(t *testing.T, rooms []Room) {
 			}
 			for _, spec := range file.Imports {
 				imported, err := strconv.Unquote(spec.Path.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
 					continue // the standard library
 				}
@@ -174,9 +175,7 @@ func packages(t *testing.T) map[string]map[string]*ast.File {
 		found[dir][filepath.ToSlash(name)] = file
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return found
 }
 
@@ -190,9 +189,7 @@ func isModule(dir string) bool {
 func moduleOf(t *testing.T) (module string) {
 	t.Helper()
 	b, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for line := range strings.Lines(string(b)) {
 		if name, ok := strings.CutPrefix(line, "module "); ok {
 			module = strings.TrimSpace(name)
