@@ -20,9 +20,7 @@ import (
 func newAdvisory(t testing.TB, o *AdvisoryOptions) *Advisory {
 	t.Helper()
 	a, err := NewAdvisory(t.Context(), postgresDB(t), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return a
 }
 
@@ -36,7 +34,7 @@ func advisoryLocks(t testing.TB, key AdvisoryKey) int {
 }
 
 // ownKey returns a key that no other test of this run has.
-func ownKey() AdvisoryKey { return NameKey("test", own()) }
+func ownKey() AdvisoryKey { return NameKey("test", testkit.Own()) }
 
 func TestAdvisoryExcludes(t *testing.T) {
 	t.Parallel()
@@ -47,9 +45,7 @@ func TestAdvisoryExcludes(t *testing.T) {
 			t.Parallel()
 			one, two := newAdvisory(t, nil), newAdvisory(t, nil)
 			first, err := one.Lock(t.Context(), key, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			for _, a := range []*Advisory{one, two} {
 				for _, o := range []*LockOptions{nil, {Shared: true}} {
 					_, err := a.TryLock(t.Context(), key, o)
@@ -65,14 +61,10 @@ func TestAdvisoryExcludes(t *testing.T) {
 			go func() {
 				got <- two.Do(t.Context(), key, nil, func(context.Context) error { return first.Context().Err() })
 			}()
-			eventually(t, "the other waits", func() bool { return advisoryLocks(t, key) == 2 })
-			if err := first.Context().Err(); err != nil {
-				t.Error(err)
-			}
+			testkit.Eventually(t, "the other waits", func() bool { return advisoryLocks(t, key) == 2 })
+			testkit.Check(t, first.Context().Err())
 			for range 2 {
-				if err := first.Unlock(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, first.Unlock())
 			}
 			if err := <-got; !errors.Is(err, context.Canceled) {
 				t.Errorf("the other came while the first one held: %v", err)
@@ -107,9 +99,7 @@ func TestAdvisoryWait(t *testing.T) {
 	t.Parallel()
 	a, b, key := newAdvisory(t, nil), newAdvisory(t, nil), ownKey()
 	l, err := a.Lock(t.Context(), key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	const wait = 50 * time.Millisecond
 	for _, other := range []*Advisory{a, b} { // waits in this process, and in the server
 		waited(t, wait, func() error {
@@ -128,10 +118,8 @@ func TestAdvisoryWait(t *testing.T) {
 	if _, err := b.Lock(ctx, key, nil); err == nil || errors.Is(err, dibs.ErrHeld) {
 		t.Errorf("a context that ends: %v", err)
 	}
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
-	}
-	eventually(t, "nothing is left", func() bool { return advisoryLocks(t, key) == 0 })
+	testkit.Check(t, l.Unlock())
+	testkit.Eventually(t, "nothing is left", func() bool { return advisoryLocks(t, key) == 0 })
 	if _, err := b.Lock(t.Context(), key, &LockOptions{Wait: -1}); err == nil {
 		t.Error("a negative wait was accepted")
 	}
@@ -153,9 +141,7 @@ func TestAdvisoryCancelledWait(t *testing.T) {
 	t.Parallel()
 	a, b, key := newAdvisory(t, nil), newAdvisory(t, nil), ownKey()
 	l, err := a.Lock(t.Context(), key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got := make(chan error, 1)
@@ -163,15 +149,13 @@ func TestAdvisoryCancelledWait(t *testing.T) {
 		_, err := b.Lock(ctx, key, nil)
 		got <- err
 	}()
-	eventually(t, "it waits in the server", func() bool { return advisoryLocks(t, key) == 2 })
+	testkit.Eventually(t, "it waits in the server", func() bool { return advisoryLocks(t, key) == 2 })
 	cancel()
 	if err := <-got; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	eventually(t, "no session waits", func() bool { return advisoryLocks(t, key) == 1 })
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
-	}
+	testkit.Eventually(t, "no session waits", func() bool { return advisoryLocks(t, key) == 1 })
+	testkit.Check(t, l.Unlock())
 	if n := advisoryLocks(t, key); n != 0 {
 		t.Errorf("%d have it still", n)
 	}
@@ -183,18 +167,14 @@ func TestAdvisoryUndo(t *testing.T) {
 	t.Parallel()
 	a := newAdvisory(t, nil)
 	conn, err := a.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	functions := &advisoryFunctions{}
 	for _, key := range []AdvisoryKey{ownKey(), PairKey(-1, int32(owned.Add(1)))} {
 		for _, shared := range []bool{false, true} {
 			mustExec(t, conn, "SELECT "+function("pg_advisory_lock", shared)+"("+key.String()+")")
 			for range 2 {
-				if err := functions.undo(t.Context(), conn, key, shared); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, functions.undo(t.Context(), conn, key, shared))
 			}
 			if n := advisoryLocks(t, key); n != 0 {
 				t.Errorf("%v, shared %v: %d have it still", key, shared, n)
@@ -261,30 +241,20 @@ func TestAdvisorySessionEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a, err := NewAdvisory(t.Context(), open(t), &AdvisoryOptions{Heartbeat: 50 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			key, other := ownKey(), ownKey()
 			l, err := a.Lock(t.Context(), key, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			calm, err := NewAdvisory(t.Context(), a.db, &AdvisoryOptions{Heartbeat: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			stays, err := calm.Lock(t.Context(), other, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			endSession(t, key)
 			wantCause(t, l, dibs.ErrLost)
 			if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
 				t.Errorf("Unlock: %v", err)
 			}
-			if err := stays.Unlock(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, stays.Unlock())
 			// Found out only by Unlock or Do.
 			err = a.Do(t.Context(), key, nil, func(context.Context) error {
 				endSession(t, key)
@@ -304,11 +274,7 @@ func TestAdvisorySessionEnds(t *testing.T) {
 // wantCause fails the test unless the lock's context ends, with that cause.
 func wantCause(t testing.TB, l *Lock, want error) {
 	t.Helper()
-	select {
-	case <-l.Context().Done():
-	case <-time.After(testkit.Limit):
-		t.Fatalf("the context of %v did not end within %v", l, testkit.Limit)
-	}
+	testkit.Await(t, fmt.Sprintf("the end of the context of %v", l), l.Context().Done())
 	if cause := context.Cause(l.Context()); !errors.Is(cause, want) {
 		t.Fatalf("cause: %v; want %v", cause, want)
 	}
@@ -330,9 +296,7 @@ func TestAdvisoryStatementTimeout(t *testing.T) {
 	t.Parallel()
 	key, limited := ownKey(), newAdvisory(t, nil)
 	l, err := newAdvisory(t, nil).Lock(t.Context(), key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	limited.db.SetMaxOpenConns(1)
 	if _, err := limited.db.ExecContext(t.Context(), "SET statement_timeout = 100"); err != nil {
 		t.Fatal(err)
@@ -340,9 +304,7 @@ func TestAdvisoryStatementTimeout(t *testing.T) {
 	if _, err := limited.Lock(t.Context(), key, nil); !errors.Is(err, ErrServer) || sqlState(err) != "57014" {
 		t.Errorf("at the limit: %v", err)
 	}
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, l.Unlock())
 	if n := advisoryLocks(t, key); n != 0 {
 		t.Errorf("%d have it still", n)
 	}
@@ -360,9 +322,7 @@ func TestAdvisoryShortWait(t *testing.T) {
 	t.Parallel()
 	a, o := newAdvisory(t, nil), &LockOptions{Wait: time.Nanosecond}
 	for range 20 {
-		if err := a.Do(t.Context(), ownKey(), o, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, a.Do(t.Context(), ownKey(), o, func(context.Context) error { return nil }))
 	}
 }
 
@@ -380,16 +340,12 @@ func TestAdvisoryExhaustedPool(t *testing.T) {
 		db.SetMaxOpenConns(1)
 		a := &Advisory{db: db, sessions: sessions[AdvisoryKey]{db: db, functions: &advisoryFunctions{}, heartbeat: time.Second}}
 		l, err := a.Lock(t.Context(), IntKey(1), &LockOptions{Wait: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_, err = a.Lock(t.Context(), IntKey(2), &LockOptions{Wait: 20 * time.Millisecond})
 		if !errors.Is(err, ErrServer) || errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("a pool without connections: %v", err)
 		}
-		if err := l.Unlock(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, l.Unlock())
 	})
 }
 

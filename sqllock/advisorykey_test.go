@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Computed by Python: zlib.crc32(name) & 0x7fffffff, and hashlib.sha256.
@@ -63,7 +64,7 @@ func alike() []string {
 func TestAdvisoryNamesNeverMeet(t *testing.T) {
 	t.Parallel()
 	a := newAdvisory(t, nil)
-	own := own()
+	own := testkit.Own()
 	var keys []AdvisoryKey
 	seen := map[AdvisoryKey]bool{}
 	for _, schema := range []string{own, own + "2", strings.ToUpper(own), ""} {
@@ -80,36 +81,24 @@ func TestAdvisoryNamesNeverMeet(t *testing.T) {
 		}
 	}
 	l, err := a.LockAll(t.Context(), keys[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if held, err := a.Held(t.Context(), keys[0]); held || err != nil {
 		t.Errorf("another one is held: %v, %v", held, err)
 	}
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, l.Unlock())
 	// Another database, with the same name of everything.
 	postgres().Query("CREATE DATABASE " + own)
 	there, err := NewAdvisory(t.Context(), openDB(t, "pgx", strings.Replace(postgres().URL(), "/postgres?", "/"+own+"?", 1)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	l, err = a.Lock(t.Context(), keys[0], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Unlock()
 	if held, err := there.Held(t.Context(), keys[0]); held || err != nil {
 		t.Errorf("held in another database: %v, %v", held, err)
 	}
 	l, err = there.TryLock(t.Context(), keys[0], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, err)
+	testkit.Check(t, l.Unlock())
 }
 
 // The lock is the one that the gem's own statement takes.
@@ -118,9 +107,7 @@ func TestRubyKeyMeetsRuby(t *testing.T) {
 	a := newAdvisory(t, nil)
 	key := RubyKey("7", "create_order")
 	ruby, err := a.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer ruby.Close()
 	mustExec(t, ruby, "SELECT pg_try_advisory_lock(1103555577,7) AS t0123 /* create_order */")
 	if _, err := a.TryLock(t.Context(), key, nil); !errors.Is(err, dibs.ErrHeld) {
@@ -128,9 +115,7 @@ func TestRubyKeyMeetsRuby(t *testing.T) {
 	}
 	mustExec(t, ruby, "SELECT pg_advisory_unlock(1103555577,7)")
 	l, err := a.TryLock(t.Context(), key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Unlock()
 	var got bool
 	if err := ruby.QueryRowContext(t.Context(), "SELECT pg_try_advisory_lock(1103555577,7)").Scan(&got); err != nil || got {

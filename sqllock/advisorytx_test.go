@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // transaction is what the tests need of one of any client.
@@ -27,14 +28,10 @@ func transactions() map[string]func(t *testing.T) transaction {
 	ways := map[string]func(t *testing.T) transaction{
 		"pgx": func(t *testing.T) transaction {
 			conn, err := pgx.Connect(t.Context(), postgres().URL())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { _ = conn.Close(context.Background()) })
 			tx, err := conn.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return transaction{
 				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTx(t.Context(), tx, k, o) },
 				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTx(t.Context(), tx, k, o) },
@@ -49,9 +46,7 @@ func transactions() map[string]func(t *testing.T) transaction {
 	for name, url := range transactionURLs {
 		ways[name] = func(t *testing.T) transaction {
 			tx, err := openDB(t, "pgx", withParameter(url(), "default_query_exec_mode", "exec")).BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { _ = tx.Rollback() })
 			return transaction{
 				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTx(t.Context(), tx, k, o) },
@@ -74,9 +69,7 @@ func TestLockTx(t *testing.T) {
 			t.Parallel()
 			one, two := begin(t), begin(t)
 			key, shared := ownKey(), &LockOptions{Shared: true}
-			if err := one.lock(key, nil); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, one.lock(key, nil))
 			for _, o := range []*LockOptions{nil, shared} {
 				if err := two.try(key, o); !errors.Is(err, dibs.ErrHeld) {
 					t.Errorf("TryLockTx: %v", err)
@@ -94,13 +87,9 @@ func TestLockTx(t *testing.T) {
 			got := make(chan error, 1)
 			// More than the 24 days that the server can count.
 			go func() { got <- two.lock(key, &LockOptions{Wait: 60 * 24 * time.Hour}) }()
-			eventually(t, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
-			if err := one.end(); err != nil {
-				t.Error(err)
-			}
-			if err := <-got; err != nil {
-				t.Error(err)
-			}
+			testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
+			testkit.Check(t, one.end())
+			testkit.Check(t, <-got)
 			if now, err := two.setting(); err != nil || now != "0" {
 				t.Errorf("lock_timeout is %q, %v", now, err)
 			}
@@ -108,12 +97,8 @@ func TestLockTx(t *testing.T) {
 			if err := three.try(key, nil); !errors.Is(err, dibs.ErrHeld) {
 				t.Errorf("what was waited for is not held: %v", err)
 			}
-			if err := two.end(); err != nil {
-				t.Error(err)
-			}
-			if err := three.lock(key, shared); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, two.end())
+			testkit.Check(t, three.lock(key, shared))
 			if err := begin(t).try(key, shared); err != nil {
 				t.Errorf("beside a shared holder: %v", err)
 			}
@@ -126,21 +111,15 @@ func TestLockTxAborted(t *testing.T) {
 	t.Parallel()
 	db, key := postgresDB(t), ownKey()
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := LockTx(t.Context(), tx, key, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, LockTx(t.Context(), tx, key, nil))
 	if _, err := tx.ExecContext(t.Context(), "SELECT 1/0"); err == nil {
 		t.Error("no error")
 	}
 	if err := LockTx(t.Context(), tx, ownKey(), nil); !errors.Is(err, ErrServer) {
 		t.Errorf("in an aborted transaction: %v", err)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, tx.Rollback())
 	if n := advisoryLocks(t, key); n != 0 {
 		t.Errorf("%d have it still", n)
 	}
@@ -154,32 +133,24 @@ func TestLockTxDeadlock(t *testing.T) {
 	if _, err := other.ExecContext(t.Context(), "SET LOCAL deadlock_timeout = '1h'"); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(LockTx(t.Context(), first, one, nil), LockTx(t.Context(), other, two, nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(LockTx(t.Context(), first, one, nil), LockTx(t.Context(), other, two, nil)))
 	got := make(chan error, 1)
 	go func() { got <- LockTx(t.Context(), other, one, nil) }()
-	eventually(t, "it waits", func() bool { return advisoryLocks(t, one) == 2 })
+	testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, one) == 2 })
 	if err := LockTx(t.Context(), first, two, &LockOptions{Wait: time.Minute}); !errors.Is(err, ErrDeadlock) {
 		t.Error(err)
 	}
 	if _, err := first.ExecContext(t.Context(), "SELECT 1"); err != nil {
 		t.Errorf("the transaction does not go on: %v", err)
 	}
-	if err := first.Rollback(); err != nil {
-		t.Error(err)
-	}
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, first.Rollback())
+	testkit.Check(t, <-got)
 }
 
 func beginTx(t *testing.T, db *sql.DB) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	return tx
 }

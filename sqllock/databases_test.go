@@ -120,9 +120,7 @@ func (b bench) accountOptions() *RowOptions[account] {
 func newRow[T any](t testing.TB, d Dialect, o *RowOptions[T]) *Row[T] {
 	t.Helper()
 	r, err := NewRow(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return r
 }
 
@@ -148,9 +146,7 @@ func (b bench) holdRow(t testing.TB, id int64) (release func()) {
 	}
 	release = sync.OnceFunc(func() {
 		close(release1)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, <-done)
 	})
 	t.Cleanup(release)
 	return release

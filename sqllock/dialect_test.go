@@ -3,6 +3,8 @@ package sqllock
 import (
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestIdentifiers(t *testing.T) {
@@ -46,9 +48,7 @@ func TestIdentifiersMeanNothingElse(t *testing.T) {
 		b.accounts(t, 1)
 		for _, name := range []string{`a"b`, "a`b", "select", "Tab Le", `'; DROP TABLE x; --`, `\`, "%s", "$1", "?"} {
 			quoted, err := b.d.identifier("the name", name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if _, err := b.ExecContext(t.Context(), "CREATE TABLE "+quoted+" (id BIGINT PRIMARY KEY)"); err != nil {
 				t.Errorf("%s: %v", quoted, err)
 			}

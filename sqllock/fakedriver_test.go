@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // fakeServer is a database whose answers come when the test wants them to.
@@ -20,11 +22,7 @@ type fakeServer struct {
 func (s *fakeServer) open(t *testing.T) *sql.DB {
 	t.Helper()
 	db := sql.OpenDB(s)
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testkit.Check(t, db.Close()) })
 	return db
 }
 

@@ -11,18 +11,15 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
 func newGuard(t testing.TB, b bench, o *GuardOptions) *Guard {
 	t.Helper()
 	g, err := NewGuard(b.d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Migrate(t.Context(), b.DB); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, g.Migrate(t.Context(), b.DB))
 	return g
 }
 
@@ -80,16 +77,12 @@ func TestNoLastInsertID(t *testing.T) {
 	server := &fakeServer{exec: func(string) error { return nil }}
 	tx := beginTx(t, server.open(t))
 	g, err := NewGuard(MySQL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if err := g.Admit(t.Context(), tx, "a", 7); !errors.Is(err, errNoID) {
 		t.Errorf("Admit: %v", err)
 	}
 	s, err := NewSequence(MariaDB, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n, err := s.NextN(t.Context(), tx, "a", 3); !errors.Is(err, errNoID) {
 		t.Errorf("NextN: %d, %v", n, err)
 	}
@@ -175,16 +168,12 @@ func TestGuardPgx(t *testing.T) {
 	b := bench{database: databases["postgres"], DB: postgresDB(t)}
 	g := newGuard(t, b, nil)
 	tx := pgxTx(t, b)
-	if err := g.Admit(t.Context(), tx, "a", 7); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, g.Admit(t.Context(), tx, "a", 7))
 	if err := g.Admit(t.Context(), tx, "a", 6); !errors.Is(err, ErrOvertaken) {
 		t.Error(err)
 	}
 	other, err := NewGuard(SQLite, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if err := other.Admit(t.Context(), tx, "a", 7); err == nil || !strings.Contains(err.Error(), "SQLite") {
 		t.Error(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // invoices makes the table that the numbers are for. Nothing in it keeps a number from
@@ -101,9 +103,7 @@ func TestSequenceSessionEnds(t *testing.T) {
 				}
 				return b.writeInvoices(ctx, tx, s, 2, func(written int) {
 					if written == end {
-						if err := b.kill(id); err != nil {
-							t.Error(err)
-						}
+						testkit.Check(t, b.kill(id))
 					}
 				})
 			})
@@ -113,9 +113,7 @@ func TestSequenceSessionEnds(t *testing.T) {
 			err = Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
 				return b.writeInvoices(ctx, tx, s, 1, func(int) {})
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 		}
 		b.checkInvoices(t, s, 3)
 	})

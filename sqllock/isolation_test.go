@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // At repeatable read and serializable the holder of a lock would not see what the one
@@ -29,9 +30,7 @@ func TestLockTxIsRefusedInsideASnapshot(t *testing.T) {
 				"TryLockTx":       func(tx Tx, k AdvisoryKey) error { return TryLockTx(t.Context(), tx, k, nil) },
 			} {
 				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if before != "" {
 					if _, err := tx.ExecContext(t.Context(), before); err != nil {
 						t.Fatal(err)
@@ -60,15 +59,11 @@ func TestLockTxIsRefusedInsideASnapshot(t *testing.T) {
 func TestLockTxOfPgxIsRefusedInsideASnapshot(t *testing.T) {
 	t.Parallel()
 	conn, err := pgx.Connect(t.Context(), postgres().URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close(t.Context())
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for range 2 {
 			err := errors.Join(LockTx(t.Context(), tx, ownKey(), nil), TryLockTx(t.Context(), tx, ownKey(), nil))
 			if n := strings.Count(err.Error(), ErrIsolation.Error()); n != 2 {
@@ -78,9 +73,7 @@ func TestLockTxOfPgxIsRefusedInsideASnapshot(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, tx.Commit(t.Context()))
 	}
 }
 
@@ -90,18 +83,14 @@ func TestSequenceIsRefusedInsideASnapshot(t *testing.T) {
 	b := bench{databases["postgres"], postgresDB(t)}
 	s := newSequence(t, b, nil)
 	cte, err := s.CTE("$1", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 		for _, scope := range []string{"a new one", "one that was begun"} {
 			if scope != "a new one" {
 				next(t, b, s, scope, 1)
 			}
 			tx, err := b.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if n, err := s.Next(t.Context(), tx, scope); !errors.Is(err, ErrIsolation) || !strings.Contains(err.Error(), "read committed") {
 				t.Errorf("at %v: number %d, %v", level, n, err)
 			}
@@ -113,20 +102,14 @@ func TestSequenceIsRefusedInsideASnapshot(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "read committed") {
 				t.Errorf("at %v: number %d in a statement, %v", level, n, err)
 			}
-			if err := tx.Rollback(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, tx.Rollback())
 		}
 	}
 	conn, err := pgx.Connect(t.Context(), postgres().URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close(t.Context())
 	var schema string
-	if err := b.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema))
 	err = pgx.BeginTxFunc(t.Context(), conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = "+schema); err != nil {
 			return err
@@ -136,9 +119,7 @@ func TestSequenceIsRefusedInsideASnapshot(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, err)
 	if n := next(t, b, s, "a new one", 1); n != 1 {
 		t.Errorf("what was refused took numbers: the first is %d", n)
 	}
@@ -151,26 +132,18 @@ func TestLockRowsInsideASnapshot(t *testing.T) {
 	b := bench{databases["postgres"], postgresDB(t)}
 	b.accounts(t, 2)
 	tx, err := b.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if ids, err := LockRows(t.Context(), PostgreSQL, tx, nil, "account", "id", int64(1), 2); !errors.Is(err, ErrIsolation) || errors.Is(err, dibs.ErrHeld) {
 		t.Errorf("locked %v, %v", ids, err)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, tx.Rollback())
 	for _, o := range []*sql.TxOptions{nil, {Isolation: sql.LevelSerializable}} { // which sees by itself what the snapshot has not
 		tx, err := b.BeginTx(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if ids, err := LockRows(t.Context(), PostgreSQL, tx, nil, "account", "id", int64(2), 1); err != nil || len(ids) != 2 {
 			t.Errorf("locked %v, %v", ids, err)
 		}
-		if err := tx.Rollback(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, tx.Rollback())
 	}
 }
 

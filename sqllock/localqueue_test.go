@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Callers of one key are served in order; a caller that gives up is passed over, also in
@@ -13,12 +15,8 @@ import (
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns localQueues[string]
-		if err := turns.enter(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
-		if err := turns.enter(t.Context(), "b"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, turns.enter(t.Context(), "a"))
+		testkit.Must(t, turns.enter(t.Context(), "b"))
 		came := make(chan int, 5)
 		enough := errors.New("enough")
 		stops := make([]context.CancelCauseFunc, 5)

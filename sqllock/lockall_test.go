@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Several on one session, whatever the order in which they are given.
@@ -29,9 +30,7 @@ func TestAdvisoryLockAll(t *testing.T) {
 				}
 				most.Store(max(most.Load(), inside.Add(1)))
 				inside.Add(-1)
-				if err := l.Unlock(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, l.Unlock())
 			}
 		})
 	}
@@ -63,9 +62,7 @@ func TestAdvisoryDeadlock(t *testing.T) {
 	a := newAdvisory(t, nil)
 	low, high := IntKey(owned.Add(1)), IntKey(1<<40+owned.Add(1))
 	foreign, err := a.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer foreign.Close()
 	mustExec(t, foreign, "SET deadlock_timeout = '1h'") // so the other session gets the error
 	mustExec(t, foreign, "SELECT pg_advisory_lock("+high.String()+")")
@@ -74,11 +71,11 @@ func TestAdvisoryDeadlock(t *testing.T) {
 		_, err := a.LockAll(t.Context(), []AdvisoryKey{low, high}, nil)
 		got <- err
 	}()
-	eventually(t, "it waits", func() bool { return advisoryLocks(t, high) == 2 })
+	testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, high) == 2 })
 	mustExec(t, foreign, "SELECT pg_advisory_lock("+low.String()+")")
 	if err := <-got; !errors.Is(err, ErrDeadlock) {
 		t.Error(err)
 	}
 	mustExec(t, foreign, "SELECT pg_advisory_unlock_all()")
-	eventually(t, "nothing is left", func() bool { return advisoryLocks(t, low)+advisoryLocks(t, high) == 0 })
+	testkit.Eventually(t, "nothing is left", func() bool { return advisoryLocks(t, low)+advisoryLocks(t, high) == 0 })
 }

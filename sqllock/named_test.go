@@ -31,9 +31,7 @@ func onMySQL(t *testing.T, test func(t *testing.T, s *servertest.MariaDBServer))
 func newNamed(t testing.TB, dsn string, o *NamedOptions) *Named {
 	t.Helper()
 	n, err := NewNamed(t.Context(), openDB(t, "mysql", dsn), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return n
 }
 
@@ -49,7 +47,7 @@ func waiters(s *servertest.MariaDBServer, n *Named) []string {
 // free fails the test unless the lock is soon free, without waiters.
 func free(t testing.TB, s *servertest.MariaDBServer, n *Named, name string) {
 	t.Helper()
-	eventually(t, "nothing is left of "+name, func() bool {
+	testkit.Eventually(t, "nothing is left of "+name, func() bool {
 		held, err := n.Held(t.Context(), name)
 		return err == nil && !held && len(waiters(s, n)) == 0
 	})
@@ -60,9 +58,7 @@ func TestNamedExcludes(t *testing.T) {
 		dsn := ownDSN(s)
 		one, two := newNamed(t, dsn, nil), newNamed(t, dsn, nil)
 		first, err := one.Lock(t.Context(), "order 7", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, n := range []*Named{one, two} {
 			if _, err := n.TryLock(t.Context(), "order 7", nil); !errors.Is(err, dibs.ErrHeld) {
 				t.Errorf("TryLock: %v", err)
@@ -81,11 +77,9 @@ func TestNamedExcludes(t *testing.T) {
 		go func() {
 			got <- two.Do(t.Context(), "order 7", nil, func(context.Context) error { return first.Context().Err() })
 		}()
-		eventually(t, "the other waits", func() bool { return len(waiters(s, one)) == 1 })
+		testkit.Eventually(t, "the other waits", func() bool { return len(waiters(s, one)) == 1 })
 		for range 2 {
-			if err := first.Unlock(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, first.Unlock())
 		}
 		if err := <-got; !errors.Is(err, context.Canceled) {
 			t.Errorf("the other came while the first one held: %v", err)
@@ -119,21 +113,15 @@ func TestNamedNeverMeet(t *testing.T) {
 				names = names[1:]
 			}
 			l, err := n.LockAll(t.Context(), names, &LockOptions{Wait: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer l.Unlock()
 		}
 		if held, err := first.Held(t.Context(), alike()[0]); held || err != nil {
 			t.Errorf("another one is held: %v, %v", held, err)
 		}
 		l, err := first.TryLock(t.Context(), alike()[0], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Unlock(); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(t, err)
+		testkit.Check(t, l.Unlock())
 	})
 	// By Python: hashlib.sha256, and base64.b32encode.
 	const want = "dibs-4ia3zdpqai33zfetuwsaz4j4dtkytgt2govj3gdnhj3wbo7umdsq"
@@ -181,9 +169,7 @@ func TestNamedCancelledWait(t *testing.T) {
 		dsn := ownDSN(s)
 		first := newNamed(t, dsn, nil)
 		l, err := first.Lock(t.Context(), "x", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		got, second := make(chan error, 1), newNamed(t, dsn, nil)
@@ -191,15 +177,13 @@ func TestNamedCancelledWait(t *testing.T) {
 			_, err := second.Lock(ctx, "x", nil)
 			got <- err
 		}()
-		eventually(t, "it waits in the server", func() bool { return len(waiters(s, first)) == 1 })
+		testkit.Eventually(t, "it waits in the server", func() bool { return len(waiters(s, first)) == 1 })
 		cancel()
 		if err := <-got; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		eventually(t, "no session waits", func() bool { return len(waiters(s, first)) == 0 })
-		if err := l.Unlock(); err != nil {
-			t.Error(err)
-		}
+		testkit.Eventually(t, "no session waits", func() bool { return len(waiters(s, first)) == 0 })
+		testkit.Check(t, l.Unlock())
 		free(t, s, first, "x")
 	})
 }
@@ -209,13 +193,9 @@ func TestNamedSessionEnds(t *testing.T) {
 		dsn := ownDSN(s)
 		n, calm := newNamed(t, dsn, &NamedOptions{Heartbeat: 20 * time.Millisecond}), newNamed(t, dsn, &NamedOptions{Heartbeat: time.Hour})
 		l, err := n.Lock(t.Context(), "x", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		stays, err := calm.Lock(t.Context(), "y", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		kill := func(name string) {
 			s.Query("KILL " + s.Query("SELECT IS_USED_LOCK('" + n.Name(name) + "')")[0][0])
 		}
@@ -224,9 +204,7 @@ func TestNamedSessionEnds(t *testing.T) {
 		if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("Unlock: %v", err)
 		}
-		if err := stays.Unlock(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, stays.Unlock())
 		// Found out only by Unlock.
 		n = calm
 		err = calm.Do(t.Context(), "x", nil, func(context.Context) error {
@@ -242,16 +220,14 @@ func TestNamedSessionEnds(t *testing.T) {
 		}
 		// A wait whose question is ended is an error, and no grant.
 		l, err = calm.Lock(t.Context(), "z", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		got := make(chan error, 1)
 		other := newNamed(t, "root@tcp("+s.Addr()+")/"+calm.schema, nil)
 		go func() {
 			_, err := other.Lock(t.Context(), "z", nil)
 			got <- err
 		}()
-		eventually(t, "it waits", func() bool {
+		testkit.Eventually(t, "it waits", func() bool {
 			for _, id := range waiters(s, other) {
 				s.Query("KILL QUERY " + id)
 				return true
@@ -261,9 +237,7 @@ func TestNamedSessionEnds(t *testing.T) {
 		if err := <-got; !errors.Is(err, ErrServer) {
 			t.Errorf("a wait whose question is ended: %v", err)
 		}
-		if err := l.Unlock(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, l.Unlock())
 		free(t, s, calm, "z")
 	})
 }
@@ -277,9 +251,7 @@ func TestNamedDeadlock(t *testing.T) {
 			names = []string{"b", "a"}
 		}
 		foreign, err := n.db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer foreign.Close()
 		get := func(name string) (got sql.NullInt64, err error) {
 			err = foreign.QueryRowContext(t.Context(), "SELECT GET_LOCK('"+n.Name(name)+"', 60)").Scan(&got)
@@ -296,7 +268,7 @@ func TestNamedDeadlock(t *testing.T) {
 			}
 			ours <- err
 		}()
-		eventually(t, "it waits", func() bool {
+		testkit.Eventually(t, "it waits", func() bool {
 			return len(waiters(s, n)) == 1
 		})
 		// The server chooses which one gets the error.

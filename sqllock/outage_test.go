@@ -18,18 +18,12 @@ func TestAdvisoryServerPaused(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
 	a, err := NewAdvisory(t.Context(), openDB(t, "pgx", server.URL()), &AdvisoryOptions{Heartbeat: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	l, err := a.Lock(t.Context(), IntKey(1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	server.Pause()
 	wantCause(t, l, dibs.ErrLost)
 	server.Continue()
 	// The server ends the old session when it notices the end of the connection.
-	if err := a.Do(t.Context(), IntKey(1), &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil }); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, a.Do(t.Context(), IntKey(1), &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil }))
 }

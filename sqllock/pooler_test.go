@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func init() { sql.Register("opaque", opaqueDriver{}) }
@@ -41,9 +43,7 @@ func TestNoPooler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a, err := NewAdvisory(t.Context(), open(t), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			heldOnce(t, a)
 		})
 	}

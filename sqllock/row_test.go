@@ -27,9 +27,7 @@ func TestWithoutLock(t *testing.T) {
 		for range callers {
 			wg.Go(func() {
 				var balance int64
-				if err := b.QueryRowContext(t.Context(), "SELECT balance FROM account WHERE id = 1").Scan(&balance); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, b.QueryRowContext(t.Context(), "SELECT balance FROM account WHERE id = 1").Scan(&balance))
 				all.wait(t) // all have read
 				if _, err := b.ExecContext(t.Context(), b.sql("UPDATE account SET balance = $1 WHERE id = 1"), balance+1); err != nil {
 					t.Error(err)
@@ -49,9 +47,7 @@ func (b bench) increments(t *testing.T, increment func() error) {
 	var wg sync.WaitGroup
 	for range increments {
 		wg.Go(func() {
-			if err := increment(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, increment())
 		})
 	}
 	wg.Wait()
@@ -124,9 +120,7 @@ func TestSave(t *testing.T) {
 		b.accounts(t, 1)
 		row := newRow(t, b.d, b.accountOptions())
 		first, second := account{1, 150, 1}, account{1, 50, 1}
-		if err := row.Save(t.Context(), b.DB, &first); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, row.Save(t.Context(), b.DB, &first))
 		if err := row.Save(t.Context(), b.DB, &second); !errors.Is(err, ErrConflict) {
 			t.Errorf("the second one: %v", err)
 		}
@@ -207,9 +201,7 @@ func TestUpdateWaits(t *testing.T) {
 		ask := func(q interface {
 			QueryRowContext(context.Context, string, ...any) *sql.Row
 		}, s *string) {
-			if err := q.QueryRowContext(t.Context(), settings[b.d]).Scan(s); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, q.QueryRowContext(t.Context(), settings[b.d]).Scan(s))
 		}
 		ask(b, &before)
 		done := make(chan error, 1)
@@ -221,9 +213,7 @@ func TestUpdateWaits(t *testing.T) {
 			done <- err
 		}()
 		release()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, <-done)
 		b.SetMaxIdleConns(1)
 		ask(b, &after)
 		if inside != before || after != before {

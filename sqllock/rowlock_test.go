@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Two callers that lock the same rows one by one, in opposite orders, are in a circle:
@@ -80,9 +81,7 @@ func TestLockRows(t *testing.T) {
 						_, err = tx.ExecContext(ctx, b.sql("UPDATE account SET balance = $1 WHERE id = $2"), balance+1, 10)
 						return err
 					})
-					if err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, err)
 				}
 			})
 		}
@@ -126,9 +125,7 @@ func TestLockRowsFinds(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, err)
 		if _, err := LockRows(t.Context(), b.d, b.DB, nil, "account", "id", 1); err == nil || !strings.Contains(err.Error(), "*sql.DB is not a transaction") {
 			t.Errorf("without a transaction: %v", err)
 		}
@@ -143,9 +140,7 @@ func TestLockRowsHeld(t *testing.T) {
 		// By hand: SQLite's driver waits by itself, and has to be kept from that.
 		in := func(l *RowLock) (ids []int, err error) {
 			tx, err := b.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer tx.Rollback()
 			return LockRows(t.Context(), b.d, tx, l, "account", "id", 3, 2, 1)
 		}
@@ -183,9 +178,7 @@ func TestLockRowsLocks(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 2)
 		tx, err := b.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer tx.Rollback()
 		if _, err := LockRows(t.Context(), b.d, tx, nil, "account", "id", 1); err != nil {
 			t.Fatal(err)
@@ -201,12 +194,8 @@ func TestLockRowsLocks(t *testing.T) {
 		if len(done) > 0 {
 			t.Error("another transaction has written")
 		}
-		if err := tx.Commit(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, tx.Commit())
+		testkit.Check(t, <-done)
 		if got := b.number(t, "SELECT balance FROM account WHERE id = 1"); got != 202 {
 			t.Errorf("the balance is %d; want 202", got)
 		}
@@ -232,17 +221,11 @@ func TestLockRowsPgx(t *testing.T) {
 func pgxTx(t testing.TB, b bench) pgx.Tx {
 	t.Helper()
 	var schema string
-	if err := b.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema))
 	conn, err := pgx.Connect(t.Context(), withParameter(postgres().URL(), "search_path", schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	tx, err := conn.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return tx
 }

@@ -11,17 +11,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func newSequence(t testing.TB, b bench, o *SequenceOptions) *Sequence {
 	t.Helper()
 	s, err := NewSequence(b.d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Migrate(t.Context(), b.DB); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, s.Migrate(t.Context(), b.DB))
 	return s
 }
 
@@ -33,9 +31,7 @@ func next(t testing.TB, b bench, s *Sequence, scope string, n int) int64 {
 		first, err = s.NextN(ctx, tx, scope, n)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return first
 }
 
@@ -92,9 +88,7 @@ func TestSequenceRaise(t *testing.T) {
 			err := Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
 				return s.Raise(ctx, tx, scope, last)
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 		}
 		for _, c := range []struct{ last, want int64 }{{4711, 4712}, {4000, 4713}, {4713, 4714}, {5000, 5001}} {
 			raise("a", c.last)
@@ -194,16 +188,12 @@ func TestSequencePgx(t *testing.T) {
 	if n, err := s.NextN(t.Context(), tx, "a", 10); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, tx.Rollback(t.Context()))
 	if got := next(t, b, s, "a", 1); got != 1 {
 		t.Errorf("after a rollback comes %d", got)
 	}
 	other, err := NewSequence(MariaDB, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if _, err := other.Next(t.Context(), tx, "a"); err == nil || !strings.Contains(err.Error(), "MariaDB") {
 		t.Error(err)
 	}
@@ -216,13 +206,9 @@ func TestSequenceCTE(t *testing.T) {
 	s := newSequence(t, b, &SequenceOptions{Start: 10})
 	b.invoices(t)
 	one, err := s.CTE("$1", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	many, err := s.CTE("$1", "$2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n := b.number(t, "WITH "+one+" INSERT INTO invoice (number) SELECT last FROM number RETURNING number", "x'; --"); n != 10 {
 		t.Errorf("the first is %d", n)
 	}
@@ -249,9 +235,7 @@ func TestSequenceCTE(t *testing.T) {
 	}
 	for _, d := range []Dialect{MySQL, MariaDB, SQLite} {
 		other, err := NewSequence(d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := other.CTE("$1", ""); err == nil || !strings.Contains(err.Error(), "use Next") {
 			t.Errorf("%v: %v", d, err)
 		}
@@ -270,13 +254,9 @@ func TestSequenceErrors(t *testing.T) {
 			t.Error("no dialect will do")
 		}
 		s, err := NewSequence(b.d, &SequenceOptions{Table: "missing"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		tx, err := b.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer tx.Rollback()
 		if _, err := s.Next(t.Context(), tx, "a"); err == nil || !strings.Contains(err.Error(), "create the table missing with Migrate") {
 			t.Error(err)
@@ -287,9 +267,7 @@ func TestSequenceErrors(t *testing.T) {
 			}
 		}
 		conn, err := b.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer conn.Close()
 		for _, tx := range []Tx{b.DB, conn, b, (*pgx.Conn)(nil)} { // b embeds a *sql.DB
 			if _, err := s.Next(t.Context(), tx, "a"); err == nil || !strings.Contains(err.Error(), "is not a transaction") {
@@ -303,21 +281,15 @@ func TestSequenceErrors(t *testing.T) {
 func TestMigrateTogether(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		s, err := NewSequence(b.d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		g, err := NewGuard(b.d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		all := newBarrier(10)
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
 				all.wait(t)
-				if err := errors.Join(s.Migrate(t.Context(), b.DB), g.Migrate(t.Context(), b.DB)); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, errors.Join(s.Migrate(t.Context(), b.DB), g.Migrate(t.Context(), b.DB)))
 			})
 		}
 		wg.Wait()
@@ -369,9 +341,7 @@ func TestSequenceWaits(t *testing.T) {
 			t.Errorf("waiting ends with %v", err)
 		}
 		close(commit)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, <-done)
 		if got := next(t, b, s, "a", 1); got != 3 {
 			t.Errorf("then comes %d; want 3", got)
 		}

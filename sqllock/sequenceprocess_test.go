@@ -4,30 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// These variables make this test binary a child, and name the file that it works on.
-const (
-	childVar  = "SQLLOCK_TEST_CHILD"
-	childPath = "SQLLOCK_TEST_FILE"
-)
-
-// children are what it can be. None of them ends by itself but with an error.
-var children = map[string]func(path string) error{"invoices": writeAndStop}
-
-// startChild starts a child that stops at the point, which may be "".
-func startChild(t testing.TB, point, child, path string) *failpoint.Child {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVar+"="+child, childPath+"="+path)
-	return failpoint.Start(t, point, cmd)
-}
+// children work on the file in their argument. None of them ends by itself but with an error.
+var children = testkit.Children{"invoices": writeAndStop}
 
 // openFile opens a file that processes share.
 func openFile(path string) (bench, error) {
@@ -45,8 +30,8 @@ const (
 )
 
 // writeAndStop writes two invoices in each of two transactions.
-func writeAndStop(path string) error {
-	b, err := openFile(path)
+func writeAndStop(args []string) error {
+	b, err := openFile(args[0])
 	if err != nil {
 		return err
 	}
@@ -82,13 +67,11 @@ func TestSequenceKilledProcess(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "test.db")
 			b, err := openFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer b.Close()
 			s := newSequence(t, b, nil)
 			b.invoices(t)
-			child := startChild(t, point, "invoices", path)
+			child := failpoint.Start(t, point, testkit.Child("invoices", path))
 			child.Await()
 			// This transaction waits for the child's.
 			got := make(chan error, 1)
@@ -98,9 +81,7 @@ func TestSequenceKilledProcess(t *testing.T) {
 				})
 			}()
 			child.Kill()
-			if err := <-got; err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, <-got)
 			b.checkInvoices(t, s, committed+1)
 			if n := b.number(t, "SELECT COUNT(*) FROM invoice"); n != committed+1 {
 				t.Errorf("there are %d invoices; %d were committed", n, committed+1)

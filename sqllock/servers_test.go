@@ -3,13 +3,11 @@ package sqllock
 import (
 	"cmp"
 	"database/sql"
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,28 +26,15 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
-	if child := children[os.Getenv(childVar)]; child != nil {
-		fmt.Fprintln(os.Stderr, child(os.Getenv(childPath)))
-		os.Exit(1)
-	}
-	flag.Parse()
-	// Parallel tests mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	// Connections that end are what some tests are about.
-	if err := mysql.SetLogger(&mysql.NopLogger{}); err != nil {
-		panic(err)
-	}
+	_ = mysql.SetLogger(&mysql.NopLogger{}) // connections that end are what some tests are about
 	// Nothing is late because the machine stands still.
 	answerLimit, connectLimit = testkit.Limit/2, testkit.Limit/2
-	code := m.Run()
-	scope.Close()
-	if left := leftovers(); left != "" && code == 0 {
-		fmt.Fprintln(os.Stderr, "goroutines are left:\n"+left)
-		code = 1
-	}
-	os.Exit(code)
+	testkit.Main(m, children, scope.Close, func() {
+		if left := leftovers(); left != "" {
+			fmt.Fprintln(os.Stderr, "goroutines are left:\n"+left)
+			os.Exit(1)
+		}
+	})
 }
 
 // leftovers returns the stacks of this package's goroutines that do not end. The
@@ -95,30 +80,22 @@ func SharedPostgres() string { return postgres().URL() }
 // SharedMariaDB returns the name under which the driver finds mariadb.
 func SharedMariaDB() string { return mariadb().DSN() }
 
+// owned counts the numbers that tests have had for themselves.
 var owned atomic.Int64
-
-// own returns a name that no other test of this run has.
-func own() string { return fmt.Sprintf("own%d", owned.Add(1)) }
 
 // openDB opens a pool; it ends with the test.
 func openDB(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, db.Close()) })
 	return db
 }
 
 // postgresDB opens a pool on a schema of the test's own, on the shared server.
 func postgresDB(t testing.TB) *sql.DB {
 	t.Helper()
-	schema := own()
+	schema := testkit.Own()
 	db := openDB(t, "pgx", withParameter(postgres().URL(), "search_path", schema))
 	if _, err := db.ExecContext(t.Context(), "CREATE SCHEMA "+schema); err != nil {
 		t.Fatal(err)
@@ -135,7 +112,7 @@ func mariadbDB(t testing.TB, server *servertest.MariaDBServer, parameters string
 
 // ownDSN makes a database of the test's own, and returns the way to it.
 func ownDSN(server *servertest.MariaDBServer) string {
-	database := own()
+	database := testkit.Own()
 	server.Query("CREATE DATABASE " + database)
 	return "root@tcp(" + server.Addr() + ")/" + database
 }
@@ -160,16 +137,4 @@ func withParameter(rawURL, name, value string) string {
 	q.Set(name, value)
 	u.RawQuery = q.Encode()
 	return u.String()
-}
-
-// eventually waits until something is so.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for begun := time.Now(); !is(); <-tick.C {
-		if time.Since(begun) > testkit.Limit {
-			t.Fatalf("not within %v: %s", testkit.Limit, what)
-		}
-	}
 }

@@ -21,9 +21,7 @@ func TestLockAllKeepsNobodyOut(t *testing.T) {
 	a := newAdvisory(t, nil)
 	low, high := IntKey(owned.Add(1)), IntKey(1<<40+owned.Add(1))
 	first, err := a.Lock(t.Context(), low, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	got := make(chan error, 1)
 	go func() {
 		both, err := a.LockAll(t.Context(), []AdvisoryKey{high, low}, nil)
@@ -32,17 +30,13 @@ func TestLockAllKeepsNobodyOut(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "it waits", func() bool { return advisoryLocks(t, low) == 2 })
+	testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, low) == 2 })
 	err = a.Do(t.Context(), high, &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil })
 	if err != nil {
 		t.Errorf("the second of two that are taken in order: %v", err)
 	}
-	if err := first.Unlock(); err != nil {
-		t.Error(err)
-	}
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, first.Unlock())
+	testkit.Check(t, <-got)
 }
 
 // The holder of a lock whose session does not answer any more learns that before that

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A caller that waits is no statement in progress for longer than a second, however
@@ -75,9 +76,7 @@ func TestAdvisoryWaiterHoldsUpNoIndex(t *testing.T) {
 		}
 	}
 	held, err := a.Lock(t.Context(), key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	got := make(chan error, 1)
 	go func() {
 		l, err := a.Lock(context.Background(), key, nil)
@@ -86,11 +85,9 @@ func TestAdvisoryWaiterHoldsUpNoIndex(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
+	testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
 	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	// A statement of a minute would still be in progress when this is over.
 	for _, query := range []string{"SET lock_timeout = '30s'", "CREATE INDEX CONCURRENTLY seats ON booking (seat)", "REINDEX INDEX CONCURRENTLY seats"} {
@@ -101,9 +98,7 @@ func TestAdvisoryWaiterHoldsUpNoIndex(t *testing.T) {
 	if len(got) > 0 {
 		t.Error("it does not wait any more")
 	}
-	if err := errors.Join(held.Unlock(), <-got); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, errors.Join(held.Unlock(), <-got))
 }
 
 // A limit for statements is none for a wait, which has its own.
@@ -121,9 +116,7 @@ func TestNamedOutlastsMaxStatementTime(t *testing.T) {
 			"LockAll": func(o *LockOptions) (*Lock, error) { return n.LockAll(t.Context(), []string{"a", "b"}, o) },
 		} {
 			held, err := holder.Lock(t.Context(), "a", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			// MySQL is asked to wait for whole seconds.
 			if _, err := lock(&LockOptions{Wait: 1100 * time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
 				t.Errorf("%s: %v", name, err)
@@ -136,7 +129,7 @@ func TestNamedOutlastsMaxStatementTime(t *testing.T) {
 				}
 				got <- err
 			}()
-			eventually(t, "it waits", func() bool { return len(waiters(s, n)) == 1 })
+			testkit.Eventually(t, "it waits", func() bool { return len(waiters(s, n)) == 1 })
 			if err := errors.Join(held.Unlock(), <-got); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Waits are given up at any moment, some of them in that of the grant, and leave nothing
@@ -46,7 +47,7 @@ func TestAdvisoryGivenUp(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d got it, %d gave up", got.Load(), waits.Load())
-	eventually(t, "nothing is left", func() bool { return advisoryLocks(t, key) == 0 })
+	testkit.Eventually(t, "nothing is left", func() bool { return advisoryLocks(t, key) == 0 })
 }
 
 // Named locks, likewise.
@@ -144,8 +145,8 @@ func TestSequenceTorture(t *testing.T) {
 }
 
 // writeForever writes invoices, one for each number. Half of its transactions roll back.
-func writeForever(path string) error {
-	b, err := openFile(path)
+func writeForever(args []string) error {
+	b, err := openFile(args[0])
 	if err != nil {
 		return err
 	}
@@ -176,9 +177,7 @@ func TestSequenceKilledProcesses(t *testing.T) {
 	const processes, kills = 4, 30
 	path := filepath.Join(t.TempDir(), "test.db")
 	b, err := openFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer b.Close()
 	s := newSequence(t, b, nil)
 	b.invoices(t)
@@ -186,13 +185,13 @@ func TestSequenceKilledProcesses(t *testing.T) {
 	var running []*failpoint.Child
 	for i := range kills {
 		for len(running) < processes {
-			running = append(running, startChild(t, "", "forever", path))
+			running = append(running, failpoint.Start(t, "", testkit.Child("forever", path)))
 		}
 		before := b.number(t, "SELECT COUNT(*) FROM invoice")
-		eventually(t, "they write", func() bool { return b.number(t, "SELECT COUNT(*) FROM invoice") >= before+20 })
+		testkit.Eventually(t, "they write", func() bool { return b.number(t, "SELECT COUNT(*) FROM invoice") >= before+20 })
 		_ = pace.Sleep(t.Context(), time.Duration(r.Int64N(int64(5*time.Millisecond))))
 		running[i%processes].Kill()
-		running[i%processes] = startChild(t, "", "forever", path)
+		running[i%processes] = failpoint.Start(t, "", testkit.Child("forever", path))
 	}
 	for _, child := range running {
 		child.Kill()

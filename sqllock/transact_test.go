@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A transaction that is given up for another one runs again, and ends well.
@@ -36,9 +38,7 @@ func TestTransactRetries(t *testing.T) {
 					}
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, err)
 			})
 		}
 		wg.Wait()
@@ -66,9 +66,7 @@ func TestTransactSerializable(t *testing.T) {
 					_, err := tx.ExecContext(ctx, b.sql("UPDATE account SET balance = $1 WHERE id = 1"), balance+1)
 					return err
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, err)
 			})
 		}
 		wg.Wait()

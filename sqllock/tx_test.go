@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // packagePool is a pool as other packages wrap them: its transactions have a type of their
@@ -30,9 +32,7 @@ func TestTxOfAnotherPackage(t *testing.T) {
 			t.Errorf("with a pool: %v", err)
 		}
 		tx, err := pool.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer tx.Rollback()
 		if n, err := s.Next(t.Context(), tx, "a"); n != 1 || err != nil {
 			t.Errorf("with a transaction: %d, %v", n, err)
