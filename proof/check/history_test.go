@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/history"
 )
@@ -147,9 +148,7 @@ func TestHistories(t *testing.T) {
 			c.change(h)
 			v := h.check()
 			var text bytes.Buffer
-			if err := v.WriteText(&text); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, v.WriteText(&text))
 			var names []string
 			for _, x := range v.Violations {
 				names = append(names, x.Name)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/history"
 )
@@ -117,8 +118,6 @@ func TestLongHistories(t *testing.T) {
 func textOf(t *testing.T, v *check.Verdict) string {
 	t.Helper()
 	var b strings.Builder
-	if err := v.WriteText(&b); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, v.WriteText(&b))
 	return b.String()
 }

@@ -26,40 +26,23 @@ func newIdlers(t *testing.T) *idlers {
 	t.Helper()
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, cmd.Wait())
 	})
 	return &idlers{cmd.Process.Pid}
 }
 
 // quiet connects through each wire, and says nothing.
-func waitFor(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testkit.Limit); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("there is not %s, after %v", what, testkit.Limit)
-		}
-	}
-}
-
 func quiet(t *testing.T, wires []*wire.Wire) {
 	t.Helper()
 	for _, w := range wires {
 		conn, err := net.Dial("tcp", w.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { conn.Close() })
-		waitFor(t, "a connection through the wire", func() bool { return w.Counts().Connections > 0 })
+		testkit.Eventually(t, "a connection through the wire", func() bool { return w.Counts().Connections > 0 })
 	}
 }
 
@@ -108,16 +91,12 @@ func TestCountsNothing(t *testing.T) {
 				quiet(t, target.Wires[1:])
 				t.Cleanup(func() {
 					for _, w := range target.Wires {
-						if err := w.Close(); err != nil {
-							t.Error(err)
-						}
+						testkit.Check(t, w.Close())
 					}
 				})
 			}
 			apply, _, err := fault.Select(target, "all")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			r := rand.New(rand.NewPCG(3, 4))
 			for _, f := range apply {
 				if f.Name == "kill-connections" && store.name != "postgres" || slices.Contains(store.silent, f.Name) {
@@ -138,23 +117,15 @@ func TestOthers(t *testing.T) {
 	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
 	redis := servertest.Redis(t, nil)
 	db, err := sql.Open("mysql", mariadb.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	theirMariaDB, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	theirPostgres, err := pgx.Connect(t.Context(), postgres.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { theirPostgres.Close(context.Background()) })
 	theirRedis, err := redis.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { theirRedis.Close() })
 	for _, test := range []struct {
 		name, url string
@@ -167,14 +138,10 @@ func TestOthers(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			wires, urls, err := fault.Through(test.url, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { wires[0].Close() })
 			store, err := stores.Open(t.Context(), urls[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { store.Close() })
 			target := &fault.Target{URL: test.url, Wires: wires}
 			apply, _, err := fault.Select(target, "kill-connections")
@@ -183,9 +150,7 @@ func TestOthers(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(5, 6))
 			hits, err := apply[0].Strike(t.Context(), target, r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if hits == 0 {
 				t.Error("none of the run's own connections was ended")
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 )
@@ -85,9 +86,7 @@ func TestSelect(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		ours.Durable = durable
 		apply, _, err := fault.Select(ours, "server-kill,flushall")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if apply[0].Forgets == durable || !apply[1].Forgets {
 			t.Errorf("a server that keeps what it knows (%v) forgets it when it is killed: %v", durable, apply[0].Forgets)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
@@ -42,8 +43,6 @@ func TestThrough(t *testing.T) {
 		if urls[0] != want {
 			t.Errorf("%s: through the wire it is %s; want %s", test.url, urls[0], want)
 		}
-		if err := wires[0].Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, wires[0].Close())
 	}
 }

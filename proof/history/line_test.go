@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -39,9 +40,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		{Kind: history.Settle, Key: "k", Token: "01", Outcome: "keep", Data: `"kept"`, Retention: time.Hour},
 		{Kind: history.Renew, Key: "k", Token: "03", TTL: time.Second},
 	}
-	if err := w.Call(calls); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.Call(calls))
 	before := read(t, file.String())
 	if len(before) != 3 || before[0].Call == 0 || before[0].Return != 0 || before[0].Answered() || before[1].Data != `"kept"` {
 		t.Errorf("before the answers: %+v", before)
@@ -50,12 +49,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	answered[0].State, answered[0].Fence, answered[0].Attempt, answered[0].Data = "granted", 1<<64-1, 7, `"record"`
 	answered[0].Ahead, answered[0].Queued, answered[0].Left, answered[0].Text = 5, true, 6, "text"
 	answered[1].Error = history.Lost
-	if err := w.Return(answered); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Happened(history.Event{Kind: history.Enter, Key: "k", Fence: 8}, history.Event{Kind: history.Pushed, Key: "k", Call: 1}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.Return(answered))
+	testkit.Must(t, w.Happened(history.Event{Kind: history.Enter, Key: "k", Fence: 8}, history.Event{Kind: history.Pushed, Key: "k", Call: 1}))
 	events := read(t, file.String())
 	if len(events) != 5 {
 		t.Fatalf("%d events", len(events))
@@ -79,9 +74,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 func read(t *testing.T, file string) []history.Event {
 	t.Helper()
 	events, err := history.Read(strings.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return events
 }
 
@@ -113,9 +106,7 @@ func TestEachCallIsOneWrite(t *testing.T) {
 				for i := range batch {
 					batch[i] = history.Event{Kind: history.Renew, Key: "k", Token: "01"}
 				}
-				if err := errors.Join(w.Call(batch), w.Return(batch)); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, errors.Join(w.Call(batch), w.Return(batch)))
 			}
 		})
 	}
@@ -140,9 +131,7 @@ func TestEachCallIsOneWrite(t *testing.T) {
 func TestProcessZeroWritesOfOthers(t *testing.T) {
 	var file bytes.Buffer
 	w := history.NewWriter(&file, 0, 0)
-	if err := w.Happened(history.Event{Kind: history.Killed, Process: 4, Restarts: 1, Call: 5, Return: 6}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.Happened(history.Event{Kind: history.Killed, Process: 4, Restarts: 1, Call: 5, Return: 6}))
 	if got := read(t, file.String())[0]; got.Process != 4 || got.Restarts != 1 || got.Call != 5 || got.Return != 6 {
 		t.Errorf("%+v", got)
 	}
@@ -196,9 +185,7 @@ func TestRead(t *testing.T) {
 			var names []string
 			for i, f := range c.files {
 				names = append(names, filepath.Join(t.TempDir(), fmt.Sprint(i)))
-				if err := os.WriteFile(names[i], []byte(f), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, os.WriteFile(names[i], []byte(f), 0o600))
 			}
 			events, err := history.ReadFiles(names...)
 			switch {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -27,9 +28,7 @@ func recorded(t *testing.T, s store.Store, failed func(error)) (store.Store, fun
 func memory(t *testing.T) *memstore.Store {
 	t.Helper()
 	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -40,13 +39,9 @@ func TestRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, events := recorded(t, memory(t), nil)
 		client, err := dibs.New(store, &dibs.Options{Namespace: "n", TTL: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		lease, err := client.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		token := Token(store, lease.ID())
 		if len(token) != 32 || Token(store, "unknown") != "" || Token(memory(t), lease.ID()) != "" {
 			t.Errorf("the token is %q", token)
@@ -54,31 +49,21 @@ func TestRecord(t *testing.T) {
 		waiter := make(chan *dibs.Lease)
 		go func() {
 			next, err := client.Acquire(t.Context(), "k", nil)
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 			waiter <- next
 		}()
 		synctest.Wait()
-		if err := lease.Save(t.Context(), []byte("half")); err != nil {
-			t.Error(err)
-		}
-		if err := lease.Complete(t.Context(), []byte("done"), time.Hour); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Save(t.Context(), []byte("half")))
+		testkit.Check(t, lease.Complete(t.Context(), []byte("done"), time.Hour))
 		if Token(store, lease.ID()) != "" {
 			t.Error("a token is remembered that was settled")
 		}
 		next := <-waiter
-		if err := next.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, next.Release())
 		if _, err := client.TryAcquire(t.Context(), "k", &dibs.AcquireOptions{MaxAge: time.Hour}); !errors.Is(err, dibs.ErrDone) {
 			t.Error(err)
 		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, client.Close())
 
 		got := events()
 		for _, want := range []struct {
@@ -232,18 +217,14 @@ func TestPushed(t *testing.T) {
 	})
 	key, token, stranger := store.Key{Name: "k"}, store.NewToken(), store.NewToken()
 	claim := store.Claim{Key: key, Token: token, Mode: store.Queue, TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1, MaxAge: time.Minute}
-	if err := under.Claim(t.Context(), []store.Claim{claim}, make([]store.Answer, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, under.Claim(t.Context(), []store.Claim{claim}, make([]store.Answer, 1)))
 	grant := store.Answer{State: store.Granted, Fence: 7, Attempt: 2}
 	from.wake(token, store.Answer{})
 	if n := pushed(); n != 0 {
 		t.Errorf("a wake-up is written down as a grant, %d times", n)
 	}
 	from.wake(token, grant)
-	if err := under.Settle(t.Context(), []store.Settlement{{Key: key, Token: token}}, make([]error, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, under.Settle(t.Context(), []store.Settlement{{Key: key, Token: token}}, make([]error, 1)))
 	from.wake(token, grant)
 	from.wake(stranger, store.Answer{State: store.Granted, Queued: true})
 	stop()
@@ -303,9 +284,7 @@ func TestRecordTransactor(t *testing.T) {
 		inner := &ended{err: test.err}
 		failed := 0
 		tx, err := RecordTransactor(&beginner{inner}, NewWriter(&lines, 1, 0), func(error) { failed++ }).Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		ctx := Inside(store.WithTransaction(t.Context(), tx))
 		if store.TransactionFrom(ctx) != store.Transaction(inner) || Inside(ctx) != ctx {
 			t.Error("the store's own transaction is not found")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/proof/sim"
@@ -107,9 +108,7 @@ func verdict(r *sim.Result) *check.Verdict {
 func report(t *testing.T, r *sim.Result, v *check.Verdict) {
 	t.Helper()
 	var text strings.Builder
-	if err := v.WriteText(&text); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, v.WriteText(&text))
 	keys := map[string]bool{"": true}
 	for _, x := range v.Violations {
 		keys[x.Key] = true
@@ -117,9 +116,7 @@ func report(t *testing.T, r *sim.Result, v *check.Verdict) {
 	for _, e := range r.Events {
 		if (keys[e.Key] || len(v.Violations) == 0) && (e.Kind != history.Fault || e.Process == 0) {
 			line, err := json.Marshal(e)
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 			text.Write(line)
 			text.WriteByte('\n')
 		}

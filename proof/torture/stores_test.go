@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
 	"github.com/dibs-go/dibs/proof/torture"
@@ -94,9 +95,7 @@ func tortureOne(t *testing.T, k target.Kind) (rows []row) {
 		}
 		r.report = report
 		var text strings.Builder
-		if err := report.WriteText(&text); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, report.WriteText(&text))
 		t.Logf("%s %s\n%s", k.Name, r.faults, text.String())
 		if !report.OK() {
 			t.Errorf("%s; again, in proof, with:\n%s", strings.Join(report.Failures(), "; "), r.command())

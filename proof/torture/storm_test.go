@@ -7,17 +7,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/store"
 )
@@ -27,13 +24,7 @@ const broken = "broken-"
 
 func TestMain(m *testing.M) {
 	torture.Child(open)
-	flag.Parse()
-	// Runs mostly wait, for faults and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	testkit.Main(m, nil)
 }
 
 // open opens a store, which is broken if its folder says so.
@@ -109,15 +100,11 @@ func TestBroken(t *testing.T) {
 		t.Run(test.broken, func(t *testing.T) {
 			t.Parallel()
 			dir, folder := t.TempDir(), filepath.Join(t.TempDir(), broken+test.broken)
-			if err := os.Mkdir(folder, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Mkdir(folder, 0o700))
 			r, err := torture.Run(t.Context(), &torture.Options{
 				URL: "sqlite:" + filepath.Join(folder, "dibs.db"), Open: open, Duration: 2 * time.Second, Faults: "none", Dir: dir, Seed: 1,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if all := strings.Join(test.want(r), "\n"); r.OK() || !r.Broke() || !strings.Contains(all, test.text) {
 				t.Errorf("%q is not in %q; failures %q, troubles %q", test.text, all, r.Failures(), r.Broken)
 			}
@@ -133,9 +120,7 @@ func TestBroken(t *testing.T) {
 func shown(t *testing.T, r *torture.Report) {
 	t.Helper()
 	var text, object bytes.Buffer
-	if err := errors.Join(r.WriteText(&text), r.WriteJSON(&object)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(r.WriteText(&text), r.WriteJSON(&object)))
 	if s := text.String(); !strings.Contains(s, "FAILED: ") || !strings.Contains(s, "--seed 1 ") || strings.Contains(s, "0 violations") {
 		t.Errorf("the text does not say it: %s", s)
 	} else if len(r.Violations) > 0 && !strings.Contains(s, " claim ") {
@@ -166,9 +151,7 @@ func TestAskedFor(t *testing.T) {
 		r, err := torture.Run(t.Context(), &torture.Options{
 			URL: "sqlite:" + filepath.Join(t.TempDir(), "dibs.db?shared=true"), Shown: "sqlite:dibs.db", Open: open, Duration: time.Second, Faults: test.faults, Workers: 2,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if got := strings.Join(r.Failures(), "; "); got != test.want || r.OK() != (test.want == "") || r.Broke() {
 			t.Errorf("%s: failures %q, want %q", test.faults, got, test.want)
 		}

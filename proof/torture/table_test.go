@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
@@ -83,15 +84,11 @@ const (
 // publish puts the text between the marks of the page, even if a run failed.
 func publish(t *testing.T, page, text string) {
 	before, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	head, rest, ok := strings.Cut(string(before), begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !ok || !closed {
 		t.Fatalf("%s needs the lines %q and %q", page, begin, end)
 	}
-	if err := os.WriteFile(page, []byte(head+begin+"\n"+text+"\n"+end+tail), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(page, []byte(head+begin+"\n"+text+"\n"+end+tail), 0o644))
 }
