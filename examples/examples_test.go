@@ -1,7 +1,6 @@
 package examples
 
 import (
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,19 +23,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// The programs mostly wait.
-	if err := flag.Set("test.parallel", "6"); err != nil {
-		panic(err)
-	}
 	var err error
 	if dir, err = os.MkdirTemp("", "dibs-examples-*"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	scope.Close()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	testkit.Main(m, nil, scope.Close, func() { os.RemoveAll(dir) })
 }
 
 var postgres = sync.OnceValue(func() *servertest.PostgresServer {
@@ -97,9 +88,7 @@ func TestExamples(t *testing.T) {
 func checkExample(t *testing.T, name, database, url string) {
 	t.Helper()
 	from, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	temp := t.TempDir()
 	want := strings.Replace(shown(t)[name], "on SQLite", "on "+database, 1)
 	out, code := run(t, filepath.Join(from, name), "TMPDIR="+temp, "DATABASE_URL="+url)
@@ -124,9 +113,7 @@ func checkSchemas(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	from, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for url, says := range map[string]string{
 		"postgres://127.0.0.1:1/none": "counter: pgstore: the server cannot be reached",
 		"mysql:somewhere":             "counter: DATABASE_URL has to be like postgres://user@host/database",
@@ -141,9 +128,7 @@ func TestUnreachable(t *testing.T) {
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var programs, listed, printed []string
 	for _, file := range files {
 		programs = append(programs, filepath.Dir(file))
@@ -198,8 +183,6 @@ func shows(want, got string) bool {
 func read(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return string(b)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/examples/frameworks"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/pgstore"
 )
@@ -26,14 +27,10 @@ import (
 func newGuard(t *testing.T, store dibs.Store, transactor dibs.Transactor) *idempotency.Middleware {
 	t.Helper()
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	guard, err := idempotency.New(client, &idempotency.Options{Transactor: transactor, RequireKey: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return guard
 }
 
@@ -44,20 +41,14 @@ func checkCharges(t *testing.T, service http.Handler) {
 	defer server.Close()
 	send := func(key, amount string) (status int, answer string, replayed bool) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/charges", strings.NewReader(amount))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r.Header.Set("Authorization", "Bearer shop-3")
 		r.Header.Set("Idempotency-Key", key)
 		response, err := server.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return response.StatusCode, string(text), response.Header.Get("Idempotent-Replayed") == "true"
 	}
 	for _, c := range []struct {
@@ -86,9 +77,7 @@ func TestRouters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { _ = store.Close() })
 			charges := 0
 			checkCharges(t, serve(newGuard(t, store, nil), func(amount string) (string, bool) {
@@ -114,14 +103,10 @@ func TestQueries(t *testing.T) {
 			postgres().Query("CREATE DATABASE " + name)
 			t.Cleanup(func() { postgres().Query("DROP DATABASE " + name + " WITH (FORCE)") }) // for -count
 			pool, err := pgxpool.New(t.Context(), strings.Replace(postgres().URL(), "/postgres?", "/"+name+"?", 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(pool.Close)
 			store, err := pgstore.New(t.Context(), pool, &pgstore.Options{Migrate: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { _ = store.Close() })
 			const table = "CREATE TABLE charges (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, amount text CHECK (amount::int > 0))"
 			if _, err := pool.Exec(t.Context(), table); err != nil {
@@ -133,9 +118,7 @@ func TestQueries(t *testing.T) {
 				checkCharges(t, newGuard(t, store, store.Transactions(pool, nil)).Wrap(http.HandlerFunc(frameworks.Sqlc)))
 			} else {
 				orm, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: db}), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				checkCharges(t, newGuard(t, store, store.SQLTransactions(db, nil)).Wrap(frameworks.GORM(orm)))
 			}
 			var charges int
@@ -150,9 +133,7 @@ func TestQueries(t *testing.T) {
 func TestFrameworksGuide(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("frameworks/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var source strings.Builder
 	for _, file := range files {
 		source.WriteString(read(t, file))

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // mutants are the programs with their cures taken out, and what each then says.
@@ -45,16 +47,12 @@ func TestWithoutTheCure(t *testing.T) {
 	write := func(file string, b []byte) string {
 		t.Helper()
 		file = filepath.Join(temp, file)
-		if err := os.WriteFile(file, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(file, b, 0o600))
 		return file
 	}
 	for _, m := range mutants {
 		file, err := filepath.Abs(filepath.Join(m.name, m.file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		source := read(t, file)
 		if strings.Count(source, m.old) != 1 {
 			t.Fatalf("%s does not have %q once", file, m.old)
@@ -62,13 +60,9 @@ func TestWithoutTheCure(t *testing.T) {
 		replaced[file] = write(m.name+".go", []byte(strings.Replace(source, m.old, m.new, 1)))
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	from, err := build("mutants", "-overlay", write("overlay.json", overlay))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

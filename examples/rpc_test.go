@@ -41,17 +41,11 @@ var dibsProgram = sync.OnceValues(func() (string, error) {
 func startDibs(t *testing.T, origin string) string {
 	t.Helper()
 	program, err := dibsProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	cmd := exec.Command(program, "proxy", "--listen", "127.0.0.1:0", "--upstream", "h2c://"+origin, "--store", "memory:")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
@@ -212,9 +206,7 @@ func TestItem4GRPC(t *testing.T) {
 	go func() { _ = server.Serve(l) }() // it ends with Stop
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient("passthrough:///"+startDibs(t, l.Addr().String()), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	with := func(ctx context.Context, key string) context.Context {
 		return metadata.AppendToOutgoingContext(ctx, "idempotency-key", `"`+key+`"`)
@@ -231,16 +223,12 @@ func TestItem4GRPC(t *testing.T) {
 	chat := func(ctx context.Context) grpc.ClientStream {
 		t.Helper()
 		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/shop.Orders/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return s
 	}
 	say := func(s grpc.ClientStream, what string) (string, error) {
 		t.Helper()
-		if err := s.SendMsg(wrapperspb.String(what)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.SendMsg(wrapperspb.String(what)))
 		out := new(wrapperspb.StringValue)
 		err := s.RecvMsg(out)
 		return out.GetValue(), err
@@ -260,9 +248,7 @@ func TestItem4GRPC(t *testing.T) {
 	// A stream that the client ends by itself is a request like any other.
 	for range 2 {
 		s := chat(with(ctx, "short stream"))
-		if err := errors.Join(s.SendMsg(wrapperspb.String("short")), s.SendMsg(wrapperspb.String("short")), s.CloseSend()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, errors.Join(s.SendMsg(wrapperspb.String("short")), s.SendMsg(wrapperspb.String("short")), s.CloseSend()))
 		for i := range 2 {
 			out := new(wrapperspb.StringValue)
 			if err := s.RecvMsg(out); err != nil || out.GetValue() != "short "+strconv.Itoa(i+1) {
@@ -326,8 +312,6 @@ func TestItem4Connect(t *testing.T) {
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return l
 }
