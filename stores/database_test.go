@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDatabase: where Database returns one, a record is committed in its transactions, and
@@ -24,9 +25,7 @@ func openDatabase(t *testing.T, url string) *Database {
 	t.Helper()
 	s := openStore(t, url)
 	d, err := s.Database()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if d != nil {
 		t.Cleanup(func() { _ = d.DB.Close() })
 	}
@@ -36,9 +35,7 @@ func openDatabase(t *testing.T, url string) *Database {
 func openStore(t *testing.T, url string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -56,9 +53,7 @@ func checkDatabase(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	client, err := dibs.New(s.Store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer client.Close()
 	for range 2 {
 		got, err := dibs.OnceIn(t.Context(), client, d.Transactor, "k", nil, func(ctx context.Context) (int, error) {

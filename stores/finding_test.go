@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -82,8 +83,6 @@ func checkRightsOn(t *testing.T, server *servertest.MariaDBServer) {
 func checkRights(t *testing.T, url string) bool {
 	t.Helper()
 	found, err := openStore(t, url).Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return slices.ContainsFunc(found, func(f store.Finding) bool { return f.Name == "rights" && f.Severity == store.SeverityAdvice })
 }

@@ -34,14 +34,10 @@ func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 	t.Run(scheme, func(t *testing.T) {
 		files := openFiles(t)
 		store, err := Open(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for range 3 {
 			client, err := dibs.New(store.Store, &dibs.Options{TTL: time.Hour, Timeout: testkit.Limit})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			for name, use := range uses {
 				use(t, client)
 				if left := remains(t, store); left != "" {
@@ -53,9 +49,7 @@ func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 				t.Errorf("closing in the middle leaves %s", left)
 			}
 		}
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, store.Close())
 		soon(t, "goroutines", func() string { return ours() })
 		if connections != nil {
 			soon(t, "connections", connections)
@@ -216,9 +210,7 @@ func closeInTheMiddle(t *testing.T, c *dibs.Client) {
 		}
 	}
 	// The waiters wait, or are about to: both must end.
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, c.Close())
 	all.Wait()
 	is(t, c.Do(t.Context(), "a", nothing), dibs.ErrClosed)
 }
@@ -227,9 +219,7 @@ func closeInTheMiddle(t *testing.T, c *dibs.Client) {
 func remains(t *testing.T, s *Store) string {
 	t.Helper()
 	in, err := s.Inspector()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return settles(func() string {
 		var left []string
 		for e, err := range in.List(t.Context(), store.Query{}) {
@@ -288,9 +278,7 @@ func ours() string {
 func openFiles(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/dev/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var files []string
 	for _, e := range entries {
 		if target, err := os.Readlink("/dev/fd/" + e.Name()); err == nil && strings.HasPrefix(target, "/") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -104,19 +105,13 @@ func fill(t *testing.T, url string) {
 func reads(t *testing.T, url, lacks string) {
 	t.Helper()
 	s, err := OpenToList(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	in, err := s.Inspector()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	found := map[string]store.Entry{}
 	for e, err := range in.List(t.Context(), store.Query{Data: true, Places: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		found[e.Key.Name] = e
 	}
 	held, done := found["held"], found["done"]
@@ -125,17 +120,13 @@ func reads(t *testing.T, url, lacks string) {
 		t.Errorf("it lists %+v", found)
 	}
 	c, err := OpenToCheck(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer c.Close()
 	if v, err := c.Version(t.Context()); err != nil || v == "" {
 		t.Errorf("its version is %q, %v", v, err)
 	}
 	findings, err := c.Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if !slices.ContainsFunc(findings, func(f store.Finding) bool {
 		return f.Name == "rights" && f.Severity == store.SeverityUnchecked && strings.Contains(f.What, lacks)
 	}) {

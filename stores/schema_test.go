@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestOnlyMigrateMakesASchema: a schema with a misspelt name would be a store of its own, so a
@@ -27,10 +28,6 @@ func TestOnlyMigrateMakesASchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, err)
+	testkit.Check(t, s.Close())
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestURL: a URL that names no store is refused, without repeating a password.
@@ -66,9 +68,7 @@ func TestURL(t *testing.T) {
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte("Dear diary, this is not a database.\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(text, []byte("Dear diary, this is not a database.\n"), 0o600))
 	for _, path := range []string{dir, text, filepath.Join(dir, "missing", "dibs.db")} {
 		_, err := Open(t.Context(), "sqlite:"+path)
 		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), path) {
@@ -124,9 +124,7 @@ func checkOpen(t *testing.T, all ...opened) {
 		if version, err := s.Version(t.Context()); version == "" || err != nil {
 			t.Errorf("%s: %q, %v", s, version, err)
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, s.Close())
 	}
 }
 
@@ -134,9 +132,7 @@ func checkOpenExisting(t *testing.T, urls ...string) {
 	t.Helper()
 	for _, url := range urls {
 		s, err := OpenExisting(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s.Close()
 	}
 }
