@@ -9,15 +9,14 @@ import (
 
 	"github.com/dibs-go/dibs/dibsotel"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // The outcomes add up to the requests, and a replay's span links to the run's trace.
 func TestRequests(t *testing.T) {
 	b := newBench(t)
 	m, err := idempotency.New(b.client, &idempotency.Options{Observe: b.Request, Trace: dibsotel.Trace, StoreTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	inside, leave := make(chan bool), make(chan bool)
 	handler := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {

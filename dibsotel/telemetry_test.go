@@ -24,6 +24,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/dibsotel"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
@@ -44,9 +45,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return newBenchOn(t, store)
 }
 
@@ -59,13 +58,9 @@ func newBenchOn(t *testing.T, store dibs.Store) *bench {
 		MeterProvider:  metric.NewMeterProvider(metric.WithReader(b.reader)),
 		TracerProvider: b.tracer,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	b.client, err = dibs.New(store, &dibs.Options{Label: secret, Observe: b.Lease, ObserveStore: b.StoreCall})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = b.client.Close() })
 	return b
 }
@@ -75,9 +70,7 @@ func newBenchOn(t *testing.T, store dibs.Store) *bench {
 func (b *bench) read(t *testing.T) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.reader.Collect(t.Context(), &all))
 	read := map[string]int64{}
 	name := func(m metricdata.Metrics, set attribute.Set) string {
 		return m.Name + "{" + set.Encoded(attribute.DefaultEncoder()) + "}"
@@ -119,18 +112,14 @@ func TestLeases(t *testing.T) {
 	b := newBench(t)
 	ctx, root := b.tracer.Tracer("test").Start(t.Context(), "root")
 	lease, err := b.client.Acquire(ctx, secret, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if err := b.client.TryDo(ctx, secret, nil); !errors.Is(err, dibs.ErrHeld) {
 		t.Fatal(err)
 	}
 	if n := b.read(t)["dibs.lease.active{}"]; n != 1 {
 		t.Errorf("%d leases are active, want 1", n)
 	}
-	if err := lease.Release(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, lease.Release())
 	root.End()
 	read := b.read(t)
 	for series, want := range map[string]int64{
@@ -167,9 +156,7 @@ func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		held, err := b.client.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer held.Release()
 		if _, err := b.client.TryAcquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 2}); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
@@ -203,14 +190,10 @@ func (hanging) Claim(ctx context.Context, _ []store.Claim, _ []store.Answer) err
 func TestUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		b := newBenchOn(t, hanging{store})
 		m, err := idempotency.New(b.client, &idempotency.Options{StoreTimeout: time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
 		r.Header.Set("Idempotency-Key", "k")
 		m.Wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
@@ -252,9 +235,7 @@ func TestErrorType(t *testing.T) {
 	for _, kind := range []string{"unauthorized", "read_only"} {
 		synctest.Test(t, func(t *testing.T) {
 			store, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			b := newBenchOn(t, refusing{store, kind})
 			if err := b.client.TryDo(t.Context(), "k", nil); err == nil {
 				t.Fatal("a store that fails granted a key")
@@ -291,9 +272,7 @@ func TestTwoOfOneProvider(t *testing.T) {
 	provider := metric.NewMeterProvider(metric.WithReader(b.reader))
 	for range 2 {
 		one, err := dibsotel.New(&dibsotel.Options{MeterProvider: provider})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		one.Lease(t.Context(), dibs.Event{Kind: dibs.EventAcquired})
 	}
 	if n := b.read(t)["dibs.lease.active{}"]; n != 2 {
@@ -314,9 +293,7 @@ func TestCountersBegin(t *testing.T) {
 // A client whose caller has no trace begins none.
 func TestNoTraceOfItsOwn(t *testing.T) {
 	b := newBench(t)
-	if err := b.client.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.client.Do(t.Context(), "k", func(context.Context) error { return nil }))
 	if names := b.names(); len(names) != 0 {
 		t.Errorf("spans %q", names)
 	}
@@ -345,9 +322,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	var text strings.Builder
 	for _, name := range []string{"doc.go", "telemetry.go"} {
 		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		text.WriteString(string(source))
 	}
 	documented, made := names(text.String(), `(?m)^//\t(dibs\.[a-z.]+) `), names(text.String(), `"(dibs\.[a-z]+\.[a-z.]+)"`)
