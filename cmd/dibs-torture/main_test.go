@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/sqlitestore"
 	"github.com/dibs-go/dibs/store"
@@ -43,9 +44,7 @@ func callWith(t *testing.T, ctx context.Context, stderr io.Writer, args ...strin
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, e := range all {
 		names = append(names, e.Name())
 	}
@@ -119,9 +118,7 @@ func TestPasses(t *testing.T) {
 		}
 	}
 	s, err := sqlitestore.Open(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	for e, err := range s.List(t.Context(), store.Query{}) {
 		t.Errorf("left behind: %+v, %v", e, err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDownload: an archive of this machine's program installs everything, its SBOM has every
@@ -26,27 +28,19 @@ func TestDownload(t *testing.T) {
 		t.Fatal(err)
 	}
 	values, err := output(t.Context(), ".", nil, "go", "env", "GOROOT", "GOMODCACHE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d := &download{binary: binary}
 	d.goroot, d.cache, _ = strings.Cut(values, "\n")
 	texts, err := printedBy(t.Context(), binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	packed, bill, err := d.files(texts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	files := map[string]string{}
 	for _, p := range packed {
 		files[p.name] = fmt.Sprintf("%o %s", p.mode, p.text)
 	}
 	info, err := buildinfo.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if program, err := os.ReadFile(binary); err != nil || files["bin/dibs"] != "755 "+string(program) {
 		t.Errorf("the archive does not have the program to be executed, %v", err)
 	}
@@ -82,9 +76,7 @@ func TestDownload(t *testing.T) {
 func checkBill(t *testing.T, text []byte, program string, info *buildinfo.BuildInfo) {
 	t.Helper()
 	var b bill
-	if err := json.Unmarshal(text, &b); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(text, &b))
 	digest := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.TrimPrefix(program, "755 "))))
 	about := b.Metadata.Component
 	if b.Format != "CycloneDX" || about.Name != info.Main.Path || !slices.Equal(about.Hashes, []hash{{"SHA-256", digest}}) {
@@ -112,12 +104,8 @@ func checkBill(t *testing.T, text []byte, program string, info *buildinfo.BuildI
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	d := download{name: "dibs_v0.1.0_here", when: time.Unix(1e9, 0)}
-	if err := d.write(dir, []packed{{"bin/dibs", []byte("program"), 0o755}, {"share/text", []byte("text"), 0o644}}, []byte("bill")); err != nil {
-		t.Fatal(err)
-	}
-	if err := checksums(dir); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.write(dir, []packed{{"bin/dibs", []byte("program"), 0o755}, {"share/text", []byte("text"), 0o644}}, []byte("bill")))
+	testkit.Must(t, checksums(dir))
 	user := t.TempDir()
 	if _, err := output(t.Context(), dir, nil, "tar", "-xzf", d.name+".tar.gz", "--strip-components=1", "-C", user); err != nil {
 		t.Fatal(err)
@@ -132,9 +120,7 @@ func TestWrite(t *testing.T) {
 	var want strings.Builder
 	for _, name := range []string{d.name + ".cdx.json", d.name + ".tar.gz"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(text), name)
 	}
 	if sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS")); err != nil || string(sums) != want.String() {
@@ -159,12 +145,8 @@ func TestLicenceFiles(t *testing.T) {
 // TestNoLicence: a module without a licence is not released.
 func TestNoLicence(t *testing.T) {
 	goroot, cache := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(goroot, "LICENSE"), []byte("Go's"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(cache, "example.com", "!a@v1.0.0"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(filepath.Join(goroot, "LICENSE"), []byte("Go's"), 0o644))
+	testkit.Must(t, os.MkdirAll(filepath.Join(cache, "example.com", "!a@v1.0.0"), 0o755))
 	info := &buildinfo.BuildInfo{GoVersion: "go1.26.0", Deps: []*debug.Module{{Path: "example.com/A", Version: "v1.0.0"}}}
 	if _, err := licences(info, goroot, cache); err == nil || err.Error() != "example.com/A v1.0.0 has no licence" {
 		t.Errorf("the error is %v", err)

@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // repository has this tree, as it is here and now, as its only commit.
 func repository(t *testing.T) string {
 	t.Helper()
 	tree, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	dir := filepath.Join(t.TempDir(), ".git")
 	for name, value := range map[string]string{"GIT_AUTHOR_NAME": "A Tester", "GIT_AUTHOR_EMAIL": "tester@example.com", "GIT_COMMITTER_NAME": "A Tester", "GIT_COMMITTER_EMAIL": "tester@example.com"} {
 		t.Setenv(name, value)
@@ -32,9 +32,7 @@ func repository(t *testing.T) string {
 // refuses, and a user who gets a library or the program gets all that it needs.
 func TestReleasable(t *testing.T) {
 	r, err := prepare(t.Context(), repository(t), t.TempDir(), "v0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer r.close()
 	order := make([]string, len(r.modules))
 	for i, m := range r.modules {
@@ -75,9 +73,7 @@ func TestRefusedName(t *testing.T) {
 	dir := t.TempDir()
 	r := &release{version: "v0.0.1", clone: dir, proxy: t.TempDir()}
 	for name, text := range map[string]string{"go.mod": "module " + root + "\n", "nul": "0"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	for _, arguments := range [][]string{{"init", "--quiet"}, {"add", "--all"}, {"-c", "user.name=A Tester", "-c", "user.email=tester@example.com", "commit", "--quiet", "--message", "a name"}} {
 		if _, err := output(t.Context(), dir, nil, "git", arguments...); err != nil {

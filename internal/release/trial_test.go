@@ -2,19 +2,17 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
+)
 
 // What users will do on the day of the release works today, and every program is built for every system.
 func TestTrial(t *testing.T) {
 	r, err := prepare(t.Context(), repository(t), t.TempDir(), "v0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer r.close()
-	if err := r.tryOut(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.makeDownloads(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, r.tryOut(t.Context()))
+	testkit.Must(t, r.makeDownloads(t.Context()))
 }

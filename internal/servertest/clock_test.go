@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A clock is stepped for the servers that have it, back and forth, while they run, and
@@ -44,9 +46,7 @@ func TestClock(t *testing.T) {
 		{"a server without it", redis(Redis(t, nil)), false},
 	} {
 		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 0} {
-			if err := clock.Step(ahead); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, clock.Step(ahead))
 			got, err := test.now()
 			if err != nil {
 				t.Fatalf("%s: %v", test.name, err)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // What a killed process left is removed, what a living one has is not, nor is
@@ -13,27 +15,19 @@ import (
 func TestSweep(t *testing.T) {
 	t.Setenv("TMPDIR", "/tmp") // and not one that is too long
 	alive, err := newFolder(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	root := t.TempDir()
 	moved := filepath.Join(root, filepath.Base(alive.path))
-	if err := os.Rename(alive.path, moved); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Rename(alive.path, moved))
 	alive.path = moved
 	left := filepath.Join(root, folderPrefix+"left")
 	fresh := filepath.Join(root, folderPrefix+"fresh")
 	other := filepath.Join(root, "other")
 	for _, dir := range []string{left, fresh, other} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.Mkdir(dir, 0o700))
 	}
 	for _, dir := range []string{left, other} {
-		if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600))
 	}
 	exists := func(dir string) bool {
 		_, err := os.Stat(dir)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestScope(t *testing.T) {
@@ -40,9 +42,7 @@ func TestEndsByItself(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*RedisServer){
 		"by itself": func(s *RedisServer) {
-			if err := send(s.proc.pid, syscall.SIGTERM); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, send(s.proc.pid, syscall.SIGTERM))
 			<-s.proc.exited
 		},
 		"killed":    (*RedisServer).Kill,

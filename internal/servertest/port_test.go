@@ -7,6 +7,8 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // withoutReuse lets a listener take a port only if it is free.
@@ -25,9 +27,7 @@ func TestPort(t *testing.T) {
 	ports := map[int]bool{}
 	for range 200 {
 		p, err := reservePort()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer p.release()
 		if ports[p.number] {
 			t.Fatalf("port %d is kept twice", p.number)
@@ -35,9 +35,7 @@ func TestPort(t *testing.T) {
 		ports[p.number] = true
 	}
 	p, err := reservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer p.release()
 	for range 2 { // again after the first is down
 		if conn, err := net.Dial("tcp", p.addr()); !errors.Is(err, syscall.ECONNREFUSED) {

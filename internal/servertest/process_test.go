@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // killedVar names the variable that makes this test binary the process that is killed.
@@ -74,12 +76,8 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), killedVar+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() })
 	type left struct {
 		folder string
@@ -95,9 +93,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		s := left{folder: words[0]}
 		for _, word := range words[1:] {
 			pid, err := strconv.Atoi(word)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			s.pids = append(s.pids, pid)
 		}
 		if ended(s.pids[0]) {
@@ -109,15 +105,11 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	if processes < 5+2*4 {
 		t.Errorf("%d processes; want families among them", processes)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // "signal: killed"
 	for _, s := range servers {
 		for _, pid := range s.pids {
-			if err := awaitEnd(pid); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, awaitEnd(pid))
 		}
 		if err := await(func() error { // others may sweep the same one, and have it locked
 			sweep(folderRoot(nil))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // shop is a system on which only what the test puts there is installed, with an
@@ -26,9 +28,7 @@ func shop(t *testing.T, script string) (bin string, a installer) {
 
 func executable(t *testing.T, name, script string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(name, []byte(script), 0o700))
 }
 
 var gadget = &program{names: []string{"gadget", "gizmo"}, pkg: "gadget-tools", env: "DIBS_GADGET"}
@@ -55,9 +55,7 @@ esac`)
 	all.Wait()
 	dir := filepath.Dir(a.lock)
 	ran, err := os.ReadFile(filepath.Join(dir, "ran"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n := strings.Count(string(ran), "\n"); n != 3 {
 		t.Errorf("apt-get ran %d times; want 3:\n%s", n, ran)
 	}

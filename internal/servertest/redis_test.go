@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestRedisRestart(t *testing.T) {
@@ -86,9 +88,7 @@ func TestRedisOptions(t *testing.T) {
 		}},
 		{"password", &RedisOptions{Password: "a \"b\\\x01é"}, "redis://:a%20%22b%5C%01%C3%A9@HOST/0", func(t *testing.T, s *RedisServer) {
 			stranger, err := dialRedis(s.Addr(), nil, "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer stranger.Close()
 			if _, err := stranger.Do("GET", "key"); !strings.HasPrefix(errorText(err), "NOAUTH") {
 				t.Errorf("a stranger gets %v", err)
@@ -96,9 +96,7 @@ func TestRedisOptions(t *testing.T) {
 		}},
 		{"users", &RedisOptions{Users: []string{"app on >secret ~dibs:* +get"}}, "redis://HOST/0", func(t *testing.T, s *RedisServer) {
 			app, err := dialRedis(s.Addr(), nil, "app", "secret")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer app.Close()
 			if got, err := app.Do("GET", "dibs:key"); got != nil || err != nil {
 				t.Errorf("own keys: %v, %v", got, err)
@@ -146,9 +144,7 @@ func TestRedisPause(t *testing.T) {
 	t.Parallel()
 	s := Redis(t, nil)
 	c, err := s.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer c.Close()
 	s.Pause()
 	// Do may reach its deadline before it sends.
@@ -205,9 +201,7 @@ func TestRedisKeepsItsAddress(t *testing.T) {
 	down := Redis(t, nil)
 	down.Kill()
 	others, err := startAll(t, slices.Repeat([]*RedisOptions{{}}, 8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	seen := map[string]bool{down.Addr(): true}
 	for _, s := range others {
 		if seen[s.Addr()] {

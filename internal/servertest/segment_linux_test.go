@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A server that ends in any way leaves nothing, not even in the kernel.
@@ -46,9 +48,7 @@ func TestPostgresLeavesNothing(t *testing.T) {
 func segmentLine(t *testing.T, pid int) string {
 	t.Helper()
 	segments, err := os.ReadFile("/proc/sysvipc/shm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for line := range strings.Lines(string(segments)) {
 		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == strconv.Itoa(pid) {
 			return line

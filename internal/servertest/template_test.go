@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // What a database is made of: small files, a large one with holes, an empty one,
@@ -39,9 +41,7 @@ func TestTemplate(t *testing.T) {
 		return makeSample(dir, as)
 	}}
 	as, err := unprivileged()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	dir := t.TempDir()
 	var all sync.WaitGroup
 	for _, name := range []string{"a", "b", "c"} {
@@ -56,14 +56,10 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("made %d times; want once", made.Load())
 	}
 	want := t.TempDir()
-	if err := makeSample(want, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, makeSample(want, nil))
 	for _, name := range []string{"small", "empty", "base/hollow", "base/zero"} {
 		text, err := os.ReadFile(filepath.Join(want, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if got, err := os.ReadFile(filepath.Join(dir, "b", name)); err != nil || !bytes.Equal(got, text) {
 			t.Errorf("%s has %d bytes that differ, %v", name, len(got), err)
 		}

@@ -5,15 +5,15 @@ package servertest
 import (
 	"os/exec"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // sleeper starts a process that does nothing.
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "600")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() })
 	return cmd
 }
@@ -22,9 +22,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	first, second := sleeper(t), sleeper(t)
 	w, err := watchOver([]int{first.Process.Pid, second.Process.Pid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	w.end()
 	if ended(first.Process.Pid) || ended(second.Process.Pid) {
 		t.Error("the end of a watch ended what it was over")

@@ -7,6 +7,8 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestWireToNowhere(t *testing.T) {
@@ -27,9 +29,7 @@ func TestWireLosesWhatRedisDid(t *testing.T) {
 	s := Redis(t, nil)
 	w := NewWire(t, s.Addr())
 	c, err := dialRedis(w.Addr(), nil, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer c.Close()
 	lost := w.LoseReplyTo("the key")
 	var pipeline []byte
