@@ -53,7 +53,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "internal/serve",
 			Imports: []string{root, root + "/store", internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
-			Tests:   []string{root + "/httpstore", root + "/internal/errtype", root + "/internal/wire", memory, root + "/storetest"},
+			Tests:   []string{root + "/httpstore", root + "/internal/errtype", root + "/internal/testkit", root + "/internal/wire", memory, root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 	})

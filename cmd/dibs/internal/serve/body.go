@@ -10,16 +10,26 @@ import (
 	"time"
 )
 
+// limits are how long clients and the store may take.
+type limits struct {
+	silence time.Duration // the longest pause of a client that sends a body or reads an answer
+	body    time.Duration // a whole body
+	next    time.Duration // the store, until the next key of a list
+}
+
+var defaultLimits = limits{silence: 30 * time.Second, body: time.Minute, next: 30 * time.Second}
+
 const (
-	// silence is the longest pause of a client that sends a body or reads an answer.
-	silence = 30 * time.Second
-	// bodyLimit is how long a whole body may take.
-	bodyLimit = time.Minute
 	// growth is how much memory a body of unknown length takes at a time.
 	growth = 64 << 10
-	// becomes is how many bytes of memory a byte of a body takes, as it arrived and as it is
+	// bodyMemory is how many bytes of memory a byte of a body takes, as it arrived and as it is
 	// read.
-	becomes = 3
+	bodyMemory = 3
+	// elementMemory is about how many bytes an element takes, and what is remembered of it while
+	// it waits.
+	elementMemory = 2 << 10
+	// dataMemory is how many bytes a byte of a record takes, as it came and as it is written.
+	dataMemory = 5
 )
 
 // body reads the body of a call. Its memory is the server's until free is called.
@@ -43,10 +53,10 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, free
 		}
 	}()
 	grow := func(n int64) *problem {
-		if !s.memory.take(becomes * n) {
-			return problemOverloaded.with("The bodies of all calls take more memory than --max-body-memory.")
+		if !s.memory.take(bodyMemory * n) {
+			return problemOverloaded.with("The bodies of all calls take as much memory as --max-body-memory.")
 		}
-		taken += becomes * n
+		taken += bodyMemory * n
 		return nil
 	}
 	size := r.ContentLength
@@ -57,7 +67,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, free
 		return nil, nil, p
 	}
 	rc := http.NewResponseController(w)
-	end := time.Now().Add(bodyLimit)
+	end := time.Now().Add(s.limits.body)
 	body = make([]byte, 0, size+1)
 	for {
 		if len(body) == cap(body) {
@@ -69,7 +79,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, free
 			}
 			body = append(make([]byte, 0, 2*len(body)), body...)
 		}
-		_ = rc.SetReadDeadline(earlier(time.Now().Add(silence), end))
+		_ = rc.SetReadDeadline(earlier(time.Now().Add(s.limits.silence), end))
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
@@ -77,8 +87,8 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, free
 			return nil, nil, tooLarge
 		case err == io.EOF:
 			_ = rc.SetReadDeadline(time.Time{})
-			s.memory.give(taken - becomes*int64(len(body)))
-			taken = becomes * int64(len(body))
+			s.memory.give(taken - bodyMemory*int64(len(body)))
+			taken = bodyMemory * int64(len(body))
 			return body, release, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, nil, &problemTimeout
@@ -96,20 +106,20 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // answer sends a JSON text. A client that does not read it is given up.
-func answer(w http.ResponseWriter, text []byte) {
+func (s *Server) answer(w http.ResponseWriter, text []byte) {
 	rc := http.NewResponseController(w)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	for len(text) > 0 {
 		n := min(len(text), growth)
-		_ = rc.SetWriteDeadline(time.Now().Add(silence))
+		_ = rc.SetWriteDeadline(time.Now().Add(s.limits.silence))
 		if _, err := w.Write(text[:n]); err != nil {
 			return
 		}
 		text = text[n:]
 	}
-	_ = rc.SetWriteDeadline(time.Now().Add(silence))
+	_ = rc.SetWriteDeadline(time.Now().Add(s.limits.silence))
 	_ = rc.Flush()
 	_ = rc.SetWriteDeadline(time.Time{})
 }

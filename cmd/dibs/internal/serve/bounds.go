@@ -17,7 +17,7 @@ func take(n *atomic.Int64, by, most int64) bool {
 	return true
 }
 
-// budget is the memory that bodies may take.
+// budget is the memory that calls may take.
 type budget struct {
 	mu   sync.Mutex
 	left int64
@@ -37,4 +37,14 @@ func (b *budget) give(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.left += n
+}
+
+// owe takes n, even if there is less. Then nothing else is taken until it was given back.
+func (b *budget) owe(n int64) { b.give(-n) }
+
+// spent reports whether nothing is left.
+func (b *budget) spent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left <= 0
 }

@@ -33,6 +33,7 @@ type exchange struct {
 	by     string // the name of the credential
 	status int
 	bytes  int64
+	memory int64 // of the budget, until the call is over
 	call   Call
 }
 
@@ -76,6 +77,7 @@ func (s *Server) logged(h http.Handler) http.Handler {
 		defer func() {
 			p := recover()
 			took := time.Since(began)
+			s.memory.give(x.memory)
 			if p != nil {
 				x.call.Problem = "aborted"
 			}

@@ -29,7 +29,7 @@ func (s *Server) routes() []route {
 			writeText(w, http.StatusOK, "dibs "+s.hooks.Version)
 		})},
 		{"GET", "/metrics", s.guard(Look, func(w http.ResponseWriter, r *http.Request, _ *credential) { s.hooks.Metrics.ServeHTTP(w, r) })},
-		{"GET", leaseapi.Version + "/openapi.json", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *credential) { answer(w, leaseapi.Description) })},
+		{"GET", leaseapi.Version + "/openapi.json", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *credential) { s.answer(w, leaseapi.Description) })},
 		{"POST", leaseapi.Version + "/claim", s.guarded(Use, (*call).claim)},
 		{"POST", leaseapi.Version + "/renew", s.guarded(Use, (*call).renew)},
 		{"POST", leaseapi.Version + "/settle", s.guarded(Use, (*call).settle)},

@@ -347,6 +347,7 @@ func TestARefusalReachesAClientThatStillSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	conn.Close() // the body's end comes when the client has stopped sending
 	if resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("it is %d", resp.StatusCode)
 	}

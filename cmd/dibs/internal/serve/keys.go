@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -87,10 +88,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, by *credential) {
 		return
 	}
 	q.Data = q.Data && by.may(Act)
-	lines := bufio.NewWriterSize(deadlined{w}, growth)
+	lines := bufio.NewWriterSize(deadlined{w, s.limits.silence}, growth)
 	out := json.NewEncoder(lines)
 	begun := false
-	for e, err := range in.List(r.Context(), q) {
+	for e, err := range s.entries(r.Context(), in, q) {
 		if err != nil {
 			s.failed(err)
 			if !begun {
@@ -115,11 +116,65 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, by *credential) {
 	_ = lines.Flush() // a client that is gone reads nothing
 }
 
+// entries lists keys. It ends with an error if the store takes too long to the next key. Data of
+// records is read for one key at a time, because a store reads many keys at once.
+func (s *Server) entries(ctx context.Context, in store.Inspector, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		late := time.AfterFunc(s.limits.next, func() { cancel(errListTimeout) })
+		defer late.Stop()
+		data := q.Data
+		q.Data = false
+		for e, err := range in.List(ctx, q) {
+			late.Stop()
+			there := true
+			if data && err == nil && e.Record != nil && e.Record.Bytes > 0 {
+				there, err = s.addData(ctx, in, q, &e)
+			}
+			if cause := context.Cause(ctx); err != nil && cause != nil {
+				err = cause
+			}
+			more := !there && err == nil || yield(e, err)
+			if e.Record != nil {
+				s.memory.give(int64(len(e.Record.Data)) * dataMemory)
+			}
+			if !more {
+				return
+			}
+			late.Reset(s.limits.next)
+		}
+	}
+}
+
+var errListTimeout = errors.New("the store takes too long to the next key of a list")
+
+// addData reads a key with the data of its record, and reports whether the query still selects
+// it. The memory that the data takes is to be given back.
+func (s *Server) addData(ctx context.Context, in store.Inspector, q store.Query, e *store.Entry) (there bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
+	defer cancel()
+	q.Namespace, q.Name, q.Data = &e.Key.Namespace, e.Key.Name, true
+	for full, err := range in.List(ctx, q) {
+		if err != nil {
+			return false, err
+		}
+		*e, there = full, true
+	}
+	if e.Record != nil {
+		s.memory.owe(int64(len(e.Record.Data)) * dataMemory)
+	}
+	return there, nil
+}
+
 // deadlined gives each write a deadline.
-type deadlined struct{ http.ResponseWriter }
+type deadlined struct {
+	http.ResponseWriter
+	silence time.Duration
+}
 
 func (d deadlined) Write(p []byte) (int, error) {
-	_ = http.NewResponseController(d.ResponseWriter).SetWriteDeadline(time.Now().Add(silence))
+	_ = http.NewResponseController(d.ResponseWriter).SetWriteDeadline(time.Now().Add(d.silence))
 	return d.ResponseWriter.Write(p)
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ type rig struct {
 	t      testing.TB
 	server *Server
 	log    *bytes.Buffer
+	over   atomic.Int64 // calls that are over
 }
 
 // start starts a server of the store.
@@ -39,7 +41,7 @@ func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
 	r := &rig{t: t, log: new(bytes.Buffer)}
 	var err error
 	if r.server, err = New(c, under, Hooks{
-		Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.NewTextHandler(r.log, nil)), Call: func(Call) { r.over.Add(1) },
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type Config struct {
 	Tokens    string // the file of credentials; "" for none
 
 	MaxBody                    int64 // bytes of a call
-	MaxBodyMemory              int64 // bytes that all bodies may take
+	MaxBodyMemory              int64 // bytes that the bodies, elements and records of all calls may take
 	MaxCalls, MaxCallsEach     int64 // calls under way, in all and for each credential
 	MaxWaiters, MaxWaitersEach int64 // claims that wait
 	StoreTimeout, Drain        time.Duration
@@ -60,6 +60,7 @@ type Server struct {
 	waiters     *waiters
 	load        load
 	memory      budget
+	limits      limits
 	outage      *outage.Log
 
 	secure *certificate.Certificate // nil without TLS
@@ -74,7 +75,7 @@ type Server struct {
 
 // New returns a server of the store. The error names the setting that is wrong.
 func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
-	s := &Server{config: c, hooks: h, log: h.Log, store: under, outage: outage.New(h.Log, "calls"), stopping: make(chan struct{}), open: everybody(c.Namespace)}
+	s := &Server{config: c, hooks: h, log: h.Log, store: under, outage: outage.New(h.Log, "calls"), limits: defaultLimits, stopping: make(chan struct{}), open: everybody(c.Namespace)}
 	s.memory.left = c.MaxBodyMemory
 	if err := (dibs.Key{Namespace: c.Namespace, Name: "-"}).Validate(); err != nil {
 		return nil, err

@@ -35,8 +35,11 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 			return nil, problemInvalid.with("wait_ms needs claims whose mode is queue or look.")
 		}
 	}
+	p := c.takeFor(ctx, len(asked.Claims))
+	if p != nil {
+		return nil, p
+	}
 	answers := make([]store.Answer, len(asked.Claims))
-	var p *problem
 	if asked.Wait > 0 && len(answers) > 0 {
 		p = c.await(ctx, asked, answers)
 	} else {
@@ -55,6 +58,16 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 	}
 	note(ctx, "claim", out)
 	return leaseapi.WriteAnswers(out), nil
+}
+
+// takeFor takes the memory of n elements until the call is over.
+func (c *call) takeFor(ctx context.Context, n int) *problem {
+	size := int64(n) * elementMemory
+	if !c.memory.take(size) {
+		return problemOverloaded.with("The elements of all calls take as much memory as --max-body-memory.")
+	}
+	exchangeOf(ctx).memory += size
+	return nil
 }
 
 // note counts the elements of an answer.
@@ -98,6 +111,9 @@ func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, e
 			return nil, p
 		}
 	}
+	if p := c.takeFor(ctx, len(elements)); p != nil {
+		return nil, p
+	}
 	errs := make([]error, len(elements))
 	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(err error) error { return err }); p != nil {
 		return nil, p
@@ -120,27 +136,42 @@ const (
 // errTooMuch is the error of the claims that are left when an answer has enough records.
 var errTooMuch = fmt.Errorf("%w: the records of the call's other claims have %d MiB; claim fewer keys in one call", dibs.ErrBusy, maxRecords>>20)
 
+// errNoMemory is the error of claims that a record may answer, while there is no memory for it.
+var errNoMemory = fmt.Errorf("%w: the records of all calls take as much memory as --max-body-memory", dibs.ErrBusy)
+
 // ask sends claims to the store once.
 func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.Answer) *problem {
 	part := len(claims)
-	if slices.ContainsFunc(claims, func(c store.Claim) bool { return c.MaxAge > 0 }) {
+	records := slices.ContainsFunc(claims, func(c store.Claim) bool { return c.MaxAge > 0 })
+	if records {
 		part = recordPart
 	}
 	bytes := 0
 	for from := 0; from < len(claims); from += part {
 		to := min(from+part, len(claims))
-		if bytes > maxRecords {
+		var refused error
+		switch {
+		case bytes > maxRecords:
+			refused = errTooMuch
+		case records && s.memory.spent():
+			refused = errNoMemory
+		}
+		if refused != nil {
 			for i := from; i < to; i++ {
-				answers[i] = store.Answer{Err: errTooMuch}
+				answers[i] = store.Answer{Err: refused}
 			}
 			continue
 		}
 		if p := each(ctx, s, claims[from:to], answers[from:to], s.claims, s.store.Claim, (*store.Claim).Validate, func(err error) store.Answer { return store.Answer{Err: err} }); p != nil {
 			return p
 		}
+		got := 0
 		for _, a := range answers[from:to] {
-			bytes += len(a.Record.Data) + len(a.Progress)
+			got += len(a.Record.Data) + len(a.Progress)
 		}
+		bytes += got
+		s.memory.owe(int64(got) * dataMemory)
+		exchangeOf(ctx).memory += int64(got) * dataMemory
 	}
 	return nil
 }
@@ -245,6 +276,6 @@ func (s *Server) guarded(role Role, do func(*call, context.Context, []byte) ([]b
 			refuse(w, r, p)
 			return
 		}
-		answer(w, text)
+		s.answer(w, text)
 	}))
 }

@@ -1,0 +1,249 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
+)
+
+// memoryIs waits until so much of the budget is left.
+func (r *rig) memoryIs(n int64) {
+	r.t.Helper()
+	testkit.Eventually(r.t, fmt.Sprintf("%d bytes of memory are left", n), func() bool {
+		r.server.memory.mu.Lock()
+		defer r.server.memory.mu.Unlock()
+		return r.server.memory.left == n
+	})
+}
+
+// TestHostileBodies: what no client means is refused, with what is wrong. Nothing is left of it.
+func TestHostileBodies(t *testing.T) {
+	r := start(t, memory(t), func(c *Config) { c.MaxBodyMemory = 1 << 24 })
+	look := `{"key":"k","mode":"look"}`
+	for _, test := range []struct {
+		path, body string
+		status     int
+		detail     string
+	}{
+		{"claim", "", 400, "ends early"},
+		{"claim", "nonsense", 400, "invalid character"},
+		{"claim", `{"claims":[` + strings.Repeat(look+",", 10_000) + look + `]}`, 413, "more than 1024"},
+		{"renew", `{"renewals":[` + strings.Repeat(`{"key":"k","token":"`+strings.Repeat("1", 32)+`"},`, 10_000) + `{}]}`, 413, "more than 1024"},
+		{"settle", `{"settlements":[` + strings.Repeat(`{"key":"k","token":"`+strings.Repeat("1", 32)+`"},`, 10_000) + `{}]}`, 413, "more than 1024"},
+		{"claim", `{"claims":` + strings.Repeat("[", 1<<20), 400, "claims[0]"},
+		{"claim", `{"claims":[{"key":` + strings.Repeat("[", 1<<20), 400, "claims[0].key"},
+		{"claim", `{"claims":[{"owner":` + strings.Repeat(`{"host":`, 1<<17), 400, "claims[0].owner.host"},
+		{"claim", `{"claims":"k"}`, 400, "claims: it must be an array"},
+		{"claim", `{"claims":[{"key":"k","mode":"look","ttl_ms":"1"}]}`, 400, "claims[0].ttl_ms"},
+		{"claim", `{"claims":[{"key":"k","mode":"look","ttl_ms":1e400}]}`, 400, "claims[0].ttl_ms"},
+		{"claim", `{"claims":[{"key":"k","mode":"look","ttl":1}]}`, 400, `"ttl" is unknown`},
+		{"claim", `{"claims":[],"` + strings.Repeat("x", 1<<20) + `":1}`, 400, "is unknown"},
+		{"claim", `{"claims":[{"key":"` + strings.Repeat("k", 1<<20) + `","mode":"look"}]}`, 400, "it has 1048576 bytes"},
+		{"keys/forget", `{"key":{}}`, 400, "key: it must be a string"},
+		{"keys/release", `[]`, 400, "it must be an object"},
+	} {
+		got := r.do("POST", "/v1/"+test.path, "", test.body)
+		if got.status != test.status || !strings.Contains(got.Detail, test.detail) || len(got.text) > 1000 {
+			t.Errorf("%s %.50s is %d %.300s; want %d with %s", test.path, test.body, got.status, got.text, test.status, test.detail)
+		}
+	}
+	r.memoryIs(1 << 24)
+	if got := r.claim(1, "}]").state(); got != "granted" {
+		t.Errorf("the next claim is %s", got)
+	}
+}
+
+// TestElementsTakeMemory: elements count as what they become, and not as the few bytes in which
+// they arrive. While they wait they still count.
+func TestElementsTakeMemory(t *testing.T) {
+	const all = 1 << 20
+	r := start(t, memory(t), func(c *Config) { c.MaxBodyMemory = all })
+	looks := func(n int, rest string) *reply {
+		return r.do("POST", "/v1/claim", "", `{"claims":[`+strings.Repeat(`{"key":"k","mode":"look"},`, n-1)+`{"key":"k","mode":"look"}]`+rest+`}`)
+	}
+	if got := looks(1024, ""); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "elements") {
+		t.Errorf("more than fits is %d %s", got.status, got.Detail)
+	}
+	if got := looks(400, ""); got.state() != "free" {
+		t.Errorf("what fits is %s", got.state())
+	}
+	r.claim(1, "}]")
+	ended := make(chan *reply, 1)
+	go func() { ended <- looks(400, `,"wait_ms":60000`) }()
+	r.waits(400)
+	if got := looks(400, ""); got.status != http.StatusTooManyRequests {
+		t.Errorf("beside those that wait it is %d", got.status)
+	}
+	r.settle(1)
+	if got := testkit.Await(t, "the answer to those that wait", ended); got.state() != "free" {
+		t.Errorf("those that wait are answered %s", got.state())
+	}
+	r.memoryIs(all)
+}
+
+// keep stores records of n bytes under the keys k0, k1 and so on.
+func (r *rig) keep(keys, n int) {
+	r.t.Helper()
+	for i := range keys {
+		k := store.Key{Name: fmt.Sprintf("k%02d", i)}
+		token := store.NewToken()
+		testkit.Must(r.t, r.server.store.Claim(r.t.Context(), []store.Claim{{Key: k, Token: token, TTL: time.Hour, Permits: 1, Weight: 1}}, make([]store.Answer, 1)))
+		errs := make([]error, 1)
+		testkit.Must(r.t, r.server.store.Settle(r.t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Keep, Data: make([]byte, n), Retention: time.Hour}}, errs))
+		testkit.Must(r.t, errs[0])
+	}
+}
+
+// TestRecordsTakeMemory: the records of an answer count. Claims for which there is no memory are
+// busy, and can be made again.
+func TestRecordsTakeMemory(t *testing.T) {
+	const all = 1 << 20
+	r := start(t, memory(t), func(c *Config) { c.MaxBodyMemory = all })
+	r.keep(recordPart+1, 50_000)
+	var claims []string
+	for i := range recordPart + 1 {
+		claims = append(claims, fmt.Sprintf(`{"key":"k%02d","mode":"look","max_age_ms":3600000}`, i))
+	}
+	got := r.do("POST", "/v1/claim", "", `{"claims":[`+strings.Join(claims, ",")+`]}`)
+	if len(got.Answers) != recordPart+1 || got.Answers[0].State != "done" || got.Answers[recordPart-1].State != "done" {
+		t.Fatalf("it is %.200s", got.text)
+	}
+	if e := got.Answers[recordPart].Error; e == nil || e.Type != "busy" || !strings.Contains(e.Detail, "--max-body-memory") {
+		t.Errorf("the last one is %+v", got.Answers[recordPart])
+	}
+	r.memoryIs(all)
+	if got := r.do("POST", "/v1/claim", "", `{"claims":[`+claims[recordPart]+`]}`); got.state() != "done" {
+		t.Errorf("again it is %s", got.state())
+	}
+	if got := r.do("GET", "/v1/keys?data=true", "", ""); got.status != http.StatusOK || strings.Count(got.text, `"data":"AAAA`) != recordPart+1 {
+		t.Errorf("a list of all is %d", got.status)
+	}
+	r.memoryIs(all)
+}
+
+// listing is a store in memory that counts the records with data that its lists have, and that
+// never comes to the second key if it hangs.
+type listing struct {
+	*memstore.Store
+	hangs bool
+	data  map[int]int // how many lists had so many records with data
+}
+
+func (l *listing) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
+		n := 0
+		for e, err := range l.Store.List(ctx, q) {
+			if e.Record != nil && e.Record.Data != nil {
+				n++
+			}
+			if !yield(e, err) {
+				return
+			}
+			if l.hangs {
+				<-ctx.Done()
+				yield(store.Entry{}, ctx.Err())
+				return
+			}
+		}
+		l.data[n]++
+	}
+}
+
+// TestAListIsBounded: a list asks the store for the data of one record at a time, and ends if the
+// store takes too long to the next key.
+func TestAListIsBounded(t *testing.T) {
+	l := &listing{Store: memory(t), data: map[int]int{}}
+	r := start(t, l, nil)
+	r.keep(3, 10)
+	if got := r.do("GET", "/v1/keys?data=true", "", ""); strings.Count(got.text, `"data":"AAAA`) != 3 || l.data[1] != 3 || l.data[0] != 1 || len(l.data) != 2 {
+		t.Errorf("the lists have %v records with data: %s", l.data, got.text)
+	}
+	l.hangs, r.server.limits.next = true, 20*time.Millisecond
+	conn := r.open("GET /v1/keys HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
+		if _, err = bufio.NewReader(resp.Body).ReadString(0); err == nil || err.Error() != "unexpected EOF" {
+			t.Errorf("the list ends with %v", err)
+		}
+	}
+	if log := r.log.String(); !strings.Contains(log, errListTimeout.Error()) {
+		t.Errorf("the log is %s", log)
+	}
+}
+
+// open opens a connection and sends a text.
+func (r *rig) open(text string) net.Conn {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", r.Listener.Addr().String())
+	testkit.Must(r.t, err)
+	r.t.Cleanup(func() { conn.Close() })
+	_, err = conn.Write([]byte(text))
+	testkit.Must(r.t, err)
+	return conn
+}
+
+const head = "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+// TestSlowBodies: a client that stops in the middle of its body, and one that sends a byte now and
+// then, are refused when their time is over.
+func TestSlowBodies(t *testing.T) {
+	for name, l := range map[string]limits{
+		"it stops":             {silence: 20 * time.Millisecond, body: time.Hour},
+		"a byte now and then":  {silence: time.Hour, body: 20 * time.Millisecond},
+		"of an unknown length": {silence: time.Hour, body: 20 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, memory(t), nil)
+			r.server.limits = l
+			length, piece := "Content-Length: 100000\r\n\r\n", " "
+			if name == "of an unknown length" {
+				length, piece = "Transfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n"
+			}
+			conn := r.open(head + length + piece)
+			over := make(chan struct{})
+			sending := make(chan struct{})
+			go func() {
+				defer close(sending)
+				for name != "it stops" {
+					select {
+					case <-over:
+						return
+					case <-time.After(time.Millisecond):
+						_, _ = conn.Write([]byte(piece)) // it fails when the server has closed the connection
+					}
+				}
+			}()
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			close(over)
+			<-sending
+			testkit.Must(t, err)
+			conn.Close() // the body's end comes when the client has stopped sending
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestTimeout {
+				t.Errorf("it is %d", resp.StatusCode)
+			}
+			r.memoryIs(256 << 20)
+		})
+	}
+}
+
+// TestAClientThatReadsNothing: the server gives it up, and what its answers took is given back.
+func TestAClientThatReadsNothing(t *testing.T) {
+	r := start(t, memory(t), nil)
+	r.server.limits.silence = 20 * time.Millisecond
+	r.keep(2, 12<<20)
+	claims := `{"claims":[{"key":"k00","mode":"look","max_age_ms":3600000},{"key":"k01","mode":"look","max_age_ms":3600000}]}`
+	r.open(head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(claims), claims))
+	r.open("GET /v1/keys?data=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	testkit.Eventually(t, "both calls have begun and are over", func() bool { return r.over.Load() == 2 })
+	r.memoryIs(256 << 20)
+}
