@@ -18,7 +18,7 @@
 //	dibs.lease.duration        histogram, s   by dibs.outcome: released, completed, abandoned, lost
 //	dibs.store.call.duration   histogram, s   by dibs.call (claim, renew, settle), and error.type if it failed
 //	dibs.store.call.elements   counter        by dibs.call: claims, renewals and settlements in those calls
-//	dibs.request.duration      histogram, s   by dibs.outcome (idempotency.Outcome): every request, once
+//	dibs.request.duration      histogram, s   by dibs.outcome (idempotency.EventKind): every request, once
 //	dibs.request.unstored      counter        answers that were sent without being stored
 //	dibs.job.count             counter        by dibs.outcome (jobs.EventKind)
 //	dibs.job.duration          histogram, s   by dibs.phase: waiting, running

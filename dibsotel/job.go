@@ -11,8 +11,8 @@ import (
 // Job is for jobs.Options.Observe. Jobs have no spans of their own, because their leases
 // have.
 func (t *Telemetry) Job(ctx context.Context, e jobs.Event) {
-	t.jobOutcomes.Add(ctx, 1, of(outcome(string(e.Event))))
-	switch e.Event {
+	t.jobOutcomes.Add(ctx, 1, of(outcome(string(e.Kind))))
+	switch e.Kind {
 	case jobs.EventAcquired:
 		t.jobPhases.Record(ctx, e.Waited.Seconds(), waiting)
 	case jobs.EventSucceeded, jobs.EventFailed, jobs.EventLost:

@@ -15,7 +15,7 @@ import (
 // Request is for idempotency.Options.Observe.
 func (t *Telemetry) Request(ctx context.Context, e idempotency.Event) {
 	took := e.Waiting + e.Claiming + e.Handler + e.Settling
-	t.requests.Record(ctx, took.Seconds(), requestOutcome(e.Outcome))
+	t.requests.Record(ctx, took.Seconds(), requestOutcome(e.Kind))
 	if e.StoreFailed {
 		t.unstored.Add(ctx, 1)
 	}
@@ -33,20 +33,20 @@ func Trace(ctx context.Context) string {
 }
 
 // requestOutcomes are the attributes of outcomes, made once.
-var requestOutcomes = map[idempotency.Outcome]metric.MeasurementOption{}
+var requestOutcomes = map[idempotency.EventKind]metric.MeasurementOption{}
 
 func init() {
-	for _, o := range []idempotency.Outcome{
-		idempotency.OutcomeUnguarded, idempotency.OutcomeRan, idempotency.OutcomeReplayed, idempotency.OutcomeConflict,
-		idempotency.OutcomeMismatch, idempotency.OutcomeNotKept, idempotency.OutcomeUnknown, idempotency.OutcomeInvalid,
-		idempotency.OutcomeTooLarge, idempotency.OutcomeOverloaded, idempotency.OutcomeOverQuota, idempotency.OutcomeUnavailable, idempotency.OutcomeBypassed, idempotency.OutcomeLost,
-		idempotency.OutcomeInterrupted, idempotency.OutcomeRolledBack, idempotency.OutcomeUnreached, idempotency.OutcomeCanceled,
+	for _, o := range []idempotency.EventKind{
+		idempotency.EventUnguarded, idempotency.EventRan, idempotency.EventReplayed, idempotency.EventConflict,
+		idempotency.EventMismatch, idempotency.EventNotKept, idempotency.EventUnknown, idempotency.EventInvalid,
+		idempotency.EventTooLarge, idempotency.EventOverloaded, idempotency.EventOverQuota, idempotency.EventUnavailable, idempotency.EventBypassed, idempotency.EventLost,
+		idempotency.EventInterrupted, idempotency.EventRolledBack, idempotency.EventUnreached, idempotency.EventCanceled,
 	} {
 		requestOutcomes[o] = of(outcome(string(o)))
 	}
 }
 
-func requestOutcome(o idempotency.Outcome) metric.MeasurementOption {
+func requestOutcome(o idempotency.EventKind) metric.MeasurementOption {
 	if made, ok := requestOutcomes[o]; ok {
 		return made
 	}
@@ -55,7 +55,7 @@ func requestOutcome(o idempotency.Outcome) metric.MeasurementOption {
 
 // trace makes the spans of a request's parts, in their order.
 func (t *Telemetry) trace(ctx context.Context, e idempotency.Event) {
-	attributes := append(identity(e.Key(), e.Fence, e.Attempt), outcome(string(e.Outcome)))
+	attributes := append(identity(e.Key(), e.Fence, e.Attempt), outcome(string(e.Kind)))
 	from := e.Start
 	for _, part := range []struct {
 		name string
@@ -66,7 +66,7 @@ func (t *Telemetry) trace(ctx context.Context, e idempotency.Event) {
 			from = from.Add(part.took)
 		}
 	}
-	if e.Outcome == idempotency.OutcomeReplayed {
+	if e.Kind == idempotency.EventReplayed {
 		t.part(ctx, "dibs.replay", from, time.Since(from), attributes, links(e.First)...)
 	}
 }

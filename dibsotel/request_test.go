@@ -70,9 +70,9 @@ func TestRequests(t *testing.T) {
 	if total != sent {
 		t.Errorf("%d requests are counted, %d were sent: %v", total, sent, got)
 	}
-	for outcome, want := range map[idempotency.Outcome]int64{
-		idempotency.OutcomeRan: 2, idempotency.OutcomeReplayed: 1, idempotency.OutcomeMismatch: 1,
-		idempotency.OutcomeUnguarded: 2, idempotency.OutcomeInvalid: 1, idempotency.OutcomeConflict: 1,
+	for outcome, want := range map[idempotency.EventKind]int64{
+		idempotency.EventRan: 2, idempotency.EventReplayed: 1, idempotency.EventMismatch: 1,
+		idempotency.EventUnguarded: 2, idempotency.EventInvalid: 1, idempotency.EventConflict: 1,
 	} {
 		if got[string(outcome)] != want {
 			t.Errorf("%d %s, want %d: %v", got[string(outcome)], outcome, want, got)

@@ -301,9 +301,9 @@ func TestNoTraceOfItsOwn(t *testing.T) {
 
 func TestJobs(t *testing.T) {
 	b := newBench(t)
-	b.Job(t.Context(), jobs.Event{Event: jobs.EventAcquired, Kind: secret, Waited: time.Second})
-	b.Job(t.Context(), jobs.Event{Event: jobs.EventRemembered, Kind: secret, Ran: time.Second}) // it goes on, and succeeds
-	b.Job(t.Context(), jobs.Event{Event: jobs.EventSucceeded, Kind: secret, Waited: time.Second, Ran: time.Second})
+	b.Job(t.Context(), jobs.Event{Kind: jobs.EventAcquired, JobKind: secret, Waited: time.Second})
+	b.Job(t.Context(), jobs.Event{Kind: jobs.EventRemembered, JobKind: secret, Ran: time.Second}) // it goes on, and succeeds
+	b.Job(t.Context(), jobs.Event{Kind: jobs.EventSucceeded, JobKind: secret, Waited: time.Second, Ran: time.Second})
 	read := b.read(t)
 	for series, want := range map[string]int64{
 		"dibs.job.count{dibs.outcome=acquired}":  1,

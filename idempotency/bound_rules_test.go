@@ -30,7 +30,7 @@ func (g *rig) isOverloaded(bound string, w *httptest.ResponseRecorder) {
 	if retry := w.Header().Get("Retry-After"); retry != "1" {
 		g.t.Errorf("Retry-After is %q", retry)
 	}
-	if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 503 || e.Attempt != 0 || e.Fence != 0 ||
+	if e := g.last(); e.Kind != idempotency.EventOverloaded || e.Status != 503 || e.Attempt != 0 || e.Fence != 0 ||
 		e.Err == nil || !strings.Contains(e.Err.Error(), bound) {
 		g.t.Errorf("the event is %+v; want %s", e, bound)
 	}
@@ -105,7 +105,7 @@ var boundRules = []rule{
 					w := g.send()
 					isProblem(t, w, "in-progress", 409)
 					retryAfter(t, w, 30)
-					if e := g.last(); e.Outcome != idempotency.OutcomeOverloaded || e.Status != 409 || e.Err == nil || !strings.Contains(e.Err.Error(), "MaxWaiting") || e.Waiting != 0 || time.Since(began) != 0 {
+					if e := g.last(); e.Kind != idempotency.EventOverloaded || e.Status != 409 || e.Err == nil || !strings.Contains(e.Err.Error(), "MaxWaiting") || e.Waiting != 0 || time.Since(began) != 0 {
 						t.Errorf("the event is %+v, after %v", e, time.Since(began))
 					}
 				}

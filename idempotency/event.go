@@ -7,57 +7,57 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Outcome is how a request ended.
-type Outcome string
+// EventKind says how a request ended.
+type EventKind string
 
-// The outcomes of a request. Each request has one.
+// How a request can end. Each request has one event.
 const (
-	// OutcomeUnguarded: the request ran without a guard, because of its method, because it had no
+	// EventUnguarded: the request ran without a guard, because of its method, because it had no
 	// key, or because it asked for another protocol.
-	OutcomeUnguarded Outcome = "unguarded"
-	// OutcomeRan: the handler ran and its answer was sent. Event.Stored says whether it was kept.
-	OutcomeRan Outcome = "ran"
-	// OutcomeReplayed: the stored answer was sent.
-	OutcomeReplayed Outcome = "replayed"
-	// OutcomeConflict: another request with the key still runs.
-	OutcomeConflict Outcome = "conflict"
-	// OutcomeMismatch: the key was used for another request.
-	OutcomeMismatch Outcome = "mismatch"
-	// OutcomeNotKept: the request ran before, and its answer was too long to keep.
-	OutcomeNotKept Outcome = "not-kept"
-	// OutcomeUnknown: an earlier attempt ended without an outcome, and runs at most once.
-	OutcomeUnknown Outcome = "unknown"
-	// OutcomeInvalid: the key is missing or malformed, the body could not be read, or the method is
+	EventUnguarded EventKind = "unguarded"
+	// EventRan: the handler ran and its answer was sent. Event.Stored says whether it was kept.
+	EventRan EventKind = "ran"
+	// EventReplayed: the stored answer was sent.
+	EventReplayed EventKind = "replayed"
+	// EventConflict: another request with the key still runs.
+	EventConflict EventKind = "conflict"
+	// EventMismatch: the key was used for another request.
+	EventMismatch EventKind = "mismatch"
+	// EventNotKept: the request ran before, and its answer was too long to keep.
+	EventNotKept EventKind = "not-kept"
+	// EventUnknown: an earlier attempt ended without an outcome, and runs at most once.
+	EventUnknown EventKind = "unknown"
+	// EventInvalid: the key is missing or malformed, the body could not be read, or the method is
 	// CONNECT.
-	OutcomeInvalid Outcome = "invalid"
-	// OutcomeTooLarge: the body is longer than Options.MaxBody.
-	OutcomeTooLarge Outcome = "too-large"
-	// OutcomeOverloaded: Options.MaxConcurrent, MaxWaiting or MaxBodyMemory was reached, and nothing
+	EventInvalid EventKind = "invalid"
+	// EventTooLarge: the body is longer than Options.MaxBody.
+	EventTooLarge EventKind = "too-large"
+	// EventOverloaded: Options.MaxConcurrent, MaxWaiting or MaxBodyMemory was reached, and nothing
 	// ran. The status of MaxWaiting is Options.ConflictStatus. Event.Err names the bound.
-	OutcomeOverloaded Outcome = "overloaded"
-	// OutcomeOverQuota: the principal has used up Options.Quota, and nothing ran.
-	OutcomeOverQuota Outcome = "over-quota"
-	// OutcomeUnavailable: the store did not answer, and nothing ran.
-	OutcomeUnavailable Outcome = "unavailable"
-	// OutcomeBypassed: the store did not answer, and the request ran without a guard.
-	OutcomeBypassed Outcome = "bypassed"
-	// OutcomeLost: the lease was lost while the handler ran.
-	OutcomeLost Outcome = "lost"
-	// OutcomeInterrupted: the run ended without an answer: a panic, a broken answer, an origin that
+	EventOverloaded EventKind = "overloaded"
+	// EventOverQuota: the principal has used up Options.Quota, and nothing ran.
+	EventOverQuota EventKind = "over-quota"
+	// EventUnavailable: the store did not answer, and nothing ran.
+	EventUnavailable EventKind = "unavailable"
+	// EventBypassed: the store did not answer, and the request ran without a guard.
+	EventBypassed EventKind = "bypassed"
+	// EventLost: the lease was lost while the handler ran.
+	EventLost EventKind = "lost"
+	// EventInterrupted: the run ended without an answer: a panic, a broken answer, an origin that
 	// hung up.
-	OutcomeInterrupted Outcome = "interrupted"
-	// OutcomeRolledBack: the run's transaction could not be committed, and nothing was done; or the
+	EventInterrupted EventKind = "interrupted"
+	// EventRolledBack: the run's transaction could not be committed, and nothing was done; or the
 	// connection to the database was lost, and a retry finds out.
-	OutcomeRolledBack Outcome = "rolled-back"
-	// OutcomeUnreached: the origin could not be reached; nothing was done.
-	OutcomeUnreached Outcome = "unreached"
-	// OutcomeCanceled: the client went away while it waited; nothing ran.
-	OutcomeCanceled Outcome = "canceled"
+	EventRolledBack EventKind = "rolled-back"
+	// EventUnreached: the origin could not be reached; nothing was done.
+	EventUnreached EventKind = "unreached"
+	// EventCanceled: the client went away while it waited; nothing ran.
+	EventCanceled EventKind = "canceled"
 )
 
 // Event describes one request to Options.Observe. It has no key, credential or answer.
 type Event struct {
-	Outcome Outcome
+	Kind EventKind
 	// Status that was sent; 0 if none was (a panic), if the transfer broke, or if the request had no
 	// guard.
 	Status int
@@ -106,10 +106,10 @@ func (e *Event) Key() string {
 	return dibs.Key{Name: e.key}.Digest()
 }
 
-// observe calls Options.Observe with the outcome.
-func (x *exchange) observe(o Outcome) {
+// observe calls Options.Observe with what happened.
+func (x *exchange) observe(kind EventKind) {
 	x.observed = true
-	x.event.Outcome = o
+	x.event.Kind = kind
 	if x.w.wasCut() {
 		x.event.Status = 0
 		if x.event.Err == nil {

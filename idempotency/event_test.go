@@ -21,7 +21,7 @@ func TestPanicsAreObserved(t *testing.T) {
 	} {
 		g := newRig(t, o, nil)
 		g.sendBroken()
-		if events := g.seen(); len(events) != 1 || events[0].Outcome != idempotency.OutcomeInterrupted || events[0].Status != 0 {
+		if events := g.seen(); len(events) != 1 || events[0].Kind != idempotency.EventInterrupted || events[0].Status != 0 {
 			t.Errorf("%s: observed %+v", name, events)
 		}
 	}
@@ -31,7 +31,7 @@ func TestPanicsAreObserved(t *testing.T) {
 		defer func() { _ = recover() }()
 		g.h.ServeHTTP(w, request())
 	}()
-	if events := g.seen(); len(events) != 1 || events[0].Outcome != idempotency.OutcomeInterrupted || events[0].Status != 0 || !events[0].Stored {
+	if events := g.seen(); len(events) != 1 || events[0].Kind != idempotency.EventInterrupted || events[0].Status != 0 || !events[0].Stored {
 		t.Errorf("the answer could not be sent: observed %+v", events)
 	}
 }
@@ -55,7 +55,7 @@ func TestReplayNamesTheFirstTrace(t *testing.T) {
 	}
 	isFresh(t, g.send(within(first)), 201)
 	w := g.send(within("another"))
-	if e := g.last(); e.Outcome != idempotency.OutcomeReplayed || e.First != first {
+	if e := g.last(); e.Kind != idempotency.EventReplayed || e.First != first {
 		t.Errorf("observed %+v", e)
 	}
 	for name, values := range w.Header() {

@@ -30,7 +30,7 @@ var failureRules = []rule{
 				if took := time.Since(start); took > 5*time.Second {
 					t.Errorf("a store that %s: answered after %v", name, took)
 				}
-				if e := g.last(); e.Outcome != idempotency.OutcomeUnavailable || e.Err == nil {
+				if e := g.last(); e.Kind != idempotency.EventUnavailable || e.Err == nil {
 					t.Errorf("observed %+v", e)
 				}
 			}
@@ -68,7 +68,7 @@ var failureRules = []rule{
 			if n := g.m.Stats().Bypassed; n != 2 {
 				t.Errorf("%d bypasses counted; want 2", n)
 			}
-			if e := g.last(); e.Outcome != idempotency.OutcomeBypassed || e.Status != 202 {
+			if e := g.last(); e.Kind != idempotency.EventBypassed || e.Status != 202 {
 				t.Errorf("observed %+v", e)
 			}
 			g.store.heal()

@@ -24,7 +24,7 @@ var keyRules = []rule{
 		g.ran(12)
 		events := g.seen()
 		for _, e := range events {
-			if e.Outcome != idempotency.OutcomeUnguarded {
+			if e.Kind != idempotency.EventUnguarded {
 				t.Errorf("observed %+v of a request that is not guarded", e)
 			}
 		}
@@ -101,7 +101,7 @@ var keyRules = []rule{
 		strict := newRig(t, &idempotency.Options{RequireKey: true}, nil)
 		isProblem(t, strict.send(with("Idempotency-Key")), "key-required", 400)
 		strict.ran(0)
-		if e := strict.last(); e.Outcome != idempotency.OutcomeInvalid || e.Status != 400 {
+		if e := strict.last(); e.Kind != idempotency.EventInvalid || e.Status != 400 {
 			t.Errorf("observed %+v", e)
 		}
 	}},

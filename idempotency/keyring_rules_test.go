@@ -90,7 +90,7 @@ var keyRingRules = []rule{
 				t.Errorf("%s: %d warnings name the key; want 1: %s", name, got, log)
 			}
 			g.ran(0)
-			if e := g.last(); e.Outcome != idempotency.OutcomeNotKept || !errors.Is(e.Err, idempotency.ErrRecord) || !strings.Contains(e.Err.Error(), `"old"`) {
+			if e := g.last(); e.Kind != idempotency.EventNotKept || !errors.Is(e.Err, idempotency.ErrRecord) || !strings.Contains(e.Err.Error(), `"old"`) {
 				t.Errorf("%s: observed %+v", name, e)
 			}
 		}

@@ -96,7 +96,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
 		linger.Answer(w, r, func() { WriteProblem(w, r, m.options.DocsURL, problemMethod) })
-		m.observe(r, Event{Outcome: OutcomeInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
+		m.observe(r, Event{Kind: EventInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
 	case !m.guardsAny(r):
 		m.unguarded(w, r, next)
 	default:
@@ -150,7 +150,7 @@ type exchange struct {
 func (x *exchange) end() {
 	if !x.observed {
 		x.event.Status = 0
-		x.observe(OutcomeInterrupted)
+		x.observe(EventInterrupted)
 	}
 	x.req.body.remove()
 	x.room.end()

@@ -39,7 +39,7 @@ func recordLength(t *testing.T) int64 {
 func (g *rig) isOverQuota(w *httptest.ResponseRecorder) time.Duration {
 	g.t.Helper()
 	isProblem(g.t, w, "quota-exceeded", 429)
-	if e := g.last(); e.Outcome != idempotency.OutcomeOverQuota || e.Status != 429 || e.Attempt != 0 || e.Fence != 0 {
+	if e := g.last(); e.Kind != idempotency.EventOverQuota || e.Status != 429 || e.Attempt != 0 || e.Fence != 0 {
 		g.t.Errorf("the event is %+v", e)
 	}
 	return time.Duration(retryAfter(g.t, w, 26*60*60)) * time.Second

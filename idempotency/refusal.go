@@ -13,15 +13,15 @@ import (
 )
 
 // refuse answers with a problem.
-func (x *exchange) refuse(o Outcome, p Problem) {
+func (x *exchange) refuse(kind EventKind, p Problem) {
 	x.event.Status, x.event.Problem = p.Status, p.Name
 	WriteProblem(x.w, x.req.Request, x.m.options.DocsURL, p)
-	x.observe(o)
+	x.observe(kind)
 }
 
 // refuseUnread answers with a problem while the client may still send the body.
-func (x *exchange) refuseUnread(o Outcome, p Problem) {
-	linger.Answer(x.w, x.req.Request, func() { x.refuse(o, p) })
+func (x *exchange) refuseUnread(kind EventKind, p Problem) {
+	linger.Answer(x.w, x.req.Request, func() { x.refuse(kind, p) })
 }
 
 // refuseBody answers a request whose body was not read.
@@ -36,21 +36,21 @@ func (x *exchange) refuseBody(err error) {
 	}
 	switch {
 	case errors.Is(err, errTooLarge):
-		x.refuseUnread(OutcomeTooLarge, problemTooLarge)
+		x.refuseUnread(EventTooLarge, problemTooLarge)
 	case errors.Is(err, errMaxBodyMemory):
-		x.refuseUnread(OutcomeOverloaded, problemOverloaded)
+		x.refuseUnread(EventOverloaded, problemOverloaded)
 	case outerLimit: // of another handler, after which nothing can be read
-		x.refuse(OutcomeTooLarge, problemTooLarge)
+		x.refuse(EventTooLarge, problemTooLarge)
 	case noFile:
-		x.refuseUnread(OutcomeUnavailable, problemNoRoom)
+		x.refuseUnread(EventUnavailable, problemNoRoom)
 	case errors.Is(err, errStream):
-		x.refuse(OutcomeInvalid, problemStream)
+		x.refuse(EventInvalid, problemStream)
 	case stopped:
-		x.refuse(OutcomeInvalid, problemBodyTimeout)
+		x.refuse(EventInvalid, problemBodyTimeout)
 	case x.req.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		x.canceled(problemBodyBroken)
 	default:
-		x.refuse(OutcomeInvalid, problemBodyBroken)
+		x.refuse(EventInvalid, problemBodyBroken)
 	}
 }
 
@@ -60,11 +60,11 @@ func (x *exchange) refuseInside(err error, p Problem) {
 	x.event.Err = err
 	switch {
 	case errors.Is(err, errTooLarge):
-		x.refuse(OutcomeTooLarge, problemTooLarge)
+		x.refuse(EventTooLarge, problemTooLarge)
 	case errors.Is(err, errMaxBodyMemory):
-		x.refuse(OutcomeOverloaded, problemOverloaded)
+		x.refuse(EventOverloaded, problemOverloaded)
 	default:
-		x.refuse(OutcomeInvalid, p)
+		x.refuse(EventInvalid, p)
 	}
 }
 
@@ -72,7 +72,7 @@ func (x *exchange) refuseInside(err error, p Problem) {
 // only stopped sending must not take silence for success.
 func (x *exchange) canceled(p Problem) {
 	x.event.Err = errors.New("idempotency: the client went away")
-	x.refuse(OutcomeCanceled, p)
+	x.refuse(EventCanceled, p)
 }
 
 // inProgress is the answer to a duplicate while the key is held. retry is when to ask again: at
@@ -86,9 +86,9 @@ func (x *exchange) inProgress(retry time.Duration) Problem {
 
 // refuseHeld refuses a duplicate while the key is held. It may ask again after retry.
 func (x *exchange) refuseHeld(retry time.Duration) {
-	o := OutcomeConflict
+	o := EventConflict
 	if x.crowded {
-		o, x.event.Err = OutcomeOverloaded, errMaxWaiting
+		o, x.event.Err = EventOverloaded, errMaxWaiting
 	}
 	x.refuse(o, x.inProgress(retry))
 }
@@ -108,9 +108,9 @@ func (x *exchange) refuseClaim(err error) (record []byte) {
 	case isUnknown:
 		p := problemUnknown
 		p.Instance = ClaimURI(unknown.ID)
-		x.refuse(OutcomeUnknown, p)
+		x.refuse(EventUnknown, p)
 	case errors.Is(err, dibs.ErrMismatch):
-		x.refuse(OutcomeMismatch, problemMismatch)
+		x.refuse(EventMismatch, problemMismatch)
 	case x.req.Context().Err() != nil:
 		x.canceled(x.inProgress(0))
 	case x.m.options.OnStoreFailure == FailOpen && !errors.Is(err, dibs.ErrClosed):
@@ -118,7 +118,7 @@ func (x *exchange) refuseClaim(err error) (record []byte) {
 		x.bypass()
 	default:
 		x.event.Err = err
-		x.refuse(OutcomeUnavailable, problemUnavailable)
+		x.refuse(EventUnavailable, problemUnavailable)
 	}
 	return nil
 }

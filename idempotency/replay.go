@@ -23,26 +23,26 @@ func (x *exchange) replay(record []byte) {
 	a, err := x.decode(record)
 	if err == errMaxBodyMemory {
 		x.event.Err = err
-		x.refuse(OutcomeOverloaded, problemOverloaded)
+		x.refuse(EventOverloaded, problemOverloaded)
 		return
 	}
 	if err != nil { // the request was served, whatever the record is
 		x.event.Err = err
 		x.m.warn(&x.m.warned.unreadable, x.req.Request, "a stored answer cannot be read: retries of its request are refused", "error", err)
-		x.refuse(OutcomeNotKept, problemNotKept)
+		x.refuse(EventNotKept, problemNotKept)
 		return
 	}
 	x.event.First = a.trace
 	x.warnOther(a)
 	if a.NotKept {
-		x.refuse(OutcomeNotKept, problemNotKept)
+		x.refuse(EventNotKept, problemNotKept)
 		return
 	}
 	x.req.body.remove()
 	x.slot.end()
 	a.send(x.w)
 	x.event.Status = a.Status
-	x.observe(OutcomeReplayed)
+	x.observe(EventReplayed)
 }
 
 // warnOther warns if the answer is that of another request, which only its key has in common with

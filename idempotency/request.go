@@ -34,17 +34,17 @@ func (x *exchange) receive() {
 	switch {
 	case err != nil:
 		x.event.Err = err
-		x.refuseUnread(OutcomeInvalid, keyProblem(err))
+		x.refuseUnread(EventInvalid, keyProblem(err))
 		return
 	case o.Key == nil && !found && o.RequireKey:
-		x.refuseUnread(OutcomeInvalid, problemKeyRequired)
+		x.refuseUnread(EventInvalid, problemKeyRequired)
 		return
 	case o.Key == nil && !found:
 		x.unguarded(x.req.Request)
 		return
 	case x.m.serving.full(): // at once, and not only when the body is there
 		x.event.Err = errMaxConcurrent
-		x.refuseUnread(OutcomeOverloaded, problemOverloaded)
+		x.refuseUnread(EventOverloaded, problemOverloaded)
 		return
 	}
 	if err := x.req.body.read(x.w, x.req.Request, o); err != nil {
@@ -59,7 +59,7 @@ func (x *exchange) receive() {
 			x.refuseInside(err, keyProblem(err))
 			return
 		case key == "" && o.RequireKey:
-			x.refuse(OutcomeInvalid, problemKeyRequired)
+			x.refuse(EventInvalid, problemKeyRequired)
 			return
 		case key == "":
 			x.m.warn(&x.m.warned.noKey, x.req.Request, "a request came without the key that Options.Key looks for: it runs without a guard. "+
@@ -70,7 +70,7 @@ func (x *exchange) receive() {
 	}
 	if !x.slot.grow(1) { // only now, because a body that comes slowly must keep no other request out
 		x.event.Err = errMaxConcurrent
-		x.refuse(OutcomeOverloaded, problemOverloaded)
+		x.refuse(EventOverloaded, problemOverloaded)
 		return
 	}
 	x.identify(key)
@@ -84,7 +84,7 @@ func (x *exchange) identify(key string) {
 	o, req := &x.m.options, &x.req
 	if len(req.Header["Content-Type"]) > 1 {
 		x.event.Err = errTypes
-		x.refuse(OutcomeInvalid, problemTypes)
+		x.refuse(EventInvalid, problemTypes)
 		return
 	}
 	principal := o.principal(req.Request)

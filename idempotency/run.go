@@ -98,11 +98,11 @@ func (r *run) abandon() {
 // admitted reports whether the bounds let the run begin. If not, the claim is undone and the request
 // has been served.
 func (r *run) admitted() bool {
-	o, p := OutcomeOverloaded, problemOverloaded
+	o, p := EventOverloaded, problemOverloaded
 	left, full := r.m.quota.full(r.req.principal)
 	switch {
 	case full:
-		o, p = OutcomeOverQuota, problemOverQuota
+		o, p = EventOverQuota, problemOverQuota
 		p.RetryAfter = left
 	case r.room.grow(r.m.options.MaxStored):
 		return true

@@ -138,7 +138,7 @@ var runRules = []rule{
 						t.Error("the late answer's header got through")
 					}
 				}
-				if e := g.last(); e.Outcome != idempotency.OutcomeLost || e.Stored {
+				if e := g.last(); e.Kind != idempotency.EventLost || e.Stored {
 					t.Errorf("observed %+v", e)
 				}
 				g.store.heal()
@@ -221,7 +221,7 @@ var runRules = []rule{
 				if w.Body.Len() != 0 {
 					t.Errorf("%s: %q was sent", name, w.Body)
 				}
-				if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || e.Status != 0 {
+				if e := g.last(); e.Kind != idempotency.EventInterrupted || e.Status != 0 {
 					t.Errorf("%s: observed %+v", name, e)
 				}
 				if policy == idempotency.AtMostOnce {

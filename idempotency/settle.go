@@ -24,17 +24,17 @@ func (r *run) conclude(whole bool) {
 	case failure != noFailure:
 		r.concludeFailure(failure)
 	case !whole:
-		r.send(r.settle(settlement{outcome: store.Abandon}), OutcomeInterrupted)
+		r.send(r.settle(settlement{outcome: store.Abandon}), EventInterrupted)
 	default:
-		r.send(r.settle(r.settlement()), OutcomeRan)
+		r.send(r.settle(r.settlement()), EventRan)
 	}
 }
 
 // concludeFailure settles a run whose origin gave no answer, and says so.
 func (r *run) concludeFailure(f Failure) {
-	o, how := OutcomeInterrupted, store.Abandon
+	kind, how := EventInterrupted, store.Abandon
 	if f == Unreached {
-		o = OutcomeUnreached
+		kind = EventUnreached
 		if !r.answer.streaming {
 			how = store.Release
 		}
@@ -42,11 +42,11 @@ func (r *run) concludeFailure(f Failure) {
 	lost := r.settle(settlement{outcome: how})
 	switch {
 	case r.answer.streaming:
-		r.breakOff(o)
+		r.breakOff(kind)
 	case lost:
-		r.send(true, o)
+		r.send(true, kind)
 	default:
-		r.refuse(o, FailureProblem(f))
+		r.refuse(kind, FailureProblem(f))
 	}
 }
 
@@ -221,7 +221,7 @@ func (m *Middleware) apply(how settlement, lease *dibs.Lease) error {
 
 // send sends an answer that was held back, or ends one that streamed. If the lease was lost, the
 // answer must not reach the client.
-func (r *run) send(lost bool, o Outcome) {
+func (r *run) send(lost bool, kind EventKind) {
 	r.event.Status = r.answer.status
 	switch {
 	case !lost:
@@ -231,19 +231,19 @@ func (r *run) send(lost bool, o Outcome) {
 			r.room.shrink(int64(len(r.answer.body)))
 			r.answer.send()
 		}
-		r.observe(o)
+		r.observe(kind)
 	case r.answer.streaming:
-		r.breakOff(OutcomeLost)
+		r.breakOff(EventLost)
 	default:
 		r.event.Err = dibs.ErrLost
-		r.refuse(OutcomeLost, problemLost)
+		r.refuse(EventLost, problemLost)
 	}
 }
 
 // breakOff ends an answer that was sent in part, so that the client does not take the part for the
 // whole.
-func (r *run) breakOff(o Outcome) {
+func (r *run) breakOff(kind EventKind) {
 	r.event.Status = 0
-	r.observe(o)
+	r.observe(kind)
 	panic(http.ErrAbortHandler)
 }

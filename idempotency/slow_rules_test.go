@@ -20,7 +20,7 @@ var slowRules = []rule{
 			g := newRig(t, &idempotency.Options{BodyTimeout: 50 * time.Millisecond, MaxStored: 1000, MaxConcurrent: 1}, writesLong)
 			send(t, newServer(t, g.h).URL)
 			eventually(t, "the run of a client "+client, func() bool { return len(g.seen()) == 1 })
-			if e := g.last(); e.Outcome != idempotency.OutcomeRan || e.Status != 0 || !e.Stored || e.Err != idempotency.ErrSlowClient {
+			if e := g.last(); e.Kind != idempotency.EventRan || e.Status != 0 || !e.Stored || e.Err != idempotency.ErrSlowClient {
 				t.Errorf("%s: the event is %+v", client, e)
 			}
 			isProblem(t, g.send(withBody(""), with("Content-Type")), "answer-not-kept", 410)
@@ -131,7 +131,7 @@ var slowRules = []rule{
 			g := newRig(t, &idempotency.Options{MaxConcurrent: 1}, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write(make([]byte, 64<<10))
 			})
-			for _, outcome := range []idempotency.Outcome{idempotency.OutcomeRan, idempotency.OutcomeReplayed} {
+			for _, outcome := range []idempotency.EventKind{idempotency.EventRan, idempotency.EventReplayed} {
 				c := dialBubble(t, g.h)
 				if err := newKeyed(t, "http://example.com", "k").Write(c); err != nil {
 					t.Fatal(err)
@@ -142,7 +142,7 @@ var slowRules = []rule{
 				}
 				time.Sleep(idempotency.DefaultBodyTimeout)
 				synctest.Wait()
-				if e := g.last(); e.Outcome != outcome || e.Status != 0 {
+				if e := g.last(); e.Kind != outcome || e.Status != 0 {
 					t.Errorf("the event of a broken transfer is %+v; want %s", e, outcome)
 				}
 				if n, err := io.Copy(io.Discard, c); n != 0 || err != nil {

@@ -76,7 +76,7 @@ var stateRules = []rule{
 		}
 		g.ran(1)
 		e := g.last()
-		if e.Outcome != idempotency.OutcomeRan || e.Status != 201 || !e.Stored || e.Attempt != 1 || e.Fence == 0 || len(e.Key()) != 12 || e.Method != http.MethodPost {
+		if e.Kind != idempotency.EventRan || e.Status != 201 || !e.Stored || e.Attempt != 1 || e.Fence == 0 || len(e.Key()) != 12 || e.Method != http.MethodPost {
 			t.Errorf("observed %+v", e)
 		}
 	}},
@@ -95,7 +95,7 @@ var stateRules = []rule{
 			isReplay(t, g.send(), first)
 		}
 		g.ran(1)
-		if e := g.last(); e.Outcome != idempotency.OutcomeReplayed || e.Status != 200 {
+		if e := g.last(); e.Kind != idempotency.EventReplayed || e.Status != 200 {
 			t.Errorf("observed %+v", e)
 		}
 		if n := len(g.seen()); n != 4 {
@@ -342,7 +342,7 @@ var stateRules = []rule{
 				time.Sleep(24 * time.Hour) // beyond any retention
 			}
 			other.ran(0)
-			if e := other.last(); e.Outcome != idempotency.OutcomeUnknown {
+			if e := other.last(); e.Kind != idempotency.EventUnknown {
 				t.Errorf("observed %+v", e)
 			}
 			// An operator settles it with an answer.

@@ -108,7 +108,7 @@ var streamRules = []rule{
 						isProblem(t, g.send(), "answer-not-kept", 410)
 						isProblem(t, g.send(), "answer-not-kept", 410)
 						g.ran(1)
-						if e := g.last(); e.Outcome != idempotency.OutcomeNotKept {
+						if e := g.last(); e.Kind != idempotency.EventNotKept {
 							t.Errorf("observed %+v", e)
 						}
 					default:
@@ -212,7 +212,7 @@ var streamRules = []rule{
 					t.Errorf("%s: a broken answer arrived as %v %q", name, res.Status, body)
 				}
 				eventually(t, "the run is settled", func() bool { return len(g.seen()) == 1 })
-				if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || e.Stored {
+				if e := g.last(); e.Kind != idempotency.EventInterrupted || e.Stored {
 					t.Errorf("%s: observed %+v", name, e)
 				}
 				res, _, err := wire(t, server)

@@ -38,11 +38,11 @@ func (r *run) tryIn() (again bool) {
 	if err != nil {
 		r.event.Err = err
 		r.event.Handler = time.Since(r.original.began)
-		p, o := problemUnavailable, OutcomeUnavailable
+		p, kind := problemUnavailable, EventUnavailable
 		if r.event.Conflicts > 0 {
-			p, o = problemRolledBack, OutcomeRolledBack
+			p, kind = problemRolledBack, EventRolledBack
 		}
-		r.concludeNothing(p, o)
+		r.concludeNothing(p, kind)
 		return false
 	}
 	r.tx = tx
@@ -55,7 +55,7 @@ func (r *run) tryIn() (again bool) {
 		if r.ctx.Err() == context.DeadlineExceeded {
 			r.event.Err = context.DeadlineExceeded
 			r.rollback()
-			r.concludeNothing(problemRolledBack, OutcomeRolledBack)
+			r.concludeNothing(problemRolledBack, EventRolledBack)
 			return false
 		}
 		return r.commit()
@@ -67,7 +67,7 @@ func (r *run) tryIn() (again bool) {
 		return true
 	case conflicted && answered: // a refusal because of a conflict is not kept
 		r.event.Err = dibs.ErrRolledBack
-		r.concludeNothing(problemRolledBack, OutcomeRolledBack)
+		r.concludeNothing(problemRolledBack, EventRolledBack)
 	default:
 		r.conclude(whole)
 	}
@@ -99,12 +99,12 @@ func (r *run) commit() (again bool) {
 		r.settled = true
 		r.kept(how)
 		r.m.duplicates.leave(r.req.key, r.original, how.record)
-		r.send(false, OutcomeRan)
+		r.send(false, EventRan)
 		return false
 	case errors.Is(err, dibs.ErrLost):
 		r.settled = true
 		r.m.duplicates.leave(r.req.key, r.original, nil)
-		r.send(true, OutcomeRan)
+		r.send(true, EventRan)
 		return false
 	case conflicted && errors.Is(err, dibs.ErrRolledBack) && r.mayTryAgain():
 		return true
@@ -115,22 +115,22 @@ func (r *run) commit() (again bool) {
 	r.event.Err = err
 	switch {
 	case errors.Is(err, dibs.ErrRolledBack):
-		r.concludeNothing(problemRolledBack, OutcomeRolledBack)
+		r.concludeNothing(problemRolledBack, EventRolledBack)
 	case errors.Is(err, dibs.ErrTransactionEnded):
-		r.concludeNothing(problemEnded, OutcomeInterrupted)
+		r.concludeNothing(problemEnded, EventInterrupted)
 	default: // the lease is held only if nothing was committed, so releasing it is safe
-		r.concludeNothing(problemUnsure, OutcomeRolledBack)
+		r.concludeNothing(problemUnsure, EventRolledBack)
 	}
 	return false
 }
 
 // concludeNothing releases the key without an answer to keep, and says so.
-func (r *run) concludeNothing(p Problem, o Outcome) {
+func (r *run) concludeNothing(p Problem, kind EventKind) {
 	r.settle(settlement{outcome: store.Release})
 	if r.answer.streaming {
-		r.breakOff(o)
+		r.breakOff(kind)
 	}
-	r.refuse(o, p)
+	r.refuse(kind, p)
 }
 
 // rollback rolls the run's transaction back, if there is one.

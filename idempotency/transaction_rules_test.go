@@ -29,7 +29,7 @@ var transactionRules = []rule{
 			isReplay(t, g.send(), first)
 		}
 		committed(t, j, 1)
-		if e := g.seen()[0]; !e.Stored || e.Outcome != idempotency.OutcomeRan {
+		if e := g.seen()[0]; !e.Stored || e.Kind != idempotency.EventRan {
 			t.Errorf("observed %+v", e)
 		}
 	}},
@@ -93,7 +93,7 @@ var transactionRules = []rule{
 		}
 		g.ran(5)
 		committed(t, j, 1)
-		if e := g.last(); e.Conflicts != 4 || e.Outcome != idempotency.OutcomeRan || !e.Stored {
+		if e := g.last(); e.Conflicts != 4 || e.Kind != idempotency.EventRan || !e.Stored {
 			t.Errorf("observed %+v", e)
 		}
 		isReplay(t, g.send(), first)
@@ -161,7 +161,7 @@ var transactionRules = []rule{
 			g, j := newJournalRig(t, nil, write(http.StatusCreated), ends...)
 			isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
 			committed(t, j, 0)
-			if e := g.last(); e.Outcome != idempotency.OutcomeRolledBack || e.Err == nil || e.Stored {
+			if e := g.last(); e.Kind != idempotency.EventRolledBack || e.Err == nil || e.Stored {
 				t.Errorf("%s: observed %+v", name, e)
 			}
 			isFresh(t, g.send(), http.StatusCreated)
@@ -200,7 +200,7 @@ var transactionRules = []rule{
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Ended)
 		isProblem(t, g.send(), "transaction-ended", http.StatusInternalServerError)
 		committed(t, j, 1)
-		if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || !errors.Is(e.Err, dibs.ErrTransactionEnded) || e.Stored {
+		if e := g.last(); e.Kind != idempotency.EventInterrupted || !errors.Is(e.Err, dibs.ErrTransactionEnded) || e.Stored {
 			t.Errorf("observed %+v", e)
 		}
 		g.ran(1)

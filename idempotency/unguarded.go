@@ -11,7 +11,7 @@ import (
 // unguarded serves a request without a guard.
 func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	began := time.Now()
-	defer func() { m.observe(r, Event{Outcome: OutcomeUnguarded, Handler: time.Since(began)}) }()
+	defer func() { m.observe(r, Event{Kind: EventUnguarded, Handler: time.Since(began)}) }()
 	m.pass(w, r, next, false)
 }
 
@@ -32,7 +32,7 @@ func (x *exchange) bypass() {
 	x.w.begin(began.Add(x.m.options.HandlerLimit))
 	defer func() {
 		x.event.Handler = time.Since(began)
-		x.observe(OutcomeBypassed)
+		x.observe(EventBypassed)
 	}()
 	x.event.Status = x.m.pass(x.w, x.req.withBody(x.req.Context()), x.next, true)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// EventKind names what happened to a job.
+// EventKind says what happened to a job.
 type EventKind string
 
 // The events of a job in a worker. Each attempt ends with exactly one of the events after
@@ -35,13 +35,13 @@ const (
 // Event is the argument of Options.Observe. It names the key by its digest, so it may be
 // logged.
 type Event struct {
-	Event  EventKind
-	Kind   string        // Job.Kind
-	ID     string        // Job.ID
-	Key    string        // the key's digest
-	Tries  int           // attempts of workers so far, if known
-	Waited time.Duration // for its turn, if known
-	Ran    time.Duration // 0 if it did not run
+	Kind    EventKind
+	JobKind string        // Job.Kind
+	JobID   string        // Job.ID
+	Key     string        // the key's digest
+	Tries   int           // attempts of workers so far, if known
+	Waited  time.Duration // for its turn, if known
+	Ran     time.Duration // 0 if it did not run
 	// Abandoned is how many holders of the key in a row crashed or failed before this
 	// job. Their work may be half done.
 	Abandoned int
@@ -84,7 +84,7 @@ func (m *Mutex) count(change func(*Stats)) {
 func (m *Mutex) report(ctx context.Context, a *attempt, kind EventKind, err error) {
 	m.count(func(s *Stats) { *s.of(kind)++ })
 	e := Event{
-		Event: kind, Kind: a.job.Kind, ID: a.job.ID, Key: a.place.Key.Digest(),
+		Kind: kind, JobKind: a.job.Kind, JobID: a.job.ID, Key: a.place.Key.Digest(),
 		Tries: a.tries, Waited: a.waited, Err: err,
 	}
 	if a.lease != nil {
@@ -103,8 +103,8 @@ func (m *Mutex) report(ctx context.Context, a *attempt, kind EventKind, err erro
 // that begins has a line only if the job before it crashed or failed, because it may crash the
 // program, too.
 func (m *Mutex) log(ctx context.Context, a *attempt, e *Event) {
-	level, text := slog.LevelDebug, "dibs: job "+string(e.Event)
-	switch e.Event {
+	level, text := slog.LevelDebug, "dibs: job "+string(e.Kind)
+	switch e.Kind {
 	case EventRequeued:
 		return
 	case EventAcquired:
@@ -131,7 +131,7 @@ func (m *Mutex) log(ctx context.Context, a *attempt, e *Event) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("key", e.Key), slog.String("kind", e.Kind), slog.String("job", e.ID),
+		slog.String("key", e.Key), slog.String("kind", e.JobKind), slog.String("job", e.JobID),
 		slog.Int("attempt", e.Tries), slog.Duration("waited", e.Waited), slog.Duration("ran", e.Ran),
 	}
 	if e.Abandoned > 0 {

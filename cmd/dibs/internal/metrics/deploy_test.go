@@ -32,12 +32,12 @@ func TestNamedMetricsExist(t *testing.T) {
 		m.StoreCall(dibs.StoreCall{Verb: verb, Size: 1, Undone: 1})
 		m.StoreCall(dibs.StoreCall{Verb: verb, Err: context.DeadlineExceeded})
 	}
-	m.Request(ctx, idempotency.Event{Outcome: idempotency.OutcomeRan, StoreFailed: true})
-	for _, o := range []idempotency.Outcome{idempotency.OutcomeBypassed, idempotency.OutcomeUnknown, idempotency.OutcomeConflict} {
-		m.Request(ctx, idempotency.Event{Outcome: o})
+	m.Request(ctx, idempotency.Event{Kind: idempotency.EventRan, StoreFailed: true})
+	for _, o := range []idempotency.EventKind{idempotency.EventBypassed, idempotency.EventUnknown, idempotency.EventConflict} {
+		m.Request(ctx, idempotency.Event{Kind: o})
 	}
-	m.Job(ctx, jobs.Event{Event: jobs.EventAcquired, Waited: time.Second})
-	m.Job(ctx, jobs.Event{Event: jobs.EventSucceeded, Ran: time.Second})
+	m.Job(ctx, jobs.Event{Kind: jobs.EventAcquired, Waited: time.Second})
+	m.Job(ctx, jobs.Event{Kind: jobs.EventSucceeded, Ran: time.Second})
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	served := w.Body.String()

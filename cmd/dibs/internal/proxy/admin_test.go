@@ -52,7 +52,7 @@ func TestUnguardedIsMeasured(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 			h.ServeHTTP(newExchange(httptest.NewRecorder(), r), r)
 		}()
-		if len(events) != 1 || events[0].Outcome != idempotency.OutcomeUnguarded || events[0].Handler != time.Second {
+		if len(events) != 1 || events[0].Kind != idempotency.EventUnguarded || events[0].Handler != time.Second {
 			t.Errorf("%+v; want one event of 1 s", events)
 		}
 	})

@@ -140,7 +140,7 @@ func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
 		slog.Int("status", x.status),
 		slog.Int64("bytes", x.bytes),
 		slog.Float64("duration_ms", milliseconds(time.Since(x.began))),
-		slog.String("outcome", string(e.Outcome)),
+		slog.String("outcome", string(e.Kind)),
 	)
 	if problem := cmp.Or(e.Problem, x.problem); problem != "" {
 		attrs = append(attrs, slog.String("problem", problem))

@@ -288,8 +288,8 @@ func TestLogOfBrokenAnswer(t *testing.T) {
 func TestLogOfFullDisk(t *testing.T) {
 	full := &fs.PathError{Op: "write", Path: "body", Err: errors.New("no space")}
 	for want, e := range map[string]idempotency.Event{
-		"ERROR": {Outcome: idempotency.OutcomeUnavailable, Err: full},
-		"INFO":  {Outcome: idempotency.OutcomeUnavailable, Err: full, Start: time.Now()},
+		"ERROR": {Kind: idempotency.EventUnavailable, Err: full},
+		"INFO":  {Kind: idempotency.EventUnavailable, Err: full, Start: time.Now()},
 	} {
 		log := new(bytes.Buffer)
 		x := newExchange(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "POST", "/", nil))

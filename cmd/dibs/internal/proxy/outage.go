@@ -13,19 +13,19 @@ func noteStore(o *outage.Log, e idempotency.Event) {
 	switch {
 	case storeFailed(e):
 		o.Failed(e.Err)
-	case e.Claiming > 0 && e.Outcome != idempotency.OutcomeCanceled:
+	case e.Claiming > 0 && e.Kind != idempotency.EventCanceled:
 		o.AnsweredSince(e.Start)
 	}
 }
 
 // storeFailed reports whether the store did not claim or settle the key.
 func storeFailed(e idempotency.Event) bool {
-	switch e.Outcome {
-	case idempotency.OutcomeUnavailable, idempotency.OutcomeBypassed:
+	switch e.Kind {
+	case idempotency.EventUnavailable, idempotency.EventBypassed:
 		return !e.Start.IsZero()
-	case idempotency.OutcomeLost:
+	case idempotency.EventLost:
 		return false // an operator may have released the key
-	case idempotency.OutcomeOverloaded:
+	case idempotency.EventOverloaded:
 		return false // the error names a bound
 	}
 	return e.Settling > 0 && e.Err != nil && !errors.Is(e.Err, dibs.ErrTooLarge) && e.Err != idempotency.ErrSlowClient

@@ -131,39 +131,39 @@ func TestOutage(t *testing.T) {
 		log := new(bytes.Buffer)
 		o := outage.New(slog.New(slog.NewJSONHandler(log, nil)), "requests")
 		down := errors.New("down")
-		event := func(outcome idempotency.Outcome, change func(*idempotency.Event)) idempotency.Event {
+		event := func(outcome idempotency.EventKind, change func(*idempotency.Event)) idempotency.Event {
 			time.Sleep(time.Second)
-			e := idempotency.Event{Outcome: outcome, Start: time.Now(), Claiming: time.Millisecond}
+			e := idempotency.Event{Kind: outcome, Start: time.Now(), Claiming: time.Millisecond}
 			if change != nil {
 				change(&e)
 			}
 			return e
 		}
-		late := event(idempotency.OutcomeRan, nil)
+		late := event(idempotency.EventRan, nil)
 		for _, e := range []idempotency.Event{
-			event(idempotency.OutcomeRan, nil),
-			event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err, e.Start, e.Claiming = down, time.Time{}, 0 }), // no temporary file
-			event(idempotency.OutcomeLost, func(e *idempotency.Event) { e.Settling, e.Err = 1, dibs.ErrLost }),
-			event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Settling, e.Err = 1, dibs.ErrTooLarge }),
-			event(idempotency.OutcomeOverloaded, func(e *idempotency.Event) { e.Settling, e.Err = 1, errors.New("MaxBodyMemory is reached") }),
+			event(idempotency.EventRan, nil),
+			event(idempotency.EventUnavailable, func(e *idempotency.Event) { e.Err, e.Start, e.Claiming = down, time.Time{}, 0 }), // no temporary file
+			event(idempotency.EventLost, func(e *idempotency.Event) { e.Settling, e.Err = 1, dibs.ErrLost }),
+			event(idempotency.EventRan, func(e *idempotency.Event) { e.Settling, e.Err = 1, dibs.ErrTooLarge }),
+			event(idempotency.EventOverloaded, func(e *idempotency.Event) { e.Settling, e.Err = 1, errors.New("MaxBodyMemory is reached") }),
 		} {
 			noteStore(o, e)
 		}
 		if log.Len() > 0 {
 			t.Errorf("the store answers; the log has %s", log)
 		}
-		noteStore(o, event(idempotency.OutcomeRan, func(e *idempotency.Event) { e.Settling, e.Err, e.StoreFailed = 1, down, true }))
-		noteStore(o, event(idempotency.OutcomeBypassed, func(e *idempotency.Event) { e.Err = down }))
-		noteStore(o, event(idempotency.OutcomeOverQuota, func(e *idempotency.Event) { e.Settling, e.Err = 1, down }))
+		noteStore(o, event(idempotency.EventRan, func(e *idempotency.Event) { e.Settling, e.Err, e.StoreFailed = 1, down, true }))
+		noteStore(o, event(idempotency.EventBypassed, func(e *idempotency.Event) { e.Err = down }))
+		noteStore(o, event(idempotency.EventOverQuota, func(e *idempotency.Event) { e.Settling, e.Err = 1, down }))
 		noteStore(o, late)
-		noteStore(o, event(idempotency.OutcomeConflict, func(e *idempotency.Event) { e.Claiming = 0 })) // answered in the process
-		noteStore(o, event(idempotency.OutcomeCanceled, nil))
+		noteStore(o, event(idempotency.EventConflict, func(e *idempotency.Event) { e.Claiming = 0 })) // answered in the process
+		noteStore(o, event(idempotency.EventCanceled, nil))
 		if fails, answers := outageCounts(t, log.String()); !slices.Equal(fails, []int{1}) || len(answers) > 0 {
 			t.Errorf("the store is away; the log has %s", log)
 		}
 		for range 5 { // it fails and answers by turns
-			noteStore(o, event(idempotency.OutcomeReplayed, nil))
-			noteStore(o, event(idempotency.OutcomeUnavailable, func(e *idempotency.Event) { e.Err = down }))
+			noteStore(o, event(idempotency.EventReplayed, nil))
+			noteStore(o, event(idempotency.EventUnavailable, func(e *idempotency.Event) { e.Err = down }))
 		}
 		if fails, answers := outageCounts(t, log.String()); len(fails) != 1 || !slices.Equal(answers, []int{2}) {
 			t.Errorf("by turns: the log has %s", log)

@@ -221,7 +221,7 @@ func (s *Server) unguarded(h http.Handler) http.Handler {
 		began := time.Now()
 		defer func() {
 			s.observe(r.Context(), idempotency.Event{
-				Outcome: idempotency.OutcomeUnguarded, Problem: exchangeOf(r.Context()).problem, Method: r.Method, Handler: time.Since(began),
+				Kind: idempotency.EventUnguarded, Problem: exchangeOf(r.Context()).problem, Method: r.Method, Handler: time.Since(began),
 			})
 		}()
 		h.ServeHTTP(w, r)
@@ -238,7 +238,7 @@ func lastOfConnection(r *http.Request) bool {
 
 // refuse answers a request that the origin does not get.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, by *routing, p idempotency.Problem) {
-	s.observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status, Problem: p.Name})
+	s.observe(r.Context(), idempotency.Event{Kind: idempotency.EventInvalid, Method: r.Method, Status: p.Status, Problem: p.Name})
 	linger.Answer(w, r, func() { writeProblem(w, r, by.config.Options.DocsURL, p) })
 }
 
