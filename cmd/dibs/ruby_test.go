@@ -59,18 +59,23 @@ func startServe(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := start(t, "serve", "--store", "sqlite:"+dir+"/dibs.db", "--listen", "unix:"+dir+"/s")
-	for end := time.Now().Add(testkit.Limit); !strings.Contains(p.stderr.String()+p.stdout.String(), "listening on"); {
+	serveAt(t, "sqlite:"+dir+"/dibs.db", dir+"/s")
+	return "http+unix:" + dir + "/s"
+}
+
+// serveAt starts dibs serve on a Unix socket over a store.
+func serveAt(t *testing.T, store, socket string) *process {
+	t.Helper()
+	p := start(t, "serve", "--store", store, "--listen", "unix:"+socket)
+	testkit.Eventually(t, "the server listens", func() bool {
 		select {
 		case <-p.done:
 			t.Fatal("the server ended")
-		case <-time.After(5 * time.Millisecond):
+		default:
 		}
-		if time.Now().After(end) {
-			t.Fatal("the server does not listen")
-		}
-	}
-	return "http+unix:" + dir + "/s"
+		return strings.Contains(p.stderr.String()+p.stdout.String(), "listening on")
+	})
+	return p
 }
 
 // TestRubyClient runs the tests of the client for Ruby, which start the program themselves.

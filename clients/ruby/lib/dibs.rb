@@ -996,8 +996,8 @@ module Dibs
 
   # Postgres is a connection of the application, and the functions of the store in its database.
   class Postgres # :nodoc:
-    IDLE, IN_TRANSACTION = 0, 2 # of PG::Connection#transaction_status
-    SQLSTATE, DETAIL = 67, 68   # of PG::Result#error_field
+    IDLE, ACTIVE, IN_TRANSACTION = 0, 1, 2 # of PG::Connection#transaction_status
+    SQLSTATE, DETAIL = 67, 68             # of PG::Result#error_field
 
     def initialize(client, connection)
       @client = client
@@ -1010,8 +1010,8 @@ module Dibs
       @connection = connection
     end
 
-    # run runs the block in a transaction of its own. A block that is left with break or throw, or
-    # whose thread is killed, rolls it back, too.
+    # run runs the block in a transaction of its own. PG and ActiveRecord commit a block that is left
+    # with break or throw, and PG one whose thread is killed. Here all of them roll back.
     def run
       if @connection.transaction_status != IDLE
         raise WrongTransaction, "dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, or use complete_in"
@@ -1026,7 +1026,7 @@ module Dibs
           whole = true # it is rolled back because of the error
           raise
         ensure
-          raise WrongTransaction, "dibs: the block of once was left before its end, so its transaction is rolled back" unless whole
+          abort_run unless whole
         end
       end
     end
@@ -1046,6 +1046,21 @@ module Dibs
     end
 
     private
+
+    # abort_run rolls back. An exception does that, but it would end the killing of a thread.
+    def abort_run
+      if Thread.current.status != "aborting"
+        raise WrongTransaction, "dibs: the block of once was left before its end, so its transaction is rolled back"
+      end
+
+      @connection.cancel if @connection.transaction_status == ACTIVE
+      @connection.block
+      @connection.exec("ROLLBACK")
+    rescue WrongTransaction
+      raise
+    rescue StandardError
+      @connection.finish
+    end
 
     def call(function, sql, values, claim)
       name = [@client.schema, "#{@client.prefix}_#{function}"].map { |part| "\"#{part.gsub("\"", "\"\"")}\"" }.join(".")

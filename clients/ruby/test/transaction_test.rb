@@ -188,6 +188,18 @@ class TransactionTest < Case
     assert_free
   end
 
+  def test_a_killed_thread_rolls_back
+    { "idle" => -> { sleep }, "active" => -> { @app.exec("SELECT pg_sleep(600)") } }.each do |state, work|
+      inside = Queue.new
+      thread = Thread.new { @keys.once(@key, in: @app, ttl: 600) { effect; inside << true; work.call } }
+      inside.pop
+      wait("it is #{state}") { thread.status == "sleep" }
+      thread.kill.join
+      assert_equal 0, effects
+      assert_free
+    end
+  end
+
   def test_the_answer_to_commit_is_lost
     lost = @keys.once(@key, in: Cut.new(@app)) { effect; "result" }
     assert_equal "result", lost
