@@ -46,7 +46,7 @@ const hour = time.Hour
 // needKnown returns nil for a store on one server that faults can connect to.
 func needKnown(t *Target) error {
 	if _, known := backends[t.backend()]; !known {
-		return fmt.Errorf("it has to be a Redis, PostgreSQL, MariaDB or MySQL server, at one address; this is %s", t.backend())
+		return fmt.Errorf("it has to be a Redis, PostgreSQL, MariaDB or MySQL server, or dibs serve by http://, at one address; this is %s", t.backend())
 	}
 	return nil
 }
@@ -141,6 +141,9 @@ func serverClock(ctx context.Context, t *Target, r *rand.Rand) (hits int, err er
 func needSources(t *Target) error {
 	if err := needKnown(t); err != nil {
 		return err
+	}
+	if t.backend() == "http" {
+		return errors.New("dibs serve has no command that ends connections")
 	}
 	// The ports of the wires distinguish the run's connections from those of others.
 	return needWires(t)

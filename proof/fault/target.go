@@ -127,7 +127,7 @@ func (t *Target) long(r *rand.Rand) time.Duration {
 	return t.lease()*5/4 + time.Duration(r.Int64N(int64(t.lease())))
 }
 
-// backend returns the kind of the store: redis, postgres, mysql, sqlite, or the URL's scheme.
+// backend returns the kind of the store: redis, postgres, mysql, sqlite, http (dibs serve), or the URL's scheme.
 func (t *Target) backend() string {
 	scheme, _, _ := strings.Cut(t.URL, ":")
 	switch scheme {

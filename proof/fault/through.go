@@ -33,7 +33,7 @@ func Through(storeURL string, n int) (wires []*wire.Wire, urls []string, err err
 
 // ports are the default ports. No other scheme can have a wire.
 var ports = map[string]string{
-	"redis": "6379", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "mariadb": "3306",
+	"redis": "6379", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "mariadb": "3306", "http": "80",
 }
 
 // address returns the address of the one server that the URL leads to over TCP.
@@ -46,6 +46,10 @@ func address(storeURL string) (string, error) {
 	switch {
 	case strings.HasPrefix(scheme, "rediss"):
 		return no("it is reached by TLS, which would notice; use a redis:// URL of the same server")
+	case scheme == "https":
+		return no("it is reached by TLS, which would notice; use an http:// URL of the same server")
+	case strings.HasPrefix(storeURL, "http+unix:"):
+		return no("it is reached by a socket; use an http:// URL of the same server")
 	case strings.HasPrefix(scheme, "redis+"):
 		return no("its clients find their servers by themselves, or by a socket; use the redis:// URL of one server")
 	case !ok || port == "":

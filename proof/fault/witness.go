@@ -41,7 +41,7 @@ func (l start) after(before start) bool {
 
 // backends are the servers that faults know how to talk to.
 var backends = map[string]func(ctx context.Context, url string) (witness, error){
-	"redis": meetRedis, "postgres": meetPostgres, "mysql": meetMySQL,
+	"redis": meetRedis, "postgres": meetPostgres, "mysql": meetMySQL, "http": meetServe,
 }
 
 // look is how long one look at a server may take.

@@ -37,6 +37,7 @@ func Kinds() []Kind {
 		{"mysql", func(owner servertest.Owner) *fault.Target {
 			return MariaDB(owner, &servertest.MariaDBOptions{MySQL: true})
 		}},
+		{"serve", Serve},
 	}
 }
 
