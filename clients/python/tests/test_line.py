@@ -1,0 +1,196 @@
+import hashlib
+import os
+import secrets
+import socket
+import ssl
+import subprocess
+import threading
+import unittest
+import urllib.parse
+
+import support
+from support import Case, Line, wait
+
+import dibs
+
+
+class LineTest(Case):
+    """Servers that go away, and answers that are lost."""
+
+    def setUp(self):
+        super().setUp()
+        self.line = Line(self.server)
+        self.addCleanup(self.line.close)
+        self.over = self.connect(self.line.url)
+
+    def test_a_claim_whose_answer_is_lost_is_asked_again(self):
+        self.line.cut("claim", 1)
+        with self.over.lock(self.key, ttl=600) as lease:
+            self.assertEqual(1, lease.attempt)
+        self.assertTrue(self.line.lost.acquire(blocking=False))
+        self.assertFree()
+
+    def test_a_claim_whose_answer_never_came_is_undone(self):
+        self.line.cut("claim", 1000)
+        error = self.refused(dibs.Unavailable, keys=self.over, ttl=600, wait=0)
+        self.assertNotIn(self.key, str(error))
+        self.assertFree()
+
+    def test_a_place_whose_answer_never_came_is_undone(self):
+        self.line.cut("claim", 1000)
+        self.assertRaises(dibs.Unavailable, self.over.reserve, self.key)
+        self.assertFree()
+
+    def test_a_release_whose_answer_is_lost_is_no_loss(self):
+        self.line.cut("settle", 1)
+        with self.over.lock(self.key, ttl=600):
+            pass
+        self.assertFree()
+
+    def test_a_result_whose_answer_is_lost_is_stored_once(self):
+        runs = []
+        self.line.cut("settle", 2)
+        self.assertEqual(None, self.over.once(self.key, lambda: runs.append(1)))
+        self.assertEqual(None, self.keys.once(self.key, lambda: runs.append(1)))
+        self.assertEqual([1], runs)
+
+    def test_a_server_is_killed_and_started_again_under_a_lease(self):
+        server = self.serve()
+        keys = self.connect(server.url)
+        with keys.lock(self.key, ttl=600) as lease:
+            fence = lease.fence
+            server.kill()
+            self.refused(dibs.Unavailable, f"{self.key}/2", keys=keys, wait=0)
+            server.start()
+            lease.save(b"x")
+            self.assertEqual(fence, lease.fence)
+        self.assertFalse(keys.held(self.key))
+
+    def test_one_of_two_servers_is_killed(self):
+        a = self.serve(listen="127.0.0.1:0")
+        b = self.serve(listen="127.0.0.1:0", store=a.store)
+        keys = self.connect(f"{a.url},{b.host}")
+
+        def after():
+            with keys.lock(self.key, ttl=600):
+                return "after"
+        with keys.lock(self.key, ttl=600) as lease:
+            waiter = support.thread(after)
+            wait("it waits", lambda: b.waiters(self.key) == 1)
+            a.kill()
+            lease.check()
+        self.assertEqual("after", waiter.join())
+
+    def test_a_refused_call_forgets_no_place(self):
+        """A claim that was granted without an answer, and is then refused, is undone all the same."""
+        server = self.serve("--max-body", "2048")
+        attempt = self.keys._attempt(self.key, ttl=600)
+        local = attempt.local = self.connect(server.url)._here()
+        self.keys._ask(local, attempt, "queue", 0)
+        self.assertTrue(attempt.open)
+        attempt._options["owner"] = {"label": "x" * 4096}
+        self.assertRaises(dibs.Refused, self.keys._ask, local, attempt, "queue", 0)
+        self.assertTrue(attempt.open)
+        attempt.give_up()
+        self.assertFree(server=server)
+
+    def test_credentials(self):
+        folder = support.folder()
+        use, look = secrets.token_hex(8), "p+a/s%s w"
+        with open(f"{folder}/tokens", "w") as tokens:
+            for name, secret, roles in (("app", use, "use"), ("ops", look, "look")):
+                print(name, hashlib.sha256(secret.encode()).hexdigest(), "shop", roles, file=tokens)
+        server = self.serve("--tokens", f"{folder}/tokens", listen="127.0.0.1:0")
+
+        def using(secret, **options):
+            return self.connect(f"http://:{urllib.parse.quote(secret, safe='')}@{server.host}", **options)
+        with using(use).lock(self.key):
+            pass
+        self.refused(dibs.Unauthorized, keys=self.connect(server.url))
+        self.assertNotIn("another", str(self.refused(dibs.Unauthorized, keys=using("another"))))
+        self.refused(dibs.Forbidden, keys=using(look))
+        self.refused(dibs.Forbidden, keys=using(use, namespace="elsewhere"))
+        self.assertNotIn(use, repr(using(use)))
+
+    def test_tls(self):
+        folder = support.folder()
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem",
+                        "-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+        server = self.serve("--tls-cert", f"{folder}/cert.pem", "--tls-key", f"{folder}/key.pem", listen="127.0.0.1:0")
+        port = server.url.rpartition(":")[2]
+        self.assertIn("certificate", str(self.refused(dibs.Refused, keys=self.connect(f"https://localhost:{port}"))))
+        for host, said in (("localhost", "locked"), ("127.0.0.1", "refused")):
+            script = self.script(f"""
+                try:
+                    with dibs.connect().lock({self.key!r}): print("locked")
+                except dibs.Refused:
+                    print("refused")
+            """, f"https://{host}:{port}", SSL_CERT_FILE=f"{folder}/cert.pem")
+            self.assertEqual(said, script.line())
+            script.ended()
+
+    def test_what_is_no_dibs_serve_is_refused(self):
+        for text in (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi",
+                     b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+                     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"answers\":[]}"):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                def answer(text=text):
+                    while True:
+                        try:
+                            client, _ = listener.accept()
+                        except OSError:
+                            return
+                        with client:
+                            client.recv(1 << 16)
+                            client.sendall(text)
+                threading.Thread(target=answer, daemon=True).start()
+                keys = self.connect(f"http://127.0.0.1:{listener.getsockname()[1]}")
+                self.assertIn("no dibs serve", str(self.refused(dibs.Refused, keys=keys)))
+
+    def test_a_bound_of_the_server_is_overloaded(self):
+        server = self.serve("--max-waiters", "1")
+        keys, other = self.connect(server.url), self.connect(server.url)
+
+        def overloaded():
+            try:
+                with other.lock(self.key, wait=0.05):
+                    self.fail("it is locked")
+            except dibs.Held:
+                return False  # the waiter's call has not begun to wait
+            except dibs.Overloaded:
+                return True
+
+        def done():
+            with keys.lock(self.key):
+                return "done"
+        with keys.lock(self.key):
+            waiter = support.thread(done)
+            wait("the bound is reached", overloaded)
+        self.assertEqual("done", waiter.join())
+
+    def test_urls(self):
+        for url, text in (("unix:/a b", "unix:/a b"), ("http+unix:/a", "unix:/a"), ("http+unix:///a", "unix:/a"), ("http://h:1", "http://h:1"),
+                          ("https://:t@a,b:8443/", "https://a:443,https://b:8443"), ("http://[::1]:7", "http://[::1]:7")):
+            self.assertEqual(f"<dibs.Client {text}>", repr(dibs.connect(url)))
+        for url in ("", "unix:a", "unix:////a", "redis://h", "h:7331", "https://user:t@h", "https://:@h", "https://:%zz@h", "https://:%0a@h",
+                    "http://h/path", "http://h?a=1", "http://", "http://a,,b", "http://h:99999", "http://:s3cret@h/x"):
+            with self.subTest(url), self.assertRaises(ValueError) as caught:
+                dibs.connect(url)
+            self.assertNotIn("s3cret", str(caught.exception))
+        self.assertRaises(TypeError, dibs.connect, 42)
+
+    def test_the_server_of_the_environment(self):
+        self.assertEqual("<dibs.Client unix:/of/it>", self.script("print(repr(dibs.connect()))", "unix:/of/it").line())
+        self.assertEqual("<dibs.Client unix:/run/dibs.sock>", self.script("print(repr(dibs.connect()))", DIBS_SERVER="").line())
+
+    def test_a_closed_client(self):
+        with dibs.connect(self.server.url) as keys:
+            with keys.lock(self.key):
+                pass
+        self.refused(dibs.Closed, keys=keys)
+        self.assertTrue(keys.flush())
+        keys.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,294 @@
+import datetime
+import hashlib
+import math
+import pickle
+import queue
+import time
+import unittest
+import warnings
+
+import support
+from support import Case, wait
+
+import dibs
+
+
+class LockTest(Case):
+    def test_a_block_holds_the_key(self):
+        with self.keys.lock(self.key, ttl=600) as lease:
+            self.assertIs(lease, lease.check())
+            self.assertTrue(lease.held)
+            self.assertGreater(lease.fence, 0)
+            self.assertEqual(1, lease.attempt)
+            entry = self.server.entry(self.key)
+            self.assertEqual("held", entry["state"])
+            self.assertEqual(lease.id, entry["attempts"][0]["id"])
+        self.assertTrue(self.server.free(self.key))
+        self.assertFalse(lease.held)
+
+    def test_fences_rise(self):
+        fences = []
+        for _ in range(3):
+            with self.keys.lock(self.key) as lease:
+                fences.append(lease.fence)
+        self.assertEqual(sorted(set(fences)), fences)
+
+    def test_a_held_key_is_an_answer(self):
+        other = self.connect()
+        with self.keys.lock(self.key, ttl=600):
+            error = self.refused(dibs.Held, keys=other, wait=0)
+            self.assertEqual(self.key, error.key)
+            self.assertGreater(error.left, 500)
+            self.assertNotIn(self.key, str(error))
+            error = self.refused(dibs.Held, keys=other, wait=0.05)
+            self.assertGreaterEqual(error.waited, 0.05)
+            wait("the place is given back", lambda: self.server.waiters(self.key) == 0)
+            self.assertTrue(self.keys.held(self.key))
+        self.assertFalse(self.keys.held(self.key))
+
+    def test_waiters_have_the_key_in_order_of_arrival(self):
+        order, threads = queue.SimpleQueue(), []
+
+        def work(i):
+            with self.keys.lock(self.key):
+                order.put(i)
+        with self.keys.lock(self.key):
+            for i in range(5):
+                threads.append(support.thread(lambda i=i: work(i)))
+                wait("it waits", lambda: self.server.waiters(self.key) == i + 1)
+        for each in threads:
+            each.join()
+        self.assertEqual([0, 1, 2, 3, 4], [order.get() for _ in range(5)])
+
+    def test_waiting_for_oneself_is_refused_at_once(self):
+        with self.keys.lock(self.key):
+            self.refused(dibs.Held)
+            self.refused(dibs.Held, self.key.encode())
+        with self.keys.lock(self.key, permits=2), self.keys.lock(self.key, permits=2):
+            self.refused(dibs.Held, permits=2)
+
+    def test_permits(self):
+        other = self.connect()
+        with self.keys.lock(self.key, permits=3), other.lock(self.key, permits=3, weight=2, wait=0):
+            self.refused(dibs.Held, keys=other, permits=3, wait=0)
+
+    def test_a_key_may_be_bytes(self):
+        key = b"\xff\x00key"
+        with self.keys.lock(key) as lease:
+            self.assertEqual(key, lease.key)
+        with self.keys.lock("é"):
+            self.refused(dibs.Held, "é".encode(), keys=self.connect(), wait=0)
+
+    def test_a_lock_is_entered_once(self):
+        lock = self.keys.lock(self.key)
+        with lock, self.assertRaises(RuntimeError):
+            lock.__enter__()
+        with self.assertRaises(RuntimeError):
+            lock.__enter__()
+
+    # The ways out of a block.
+
+    def test_return_break_continue_and_exceptions(self):
+        def returning():
+            with self.keys.lock(self.key, ttl=600):
+                return 8
+        self.assertEqual(8, returning())
+        self.assertTrue(self.server.free(self.key))
+        for way in ("break", "continue"):
+            for _ in range(1):
+                with self.keys.lock(self.key, ttl=600):
+                    if way == "break":
+                        break
+                    continue
+            self.assertTrue(self.server.free(self.key))
+        for kind in (KeyError, KeyboardInterrupt, SystemExit):
+            with self.assertRaises(kind), self.keys.lock(self.key, ttl=600):
+                raise kind
+            self.assertTrue(self.server.free(self.key))
+
+    def test_a_generator_that_is_closed_releases(self):
+        def pages():
+            with self.keys.lock(self.key, ttl=600):
+                yield 1
+        opened = pages()
+        next(opened)
+        self.assertFalse(self.server.free(self.key))
+        opened.close()
+        self.assertTrue(self.server.free(self.key))
+
+    def test_the_ends_of_a_program_release(self):
+        for way in ("sys.exit(3)", "raise KeyError", "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
+                    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"):
+            with self.subTest(way):
+                script = self.script(f"""
+                    sys.stderr = open(os.devnull, "w")
+                    with dibs.connect().lock({self.key!r}, ttl=600):
+                        print("held")
+                        {way}
+                """)
+                self.assertEqual("held", script.line())
+                script.ended()
+                self.assertFree()
+
+    def test_a_waiter_that_is_interrupted_leaves_the_queue(self):
+        with self.keys.lock(self.key, ttl=600):
+            script = self.script(f"""
+                try:
+                    with dibs.connect().lock({self.key!r}, ttl=600): pass
+                except KeyboardInterrupt:
+                    print("interrupted")
+            """)
+            wait("it waits", lambda: self.server.waiters(self.key) == 1)
+            script.strike(support.signal.SIGINT)
+            self.assertEqual("interrupted", script.line())
+            script.ended()
+            wait("its place is gone", lambda: self.server.waiters(self.key) == 0)
+        self.assertFree()
+
+    def test_the_caller_s_timeout_in_a_waiter_is_the_caller_s(self):
+        """A signal handler that raises TimeoutError, which is an OSError like those of sockets."""
+        with self.keys.lock(self.key, ttl=600):
+            script = self.script(f"""
+                def ring(*_): raise TimeoutError("mine")
+                signal.signal(signal.SIGALRM, ring)
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                try:
+                    with dibs.connect().lock({self.key!r}, ttl=600): pass
+                except TimeoutError as e:
+                    print(e)
+            """)
+            self.assertEqual("mine", script.line())
+            script.ended()
+            wait("its place is gone", lambda: self.server.waiters(self.key) == 0)
+
+    # Leases.
+
+    def test_a_lease_is_renewed(self):
+        lease = self.keys.acquire(self.key, ttl=3)
+        support.wait_renewed(lease)
+        lease.release()
+
+    def test_a_lease_that_is_not_renewed_expires(self):
+        lease = self.keys.acquire(self.key, ttl=0.2, renew=False)
+        wait("it is free", lambda: not self.keys.held(self.key))
+        self.assertRaises(dibs.Lost, lease.release)
+
+    def test_all_leases_that_are_due_are_renewed_in_one_call(self):
+        class Counting:
+            """Stands for a server: it notes how many leases each call renews. Its first call waits."""
+
+            def __init__(self):
+                self.pid, self.calls, self.go = support.os.getpid(), queue.SimpleQueue(), queue.SimpleQueue()
+
+            def call(self, verb, body, size, wait=0.0, timeout=None):
+                self.calls.put(size)
+                if self.go is not None:
+                    self.go.get()
+                    self.go = None
+                return [{}] * size, time.monotonic(), False
+        counting = Counting()
+        renewer = dibs._Renewer(counting, 5)
+        running = support.thread(renewer.run)
+
+        def add(i):
+            attempt = self.keys._attempt(f"{self.key}{i}", ttl=600)
+            attempt.local = counting
+            attempt.grant({"fence": "1"}, time.monotonic() - 300)
+            renewer.add(attempt)
+        add(0)
+        self.assertEqual(1, counting.calls.get(timeout=support.LIMIT))
+        for i in range(1, 6):
+            add(i)
+        counting.go.put(1)
+        self.assertEqual(5, counting.calls.get(timeout=support.LIMIT))
+        renewer.stop()
+        running.join()
+
+    def test_a_lease_that_was_taken_away_is_lost(self):
+        lease = self.keys.acquire(self.key, ttl=600)
+        self.server.take(lease)
+        self.assertRaises(dibs.Lost, lease.save, b"progress")
+        self.assertRaises(dibs.Lost, lease.check)
+        self.assertRaises(dibs.Lost, lambda: lease.fence)
+        self.assertRaises(dibs.Lost, lease.release)
+        with self.assertRaises(dibs.Lost), self.keys.lock(self.key, ttl=600) as lease:
+            self.server.take(lease)
+        with self.assertRaises(KeyError), self.keys.lock(self.key, ttl=600) as lease:
+            self.server.take(lease)
+            raise KeyError
+        with self.assertRaises(dibs.Lost):
+            for _ in range(1):
+                with self.keys.lock(self.key, ttl=600) as lease:
+                    self.server.take(lease)
+                    break
+
+    def test_progress_reaches_the_next_holder(self):
+        lease = self.keys.acquire(self.key, ttl=600)
+        lease.save(b"half \xff")
+        lease.abandon()
+        with self.keys.lock(self.key) as lease:
+            self.assertEqual((2, b"half \xff"), (lease.attempt, lease.progress))
+
+    def test_settling_twice_does_nothing(self):
+        lease = self.keys.acquire(self.key)
+        lease.release()
+        lease.release()
+        self.assertFalse(lease.held)
+        self.assertNotIn(lease._attempt.token, repr(lease))
+
+    def test_a_lease_that_nobody_has_is_abandoned(self):
+        lease = self.keys.acquire(self.key, ttl=600)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            del lease
+        self.assertEqual([RuntimeWarning], [w.category for w in said])
+        with self.keys.lock(self.key, wait=support.LIMIT) as lease:
+            self.assertEqual(2, lease.attempt)
+
+    def test_a_record_answers(self):
+        self.keys.acquire(self.key).complete(b"bytes \xff", keep="1h")
+        with self.assertRaises(dibs.Done) as caught:
+            self.keys.acquire(self.key, max_age=math.inf)
+        self.assertEqual(b"bytes \xff", caught.exception.record)
+        with self.keys.lock(self.key):
+            pass
+        lease = self.keys.acquire(self.key)
+        self.assertRaises(TypeError, lease.complete, "text")
+        lease.release()
+
+    def test_mismatch_and_unknown(self):
+        a, b = (hashlib.sha256(t).hexdigest() for t in (b"a", b"b"))
+        with self.keys.lock(self.key, fingerprint=a):
+            self.refused(dibs.Mismatch, keys=self.connect(), fingerprint=b, wait=0)
+        self.keys.acquire(f"{self.key}/u", at_most_once=True).abandon()
+        self.assertRegex(self.refused(dibs.Unknown, f"{self.key}/u", at_most_once=True).id, r"\A[a-z2-7]{16}\Z")
+
+    def test_durations(self):
+        for value, seconds in ((2, 2), (0.5, 0.5), ("90s", 90), ("1h30m", 5400), ("20ms", 0.02), (datetime.timedelta(minutes=2), 120)):
+            self.assertAlmostEqual(seconds, dibs._seconds(value, "it"))
+
+    def test_arguments_are_refused_by_name(self):
+        for options, kind, name in (
+                ({"ttl": 0.001}, ValueError, "ttl"), ({"ttl": "1 hour"}, ValueError, "ttl"), ({"ttl": True}, TypeError, "ttl"),
+                ({"wait": -1}, ValueError, "wait"), ({"wait": math.nan}, ValueError, "wait"), ({"permits": 0}, ValueError, "permits"),
+                ({"weight": 2}, ValueError, "weight"), ({"fingerprint": "x"}, ValueError, "fingerprint"),
+                ({"margin": 20}, ValueError, "margin"), ({"wiat": 1}, TypeError, "wiat"), ({"token": "0" * 32}, TypeError, "token"),
+                ({"max_age": 1}, TypeError, "max_age")):
+            with self.subTest(options), self.assertRaisesRegex(kind, name):
+                self.keys.lock(self.key, **options)
+        for key, kind in ((None, TypeError), (42, TypeError), ("", ValueError), (b"", ValueError), ("x" * 513, ValueError),
+                          ("\ud800", ValueError)):
+            with self.subTest(key), self.assertRaises(kind):
+                self.keys.lock(key)
+
+    def test_errors_can_be_pickled(self):
+        """multiprocessing and job queues send them."""
+        sent = pickle.loads(pickle.dumps(dibs.Held("held", key="k", left=1.5, ahead=2, waited=3.0)))
+        self.assertEqual(("held", "k", 1.5, 2, 3.0), (str(sent), sent.key, sent.left, sent.ahead, sent.waited))
+        for kind in vars(dibs).values():
+            if isinstance(kind, type) and issubclass(kind, dibs.Error):
+                self.assertIs(kind, type(pickle.loads(pickle.dumps(kind("text", key="k")))))
+
+
+if __name__ == "__main__":
+    unittest.main()
