@@ -3,7 +3,7 @@
 package servertest
 
 // toolPrograms are needed by the race detector (a C compiler), the guides' commands (ps,
-// curl), the tests of the client for Ruby, and the examples in Ruby and Python.
+// curl), and the tests of the clients for Ruby and Python and of their examples.
 var toolPrograms = []program{
 	{names: []string{"gcc"}, pkg: "gcc"},
 	{names: []string{"stdlib.h"}, places: []string{"/usr/include", "/usr/local/include"}, pkg: "libc6-dev"},
@@ -14,6 +14,8 @@ var toolPrograms = []program{
 	{names: []string{"active_job.rb"}, places: rubyLibraries("activejob"), pkg: "ruby-activejob"},
 	{names: []string{"active_record.rb"}, places: rubyLibraries("activerecord"), pkg: "ruby-activerecord"},
 	{names: []string{"pg.rb"}, places: append(rubyLibraries("pg"), "/usr/lib/ruby/vendor_ruby"), pkg: "ruby-pg"},
+	{names: []string{"python3"}, pkg: "python3"},
+	{names: []string{"openssl"}, pkg: "openssl"},
 	{names: []string{"psycopg/__init__.py"}, places: []string{"/usr/lib/python3/dist-packages"}, pkg: "python3-psycopg"},
 }
 
