@@ -176,6 +176,7 @@ func TestAPlaceOutlastsABusyStore(t *testing.T) {
 // a call of the store may take or its caller waits; and a release after that in the
 // background.
 func TestSettlementsOutlastABusyStore(t *testing.T) {
+	const storeTimeout = 5 * time.Second // the default of Options.Timeout
 	complete := func(ctx context.Context, l *dibs.Lease) error { return l.Complete(ctx, []byte("done"), time.Hour) }
 	release := func(_ context.Context, l *dibs.Lease) error { return l.Release() }
 	for name, c := range map[string]struct {
@@ -186,9 +187,9 @@ func TestSettlementsOutlastABusyStore(t *testing.T) {
 		then        error // what is said of the key when the store is not busy any more
 	}{
 		"Release":       {3 * time.Second, time.Minute, release, 3 * time.Second, nil, nil},
-		"ReleaseLong":   {20 * time.Second, time.Minute, release, dibs.DefaultTimeout, dibs.ErrBusy, nil},
+		"ReleaseLong":   {20 * time.Second, time.Minute, release, storeTimeout, dibs.ErrBusy, nil},
 		"Complete":      {3 * time.Second, time.Minute, complete, 3 * time.Second, nil, dibs.ErrDone},
-		"CompleteLong":  {20 * time.Second, time.Minute, complete, dibs.DefaultTimeout, dibs.ErrBusy, dibs.ErrHeld},
+		"CompleteLong":  {20 * time.Second, time.Minute, complete, storeTimeout, dibs.ErrBusy, dibs.ErrHeld},
 		"CompleteShort": {20 * time.Second, time.Second, complete, time.Second, dibs.ErrBusy, dibs.ErrHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +329,7 @@ func TestOnceOutlastsABusyStore(t *testing.T) {
 		runs := 0
 		run := func(context.Context) (int, error) {
 			if runs++; runs == 1 {
-				s.busyFor(dibs.DefaultTimeout + 2*time.Second)
+				s.busyFor(7 * time.Second) // longer than Options.Timeout
 			}
 			return runs, nil
 		}

@@ -15,12 +15,13 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// Defaults and bounds of Options.
+// defaultTimeout is the default of Options.Timeout.
+const defaultTimeout = 5 * time.Second
+
+// The default and the bound of Options.TTL.
 const (
 	// DefaultTTL is the default of Options.TTL.
 	DefaultTTL = 30 * time.Second
-	// DefaultTimeout is the default of Options.Timeout.
-	DefaultTimeout = 5 * time.Second
 	// MinTTL is the shortest lease that a Client takes.
 	MinTTL = 10 * time.Millisecond
 )
@@ -45,7 +46,7 @@ type Options struct {
 	Label string
 
 	// Timeout bounds one call of the store. It also bounds how long a settlement is sent
-	// again while the store is busy with its key. Default: DefaultTimeout.
+	// again while the store is busy with its key. Default: 5 s.
 	Timeout time.Duration
 
 	// Observe is called with what happens to claims and leases, on the goroutine on which
@@ -73,7 +74,7 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("dibs: Options.Namespace: %w", err)
 	}
 	r.TTL = cmp.Or(r.TTL, DefaultTTL)
-	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
+	r.Timeout = cmp.Or(r.Timeout, defaultTimeout)
 	switch {
 	case r.TTL < MinTTL:
 		return r, fmt.Errorf("dibs: Options.TTL is %v; it must be at least %v", r.TTL, MinTTL)
@@ -100,7 +101,6 @@ type Client struct {
 	undoer  *undoer
 	late    func(store.Claim, store.Answer, error) // undoer.answered, made once
 
-	counts  counts
 	closed  atomic.Bool
 	done    chan struct{} // closed by Close
 	active  atomic.Int64  // the calls under way that may leave something to be undone

@@ -118,11 +118,8 @@ type StoreError struct {
 
 func (e *StoreError) Error() string { return "dibs: " + e.Op + ": " + e.Err.Error() }
 
-// Is makes errors.Is(err, ErrStore) true.
-func (e *StoreError) Is(target error) bool { return target == ErrStore }
-
-// Unwrap returns what the store or the context said.
-func (e *StoreError) Unwrap() error { return e.Err }
+// Unwrap makes errors.Is(err, ErrStore) true, and finds what the store or the context said.
+func (e *StoreError) Unwrap() []error { return []error{ErrStore, e.Err} }
 
 // round prints a duration for people.
 func round(d time.Duration) string {

@@ -22,7 +22,7 @@ type Lease struct {
 	granted time.Time
 	queued  bool          // it was waited for
 	waited  time.Duration // for the observer
-	over    atomic.Bool   // its end was counted
+	over    atomic.Bool   // its end was reported
 	context leaseContext
 	cancel  context.CancelCauseFunc
 

@@ -3,7 +3,6 @@ package dibs
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/outage"
@@ -63,39 +62,8 @@ type StoreCall struct {
 	Err    error // why the store did not answer; if the call's context ended, with its cause
 }
 
-// Stats counts what happened to a client's leases since it was made.
-type Stats struct {
-	Acquired, Refused                    uint64
-	Released, Completed, Abandoned, Lost uint64
-	// Waited counts the grants among Acquired that waited for their turn. TakenOver counts
-	// the grants whose last holder had abandoned the key.
-	Waited, TakenOver uint64
-	// Unanswered counts the calls among Refused to which the store did not answer.
-	Unanswered uint64
-}
-
-// Stats returns the counts since New.
-func (c *Client) Stats() Stats { return c.counts.read() }
-
-// counts counts what Stats returns.
-type counts struct {
-	acquired, refused, released, completed, abandoned, lost, waited, takenOver, unanswered atomic.Uint64
-}
-
-func (n *counts) read() Stats {
-	return Stats{
-		Acquired: n.acquired.Load(), Refused: n.refused.Load(),
-		Released: n.released.Load(), Completed: n.completed.Load(), Abandoned: n.abandoned.Load(), Lost: n.lost.Load(),
-		Waited: n.waited.Load(), TakenOver: n.takenOver.Load(), Unanswered: n.unanswered.Load(),
-	}
-}
-
-// refused counts and reports a claim that was not granted.
+// refused reports a claim that was not granted.
 func (c *Client) refused(ctx context.Context, r *request, err error) {
-	c.counts.refused.Add(1)
-	if errors.Is(err, ErrStore) {
-		c.counts.unanswered.Add(1)
-	}
 	if c.options.Observe == nil {
 		return
 	}
@@ -105,37 +73,16 @@ func (c *Client) refused(ctx context.Context, r *request, err error) {
 	})
 }
 
-// acquired counts and reports a grant.
+// acquired reports a grant.
 func (c *Client) acquired(l *Lease) {
-	c.counts.acquired.Add(1)
-	if l.queued {
-		c.counts.waited.Add(1)
-	}
-	if l.Attempt() > 1 {
-		c.counts.takenOver.Add(1)
-	}
 	if c.options.Observe != nil {
 		c.options.Observe(&l.context, l.event(EventAcquired))
 	}
 }
 
-// ended counts and reports the end of a lease, once.
+// ended reports the end of a lease, once.
 func (l *Lease) ended(kind EventKind) {
-	if !l.over.CompareAndSwap(false, true) {
-		return
-	}
-	n := &l.client.counts
-	switch kind {
-	case EventReleased:
-		n.released.Add(1)
-	case EventCompleted:
-		n.completed.Add(1)
-	case EventAbandoned:
-		n.abandoned.Add(1)
-	default:
-		n.lost.Add(1)
-	}
-	if l.client.options.Observe == nil {
+	if !l.over.CompareAndSwap(false, true) || l.client.options.Observe == nil {
 		return
 	}
 	e := l.event(kind)

@@ -19,7 +19,7 @@ func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
 		var events []dibs.Event
 		var c *dibs.Client
 		c = newClient(t, s, &dibs.Options{Label: "test", Observe: func(_ context.Context, e dibs.Event) {
-			_ = c.Stats() // it may use the client
+			_ = c.Key("k") // it may use the client
 			mu.Lock()
 			defer mu.Unlock()
 			events = append(events, e)
@@ -71,10 +71,6 @@ func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
 				e.Kind == "released" && (!e.Queued || e.Held != time.Second || e.Waited != time.Minute || e.Attempt != 2):
 				t.Errorf("observed %+v", e)
 			}
-		}
-		got := c.Stats()
-		if got != (dibs.Stats{Acquired: 4, Refused: 1, Released: 1, Completed: 1, Abandoned: 1, Lost: 1, Waited: 1, TakenOver: 1}) {
-			t.Errorf("counted %+v", got)
 		}
 	})
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// DefaultRetention is the default of OnceOptions.Retention.
-const DefaultRetention = 24 * time.Hour
+// defaultRetention is the default of OnceOptions.Retention.
+const defaultRetention = 24 * time.Hour
 
 // OnceOptions say how Once runs and what it remembers. The zero value and nil mean: wait
-// while another caller runs, remember results for DefaultRetention, and no errors.
+// while another caller runs, remember results for 24 hours, and no errors.
 type OnceOptions struct {
-	// Retention is how long the result is remembered. Default: DefaultRetention.
+	// Retention is how long the result is remembered. Default: 24 hours.
 	Retention time.Duration
 	// MaxAge is the age up to which a remembered result is returned. Default: any age.
 	MaxAge time.Duration
@@ -108,7 +108,7 @@ func once[T any](ctx context.Context, key string, o *OnceOptions, acquire acquir
 	if err != nil && (o.Remember == nil || !o.Remember(err)) {
 		return result, err
 	}
-	return result, lease.keepResult(result, err, cmp.Or(o.Retention, DefaultRetention))
+	return result, lease.keepResult(result, err, cmp.Or(o.Retention, defaultRetention))
 }
 
 // acquire takes the key for a run.

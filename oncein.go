@@ -71,7 +71,7 @@ func runIn[T any](l *Lease, t Transactor, o *OnceOptions, fn func(context.Contex
 	}
 	defer tx.Rollback() // even after a panic and Goexit
 	result, err = fn(store.WithTransaction(l.Context(), tx))
-	retention := cmp.Or(o.Retention, DefaultRetention)
+	retention := cmp.Or(o.Retention, defaultRetention)
 	if err != nil {
 		again = tx.Conflicted(err)
 		tx.Rollback()

@@ -74,9 +74,6 @@ func (a *Leases) Lease(key string) *Lease {
 	return nil
 }
 
-// Err is nil while all the leases are held and trusted. Otherwise it says why one is not.
-func (a *Leases) Err() error { return a.held[len(a.held)-1].Err() }
-
 // Release ends all the leases at the same time. It returns the joined errors of
 // Lease.Release.
 func (a *Leases) Release() error {

@@ -78,15 +78,15 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if all.Err() != nil || all.Lease("b") == nil || all.Lease("z") != nil {
-			t.Errorf("%v, %v", all.Err(), all.Lease("z"))
+		if err := context.Cause(all.Context()); err != nil || all.Lease("b") == nil || all.Lease("z") != nil {
+			t.Errorf("%v, %v", err, all.Lease("z"))
 		}
 		if _, err := s.ForceRelease(t.Context(), dibs.Key{Name: "a"}, ""); err != nil {
 			t.Fatal(err)
 		}
 		<-all.Context().Done()
-		if cause := context.Cause(all.Context()); !errors.Is(cause, dibs.ErrLost) || !errors.Is(all.Err(), dibs.ErrLost) {
-			t.Errorf("one was lost and the context ended with %v, Err is %v", cause, all.Err())
+		if cause := context.Cause(all.Context()); !errors.Is(cause, dibs.ErrLost) {
+			t.Errorf("one was lost and the context ended with %v", cause)
 		}
 		if err := all.Release(); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("Release returned %v", err)

@@ -47,7 +47,8 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s store.Settlement
 	defer tx.Rollback()
 	l.client.renewer.pause(l)
 	defer l.client.renewer.resume(l)
-	asked, unknown, sent := false, false, time.Now()
+	asked, sent := false, time.Now()
+	var unknown error // why the outcome is unknown
 	err := l.settleBy(ctx, s, func(ctx context.Context, s store.Settlement) (err, callErr error) {
 		asked = true
 		if l.kept {
@@ -59,32 +60,34 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s store.Settlement
 		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrRolledBack) || errors.Is(err, ErrTransactionEnded) {
 			return err, nil
 		}
-		unknown = true
+		unknown = err
 		return nil, err
 	})
 	switch {
 	case err == nil && !asked:
 		return fmt.Errorf("%w: the lease was settled before", ErrRolledBack)
-	case unknown:
+	case unknown != nil:
 		tx.Rollback() // because the store would wait for what is left of it
-		return l.resolve(ctx, s, sent, err)
+		return l.resolve(ctx, s, sent, unknown)
 	}
 	return err
 }
 
-// resolve finds out the outcome of a transaction that should have settled the lease. If the
-// lease can be abandoned, the transaction cannot be committed any more.
-func (l *Lease) resolve(ctx context.Context, s store.Settlement, sent time.Time, unknown error) error {
+// resolve finds out the outcome of a transaction that should have settled the lease. why says
+// why it is unknown. If the lease can be abandoned, the transaction cannot be committed any
+// more.
+func (l *Lease) resolve(ctx context.Context, s store.Settlement, sent time.Time, why error) error {
 	l.settling.Lock()
 	defer l.settling.Unlock()
 	s.Key, s.Token = l.claim.Key, l.claim.Token
 	abandon := store.Settlement{Key: s.Key, Token: s.Token, Outcome: store.Abandon}
+	unknown := &StoreError{Op: "settle", Err: why}
 	r := retry{began: time.Now()}
 	for {
 		err, _, callErr := l.client.settles.Do(ctx, nil, abandon, nil)
 		if callErr == nil && err == nil {
 			l.finish(store.Abandon)
-			return fmt.Errorf("%w: %w", ErrRolledBack, errors.Unwrap(unknown))
+			return fmt.Errorf("%w: %w", ErrRolledBack, why)
 		}
 		if callErr == nil && errors.Is(err, ErrLost) {
 			if s.Outcome != store.Keep {
