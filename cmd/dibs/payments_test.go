@@ -31,6 +31,10 @@ var examples = map[string]func(path func(string) string) []string{
 	"ruby": func(path func(string) string) []string {
 		return []string{"ruby", "-I", path("../../clients/ruby/lib"), "-r", path("testdata/points.rb"), path("../../examples/ruby/orders.rb")}
 	},
+	"python": func(path func(string) string) []string {
+		// Debian's own Python, because it finds Debian's packages.
+		return []string{"/usr/bin/python3", path("testdata/points.py"), path("../../examples/python/orders.py")}
+	},
 }
 
 // points are where workers are killed. Of those at settlement the broken way has none.
