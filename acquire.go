@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/pace"
@@ -95,12 +94,6 @@ func (c *Client) acquireUnder(ctx, parent context.Context, key string, o *Acquir
 	return c.acquire(ctx, r, wait)
 }
 
-// How long a caller waits: not at all, or for as long as its context allows.
-const (
-	noWait  time.Duration = -1
-	anyWait time.Duration = math.MaxInt64
-)
-
 func (c *Client) waitOf(o *AcquireOptions) time.Duration {
 	if o == nil {
 		return cmp.Or(c.options.Wait, anyWait)
@@ -166,7 +159,7 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (store.Claim, error) {
 func (c *Client) acquire(ctx context.Context, r request, wait time.Duration) (lease *Lease, err error) {
 	c.enter()
 	defer c.leave()
-	if c.options.Observe != nil {
+	if c.observe != nil {
 		r.start = time.Now()
 	}
 	a, sent, err := c.ask(ctx, r, wait)

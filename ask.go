@@ -71,7 +71,7 @@ func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a stor
 	if ctx.Err() != nil {
 		return a, sent, context.Cause(ctx)
 	}
-	var tries retry
+	var again func(time.Duration) bool
 	unknown := false
 	for {
 		a, sent, err = c.claims.Do(ctx, c.done, r.Claim, c.lateOf(r))
@@ -86,10 +86,10 @@ func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a stor
 			patience = wait
 		}
 		unknown = unknown || err != nil
-		if tries.began.IsZero() {
-			tries.began = sent
+		if again == nil {
+			again = retry(ctx, c.done, sent)
 		}
-		if !c.again(ctx, &tries, patience) {
+		if !again(patience) {
 			break
 		}
 	}
@@ -111,13 +111,13 @@ func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a stor
 
 // grant makes the lease of a granted request.
 func (c *Client) grant(r request, a store.Answer, sent time.Time) (*Lease, error) {
-	return c.begin(newLease(c, r, a, sent), r)
+	return c.begin(newLease(&c.keeper, r, a, sent), r)
 }
 
 // grantPushed makes the lease of a pushed grant that came after the answer to what was sent
 // at that moment.
 func (c *Client) grantPushed(r request, pushed store.Answer, sent time.Time) (*Lease, error) {
-	return c.begin(newPushedLease(c, r, pushed, sent), r)
+	return c.begin(newPushedLease(&c.keeper, r, pushed, sent), r)
 }
 
 // begin starts to renew a new lease.

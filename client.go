@@ -89,20 +89,15 @@ func (o *Options) withDefaults() (Options, error) {
 // Client takes keys of one namespace of one store. It is safe for concurrent use. A
 // program usually has one. Close it before its store.
 type Client struct {
-	store   Store
+	keeper
 	options Options
 	owner   store.Owner
-	epoch   time.Time // where the client's monotonic time is counted from
 
 	claims  *batch.Batcher[store.Claim, store.Answer]
-	settles *batch.Batcher[store.Settlement, error]
-	renewer *renewer
 	waiters *waiters
-	undoer  *undoer
 	late    func(store.Claim, store.Answer, error) // undoer.answered, made once
 
 	closed  atomic.Bool
-	done    chan struct{} // closed by Close
 	active  atomic.Int64  // the calls under way that may leave something to be undone
 	drained chan struct{} // has an element when active becomes 0 in a closed client
 	close   sync.Once
@@ -125,17 +120,21 @@ func New(s Store, o *Options) (*Client, error) {
 	c := &Client{
 		options: options,
 		owner:   store.Owner{Host: hostname(), PID: os.Getpid(), Label: options.Label},
-		epoch:   time.Now(),
-		done:    make(chan struct{}),
 		drained: make(chan struct{}, 1),
 		waiters: newWaiters(s),
 	}
 	s = observe(s, &options)
-	c.store = s
+	c.keeper = keeper{
+		store:   s,
+		epoch:   time.Now(),
+		timeout: options.Timeout,
+		observe: options.Observe,
+		settles: batch.New(context.Background(), batch.Options(batching), options.Timeout, s.Settle),
+		renewer: newRenewer(s, batching, options.Timeout),
+		undoer:  newUndoer(s, batching, options.Timeout),
+		done:    make(chan struct{}),
+	}
 	c.claims = batch.New(context.Background(), batch.Options(batching), options.Timeout, s.Claim)
-	c.settles = batch.New(context.Background(), batch.Options(batching), options.Timeout, s.Settle)
-	c.renewer = newRenewer(s, batching, options.Timeout)
-	c.undoer = newUndoer(s, batching, options.Timeout)
 	c.late = c.undoer.answered
 	return c, nil
 }

@@ -31,17 +31,17 @@ func (c *Client) Lead(ctx context.Context, key string, o *AcquireOptions, fn fun
 		return errors.New("dibs: AcquireOptions.Wait and Detach are not for Lead, which waits until its context ends")
 	}
 	campaign.Wait = anyWait
-	r := retry{began: time.Now()}
+	again := retry(ctx, c.done, time.Now())
 	for {
 		lease, err := c.Acquire(ctx, key, &campaign)
 		if errors.Is(err, ErrStore) || errors.Is(err, ErrBusy) {
-			c.again(ctx, &r, anyWait) // Acquire says why if it is time to stop
+			again(anyWait) // Acquire says why if it is time to stop
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		r = retry{began: time.Now()}
+		again = retry(ctx, c.done, time.Now())
 		if err = lease.run(fn); !errors.Is(context.Cause(lease.Context()), ErrLost) {
 			return err
 		}

@@ -8,13 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/store"
 )
 
 // Lease is the right to a key until it is settled or lost. It is renewed in the background.
 // Its methods are safe for concurrent use.
 type Lease struct {
-	client  *Client
+	keeper  *keeper
 	claim   store.Claim
 	answer  store.Answer
 	margin  time.Duration // how long before the lease ends the holder stops trusting it
@@ -45,14 +46,26 @@ type Lease struct {
 	index int           // in the renewer's heap; -1 when not in it
 }
 
+// A keeper is what a lease uses of its client.
+type keeper struct {
+	store   Store
+	epoch   time.Time // where the client's monotonic time is counted from
+	timeout time.Duration
+	observe func(context.Context, Event) // or nil
+	settles *batch.Batcher[store.Settlement, error]
+	renewer *renewer
+	undoer  *undoer
+	done    chan struct{} // closed when the client is closed
+}
+
 // margin is the part of a lease that its holder does not use, because the clocks of two
 // machines drift apart and a context takes a moment to end.
 func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond }
 
 // newLease makes the lease of an answer to what was sent at that moment.
-func newLease(c *Client, r request, a store.Answer, sent time.Time) *Lease {
-	l := &Lease{client: c, claim: r.Claim, answer: a, granted: sent, queued: r.queued, index: -1}
-	if c.options.Observe != nil {
+func newLease(k *keeper, r request, a store.Answer, sent time.Time) *Lease {
+	l := &Lease{keeper: k, claim: r.Claim, answer: a, granted: sent, queued: r.queued, index: -1}
+	if k.observe != nil {
 		l.waited = time.Since(r.start)
 	}
 	l.margin = max(r.margin, margin(r.TTL))
@@ -79,8 +92,8 @@ func (l *Lease) renewAt(sent time.Time) time.Time {
 
 // newPushedLease makes the lease of a pushed grant. It was granted after the answer to what
 // was sent at that moment, and lasts PushedTTL.
-func newPushedLease(c *Client, r request, a store.Answer, sent time.Time) *Lease {
-	l := newLease(c, r, a, sent)
+func newPushedLease(k *keeper, r request, a store.Answer, sent time.Time) *Lease {
+	l := newLease(k, r, a, sent)
 	l.granted = time.Now()
 	end := pushedUntil(r, sent)
 	if r.longest > 0 {
@@ -88,7 +101,7 @@ func newPushedLease(c *Client, r request, a store.Answer, sent time.Time) *Lease
 			end = l.limit
 		}
 	}
-	l.trusted.Store(int64(end.Sub(c.epoch)))
+	l.trusted.Store(int64(end.Sub(k.epoch)))
 	l.lasts = end.Sub(l.granted)
 	l.due = l.renewAt(l.granted)
 	return l
@@ -137,7 +150,7 @@ func (l *Lease) Attempt() int { return l.answer.Attempt }
 // Until is when the lease's context ends unless it is renewed before: the moment until
 // which the holder may trust the lease. Renewals move it.
 func (l *Lease) Until() time.Time {
-	return l.client.epoch.Add(time.Duration(l.trusted.Load()))
+	return l.keeper.epoch.Add(time.Duration(l.trusted.Load()))
 }
 
 // Err is nil while the lease is held and trusted. Otherwise it is ErrLost, ErrClosed or the
@@ -167,7 +180,7 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 		progress = []byte{}
 	}
 	renewal := store.Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL, Progress: progress}
-	ctx, cancel := context.WithTimeout(ctx, l.client.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.keeper.timeout)
 	defer cancel()
 	for {
 		sent, until := time.Now(), l.Until()
@@ -178,7 +191,7 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 		case callErr != nil:
 			return &StoreError{Op: "renew", Err: callErr}
 		case errors.Is(err, ErrLost):
-			l.client.renewer.lose(l)
+			l.keeper.renewer.lose(l)
 			return ErrLost
 		case err != nil:
 			return err
@@ -194,12 +207,12 @@ func (l *Lease) save(ctx context.Context, until time.Time, renewal store.Renewal
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	errs := make([]error, 1)
-	callErr = l.client.store.Renew(ctx, []store.Renewal{renewal}, errs)
+	callErr = l.keeper.store.Renew(ctx, []store.Renewal{renewal}, errs)
 	return errs[0], callErr
 }
 
 // overdue reports whether the lease is no longer trusted.
-func (l *Lease) overdue() bool { return time.Since(l.client.epoch) >= time.Duration(l.trusted.Load()) }
+func (l *Lease) overdue() bool { return time.Since(l.keeper.epoch) >= time.Duration(l.trusted.Load()) }
 
 // trust extends the trust: the store confirmed the lease in answer to what was sent at that
 // moment.
@@ -208,7 +221,7 @@ func (l *Lease) trust(sent time.Time) {
 	if !l.limit.IsZero() && l.limit.Before(end) {
 		end = l.limit
 	}
-	until := int64(end.Sub(l.client.epoch))
+	until := int64(end.Sub(l.keeper.epoch))
 	for {
 		old := l.trusted.Load()
 		if until <= old || l.trusted.CompareAndSwap(old, until) {

@@ -64,10 +64,10 @@ type StoreCall struct {
 
 // refused reports a claim that was not granted.
 func (c *Client) refused(ctx context.Context, r *request, err error) {
-	if c.options.Observe == nil {
+	if c.observe == nil {
 		return
 	}
-	c.options.Observe(ctx, Event{
+	c.observe(ctx, Event{
 		Kind: EventRefused, key: r.Key, Label: r.Owner.Label,
 		Queued: r.queued, Waited: time.Since(r.start), Err: err,
 	})
@@ -75,14 +75,14 @@ func (c *Client) refused(ctx context.Context, r *request, err error) {
 
 // acquired reports a grant.
 func (c *Client) acquired(l *Lease) {
-	if c.options.Observe != nil {
-		c.options.Observe(&l.context, l.event(EventAcquired))
+	if c.observe != nil {
+		c.observe(&l.context, l.event(EventAcquired))
 	}
 }
 
 // ended reports the end of a lease, once.
 func (l *Lease) ended(kind EventKind) {
-	if !l.over.CompareAndSwap(false, true) || l.client.options.Observe == nil {
+	if !l.over.CompareAndSwap(false, true) || l.keeper.observe == nil {
 		return
 	}
 	e := l.event(kind)
@@ -92,7 +92,7 @@ func (l *Lease) ended(kind EventKind) {
 	} else {
 		e.Settled = time.Since(l.settleFrom)
 	}
-	l.client.options.Observe(&l.context, e)
+	l.keeper.observe(&l.context, e)
 }
 
 // event returns an event of the lease.

@@ -171,10 +171,9 @@ func (l *Lease) remember(result any, failed error, retention time.Duration) erro
 	// when the caller stops waiting.
 	ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
 	defer cancel()
-	r := retry{began: time.Now()}
-	for {
+	for again := retry(ctx, l.keeper.done, time.Now()); ; {
 		err := l.Complete(ctx, data, retention)
-		if !errors.Is(err, ErrStore) && !errors.Is(err, ErrBusy) || !l.client.again(ctx, &r, keepPatience) {
+		if !errors.Is(err, ErrStore) && !errors.Is(err, ErrBusy) || !again(keepPatience) {
 			return err
 		}
 	}

@@ -52,19 +52,19 @@ func OnceIn[T any](ctx context.Context, c *Client, t Transactor, key string, o *
 			err = errors.Join(err, lost)
 		}
 	}()
-	r := retry{began: time.Now()}
+	again := retry(lease.Context(), c.done, time.Now())
 	for try := 1; ; try++ {
-		var again bool
-		result, again, err = runIn(lease, t, o, fn)
-		if !again || try == MaxConflicts || lease.Err() != nil || !c.again(lease.Context(), &r, anyWait) {
+		var conflicted bool
+		result, conflicted, err = runIn(lease, t, o, fn)
+		if !conflicted || try == MaxConflicts || lease.Err() != nil || !again(anyWait) {
 			return result, err
 		}
 	}
 }
 
-// runIn runs fn in one transaction. again says that the transaction was rolled back because
-// of a conflict.
-func runIn[T any](l *Lease, t Transactor, o *OnceOptions, fn func(context.Context) (T, error)) (result T, again bool, err error) {
+// runIn runs fn in one transaction. conflicted says that the transaction was rolled back
+// because of a conflict.
+func runIn[T any](l *Lease, t Transactor, o *OnceOptions, fn func(context.Context) (T, error)) (result T, conflicted bool, err error) {
 	tx, err := t.Begin(l.Context())
 	if err != nil {
 		return result, false, err
@@ -73,10 +73,10 @@ func runIn[T any](l *Lease, t Transactor, o *OnceOptions, fn func(context.Contex
 	result, err = fn(store.WithTransaction(l.Context(), tx))
 	retention := cmp.Or(o.Retention, defaultRetention)
 	if err != nil {
-		again = tx.Conflicted(err)
+		conflicted = tx.Conflicted(err)
 		tx.Rollback()
-		if again || o.Remember == nil || !o.Remember(err) {
-			return result, again, err
+		if conflicted || o.Remember == nil || !o.Remember(err) {
+			return result, conflicted, err
 		}
 		return result, false, l.keepResult(result, err, retention)
 	}

@@ -2,8 +2,15 @@ package dibs
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
+)
+
+// How long a caller waits: not at all, or for as long as its context allows.
+const (
+	noWait  time.Duration = -1
+	anyWait time.Duration = math.MaxInt64
 )
 
 // A call of the store that failed for a reason that may pass is made again after a pause.
@@ -23,36 +30,29 @@ const (
 	keepPatience = 10 * time.Second
 )
 
-// retry paces the tries of one call.
-type retry struct {
-	began time.Time
-	pause time.Duration
-}
-
-// next returns the pause before the next try.
-func (r *retry) next() time.Duration {
-	r.pause = min(max(2*r.pause, retryMin), retryMax)
-	return r.pause/2 + rand.N(r.pause/2)
-}
-
-// again waits for the next try. It returns false at once if the next try would be later
-// than the patience allows, and false if ctx ends or the client is closed.
-func (c *Client) again(ctx context.Context, r *retry, patience time.Duration) bool {
-	pause := r.next()
-	if time.Since(r.began)+pause > patience {
-		return false
-	}
-	sleep(ctx, c.done, pause)
-	return ctx.Err() == nil && !c.closed.Load()
-}
-
-// sleep waits for d, for the end of ctx or for stop.
-func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-stop:
+// retry returns a function that waits for the next try of a call that began at that moment.
+// again returns false at once if the next try would be later than the patience allows, and
+// false if ctx ends or stop is closed.
+func retry(ctx context.Context, stop <-chan struct{}, began time.Time) (again func(patience time.Duration) bool) {
+	var pause time.Duration
+	return func(patience time.Duration) bool {
+		pause = min(max(2*pause, retryMin), retryMax)
+		wait := pause/2 + rand.N(pause/2)
+		if time.Since(began)+wait > patience {
+			return false
+		}
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-stop:
+		}
+		select {
+		case <-stop:
+			return false
+		default:
+			return ctx.Err() == nil
+		}
 	}
 }

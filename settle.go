@@ -21,8 +21,8 @@ func (l *Lease) Release() error {
 		l.settling.Lock()
 		defer l.settling.Unlock()
 		l.settled = true
-		l.client.undoer.release(l.claim) // before Close can see that the lease is not held
-		l.client.renewer.remove(l)
+		l.keeper.undoer.release(l.claim) // before Close can see that the lease is not held
+		l.keeper.renewer.remove(l)
 		l.end(nil)
 		l.ended(EventReleased)
 	}
@@ -71,7 +71,7 @@ func (l *Lease) Undo(ctx context.Context) error {
 // settle ends the lease in the store.
 func (l *Lease) settle(ctx context.Context, s store.Settlement) error {
 	return l.settleBy(ctx, s, func(ctx context.Context, s store.Settlement) (err, callErr error) {
-		if err, callErr = l.client.settle(ctx, s, l.overdue); errors.Is(callErr, batch.ErrGaveUp) {
+		if err, callErr = l.keeper.settle(ctx, s, l.overdue); errors.Is(callErr, batch.ErrGaveUp) {
 			callErr = context.Cause(ctx)
 		}
 		return err, callErr
@@ -80,11 +80,10 @@ func (l *Lease) settle(ctx context.Context, s store.Settlement) error {
 
 // settle sends a settlement. While the store is busy with the key it sends it again, until
 // ctx ends, over says so, or the client's Timeout is over.
-func (c *Client) settle(ctx context.Context, s store.Settlement, over func() bool) (err, callErr error) {
-	r := retry{began: time.Now()}
-	for {
-		err, _, callErr = c.settles.Do(ctx, nil, s, nil)
-		if callErr != nil || !errors.Is(err, ErrBusy) || over() || !c.again(ctx, &r, c.options.Timeout) {
+func (k *keeper) settle(ctx context.Context, s store.Settlement, over func() bool) (err, callErr error) {
+	for again := retry(ctx, k.done, time.Now()); ; {
+		err, _, callErr = k.settles.Do(ctx, nil, s, nil)
+		if callErr != nil || !errors.Is(err, ErrBusy) || over() || !again(k.timeout) {
 			return err, callErr
 		}
 	}
@@ -98,7 +97,7 @@ func (l *Lease) settleBy(ctx context.Context, s store.Settlement, call func(cont
 	if l.settled {
 		return nil
 	}
-	if l.client.options.Observe != nil {
+	if l.keeper.observe != nil {
 		l.settleFrom = time.Now()
 	}
 	s.Key, s.Token = l.claim.Key, l.claim.Token
@@ -107,8 +106,8 @@ func (l *Lease) settleBy(ctx context.Context, s store.Settlement, call func(cont
 		// The holder's context has ended with ErrLost, so the lease stays lost. What the
 		// store still has of it is abandoned, as it would be when it expires.
 		l.settled = true
-		l.client.renewer.lose(l)
-		l.client.undoer.abandon(l.claim)
+		l.keeper.renewer.lose(l)
+		l.keeper.undoer.abandon(l.claim)
 		return ErrLost
 	}
 	err, callErr := call(ctx, s)
@@ -121,7 +120,7 @@ func (l *Lease) settleBy(ctx context.Context, s store.Settlement, call func(cont
 	switch {
 	case errors.Is(err, ErrLost):
 		l.settled = true
-		l.client.renewer.lose(l)
+		l.keeper.renewer.lose(l)
 		return ErrLost
 	case err != nil:
 		return err
@@ -133,7 +132,7 @@ func (l *Lease) settleBy(ctx context.Context, s store.Settlement, call func(cont
 // finish notes that the store has settled the lease. The caller has locked settling.
 func (l *Lease) finish(o store.Outcome) {
 	l.settled = true
-	l.client.renewer.remove(l)
+	l.keeper.renewer.remove(l)
 	l.end(nil)
 	l.ended(endings[o])
 }

@@ -45,8 +45,8 @@ func (l *Lease) ReleaseIn(ctx context.Context, tx Transaction) error {
 // would wait for the transaction.
 func (l *Lease) settleIn(ctx context.Context, tx Transaction, s store.Settlement) error {
 	defer tx.Rollback()
-	l.client.renewer.pause(l)
-	defer l.client.renewer.resume(l)
+	l.keeper.renewer.pause(l)
+	defer l.keeper.renewer.resume(l)
 	asked, sent := false, time.Now()
 	var unknown error // why the outcome is unknown
 	err := l.settleBy(ctx, s, func(ctx context.Context, s store.Settlement) (err, callErr error) {
@@ -82,9 +82,8 @@ func (l *Lease) resolve(ctx context.Context, s store.Settlement, sent time.Time,
 	s.Key, s.Token = l.claim.Key, l.claim.Token
 	abandon := store.Settlement{Key: s.Key, Token: s.Token, Outcome: store.Abandon}
 	unknown := &StoreError{Op: "settle", Err: why}
-	r := retry{began: time.Now()}
-	for {
-		err, _, callErr := l.client.settles.Do(ctx, nil, abandon, nil)
+	for again := retry(ctx, l.keeper.done, time.Now()); ; {
+		err, _, callErr := l.keeper.settles.Do(ctx, nil, abandon, nil)
 		if callErr == nil && err == nil {
 			l.finish(store.Abandon)
 			return fmt.Errorf("%w: %w", ErrRolledBack, why)
@@ -101,11 +100,11 @@ func (l *Lease) resolve(ctx context.Context, s store.Settlement, sent time.Time,
 				return unknown // because the store may have deleted the record by now
 			case ok:
 				l.settled = true
-				l.client.renewer.lose(l)
+				l.keeper.renewer.lose(l)
 				return ErrLost
 			}
 		}
-		if !l.client.again(ctx, &r, anyWait) {
+		if !again(anyWait) {
 			return unknown
 		}
 	}
@@ -116,7 +115,7 @@ func (l *Lease) resolve(ctx context.Context, s store.Settlement, sent time.Time,
 // store accepts the settlement only if this token has left the record before.
 func (l *Lease) left(ctx context.Context, s store.Settlement) (kept, ok bool) {
 	s.Data = bytes.Clone(s.Data) // because a call that was given up may still read it
-	err, _, callErr := l.client.settles.Do(ctx, nil, s, nil)
+	err, _, callErr := l.keeper.settles.Do(ctx, nil, s, nil)
 	return err == nil, callErr == nil && (err == nil || errors.Is(err, ErrLost))
 }
 

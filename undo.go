@@ -72,8 +72,7 @@ func (u *undoer) add(claim store.Claim, o store.Outcome) {
 func (u *undoer) settle(s store.Settlement, expires time.Time) {
 	ctx, cancel := context.WithDeadline(u.ctx, expires)
 	defer cancel()
-	var r retry
-	for ctx.Err() == nil {
+	for next := retry(ctx, nil, time.Now()); ctx.Err() == nil; next(anyWait) {
 		err, _, callErr := u.settles.Do(ctx, nil, s, nil)
 		if callErr == batch.ErrGaveUp {
 			break
@@ -88,7 +87,6 @@ func (u *undoer) settle(s store.Settlement, expires time.Time) {
 		if !again {
 			break
 		}
-		sleep(ctx, nil, r.next())
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
