@@ -59,10 +59,11 @@ type AcquireOptions struct {
 // it with Release, Complete, Abandon or Undo.
 //
 // Acquire returns ErrHeld when Wait is over. It returns ErrHeld at once when ctx comes from
-// leases on the same key that leave no room, because that wait would never end. It returns ErrDone when a record answers, and otherwise ErrMismatch,
-// ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore, or the cause with which ctx ended. In
-// all these cases the caller neither holds the key nor has a place in its queue, and a
-// claim whose outcome is unknown is undone in the background.
+// leases on the same key that leave no room, because that wait would never end. It returns
+// ErrDone when a record answers, and otherwise ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
+// ErrClosed, ErrStore, or the cause with which ctx ended. In all these cases the caller
+// neither holds the key nor has a place in its queue, and a claim whose outcome is unknown
+// is undone in the background.
 func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
 	return c.acquireUnder(ctx, o.parent(ctx), key, o, c.waitOf(o))
 }
