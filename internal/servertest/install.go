@@ -3,7 +3,7 @@
 package servertest
 
 // toolPrograms are needed by the race detector (a C compiler), the guides' commands (ps,
-// curl), and the tests of the clients for Ruby and Python and of their examples.
+// curl), and the tests of the clients for Ruby, Python and JavaScript and of their examples.
 var toolPrograms = []program{
 	{names: []string{"gcc"}, pkg: "gcc"},
 	{names: []string{"stdlib.h"}, places: []string{"/usr/include", "/usr/local/include"}, pkg: "libc6-dev"},
@@ -17,6 +17,7 @@ var toolPrograms = []program{
 	{names: []string{"python3"}, pkg: "python3"},
 	{names: []string{"openssl"}, pkg: "openssl"},
 	{names: []string{"psycopg/__init__.py"}, places: []string{"/usr/lib/python3/dist-packages"}, pkg: "python3-psycopg"},
+	{names: []string{"node"}, pkg: "nodejs"},
 }
 
 // Install installs Redis, PostgreSQL, MariaDB and the tools of the tests if they are

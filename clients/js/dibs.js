@@ -1,0 +1,1419 @@
+// dibs: a client of `dibs serve` for JavaScript, with Node's standard library only. One caller of
+// a key runs, and all others wait their turn, do something else, or get the same answer.
+//
+//   import { connect } from "dibs";
+//
+//   const keys = connect();                        // DIBS_SERVER, or unix:/run/dibs.sock
+//   await keys.lock("invoice 42", { wait: "30s" }, async (lease) => {
+//     lease.check();                               // throws LostError
+//   });
+//   const receipt = await keys.once("order 17", { keep: "24h" }, charge);
+//
+// Durations are milliseconds, or texts such as "90s" and "1h30m". The types are in dibs.d.ts.
+
+import { AsyncLocalStorage } from "node:async_hooks";
+import { isUtf8 } from "node:buffer";
+import { createHash, randomBytes } from "node:crypto";
+import http from "node:http";
+import https from "node:https";
+import { hostname } from "node:os";
+import { basename } from "node:path";
+import { performance } from "node:perf_hooks";
+
+export const VERSION = "0.1.0";
+
+// DibsError is the class of all errors of this library, except the TypeError of a wrong argument.
+// key is the key of the call. A message has its digest only, and what may be a secret is no
+// enumerable property, because errors end up in logs.
+export class DibsError extends Error {
+  constructor(message, { cause, key, ...facts } = {}) {
+    super(message, cause === undefined ? undefined : { cause });
+    hide(this, "key", key);
+    Object.assign(this, facts);
+  }
+}
+
+function hide(error, name, value) {
+  Object.defineProperty(error, name, { value, configurable: true });
+}
+
+// HeldError: another caller holds the key or comes before this one. It is an answer: the caller
+// neither holds the key nor has a place in its queue. left is the milliseconds until the first
+// lease of the key expires unless it is renewed, ahead is how many places at most come first, and
+// waited is how long the caller waited, in milliseconds.
+export class HeldError extends DibsError {
+  constructor(message, { left = 0, ahead = 0, waited = 0, ...rest } = {}) {
+    super(message, { left, ahead, waited, ...rest });
+  }
+}
+
+// LostError: the lease expired or was taken away, so another caller may hold the key.
+export class LostError extends DibsError {}
+
+// DoneError: a record answers the claim (acquire with maxAge). record is what the holder left, as
+// a Buffer, and age is its age in milliseconds.
+export class DoneError extends DibsError {
+  constructor(message, { record, ...rest } = {}) {
+    super(message, rest);
+    hide(this, "record", record);
+  }
+}
+
+// MismatchError: the key is in use, or was used, with another fingerprint.
+export class MismatchError extends DibsError {}
+
+// UnknownError: an earlier attempt with atMostOnce ended without an outcome, and an operator must
+// resolve it. id names that attempt.
+export class UnknownError extends DibsError {}
+
+// UnavailableError: no server answered, or the store did not. The call may or may not have
+// happened. A claim is then undone in the background.
+export class UnavailableError extends DibsError {}
+
+// BusyError: the store was busy with the key. Nothing was done, and asking again may help.
+export class BusyError extends DibsError {}
+
+// FullError: the store has reached one of its limits. Nothing was done.
+export class FullError extends DibsError {}
+
+// TooLargeError: the store never takes data of that size. Nothing was done.
+export class TooLargeError extends FullError {}
+
+// RefusedError: the server refused the whole call, and nothing was done; or what answers at the
+// address is no dibs serve.
+export class RefusedError extends DibsError {}
+
+// UnauthorizedError: the URL has no token, or one that the server does not know.
+export class UnauthorizedError extends RefusedError {}
+
+// ForbiddenError: the credential has not the role, or the call names another namespace.
+export class ForbiddenError extends RefusedError {}
+
+// OverloadedError: a bound of the server is reached. Asking again may help.
+export class OverloadedError extends RefusedError {}
+
+// RememberedError: the function of an earlier call of once failed with an error that it remembers.
+// The message is that of the error.
+export class RememberedError extends DibsError {}
+
+// NotKeptError: the function of once ran, but its result could not be stored, so that the next
+// caller runs again. result is what the function returned. cause is what it threw, if that was to be
+// remembered, or else why the result was not stored.
+export class NotKeptError extends DibsError {
+  constructor(message, { result, ...rest } = {}) {
+    super(message, rest);
+    hide(this, "result", result);
+  }
+}
+
+// ClosedError: the client was closed.
+export class ClosedError extends DibsError {}
+
+// The names stand although a bundler renames the classes.
+for (const [name, kind] of Object.entries({
+  DibsError, HeldError, LostError, DoneError, MismatchError, UnknownError, UnavailableError, BusyError, FullError, TooLargeError,
+  RefusedError, UnauthorizedError, ForbiddenError, OverloadedError, RememberedError, NotKeptError, ClosedError,
+})) Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
+
+// All times are in milliseconds.
+const TTL = 30_000; // the default TTL of a lease
+const MIN_TTL = 10; // the shortest TTL
+const RETENTION = 86_400_000; // the default of keep
+const PLACE = 7 * 86_400_000; // the default TTL of a reserved place
+const STAY = 10_000; // how long a waiter's place outlasts its last question
+const POLL = 20_000; // the longest call that waits
+const TIMEOUT = 5_000; // the default timeout of a call
+const KEEP_PATIENCE = 10_000; // how long what was waited or worked for is asked again
+const GRACE = 5_000; // how long close waits
+const HURRY = 2_000; // how long a program that has nothing else to do waits for an undo
+const ANY_AGE = 9_223_372_036_854; // accepts a record of any age
+const MAX_ELEMENTS = 512; // of a call
+const MAX_TIMER = 2 ** 31 - 1; // a longer timer of JavaScript fires at once
+
+const HOST = hostname();
+
+// now is the monotonic clock, in milliseconds. Tests that replace the global clock do not move it.
+const now = performance.now.bind(performance);
+
+// connect returns a client of the servers at the URL:
+//
+//   unix:/run/dibs.sock, http+unix:/run/dibs.sock    a Unix socket
+//   http://127.0.0.1:7331
+//   https://:TOKEN@dibs.internal                     with a credential
+//   https://:TOKEN@a.internal,b.internal:8443        several servers of one store
+//
+// The default is the variable DIBS_SERVER, or unix:/run/dibs.sock. It does not connect yet. The
+// options are those of Client. Make one client for the program.
+export function connect(url, options) {
+  return new Client(url ?? (process.env.DIBS_SERVER || "unix:/run/dibs.sock"), options);
+}
+
+// Client takes, waits for, renews and settles leases. Make one with connect.
+export class Client {
+  #core;
+  #ttl;
+  #namespace;
+  #label;
+
+  // options: ttl of the leases, timeout of a call, the namespace of the keys (default: the
+  // server's or the credential's), and a label that tells operators what the keys are held for.
+  constructor(url, options = {}) {
+    const o = known(options, ["ttl", "timeout", "namespace", "label"]);
+    this.#ttl = o.ttl === undefined ? TTL : leaseTTL(o.ttl);
+    const timeout = o.timeout === undefined ? TIMEOUT : millis(o.timeout, "timeout");
+    if (timeout < 1) bad(`timeout is ${show(o.timeout)}; it must be at least 1 ms`);
+    this.#namespace = o.namespace ?? "";
+    if (typeof this.#namespace !== "string") bad("namespace must be a string");
+    this.#label = o.label ?? basename(process.argv[1] ?? process.execPath);
+    this.#core = new Core(readURL(url), timeout);
+  }
+
+  // lock runs the function while it holds the key, and resolves to what the function returns.
+  // Callers get the key in the order in which they arrive.
+  //
+  // wait: how long to wait before it rejects with HeldError; 0: not at all. Default: no limit.
+  // signal: gives up the wait, with the signal's reason. It does not end the function.
+  // ttl: of the lease. Default: that of the client, 30 seconds. It is renewed while the function
+  // runs.
+  // permits, weight: how many permits the key has, and how many the lease takes. Default: 1.
+  // fingerprint: the SHA-256, in 64 hexadecimal digits, of what is asked under the key.
+  // atMostOnce: refuses to run again after a holder that ended without an outcome.
+  // margin: how long the lease ends before another caller can get the key.
+  // longest: how long the lease may last in all.
+  // label: what operators see.
+  //
+  // However the function ends, the key is released. If the lease was lost, lock then rejects with
+  // LostError, unless the function threw. A function that holds a key and waits for it again gets
+  // HeldError at once, because its wait would never end. lock also rejects with MismatchError,
+  // UnknownError, UnavailableError, BusyError, FullError, RefusedError and its kinds, and
+  // ClosedError.
+  async lock(key, options, fn) {
+    [options, fn] = called("lock", options, fn);
+    const o = known(options, LOCK);
+    return this.#run(await this.#take(this.#claim(key, o), o.signal), fn);
+  }
+
+  // acquire takes the key like lock and resolves to the Lease, which is renewed until it is
+  // settled. maxAge (a duration, or "any") accepts a record up to that age: acquire then rejects
+  // with DoneError. With renew: false the lease lasts for its ttl.
+  async acquire(key, options = {}) {
+    const { maxAge, renew = true, ...o } = known(options, [...LOCK, "maxAge", "renew"]);
+    return new Lease(await this.#take(this.#claim(key, o, { maxAge: age(maxAge) }), o.signal, renew));
+  }
+
+  // once runs the function under the key unless that was done before, and resolves to its result.
+  // All callers get it: those that call while it runs wait, and those that call later get the
+  // stored one until keep is over (default: 24 hours), in any process. The result is stored as
+  // JSON, so every caller gets what JSON makes of it. A whole number beyond 2^53 is a BigInt.
+  //
+  // maxAge: the age up to which a stored result is returned. Default: any.
+  // remember: error classes, or a function that is given the error, that are stored like a result;
+  // later callers get RememberedError. Default: none, and the next caller runs.
+  //
+  // The other options and errors are those of lock. If the function ran and its result could not be
+  // stored, once rejects with NotKeptError.
+  async once(key, options, fn) {
+    [options, fn] = called("once", options, fn);
+    const { keep = RETENTION, maxAge, remember, ...o } = known(options, [...LOCK, "keep", "maxAge", "remember"]);
+    const retention = kept(keep);
+    const remembers = rememberer(remember);
+    const claim = this.#claim(key, o, { maxAge: age(maxAge ?? "any") });
+    let hold;
+    try {
+      hold = await this.#take(claim, o.signal);
+    } catch (e) {
+      if (e instanceof DoneError) return recall(e, claim);
+      throw e;
+    }
+    return this.#run(hold, (lease) => runOnce(hold, lease, fn, retention, remembers));
+  }
+
+  // reserve takes a place in the key's queue without waiting there, and resolves to its ticket: a
+  // text to keep secret, for redeem in any process. The place lasts for ttl (default: 7 days).
+  // Until it is redeemed or has ended, no caller behind it gets the key, but a free key waits for
+  // it for at most hold (default: as long as the place lasts). fingerprint and label are as in lock.
+  async reserve(key, options = {}) {
+    const { ttl, ...o } = known(options, ["ttl", "hold", "fingerprint", "label"]);
+    const claim = this.#claim(key, o, { stay: placeTTL(ttl) });
+    try {
+      await this.#place(claim);
+    } catch (e) {
+      this.#core.undoer.settle(claim, "undo", true); // nobody has its ticket
+      throw e;
+    }
+    return writeTicket(claim);
+  }
+
+  // prolong makes a reserved place last for ttl from now, with this hold. A place that has ended
+  // is reserved again, at the end of the queue.
+  async prolong(ticket, options = {}) {
+    const { ttl, hold } = known(options, ["ttl", "hold"]);
+    const { key, namespace, token } = readTicket(ticket);
+    await this.#place(this.#claim(key, { hold }, { namespace, token, stay: placeTTL(ttl) }));
+  }
+
+  // redeem runs the function while it holds the key at a reserved place, like lock. If it gives up
+  // waiting, the place stays and can be redeemed again. If the place has ended, wait: 0 takes the
+  // key if it is free, and a caller that waits joins the queue at the end. The end of the function
+  // ends the place. hold limits how long the place keeps others from a free key if this process
+  // dies.
+  async redeem(ticket, options, fn) {
+    [options, fn] = called("redeem", options, fn);
+    const o = known(options, [...LOCK, "hold"]);
+    const { key, namespace, token } = readTicket(ticket);
+    let hold;
+    try {
+      hold = await this.#take(this.#claim(key, o, { namespace, from: token }), o.signal);
+    } catch (e) {
+      if (e instanceof MismatchError) this.#core.undoer.settle(this.#claim(key, {}, { namespace, token }), "release");
+      throw e;
+    }
+    return this.#run(hold, fn);
+  }
+
+  // cancel gives a reserved place back. It rejects with LostError if the place had ended before.
+  async cancel(ticket) {
+    const { key, namespace, token } = readTicket(ticket);
+    const claim = this.#claim(key, {}, { namespace, token });
+    const error = await settleTrying(this.#core, claim, { outcome: "release" }, this.#core.timeout);
+    if (error) throw error;
+  }
+
+  // held resolves to whether a caller holds the key, or comes before a new one. It changes nothing.
+  async held(key) {
+    const claim = this.#claim(key, {});
+    const answer = await askTrying(this.#core, claim, "look");
+    if (answer.state === "held" || answer.state === "free") return answer.state === "held";
+    throw refusal(claim, answer);
+  }
+
+  // close ends the client. Calls that wait reject with ClosedError, and the signals of leases abort
+  // with it. close then waits for the holders to end and for what is undone, for at most wait
+  // (default: 5 seconds). A lease that is still held then is not renewed any more and expires.
+  async close(options = {}) {
+    const { wait } = known(options, ["wait"]);
+    await this.#core.close(wait === undefined ? GRACE : millis(wait, "wait"));
+  }
+
+  async [Symbol.asyncDispose]() {
+    await this.close();
+  }
+
+  // What is printed shows no token.
+  [Symbol.for("nodejs.util.inspect.custom")]() {
+    return `Client { ${this.#core.calls.servers.join(",")} }`;
+  }
+
+  // #claim validates what the caller asks for. more is what the method adds.
+  #claim(key, o, more = {}) {
+    const ttl = o.ttl === undefined ? this.#ttl : leaseTTL(o.ttl);
+    const optional = (name) => (o[name] === undefined ? undefined : millis(o[name], name));
+    const { permits = 1, weight = 1, fingerprint, atMostOnce = false, signal } = o;
+    const [wait, margin, longest, hold] = ["wait", "margin", "longest", "hold"].map(optional);
+    if (margin > ttl / 2) bad(`margin is ${margin} ms; it must be at most half of the ttl of ${ttl} ms`);
+    if (!Number.isInteger(permits) || permits < 1 || permits > 65_536) bad(`permits is ${show(permits)}; it must be 1 to 65536`);
+    if (!Number.isInteger(weight) || weight < 1 || weight > permits) bad(`weight is ${show(weight)}; it must be 1 to permits`);
+    if (permits > 1 && (atMostOnce || more.maxAge !== undefined)) bad("permits cannot be more than 1 together with atMostOnce or maxAge");
+    if (fingerprint !== undefined && !/^[0-9a-f]{64}$/i.test(fingerprint)) bad("fingerprint is no SHA-256 in 64 hexadecimal digits");
+    if (signal !== undefined && typeof signal?.addEventListener !== "function") bad("signal is no AbortSignal");
+    const label = String(o.label ?? this.#label).slice(0, 100);
+    return new Claim(readKey(key), {
+      ttl, wait, margin, longest, hold, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace,
+      owner: { host: HOST, pid: process.pid, label }, ...more,
+    });
+  }
+
+  // #place reserves a place.
+  async #place(claim) {
+    const answer = await askTrying(this.#core, claim, "reserve");
+    if (answer.state !== "held" || !answer.queued) throw refusal(claim, answer);
+  }
+
+  // #take resolves to a granted lease, or rejects and leaves nothing of the claim behind.
+  async #take(claim, signal, renewed = true) {
+    const core = this.#core;
+    waitsForItself(core, claim);
+    const wait = new Wait(core, signal);
+    try {
+      const { answer, sent } = await granted(core, claim, wait);
+      if (wait.ended) throw wait.reason;
+      return new Hold(core, claim, answer, sent, renewed);
+    } catch (e) {
+      if (claim.open) core.undoer.settle(claim, "undo", claim.sent);
+      throw e;
+    } finally {
+      wait.done();
+    }
+  }
+
+  // #run runs a function under a lease.
+  async #run(hold, fn) {
+    let value;
+    try {
+      hold.check();
+      value = await under.run({ hold, up: under.getStore() }, fn, new Lease(hold));
+    } catch (e) {
+      await hold.finish();
+      throw e;
+    }
+    if (await hold.finish()) throw new LostError(`dibs: the lease of the key ${hold.claim.digest} was lost while its function ran`, { key: hold.claim.key });
+    return value;
+  }
+}
+
+// Lease is the right to a key until it is settled or lost. It is renewed in the background. Its
+// process and its thread own it: it cannot be sent to another one.
+export class Lease {
+  #hold;
+
+  constructor(hold) {
+    if (!(hold instanceof Hold)) bad("a Lease comes from lock or acquire");
+    this.#hold = hold;
+  }
+
+  // key is the key that is held.
+  get key() { return this.#hold.claim.key; }
+
+  // ttl is the TTL in milliseconds.
+  get ttl() { return this.#hold.claim.ttl; }
+
+  // attempt is 1 plus the number of leases in a row that were abandoned before this one.
+  get attempt() { return this.#hold.attempt; }
+
+  // progress is what those saved last, as a Buffer, or null.
+  get progress() { return this.#hold.progress; }
+
+  // check returns the lease, and throws LostError if it is not held any more, or ClosedError if the
+  // client is closed. It looks at the clock, so it also knows when the process was stopped, or its
+  // event loop blocked, for longer than the lease.
+  check() {
+    this.#hold.check();
+    return this;
+  }
+
+  // held says whether the lease is held and trusted.
+  get held() { return this.#hold.held; }
+
+  // fence is the fencing token, a BigInt of at most 64 bits: it rises with every grant of the key.
+  // A resource that remembers the highest fence and refuses lower ones is safe from a holder that
+  // was stopped for longer than its lease. It throws like check.
+  get fence() {
+    this.#hold.check();
+    return this.#hold.fence;
+  }
+
+  // signal aborts when the lease is lost, with LostError as the reason, or when the client is
+  // closed. The timer that aborts it cannot run while the event loop is blocked; check looks itself.
+  get signal() { return this.#hold.signal; }
+
+  // left is the milliseconds for which the lease can still be trusted unless it is renewed.
+  get left() { return this.#hold.held ? Math.max(this.#hold.trusted - now(), 0) : 0; }
+
+  // id is the public name of this attempt, which operators see.
+  get id() { return this.#hold.claim.id; }
+
+  // save keeps progress (bytes or a text, at most 1 MiB) with the lease and renews it. The next
+  // holder gets it if this one does not settle. It rejects with LostError or UnavailableError.
+  async save(progress) { await this.#hold.save(bytes(progress, "progress")); }
+
+  // release ends the lease and leaves nothing behind. It does nothing if the lease was settled
+  // before. It rejects with LostError when the lease was lost, and with UnavailableError or
+  // BusyError when the server did not do it; the lease is then released in the background.
+  async release() { await this.#hold.release(); }
+
+  // complete ends the lease and leaves data (bytes or a text) behind as the key's record, for keep
+  // (default: 24 hours). It rejects with LostError, and then nothing is written. After
+  // UnavailableError, BusyError or FullError the lease is still held: call complete again, or
+  // release.
+  async complete(data, options = {}) {
+    const { keep = RETENTION } = known(options, ["keep"]);
+    await this.#hold.complete(bytes(data, "data"), kept(keep));
+  }
+
+  // abandon ends the lease as if its holder had crashed: the next holder learns of it.
+  async abandon() { await this.#hold.settle({ outcome: "abandon" }); }
+
+  // undo ends the lease as if it had not been granted, for a holder that has done nothing. A
+  // reserved place can then be redeemed again.
+  async undo() { await this.#hold.settle({ outcome: "undo" }); }
+
+  // The end of `await using` releases. If the lease was lost, it throws LostError.
+  async [Symbol.asyncDispose]() {
+    if (await this.#hold.finish()) throw this.#hold.reason();
+  }
+
+  // What is printed shows no token.
+  [Symbol.for("nodejs.util.inspect.custom")]() {
+    return `Lease { ${this.#hold.claim.digest} ${this.#hold.held ? "held" : "ended"} }`;
+  }
+}
+
+// LOCK are the options of lock.
+const LOCK = ["wait", "signal", "ttl", "permits", "weight", "fingerprint", "atMostOnce", "margin", "longest", "label"];
+
+// under has the leases under which the code runs that asks.
+const under = new AsyncLocalStorage();
+
+// waitsForItself refuses a wait that would never end.
+function waitsForItself(core, claim) {
+  if (claim.wait === 0) return;
+  let weight = claim.weight;
+  for (let { hold, up } = under.getStore() ?? {}; hold; { hold, up } = up ?? {}) {
+    const other = hold.claim;
+    if (hold.core !== core || other.namespace !== claim.namespace || !other.bytes.equals(claim.bytes) || !hold.held) continue;
+    weight += other.weight;
+    if (other.permits !== claim.permits || weight > claim.permits) {
+      throw new HeldError(`dibs: the key ${claim.digest} is held by the caller itself, and waiting would never end`, { key: claim.key });
+    }
+  }
+}
+
+// granted asks until the claim is granted, refused or given up, and resolves to the answer and when
+// the claim was sent.
+async function granted(core, claim, wait) {
+  const start = now();
+  const once = claim.wait === 0;
+  const ends = claim.wait === undefined ? Infinity : start + claim.wait;
+  let heard = start;
+  let poll = 0;
+  let pause = 10;
+  for (;;) {
+    try {
+      const { answer, sent } = await ask(core, claim, once ? "try" : "queue", poll, wait);
+      if (answer.error) throw elementError(answer.error, claim);
+      heard = now();
+      pause = 10;
+      if (answer.state === "granted") {
+        // The trust counts from when the claim was sent. If that was long ago, the same claim is
+        // sent again: it gets the same lease, for a whole TTL.
+        if (poll === 0 || heard - sent < claim.ttl / 20) return { answer, sent };
+        poll = 0;
+        continue;
+      }
+      if (answer.state !== "held" || once || heard >= ends) throw refusal(claim, answer, heard - start);
+      poll = Math.min(ends - heard, POLL);
+    } catch (e) {
+      if (wait.ended) throw wait.reason;
+      if (!passing(e)) throw e;
+      pause = Math.min(pause * 2, 1000);
+      const rest = jitter(pause);
+      if (now() + rest > Math.min(heard + (once ? 1000 : KEEP_PATIENCE), once ? Infinity : ends)) throw e;
+      await sleep(rest, wait);
+      if (!(e instanceof OverloadedError)) poll = 0;
+    }
+  }
+}
+
+// ask sends the claim once and notes what it may have at the store.
+async function ask(core, claim, mode, poll, wait) {
+  const body = { claims: [claim.wire(mode)] };
+  if (poll > 0) body.wait_ms = Math.ceil(poll);
+  claim.open = claim.sent = true;
+  try {
+    const { answers: [answer], sent } = await core.calls.call("claim", body, 1, { wait: poll, until: wait });
+    claim.sent = false;
+    claim.open = answer.state === "granted" || answer.queued === true || answer.error !== undefined;
+    return { answer, sent };
+  } catch (e) {
+    if (e instanceof RefusedError) {
+      claim.sent = false;
+      claim.open = mode === "queue" && poll > 0; // it may have a place from an earlier question
+    }
+    throw e;
+  }
+}
+
+// askTrying asks once, and again for a second if the server is away.
+function askTrying(core, claim, mode) {
+  return trying(1000, async () => {
+    const { answers: [answer] } = await core.calls.call("claim", { claims: [claim.wire(mode)] }, 1);
+    if (answer.error) throw elementError(answer.error, claim);
+    return answer;
+  });
+}
+
+// settleTrying sends a settlement until it is answered, and resolves to the LostError if there was
+// nothing to settle. If an earlier try may have done it, that is no loss, unless it is a record: the
+// same record may be written twice. unknown is called when a try may have done it.
+async function settleTrying(core, claim, settlement, patience, unknown = () => {}) {
+  let repeated = false;
+  const { error } = await trying(patience, async () => {
+    try {
+      const { answers: [answer], again } = await core.calls.call("settle", { settlements: [{ ...claim.named, ...settlement }] }, 1);
+      repeated ||= again;
+      if (repeated) unknown();
+      if (answer.error && answer.error.type !== "lost") throw elementError(answer.error, claim);
+      return answer;
+    } catch (e) {
+      if (e instanceof UnavailableError) {
+        repeated = true;
+        unknown();
+      }
+      throw e;
+    }
+  });
+  if (error && (!repeated || settlement.outcome === "keep")) return elementError(error, claim);
+}
+
+// trying calls again while the failure may pass, for as long as patience.
+async function trying(patience, call) {
+  const ends = now() + patience;
+  for (let pause = 20; ; pause = Math.min(pause * 2, 1000)) {
+    try {
+      return await call();
+    } catch (e) {
+      const rest = jitter(pause);
+      if (!passing(e) || now() + rest > ends) throw e;
+      await sleep(rest);
+    }
+  }
+}
+
+function passing(e) {
+  return e instanceof UnavailableError || e instanceof BusyError || e instanceof OverloadedError;
+}
+
+function jitter(pause) {
+  return pause * (0.5 + Math.random() / 2);
+}
+
+// sleep keeps the process alive, because a caller waits for it.
+function sleep(ms, wait) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    wait?.stop((reason) => {
+      clearTimeout(timer);
+      reject(reason);
+    });
+  });
+}
+
+// elementError is the error of an element that failed alone.
+function elementError({ type, detail }, claim) {
+  const Kind = { lost: LostError, busy: BusyError, full: FullError, too_large: TooLargeError }[type] ?? RefusedError;
+  return new Kind(`dibs: the key ${claim.digest}: ${plain(detail || type)}`, { key: claim.key });
+}
+
+// plain is a message inside another one.
+function plain(message) {
+  return message.replace(/^dibs: /, "");
+}
+
+// refusal is the error of an answer that is no grant.
+function refusal(claim, answer, waited = 0) {
+  const { digest, key } = claim;
+  switch (answer.state) {
+    case "held": {
+      const left = answer.left_ms ?? 0;
+      const how = claim.wait > 0 ? `after waiting ${Math.round(waited)} ms` : `for ${left} ms more at most unless it is renewed`;
+      return new HeldError(`dibs: the key ${digest} is held, ${how}`, { key, left, ahead: answer.ahead ?? 0, waited });
+    }
+    case "done":
+      return new DoneError(`dibs: the key ${digest} is done`, { key, record: Buffer.from(answer.record?.data ?? "", "base64"), age: answer.record?.age_ms ?? 0 });
+    case "mismatch":
+      return new MismatchError(`dibs: the key ${digest} was used with another fingerprint`, { key });
+    case "unknown":
+      return new UnknownError(`dibs: the outcome of the attempt ${answer.id} on the key ${digest} is unknown; an operator must resolve it`, { key, id: answer.id });
+    default:
+      return new RefusedError(`dibs: the key ${digest}: the server answers with the state ${show(answer.state)}`, { key });
+  }
+}
+
+// Core is what a client's calls share.
+class Core {
+  waits = new Set();
+  holds = new Set();
+  closed = null; // the ClosedError
+
+  constructor(address, timeout) {
+    this.timeout = timeout;
+    this.calls = new Calls(address, timeout);
+    this.renewer = new Renewer(this.calls, timeout);
+    this.undoer = new Undoer(this.calls, timeout);
+  }
+
+  close(limit) {
+    return (this.closing ??= this.end(limit));
+  }
+
+  async end(limit) {
+    this.closed = new ClosedError("dibs: the client is closed");
+    for (const wait of this.waits) wait.end(this.closed);
+    for (const hold of this.holds) hold.abort(this.closed);
+    const ends = now() + limit;
+    await within(limit, () => this.holds.size === 0 && this.waits.size === 0, (changed) => { this.changed = changed; });
+    await this.undoer.flush(Math.max(ends - now(), 0));
+    this.renewer.stop();
+    this.undoer.stop();
+    this.calls.close(this.closed);
+    await new Promise(setImmediate); // the callers hear of it before the program may exit
+  }
+
+  remove(set, one) {
+    set.delete(one);
+    this.changed?.();
+  }
+}
+
+// within waits until done says so, for at most limit. set gets the function to call when something
+// changed.
+function within(limit, done, set) {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      set(undefined);
+      resolve();
+    };
+    const timer = setTimeout(end, clamp(limit));
+    const changed = () => done() && end();
+    set(changed);
+    changed();
+  });
+}
+
+// Wait is what may end a caller's wait early: its signal, and the end of the client.
+class Wait {
+  ended = false;
+
+  constructor(core, signal) {
+    if (core.closed) throw core.closed;
+    signal?.throwIfAborted();
+    this.core = core;
+    this.signal = signal;
+    this.listener = () => this.end(signal.reason);
+    signal?.addEventListener("abort", this.listener, { once: true });
+    core.waits.add(this);
+  }
+
+  end(reason) {
+    this.ended = true;
+    this.reason = reason;
+    this.stopping?.(reason);
+  }
+
+  // stop says what is to be called at the end: of what the caller waits for now.
+  stop(stopping) {
+    this.stopping = stopping;
+    if (this.ended) stopping(this.reason);
+  }
+
+  done() {
+    this.stopping = undefined;
+    this.signal?.removeEventListener("abort", this.listener);
+    this.core.remove(this.core.waits, this);
+  }
+}
+
+// Server is one address.
+class Server {
+  constructor(host, port, tls, socketPath) {
+    this.tls = tls;
+    this.to = socketPath ? { socketPath, host: "localhost" } : { host, port };
+    this.text = socketPath ? `unix:${socketPath}` : `${tls ? "https" : "http"}://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  }
+
+  toString() {
+    return this.text;
+  }
+}
+
+// readURL returns the servers of a URL, and its token.
+function readURL(url) {
+  const no = (why) => bad(`not the URL of a server: ${why}`); // without the URL, which may have the token
+  if (typeof url !== "string") no("it is no string");
+  if (/^(http\+)?unix:/.test(url)) {
+    const path = url.replace(/^(http\+)?unix:/, "").replace(/^\/\/(?=\/)/, "");
+    if (!path.startsWith("/") || path.startsWith("//") || /[?#]/.test(path)) {
+      no("the URL of a socket is unix: and an absolute path, such as unix:/run/dibs.sock");
+    }
+    return { servers: [new Server("localhost", 0, false, path)] };
+  }
+  const [, scheme, user, hosts] = /^(https?):\/\/(?:(.*)@)?([^@]*)$/s.exec(url) ?? no("it must begin with https://, http:// or unix:");
+  let secret;
+  if (user !== undefined) {
+    if (!/^:./s.test(user)) no("the token stands in the password's place and there is no user, as in https://:TOKEN@HOST");
+    try {
+      secret = decodeURIComponent(user.slice(1));
+    } catch {
+      no("the token has a % that is no escape");
+    }
+    if (!/^[\x20-\x7e]+$/.test(secret)) no("the token has characters that are not printable ASCII");
+  }
+  const list = hosts.replace(/\/$/, "");
+  if (/[/?#]/.test(list)) no("there is a path or a parameter after the host; the URL has neither");
+  const servers = list.split(",").map((text) => {
+    const [, host, digits] = /^(\[[0-9a-f:.]+\]|[^:[\]@\s]+)(?::(\d+))?$/i.exec(text) ?? no("it has a host that is none");
+    const port = Number(digits ?? (scheme === "https" ? 443 : 80));
+    if (port < 1 || port > 65_535) no("it has a port that is none");
+    return new Server(host.replace(/[[\]]/g, ""), port, scheme === "https");
+  });
+  return { servers, secret };
+}
+
+// Calls are the calls of a client, over connections that are kept.
+class Calls {
+  constructor({ servers, secret }, timeout) {
+    this.servers = servers;
+    this.timeout = timeout;
+    this.current = 0;
+    this.agents = [new http.Agent({ keepAlive: true }), new https.Agent({ keepAlive: true, rejectUnauthorized: true })];
+    this.headers = { "Content-Type": "application/json", "Accept-Encoding": "identity" };
+    if (secret) this.headers.Authorization = `Bearer ${secret}`;
+  }
+
+  // call makes one call and resolves to the answers, when it was sent, and whether it had been sent
+  // before and may have been done then. If a server is away it asks the next one, each once. wait is
+  // how long the server may take on purpose, and until is the Wait that may end the call.
+  async call(verb, body, size, { wait = 0, timeout = this.timeout, until } = {}) {
+    if (this.closed) throw this.closed;
+    const text = Buffer.from(JSON.stringify(body));
+    const ends = now() + wait + timeout;
+    const count = this.servers.length;
+    let away;
+    for (let i = 0; i < count; i++) {
+      const first = this.current;
+      const server = this.servers[first % count];
+      const left = ends - now();
+      if (left <= 0) break;
+      try {
+        const { response, sent, again } = await this.post(server, verb, text, wait + Math.max((left - wait) / (count - i), 1), until);
+        return { answers: answersOf(server, verb, response, size), sent, again: again || away !== undefined };
+      } catch (e) {
+        if (!(e instanceof UnavailableError) || until?.ended) throw e;
+        away = e;
+        if (this.current === first) this.current = (first + 1) % count;
+      }
+    }
+    throw away ?? new UnavailableError(`dibs: ${verb}: no server answered in time`);
+  }
+
+  // post sends a request. A kept connection may have been closed by the server meanwhile, so then
+  // another one is used; every call may be repeated.
+  async post(server, verb, text, limit, until) {
+    const ends = now() + limit;
+    for (let again = false; ; again = true) {
+      const sent = now();
+      try {
+        return { response: await this.send(server, verb, text, ends - sent, until), sent, again };
+      } catch (e) {
+        if (e !== STALE) throw e;
+      }
+    }
+  }
+
+  // send sends a request once.
+  send(server, verb, text, limit, until) {
+    return new Promise((resolve, reject) => {
+      let ended = false;
+      const end = (settle, value) => {
+        if (ended) return;
+        ended = true;
+        clearTimeout(timer);
+        settle(value);
+      };
+      const fail = (error) => {
+        if (error.code && request.reusedSocket && /^(ECONNRESET|EPIPE|ECONNABORTED)$/.test(error.code)) return end(reject, STALE);
+        const Kind = request.socket?.authorizationError ? RefusedError : UnavailableError;
+        end(reject, new Kind(`dibs: ${server}: ${error.message || error.code}`, { cause: error }));
+      };
+      const request = (server.tls ? https : http).request({
+        ...server.to, agent: this.agents[server.tls ? 1 : 0], method: "POST", path: `/v1/${verb}`,
+        headers: { ...this.headers, "Content-Length": text.length },
+      }, (response) => {
+        const chunks = [];
+        response.on("data", (chunk) => chunks.push(chunk));
+        response.on("error", fail);
+        response.on("end", () => end(resolve, { status: response.statusCode, type: response.headers["content-type"] ?? "", body: Buffer.concat(chunks) }));
+      });
+      request.on("error", fail);
+      const timer = setTimeout(() => request.destroy(new Error(`no answer within ${Math.round(limit)} ms`)), clamp(limit));
+      until?.stop((reason) => {
+        if (ended) return;
+        end(reject, reason);
+        request.destroy();
+      });
+      request.end(text);
+    });
+  }
+
+  close(closed) {
+    this.closed = closed;
+    for (const agent of this.agents) agent.destroy();
+  }
+}
+
+// STALE is what send rejects with if the connection was an old one.
+const STALE = Symbol("stale");
+
+// answersOf reads a response.
+function answersOf(server, verb, { status, type, body }, size) {
+  const media = type.split(";")[0].trim().toLowerCase();
+  const parsed = parse(body);
+  if (status === 200) {
+    const list = media === "application/json" && parsed?.answers;
+    if (Array.isArray(list) && list.length === size && list.every((a) => a && typeof a === "object" && !Array.isArray(a))) return list;
+    throw stranger(server, "with something else");
+  }
+  const text = media === "application/problem+json" && parsed && typeof parsed === "object" ? `${parsed.title} (${status}): ${parsed.detail}` : null;
+  if (status >= 500) throw new UnavailableError(`dibs: ${verb}: ${text ?? `${server} answers with ${status}`}`);
+  if (!text) throw stranger(server, `with ${status}`);
+  const Kind = { 401: UnauthorizedError, 403: ForbiddenError, 429: OverloadedError }[status] ?? RefusedError;
+  throw new Kind(`dibs: ${verb}: ${text}`);
+}
+
+function stranger(server, how) {
+  return new RefusedError(`dibs: what answers at ${server} ${how} is no dibs serve`);
+}
+
+function parse(body) {
+  try {
+    return JSON.parse(body);
+  } catch {
+    return null;
+  }
+}
+
+// Renewer renews the leases of a client: one timer, and one call for all that are due. The same
+// timer ends those that were not renewed in time. It does not keep the process alive.
+class Renewer {
+  holds = new Set();
+  at = Infinity; // when the timer fires
+  busy = false;
+
+  constructor(calls, timeout) {
+    this.calls = calls;
+    this.timeout = timeout;
+  }
+
+  add(hold) {
+    this.holds.add(hold);
+    if (Math.min(hold.due, hold.trusted) < this.at) this.arm();
+  }
+
+  remove(hold) {
+    this.holds.delete(hold);
+  }
+
+  stop() {
+    this.holds.clear();
+    clearTimeout(this.timer);
+  }
+
+  arm() {
+    clearTimeout(this.timer);
+    this.at = Infinity;
+    for (const hold of this.holds) this.at = Math.min(this.at, hold.trusted, this.busy ? Infinity : hold.due);
+    if (this.at === Infinity) return;
+    // What the timer calls runs under no lease of the code that happens to be here.
+    under.run(undefined, () => { this.timer = setTimeout(() => this.tick(), clamp(Math.ceil(this.at - now()))).unref(); });
+  }
+
+  tick() {
+    const at = now();
+    for (const hold of this.holds) if (hold.overdue(at)) hold.expire();
+    const all = [...this.holds];
+    if (!this.busy && all.some((hold) => hold.due <= at)) {
+      this.renew(all.filter((hold) => hold.due <= at + hold.claim.ttl / 15), Math.min(this.timeout, ...all.map((hold) => hold.claim.ttl / 3)));
+    }
+    this.arm();
+  }
+
+  async renew(due, patience) {
+    this.busy = true;
+    for (let i = 0; i < due.length; i += MAX_ELEMENTS) {
+      const holds = due.slice(i, i + MAX_ELEMENTS);
+      try {
+        const body = { renewals: holds.map(({ claim }) => ({ ...claim.named, ttl_ms: Math.ceil(claim.ttl) })) };
+        const { answers, sent } = await this.calls.call("renew", body, holds.length, { timeout: patience });
+        holds.forEach((hold, n) => hold.renewed(answers[n].error?.type, sent));
+      } catch {
+        for (const hold of holds) hold.later(); // it is tried again until the lease is no longer trusted
+      }
+    }
+    this.busy = false;
+    this.arm();
+  }
+}
+
+// Undoer settles in the background, by token, what no caller uses any more. For two seconds an
+// undo keeps the process alive.
+class Undoer {
+  entries = [];
+  pending = 0; // entries that were not settled once
+  pause = 20;
+  rest = 0; // no call before that
+  busy = false;
+
+  constructor(calls, timeout) {
+    this.calls = calls;
+    this.timeout = timeout;
+  }
+
+  // settle settles in the background. sent says that the claim itself may still be under way, so
+  // that it is settled once more a second later.
+  settle(claim, outcome, sent = false) {
+    const at = now();
+    this.entries.push({
+      settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, STAY) + this.timeout, sent, again: false,
+    });
+    this.pending++;
+    this.arm();
+  }
+
+  // flush waits until everything was settled once, or for as long as limit.
+  flush(limit) {
+    return within(limit, () => this.pending === 0, (changed) => { this.changed = changed; });
+  }
+
+  stop() {
+    this.stopped = true;
+    this.entries = [];
+    clearTimeout(this.timer);
+  }
+
+  arm() {
+    clearTimeout(this.timer);
+    if (this.busy || this.stopped || this.entries.length === 0) return;
+    const at = this.entries.reduce((first, e) => Math.min(first, e.due), Infinity);
+    this.timer = setTimeout(() => this.pass(), clamp(Math.max(at, this.rest) - now()));
+    if (!this.entries.some((e) => !e.again && e.hurry > now())) this.timer.unref();
+  }
+
+  // pass settles what is due in one call.
+  async pass() {
+    const at = now();
+    const due = this.entries.filter((e) => e.due <= at).slice(0, MAX_ELEMENTS);
+    if (due.length === 0) return this.arm();
+    this.busy = true;
+    let answers = [];
+    try {
+      ({ answers } = await this.calls.call("settle", { settlements: due.map((e) => e.settlement) }, due.length));
+      this.pause = 20;
+      this.rest = 0;
+    } catch {
+      this.rest = now() + jitter(this.pause = Math.min(this.pause * 2, 1000));
+    }
+    const ended = new Set(due.filter((entry, i) => this.ended(entry, answers[i])));
+    this.entries = this.entries.filter((e) => !ended.has(e));
+    this.busy = false;
+    this.arm();
+    this.changed?.();
+  }
+
+  // ended notes the answer to an entry, if there is one, and returns whether it is done with.
+  ended(entry, answer) {
+    const settled = answer !== undefined && answer.error?.type !== "busy";
+    if (!settled && now() < entry.expires) {
+      if (answer) this.rest = now() + jitter(this.pause); // the store was busy
+      return false;
+    }
+    if (!entry.again) this.pending--;
+    if (!settled || !entry.sent || entry.again) return true;
+    entry.again = true;
+    entry.due = now() + 1000;
+    return false;
+  }
+}
+
+// Claim is what a caller asks for, and what its token may have at the store.
+class Claim {
+  open = false; // the token may have a lease or a place
+  sent = false; // a claim whose answer did not arrive may be under way
+
+  constructor({ key, bytes }, options) {
+    Object.assign(this, options);
+    this.key = key;
+    this.bytes = bytes;
+    this.token ??= randomBytes(16).toString("hex");
+    this.margin = Math.max(this.margin ?? 0, this.ttl / 50 + 1);
+    // named names the key and the token, as each element of a call does.
+    this.named = isUtf8(bytes) ? { key: bytes.toString() } : { key_b64: bytes.toString("base64") };
+    if (this.namespace) this.named.namespace = this.namespace;
+    this.named.token = this.token;
+  }
+
+  get digest() {
+    return createHash("sha256").update(`${this.namespace}\0`).update(this.bytes).digest("hex").slice(0, 12);
+  }
+
+  // id is the public name of the token.
+  get id() {
+    const sum = createHash("sha256").update("dibs claim id\0").update(Buffer.from(this.token, "hex")).digest();
+    let bits = BigInt(`0x${sum.subarray(0, 10).toString("hex")}`);
+    let id = "";
+    for (let i = 0; i < 16; i++, bits >>= 5n) id = "abcdefghijklmnopqrstuvwxyz234567"[Number(bits & 31n)] + id;
+    return id;
+  }
+
+  // wire is the element of a claim.
+  wire(mode) {
+    const e = { ...this.named, mode, ttl_ms: Math.ceil(this.ttl), owner: this.owner };
+    if (mode !== "try") e.stay_ms = Math.ceil(this.stay ?? STAY);
+    if (this.permits !== 1) e.permits = this.permits;
+    if (this.weight !== 1) e.weight = this.weight;
+    if (this.from) e.from = this.from;
+    if (this.hold !== undefined) e.hold_ms = Math.ceil(this.hold);
+    if (this.fingerprint) e.fingerprint = this.fingerprint;
+    if (this.maxAge !== undefined) e.max_age_ms = Math.ceil(this.maxAge);
+    if (this.atMostOnce) e.at_most_once = true;
+    return e;
+  }
+}
+
+// Hold is a lease as the client sees it.
+class Hold {
+  settled = false;
+  lost = false; // the store said so
+  expired = false; // it was not renewed in time
+  kept = false; // its record may have been written
+  trusted = -Infinity; // until then it is trusted
+  due = Infinity; // then it is renewed
+  settling = null; // the last settlement that is under way
+
+  constructor(core, claim, answer, sent, renews) {
+    this.core = core;
+    this.claim = claim;
+    this.fence = readFence(answer.fence, claim);
+    this.attempt = answer.attempt ?? 1;
+    this.progress = answer.progress === undefined ? null : Buffer.from(answer.progress, "base64");
+    this.limit = claim.longest === undefined ? Infinity : sent + claim.longest;
+    this.renews = renews;
+    this.trust(sent);
+    core.holds.add(this);
+    core.renewer.add(this);
+    if (core.closed) this.abort(core.closed);
+  }
+
+  get held() {
+    if (this.overdue(now())) this.expire();
+    return !this.settled && !this.lost && !this.expired && !this.core.closed;
+  }
+
+  check() {
+    if (!this.held) throw this.reason();
+  }
+
+  // reason says why it is not held.
+  reason() {
+    if (this.core.closed && !this.settled && !this.lost && !this.expired) return this.core.closed;
+    return new LostError(`dibs: the lease of the key ${this.claim.digest} is lost${this.settled ? ": it was settled" : ""}`, { key: this.claim.key });
+  }
+
+  get signal() {
+    this.controller ??= new AbortController();
+    if (!this.settled && !this.held) this.abort(this.reason());
+    return this.controller.signal;
+  }
+
+  abort(reason) {
+    this.controller?.abort(reason);
+  }
+
+  // trust extends the trust: the server confirmed the lease in answer to what was sent then.
+  trust(sent) {
+    this.trusted = Math.min(Math.max(this.trusted, sent + this.claim.ttl - this.claim.margin), this.limit);
+    if (this.renews) this.due = sent + this.claim.ttl / 3;
+  }
+
+  // later says when a renewal that failed is sent again.
+  later() {
+    if (this.renews) this.due = now() + Math.max(this.claim.ttl / 15, 1);
+  }
+
+  overdue(at) {
+    return at >= this.trusted;
+  }
+
+  // expire ends the trust. What a renewal that is under way brings comes too late.
+  expire() {
+    if (this.settled || this.expired) return;
+    this.expired = true;
+    this.core.renewer.remove(this);
+    this.abort(this.reason());
+  }
+
+  // renewed takes the answer to a renewal.
+  renewed(error, sent) {
+    if (error === undefined) return this.trust(sent);
+    // While a settlement is under way, or if one may have been done, that says nothing.
+    if (error !== "lost" || this.kept || this.settling) return this.later();
+    this.lose();
+  }
+
+  lose() {
+    if (!this.settled) this.lost = true;
+    this.core.renewer.remove(this);
+    if (this.lost) this.abort(this.reason());
+  }
+
+  async save(progress) {
+    this.check();
+    const body = { renewals: [{ ...this.claim.named, ttl_ms: Math.ceil(this.claim.ttl), progress: progress.toString("base64") }] };
+    const timeout = Math.min(this.core.timeout, Math.max(this.trusted - now(), 1));
+    const { answers: [{ error }], sent } = await this.core.calls.call("renew", body, 1, { timeout });
+    if (!error) return this.trust(sent);
+    if (error.type !== "lost") throw elementError(error, this.claim);
+    this.lose();
+    throw this.reason();
+  }
+
+  async release() {
+    try {
+      await this.settle({ outcome: "release" });
+    } catch (e) {
+      if (!(e instanceof LostError)) {
+        this.end();
+        this.core.undoer.settle(this.claim, "release");
+      }
+      throw e;
+    }
+  }
+
+  async complete(data, retention) {
+    if (this.claim.permits > 1) bad("a key with more than one permit cannot have a record");
+    await this.settle({ outcome: "keep", data: data.toString("base64"), retention_ms: Math.ceil(retention) }, KEEP_PATIENCE);
+  }
+
+  // finish ends the lease of a function, and resolves to whether it was lost.
+  async finish() {
+    try {
+      await this.release();
+      return false;
+    } catch (e) {
+      return e instanceof LostError; // otherwise it is released in the background, and nothing must run again
+    }
+  }
+
+  // settle ends the lease. Settlements of one lease follow one another.
+  async settle(settlement, patience = this.core.timeout) {
+    const before = this.settling;
+    const mine = (async () => {
+      await before?.catch(() => {});
+      if (!this.settled) await this.settleNow(settlement, patience);
+    })();
+    this.settling = mine;
+    try {
+      await mine;
+    } finally {
+      if (this.settling === mine) this.settling = null;
+    }
+  }
+
+  async settleNow(settlement, patience) {
+    const keep = settlement.outcome === "keep";
+    const late = this.expired || this.overdue(now());
+    if (this.lost || (late && !(this.kept && keep))) {
+      // What the store still has of it is abandoned, as it would be when it expires.
+      if (!this.over) this.core.undoer.settle(this.claim, "abandon");
+      this.expire();
+      this.over = true;
+      this.core.remove(this.core.holds, this);
+      throw this.reason();
+    }
+    // If the record was written, a renewal finds no lease, and that is no loss.
+    const error = await settleTrying(this.core, this.claim, settlement, patience, () => { this.kept ||= keep; });
+    if (!error) return this.end();
+    this.over = true;
+    this.lose();
+    this.core.remove(this.core.holds, this);
+    throw error;
+  }
+
+  end() {
+    this.settled = true;
+    this.core.renewer.remove(this);
+    this.core.remove(this.core.holds, this);
+  }
+}
+
+// readFence reads a fence, which is too long for a Number.
+function readFence(text, claim) {
+  const fence = typeof text === "string" && /^\d{1,20}$/.test(text) ? BigInt(text) : -1n;
+  if (fence < 0n || fence >= 1n << 64n) {
+    throw new RefusedError(`dibs: the key ${claim.digest}: the server answers with the fence ${show(text)}`, { key: claim.key });
+  }
+  return fence;
+}
+
+// A ticket is a place in a key's queue as text: the same text as in the other clients.
+function writeTicket({ token, namespace, bytes }) {
+  return ["dibs1", ...[Buffer.from(token, "hex"), Buffer.from(namespace), bytes].map((b) => b.toString("base64url"))].join(".");
+}
+
+function readTicket(text) {
+  const no = () => bad("not a ticket of reserve"); // without the text, which is a secret
+  const parts = typeof text === "string" ? text.split(".") : [];
+  if (parts.length !== 4 || parts[0] !== "dibs1") no();
+  const [token, namespace, key] = parts.slice(1).map((part) => {
+    const b = Buffer.from(part, "base64url");
+    return b.toString("base64url") === part ? b : no();
+  });
+  if (token.length !== 16 || !isUtf8(namespace) || key.length < 1 || key.length > 512) no();
+  return { token: token.toString("hex"), namespace: namespace.toString(), key: isUtf8(key) ? key.toString() : key };
+}
+
+// runOnce runs the function of once and stores its result.
+async function runOnce(hold, lease, fn, retention, remembers) {
+  let result;
+  try {
+    result = await fn(lease);
+  } catch (e) {
+    if (remembers(e)) await keepOnce(hold, JSON.stringify({ error: String(e?.message ?? e) }), retention, undefined, e);
+    throw e;
+  }
+  let text;
+  try {
+    text = writeValue(result);
+  } catch (e) {
+    throw notKept(hold, e, result);
+  }
+  await keepOnce(hold, text, retention, result);
+  return readValue(text).value;
+}
+
+// keepOnce stores the outcome. thrown is the error of the function, if that is the outcome.
+async function keepOnce(hold, text, retention, result, thrown) {
+  try {
+    await hold.complete(Buffer.from(text), retention);
+  } catch (e) {
+    if (e instanceof LostError) throw thrown ? new LostError(e.message, { key: e.key, cause: thrown }) : e;
+    throw notKept(hold, e, result, thrown);
+  }
+}
+
+function notKept(hold, e, result, thrown = e) {
+  return new NotKeptError(`dibs: the result of the key ${hold.claim.digest} could not be kept: ${plain(e.message)}`, { key: hold.claim.key, result, cause: thrown });
+}
+
+// recall returns the stored result, or throws the stored error.
+function recall(done, { digest, key }) {
+  let body;
+  try {
+    body = readValue(done.record.toString());
+  } catch {
+    body = null;
+  }
+  if (typeof body?.error === "string") throw new RememberedError(body.error, { key });
+  if (!body || typeof body !== "object" || !Object.hasOwn(body, "value")) {
+    throw new RefusedError(`dibs: the record of the key ${digest} is not one of once`, { key });
+  }
+  return body.value;
+}
+
+// writeValue returns the record of a result. What JSON.stringify would drop or turn into something
+// else without a word is refused, except that undefined is null, and a field that is undefined is
+// left out.
+function writeValue(result) {
+  const mark = randomBytes(16).toString("hex");
+  const text = JSON.stringify({ value: result ?? null }, (name, value) => {
+    if (/\p{Surrogate}/u.test(name)) throw new TypeError("a field's name is not Unicode");
+    switch (typeof value) {
+      case "bigint": return mark + value;
+      case "number": if (Number.isFinite(value)) return value; break;
+      case "string": if (!/\p{Surrogate}/u.test(value)) return value; throw new TypeError("a text is not Unicode");
+      case "object": if (value === null || Array.isArray(value) || Object.prototype.toString.call(value) === "[object Object]") return value; break;
+      case "boolean": case "undefined": return value;
+      default:
+    }
+    const what = typeof value === "object" ? Object.prototype.toString.call(value).slice(8, -1) : typeof value === "number" ? String(value) : typeof value;
+    throw new TypeError(`it has ${what} in it; return null, booleans, numbers, texts, arrays and plain objects`);
+  });
+  return text.replace(new RegExp(`"${mark}(-?\\d+)"`, "g"), "$1");
+}
+
+// readValue parses a record. A whole number that JavaScript's numbers cannot hold is a BigInt.
+function readValue(text) {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  const mark = randomBytes(16).toString("hex");
+  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g, (token) =>
+    /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${mark}${token}"` : token);
+  return JSON.parse(marked, (_, value) => (typeof value === "string" && value.startsWith(mark) ? BigInt(value.slice(mark.length)) : value));
+}
+
+// rememberer returns the function that says whether an error is remembered.
+function rememberer(remember) {
+  const kinds = remember === undefined ? [] : [remember].flat();
+  for (const kind of kinds) if (typeof kind !== "function") bad("remember is an error class, a function of the error, or an array of them");
+  return (e) => !(e instanceof LostError || e instanceof NotKeptError) && kinds.some((kind) =>
+    (kind === Error || kind.prototype instanceof Error ? e instanceof kind : kind(e)));
+}
+
+// Arguments.
+
+function bad(why) {
+  throw new TypeError(`dibs: ${why}`);
+}
+
+function show(value) {
+  return typeof value === "string" ? JSON.stringify(value) : typeof value === "bigint" ? `${value}n` : String(value);
+}
+
+function clamp(ms) {
+  return Math.min(Math.max(ms, 0), MAX_TIMER);
+}
+
+// known returns the options, and refuses what is none. undefined is as good as left out.
+function known(options, names) {
+  if (options === null || typeof options !== "object") bad("the options are an object");
+  for (const name of Object.keys(options)) if (!names.includes(name)) bad(`unknown option ${name}; there are ${names.join(", ")}`);
+  return options;
+}
+
+// called sorts the arguments of a method whose options may be left out.
+function called(name, options, fn) {
+  if (typeof options === "function" && fn === undefined) [options, fn] = [{}, options];
+  if (typeof fn !== "function") bad(`${name} needs a function${name === "lock" ? "; acquire returns a lease" : ""}`);
+  return [options ?? {}, fn];
+}
+
+const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
+// millis reads a duration.
+function millis(value, name) {
+  let ms = value;
+  if (typeof value === "string") {
+    if (!/^(\d+(\.\d+)?(ms|s|m|h))+$/.test(value)) bad(`${name} is ${show(value)}; a duration is a number of milliseconds, or a text such as "90s" or "1h30m"`);
+    ms = 0;
+    for (const [, n, unit] of value.matchAll(/([\d.]+)(ms|s|m|h)/g)) ms += n * UNITS[unit];
+  }
+  if (typeof ms !== "number") bad(`${name} is ${show(value)}; it must be a duration, in milliseconds`);
+  if (!Number.isFinite(ms) || ms < 0) bad(`${name} is ${show(value)}; it must be finite and not negative`);
+  return ms;
+}
+
+function leaseTTL(value) {
+  const ttl = millis(value, "ttl");
+  if (ttl < MIN_TTL) bad(`ttl is ${show(value)}; it must be at least ${MIN_TTL} ms`);
+  return ttl;
+}
+
+function placeTTL(value) {
+  const ttl = value === undefined ? PLACE : millis(value, "ttl");
+  if (ttl < 1) bad(`the ttl of a place is ${show(value)}; it must be at least 1 ms`);
+  return ttl;
+}
+
+function kept(value) {
+  const keep = millis(value, "keep");
+  if (keep < 1) bad(`keep is ${show(value)}; it must be at least 1 ms`);
+  return keep;
+}
+
+function age(value) {
+  return value === undefined ? undefined : value === "any" ? ANY_AGE : millis(value, "maxAge");
+}
+
+function bytes(value, name) {
+  if (typeof value === "string") return Buffer.from(value);
+  if (value instanceof Uint8Array) return Buffer.from(value);
+  return bad(`${name} must be a Uint8Array or a text`);
+}
+
+// readKey returns the key as it was given, and its bytes.
+function readKey(key) {
+  if (typeof key === "string" && /\p{Surrogate}/u.test(key)) bad("the key is not Unicode; give its bytes as a Uint8Array");
+  if (typeof key !== "string" && !(key instanceof Uint8Array)) bad(`a key is a text or a Uint8Array, not ${key === null ? "null" : typeof key}`);
+  const copy = Buffer.from(key);
+  if (copy.length < 1 || copy.length > 512) bad(`the key has ${copy.length} bytes; it must have 1 to 512`);
+  return { key: typeof key === "string" ? key : copy, bytes: copy };
+}

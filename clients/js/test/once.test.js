@@ -1,0 +1,148 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import test from "node:test";
+import { Server, dibs, unique, until } from "./support.js";
+
+const server = await Server.start();
+const keys = server.keys();
+const fail = () => assert.fail("it runs");
+const sha = (text) => createHash("sha256").update(text).digest("hex");
+
+test("later callers get the stored result", async () => {
+  const key = unique();
+  const value = { id: 17, list: [null, true, 1.5, "é 🔑"], left: undefined, at: new Date(0) };
+  const stored = { id: 17, list: [null, true, 1.5, "é 🔑"], at: "1970-01-01T00:00:00.000Z" };
+  assert.deepEqual(await keys.once(key, { keep: "1h" }, () => value), stored);
+  assert.deepEqual(await server.keys().once(key, fail), stored);
+  for (const [given, want] of [[null, null], [false, false], ["", ""], [0, 0], [undefined, null], [[], []]]) {
+    const one = unique();
+    assert.deepEqual(await keys.once(one, async () => given), want);
+    assert.deepEqual(await keys.once(one, fail), want);
+  }
+});
+
+test("whole numbers keep all their digits", async () => {
+  const key = unique();
+  const value = [2n ** 64n, -(2n ** 63n), 9007199254740993n, 9007199254740991, 5n, 1e300, 0.1, "12345678901234567890", { "12345678901234567890": "\\\"9007199254740993" }];
+  const stored = [...value];
+  stored[4] = 5; // what a number can hold is one
+  const whole = (v) => typeof v === "number" && Number.isInteger(v) && !Number.isSafeInteger(v) ? BigInt(v) : v;
+  for (const got of [await keys.once(key, () => value), await keys.once(key, fail)]) assert.deepEqual(got, stored.map((v) => (v === 1e300 ? v : whole(v))));
+});
+
+test("callers at once run it once", async () => {
+  const key = unique();
+  let runs = 0;
+  let go;
+  const gate = new Promise((resolve) => { go = resolve; });
+  const calls = Array.from({ length: 5 }, () => keys.once(key, async () => { runs++; await gate; return "result"; }));
+  await server.waiting(key, 4);
+  go();
+  assert.deepEqual(await Promise.all(calls), Array(5).fill("result"));
+  assert.equal(runs, 1);
+});
+
+test("an error is not stored unless it is to be remembered", async () => {
+  const key = unique();
+  class Declined extends Error {}
+  const declined = () => { throw new Declined("declined"); };
+  await assert.rejects(keys.once(key, declined), Declined);
+  await assert.rejects(keys.once(key, { remember: RangeError }, declined), Declined);
+  await assert.rejects(keys.once(key, { remember: [RangeError, Declined] }, declined), Declined);
+  await assert.rejects(keys.once(key, fail), (e) => e instanceof dibs.RememberedError && e.message === "declined" && e.key === key);
+  const other = unique();
+  await assert.rejects(keys.once(other, { remember: (e) => e.message === "declined" }, declined), Declined);
+  await assert.rejects(keys.once(other, fail), dibs.RememberedError);
+  const third = unique();
+  await assert.rejects(keys.once(third, { remember: Error }, async (lease) => { await server.take(lease); declined(); }), (e) => e instanceof dibs.LostError && e.cause instanceof Declined);
+  assert.equal(await keys.once(third, () => 1), 1);
+});
+
+test("what is no JSON is not kept", async () => {
+  const circle = {};
+  circle.circle = circle;
+  for (const value of [NaN, [Infinity], new Map(), { a: new Set() }, Symbol("a"), fail, { a: fail }, "\ud800", { "\ud800": 1 }, new Error("e"), Promise.resolve, circle, new Uint8Array(1)]) {
+    const key = unique();
+    await assert.rejects(keys.once(key, () => value), (e) => e instanceof dibs.NotKeptError && Object.is(e.result, value) && e.cause instanceof TypeError);
+    await server.free(key);
+    assert.equal(await keys.once(key, () => 1), 1);
+  }
+});
+
+test("a record that is not of once", async () => {
+  for (const record of ["no json", "[1]", "1", "null", "{}", '{"error":1}', '"value"']) {
+    const key = unique();
+    await (await keys.acquire(key)).complete(record);
+    await assert.rejects(keys.once(key, fail), (e) => e instanceof dibs.RefusedError && /not one of once/.test(e.message));
+  }
+});
+
+test("another fingerprint", async () => {
+  const key = unique();
+  await keys.once(key, { fingerprint: sha("a") }, () => 1);
+  await assert.rejects(keys.once(key, { fingerprint: sha("b") }, fail), dibs.MismatchError);
+});
+
+test("a lost lease stores nothing", async () => {
+  const key = unique();
+  await assert.rejects(keys.once(key, { ttl: "10m" }, async (lease) => { await server.take(lease); return 1; }), dibs.LostError);
+  assert.equal(await keys.once(key, () => 2), 2);
+});
+
+test("a result has an age", async () => {
+  const key = unique();
+  await keys.once(key, () => 1);
+  await until("it is old enough", async () => (await keys.acquire(key, { maxAge: "any" }).catch((e) => e)).age > 2);
+  assert.equal(await keys.once(key, { maxAge: 1 }, () => 2), 2);
+  assert.equal(await keys.once(key, { maxAge: "1h" }, fail), 2);
+  await assert.rejects(keys.once(key, { keep: 0 }, fail), /keep/);
+});
+
+test("a ticket keeps its place", async () => {
+  const key = unique();
+  const [first, second] = [await keys.reserve(key), await keys.reserve(key)];
+  await assert.rejects(keys.redeem(second, { wait: 0 }, fail), dibs.HeldError);
+  await assert.rejects(keys.lock(key, { wait: 0 }, fail), dibs.HeldError);
+  const later = keys.redeem(second, () => 2);
+  assert.equal(await keys.redeem(first, (lease) => lease.key === key && 1), 1);
+  assert.equal(await later, 2);
+  await server.free(key);
+});
+
+test("a function that undoes keeps the place", async () => {
+  const key = unique();
+  const [ticket, later] = [await keys.reserve(key), await keys.reserve(key)];
+  await keys.redeem(ticket, (lease) => lease.undo());
+  await assert.rejects(keys.redeem(later, { wait: 0 }, fail), dibs.HeldError);
+  await keys.redeem(ticket, () => {});
+  await keys.redeem(later, () => {});
+});
+
+test("cancel and prolong", async () => {
+  const key = unique();
+  const ticket = await keys.reserve(key, { ttl: "10m", hold: "1m", label: "later" });
+  await keys.prolong(ticket, { ttl: "2h" });
+  assert.ok((await server.entry(key)).places[0].left_ms > 3_600_000);
+  await keys.cancel(ticket);
+  await assert.rejects(keys.cancel(ticket), dibs.LostError);
+  await server.free(key);
+});
+
+test("a ticket of another fingerprint gives its place back", async () => {
+  const key = unique();
+  const ticket = await keys.reserve(key);
+  await (await keys.acquire(unique())).release();
+  const again = await keys.reserve(key, { fingerprint: sha("a") });
+  await keys.cancel(ticket);
+  await keys.once(unique(), () => 1);
+  await keys.redeem(again, { fingerprint: sha("a") }, () => {});
+  await server.free(key);
+});
+
+test("other texts are no tickets", async () => {
+  const ticket = await keys.reserve(unique());
+  for (const text of [null, "", "dibs1", `${ticket}=`, `${ticket}.`, ticket.replace("dibs1", "dibs2"), ` ${ticket}`, `${ticket}\n`, ticket.replace(/\.[^.]+/, ".AAAA")]) {
+    await assert.rejects(keys.redeem(text, { wait: 0 }, fail), (e) => e instanceof TypeError && !(text && e.message.includes(text)), String(text));
+  }
+  await keys.cancel(ticket);
+});
