@@ -814,7 +814,8 @@ class Calls {
       const fail = (error) => {
         if (error.code && request.reusedSocket && /^(ECONNRESET|EPIPE|ECONNABORTED)$/.test(error.code)) return end(reject, STALE);
         const Kind = request.socket?.authorizationError ? RefusedError : UnavailableError;
-        end(reject, new Kind(`dibs: ${server}: ${error.message || error.code}`, { cause: error }));
+        const cure = /^(ENOENT|ECONNREFUSED)$/.test(error.code) ? "; is dibs serve running there?" : "";
+        end(reject, new Kind(`dibs: ${server}: ${error.message || error.code}${cure}`, { cause: error }));
       };
       const request = (server.tls ? https : http).request({
         ...server.to, agent: this.agents[server.tls ? 1 : 0], method: "POST", path: `/v1/${verb}`,
