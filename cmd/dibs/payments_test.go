@@ -67,7 +67,7 @@ func newShop(t *testing.T, language string) *shop {
 // command is a worker that pays in that way.
 func (s *shop) command(way string) *exec.Cmd {
 	c := exec.CommandContext(s.t.Context(), s.worker[0], append(s.worker[1:len(s.worker):len(s.worker)], way)...)
-	c.Env = append(os.Environ(), "WORKERS=16", "DIBS_SERVER=unix:"+s.socket, "DATABASE_URL="+strings.Replace(s.store, "//postgres@", "//app@", 1))
+	c.Env = append(os.Environ(), "DIBS_SERVER=unix:"+s.socket, "DATABASE_URL="+strings.Replace(s.store, "//postgres@", "//app@", 1))
 	return c
 }
 
@@ -81,7 +81,7 @@ func (s *shop) pay(t *testing.T, from, n int, way string, at []string) map[strin
 	testkit.Must(t, err)
 	defer to.Close()
 	lives := s.command(way)
-	lives.Stdin = orders
+	lives.Stdin, lives.Env = orders, append(lives.Env, "WORKERS=16")
 	survivor := failpoint.Start(t, "", lives)
 	orders.Close()
 	children := make([]*failpoint.Child, n)
