@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -30,7 +31,7 @@ func onEach(b *testing.B, measure func(b *testing.B, url string)) {
 
 // opener returns what opens a store on a server, with tables of its own.
 func opener(url string) func(*testing.B) sqltest.Store {
-	return func(b *testing.B) sqltest.Store { return open(b, url, &Options{Prefix: ownPrefix()}) }
+	return func(b *testing.B) sqltest.Store { return open(b, url, &Options{Prefix: testkit.Own()}) }
 }
 
 func BenchmarkAcquireRelease(b *testing.B) {
@@ -64,7 +65,7 @@ func BenchmarkHandOver(b *testing.B) {
 	onEach(b, func(b *testing.B, url string) {
 		for _, held := range []time.Duration{time.Millisecond, time.Second} {
 			b.Run(held.String(), func(b *testing.B) {
-				o := &Options{Prefix: ownPrefix()}
+				o := &Options{Prefix: testkit.Own()}
 				sqltest.HandOver(b, held, [2]sqltest.Store{open(b, url, o), open(b, url, o)})
 			})
 		}
@@ -80,7 +81,7 @@ func BenchmarkTwoStatements(b *testing.B) {
 				db.SetMaxOpenConns(goroutines)
 				db.SetMaxIdleConns(goroutines)
 				ctx := context.Background()
-				table := ownPrefix()
+				table := testkit.Own()
 				if _, err := db.ExecContext(ctx, "CREATE TABLE "+table+" (k VARBINARY(577) PRIMARY KEY, token BINARY(16), ends DATETIME(6))"); err != nil {
 					b.Fatal(err)
 				}
@@ -103,9 +104,7 @@ func BenchmarkTwoStatements(b *testing.B) {
 func prepare(b *testing.B, db *sql.DB, text string) *sql.Stmt {
 	b.Helper()
 	st, err := db.PrepareContext(b.Context(), text)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	b.Cleanup(func() { _ = st.Close() })
 	return st
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -77,16 +78,14 @@ func TestCheck(t *testing.T) {
 				db := openDB(t, server.URL())
 				for range 36 {
 					conn, err := db.Conn(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					t.Cleanup(func() { _ = conn.Close() })
 				}
 			},
 			Finds: sqltest.Found("connections", advice, "of 40 connections are in use"),
 		},
 	}, func(t *testing.T) sqltest.Store {
-		return open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+		return open(t, server.URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
 	})
 }
 
@@ -98,24 +97,20 @@ func TestLeastRights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := get()
-			owner := open(t, server.URL(), &Options{Prefix: ownPrefix()})
+			owner := open(t, server.URL(), &Options{Prefix: testkit.Own()})
 			user := owner.names.prefix
 			server.Query("CREATE USER " + user + "@'127.0.0.1' IDENTIFIED BY 'secret'")
 			server.Query(strings.ReplaceAll(owner.names.sql(leastRights), "TO app", "TO "+user+"@'127.0.0.1'"))
 			url := strings.Replace(server.URL(), "root@", user+":secret@", 1)
 			s, err := Open(t.Context(), url, &Options{Prefix: owner.names.prefix, Migrate: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer s.Close()
 			sqltest.Work(t, s)
 			if _, err := s.Prune(t.Context(), 0); err != nil {
 				t.Error(err)
 			}
 			got, err := s.Check(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if len(got) == 0 || got[len(got)-1].Severity != store.SeverityUnchecked || got[len(got)-1].Name != "transactions" {
 				t.Errorf("found %+v, want that transactions are unchecked", got)
 			}

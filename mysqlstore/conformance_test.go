@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
@@ -27,7 +28,7 @@ func conform(t *testing.T, shared func() *servertest.MariaDBServer, own serverte
 			} else {
 				server = shared()
 			}
-			o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
+			o := &Options{Prefix: testkit.Own(), pushedTTL: turn}
 			return &storetest.Backend{
 				Open:    func() store.Store { return open(t, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -19,9 +20,7 @@ import (
 func counting(t *testing.T, dsn string) (*mysql.Config, *atomic.Int64) {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	n := &atomic.Int64{}
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -35,9 +34,7 @@ func counting(t *testing.T, dsn string) (*mysql.Config, *atomic.Int64) {
 func statementsOf(t *testing.T, db *sql.DB) (n int) {
 	t.Helper()
 	var name string
-	if err := db.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Questions'").Scan(&name, &n))
 	return n
 }
 
@@ -49,13 +46,11 @@ func TestCost(t *testing.T) {
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := &Options{Prefix: ownPrefix(), PruneEvery: -1}
+			o := &Options{Prefix: testkit.Own(), PruneEvery: -1}
 			open(t, server().URL(), o)
 			config, trips := counting(t, server().DSN())
 			s, err := New(t.Context(), config, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer s.Close()
 			// A look is made by a connection that does not count.
 			polls := s.polls
@@ -93,16 +88,12 @@ func TestTransactionCost(t *testing.T) {
 			b := newBank(t, server(), "")
 			own, ours := counting(t, b.server.DSN())
 			s, err := New(t.Context(), own, &Options{Prefix: b.s.options.Prefix, PruneEvery: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer s.Close()
 			b.client = sqltest.Client(t, s, nil)
 			config, theirs := counting(t, b.server.DSN()+kinds[name].params)
 			connector, err := mysql.NewConnector(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			db := sql.OpenDB(connector)
 			defer db.Close()
 			db.SetMaxOpenConns(1)
@@ -176,17 +167,13 @@ func BenchmarkTransaction(b *testing.B) {
 						b.SetParallelism(max(1, parallel/2))
 						if parallel == 1 {
 							for b.Loop() {
-								if err := how.run(b.Context()); err != nil {
-									b.Fatal(err)
-								}
+								testkit.Must(b, how.run(b.Context()))
 							}
 							return
 						}
 						b.RunParallel(func(pb *testing.PB) {
 							for pb.Next() {
-								if err := how.run(b.Context()); err != nil {
-									b.Error(err)
-								}
+								testkit.Check(b, how.run(b.Context()))
 							}
 						})
 					})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -18,9 +19,7 @@ func TestOpenErrors(t *testing.T) {
 	server := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret", MaxConnections: 20})
 	server.Query("CREATE USER nobody@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT SELECT ON app.* TO nobody@'127.0.0.1'")
 	db := openDB(t, server.URL())
-	if err := errors.Join(Migrate(t.Context(), db, nil), Migrate(t.Context(), db, &Options{Prefix: "newer"})); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(Migrate(t.Context(), db, nil), Migrate(t.Context(), db, &Options{Prefix: "newer"})))
 	server.Query("UPDATE newer_meta SET version = 99")
 	at := func(was, is string) string { return strings.Replace(server.URL(), was, is, 1) }
 	url := server.URL()
@@ -46,9 +45,7 @@ func TestOpenErrors(t *testing.T) {
 	server.Query("SET GLOBAL read_only = 1")
 	server.Query("GRANT SELECT, INSERT, UPDATE, DELETE ON app.* TO nobody@'127.0.0.1'")
 	reader, err := Open(t.Context(), at("root:", "nobody:"), &Options{PruneEvery: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if err := claim(reader); !errors.Is(err, ErrReadOnly) {
 		t.Errorf("a server that takes no writes: %v, want ErrReadOnly", err)
 	}
@@ -56,9 +53,7 @@ func TestOpenErrors(t *testing.T) {
 	if err := claim(s); !errors.Is(err, ErrNotMigrated) {
 		t.Errorf("a table that is gone: %v, want ErrNotMigrated", err)
 	}
-	if err := errors.Join(reader.Close(), reader.Close()); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, errors.Join(reader.Close(), reader.Close()))
 	if err := claim(reader); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v, want ErrClosed", err)
 	}
@@ -82,14 +77,10 @@ func TestErrorTypes(t *testing.T) {
 	t.Parallel()
 	server := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret"})
 	db := openDB(t, server.URL())
-	if err := Migrate(t.Context(), db, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, Migrate(t.Context(), db, nil))
 	server.Query("CREATE USER app@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON app.* TO app@'127.0.0.1'")
 	s, err := Open(t.Context(), strings.Replace(server.URL(), "root:", "app:", 1), &Options{PruneEvery: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	query := func(statement string) func() { return func() { server.Query(statement) } }
 	sqltest.ErrorTypes(t, s,

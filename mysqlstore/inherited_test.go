@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -74,7 +75,7 @@ type inherits struct {
 func inheritor(t *testing.T, name string) *inherits {
 	t.Helper()
 	server := servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: name == "MySQL", NoSync: true, Settings: inheritSettings[name]})
-	n := &inherits{server: server, prefix: ownPrefix()}
+	n := &inherits{server: server, prefix: testkit.Own()}
 	n.before = open(t, server.URL(), &Options{Prefix: n.prefix, PruneEvery: -1})
 	n.ledger = ledgerOf(n.prefix)
 	n.root = openDSN(t, server.DSN())
@@ -163,7 +164,7 @@ func (n *inherits) transaction(t *testing.T, s *Store, f flip) error {
 		return err
 	}
 	defer client.Close()
-	key := sqltest.Name()
+	key := testkit.Own()
 	_, failed := OnceTx(t.Context(), client, s.Transactions(db, nil), key, nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
 		_, err := tx.ExecContext(ctx, "INSERT INTO "+n.ledger+" (what) VALUES ('"+key+"')")
 		return "booked", err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -13,23 +14,17 @@ import (
 func handled(t *testing.T, s *Store) (n int) {
 	t.Helper()
 	rows, err := s.front.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read_%'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var name string
 		var count int
-		if err := rows.Scan(&name, &count); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, rows.Scan(&name, &count))
 		if name != "Handler_read_rnd_next" { // which counts the rows of SHOW, too
 			n += count
 		}
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, rows.Err())
 	return n
 }
 
@@ -40,7 +35,7 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, server().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+			s := open(t, server().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
 			live := sqltest.Live(t, s)
 			const digits = "(SELECT 0 d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL" +
 				" SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
@@ -62,9 +57,7 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 			}
 			before = handled(t, s)
 			for _, err := range s.List(t.Context(), store.Query{Conditions: []store.Condition{store.ConditionDone}}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				break
 			}
 			if n := handled(t, s) - before; n > 20*256 {

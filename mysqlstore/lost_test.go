@@ -9,6 +9,7 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -18,11 +19,9 @@ func TestRenewalWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	server := mariadb()
 	wire := servertest.NewWire(t, server.Addr())
-	c := sqltest.Client(t, open(t, server.URLAt(wire.Addr()), &Options{Prefix: ownPrefix(), PruneEvery: -1}), nil)
+	c := sqltest.Client(t, open(t, server.URLAt(wire.Addr()), &Options{Prefix: testkit.Own(), PruneEvery: -1}), nil)
 	lease, err := c.Acquire(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i := range 3 {
 		lost := wire.LoseReplyTo("")
 		if err := lease.Save(t.Context(), fmt.Append(nil, i)); err != nil {
@@ -30,16 +29,12 @@ func TestRenewalWithoutAnswer(t *testing.T) {
 		}
 		<-lost
 	}
-	if err := lease.Abandon(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, lease.Abandon(t.Context()))
 	again, err := c.Acquire(t.Context(), "k", nil)
 	if err != nil || string(again.Progress()) != "2" {
 		t.Fatalf("%q, %v", again.Progress(), err)
 	}
-	if err := again.Release(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, again.Release())
 }
 
 // TestStandstill: a process that stands still in the middle of a transaction does not
@@ -50,22 +45,18 @@ func TestStandstill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := get()
-			s := open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+			s := open(t, server.URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
 			k := store.Key{Name: "k"}
 			sqltest.Cycle(t, s, k)
 			err := use(t.Context(), s.front, func(c *sql.Conn) error {
 				lock := s.script().raw(begins).done()
 				loadBatch(lock, engine.NewBatch(engine.Tokens{engine.KeyOf(k): nil}, false, 0), engine.Locking, new(bool))
-				if err := lock.run(t.Context(), c); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, lock.run(t.Context(), c))
 				// The others wait, and fail alone, until the server has had enough of it.
-				sqltest.Eventually(t, "the row is free", func() bool {
+				testkit.Eventually(t, "the row is free", func() bool {
 					answers := make([]store.Answer, 1)
 					claim := store.Claim{Key: k, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
-					if err := s.Claim(t.Context(), []store.Claim{claim}, answers); err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, s.Claim(t.Context(), []store.Claim{claim}, answers))
 					return answers[0].State == store.Granted
 				})
 				return s.script().raw("COMMIT").done().run(t.Context(), c)

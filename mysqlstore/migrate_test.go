@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestMigrateAtOnce: ten processes that start at once make one set of tables, on both
@@ -22,14 +23,12 @@ func TestMigrateAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := get()
-			prefix := ownPrefix()
+			prefix := testkit.Own()
 			var all sync.WaitGroup
 			for range 10 {
 				db := openDB(t, server.URL())
 				all.Go(func() {
-					if err := Migrate(t.Context(), db, &Options{Prefix: prefix}); err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, Migrate(t.Context(), db, &Options{Prefix: prefix}))
 				})
 			}
 			all.Wait()
@@ -51,7 +50,7 @@ func TestMigrateAtOnce(t *testing.T) {
 // TestMigrateAgain: a migration that was cut short is made up for.
 func TestMigrateAgain(t *testing.T) {
 	t.Parallel()
-	server, prefix := mariadb(), ownPrefix()
+	server, prefix := mariadb(), testkit.Own()
 	open(t, server.URL(), &Options{Prefix: prefix})
 	server.Query("DROP TABLE " + prefix + "_record, " + prefix + "_meta")
 	sqltest.Work(t, open(t, server.URL(), &Options{Prefix: prefix}))
@@ -65,34 +64,24 @@ func TestMigrateUncommitted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := get()
-			prefix := ownPrefix()
+			prefix := testkit.Own()
 			config, _, err := parse(server.URL(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			config.Params = map[string]string{"autocommit": "0"}
 			c, err := mysql.NewConnector(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			db := sql.OpenDB(c)
 			defer db.Close()
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
-					if err := Migrate(t.Context(), db, &Options{Prefix: prefix}); err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, Migrate(t.Context(), db, &Options{Prefix: prefix}))
 				})
 			}
 			all.Wait()
 			s, err := Open(t.Context(), server.URL(), &Options{Prefix: prefix})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Must(t, err)
+			testkit.Check(t, s.Close())
 		})
 	}
 }
@@ -100,11 +89,9 @@ func TestMigrateUncommitted(t *testing.T) {
 // TestMigrations: what is printed makes a store, when it is run by hand, also twice.
 func TestMigrations(t *testing.T) {
 	t.Parallel()
-	server, prefix := mariadb(), ownPrefix()
+	server, prefix := mariadb(), testkit.Own()
 	all, err := Migrations(&Options{Prefix: prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i, m := range all {
 		if m.Version != i+1 || regexp.MustCompile(`@[a-z]`).MatchString(m.SQL) {
 			t.Errorf("migration %d has version %d, or names that were left out", i, m.Version)
@@ -113,9 +100,7 @@ func TestMigrations(t *testing.T) {
 		server.Query(m.SQL)
 	}
 	s, err := Open(t.Context(), server.URL(), &Options{Prefix: prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	sqltest.Work(t, s)
 }
@@ -124,7 +109,7 @@ func TestMigrations(t *testing.T) {
 func TestPrefixes(t *testing.T) {
 	t.Parallel()
 	server := mariadb()
-	for i, prefix := range []string{ownPrefix(), ownPrefix()} {
+	for i, prefix := range []string{testkit.Own(), testkit.Own()} {
 		s := open(t, server.URL()+"?prefix="+prefix, nil)
 		lease, err := sqltest.Client(t, s, nil).TryAcquire(t.Context(), "k", nil)
 		if err != nil {

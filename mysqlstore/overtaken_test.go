@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/engine"
-	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -24,7 +24,7 @@ type overtaken struct {
 // meet makes the settlement, in the midst of which it calls between, and returns its results.
 func meet(t *testing.T, url string, outcome store.Outcome, between func(*overtaken)) (o *overtaken, errs []error, err error) {
 	t.Helper()
-	prefix := ownPrefix()
+	prefix := testkit.Own()
 	o = &overtaken{t: t, s: open(t, url, &Options{Prefix: prefix})}
 	// The one session that settles waits for the row, however long the machine stands still.
 	o.s.back.SetMaxOpenConns(1)
@@ -44,26 +44,20 @@ func meet(t *testing.T, url string, outcome store.Outcome, between func(*overtak
 		}
 	}
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer tx.Rollback()
 	var fence int64
-	if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM "+prefix+"_key WHERE k=? FOR UPDATE", []byte(engine.KeyOf(o.held.Key))).Scan(&fence); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.QueryRowContext(t.Context(), "SELECT fence FROM "+prefix+"_key WHERE k=? FOR UPDATE", []byte(engine.KeyOf(o.held.Key))).Scan(&fence))
 	done := make(chan error, 1)
 	errs = make([]error, len(o.settlements))
 	go func() { done <- o.s.Settle(context.WithoutCancel(t.Context()), o.settlements, errs) }()
-	sqltest.Eventually(t, "the settlement waits for the row", func() bool {
+	testkit.Eventually(t, "the settlement waits for the row", func() bool {
 		var n int
 		err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM information_schema.processlist WHERE id<>connection_id() AND info LIKE '%"+prefix+"\\_key%FOR UPDATE%'").Scan(&n)
 		return err == nil && n > 0
 	})
 	between(o)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit())
 	err = <-done
 	return o, errs, err
 }
@@ -88,9 +82,7 @@ func TestClaimMeetsItsSettlement(t *testing.T) {
 				t.Parallel()
 				o, errs, err := meet(t, server().URL(), outcome, func(o *overtaken) { o.claim(o.late, store.Granted) })
 				renewed := make([]error, 1)
-				if err := o.s.Renew(t.Context(), []store.Renewal{{Key: o.late.Key, Token: o.late.Token, TTL: time.Minute}}, renewed); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, o.s.Renew(t.Context(), []store.Renewal{{Key: o.late.Key, Token: o.late.Token, TTL: time.Minute}}, renewed))
 				if err == nil && errors.Is(errs[0], store.ErrLost) && renewed[0] != nil {
 					t.Error("the settlement ended the lease, and said that it was lost")
 				}

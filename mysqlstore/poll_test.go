@@ -13,7 +13,7 @@ import (
 // over, even if the place blocked a client in another process.
 func TestWakeWhenAHoldIsOver(t *testing.T) {
 	t.Parallel()
-	o := &Options{Prefix: ownPrefix(), PruneEvery: -1} // which would find it as well, later
+	o := &Options{Prefix: testkit.Own(), PruneEvery: -1} // which would find it as well, later
 	s, other := open(t, mariadb().URL(), o), open(t, mariadb().URL(), o)
 	woken := make(chan store.Token, 10)
 	t.Cleanup(s.Notify(func(token store.Token, _ store.Answer) { woken <- token }))
@@ -29,17 +29,10 @@ func TestWakeWhenAHoldIsOver(t *testing.T) {
 	holder := sqltest.Hold(t, other, k.Name)
 	held(other, store.Claim{Mode: store.Reserve, Hold: 50 * time.Millisecond})
 	waiter := held(s, store.Claim{Mode: store.Queue})
-	if err := sqltest.Settle(t, other, store.Settlement{Key: k, Token: holder}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, sqltest.Settle(t, other, store.Settlement{Key: k, Token: holder}))
 	held(other, store.Claim{})
-	select {
-	case token := <-woken:
-		if token != waiter.Token {
-			t.Fatalf("%v was woken, want the waiter", token)
-		}
-	case <-time.After(testkit.Limit):
-		t.Fatal("the waiter was not woken")
+	if token := testkit.Await(t, "the waiter is woken", woken); token != waiter.Token {
+		t.Fatalf("%v was woken, want the waiter", token)
 	}
 	if a := sqltest.Ask(t, s, waiter); a.State != store.Granted {
 		t.Fatalf("the waiter was answered %+v", a)

@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -42,7 +43,7 @@ func takeSweep(t *testing.T, s *Store, want bool) engine.Sweep {
 // row was deleted. A row is deleted only when every claim knows that the mark is above its fence.
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()
-	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	s := open(t, mariadb().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
 	keys := func() string { return mariadb().Query(s.names.sql("SELECT COUNT(*) FROM @key"))[0][0] }
 	k := store.Key{Name: "k"}
 	last := sqltest.Cycle(t, s, k)
@@ -74,7 +75,7 @@ func TestFencesOutliveTheirKeys(t *testing.T) {
 // TestPacket: what the server does not take fails alone, and says what to do.
 func TestPacket(t *testing.T) {
 	t.Parallel()
-	s := open(t, odd().URL(), &Options{Prefix: ownPrefix()})
+	s := open(t, odd().URL(), &Options{Prefix: testkit.Own()})
 	for _, test := range []struct {
 		data string
 		fits bool
@@ -93,18 +94,12 @@ func TestPacket(t *testing.T) {
 			settlements[i] = store.Settlement{Key: k, Token: token, Outcome: store.Keep, Data: []byte("small"), Retention: time.Hour}
 		}
 		settlements[3].Data = []byte(test.data)
-		if err := s.Claim(t.Context(), claims, answers); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Settle(t.Context(), settlements, errs); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), claims, answers))
+		testkit.Must(t, s.Settle(t.Context(), settlements, errs))
 		for i := range claims {
 			claims[i].Token = store.NewToken()
 		}
-		if err := s.Claim(t.Context(), claims, answers); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), claims, answers))
 		for i, err := range errs {
 			switch {
 			case i == 3 && !test.fits:
@@ -133,7 +128,7 @@ func TestServersLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, server().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+			s := open(t, server().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
 			s.packet = 64 << 20
 			settlements, errs := make([]store.Settlement, 4), make([]error, 4)
 			claims, answers := make([]store.Claim, 4), make([]store.Answer, 4)
@@ -143,12 +138,8 @@ func TestServersLimits(t *testing.T) {
 				settlements[i] = store.Settlement{Key: k, Token: token, Outcome: store.Keep, Data: bytes.Repeat([]byte("x"), 600<<10), Retention: time.Hour}
 			}
 			settlements[1].Data = bytes.Repeat([]byte("x"), 3<<20)
-			if err := s.Claim(t.Context(), claims, answers); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Settle(t.Context(), settlements, errs); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, s.Claim(t.Context(), claims, answers))
+			testkit.Must(t, s.Settle(t.Context(), settlements, errs))
 			for i, err := range errs {
 				switch {
 				case i != 1 && err != nil:
@@ -165,7 +156,7 @@ func TestServersLimits(t *testing.T) {
 // waits, until every claim knows the mark that the first sweep raised at its end.
 func TestSlowSweep(t *testing.T) {
 	t.Parallel()
-	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	s := open(t, mariadb().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
 	sqltest.Cycle(t, s, store.Key{Name: "k"})
 	mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000")) // the clock was an hour ahead
 	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
@@ -181,7 +172,7 @@ func TestSlowSweep(t *testing.T) {
 // counted once.
 func TestPruneDeadlocks(t *testing.T) {
 	t.Parallel()
-	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	s := open(t, mariadb().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
 	db := openDB(t, mariadb().URL())
 	for _, statement := range []string{
 		"CREATE TABLE @key_falls (n INT) ENGINE=MEMORY", // which no rollback changes
@@ -206,9 +197,7 @@ func TestPruneDeadlocks(t *testing.T) {
 	for i := range n {
 		k, token, errs := store.Key{Name: fmt.Sprint(i)}, store.NewToken(), make([]error, 1)
 		claims := []store.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
-		if err := s.Claim(t.Context(), claims, make([]store.Answer, 1)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, 1)))
 		err := s.Settle(t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Keep, Retention: time.Minute}}, errs)
 		if err != nil || errs[0] != nil {
 			t.Fatal(err, errs[0])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 const (
@@ -35,9 +36,7 @@ func TestServed(t *testing.T) {
 			for range 2 {
 				s := open(t, b.server.URL(), &Options{Prefix: b.s.options.Prefix})
 				once, err := idempotency.New(sqltest.Client(t, s, nil), &idempotency.Options{Transactor: s.Transactions(b.db, nil), Wait: 30 * time.Second})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				handlers = append(handlers, once.Wrap(http.HandlerFunc(b.serve)))
 			}
 			var mu sync.Mutex

@@ -10,7 +10,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/sqltest"
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
@@ -21,11 +20,11 @@ func TestMain(m *testing.M) {
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // tests cut its connections
 	// Nothing is late because the machine stands still.
 	openLimit, dialLimit = testkit.Limit, testkit.Limit
-	sqltest.Main(m, scope, beChild)
+	testkit.Main(m, testkit.Children{"sqltest": beChild}, scope.Close)
 }
 
 // mariadb is the server of all tests that leave its settings alone. They have tables of
-// their own, see ownPrefix.
+// their own, see testkit.Own.
 var mariadb = sync.OnceValue(func() *servertest.MariaDBServer {
 	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 600})
 })
@@ -49,20 +48,13 @@ func serverOf(name string) func() *servertest.MariaDBServer {
 	return servers[kind]
 }
 
-// ownPrefix returns a prefix that is unique in this run.
-func ownPrefix() string { return sqltest.Name() }
-
 // openDB returns a pool of the application's.
 func openDB(t testing.TB, url string) *sql.DB {
 	t.Helper()
 	config, _, err := parse(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c, err := mysql.NewConnector(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	db := sql.OpenDB(c)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
@@ -73,23 +65,13 @@ func openDB(t testing.TB, url string) *sql.DB {
 func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
 	_, d, err := parse(url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	// Not by Options.Migrate: on a busy machine it may take longer than Open does.
 	db := openDB(t, url)
-	if err := errors.Join(Migrate(t.Context(), db, d), db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(Migrate(t.Context(), db, d), db.Close()))
 	s, err := Open(t.Context(), url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, s.Close()) })
 	return s
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -18,7 +18,7 @@ import (
 // second byte of a character may be a backslash, which then escapes nothing.
 func TestCharsets(t *testing.T) {
 	t.Parallel()
-	plain := sqltest.Name()
+	plain := testkit.Own()
 	odd().Query("CREATE USER " + plain + "@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT ALL ON app.* TO " + plain + "@'127.0.0.1'")
 	for name, test := range map[string]struct {
 		server func() *servertest.MariaDBServer
@@ -35,28 +35,20 @@ func TestCharsets(t *testing.T) {
 		if test.server == nil {
 			continue
 		}
-		prefix := ownPrefix()
+		prefix := testkit.Own()
 		open(t, test.server().URL(), &Options{Prefix: prefix}) // makes the tables
 		config, _, err := parse(test.server().URL(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if test.user != "" {
 			config.User, config.Passwd, _ = strings.Cut(test.user, ":")
 		}
-		if err := test.set(config); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, test.set(config))
 		s, err := New(t.Context(), config, &Options{Prefix: prefix})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { testkit.Check(t, s.Close()) })
 		token, k := store.NewToken(), store.Key{Name: "k"}
 		claims := []store.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}}
 		answers := make([]store.Answer, 1)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -43,9 +44,7 @@ func (b *bank) hold(t testing.TB, permits int) store.Token {
 func (b *bank) begin(t testing.TB, tr store.Transactor) *transaction {
 	t.Helper()
 	tx, err := tr.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(tx.Rollback)
 	own := tx.(*transaction)
 	if _, err := own.tx.ExecContext(t.Context(), b.entry("k")); err != nil {
@@ -92,9 +91,7 @@ func TestCommit(t *testing.T) {
 			"had progress": {before: func(token store.Token) {
 				r := store.Renewal{Key: store.Key{Name: "k"}, Token: token, TTL: time.Minute, Progress: []byte("half")}
 				errs := make([]error, 1)
-				if err := errors.Join(b.s.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, errors.Join(b.s.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]))
 			}},
 			"ran out": {is: store.ErrLost, before: func(store.Token) { set("ends=since+1") }},
 			"ran out, several": {permits: 3, is: store.ErrLost, before: func(store.Token) {
@@ -107,9 +104,7 @@ func TestCommit(t *testing.T) {
 			"forgotten": {is: store.ErrLost, before: func(store.Token) { b.query(t, b.s.names.sql("DELETE FROM @key")) }},
 			"kept before": {is: store.ErrLost, before: func(token store.Token) {
 				errs := make([]error, 1)
-				if err := errors.Join(b.s.Settle(t.Context(), []store.Settlement{keeps(token)}, errs), errs[0]); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, errors.Join(b.s.Settle(t.Context(), []store.Settlement{keeps(token)}, errs), errs[0]))
 			}},
 			"too large": {is: store.ErrTooLarge},
 			"abandon":   {is: store.ErrRolledBack},
@@ -176,9 +171,7 @@ func TestLargeRecord(t *testing.T) {
 	token := b.hold(t, 1)
 	x := keeps(token)
 	x.Data = bytes.Repeat([]byte{0, 1, 'a', 0xff, '\''}, 1<<20)
-	if err := b.begin(t, b.s.Transactions(b.db, nil)).Commit(t.Context(), x); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.begin(t, b.s.Transactions(b.db, nil)).Commit(t.Context(), x))
 	if a := b.ask(t, store.Claim{Token: store.NewToken(), MaxAge: store.AnyAge}); a.State != store.Done || !bytes.Equal(a.Record.Data, x.Data) {
 		t.Errorf("%v, and a record of %d bytes", a.State, len(a.Record.Data))
 	}
@@ -200,21 +193,15 @@ func TestNoCatchUp(t *testing.T) {
 		}
 		r := store.Renewal{Key: store.Key{Name: "k"}, Token: holder, TTL: time.Minute, Progress: []byte("half")}
 		errs := make([]error, 1)
-		if err := errors.Join(b.s.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, errors.Join(b.s.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]))
 		tx := b.begin(t, tr)
 		first, lock, second, reserved := store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 		claim(first, store.Queue, store.AnyAge)
 		claim(lock, store.Queue, 0)
 		claim(second, store.Queue, store.AnyAge)
 		claim(reserved, store.Reserve, store.AnyAge)
-		if err := b.settleOnly(t.Context(), tx, keeps(holder)); err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.settleOnly(t.Context(), tx, keeps(holder)))
+		testkit.Must(t, tx.tx.Commit())
 		for name, token := range map[string]store.Token{"a new one": store.NewToken(), "second": second, "first": first} {
 			if a := claim(token, store.Try, store.AnyAge); a.State != store.Done {
 				t.Errorf("%s: %+v, want the record", name, a)
@@ -225,9 +212,7 @@ func TestNoCatchUp(t *testing.T) {
 		}
 		errs = make([]error, 2)
 		ends := []store.Settlement{{Key: store.Key{Name: "k"}, Token: lock}, {Key: store.Key{Name: "k"}, Token: reserved}}
-		if err := errors.Join(b.s.Settle(t.Context(), ends, errs), errors.Join(errs...)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, errors.Join(b.s.Settle(t.Context(), ends, errs), errors.Join(errs...)))
 		left := b.query(t, b.s.names.sql("SELECT busy,(SELECT COUNT(*) FROM @progress),(SELECT COUNT(*) FROM @waiter) FROM @key"))
 		if strings.Join(left[0], ",") != "0,0,0" {
 			t.Errorf("this is left: %q", left)

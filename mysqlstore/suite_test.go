@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -30,7 +31,7 @@ func suite(server *servertest.MariaDBServer) *sqltest.Kind {
 		},
 		DB: openDB,
 		Apart: func(_ testing.TB, server sqltest.Server) (url, connections string) {
-			user := sqltest.Name()
+			user := testkit.Own()
 			server.Query(fmt.Sprintf("CREATE USER %s@'127.0.0.1'; GRANT ALL ON app.* TO %[1]s@'127.0.0.1'", user))
 			return strings.Replace(server.URL(), "root@", user+"@", 1), "SELECT id FROM information_schema.processlist WHERE user='" + user + "'"
 		},
@@ -85,13 +86,9 @@ func openWrong(t testing.TB, server *servertest.MariaDBServer, prefix string, of
 	t.Helper()
 	s := open(t, server.URL(), &Options{Prefix: prefix, PruneEvery: -1})
 	c, err := mysql.NewConnector(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, db := range []**sql.DB{&s.front, &s.back, &s.polls} {
-		if err := (*db).Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, (*db).Close())
 		*db = sql.OpenDB(wrongClock{connector{c}, off})
 		(*db).SetMaxIdleConns(frontConns)
 	}

@@ -30,7 +30,7 @@ type bank struct {
 func newBank(t testing.TB, server *servertest.MariaDBServer, params string) *bank {
 	t.Helper()
 	// No turn passes because the machine is slow.
-	o := &Options{Prefix: ownPrefix(), pushedTTL: testkit.Limit}
+	o := &Options{Prefix: testkit.Own(), pushedTTL: testkit.Limit}
 	b := &bank{server: server, s: open(t, server.URL(), o), ledger: ledgerOf(o.Prefix)}
 	b.client = sqltest.Client(t, b.s, nil)
 	b.root = openDSN(t, server.DSN()+"?multiStatements=true")
@@ -69,9 +69,7 @@ func (b *bank) query(t testing.TB, text string) (all [][]string) {
 func openDSN(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -36,14 +37,10 @@ func BenchmarkOneByOne(b *testing.B) {
 	sqltest.OneByOne(b, func(b *testing.B, connections int) sqltest.Store {
 		s := benchStore(b)
 		config, err := pgxpool.ParseConfig(benchServer().URL())
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, err)
 		config.MaxConns = int32(connections)
 		pool, err := pgxpool.NewWithConfig(context.Background(), config)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, err)
 		b.Cleanup(pool.Close)
 		front, back := s.front, s.back
 		s.front, s.back = pool, pool
@@ -84,15 +81,11 @@ func BenchmarkTwoStatements(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
 			config, err := pgxpool.ParseConfig(benchServer().URL())
-			if err != nil {
-				b.Fatal(err)
-			}
+			testkit.Must(b, err)
 			config.MaxConns = int32(goroutines)
 			ctx := context.Background()
 			pool, err := pgxpool.NewWithConfig(ctx, config)
-			if err != nil {
-				b.Fatal(err)
-			}
+			testkit.Must(b, err)
 			b.Cleanup(pool.Close)
 			if _, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS floor (k text PRIMARY KEY, token bytea, ends timestamptz)"); err != nil {
 				b.Fatal(err)
@@ -180,14 +173,10 @@ func BenchmarkReserveIn(b *testing.B) {
 				s := benchStore(b)
 				client := sqltest.Client(b, s, nil)
 				config, err := pgxpool.ParseConfig(benchServer().URL())
-				if err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(b, err)
 				config.MaxConns = 64
 				pool, err := pgxpool.NewWithConfig(b.Context(), config)
-				if err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(b, err)
 				defer pool.Close()
 				jobs := s.names.sql("@jobs")
 				if _, err := pool.Exec(b.Context(), "CREATE TABLE "+jobs+" (id bigserial PRIMARY KEY, args text NOT NULL)"); err != nil {
@@ -205,9 +194,7 @@ func BenchmarkReserveIn(b *testing.B) {
 				var warm sync.WaitGroup // what is made once for each connection
 				for range 4 * goroutines {
 					warm.Go(func() {
-						if err := enqueue("warm"); err != nil {
-							b.Error(err)
-						}
+						testkit.Check(b, enqueue("warm"))
 					})
 				}
 				warm.Wait()

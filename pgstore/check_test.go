@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -64,28 +65,24 @@ func TestCheck(t *testing.T) {
 			Store: func(t testing.TB, _ sqltest.Store) {
 				for range 32 {
 					conn, err := pgx.Connect(t.Context(), server.URL())
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					t.Cleanup(func() { _ = conn.Close(context.Background()) })
 				}
 			},
 			Finds: sqltest.Found("connections", advice, "of 37 connections are in use"),
 		},
-	}, func(t *testing.T) sqltest.Store { return open(t, server.URL(), &Options{Schema: sqltest.Name()}) })
+	}, func(t *testing.T) sqltest.Store { return open(t, server.URL(), &Options{Schema: testkit.Own()}) })
 	t.Run("least rights", func(t *testing.T) {
-		sqltest.Eventually(t, "connections", func() bool {
+		testkit.Eventually(t, "connections", func() bool {
 			return server.Query("SELECT count(*) < 25 FROM pg_stat_activity")[0][0] == "t"
 		})
-		owner := open(t, server.URL(), &Options{Schema: sqltest.Name()})
+		owner := open(t, server.URL(), &Options{Schema: testkit.Own()})
 		server.Query("CREATE ROLE app LOGIN; " + strings.Replace(owner.names.sql(leastRights), "SCHEMA own", "SCHEMA "+owner.names.schema, 1))
 		url := strings.Replace(server.URL(), "postgres@", "app@", 1)
 		s := open(t, url, &Options{Schema: owner.names.schema})
 		sqltest.Work(t, s)
 		got, err := s.Check(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if len(got) == 0 || got[len(got)-1].Severity != unchecked || got[len(got)-1].Name != "vacuum" {
 			t.Errorf("found %+v, want that transactions are unchecked", got)
 		}

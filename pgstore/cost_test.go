@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -37,9 +38,7 @@ func counting(t *testing.T, url string, connections int32) (pool *pgxpool.Pool, 
 	}
 	var trips atomic.Int64
 	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return &sqltest.Counted{Conn: conn, N: &trips}, err
@@ -68,9 +67,7 @@ func TestCost(t *testing.T) {
 	url := ownDatabase(counter())
 	pool, count := counting(t, url, 4)
 	s, err := New(t.Context(), pool, &Options{Migrate: true, PruneEvery: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	one := sqltest.Cost{Statements: 1, RoundTrips: 1}
 	sqltest.Costs(t, suite(), s, count, map[string]sqltest.Cost{

@@ -53,7 +53,7 @@ func TestOpenErrors(t *testing.T) {
 	}, func(url string) (sqltest.Store, error) { return Open(t.Context(), url, nil) })
 	server.Query("ALTER SYSTEM SET default_transaction_read_only = on")
 	server.Query("SELECT pg_reload_conf()")
-	sqltest.Eventually(t, "ErrReadOnly", func() bool {
+	testkit.Eventually(t, "ErrReadOnly", func() bool {
 		s, err := Open(t.Context(), server.URL(), nil)
 		if err == nil {
 			s.Close()
@@ -76,9 +76,7 @@ func TestIsolation(t *testing.T) {
 func TestOpenHanging(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
@@ -92,26 +90,18 @@ func TestOpenHanging(t *testing.T) {
 func TestOwnConnections(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), shared().URL()+"&pool_max_conns=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer pool.Close()
 	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Release()
 	o := ownNames()
 	shared().Query("CREATE SCHEMA " + o.Schema)
 	o.Migrate = true
 	s, err := New(t.Context(), pool, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	sqltest.Work(t, s)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, s.Close())
 }
 
 // TestErrorTypes: metrics tell what is wrong with the server.

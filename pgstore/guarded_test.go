@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -50,9 +51,7 @@ func TestOwnTransaction(t *testing.T) {
 		})
 		return 0, err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n := b.entries(t, "k"); n != 2 {
 		t.Errorf("%d entries, want 2", n)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -53,20 +54,14 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 		t.Helper()
 		var text string
 		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer tx.Rollback()
 		if _, err := tx.ExecContext(t.Context(), "SELECT "+planned); err != nil {
 			t.Fatal(err)
 		}
-		if err := tx.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) "+s.sql.list[part].sql, []byte{}, []byte{0xff}, 256).Scan(&text); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, tx.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) "+s.sql.list[part].sql, []byte{}, []byte{0xff}, 256).Scan(&text))
 		var plans []struct{ Plan plan }
-		if err := json.Unmarshal([]byte(text), &plans); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, json.Unmarshal([]byte(text), &plans))
 		return plans[0].Plan.read()
 	}
 	for _, counted := range []bool{false, true} {

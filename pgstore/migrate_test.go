@@ -10,21 +10,20 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestMigrateAtOnce: ten processes that start at once make one set of tables, also
 // after they have seen that there is none, at whatever isolation level they are.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	server, schema := shared(), sqltest.Name()
+	server, schema := shared(), testkit.Own()
 	var all, looked sync.WaitGroup
 	looked.Add(10)
 	for n := range 10 {
 		all.Go(func() {
 			config, err := pgx.ParseConfig(server.URL())
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 			config.RuntimeParams["default_transaction_isolation"] = []string{"read committed", "repeatable read"}[n%2]
 			conn, err := pgx.ConnectConfig(t.Context(), config)
 			if err == nil {
@@ -38,9 +37,7 @@ func TestMigrateAtOnce(t *testing.T) {
 			if err == nil {
 				err = conn.Close(t.Context())
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 		})
 	}
 	all.Wait()
@@ -57,11 +54,9 @@ func TestMigrateAtOnce(t *testing.T) {
 // TestMigrations: what is printed makes a store, when it is run by hand.
 func TestMigrations(t *testing.T) {
 	t.Parallel()
-	server, schema := shared(), sqltest.Name()
+	server, schema := shared(), testkit.Own()
 	all, err := Migrations(&Options{Schema: schema})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	server.Query("CREATE SCHEMA " + schema)
 	atVersion(t, server.URL(), schema, 0)
 	for i, m := range all {
@@ -72,9 +67,7 @@ func TestMigrations(t *testing.T) {
 		atVersion(t, server.URL(), schema, i+1)
 	}
 	s, err := Open(t.Context(), server.URL(), &Options{Schema: schema})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	sqltest.Work(t, s)
 }
@@ -83,9 +76,7 @@ func TestMigrations(t *testing.T) {
 func atVersion(t *testing.T, url, schema string, want int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close(t.Context())
 	have, wanted, err := Version(t.Context(), conn, &Options{Schema: schema})
 	if have != want || wanted != version || err != nil {
@@ -96,7 +87,7 @@ func atVersion(t *testing.T, url, schema string, want int) {
 // TestSchemas: stores in one database that differ in schema or prefix never meet.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
-	one, two := sqltest.Name(), sqltest.Name()
+	one, two := testkit.Own(), testkit.Own()
 	stores := []*Store{
 		open(t, shared().URL(), &Options{Schema: one}), open(t, shared().URL(), &Options{Schema: two}),
 		open(t, shared().URL()+"&prefix=p", &Options{Schema: one}),
@@ -122,7 +113,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("prefix %q: %v", name, err)
 		}
 	}
-	s := open(t, shared().URL(), &Options{Schema: sqltest.Name(), Prefix: strings.Repeat("p", 32)})
+	s := open(t, shared().URL(), &Options{Schema: testkit.Own(), Prefix: strings.Repeat("p", 32)})
 	c := sqltest.Client(t, s, &dibs.Options{Namespace: `');DROP/**/TABLE/**/x;--`})
 	for _, key := range []string{`'; DROP TABLE x; --`, `"; --`, "$1", `\`, "\x00", "%s", "'"} {
 		lease, err := c.TryAcquire(t.Context(), key, &dibs.AcquireOptions{Label: key})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -12,7 +13,7 @@ import (
 // row was deleted.
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: sqltest.Name(), PruneEvery: -1})
+	s := open(t, shared().URL(), &Options{Schema: testkit.Own(), PruneEvery: -1})
 	k := store.Key{Name: "k"}
 	last := sqltest.Cycle(t, s, k)
 	for range 3 {
@@ -58,13 +59,10 @@ func TestIndexStays(t *testing.T) {
 	}
 	count := func(what string) (n int) {
 		t.Helper()
-		err := db.QueryRowContext(t.Context(), s.names.sql("SELECT "+what+" FROM pg_stat_user_tables WHERE relid = '@key'::regclass")).Scan(&n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.QueryRowContext(t.Context(), s.names.sql("SELECT "+what+" FROM pg_stat_user_tables WHERE relid = '@key'::regclass")).Scan(&n))
 		return n
 	}
-	sqltest.Eventually(t, "the server's own count", func() bool { return count("n_tup_upd") >= 2*rounds-1 })
+	testkit.Eventually(t, "the server's own count", func() bool { return count("n_tup_upd") >= 2*rounds-1 })
 	if all, hot := count("n_tup_upd"), count("n_tup_hot_upd"); hot < all*98/100 {
 		t.Errorf("of %d updates %d left the index as it was", all, hot)
 	}
@@ -83,17 +81,13 @@ func TestSweepLeavesTheBusyAlone(t *testing.T) {
 	s := open(t, shared().URL(), o)
 	c := sqltest.Client(t, s, nil)
 	lease, err := c.Acquire(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if _, _, err := c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	lockedBy := func() (xid string) {
 		t.Helper()
-		if err := s.front.QueryRow(t.Context(), s.names.sql("SELECT xmax::text FROM @key")).Scan(&xid); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.front.QueryRow(t.Context(), s.names.sql("SELECT xmax::text FROM @key")).Scan(&xid))
 		return xid
 	}
 	for _, ended := range []bool{false, true} {
@@ -102,14 +96,10 @@ func TestSweepLeavesTheBusyAlone(t *testing.T) {
 		}
 		before := lockedBy()
 		n, err := s.Prune(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if (n == 1) != ended || lockedBy() != before {
 			t.Errorf("a place that has ended: %v; %d removed, the key's row was locked by %s and then by %s", ended, n, before, lockedBy())
 		}
 	}
-	if err := lease.Release(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, lease.Release())
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -30,9 +31,7 @@ func newApplication(t *testing.T) *application {
 	rights := strings.NewReplacer("SCHEMA own", "SCHEMA "+b.s.names.schema, " app;", " "+role+";").Replace(b.s.names.sql(transactionRights))
 	shared().Query(fmt.Sprintf("CREATE ROLE %[1]s LOGIN; %[2]s GRANT INSERT ON %[3]s TO %[1]s", role, rights, b.ledger))
 	conn, err := pgx.Connect(t.Context(), strings.Replace(shared().URL(), "//postgres@", "//"+role+"@", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return &application{b, t, conn}
 }
@@ -112,9 +111,7 @@ func TestOnceBySQL(t *testing.T) {
 	t.Parallel()
 	a := newApplication(t)
 	token := a.hold(store.Claim{Key: a.client.Key("k")})
-	if err := a.transaction(a.entry("k"), "SELECT @settle_in('k', '"+token+"', '{\"value\":17}')"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, a.transaction(a.entry("k"), "SELECT @settle_in('k', '"+token+"', '{\"value\":17}')"))
 	got, err := dibs.Once(t.Context(), a.client, "k", nil, func(context.Context) (int, error) { return 0, errors.New("it runs again") })
 	if got != 17 || err != nil {
 		t.Errorf("%d, %v", got, err)
@@ -130,9 +127,7 @@ func TestSettleInRefused(t *testing.T) {
 	expired := a.hold(store.Claim{Key: store.Key{Name: "expired"}})
 	shared().Query(a.s.names.sql("UPDATE @key SET ends = since + 1 WHERE k = '\\x00'::bytea || 'expired'"))
 	settled := a.hold(store.Claim{Key: store.Key{Name: "settled"}})
-	if err := a.transaction(a.entry("before"), "SELECT @settle_in('settled', '"+settled+"', 'x')"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, a.transaction(a.entry("before"), "SELECT @settle_in('settled', '"+settled+"', 'x')"))
 	several := a.hold(store.Claim{Key: store.Key{Name: "several"}, Permits: 3})
 	other := a.hold(store.Claim{Key: store.Key{Name: "other", Namespace: "shop"}})
 	for name, test := range map[string]struct{ call, state, says string }{
@@ -165,12 +160,8 @@ func TestSettleInRefused(t *testing.T) {
 		}
 	}
 	// The leases stand, and a lease of several permits can be released.
-	if err := a.transaction(a.entry("held"), "SELECT @settle_in('held', '"+held+"', 'x')"); err != nil {
-		t.Error(err)
-	}
-	if err := a.transaction(a.entry("several"), "SELECT @settle_in('several', '"+several+"')"); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, a.transaction(a.entry("held"), "SELECT @settle_in('held', '"+held+"', 'x')"))
+	testkit.Check(t, a.transaction(a.entry("several"), "SELECT @settle_in('several', '"+several+"')"))
 }
 
 // TestSettleInOutside: a statement that commits by itself does not settle, because the effect is
@@ -198,9 +189,7 @@ func TestSettleInOutside(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, stateEnded)
 		}
 	}
-	if err := a.transaction("SET LOCAL dibs.run = 'on'", fmt.Sprintf(settle, ", proof => 'marked'")); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, a.transaction("SET LOCAL dibs.run = 'on'", fmt.Sprintf(settle, ", proof => 'marked'")))
 	token = a.hold(store.Claim{Key: store.Key{Name: "k"}})
 	if err := a.transaction("SELECT @settle_in('k', '" + token + "', 'y', proof => 'caller')"); err != nil || a.record(store.Key{Name: "k"}) != "y" {
 		t.Errorf("%v, %q", err, a.record(store.Key{Name: "k"}))
@@ -223,13 +212,9 @@ func TestSettleInWakes(t *testing.T) {
 		got <- err
 	}()
 	<-waiting
-	sqltest.Eventually(t, "it waits", func() bool { return a.places(t, "k") == 1 })
-	if err := a.transaction(a.entry("k"), "SELECT @settle_in('k', '"+token+"')"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
+	testkit.Eventually(t, "it waits", func() bool { return a.places(t, "k") == 1 })
+	testkit.Must(t, a.transaction(a.entry("k"), "SELECT @settle_in('k', '"+token+"')"))
+	testkit.Check(t, <-got)
 }
 
 // TestReserveInBySQL: a place is there when the transaction commits, its ticket is that of the Go
@@ -240,9 +225,7 @@ func TestReserveInBySQL(t *testing.T) {
 	reserve := func(call string, commit bool) (ticket *string, err error) {
 		t.Helper()
 		tx, err := a.conn.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer func() { _ = tx.Rollback(context.Background()) }()
 		err = tx.QueryRow(t.Context(), a.s.names.sql("SELECT @reserve_in("+call+")")).Scan(&ticket)
 		if err == nil && commit {
@@ -258,9 +241,7 @@ func TestReserveInBySQL(t *testing.T) {
 		"'k', namespace => 'NS'", "encode('k', 'base64'), stay => '1 hour', hold => '1 minute', namespace => 'NS', owner => encode('host 7 job', 'base64'), format => 'base64'",
 	} {
 		text, err := reserve(strings.ReplaceAll(call, "NS", a.client.Key("k").Namespace), true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var p dibs.Place
 		if err := p.UnmarshalText([]byte(*text)); err != nil || p.Key != a.client.Key("k") {
 			t.Fatalf("%q is the ticket of %v, %v", *text, p.Key, err)
@@ -278,9 +259,7 @@ func TestReserveInBySQL(t *testing.T) {
 		if err == nil {
 			err = lease.Release()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 	}
 	if n := a.places(t, "k"); n != 0 {
 		t.Errorf("%d places are left", n)

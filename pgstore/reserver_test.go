@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -52,13 +53,9 @@ func (b *bank) beginEnqueuing(ctx context.Context, way string) (*enqueuing, erro
 func (b *bank) enqueue(t testing.TB, way, what string) *enqueuing {
 	t.Helper()
 	e, err := b.beginEnqueuing(context.WithoutCancel(t.Context()), way)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = e.rollback() })
-	if err := e.exec(b.entry(what)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, e.exec(b.entry(what)))
 	return e
 }
 
@@ -66,9 +63,7 @@ func (b *bank) enqueue(t testing.TB, way, what string) *enqueuing {
 func (b *bank) reserve(t testing.TB, e *enqueuing, key string, o *dibs.PlaceOptions) dibs.Place {
 	t.Helper()
 	p, err := b.client.ReserveIn(t.Context(), e, key, time.Hour, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return p
 }
 
@@ -76,9 +71,7 @@ func (b *bank) reserve(t testing.TB, e *enqueuing, key string, o *dibs.PlaceOpti
 func (b *bank) places(t testing.TB, key string) int {
 	t.Helper()
 	for e, err := range b.s.List(t.Context(), store.Query{Name: key}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return e.Waiters + e.Reserved
 	}
 	return 0
@@ -124,20 +117,14 @@ func TestReserveIn(t *testing.T) {
 		a, bb, c := b.reserve(t, first, "k", nil), b.reserve(t, second, "k", nil), b.reserve(t, third, "k", nil)
 		d := b.reserve(t, third, "k", nil)
 		outside, _, err := b.client.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if n := b.places(t, "k"); n != 1 {
 			t.Errorf("%d places before anything was committed, want 1", n)
 		}
 		for _, e := range []*enqueuing{third, first} {
-			if err := e.commit(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, e.commit())
 		}
-		if err := second.rollback(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, second.rollback())
 		if n := b.places(t, "k"); n != 4 || b.entries(t, "k") != 2 {
 			t.Errorf("%d places and %d entries, want 4 and 2", n, b.entries(t, "k"))
 		}
@@ -152,9 +139,7 @@ func TestReserveIn(t *testing.T) {
 			if err != nil {
 				t.Fatalf("place %d: %v", i, err)
 			}
-			if err := lease.Release(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, lease.Release())
 		}
 		if n := b.places(t, "k"); n != 0 {
 			t.Errorf("%d places are left", n)
@@ -170,13 +155,9 @@ func TestReserveInHasHold(t *testing.T) {
 	hold := 300 * time.Millisecond
 	p := b.reserve(t, e, "k", &dibs.PlaceOptions{Hold: hold})
 	start := time.Now()
-	if err := e.commit(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, e.commit())
 	lease, err := b.client.Acquire(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if took := time.Since(start); took < hold {
 		t.Errorf("it blocked for %v, want %v", took, hold)
 	}
@@ -202,19 +183,13 @@ func TestReserveInHoldsNobodyUp(t *testing.T) {
 		if a := sqltest.Ask(t, b.s, claim); a.State != store.Held || a.Err != nil {
 			t.Errorf("%+v, want that it waits", a)
 		}
-		if err := sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: holder}); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: holder}))
 		if a := sqltest.Ask(t, b.s, claim); a.State != store.Granted {
 			t.Errorf("%+v, want that it is handed over", a)
 		}
-		if err := sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: next}); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: next}))
 		sqltest.Cycle(t, b.s, k)
-		if err := e.commit(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, e.commit())
 		if b.ahead(t, p) != 0 {
 			t.Error("the place does not stand")
 		}
@@ -253,9 +228,7 @@ func TestReserveInAtOnce(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					if err := e.commit(); err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, e.commit())
 				}
 			})
 		}
@@ -296,9 +269,7 @@ func TestReserveInARun(t *testing.T) {
 					}
 					return 0, nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, err)
 			})
 		}
 		all.Wait()
@@ -327,18 +298,12 @@ func TestReserveInSavepoint(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *bank, way string) {
 		e := b.enqueue(t, way, "k")
 		kept := b.reserve(t, e, "k", nil)
-		if err := e.exec("SAVEPOINT one"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, e.exec("SAVEPOINT one"))
 		gone := b.reserve(t, e, "k", nil)
-		if err := e.exec("ROLLBACK TO one"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, e.exec("ROLLBACK TO one"))
 		last := b.reserve(t, e, "k", nil)
 		later := b.reserve(t, e, "k", nil)
-		if err := e.commit(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, e.commit())
 		for i, p := range []dibs.Place{kept, last, later} {
 			if n := b.ahead(t, p); n != i {
 				t.Errorf("%d places before number %d", n, i)

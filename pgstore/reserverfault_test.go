@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/store"
 )
@@ -31,9 +32,7 @@ func TestReserveInRefused(t *testing.T) {
 	elsewhere := strings.Replace(shared().URL(), "/postgres?", "/"+b.s.names.schema+"?", 1)
 	open(t, elsewhere, namesOf(b.s)) // which has the same tables
 	other, err := pgxpool.New(t.Context(), elsewhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer other.Close()
 	for name, test := range map[string]struct {
 		pool    *pgxpool.Pool
@@ -62,9 +61,7 @@ func TestReserveInRefused(t *testing.T) {
 		t.Errorf("%d places", n)
 	}
 	tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, test := range []struct {
 		r    store.Reserver
 		is   error
@@ -101,22 +98,16 @@ func TestReserveInTablesMadeAnew(t *testing.T) {
 	b := newBank(t, shared().URL(), nil)
 	for range 2 {
 		tx, err := b.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := b.client.ReserveIn(t.Context(), b.s.Reserver(tx), "k", time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, tx.Commit(t.Context()))
 		if n := b.places(t, "k"); n != 1 {
 			t.Errorf("%d places", n)
 		}
 		shared().Query("DROP SCHEMA " + b.s.names.schema + " CASCADE")
-		if err := Migrate(t.Context(), b.pool, &b.s.options); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, Migrate(t.Context(), b.pool, &b.s.options))
 		b.pool.Reset() // functions that are known by number
 		b.s.front.Reset()
 	}
@@ -140,16 +131,12 @@ func TestReserveInRights(t *testing.T) {
 		shared().Query(fmt.Sprintf("ALTER ROLE %s SET %s", role, settings))
 	}
 	pool, err := pgxpool.New(t.Context(), strings.Replace(shared().URL(), "//postgres@", "//"+role+"@", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(pool.Close)
 	b.pool = pool
 	e := b.enqueue(t, "pgx", "k")
 	p := b.reserve(t, e, "k", nil)
-	if err := e.commit(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, e.commit())
 	if b.ahead(t, p) != 0 {
 		t.Error("the place does not stand")
 	}
@@ -189,7 +176,7 @@ func TestReserveInCut(t *testing.T) {
 func (b *bank) commitOver(t *testing.T, way, key string, trouble func(*wire.Wire), after func()) (done bool) {
 	t.Helper()
 	wire := servertest.NewWire(t, shared().Addr())
-	name := sqltest.Name()
+	name := testkit.Own()
 	url := shared().URLAt(wire.Addr()) + "&application_name=" + name
 	far := *b
 	var err error
@@ -203,7 +190,7 @@ func (b *bank) commitOver(t *testing.T, way, key string, trouble func(*wire.Wire
 	trouble(wire)
 	said := e.commit()
 	after()
-	sqltest.Eventually(t, "the transaction is over", func() bool {
+	testkit.Eventually(t, "the transaction is over", func() bool {
 		return shared().Query("SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND application_name = '" + name + "'")[0][0] == "0"
 	})
 	entries, stands := b.entries(t, key), b.ahead(t, p) == 0
@@ -255,7 +242,7 @@ func TestKilledEnqueuing(t *testing.T) {
 				b := newBank(t, shared().URL(), nil)
 				url, connections := suite().Apart(t, shared())
 				sqltest.KillAt(t, point, "enqueue "+way, url, b.s.names.schema)
-				sqltest.Eventually(t, "its transaction is over", func() bool { return len(shared().Query(connections)) == 0 })
+				testkit.Eventually(t, "its transaction is over", func() bool { return len(shared().Query(connections)) == 0 })
 				entries := shared().Query("SELECT what FROM " + b.ledger)
 				if len(entries) != want || b.places(t, "k") != want {
 					t.Errorf("%d entries and %d places, want %d", len(entries), b.places(t, "k"), want)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestCallsThatMayBeDone: a call that a stopping server refused is made again. A call that
@@ -35,13 +37,9 @@ func TestCallsThatMayBeDone(t *testing.T) {
 				}
 			})
 			config, err := pgxpool.ParseConfig("postgres://app@" + addr + "/app?sslmode=disable")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			pool, err := pgxpool.NewWithConfig(t.Context(), sized(own(config), 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer pool.Close()
 			s := &Store{}
 			s.unprepared.Store(true)
@@ -60,9 +58,7 @@ func TestCallsThatMayBeDone(t *testing.T) {
 func fakeServer(t *testing.T, answer func(*pgproto3.Backend)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	serve := func(conn net.Conn) {
 		defer conn.Close()

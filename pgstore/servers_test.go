@@ -26,7 +26,7 @@ var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
 	engine.CatchUpLimit = testkit.Limit
-	sqltest.Main(m, scope, beChild)
+	testkit.Main(m, testkit.Children{"sqltest": beChild}, scope.Close)
 }
 
 // shared is the server of all tests that leave its settings alone. They have a schema of
@@ -37,7 +37,7 @@ var shared = sync.OnceValue(func() *servertest.PostgresServer {
 
 // ownDatabase returns the URL of a database of the server for one test.
 func ownDatabase(server *servertest.PostgresServer) string {
-	name := sqltest.Name()
+	name := testkit.Own()
 	server.Query("CREATE DATABASE " + name)
 	return strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
 }
@@ -45,7 +45,7 @@ func ownDatabase(server *servertest.PostgresServer) string {
 // ownNames returns the options of a store that has a schema of its own, and names of its
 // own in it: what functions in hundreds of schemas are called is slow to look up.
 func ownNames() *Options {
-	name := sqltest.Name()
+	name := testkit.Own()
 	return &Options{Schema: name, Prefix: "in_" + name}
 }
 
@@ -58,13 +58,11 @@ func namesOf(s *Store) *Options { return &Options{Schema: s.names.schema, Prefix
 func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
 	config, d, err := parse(url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	// Not by Options.Migrate, and more than once: on a busy machine all that may take
 	// longer than Open does.
 	var s *Store
-	sqltest.Eventually(t, "the store is open", func() bool {
+	testkit.Eventually(t, "the store is open", func() bool {
 		if err = migrateOnce(t.Context(), config, d); err == nil {
 			s, err = Open(t.Context(), url, o)
 		}
@@ -74,11 +72,7 @@ func open(t testing.TB, url string, o *Options) *Store {
 		}
 		return err == nil
 	})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testkit.Check(t, s.Close()) })
 	return s
 }
 
@@ -106,15 +100,13 @@ func untilListening(t testing.TB, s *Store) {
 		return
 	}
 	holder := sqltest.Hold(t, s, "listening")
-	sqltest.Eventually(t, "the store listens", func() bool {
+	testkit.Eventually(t, "the store listens", func() bool {
 		waiter := store.Settlement{Key: store.Key{Name: "listening"}, Token: store.NewToken(), Outcome: store.Undo}
 		sqltest.Ask(t, s, store.Claim{Key: waiter.Key, Token: waiter.Token, Mode: store.Queue})
 		_ = sqltest.Settle(t, s, waiter)
 		return s.subscriber.process.Load() != 0
 	})
-	if err := sqltest.Settle(t, s, store.Settlement{Key: store.Key{Name: "listening"}, Token: holder}); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, sqltest.Settle(t, s, store.Settlement{Key: store.Key{Name: "listening"}, Token: holder}))
 	if _, err := s.Prune(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
@@ -124,9 +116,7 @@ func untilListening(t testing.TB, s *Store) {
 func lockKeys(t testing.TB, s *Store) (unlock func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), shared().URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	exec := func(sql string) {
 		t.Helper()

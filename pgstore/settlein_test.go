@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -69,9 +70,7 @@ func TestRecordBeforeGrant(t *testing.T) {
 	tx := b.beginMarked(t, pgx.RepeatableRead)
 	claim(second, store.Queue)
 	b.settleIn(t, tx, store.Settlement{Key: k, Token: holder, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour})
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit(t.Context()))
 	for _, token := range []store.Token{store.NewToken(), second, first} {
 		if a := claim(token, store.Queue); a.State != store.Done {
 			t.Errorf("%+v, want the record", a)
@@ -86,9 +85,7 @@ func (b *bank) beginMarked(t *testing.T, level pgx.TxIsoLevel) pgx.Tx {
 	if err == nil {
 		_, err = tx.Exec(t.Context(), markSQL+"; "+b.entry("k"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return tx
 }
 
@@ -99,9 +96,7 @@ func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x store.Settlement) {
 	if err == nil {
 		_, err = tx.Exec(t.Context(), b.s.sql.settleIn.sql, with...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 }
 
 // TestOtherDatabase: a transaction that could not commit an answer with its effect is
@@ -111,14 +106,10 @@ func TestOtherDatabase(t *testing.T) {
 	b := newBank(t, shared().URL(), nil)
 	url := ownDatabase(shared())
 	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer pool.Close()
 	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer db.Close()
 	for name, test := range map[string]struct {
 		tr store.Transactor
@@ -158,9 +149,7 @@ func TestTransactionRights(t *testing.T) {
 		shared().Query(fmt.Sprintf("ALTER ROLE %s SET %s", role, settings))
 	}
 	pool, err := pgxpool.New(t.Context(), strings.Replace(shared().URL(), "//postgres@", "//"+role+"@", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer pool.Close()
 	if got, err := b.book(t.Context(), b.s.Transactions(pool, nil), "k"); err != nil || got != "booked k" || b.entries(t, "k") != 1 {
 		t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
@@ -184,16 +173,12 @@ func TestDurableTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL()+"&synchronous_commit=off", nil)
 	c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
-	if err := b.s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 	tx := b.beginMarked(t, pgx.ReadCommitted)
 	defer tx.Rollback(context.Background())
 	level := func() (level string) {
 		t.Helper()
-		if err := tx.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&level); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, tx.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&level))
 		return level
 	}
 	if got := level(); got != "off" {
@@ -213,17 +198,13 @@ func TestUnknownCommit(t *testing.T) {
 	for name, open := range map[string]func(url string) store.Transactor{
 		"pgx": func(url string) store.Transactor {
 			pool, err := pgxpool.New(t.Context(), url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(pool.Close)
 			return b.s.Transactions(pool, nil)
 		},
 		"sql": func(url string) store.Transactor {
 			db, err := sql.Open("pgx", url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			return b.s.SQLTransactions(db, nil)
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -28,7 +29,7 @@ func suite() *sqltest.Kind {
 		Listen: func(t testing.TB, s sqltest.Store) { untilListening(t, s.(*Store)) },
 		DB:     openDB,
 		Apart: func(_ testing.TB, server sqltest.Server) (url, connections string) {
-			name := sqltest.Name()
+			name := testkit.Own()
 			return server.URL() + "&application_name=" + name, "SELECT pid FROM pg_stat_activity WHERE application_name = '" + name + "'"
 		},
 		Database:  func() string { return ownDatabase(shared()) },
@@ -78,9 +79,7 @@ func suite() *sqltest.Kind {
 func openDB(t testing.TB, url string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

@@ -37,9 +37,7 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 	b := &bank{s: open(t, url, o), ledger: o.Schema + ".ledger"}
 	b.client = sqltest.Client(t, b.s, nil)
 	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if b.s.pooled.Load() {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
@@ -75,9 +73,7 @@ func (b *bank) entry(what string) string {
 // entries counts those of that name.
 func (b *bank) entries(t testing.TB, what string) (n int) {
 	t.Helper()
-	if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+b.ledger+" WHERE what = $1", what).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+b.ledger+" WHERE what = $1", what).Scan(&n))
 	return n
 }
 

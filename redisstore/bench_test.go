@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Claim and settlement of an own key each, by several goroutines at once.
@@ -54,9 +55,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -73,9 +72,7 @@ func serverTime(b *testing.B, server *servertest.RedisServer) time.Duration {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if name == "used_cpu_user" || name == "used_cpu_sys" {
 			seconds, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			testkit.Must(b, err)
 			sum += seconds
 		}
 	}
@@ -88,19 +85,13 @@ func benchClient(b *testing.B) (*dibs.Client, *servertest.RedisServer) {
 	r, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{server.Addr()}, DisableCache: true, ForceSingleClient: true,
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	b.Cleanup(r.Close)
 	s, err := New(r, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	client, err := dibs.New(s, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	b.Cleanup(func() { _ = client.Close() })
 	return client, server
 }

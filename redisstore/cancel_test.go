@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/store"
 )
@@ -55,17 +56,15 @@ func TestCancelledClaims(t *testing.T) {
 				lease, err := c.Acquire(ctx, "k", nil)
 				switch {
 				case err == nil && !held:
-					if err := lease.Release(); err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, lease.Release())
 				case !errors.Is(err, context.Canceled):
 					t.Errorf("it was answered %v, %v", lease, err)
 				}
 				if held {
-					eventually(t, "no caller waits", func() bool { return waitersOf(t, s, holder.Key) == 0 })
+					testkit.Eventually(t, "no caller waits", func() bool { return waitersOf(t, s, holder.Key) == 0 })
 					mustSettle(t, s, holder, store.Release)
 				}
-				eventually(t, "nothing is left", func() bool { return len(leftover(t, sharedRedis(), s.Prefix())) == 0 })
+				testkit.Eventually(t, "nothing is left", func() bool { return len(leftover(t, sharedRedis(), s.Prefix())) == 0 })
 			})
 		}
 	}
@@ -79,7 +78,7 @@ func TestCancelledCall(t *testing.T) {
 	w := servertest.NewWire(t, server.Addr())
 	// No limit of the store's own ends the call.
 	s := overClient(t, rueidis.ClientOption{
-		InitAddress: []string{w.Addr()}, DisableCache: true, ForceSingleClient: true, ConnWriteTimeout: 2 * limit,
+		InitAddress: []string{w.Addr()}, DisableCache: true, ForceSingleClient: true, ConnWriteTimeout: 2 * testkit.Limit,
 	})
 	held, waits, free := lock("held"), lock("held", queued), lock("free")
 	mustGrant(t, s, held)
@@ -88,17 +87,17 @@ func TestCancelledCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Claim(ctx, []store.Claim{waits, free}, make([]store.Answer, 2)) }()
-	eventually(t, "the server has it", func() bool {
+	testkit.Eventually(t, "the server has it", func() bool {
 		return server.Must("EXISTS", newName(s, free.Key, 's')) == int64(1)
 	})
 	cancel()
-	if err := await(t, "the call's end", done); !errors.Is(err, context.Canceled) {
+	if err := testkit.Await(t, "the call's end", done); !errors.Is(err, context.Canceled) {
 		t.Errorf("the call ended with %v", err)
 	}
 	w.Cut() // the connection that lost its replies
 	w.Mend()
 	for _, c := range []store.Claim{free, waits} {
-		eventually(t, "it is undone over another connection", func() bool {
+		testkit.Eventually(t, "it is undone over another connection", func() bool {
 			_, err := settle(t, s, c, store.Undo)
 			return err == nil
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -116,9 +117,7 @@ func checks(t *testing.T, tests []checkTest) {
 			s := open(t, test.url(t), nil)
 			for range 2 { // the second look has the first to compare with
 				got, err := s.Check(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if !slices.EqualFunc(got, test.want, func(f store.Finding, w found) bool {
 					return f.Name == w.name && f.Severity == w.severity && strings.Contains(f.What, w.what) && f.Cure != ""
 				}) {
@@ -191,9 +190,7 @@ func TestCheckRemembersClocks(t *testing.T) {
 	s := open(t, ownURL(), nil)
 	for _, want := range []bool{false, true} {
 		got, err := s.Check(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if found := strings.Contains(list(got), "the server's clock was set"); found != want {
 			t.Errorf("found\n%s", list(got))
 		}

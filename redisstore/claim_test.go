@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -63,9 +64,7 @@ func TestHoldIsSetAtTheGrantedNumber(t *testing.T) {
 	mustGrant(t, s, waiter)
 	w := strings.TrimSuffix(s.names.state(job.Key), "s") + "w"
 	place, err := s.client.Do(t.Context(), s.client.B().Hget().Key(w).Field(string(job.Token[:])).Build()).AsBytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if hold := time.Duration(binary.BigEndian.Uint64(place[16:])) * time.Microsecond; hold != time.Hour {
 		t.Errorf("the reserved place's Hold is %v", hold)
 	}
@@ -76,7 +75,7 @@ func TestHoldIsSetAtTheGrantedNumber(t *testing.T) {
 // script's fast path and in its full path.
 func TestFencesRiseWhileTheClockIsBehind(t *testing.T) {
 	t.Parallel()
-	prefix := ownPrefix()
+	prefix := testkit.Own()
 	s := open(t, sharedRedis().URL()+"?prefix="+prefix, nil)
 	mustGrant(t, s, lock("first"))
 	client := s.client
@@ -87,16 +86,12 @@ func TestFencesRiseWhileTheClockIsBehind(t *testing.T) {
 		}
 	}
 	last := uint64(time.Now().Add(24 * time.Hour).UnixMicro())
-	if err := client.Do(t.Context(), client.B().Set().Key(fence).Value(strconv.FormatUint(last, 10)).Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, client.Do(t.Context(), client.B().Set().Key(fence).Value(strconv.FormatUint(last, 10)).Build()).Error())
 	several := func(c *store.Claim) { c.Permits = 8 }
 	for round := range 3 {
 		claims := []store.Claim{lock(fmt.Sprint("a", round)), lock(fmt.Sprint("b", round)), lock("c", several), lock("d", several)}
 		answers := make([]store.Answer, len(claims))
-		if err := s.Claim(t.Context(), claims, answers); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), claims, answers))
 		slices.SortFunc(answers, func(a, b store.Answer) int { return cmp.Compare(a.Fence, b.Fence) })
 		for _, a := range answers {
 			if a.State != store.Granted || a.Fence <= last {
@@ -116,9 +111,7 @@ func TestLaterFencesAreAboveAHeldAnswer(t *testing.T) {
 	mustGrant(t, s, lock("held"))
 	mustGrant(t, s, lock("several", several))
 	answers := make([]store.Answer, 2)
-	if err := s.Claim(t.Context(), []store.Claim{lock("held"), lock("several", several)}, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), []store.Claim{lock("held"), lock("several", several)}, answers))
 	if held, granted := answers[0], answers[1]; held.State != store.Held || granted.State != store.Granted || held.Fence >= granted.Fence {
 		t.Errorf("%+v, then %+v", held, granted)
 	}

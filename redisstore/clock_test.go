@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestNoClock: clients whose clocks are an hour apart make no difference, because
@@ -27,9 +29,7 @@ import (
 func TestNoClock(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
@@ -44,9 +44,7 @@ func TestNoClock(t *testing.T) {
 	}
 	for _, file := range scripts {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if m := regexp.MustCompile(`os\.time|'P?EXAT'|'P?EXPIREAT'`).Find(text); m != nil {
 			t.Errorf("%s has %s", file, m)
 		}
@@ -71,9 +69,7 @@ func wallClock(t *testing.T, name string, source any) (found []string) {
 	t.Helper()
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
@@ -123,14 +119,10 @@ func TestNoTimeTravels(t *testing.T) {
 			}}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer client.Close()
-	s, err := New(client, &Options{Prefix: ownPrefix()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, err := New(client, &Options{Prefix: testkit.Own()})
+	testkit.Must(t, err)
 	defer s.Close()
 	exercise(t, s)
 
@@ -164,7 +156,5 @@ func TestNoTimeTravels(t *testing.T) {
 // exercise does with a store whatever can be done.
 func exercise(t *testing.T, s *Store) {
 	t.Helper()
-	if err := exerciseAll(t.Context(), s, limit); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, exerciseAll(t.Context(), s, testkit.Limit))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
@@ -35,7 +36,7 @@ func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptio
 		if restarts(t) {
 			server = servertest.Redis(t, &own)
 		}
-		o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
+		o := &Options{Prefix: testkit.Own(), pushedTTL: turn}
 		wiped := func() { wipe(t, server, o.Prefix) }
 		t.Cleanup(wiped) // what is left slows others' lists
 		return &storetest.Backend{

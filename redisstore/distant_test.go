@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/store"
 )
@@ -39,13 +40,11 @@ func TestMessageThroughReplica(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, master, replica := start(t)
-			s := open(t, url, &Options{Prefix: ownPrefix()})
+			s := open(t, url, &Options{Prefix: testkit.Own()})
 			defer s.Notify(func(store.Token, store.Answer) {})()
 			c := listenElsewhere(s, key("k"))
 			conn, err := replica.Dial()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer conn.Close()
 			subscribe, publish := "SUBSCRIBE", "PUBLISH"
 			if s.names.cluster {
@@ -67,9 +66,7 @@ func TestMessageThroughReplica(t *testing.T) {
 				t.Fatal(err)
 			}
 			message, err := conn.Receive()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if got := message.([]any)[2]; got != "no more" {
 				t.Errorf("a waiter was sent %q", got)
 			}
@@ -107,9 +104,7 @@ func receives(t *testing.T, conn *servertest.RedisConn, publish func(message str
 	})
 	for last := int64(0); last < sent.Load() || over.Err() == nil; {
 		message, err := conn.Receive()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		stop()
 		publishing.Wait()
 		last, _ = strconv.ParseInt(message.([]any)[2].(string), 10, 64)
@@ -139,9 +134,9 @@ func TestSubscribedAtReplica(t *testing.T) {
 	mustGrant(t, s, holder)
 	astray.Store(true)
 	mustWait(t, s, waiter)
-	eventually(t, "it has listened at the replica", func() bool { return commandsOf(replica)["subscribe"] > 0 })
+	testkit.Eventually(t, "it has listened at the replica", func() bool { return commandsOf(replica)["subscribe"] > 0 })
 	astray.Store(false)
-	eventually(t, "it listens at the master", func() bool {
+	testkit.Eventually(t, "it listens at the master", func() bool {
 		return subscribed(s, master, holder.Key) && !subscribed(s, replica, holder.Key)
 	})
 
@@ -171,9 +166,7 @@ func TestCheckWithoutAnswer(t *testing.T) {
 		granted <- err
 	})
 	time.AfterFunc(listenCheck*5/2, w.Mend)
-	if err := <-granted; err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, <-granted)
 }
 
 // TestReadsFromReplicas: an application's client that sends what only reads to replicas
@@ -191,7 +184,7 @@ func TestReadsFromReplicas(t *testing.T) {
 	holder, waiter := lock("k"), lock("k", queued)
 	mustGrant(t, s, holder)
 	mustListen(t, s, waiter)
-	eventually(t, "it checks more than once", func() bool {
+	testkit.Eventually(t, "it checks more than once", func() bool {
 		mustWait(t, s, waiter)
 		return commandsOf(master)["pubsub|numsub"] >= 3
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
@@ -39,11 +40,9 @@ func laggingReplica(t *testing.T) losing {
 	master, replica := servertest.Redis(t, nil), servertest.Redis(t, nil)
 	w := servertest.NewWire(t, master.Addr())
 	_, port, err := net.SplitHostPort(w.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	replica.Must("REPLICAOF", "127.0.0.1", port)
-	eventually(t, "the replica is in step", func() bool { return replica.Info("master_link_status") == "up" })
+	testkit.Eventually(t, "the replica is in step", func() bool { return replica.Info("master_link_status") == "up" })
 	var where atomic.Pointer[string]
 	addr := master.Addr()
 	where.Store(&addr)
@@ -54,14 +53,10 @@ func laggingReplica(t *testing.T) losing {
 				return d.DialContext(ctx, "tcp", *where.Load())
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(client.Close)
 		s, err := New(client, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
@@ -126,16 +121,14 @@ var slotTags = [...]string{"b", "c", "a"}
 func stopReplication(t *testing.T, master *servertest.RedisServer, all []*servertest.RedisServer) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(master.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, replica := range all {
 		if replica.Info("master_port") != port {
 			continue
 		}
 		replica.Must("CONFIG", "SET", "masterauth", "wrong")
 		master.Must("CLIENT", "KILL", "TYPE", "replica")
-		eventually(t, "the replica is cut off", func() bool {
+		testkit.Eventually(t, "the replica is cut off", func() bool {
 			return replica.Info("master_link_status") == "down" && !strings.Contains(master.Info("connected_slaves"), "1")
 		})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -27,7 +28,7 @@ func TestFaults(t *testing.T) {
 		over   func(*servertest.RedisServer)
 		is     error
 		or     error         // means the same; which of both is a matter of time
-		within time.Duration // of the calls' contexts; 0: limit
+		within time.Duration // of the calls' contexts; 0: testkit.Limit
 	}{
 		{
 			name:   "Hanging",
@@ -125,7 +126,7 @@ func TestFaults(t *testing.T) {
 				},
 			} {
 				asking.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(fault.within, limit))
+					ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(fault.within, testkit.Limit))
 					err := ask(ctx)
 					cancel()
 					if !errors.Is(err, fault.is) && (fault.or == nil || !errors.Is(err, fault.or)) {
@@ -139,7 +140,7 @@ func TestFaults(t *testing.T) {
 			asking.Wait()
 
 			fault.over(server)
-			eventually(t, "the server serves again", func() bool {
+			testkit.Eventually(t, "the server serves again", func() bool {
 				answer, err := renew(t, s, once)
 				return answer == nil && err == nil
 			})
@@ -147,7 +148,7 @@ func TestFaults(t *testing.T) {
 			// places that run out.
 			if fault.is != context.DeadlineExceeded {
 				for c, outcome := range map[*store.Claim]store.Outcome{&once: store.Keep, &held: store.Release} {
-					eventually(t, "it is settled", func() bool { // each connection may be one that has ended
+					testkit.Eventually(t, "it is settled", func() bool { // each connection may be one that has ended
 						answer, err := settle(t, s, *c, outcome)
 						if err == nil && answer != nil {
 							t.Fatalf("settling was answered %v", answer)
@@ -189,10 +190,8 @@ func newName(s *Store, k store.Key, kind byte) string {
 func failToSave(t *testing.T, s *servertest.RedisServer) {
 	dir := s.Must("CONFIG", "GET", "dir").([]any)[1].(string)
 	s.Must("CONFIG", "SET", "save", "3600 1")
-	if err := os.MkdirAll(filepath.Join(dir, "dump.rdb", "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "saving fails", func() bool {
+	testkit.Must(t, os.MkdirAll(filepath.Join(dir, "dump.rdb", "in the way"), 0o700))
+	testkit.Eventually(t, "saving fails", func() bool {
 		s.Do("BGSAVE") // refused while one runs
 		return s.Info("rdb_last_bgsave_status") == "err"
 	})
@@ -323,10 +322,8 @@ func TestForeignRecordEndsNoTurn(t *testing.T) {
 	// One run of a script, in which no time passes. When the turn is over, its first
 	// claim grants the key to the third, and fails.
 	claims, answers := []store.Claim{lock("k", answered, queued), lock("k"), third}, make([]store.Answer, 3)
-	eventually(t, "the third has its turn", func() bool {
-		if err := s.Claim(t.Context(), claims, answers); err != nil {
-			t.Fatal(err)
-		}
+	testkit.Eventually(t, "the third has its turn", func() bool {
+		testkit.Must(t, s.Claim(t.Context(), claims, answers))
 		if !errors.Is(answers[0].Err, ErrForeign) {
 			t.Fatalf("a claim beside a foreign record was answered %+v", answers[0])
 		}

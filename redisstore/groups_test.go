@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // sharedCluster is six nodes that outlive a busy machine. Each test has a prefix of its
@@ -111,7 +112,7 @@ func TestCheckGroups(t *testing.T) {
 		}, []found{
 			{"clock", dangerous, "ahead"}, {"eviction", dangerous, "allkeys-random"}, {"partition", advice, "cluster-allow-reads-when-down is yes"},
 		}},
-		{"replicas of a cluster", func(t *testing.T) string { return sharedCluster().URL() + "?prefix=" + ownPrefix() }, []found{
+		{"replicas of a cluster", func(t *testing.T) string { return sharedCluster().URL() + "?prefix=" + testkit.Own() }, []found{
 			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "do not wait"},
 		}},
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
@@ -19,7 +20,7 @@ func TestHang(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			w := servertest.NewWire(t, sharedRedis().Addr())
-			s := openWithin(t, "redis://"+w.Addr()+"?prefix="+ownPrefix(), nil, 0)
+			s := openWithin(t, "redis://"+w.Addr()+"?prefix="+testkit.Own(), nil, 0)
 			first := lock("key")
 			mustGrant(t, s, first)
 			if what == "waited for" {
@@ -30,16 +31,14 @@ func TestHang(t *testing.T) {
 				t.Errorf("the claim ended with %v; want ErrUnreachable", err)
 			}
 			w.Mend()
-			eventually(t, "it is there again", func() bool {
+			testkit.Eventually(t, "it is there again", func() bool {
 				answer, err := renew(t, s, first)
 				return answer == nil && err == nil
 			})
 			w.Set(wire.Trouble{Hold: true}, nil)
 			closed := make(chan error, 1)
 			go func() { closed <- s.Close() }()
-			if err := await(t, "the end of Close", closed); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, testkit.Await(t, "the end of Close", closed))
 			w.Mend()
 		})
 	}
@@ -71,15 +70,9 @@ func TestCloseEndsEveryConnection(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), nil)
 	conn, err := s.own.dial(t.Context(), sharedRedis().Addr(), &net.Dialer{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, conn.SetReadDeadline(time.Now().Add(testkit.Limit)))
+	testkit.Must(t, s.Close())
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v, want net.ErrClosed", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -25,20 +26,14 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 			claims[i] = lock(fmt.Sprintf("order %d.%d", n, i))
 			settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour}
 		}
-		if err := s.Claim(t.Context(), claims, make([]store.Answer, len(claims))); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Settle(t.Context(), settlements, make([]error, len(settlements))); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, len(claims))))
+		testkit.Must(t, s.Settle(t.Context(), settlements, make([]error, len(settlements))))
 	}
 	list := func(most int, conditions ...store.Condition) (n int, took map[string]int) {
 		t.Helper()
 		before := commandsOf(server)
 		for _, err := range s.List(t.Context(), store.Query{Conditions: conditions}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if n++; n == most {
 				break
 			}

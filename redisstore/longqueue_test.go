@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -58,9 +59,7 @@ func reserve(t testing.TB, s *Store, n int, edits ...func(*store.Claim)) *longQu
 		for i := range some {
 			some[i] = lock("k", append(edits, reserved)...)
 		}
-		if err := s.Claim(t.Context(), some, answers); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), some, answers))
 		for _, a := range answers {
 			if a.Err != nil || !a.Queued {
 				t.Fatalf("a reservation was answered %+v", a)
@@ -134,9 +133,7 @@ func TestLongQueueIsCounted(t *testing.T) {
 		before := commandsOf(server)
 		k, waiters, reserved := key("k"), 0, 0
 		for e, err := range s.List(t.Context(), store.Query{Namespace: &k.Namespace, Name: k.Name}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			waiters, reserved = e.Waiters, e.Reserved
 		}
 		if waiters != 4 || reserved != n-4 {
@@ -162,7 +159,7 @@ func TestManyRunOut(t *testing.T) {
 			reserve(t, s, dead, func(c *store.Claim) { c.Stay = time.Millisecond })
 			alive := lock("k", reserved)
 			mustWait(t, s, alive)
-			eventually(t, "all others have run out", func() bool {
+			testkit.Eventually(t, "all others have run out", func() bool {
 				before := commandsOf(server)
 				a, err := claim(t, s, lock("k", edit))
 				if err != nil || a.State != store.Held {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -51,7 +52,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 		fences[i] = append(fences[i], mustGrant(t, holder, held[i]).Fence)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Limit)
 	defer cancel()
 	var waiting sync.WaitGroup
 	var mu sync.Mutex // guards the fences
@@ -76,12 +77,10 @@ func loseUnderLoad(t *testing.T, l losing) {
 				})
 			}
 		}
-		eventually(t, "all wait", func() bool {
+		testkit.Eventually(t, "all wait", func() bool {
 			waits := 0
 			for e, err := range s.List(t.Context(), store.Query{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				waits += e.Waiters
 			}
 			return waits == (p+1)*keys*waiters/2
@@ -96,7 +95,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 			"a release": func() (answer, err error) { return settle(t, holder, c, store.Release) },
 		} {
 			var answer error
-			eventually(t, what+" is answered", func() (answered bool) { // each connection may be dead
+			testkit.Eventually(t, what+" is answered", func() (answered bool) { // each connection may be dead
 				var err error
 				answer, err = ask()
 				return err == nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -54,21 +55,19 @@ func TestMemoryComesBack(t *testing.T) {
 	memory := func() int64 {
 		server.Must("MEMORY", "PURGE")
 		n, err := strconv.ParseInt(server.Info("used_memory"), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return n
 	}
 	empty := func() bool { return server.Must("DBSIZE") == int64(1) } // the fence
 
 	use(2000, 0) // scripts, connections and their buffers
-	eventually(t, "the first keys are gone", empty)
+	testkit.Eventually(t, "the first keys are gone", empty)
 	before := memory()
 	use(30_000, 2000)
-	eventually(t, "all keys are gone", empty)
+	testkit.Eventually(t, "all keys are gone", empty)
 	// Thirty thousand keys of one byte would be 1.5 MB.
 	const most = 256 << 10
-	eventually(t, "the memory is back where it was", func() bool { return memory()-before < most })
+	testkit.Eventually(t, "the memory is back where it was", func() bool { return memory()-before < most })
 	t.Logf("memory: %d bytes before, %d after", before, memory())
 	leftover(t, server, "dibs")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
@@ -41,7 +42,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	} else {
 		sentinels = sharedSentinels()
 	}
-	o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
+	o := &Options{Prefix: testkit.Own(), pushedTTL: turn}
 	wiped := func() { wipe(t, sentinels.Master(), o.Prefix) }
 	if !own {
 		t.Cleanup(wiped) // what is left slows others' lists
@@ -74,7 +75,7 @@ func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 	} else {
 		cluster = sharedCluster()
 	}
-	o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
+	o := &Options{Prefix: testkit.Own(), pushedTTL: turn}
 	wiped := func() {
 		for _, node := range cluster.Nodes() {
 			if node.Info("role") == "master" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -19,9 +20,7 @@ func TestOpen(t *testing.T) {
 	t.Parallel()
 	user := func(u, name, password string) string {
 		parsed, err := url.Parse(u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		parsed.User = url.UserPassword(name, password)
 		return parsed.String()
 	}
@@ -82,18 +81,14 @@ func opens(t *testing.T, url string, keys func() string) {
 	if got := keys(); got != "" {
 		t.Fatalf("there are keys already: %s", got)
 	}
-	s, err := Open(t.Context(), url, &Options{patience: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, err := Open(t.Context(), url, &Options{patience: testkit.Limit})
+	testkit.Must(t, err)
 	defer s.Close()
 	work(t, s)
 	if keys() == "" {
 		t.Error("there are no keys where they should be")
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, s.Close())
 	if err := s.Claim(t.Context(), nil, nil); err == nil {
 		t.Error("a closed store answers")
 	}
@@ -112,17 +107,11 @@ func work(t *testing.T, s *Store) {
 			done <- second.Do(t.Context(), key, func(context.Context) error { return nil })
 		}()
 		lease, err := first.Acquire(t.Context(), key, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		close(entered)
 		awaitQueue(t, s, key)
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
+		testkit.Check(t, <-done)
 		got, err := dibs.Once(t.Context(), first, "once "+key, nil, func(context.Context) (int, error) { return i, nil })
 		if err != nil || got != i {
 			t.Errorf("%d, %v", got, err)
@@ -133,11 +122,9 @@ func work(t *testing.T, s *Store) {
 // awaitQueue returns when a caller waits for the key.
 func awaitQueue(t *testing.T, s *Store, key string) {
 	t.Helper()
-	eventually(t, "a caller waits", func() bool {
+	testkit.Eventually(t, "a caller waits", func() bool {
 		for e, err := range s.List(t.Context(), store.Query{Namespace: new(string), Name: key}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return e.Waiters == 1
 		}
 		return false
@@ -156,9 +143,7 @@ func keyFile(s *servertest.RedisServer) string {
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dibs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func readme(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return string(text)
 }
 
@@ -49,9 +48,7 @@ func TestReadmeRights(t *testing.T) {
 	}
 	server := servertest.Redis(t, nil)
 	server.Must(args...)
-	if err := exerciseAll(t.Context(), open(t, "redis://dibs:secret@"+server.Addr(), nil), limit); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, exerciseAll(t.Context(), open(t, "redis://dibs:secret@"+server.Addr(), nil), testkit.Limit))
 	for _, right := range leastRights {
 		if !rights[right] {
 			t.Errorf("it does not grant %s", right)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
@@ -42,9 +43,7 @@ func TestOpenRefuses(t *testing.T) {
 	strict := servertest.Redis(t, &servertest.RedisOptions{TLS: true, Directives: []string{"tls-auth-clients yes"}})
 	full := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"maxclients 1"}})
 	only, err := full.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer only.Close()
 	if _, err := only.Do("PING"); err != nil {
 		t.Fatal(err)
@@ -151,11 +150,9 @@ func nothingRuns(t *testing.T, do func()) {
 	t.Helper()
 	label := t.Name() // goroutines inherit it
 	pprof.Do(t.Context(), pprof.Labels("opened by", label), func(context.Context) { do() })
-	eventually(t, "no goroutine is left", func() bool {
+	testkit.Eventually(t, "no goroutine is left", func() bool {
 		var profile strings.Builder
-		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, pprof.Lookup("goroutine").WriteTo(&profile, 1))
 		return !strings.Contains(profile.String(), strconv.Quote(label))
 	})
 }
@@ -165,9 +162,7 @@ func nothingRuns(t *testing.T, do func()) {
 func speaking(t *testing.T, say func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -73,7 +74,7 @@ func TestReplicas(t *testing.T) {
 			if d := time.Since(start); d < patience {
 				t.Errorf("the refusal came after %v; ReplicaWait is %v", d, patience)
 			}
-			eventually(t, "the grant is undone", func() bool {
+			testkit.Eventually(t, "the grant is undone", func() bool {
 				answer, err := settle(t, s, refused, store.Undo)
 				return err == nil && errors.Is(answer, store.ErrLost)
 			})
@@ -82,7 +83,7 @@ func TestReplicas(t *testing.T) {
 			// A call that grants nothing waits for no replica.
 			replica.Continue()
 			held := lock("k", answered)
-			eventually(t, "it is granted again", func() bool {
+			testkit.Eventually(t, "it is granted again", func() bool {
 				a, err := claim(t, s, held)
 				return err == nil && a.State == store.Granted
 			})
@@ -107,7 +108,7 @@ func TestReplicas(t *testing.T) {
 				}
 			}
 			replica.Continue()
-			eventually(t, "the record is kept", func() bool {
+			testkit.Eventually(t, "the record is kept", func() bool {
 				answer, err := settle(t, s, held, store.Keep)
 				return answer == nil && err == nil
 			})
@@ -135,15 +136,13 @@ func TestReplicasLoseHolders(t *testing.T) {
 	for errors.Is(err, ErrNotReplicated) { // in that time, on a slow machine
 		lease, err = c.Acquire(t.Context(), "k", nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	first := lease.Until()
-	eventually(t, "a renewal with its replica there", func() bool { return lease.Until().After(first) })
+	testkit.Eventually(t, "a renewal with its replica there", func() bool { return lease.Until().After(first) })
 	stopReplication(t, master, []*servertest.RedisServer{replica})
 	replica.Promote()
 	second := open(t, replica.URL(), nil)
-	eventually(t, "the replica grants the key to another", func() bool {
+	testkit.Eventually(t, "the replica grants the key to another", func() bool {
 		a, err := claim(t, second, lock("k"))
 		return err == nil && a.State == store.Granted
 	})
@@ -164,7 +163,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	replica.AwaitReplica()
-	prefix := ownPrefix()
+	prefix := testkit.Own()
 	for name, test := range map[string]struct {
 		options *Options
 		pushed  bool
@@ -202,11 +201,9 @@ func follows(t *testing.T, master, replica *servertest.RedisServer) {
 	t.Helper()
 	replica.AwaitReplica()
 	conn, err := master.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
-	eventually(t, "the replica follows", func() bool {
+	testkit.Eventually(t, "the replica follows", func() bool {
 		if _, err := conn.Do("PUBLISH", "something", "to replicate"); err != nil {
 			t.Fatal(err)
 		}

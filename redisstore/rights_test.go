@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -190,7 +191,7 @@ func exerciseRights(t *testing.T, servers []*servertest.RedisServer, url string,
 		}
 	}
 	user(rights)
-	if err := exerciseAll(t.Context(), open(t, url, nil), limit); err != nil {
+	if err := exerciseAll(t.Context(), open(t, url, nil), testkit.Limit); err != nil {
 		t.Fatalf("with %q: %v", rights, err)
 	}
 	for i, right := range rights {
@@ -199,13 +200,13 @@ func exerciseRights(t *testing.T, servers []*servertest.RedisServer, url string,
 			server.Must("SCRIPT", "FLUSH") // so that they are sent again
 		}
 		// If one of these rights is missing, there is no error, only silence.
-		patience, silent := limit, false
+		patience, silent := testkit.Limit, false
 		if strings.Contains(right, "sub") || strings.HasPrefix(right, "&") {
 			patience, silent = time.Second, true
 		}
-		s, err := Open(t.Context(), url, &Options{patience: limit})
+		s, err := Open(t.Context(), url, &Options{patience: testkit.Limit})
 		if err == nil {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Limit)
 			err = exerciseAll(ctx, s, patience)
 			cancel()
 			s.Close()

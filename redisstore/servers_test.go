@@ -2,14 +2,8 @@ package redisstore
 
 import (
 	"context"
-	"flag"
-	"fmt"
-	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,47 +15,23 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// limit is how long anything may take before the test says that it hangs.
-const limit = testkit.Limit
-
 // scope owns the servers that several tests share.
 var scope = servertest.NewScope()
 
-func TestMain(m *testing.M) {
-	if child := children[os.Getenv(childVar)]; child != nil {
-		if err := child(os.Getenv(urlVar), os.Stdin); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	flag.Parse()
-	// Tests that are parallel mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	scope.Close()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { testkit.Main(m, children, scope.Close) }
 
 // sharedRedis is the server of every test that does not restart, limit, configure or
 // count on its server. Each test has a prefix of its own, see ownURL.
 var sharedRedis = sync.OnceValue(func() *servertest.RedisServer { return servertest.Redis(scope, nil) })
 
 // ownURL returns the URL of the shared server with a prefix that no other test has.
-func ownURL() string { return sharedRedis().URL() + "?prefix=" + ownPrefix() }
-
-var prefixes atomic.Int64
-
-// ownPrefix returns a prefix that no other test of this run has.
-func ownPrefix() string { return fmt.Sprintf("own%d", prefixes.Add(1)) }
+func ownURL() string { return sharedRedis().URL() + "?prefix=" + testkit.Own() }
 
 // open opens a store as a process of its own would. It ends with the test. No machine is too
 // slow for its calls.
 func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
-	return openWithin(t, url, o, limit)
+	return openWithin(t, url, o, testkit.Limit)
 }
 
 // openWithin is open with another patience; 0: that of Open.
@@ -73,14 +43,8 @@ func openWithin(t testing.TB, url string, o *Options, patience time.Duration) *S
 	}
 	own.patience = patience
 	s, err := Open(t.Context(), url, &own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, s.Close()) })
 	return s
 }
 
@@ -92,11 +56,9 @@ func newClient(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 	if o != nil {
 		own = *o
 	}
-	own.Timeout = limit
+	own.Timeout = testkit.Limit
 	c, err := dibs.New(s, &own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Log(err)
@@ -109,14 +71,10 @@ func newClient(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 	t.Helper()
 	client, err := rueidis.NewClient(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(client.Close)
-	s, err := New(client, &Options{Prefix: ownPrefix(), patience: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, err := New(client, &Options{Prefix: testkit.Own(), patience: testkit.Limit})
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	t.Cleanup(s.Notify(func(store.Token, store.Answer) {}))
 	return s
@@ -152,7 +110,7 @@ func answered(c *store.Claim) { c.MaxAge = store.AnyAge }
 // claim makes one claim.
 func claim(t testing.TB, s *Store, c store.Claim) (store.Answer, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	answers := make([]store.Answer, 1)
 	err := s.Claim(ctx, []store.Claim{c}, answers)
@@ -162,7 +120,7 @@ func claim(t testing.TB, s *Store, c store.Claim) (store.Answer, error) {
 // settle settles one claim.
 func settle(t testing.TB, s *Store, c store.Claim, outcome store.Outcome) (answer, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
 	if outcome == store.Keep {
@@ -176,7 +134,7 @@ func settle(t testing.TB, s *Store, c store.Claim, outcome store.Outcome) (answe
 // renew renews one claim.
 func renew(t testing.TB, s *Store, c store.Claim) (answer, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	errs := make([]error, 1)
 	err = s.Renew(ctx, []store.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
@@ -209,7 +167,7 @@ func mustListen(t testing.TB, s *Store, c store.Claim) store.Answer {
 	t.Helper()
 	t.Cleanup(s.Notify(func(store.Token, store.Answer) {}))
 	mustWait(t, s, c)
-	eventually(t, "the process is subscribed", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != pending })
+	testkit.Eventually(t, "the process is subscribed", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != pending })
 	return mustWait(t, s, c)
 }
 
@@ -219,7 +177,7 @@ func mustListen(t testing.TB, s *Store, c store.Claim) store.Answer {
 func mustBeConnected(t testing.TB, server *servertest.RedisServer, s *Store, c store.Claim) {
 	t.Helper()
 	mustListen(t, s, c)
-	eventually(t, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
+	testkit.Eventually(t, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
 	for range 100 { // of four connections at most
 		mustWait(t, s, c)
 	}
@@ -230,32 +188,6 @@ func mustSettle(t testing.TB, s *Store, c store.Claim, outcome store.Outcome) {
 	t.Helper()
 	if answer, err := settle(t, s, c, outcome); answer != nil || err != nil {
 		t.Fatalf("settling was answered %v, %v", answer, err)
-	}
-}
-
-// eventually waits until something is so that happens in another process.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("it hangs: after %v it is not so that %s", limit, what)
-		}
-		<-tick.C
-	}
-}
-
-// await returns what comes next on the channel.
-func await[T any](t testing.TB, what string, from <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-from:
-		return v
-	case <-time.After(limit):
-		t.Fatalf("it hangs: after %v there is no sign of %s", limit, what)
-		panic("not reached")
 	}
 }
 

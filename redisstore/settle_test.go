@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -37,7 +38,7 @@ func TestRecordThatTheServerNeverReads(t *testing.T) {
 	}
 	settlements[1].Data = make([]byte, 2<<20)
 	// The server hangs up after its answer, which may get lost. Records may be sent again.
-	eventually(t, "all are answered", func() bool {
+	testkit.Eventually(t, "all are answered", func() bool {
 		err := s.Settle(t.Context(), settlements, errs)
 		if err != nil && !errors.Is(err, ErrUnreachable) {
 			t.Error(err)
@@ -49,7 +50,7 @@ func TestRecordThatTheServerNeverReads(t *testing.T) {
 	}
 	for _, i := range []int{0, 2} {
 		var a store.Answer
-		eventually(t, "a claim is answered", func() (ok bool) {
+		testkit.Eventually(t, "a claim is answered", func() (ok bool) {
 			var err error
 			if a, err = claim(t, s, lock(string(rune('a'+i)), answered)); err != nil && !errors.Is(err, ErrUnreachable) {
 				t.Error(err)

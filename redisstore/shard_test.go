@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestShardHangs: a master of a cluster that does not answer affects only calls to it: leases on other masters are renewed, and claims there granted.
@@ -31,9 +32,7 @@ func TestShardHangs(t *testing.T) {
 	var held []*dibs.Lease
 	for _, name := range append(elsewhere[:3:3], there[0]) {
 		lease, err := c.Acquire(t.Context(), name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		held = append(held, lease)
 	}
 	hung.Pause()
@@ -72,8 +71,6 @@ func TestShardHangs(t *testing.T) {
 		if err := lease.Err(); err != nil {
 			t.Errorf("the lease of another server's key: %v", err)
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -50,11 +51,9 @@ func TestOutOfMemoryWithPlaces(t *testing.T) {
 		mustWait(t, s, place)
 		dead := lock("k", two, func(c *store.Claim) { c.From = place.Token })
 		mustGrant(t, s, dead)
-		if err := renewal(t.Context(), s, store.Renewal{Key: dead.Key, Token: dead.Token, TTL: 50 * time.Millisecond, Progress: []byte("half")}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, renewal(t.Context(), s, store.Renewal{Key: dead.Key, Token: dead.Token, TTL: 50 * time.Millisecond, Progress: []byte("half")}))
 		server.Must("CONFIG", "SET", "maxmemory", 1<<20)
-		eventually(t, "the other lease has run out", func() bool {
+		testkit.Eventually(t, "the other lease has run out", func() bool {
 			a, err := claim(t, s, lock("k", two, func(c *store.Claim) { c.Mode = store.Look; c.From = place.Token }))
 			return err == nil && a.State == store.Free
 		})

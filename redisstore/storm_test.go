@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/store"
 )
@@ -54,7 +55,7 @@ func TestCancelStorm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url, servers := where(t)
 			const callers, rounds = 16, 30
-			o := &Options{Prefix: ownPrefix()}
+			o := &Options{Prefix: testkit.Own()}
 			s := open(t, url, o)
 			busy := make([]store.Claim, 4)
 			for i := range busy {
@@ -104,12 +105,10 @@ func TestCancelStorm(t *testing.T) {
 				}
 				return all
 			}
-			eventually(t, "only the held keys are left, without waiters", func() bool {
+			testkit.Eventually(t, "only the held keys are left, without waiters", func() bool {
 				names := 0
 				for e, err := range s.List(t.Context(), store.Query{}) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					if e.Waiters+e.Reserved > 0 || e.Condition != store.ConditionHeld {
 						return false
 					}
@@ -120,7 +119,7 @@ func TestCancelStorm(t *testing.T) {
 			for _, c := range busy {
 				mustSettle(t, s, c, store.Release)
 			}
-			eventually(t, "nothing is left", func() bool { return len(left()) == 0 })
+			testkit.Eventually(t, "nothing is left", func() bool { return len(left()) == 0 })
 		})
 	}
 }
@@ -139,7 +138,7 @@ func TestForgetStorm(t *testing.T) {
 
 func forgetScripts(t *testing.T, url string, masters []*servertest.RedisServer) {
 	const workers, rounds, keys = 8, 60, 3
-	o := &Options{Prefix: ownPrefix()}
+	o := &Options{Prefix: testkit.Own()}
 	var forgot atomic.Int64
 	var working, forgetting sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestParse: what a URL says is understood, and printed without its secrets.
@@ -110,9 +112,7 @@ func TestParseRefuses(t *testing.T) {
 // differently is refused.
 func TestURLAndOptions(t *testing.T) {
 	a, err := Parse("redis://h?prefix=one&replicas=2&replica-wait=2s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, o := range []*Options{nil, {}, {Prefix: "one"}, {Replicas: 2, ReplicaWait: 2 * time.Second, MaxRecord: 7}} {
 		got, err := a.amend(o)
 		if err != nil || got.Prefix != "one" || got.Replicas != 2 || got.ReplicaWait != 2*time.Second || o != nil && got.MaxRecord != o.MaxRecord {

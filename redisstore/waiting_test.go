@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/store"
 )
@@ -21,9 +23,7 @@ func waitersOf(t testing.TB, s *Store, k store.Key) int {
 	t.Helper()
 	n := 0
 	for e, err := range s.List(t.Context(), store.Query{Namespace: &k.Namespace, Name: k.Name}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		n += e.Waiters + e.Reserved
 	}
 	return n
@@ -72,9 +72,7 @@ func TestScriptsForgotten(t *testing.T) {
 	for i := range many {
 		many[i] = lock(fmt.Sprint("many ", i))
 	}
-	if err := s.Claim(forgotten(), many, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(forgotten(), many, answers))
 	for i, a := range answers {
 		if a.State != store.Granted || a.Err != nil {
 			t.Errorf("claim %d was answered %+v", i, a)
@@ -94,7 +92,7 @@ func TestDeafAtRelease(t *testing.T) {
 // waiter is served.
 func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServer, rounds int) {
 	const keys = 40
-	o := &Options{Prefix: ownPrefix()}
+	o := &Options{Prefix: testkit.Own()}
 	holders := newClient(t, open(t, url, o), &dibs.Options{Namespace: "test"})
 	waiting := []*Store{open(t, url, o), open(t, url, o)}
 	waiters := []*dibs.Client{
@@ -108,7 +106,7 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 				t.Fatal(err)
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), limit) // within which all are served
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit) // within which all are served
 		var wait sync.WaitGroup
 		for i := range leases {
 			wait.Go(func() {
@@ -122,12 +120,10 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 				}
 			})
 		}
-		eventually(t, "all wait", func() bool {
+		testkit.Eventually(t, "all wait", func() bool {
 			n := 0
 			for e, err := range waiting[0].List(t.Context(), store.Query{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				n += e.Waiters
 			}
 			return n == keys
@@ -157,10 +153,10 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 func TestDeadWaiters(t *testing.T) {
 	t.Parallel()
 	url := ownURL()
-	server, s := sharedRedis(), open(t, url, &Options{pushedTTL: limit})
+	server, s := sharedRedis(), open(t, url, &Options{pushedTTL: testkit.Limit})
 	holder := lock(waitedFor)
 	mustGrant(t, s, holder)
-	killed := []*process{start(t, "waiters", url), start(t, "waiters", url)}
+	killed := []*failpoint.Child{failpoint.Start(t, "", testkit.Child("waiters", url)), failpoint.Start(t, "", testkit.Child("waiters", url))}
 	var closed []*Store
 	for range 2 {
 		gone := open(t, url, nil)
@@ -169,29 +165,25 @@ func TestDeadWaiters(t *testing.T) {
 		}
 		closed = append(closed, gone)
 	}
-	eventually(t, "all waiters have a channel", func() bool { return subscribedOf(s, holder.Key) == 4*waitersOfProcess })
+	testkit.Eventually(t, "all waiters have a channel", func() bool { return subscribedOf(s, holder.Key) == 4*waitersOfProcess })
 	alive := lock(waitedFor, queued)
 	if a := mustListen(t, s, alive); a.Ahead != 4*waitersOfProcess {
 		t.Fatalf("%d are ahead, want %d", a.Ahead, 4*waitersOfProcess)
 	}
 	for _, p := range killed {
-		p.kill()
+		p.Kill()
 	}
 	for _, gone := range closed {
-		if err := gone.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, gone.Close())
 	}
-	eventually(t, "the server has noticed", func() bool {
+	testkit.Eventually(t, "the server has noticed", func() bool {
 		channels, _ := server.Must("PUBSUB", "CHANNELS", s.Prefix()+":wake:*").([]any)
 		return len(channels) == 1
 	})
 
 	mustSettle(t, s, holder, store.Release)
 	for e, err := range s.List(t.Context(), store.Query{Name: waitedFor}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if len(e.Attempts) != 1 || e.Attempts[0].ID != alive.Token.ID() {
 			t.Errorf("after the release there is %+v; want the lease of %s", e, alive.Token.ID())
 		}
@@ -220,11 +212,9 @@ func TestFrozenWaiter(t *testing.T) {
 	s := open(t, url, nil)
 	c := newClient(t, s, &dibs.Options{Namespace: "test"})
 	held, err := c.Acquire(t.Context(), waitedFor, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	frozen := start(t, "wait", url)
-	eventually(t, "the waiter of the child has a channel", func() bool { return subscribedOf(s, held.Key()) == 1 })
+	testkit.Must(t, err)
+	frozen := failpoint.Start(t, "", testkit.Child("wait", url))
+	testkit.Eventually(t, "the waiter of the child has a channel", func() bool { return subscribedOf(s, held.Key()) == 1 })
 
 	// Behind the child.
 	type grant struct {
@@ -234,23 +224,19 @@ func TestFrozenWaiter(t *testing.T) {
 	behind := make(chan grant, 1)
 	go func() {
 		lease, err := c.Acquire(t.Context(), waitedFor, nil)
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, err)
 		behind <- grant{lease, time.Now()}
 	}()
-	eventually(t, "another waits", func() bool { return waitersOf(t, s, held.Key()) == 2 })
+	testkit.Eventually(t, "another waits", func() bool { return waitersOf(t, s, held.Key()) == 2 })
 
-	servertest.Freeze(t, frozen.cmd.Process)
+	servertest.Freeze(t, frozen.Process)
 	// What it asked as it was stopped is answered before what is asked now.
 	if n := waitersOf(t, s, held.Key()); n != 2 {
 		t.Fatalf("%d wait, want the child and the one behind it", n)
 	}
 	start := time.Now()
-	if err := held.Release(); err != nil {
-		t.Fatal(err)
-	}
-	next := await(t, "the grant to the next", behind)
+	testkit.Must(t, held.Release())
+	next := testkit.Await(t, "the grant to the next", behind)
 	if next.lease == nil {
 		return
 	}
@@ -258,28 +244,21 @@ func TestFrozenWaiter(t *testing.T) {
 		t.Errorf("the next was served after %v, want a turn of %v at least", d, store.PushedTTL)
 	}
 
-	frozen.signal(syscall.SIGCONT)
-	eventually(t, "the child is in the queue again", func() bool { return waitersOf(t, s, held.Key()) == 1 })
-	select {
-	case line := <-frozen.lines:
-		t.Errorf("the child says %q while another holds the key", line)
-	default:
-	}
-	if err := next.lease.Release(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, frozen.Signal(syscall.SIGCONT))
+	testkit.Eventually(t, "the child is in the queue again", func() bool { return waitersOf(t, s, held.Key()) == 1 })
+	testkit.Must(t, next.lease.Release())
 	var fence uint64
 	var attempt int
-	if _, err := fmt.Sscanf(frozen.says(), "granted %d %d", &fence, &attempt); err != nil {
+	if _, err := fmt.Sscanf(frozen.Says(), "granted %d %d", &fence, &attempt); err != nil {
 		t.Fatal(err)
 	}
-	if fence <= next.lease.Fence() {
+	if fence <= next.lease.Fence() { // it had not taken the grant that was pushed while it stood
 		t.Errorf("the child has fence %d, and the one before it %d", fence, next.lease.Fence())
 	}
 	if attempt != 1 {
 		t.Errorf("the child sees %d abandoned leases; the one before it was settled", attempt-1)
 	}
-	frozen.end()
+	frozen.End()
 }
 
 // TestLostReplies: the server does what it is asked, and the connection ends
@@ -290,19 +269,17 @@ func TestLostReplies(t *testing.T) {
 		"Claim": func(t *testing.T, w *wire.Wire, c, _ *dibs.Client, _ func()) {
 			lost := w.LoseReplyTo("test key:s")
 			lease := acquireSoon(t, c)
-			await(t, "the loss of the reply", lost)
+			testkit.Await(t, "the loss of the reply", lost)
 			if lease.Attempt() != 1 {
 				t.Errorf("it is attempt %d, want 1", lease.Attempt())
 			}
-			if err := lease.Release(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, lease.Release())
 		},
 		"Place": func(t *testing.T, w *wire.Wire, c, other *dibs.Client, _ func()) {
 			held := acquireSoon(t, other)
 			lost := w.LoseReplyTo("test key:s")
 			waiting := acquireLater(t, c)
-			await(t, "the loss of the reply", lost)
+			testkit.Await(t, "the loss of the reply", lost)
 			servedSoon(t, held, waiting)
 		},
 		"Turn": func(t *testing.T, w *wire.Wire, c, other *dibs.Client, waits func()) {
@@ -323,19 +300,19 @@ func TestLostReplies(t *testing.T) {
 			waits()
 			lost := w.LoseReplyTo("test key:s")
 			servedSoon(t, held, waiting)
-			await(t, "the loss of the reply", lost)
+			testkit.Await(t, "the loss of the reply", lost)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := servertest.NewWire(t, sharedRedis().Addr())
-			o := &Options{Prefix: ownPrefix()}
+			o := &Options{Prefix: testkit.Own()}
 			s, other := open(t, sharedRedis().URLAt(w.Addr()), o), open(t, sharedRedis().URL(), o)
 			clients := &dibs.Options{Namespace: "test"}
 			lose(t, w, newClient(t, s, clients), newClient(t, other, clients), func() {
-				eventually(t, "it waits", func() bool { return waitersOf(t, other, key("key")) == 1 })
+				testkit.Eventually(t, "it waits", func() bool { return waitersOf(t, other, key("key")) == 1 })
 			})
-			eventually(t, "nothing is left", func() bool { return len(leftover(t, sharedRedis(), o.Prefix)) == 0 })
+			testkit.Eventually(t, "nothing is left", func() bool { return len(leftover(t, sharedRedis(), o.Prefix)) == 0 })
 		})
 	}
 }
@@ -343,12 +320,10 @@ func TestLostReplies(t *testing.T) {
 // acquireSoon takes the key, which is free.
 func acquireSoon(t *testing.T, c *dibs.Client) *dibs.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	lease, err := c.Acquire(ctx, "key", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return lease
 }
 
@@ -358,7 +333,7 @@ func acquireLater(t *testing.T, c *dibs.Client) <-chan bool {
 	served := make(chan bool, 1)
 	go func() {
 		defer close(served)
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 		defer cancel()
 		lease, err := c.Acquire(ctx, "key", nil)
 		if err != nil {

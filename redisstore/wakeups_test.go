@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -15,9 +16,7 @@ func TestNoReplica(t *testing.T) {
 	s := open(t, ownURL(), &Options{Replicas: 2, ReplicaWait: 50 * time.Millisecond})
 	claims := []store.Claim{lock("a"), lock("b"), lock("c")}
 	answers := make([]store.Answer, len(claims))
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, answers))
 	for i, a := range answers {
 		if !errors.Is(a.Err, ErrNotReplicated) || a.State != 0 {
 			t.Errorf("claim %d was answered %+v", i, a)
@@ -49,7 +48,7 @@ func newWakeUps(t *testing.T, s *Store) *wakeUps {
 // next returns the next wake-up of a token.
 func (w *wakeUps) next(token store.Token) store.Answer {
 	w.t.Helper()
-	late := time.NewTimer(limit)
+	late := time.NewTimer(testkit.Limit)
 	defer late.Stop()
 	for {
 		if a, ok := w.early[token]; ok {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 	"github.com/dibs-go/dibs/store"
 )
@@ -121,9 +122,7 @@ func TestTransactionsWait(t *testing.T) {
 	tx, _ := l.begin(t.Context(), c)
 	for _, waits := range []*ledger{l, other} {
 		w, err := waits.tr.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_, err = Begin(store.WithTransaction(t.Context(), w))
 		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), cures[ErrLocked]) {
 			t.Errorf("a transaction meanwhile: %v", err)
@@ -145,9 +144,7 @@ func TestTransactionsWait(t *testing.T) {
 	if err := settleOne(t, other.s, keep(c)); !errors.Is(err, store.ErrBusy) {
 		t.Errorf("a settlement of another process meanwhile: %v", err)
 	}
-	if err := tx.Commit(t.Context(), keep(c)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit(t.Context(), keep(c)))
 	if _, err := l.once("then"); err != nil {
 		t.Error(err)
 	}
@@ -174,9 +171,7 @@ func TestReadThenWrite(t *testing.T) {
 				_, err := tx.ExecContext(ctx, "UPDATE balance SET n = ?", n+1)
 				return n, err
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 		})
 	}
 	runs.Wait()
@@ -219,9 +214,7 @@ func TestTransactionOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	tx, err := l.tr.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	inner, _ = Tx(store.WithTransaction(t.Context(), tx))
 	if _, err := book(t.Context(), inner, "k"); err != nil {
 		t.Fatal(err)
@@ -240,9 +233,7 @@ func TestConflict(t *testing.T) {
 	elsewhere := testFile(t)
 	sqlite(t, elsewhere, "CREATE TABLE other (n)", "BEGIN IMMEDIATE")
 	other, err := sql.Open("sqlite", "file:"+elsewhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer other.Close()
 	runs := 0
 	got, err := OnceTx(t.Context(), l.c, l.tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
@@ -277,13 +268,11 @@ func TestLeaseIsNotRenewedMeanwhile(t *testing.T) {
 	go func() {
 		renewed <- l.s.Renew(ctx, []store.Renewal{{Key: c.Key, Token: c.Token, TTL: time.Hour}}, make([]error, 1))
 	}()
-	eventually(t, "the renewal waits", l.s.isBlocked)
+	testkit.Eventually(t, "the renewal waits", l.s.isBlocked)
 	cancel()
-	if err := within(t, "giving up", func() error { return <-renewed }); !errors.Is(err, ErrLocked) {
+	if err := testkit.Await(t, "giving up", renewed); !errors.Is(err, ErrLocked) {
 		t.Errorf("a renewal meanwhile: %v", err)
 	}
-	if err := tx.Commit(t.Context(), keep(c)); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, tx.Commit(t.Context(), keep(c)))
 	l.want("k", 1)
 }

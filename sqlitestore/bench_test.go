@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -83,12 +84,8 @@ func BenchmarkBatch(b *testing.B) {
 					settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token}
 				}
 				clear(answers)
-				if err := s.Claim(b.Context(), claims, answers); err != nil {
-					b.Fatal(err)
-				}
-				if err := s.Settle(b.Context(), settlements, errs); err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(b, s.Claim(b.Context(), claims, answers))
+				testkit.Must(b, s.Settle(b.Context(), settlements, errs))
 				if answers[n-1].State != store.Granted || errs[n-1] != nil {
 					b.Fatal(answers[n-1], errs[n-1])
 				}
@@ -108,9 +105,7 @@ func BenchmarkLongQueue(b *testing.B) {
 			Key: key, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
 		}
 	}
-	if err := s.Claim(b.Context(), claims, make([]store.Answer, len(claims))); err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, s.Claim(b.Context(), claims, make([]store.Answer, len(claims))))
 	i := 0
 	for b.Loop() {
 		i++
@@ -122,14 +117,8 @@ func BenchmarkLongQueue(b *testing.B) {
 
 func benchStore(b *testing.B) *Store {
 	s, err := Open(filepath.Join(b.TempDir(), "dibs.db"), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	testkit.Must(b, err)
+	b.Cleanup(func() { testkit.Check(b, s.Close()) })
 	return s
 }
 

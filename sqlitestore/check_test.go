@@ -95,9 +95,7 @@ func TestFindings(t *testing.T) {
 func checkNames(t *testing.T, s *Store) []string {
 	t.Helper()
 	found, err := s.Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var names []string
 	for _, f := range found {
 		if f.Name != findFilesystem && f.Name != findSpace {
@@ -130,17 +128,13 @@ func TestCheck(t *testing.T) {
 	clock.wall.Add(engine.Micros(time.Hour))
 	var of *FileError
 	moved := path + ".moved"
-	if err := os.Rename(path, moved); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Rename(path, moved))
 	clock.pass(time.Minute)
-	eventually(t, "the file is missed", func() bool {
+	testkit.Eventually(t, "the file is missed", func() bool {
 		_, err := s.Check(t.Context())
 		return errors.As(err, &of) && errors.Is(err, ErrMoved)
 	})
-	if err := os.Rename(moved, path); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Rename(moved, path))
 }
 
 // TestCheckDamage: damage where no call reads is found, and one that
@@ -148,13 +142,9 @@ func TestCheck(t *testing.T) {
 func TestCheckDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	s, err := Open(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	client, err := dibs.New(s, &dibs.Options{Timeout: testkit.Limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i := range 40 {
 		if _, err := dibs.Once(t.Context(), client, fmt.Sprint("key ", i), nil, func(context.Context) (string, error) {
 			return strings.Repeat("x", 20_000), nil
@@ -162,13 +152,9 @@ func TestCheckDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(client.Close(), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(client.Close(), s.Close()))
 	conn, err := lite.Open(path, lite.ReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	const check = "PRAGMA quick_check(1)"
 	var f facts
 	over, cancel := context.WithCancel(t.Context())
@@ -180,29 +166,21 @@ func TestCheckDamage(t *testing.T) {
 	if err := errors.Join(f.read(conn), f.checkDamage(t.Context(), conn, check)); err != nil || f.incomplete || f.damage != "" || f.size < 800_000 || f.journal != "wal" {
 		t.Errorf("a check: %+v, %v", f, err)
 	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, conn.Close())
 	page := make([]byte, 4096)
 	for i := range page {
 		page[i] = 0xa5
 	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	info, err := file.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for at := info.Size() / 2 / 4096 * 4096; at < info.Size(); at += 4096 {
 		if _, err := file.WriteAt(page, at); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, file.Close())
 	if conn, err = lite.Open(path, lite.ReadWrite); err != nil {
 		t.Fatal(err)
 	}

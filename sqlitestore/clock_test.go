@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -24,9 +25,7 @@ func TestReboot(t *testing.T) {
 	mustGrant(t, s, held)
 	before.pass(4 * time.Second)
 	mustGrant(t, s, lock("seen 4 s later"))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Close())
 
 	after := newTestClock("second boot", 5*time.Second)
 	s = openTest(t, path, nil, after.clock())
@@ -176,5 +175,5 @@ func TestHostClock(t *testing.T) {
 		t.Errorf("the boot is %q, then %q", boot, again)
 	}
 	start := hostClock.monotonic()
-	eventually(t, "the clock goes on", func() bool { return hostClock.monotonic() > start })
+	testkit.Eventually(t, "the clock goes on", func() bool { return hostClock.monotonic() > start })
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -23,11 +24,7 @@ func smallDisk(t *testing.T) (folder string) {
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=2m"); err != nil {
 		t.Fatalf("no filesystem can be mounted here: %v; run this as root, or leave it out with -skip %s", err, t.Name())
 	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(folder, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testkit.Check(t, syscall.Unmount(folder, 0)) })
 	return folder
 }
 
@@ -39,9 +36,7 @@ func TestFilesystemFull(t *testing.T) {
 	filler := filepath.Join(folder, "filler")
 	write(t, filler, make([]byte, 1<<20))
 	s, err := Open(path, &Options{PruneEvery: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	kept := 0
 	var keep store.Settlement
 	for {
@@ -60,22 +55,16 @@ func TestFilesystemFull(t *testing.T) {
 	if !errors.Is(err, ErrDiskFull) || !strings.Contains(err.Error(), path) || errtype.Of(err) != "full" {
 		t.Errorf("on a full disk the error is %v", err)
 	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Remove(filler))
 	mustSettle(t, s, keep)
 	for i := range kept + 1 {
 		c := lock(strconv.Itoa(i))
 		c.MaxAge = store.AnyAge
 		wantState(t, "a record after the disk was full", claimOne(t, s, c), store.Done)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, s.Close())
 	checkSound(t, path)
-	if err := syscall.Mount("", folder, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, syscall.Mount("", folder, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	if _, err := Open(path, nil); !errors.Is(err, ErrReadOnly) || errtype.Of(err) != "read_only" {
 		t.Errorf("on a read-only filesystem the error is %v", err)
 	}
@@ -101,9 +90,7 @@ func TestFilesystemFullAtCommit(t *testing.T) {
 		t.Errorf("commit: %v", err)
 	}
 	l.want("k", 0)
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Remove(filler))
 	wantState(t, "the key", claimOne(t, l.s, asked("k")), store.Held)
 	mustSettle(t, l.s, release(c))
 	if _, err := l.once("k"); err != nil {
@@ -116,16 +103,12 @@ func TestFilesystemFullAtCommit(t *testing.T) {
 func fillUp(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for err == nil {
 		_, err = f.Write(make([]byte, 4096))
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, f.Close())
 }

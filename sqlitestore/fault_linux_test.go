@@ -3,10 +3,13 @@ package sqlitestore
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A file that this user may not write, or in a folder or on a filesystem where
@@ -14,14 +17,8 @@ import (
 // attempt is made by a child of the user nobody.
 func TestNotWritable(t *testing.T) {
 	folder, err := os.MkdirTemp("", "sqlitestore")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(folder); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, os.RemoveAll(folder)) })
 	binary := copyBinary(t, folder)
 	for _, test := range []struct {
 		name         string
@@ -33,9 +30,7 @@ func TestNotWritable(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in := filepath.Join(folder, test.name)
-			if err := os.Mkdir(in, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Mkdir(in, 0o755))
 			path := filepath.Join(in, "dibs.db")
 			s, err := Open(path, nil)
 			if err == nil {
@@ -44,30 +39,22 @@ func TestNotWritable(t *testing.T) {
 			if err = errors.Join(err, os.Chmod(path, test.file), os.Chmod(in, test.folder), os.Chmod(folder, 0o755)); err != nil {
 				t.Fatal(err)
 			}
-			p := startAs(t, binary, path)
-			if err := p.input.Close(); err != nil {
-				t.Fatal(err)
-			}
-			err = p.cmd.Wait()
-			if said := p.errors.String(); err == nil || !strings.Contains(said, path) || !strings.Contains(said, ErrReadOnly.Error()) {
+			output, err := openAs(binary, path).CombinedOutput()
+			if said := string(output); err == nil || !strings.Contains(said, path) || !strings.Contains(said, ErrReadOnly.Error()) {
 				t.Errorf("the child ended with %v and said %q", err, said)
 			}
-			if err := errors.Join(os.Chmod(in, 0o755), os.Chmod(path, 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, errors.Join(os.Chmod(in, 0o755), os.Chmod(path, 0o644)))
 		})
 	}
 }
 
-// startAs starts a child that opens the file, as nobody if this is root.
-func startAs(t *testing.T, binary, path string) *process {
-	t.Helper()
-	p := prepareChild(t, "open", path)
-	p.cmd.Path = binary
+// openAs returns a child that opens the file, as nobody if this is root.
+func openAs(binary, path string) *exec.Cmd {
+	cmd := testkit.Child("open", path)
+	cmd.Path = binary
 	if os.Getuid() == 0 {
-		p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		p.cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		cmd.Dir = "/"
 	}
-	p.launch(t)
-	return p
+	return cmd
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,18 +32,14 @@ const (
 func standingClock(t *testing.T) *testClock {
 	t.Helper()
 	boot, err := hostClock.boot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return newTestClock(boot, duration(hostClock.monotonic()))
 }
 
 // moveOn moves store time on, from what it is for the store.
 func moveOn(t *testing.T, s *Store, c *testClock, d time.Duration) {
 	t.Helper()
-	if err := s.work(t.Context(), func(tx *transaction) { c.uptime.Store(tx.now - tx.offset + engine.Micros(d)) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.work(t.Context(), func(tx *transaction) { c.uptime.Store(tx.now - tx.offset + engine.Micros(d)) }))
 }
 
 // killAt kills a child at the point and returns what it printed. A claim that is made
@@ -53,22 +47,21 @@ func moveOn(t *testing.T, s *Store, c *testClock, d time.Duration) {
 // not wait otherwise.
 func killAt(t *testing.T, s *Store, child, point string, blocks bool) (printed string) {
 	t.Helper()
-	p := prepareChild(t, child, s.names.full)
-	p.cmd.Stderr = os.Stderr
+	cmd := testkit.Child(child, s.names.full)
 	var out bytes.Buffer
-	p.cmd.Stdout = &out
-	stopped := failpoint.Start(t, point, p.cmd)
+	cmd.Stdout = &out
+	stopped := failpoint.Start(t, point, cmd)
 	stopped.Await()
 	granted := make(chan store.Answer, 1)
 	go func() { granted <- claimOne(t, s, lock("another")) }()
 	if blocks {
-		eventually(t, "the claim of another key waits", s.isBlocked)
+		testkit.Eventually(t, "the claim of another key waits", s.isBlocked)
 		if len(granted) > 0 {
 			t.Error("the claim of another key did not wait")
 		}
 		stopped.Kill()
 	}
-	a := within(t, "the claim of another key", func() store.Answer { return <-granted })
+	a := testkit.Await(t, "the claim of another key", granted)
 	wantState(t, "the claim of another key", a, store.Granted)
 	stopped.Kill()
 	return strings.TrimSpace(out.String())
@@ -81,9 +74,7 @@ func wantUntilItsEnd(t *testing.T, s *Store, c *testClock, left time.Duration) {
 	wantState(t, "the key", claimOne(t, s, asked("k")), store.Held)
 	var has time.Duration
 	for e, err := range s.List(t.Context(), store.Query{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if e.Key == lock("k").Key && len(e.Attempts) == 1 {
 			has = e.Attempts[0].Left
 		}
@@ -98,7 +89,7 @@ func wantUntilItsEnd(t *testing.T, s *Store, c *testClock, left time.Duration) {
 
 // childCalls claims a key, renews its lease and keeps a record under it. It can be
 // stopped in each of these transactions.
-func childCalls(path string, _ io.Reader) error {
+func childCalls(args []string) error {
 	var step atomic.Pointer[string]
 	reach := func(what string) { failpoint.Reach(*step.Load() + ", " + what) }
 	begin := func(name string) { step.Store(&name) }
@@ -112,7 +103,7 @@ func childCalls(path string, _ io.Reader) error {
 		return hostClock.wall()
 	}
 	begin("open")
-	s, err := open(path, &Options{LockWait: testkit.Limit, PruneEvery: -1}, clock)
+	s, err := open(args[0], &Options{LockWait: testkit.Limit, PruneEvery: -1}, clock)
 	if err != nil {
 		return err
 	}
@@ -234,9 +225,7 @@ func TestKilledInACall(t *testing.T) {
 func TestKilledWhileItMakesTheFile(t *testing.T) {
 	t.Parallel()
 	path := testFile(t)
-	p := prepareChild(t, "calls", path)
-	p.cmd.Stderr = os.Stderr
-	child := failpoint.Start(t, "open, after BEGIN", p.cmd)
+	child := failpoint.Start(t, "open, after BEGIN", testkit.Child("calls", path))
 	child.Await()
 	if _, err := Open(path, &Options{LockWait: 50 * time.Millisecond}); !errors.Is(err, ErrLocked) {
 		t.Errorf("while another process makes the file: %v", err)
@@ -250,8 +239,6 @@ func TestKilledWhileItMakesTheFile(t *testing.T) {
 		opened <- err
 	}()
 	child.Kill()
-	if err := within(t, "opening the file", func() error { return <-opened }); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, testkit.Await(t, "opening the file", opened))
 	mustGrant(t, openTest(t, path, nil, hostClock), lock("k"))
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -72,7 +71,7 @@ func (t stoppableTx) Commit() error {
 }
 
 // childBook books once under a key, prints the answer, and can be stopped in between.
-func childBook(path string, _ io.Reader) error {
+func childBook(args []string) error {
 	var follows atomic.Bool
 	clock := hostClock
 	clock.monotonic = func() int64 {
@@ -81,7 +80,7 @@ func childBook(path string, _ io.Reader) error {
 		}
 		return hostClock.monotonic()
 	}
-	s, err := open(path, &Options{Shared: true, LockWait: testkit.Limit, PruneEvery: -1}, clock)
+	s, err := open(args[0], &Options{Shared: true, LockWait: testkit.Limit, PruneEvery: -1}, clock)
 	if err != nil {
 		return err
 	}
@@ -146,10 +145,7 @@ func TestKilledInATransaction(t *testing.T) {
 			printed := killAt(t, s, "book", test.point, test.blocks)
 			rows := func() (n int, entry string) {
 				t.Helper()
-				err := db.QueryRowContext(t.Context(), "SELECT count(*), coalesce(max(entry), '') FROM ledger").Scan(&n, &entry)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, db.QueryRowContext(t.Context(), "SELECT count(*), coalesce(max(entry), '') FROM ledger").Scan(&n, &entry))
 				return n, entry
 			}
 			n, entry := rows()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -23,9 +24,7 @@ type noting struct {
 
 func newNoting(t testing.TB, s *Store) *noting {
 	db, err := s.OpenDB("synchronous(OFF)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Errorf("close: %v", err)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestFileMountedAlone: doctor finds a file that is mounted without its folder, as in two
@@ -19,26 +20,26 @@ func TestFileMountedAlone(t *testing.T) {
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		t.Skip("this kernel has no user namespaces")
 	}
-	p := prepareChild(t, "mount", made(t))
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{
+	cmd := testkit.Child("mount", made(t))
+	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
-	if err := p.cmd.Start(); errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+	said, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
 		t.Skip("this user may not make namespaces:", err)
-	} else if err != nil {
-		t.Fatal(err)
 	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("%v: %s", err, p.errors.String())
+	if err != nil {
+		t.Errorf("%v: %s", err, said)
 	}
 }
 
 func init() { children["mount"] = childMount }
 
 // childMount mounts a file alone, and a folder, and has a store in each checked.
-func childMount(path string, _ io.Reader) error {
+func childMount(args []string) error {
+	path := args[0]
 	root := filepath.Dir(path)
 	alone, folder, other := filepath.Join(root, "alone.db"), filepath.Join(root, "folder"), filepath.Join(root, "other")
 	if err := errors.Join(os.WriteFile(alone, nil, 0o600), os.Mkdir(folder, 0o700), os.Mkdir(other, 0o700)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -17,13 +18,9 @@ func made(t *testing.T) string {
 	t.Helper()
 	path := testFile(t)
 	s, err := Open(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	mustGrant(t, s, lock("k"))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Close())
 	return path
 }
 
@@ -61,9 +58,7 @@ func TestHardLinkIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, err := link(made(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			s, err := Open(path, nil)
 			if err == nil {
 				_ = s.Close()
@@ -102,14 +97,10 @@ func TestChangedNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := testFile(t)
 			s, err := Open(path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer s.Close()
 			mustGrant(t, s, lock("k"))
-			if err := test.change(path); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, test.change(path))
 			if err := claimError(t, s); !errors.Is(err, test.want) {
 				t.Errorf("the next claim gets %v, not %v", err, test.want)
 			}
@@ -121,21 +112,15 @@ func TestChangedNames(t *testing.T) {
 // to one file with one log and one queue of writers.
 func TestOneStoreUnderAllItsNames(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	folder, deep := filepath.Join(root, "folder"), filepath.Join(root, "other", "deep")
 	path := filepath.Join(folder, "dibs.db")
 	link := func(target, name string) string {
 		name = filepath.Join(root, name)
-		if err := os.Symlink(target, name); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.Symlink(target, name))
 		return name
 	}
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.MkdirAll(deep, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(os.Mkdir(folder, 0o700), os.MkdirAll(deep, 0o700)))
 	t.Chdir(deep)
 	names := []string{
 		link("folder/dibs.db", "first.db"), // it dangles: the first store creates the file
@@ -161,9 +146,7 @@ func TestOneStoreUnderAllItsNames(t *testing.T) {
 	}
 	for _, dir := range []string{root, folder, deep} {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, e := range entries {
 			if strings.Contains(e.Name(), "db-") && dir != folder {
 				t.Errorf("%s is in %s", e.Name(), dir)
@@ -177,17 +160,11 @@ func TestOneStoreUnderAllItsNames(t *testing.T) {
 func TestRetargetedLink(t *testing.T) {
 	path, other := made(t), made(t)
 	name := filepath.Join(t.TempDir(), "link.db")
-	if err := os.Symlink(path, name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink(path, name))
 	s, err := Open(name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
-	if err := errors.Join(claimError(t, s), os.Remove(name), os.Symlink(other, name)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(claimError(t, s), os.Remove(name), os.Symlink(other, name)))
 	if err := claimError(t, s); !errors.Is(err, ErrMoved) {
 		t.Errorf("the next claim gets %v", err)
 	}
@@ -201,31 +178,21 @@ func TestNamesOfDescriptors(t *testing.T) {
 	}
 	path := made(t)
 	f, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer f.Close()
 	full, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	name := filepath.Join("/proc/self/fd", fdName(f), "dibs.db")
 	s, err := Open(name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	if s.names.full != full {
 		t.Errorf("%s leads to %s", name, s.names.full)
 	}
 	gone, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer gone.Close()
-	if err := os.Remove(gone.Name()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Remove(gone.Name()))
 	if s, err := Open(filepath.Join("/proc/self/fd", fdName(gone)), nil); err == nil {
 		_ = s.Close()
 		t.Error("a file without a name was opened")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 	"github.com/dibs-go/dibs/store"
 )
@@ -22,18 +23,14 @@ func exists(path string) bool {
 
 func write(t testing.TB, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(path, data, 0o644))
 }
 
 // sqlite runs statements on a file as some other program would.
 func sqlite(t testing.TB, path string, statements ...string) *lite.Conn {
 	t.Helper()
 	conn, err := lite.Open(path, lite.Create)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	for _, sql := range statements {
 		if err := conn.Exec(sql); err != nil {
@@ -47,17 +44,11 @@ func sqlite(t testing.TB, path string, statements ...string) *lite.Conn {
 func TestOpenRefuses(t *testing.T) {
 	store := func(t *testing.T, path string) []byte {
 		s, err := Open(path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		mustGrant(t, s, lock("k"))
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Close())
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return data
 	}
 	for _, test := range []struct {
@@ -72,20 +63,14 @@ func TestOpenRefuses(t *testing.T) {
 			write(t, path, bytes.Repeat([]byte("all work and no play\n"), 10_000))
 		}, ErrForeign},
 		{"another program's database", func(t *testing.T, path string) {
-			if err := sqlite(t, path, "CREATE TABLE meta (one, version)", "INSERT INTO meta VALUES (1, 1)").Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, sqlite(t, path, "CREATE TABLE meta (one, version)", "INSERT INTO meta VALUES (1, 1)").Close())
 		}, ErrForeign},
 		{"another program's empty database", func(t *testing.T, path string) {
-			if err := sqlite(t, path, "PRAGMA application_id = 77").Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, sqlite(t, path, "PRAGMA application_id = 77").Close())
 		}, ErrForeign},
 		{"a newer schema", func(t *testing.T, path string) {
 			store(t, path)
-			if err := sqlite(t, path, "UPDATE meta SET version = 99").Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, sqlite(t, path, "UPDATE meta SET version = 99").Close())
 		}, ErrNewer},
 		{"a damaged schema", func(t *testing.T, path string) {
 			data := store(t, path)
@@ -104,14 +89,10 @@ func TestOpenRefuses(t *testing.T) {
 			write(t, path, data[:2*4096])
 		}, ErrDamaged},
 		{"a folder", func(t *testing.T, path string) {
-			if err := os.Mkdir(path, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Mkdir(path, 0o755))
 		}, ErrForeign},
 		{"a device", func(t *testing.T, path string) {
-			if err := os.Symlink(os.DevNull, path); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Symlink(os.DevNull, path))
 		}, ErrForeign},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -172,9 +153,7 @@ func TestOpenOddNames(t *testing.T) {
 			c := lock("k")
 			mustGrant(t, s, c)
 			mustSettle(t, s, release(c))
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, s.Close())
 			if !exists(name) {
 				t.Errorf("%q: there is no such file", name)
 			}
@@ -198,9 +177,7 @@ func TestOpenLocked(t *testing.T) {
 	if _, err := Open(path, &Options{LockWait: 50 * time.Millisecond}); !errors.Is(err, ErrLocked) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := other.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, other.Exec("ROLLBACK"))
 	openTest(t, path, nil, hostClock)
 }
 
@@ -222,15 +199,13 @@ func TestLocked(t *testing.T) {
 	defer cancel()
 	given := make(chan error, 1)
 	go func() { given <- patient.Claim(ctx, []store.Claim{claim}, make([]store.Answer, 1)) }()
-	eventually(t, "the file is found locked", patient.isBlocked)
+	testkit.Eventually(t, "the file is found locked", patient.isBlocked)
 	cancel()
-	if err := within(t, "giving up", func() error { return <-given }); !errors.Is(err, ErrLocked) || !errors.Is(err, context.Canceled) || errtype.Of(err) != "canceled" {
+	if err := testkit.Await(t, "giving up", given); !errors.Is(err, ErrLocked) || !errors.Is(err, context.Canceled) || errtype.Of(err) != "canceled" {
 		t.Errorf("given up, the error is %v", err)
 	}
 
-	if err := other.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, other.Exec("ROLLBACK"))
 	mustGrant(t, s, lock("k")) // to another token, so the first one did not get it
 }
 
@@ -248,15 +223,11 @@ func TestMoved(t *testing.T) {
 			t.Parallel() // it waits until the store looks
 			path := testFile(t)
 			s, err := Open(path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer s.Close()
 			mustGrant(t, s, lock("k"))
-			if err := move(path); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the store notices", func() bool {
+			testkit.Must(t, move(path))
+			testkit.Eventually(t, "the store notices", func() bool {
 				err = s.Claim(t.Context(), []store.Claim{lock("other")}, make([]store.Answer, 1))
 				return err != nil
 			})
@@ -269,9 +240,7 @@ func TestMoved(t *testing.T) {
 
 func TestClosed(t *testing.T) {
 	s, err := Open(testFile(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -32,9 +33,7 @@ func TestPrune(t *testing.T) {
 		lapsed.Mode, lapsed.Stay = store.Reserve, time.Minute
 		claims = append(claims, lapsed)
 	}
-	if err := s.Claim(t.Context(), claims, make([]store.Answer, len(claims))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, len(claims))))
 	errs := make([]error, len(settlements))
 	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
 		t.Fatal(err, errors.Join(errs...))
@@ -72,7 +71,7 @@ func TestPruneInTheBackground(t *testing.T) {
 		mustGrant(t, s, c)
 		mustSettle(t, s, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Millisecond})
 	}
-	eventually(t, "the records are gone", func() bool { return rows(t, s, "record") == 0 })
+	testkit.Eventually(t, "the records are gone", func() bool { return rows(t, s, "record") == 0 })
 }
 
 // Wake-ups for other processes do not pile up.
@@ -88,7 +87,7 @@ func TestWakesAreForgotten(t *testing.T) {
 		mustSettle(t, grants, release(holder))
 		mustGrant(t, waits, waiter)
 	}
-	eventually(t, "all wakes but the last are gone", func() bool { return rows(t, grants, "wake") == 1 })
+	testkit.Eventually(t, "all wakes but the last are gone", func() bool { return rows(t, grants, "wake") == 1 })
 }
 
 func rows(t testing.TB, s *Store, table string) (n int64) {
@@ -96,18 +95,14 @@ func rows(t testing.TB, s *Store, table string) (n int64) {
 	err := s.work(t.Context(), func(tx *transaction) {
 		n, tx.err = s.conn.Query("SELECT count(*) FROM " + table)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return n
 }
 
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return info.Size()
 }
 
@@ -115,9 +110,7 @@ func size(t *testing.T, path string) int64 {
 func checkpoint(t *testing.T, s *Store) {
 	t.Helper()
 	conn := sqlite(t, s.names.full, "PRAGMA wal_checkpoint(TRUNCATE)")
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, conn.Close())
 }
 
 // BenchmarkPruning measures claims and settlements one by one, in a file of a
@@ -131,13 +124,9 @@ func BenchmarkPruning(b *testing.B) {
 		b.Run(test.name, func(b *testing.B) {
 			path := testFile(b)
 			s, err := Open(path, &Options{PruneEvery: -1})
-			if err != nil {
-				b.Fatal(err)
-			}
+			testkit.Must(b, err)
 			fill(b, s, 1_000_000)
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			testkit.Must(b, s.Close())
 			if s, err = Open(path, &Options{PruneEvery: test.every}); err != nil {
 				b.Fatal(err)
 			}
@@ -168,7 +157,5 @@ func fill(b *testing.B, s *Store, n int) {
 			INSERT INTO record (id, k, token, written, fingerprint, data)
 			SELECT n, CAST(x'00' || randomblob(24) AS BLOB), randomblob(16), 0, x'', zeroblob(300) FROM i`)
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"golang.org/x/sys/unix"
 )
@@ -21,9 +22,7 @@ func modes(t *testing.T, path string) map[string]fs.FileMode {
 	all := map[string]fs.FileMode{}
 	for _, suffix := range []string{"", "-wal", "-shm", "-turn"} {
 		info, err := os.Stat(path + suffix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		all[suffix] = info.Mode().Perm()
 	}
 	return all
@@ -51,15 +50,11 @@ func TestFilesArePrivate(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				path := testFile(t)
-				if err := test.make(path); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, test.make(path))
 				before := unix.Umask(umask)
 				s, err := Open(path, &Options{Shared: test.shared})
 				unix.Umask(before)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				defer s.Close()
 				mustGrant(t, s, lock("k"))
 				for suffix, mode := range modes(t, path) {
@@ -89,13 +84,9 @@ func TestCheckReadable(t *testing.T) {
 		t.Errorf("found %v", names)
 	}
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Chmod(path+suffix, 0o604); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.Chmod(path+suffix, 0o604))
 		found, err := s.Check(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		said := false
 		for _, f := range found {
 			said = said || f.Name == findReadable && strings.Contains(f.What, path+suffix+" ") && f.Severity == store.SeverityAdvice
@@ -103,9 +94,7 @@ func TestCheckReadable(t *testing.T) {
 		if !said {
 			t.Errorf("FILE%s is readable; found %+v", suffix, found)
 		}
-		if err := os.Chmod(path+suffix, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.Chmod(path+suffix, 0o600))
 	}
 }
 
@@ -116,13 +105,9 @@ func TestReaderCannotStopCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := made(t)
 			reader, err := os.Open(path + writeQueueSuffix)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer reader.Close()
-			if err := unix.Flock(int(reader.Fd()), how); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, unix.Flock(int(reader.Fd()), how))
 			first := openTest(t, path, nil, hostClock)
 			second := openTest(t, path, nil, hostClock)
 			for i := range 50 {
@@ -133,16 +118,12 @@ func TestReaderCannotStopCalls(t *testing.T) {
 				}
 			}
 			found, err := first.Check(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if !strings.Contains(names(found), findTurn) {
 				t.Errorf("Check finds %s", names(found))
 			}
-			if err := unix.Flock(int(reader.Fd()), unix.LOCK_UN); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the store queues again", func() bool {
+			testkit.Must(t, unix.Flock(int(reader.Fd()), unix.LOCK_UN))
+			testkit.Eventually(t, "the store queues again", func() bool {
 				mustGrant(t, first, lock("later "+store.NewToken().String()))
 				found, err := first.Check(t.Context())
 				return err == nil && !strings.Contains(names(found), findTurn)
@@ -159,9 +140,7 @@ func TestQueueThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := testFile(t)
-			if err := spoil(path + writeQueueSuffix); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, spoil(path+writeQueueSuffix))
 			s := openTest(t, path, nil, hostClock)
 			mustGrant(t, s, lock("k"))
 			found, err := s.Check(t.Context())

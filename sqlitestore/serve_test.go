@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -44,18 +44,10 @@ func openLedger(t testing.TB, path string, clock clock) (*Store, *sql.DB, *dibs.
 	t.Helper()
 	s := openTest(t, path, &Options{Shared: true}, clock)
 	db, err := s.OpenDB()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c, err := dibs.New(s, ledgerClient)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(c.Close(), db.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, errors.Join(c.Close(), db.Close())) })
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS ledger (k TEXT NOT NULL, entry TEXT NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +75,8 @@ const (
 )
 
 // childServe has requests guarded that book, and prints what each was answered.
-func childServe(path string, _ io.Reader) error {
-	s, db, c, err := openApplication(path)
+func childServe(args []string) error {
+	s, db, c, err := openApplication(args[0])
 	if err != nil {
 		return err
 	}
@@ -136,16 +128,15 @@ func childServe(path string, _ io.Reader) error {
 func TestProcessesServe(t *testing.T) {
 	path := testFile(t)
 	_, db, _ := openLedger(t, path, hostClock)
-	var servers []*process
+	var servers []*failpoint.Child
 	var printed [2]bytes.Buffer
 	for i := range printed {
-		p := prepareChild(t, "serve", path)
-		p.cmd.Stdout = &printed[i]
-		p.launch(t)
-		servers = append(servers, p)
+		cmd := testkit.Child("serve", path)
+		cmd.Stdout = &printed[i]
+		servers = append(servers, failpoint.Start(t, "", cmd))
 	}
 	for _, p := range servers {
-		p.end(t)
+		p.End()
 	}
 	answers := map[string]map[string]bool{}
 	created := 0
@@ -172,9 +163,7 @@ func TestProcessesServe(t *testing.T) {
 	for k, given := range answers {
 		var n int
 		var entry string
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*), max(entry) FROM ledger WHERE k = ?", k).Scan(&n, &entry); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.QueryRowContext(t.Context(), "SELECT count(*), max(entry) FROM ledger WHERE k = ?", k).Scan(&n, &entry))
 		if n != 1 || len(given) != 1 || !given[entry] {
 			t.Errorf("%s has %d rows, %q, and was answered %v", k, n, entry, given)
 		}

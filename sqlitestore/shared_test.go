@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -29,9 +30,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d removed, %v", n, err)
 	}
 	conn, err := lite.Open(path, lite.ReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	for sql, want := range map[string]int64{
 		"PRAGMA application_id": 77, "PRAGMA user_version": 12, "PRAGMA auto_vacuum": 0,
@@ -54,12 +53,8 @@ func TestSharedByAll(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		path := testFile(t)
 		s, err := Open(path, &Options{Shared: shared})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, s.Close())
 		before, _ := os.ReadFile(path)
 		if _, err := Open(path, &Options{Shared: !shared}); !errors.Is(err, ErrShared) || !strings.Contains(err.Error(), cures[ErrShared]) {
 			t.Errorf("made with Shared %v, opened with %v: %v", shared, !shared, err)
@@ -76,17 +71,13 @@ func TestSharedByAll(t *testing.T) {
 func TestSharedInAnotherJournalMode(t *testing.T) {
 	path := testFile(t)
 	app, err := sql.Open("sqlite", "file:"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer app.Close()
 	if _, err := app.ExecContext(t.Context(), "CREATE TABLE t (n)"); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := app.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if _, err := tx.ExecContext(t.Context(), "INSERT INTO t VALUES (1)"); err != nil {
 		t.Fatal(err)
 	}
@@ -94,9 +85,7 @@ func TestSharedInAnotherJournalMode(t *testing.T) {
 	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "journal mode") {
 		t.Errorf("while it is in use: %v", err)
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit())
 	s := openTest(t, path, &Options{Shared: true}, hostClock)
 	mustGrant(t, s, lock("k"))
 	if _, err := app.ExecContext(t.Context(), "INSERT INTO t VALUES (2)"); err != nil {

@@ -50,13 +50,9 @@ func openTest(t testing.TB, path string, o *Options, c clock) *Store {
 	}
 	opt.LockWait = cmp.Or(opt.LockWait, testkit.Limit)
 	s, err := open(path, &opt, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, s.Close())
 		checkSound(t, path)
 	})
 	return s
@@ -65,9 +61,7 @@ func openTest(t testing.TB, path string, o *Options, c clock) *Store {
 func checkSound(t testing.TB, path string) {
 	t.Helper()
 	conn, err := lite.Open(path, lite.ReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	if text, err := conn.QueryText("PRAGMA integrity_check"); err != nil || text != "ok" {
 		t.Errorf("the file is not sound: %q, %v", text, err)
@@ -95,19 +89,6 @@ func wantState(t *testing.T, what string, a store.Answer, want store.State) {
 	}
 }
 
-// eventually polls until something that another goroutine or process does has
-// happened.
-func eventually(t testing.TB, what string, happened func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(testkit.Limit)
-	for !happened() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, testkit.Limit)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // isBlocked reports whether the store has found the file locked by others.
 func (s *Store) isBlocked() bool {
 	s.mu.Lock()
@@ -120,13 +101,7 @@ func within[T any](t testing.TB, what string, f func() T) T {
 	t.Helper()
 	returned := make(chan T, 1)
 	go func() { returned <- f() }()
-	select {
-	case v := <-returned:
-		return v
-	case <-time.After(testkit.Limit):
-		t.Fatalf("%s: not within %v", what, testkit.Limit)
-		panic("unreachable")
-	}
+	return testkit.Await(t, what, returned)
 }
 
 func TestOptions(t *testing.T) {
@@ -203,9 +178,7 @@ func TestLongQueue(t *testing.T) {
 		claims[i].Mode = store.Queue
 	}
 	answers := make([]store.Answer, len(claims))
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, answers))
 	if a := answers[10_000]; a.State != store.Held || a.Ahead != 9_999 {
 		t.Fatalf("the last one was answered %+v", a)
 	}

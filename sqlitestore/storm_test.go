@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -25,20 +26,15 @@ func init() {
 	children["book anyhow"] = childBookAnyhow
 }
 
-const (
-	// killVar is at which entry a counting child kills itself, inside.
-	killVar = "SQLITESTORE_TEST_KILL"
-	// keyVar is the key of a child that books.
-	keyVar = "SQLITESTORE_TEST_KEY"
-)
-
 // countTTL is the lease under which the children count: longer than a machine stands
 // still, and waited for by the successors of a child that was killed inside.
 const countTTL = 10 * time.Second
 
 // childCount increments a plain number in a file again and again, under a lock.
-// Into a second file it writes when it enters and when it leaves.
-func childCount(path string, input io.Reader) error {
+// Into a second file it writes when it enters and when it leaves. Its second argument is at which
+// entry it kills itself, inside; 0: at none.
+func childCount(args []string) error {
+	path := args[0]
 	s, err := Open(path, &Options{LockWait: testkit.Limit})
 	if err != nil {
 		return err
@@ -51,10 +47,10 @@ func childCount(path string, input io.Reader) error {
 	if err != nil {
 		return err
 	}
-	entries, _ := strconv.Atoi(os.Getenv(killVar)) // 0: it is not killed by itself
+	entries, _ := strconv.Atoi(args[1])
 	ended := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, input)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		close(ended)
 	}()
 	wakes := make(chan store.Token, 1)
@@ -133,47 +129,41 @@ func TestProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	path := testFile(t)
 	killed := map[int]bool{}
-	var inside, outside []*process
+	var inside, outside []*failpoint.Child
 	for i := range 3 {
-		p := prepareChild(t, "count", path)
-		p.cmd.Env = append(p.cmd.Env, killVar+"="+strconv.Itoa(4+3*i))
-		p.launch(t)
-		inside = append(inside, p)
-		outside = append(outside, start(t, "count", path))
+		inside = append(inside, failpoint.Start(t, "", testkit.Child("count", path, strconv.Itoa(4+3*i))))
+		outside = append(outside, failpoint.Start(t, "", testkit.Child("count", path, "0")))
 	}
 	for _, p := range inside {
-		_ = p.cmd.Wait() // it was killed, and says so
-		killed[p.cmd.Process.Pid] = true
+		_ = p.Wait() // it was killed, and says so
+		killed[p.Pid] = true
 	}
 	last := outside[2]
 	for _, p := range outside[:2] {
 		goOn(t, path, last)
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = p.cmd.Wait()
-		killed[p.cmd.Process.Pid] = true
+		p.Kill()
+		killed[p.Pid] = true
 	}
 	goOn(t, path, last)
-	last.end(t)
+	last.End()
 	checkLog(t, path, killed)
 	s := openTest(t, path, nil, hostClock)
-	eventually(t, "the key is free", func() bool { return claimOne(t, s, lock("counter")).State == store.Granted })
+	testkit.Eventually(t, "the key is free", func() bool { return claimOne(t, s, lock("counter")).State == store.Granted })
 }
 
 // goOn waits until the process has entered some more times.
-func goOn(t *testing.T, path string, p *process) {
+func goOn(t *testing.T, path string, p *failpoint.Child) {
 	t.Helper()
 	entered := func() (n int) {
 		for _, e := range readLog(t, path) {
-			if e.pid == p.cmd.Process.Pid {
+			if e.pid == p.Pid {
 				n++
 			}
 		}
 		return n
 	}
 	before := entered()
-	eventually(t, "a process goes on", func() bool { return entered() >= before+10 })
+	testkit.Eventually(t, "a process goes on", func() bool { return entered() >= before+10 })
 }
 
 // entry is a line of the log.
@@ -236,9 +226,7 @@ func checkLog(t *testing.T, path string, killed map[int]bool) {
 		}
 	}
 	data, err := os.ReadFile(path + ".count")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	n, err := strconv.Atoi(string(data))
 	if err != nil || n < left || n > entered {
 		t.Errorf("%d entered, %d left, and the count is %q", entered, left, data)
@@ -248,14 +236,14 @@ func checkLog(t *testing.T, path string, killed map[int]bool) {
 
 // childBookAnyhow books once under a key, and is killed at any moment between the claim
 // and a while after the answer, which it prints.
-func childBookAnyhow(path string, _ io.Reader) error {
-	s, db, c, err := openApplication(path)
+func childBookAnyhow(args []string) error {
+	s, db, c, err := openApplication(args[0])
 	if err != nil {
 		return err
 	}
 	t := s.Transactions(db)
 	start := time.Now()
-	if _, err := bookOnce(c, t, "warm-up "+os.Getenv(keyVar), time.Minute); err != nil {
+	if _, err := bookOnce(c, t, "warm-up "+args[1], time.Minute); err != nil {
 		return err
 	}
 	self, err := os.FindProcess(os.Getpid())
@@ -263,7 +251,7 @@ func childBookAnyhow(path string, _ io.Reader) error {
 		return err
 	}
 	time.AfterFunc(rand.N(time.Since(start)*5/4), func() { _ = self.Kill() })
-	entry, err := bookOnce(c, t, os.Getenv(keyVar), killedTTL)
+	entry, err := bookOnce(c, t, args[1], killedTTL)
 	if err != nil {
 		return err
 	}
@@ -292,10 +280,7 @@ func TestProcessesAreKilledInTransactions(t *testing.T) {
 	}
 	running.Wait()
 	rows := func(k string) (n int, entry string) {
-		err := db.QueryRowContext(t.Context(), "SELECT count(*), coalesce(max(entry), '') FROM ledger WHERE k = ?", k).Scan(&n, &entry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.QueryRowContext(t.Context(), "SELECT count(*), coalesce(max(entry), '') FROM ledger WHERE k = ?", k).Scan(&n, &entry))
 		return n, entry
 	}
 	booked, answered := 0, 0
@@ -330,14 +315,13 @@ func TestProcessesAreKilledInTransactions(t *testing.T) {
 
 // bookAndDie returns what a child printed before it was killed.
 func bookAndDie(t *testing.T, path, key string) string {
-	p := prepareChild(t, "book anyhow", path)
-	p.cmd.Env = append(p.cmd.Env, keyVar+"="+key)
-	var printed bytes.Buffer
-	p.cmd.Stdout = &printed
-	if err := p.cmd.Run(); p.cmd.ProcessState == nil || p.cmd.ProcessState.Exited() {
-		t.Errorf("the child was not killed: %v, %s", err, &p.errors)
+	cmd := testkit.Child("book anyhow", path, key)
+	cmd.Stderr = os.Stderr
+	printed, err := cmd.Output()
+	if cmd.ProcessState == nil || cmd.ProcessState.Exited() {
+		t.Errorf("the child was not killed: %v", err)
 	}
-	return strings.TrimSpace(printed.String())
+	return strings.TrimSpace(string(printed))
 }
 
 // A crowd of processes makes the same new file at once.

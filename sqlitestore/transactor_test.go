@@ -33,26 +33,14 @@ func newLedger(t testing.TB, path string, o *Options) *ledger {
 	t.Helper()
 	s := openTest(t, path, o, hostClock)
 	db, err := s.OpenDB()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, db.Close()) })
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS ledger (k TEXT NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
 	c, err := dibs.New(s, &dibs.Options{Timeout: testkit.Limit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, c.Close()) })
 	return &ledger{t: t, s: s, db: db, tr: s.Transactions(db).(*transactor), c: c}
 }
 
@@ -70,9 +58,7 @@ func (l *ledger) once(k string) (string, error) {
 
 func (l *ledger) rows(k string) (n int) {
 	l.t.Helper()
-	if err := l.db.QueryRowContext(l.t.Context(), "SELECT count(*) FROM ledger WHERE k = ?", k).Scan(&n); err != nil {
-		l.t.Fatal(err)
-	}
+	testkit.Must(l.t, l.db.QueryRowContext(l.t.Context(), "SELECT count(*) FROM ledger WHERE k = ?", k).Scan(&n))
 	return n
 }
 
@@ -88,9 +74,7 @@ func (l *ledger) begin(ctx context.Context, c store.Claim) (store.Transaction, *
 	l.t.Helper()
 	mustGrant(l.t, l.s, c)
 	tx, err := l.tr.Begin(ctx)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	testkit.Must(l.t, err)
 	inner, ok := Tx(store.WithTransaction(ctx, tx))
 	if !ok {
 		_, err := Begin(store.WithTransaction(ctx, tx))
@@ -163,9 +147,7 @@ func TestStatementsOfATransaction(t *testing.T) {
 	for _, txlock := range []string{"immediate", "deferred"} {
 		traced := &tracedConnector{}
 		c, err := modernc.NewConnector("file:" + filepath.ToSlash(l.s.names.full) + "?_pragma=busy_timeout(5000)&_txlock=" + txlock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		traced.Connector = c
 		db := sql.OpenDB(traced)
 		defer db.Close()
@@ -222,9 +204,7 @@ func TestOtherDatabase(t *testing.T) {
 	l := newLedger(t, testFile(t), nil)
 	elsewhere := newLedger(t, testFile(t), nil)
 	memory, err := sql.Open("sqlite", ":memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer memory.Close()
 	for name, db := range map[string]*sql.DB{"another file": elsewhere.db, "memory": memory} {
 		l.tr = l.s.Transactions(db).(*transactor)
@@ -257,9 +237,7 @@ func BenchmarkOnceTx(b *testing.B) {
 				if err == nil {
 					err = tx.Commit()
 				}
-				if err != nil {
-					b.Error(err)
-				}
+				testkit.Check(b, err)
 			})
 		})
 		b.Run("once/goroutines="+strconv.Itoa(n), func(b *testing.B) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"golang.org/x/sys/unix"
 )
@@ -22,9 +23,7 @@ func BenchmarkWaiting(b *testing.B) {
 		claims[i] = lock("k")
 		claims[i].Mode = store.Queue
 	}
-	if err := s.Claim(b.Context(), claims, make([]store.Answer, len(claims))); err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, s.Claim(b.Context(), claims, make([]store.Answer, len(claims))))
 	var once sync.Once
 	var start time.Duration
 	for b.Loop() {
@@ -37,8 +36,6 @@ func BenchmarkWaiting(b *testing.B) {
 // processorTime is what this process has used so far.
 func processorTime(t testing.TB) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -17,13 +17,8 @@ func woken(t testing.TB, s *Store) <-chan store.Token {
 
 func receive(t *testing.T, what string, tokens <-chan store.Token, want store.Token) {
 	t.Helper()
-	select {
-	case got := <-tokens:
-		if got != want {
-			t.Fatalf("%s: %v was woken, not %v", what, got, want)
-		}
-	case <-time.After(testkit.Limit):
-		t.Fatalf("%s: no waiter was woken", what)
+	if got := testkit.Await(t, what, tokens); got != want {
+		t.Fatalf("%s: %v was woken, not %v", what, got, want)
 	}
 }
 
@@ -54,9 +49,7 @@ func TestWakes(t *testing.T) {
 				waiter.Mode, waiter.MaxAge = store.Queue, store.AnyAge
 				mustGrant(t, by, holder)
 				wantState(t, "the waiter", claimOne(t, s, waiter), store.Held)
-				if err := test.end(by, holder); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, test.end(by, holder))
 				receive(t, "the end of the lease", tokens, waiter.Token)
 			})
 		}
@@ -79,7 +72,7 @@ func TestNobodyWaits(t *testing.T) {
 	mustGrant(t, s, granted)
 	mustSettle(t, s, release(left))
 	w := &s.waiting
-	eventually(t, "the set of waiting tokens is empty", func() bool {
+	testkit.Eventually(t, "the set of waiting tokens is empty", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.tokens) == 0

@@ -15,9 +15,7 @@ import (
 func TestWriteQueueIsClosedWhileItAsks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	info, err := os.Stat(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	yes, no := func() bool { return true }, func() bool { return false }
 	var holder, asker, next writeQueue
 	for _, turn := range []*writeQueue{&holder, &asker, &next} {
@@ -31,20 +29,14 @@ func TestWriteQueueIsClosedWhileItAsks(t *testing.T) {
 	if hasFileLocks && asker.enter(stalled, yes, no) {
 		t.Fatal("two are inside")
 	}
-	if err := asker.close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, asker.close())
+	testkit.Must(t, holder.close())
 	// What asked in vain leaves the lock to others.
 	deadline := time.Now().Add(testkit.Limit)
 	if !next.enter(stalled, func() bool { return time.Now().After(deadline) }, no) {
 		t.Error("the next one never gets in")
 	}
-	if err := next.close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, next.close())
 }
 
 // TestWriteQueueAsksTheKernelOnce: a Store that gives up again and again has one goroutine in the
@@ -55,9 +47,7 @@ func TestWriteQueueAsksTheKernelOnce(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	info, err := os.Stat(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	yes, no := func() bool { return true }, func() bool { return false }
 	var holder, asker writeQueue
 	for _, turn := range []*writeQueue{&holder, &asker} {

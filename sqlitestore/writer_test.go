@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -55,9 +56,7 @@ func TestGroupCommit(t *testing.T) {
 		renewed[i], settled[i] = lock("renew"+strconv.Itoa(i)), lock("settle"+strconv.Itoa(i))
 	}
 	for _, claims := range [][]store.Claim{renewed, settled} {
-		if err := s.Claim(t.Context(), claims, make([]store.Answer, each)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, each)))
 	}
 	other := sqlite(t, path, "BEGIN IMMEDIATE")
 	committed := s.tx.committed
@@ -73,10 +72,8 @@ func TestGroupCommit(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all calls are in the queue", func() bool { return s.queued() == 3*each })
-	if err := other.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, "all calls are in the queue", func() bool { return s.queued() == 3*each })
+	testkit.Must(t, other.Exec("ROLLBACK"))
 	calls.Wait()
 	if n := s.tx.committed - committed; n != 1 {
 		t.Errorf("%d calls took %d transactions", 3*each, n)
@@ -128,7 +125,7 @@ func TestLeaveTheQueue(t *testing.T) {
 	claim := lock("k")
 	result := make(chan error)
 	go func() { result <- s.Claim(ctx, []store.Claim{claim}, make([]store.Answer, 1)) }()
-	eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
+	testkit.Eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("the call was answered %v", err)
@@ -136,9 +133,7 @@ func TestLeaveTheQueue(t *testing.T) {
 	if n := s.queued(); n != 0 {
 		t.Errorf("%d calls are in the queue", n)
 	}
-	if err := other.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, other.Exec("ROLLBACK"))
 	if err := settleOne(t, s, release(claim)); !errors.Is(err, store.ErrLost) {
 		t.Errorf("the lease of a call that had not begun was settled: %v", err)
 	}
@@ -179,7 +174,7 @@ func TestCloseWhileLocked(t *testing.T) {
 	other := sqlite(t, path, "BEGIN IMMEDIATE")
 	result := make(chan error)
 	go func() { result <- s.Claim(t.Context(), []store.Claim{lock("k")}, make([]store.Answer, 1)) }()
-	eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
+	testkit.Eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
 	if err := other.Exec("SELECT 1"); err != nil { // still there
 		t.Fatal(err)
 	}
@@ -191,9 +186,7 @@ func TestCloseWhileLocked(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if err := other.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, other.Exec("ROLLBACK"))
 }
 
 // When the disk is full calls fail with nothing done, each on its own account,
@@ -218,10 +211,8 @@ func TestDiskFull(t *testing.T) {
 	})
 	calls.Go(func() { mustSettle(t, s, release(small)) })
 	calls.Go(func() { mustGrant(t, s, lock("new")) })
-	eventually(t, "all calls are in the queue", func() bool { return s.queued() == 3 })
-	if err := other.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, "all calls are in the queue", func() bool { return s.queued() == 3 })
+	testkit.Must(t, other.Exec("ROLLBACK"))
 	calls.Wait()
 
 	ask := lock("large")
@@ -238,9 +229,7 @@ func limit(t *testing.T, s *Store, pages int) {
 	err := s.work(t.Context(), func(tx *transaction) {
 		tx.err = s.conn.Exec("PRAGMA max_page_count = " + strconv.Itoa(pages))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 }
 
 // Records that end in the same microsecond are as many as there are.
@@ -255,9 +244,7 @@ func TestRecordsOfOneMicrosecond(t *testing.T) {
 		settlements[i].Outcome, settlements[i].Retention = store.Keep, time.Second
 		settlements[i].Data = []byte(claims[i].Key.Name)
 	}
-	if err := s.Claim(t.Context(), claims, make([]store.Answer, n)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, n)))
 	errs := make([]error, n)
 	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
 		t.Fatal(err, errors.Join(errs...))
@@ -266,9 +253,7 @@ func TestRecordsOfOneMicrosecond(t *testing.T) {
 		claims[i].Token, claims[i].MaxAge = store.NewToken(), store.AnyAge
 	}
 	answers := make([]store.Answer, n)
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, answers))
 	for i, a := range answers {
 		if a.State != store.Done || string(a.Record.Data) != claims[i].Key.Name || a.Record.Left > time.Second+n*time.Microsecond {
 			t.Fatalf("record %d is answered %+v", i, a)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -43,9 +44,7 @@ func (b *Bank) touch(row string) string {
 // Entries counts the entries with that name.
 func (b *Bank) Entries(t testing.TB, what string) (n int) {
 	t.Helper()
-	if err := b.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+b.Ledger+" WHERE what='"+what+"'").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+b.Ledger+" WHERE what='"+what+"'").Scan(&n))
 	return n
 }
 
@@ -65,14 +64,10 @@ func (b *Bank) book(t testing.TB, key string) {
 func (b *Bank) begin(t testing.TB) (context.Context, store.Transaction) {
 	t.Helper()
 	tx, err := b.Transactor.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(tx.Rollback)
 	ctx := store.WithTransaction(t.Context(), tx)
-	if err := b.Exec(ctx, b.entry("k")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.Exec(ctx, b.entry("k")))
 	return ctx, tx
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -96,9 +97,7 @@ func Once(b *testing.B, open func(b *testing.B) Store, replay bool) {
 			})
 			return err
 		}
-		if err := run(0, 0); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, run(0, 0))
 		Cycles(b, goroutines, run)
 	}, 1, 64)
 }
@@ -109,17 +108,13 @@ func HandOver(b *testing.B, held time.Duration, stores [2]Store) {
 	clients := []*dibs.Client{Client(b, stores[0], nil), Client(b, stores[1], nil)}
 	ctx := context.Background()
 	lease, err := clients[0].Acquire(ctx, "k", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	took := make([]time.Duration, 0, b.N)
 	for i := range b.N {
 		got := make(chan *dibs.Lease)
 		go func() {
 			l, err := clients[(i+1)%2].Acquire(ctx, "k", nil)
-			if err != nil {
-				b.Error(err)
-			}
+			testkit.Check(b, err)
 			got <- l
 		}()
 		AwaitQueue(b, stores[0], "k")
@@ -130,9 +125,7 @@ func HandOver(b *testing.B, held time.Duration, stores [2]Store) {
 		took = append(took, time.Since(start))
 		lease = next
 	}
-	if err := lease.Release(); err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, lease.Release())
 	Quantiles(b, took)
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -33,9 +34,7 @@ func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
 	least := Cost{math.MaxInt, math.MaxInt}
 	for i := range 3 + 6 {
 		before := count()
-		if err := run(i); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, run(i))
 		after := count()
 		if i >= 3 {
 			least.Statements = min(least.Statements, after.Statements-before.Statements)
@@ -101,9 +100,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 	}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 	}
 	for n, suffix := range map[int]string{1: "", many: " of 64"} {
 		claimed, settled := func() { must(claim(n, store.Try)) }, func() { must(settle(n)) }
@@ -124,9 +121,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 		holder = settlements[0]
 	}
 	release := func() {
-		if err := Settle(t, s, holder); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, Settle(t, s, holder))
 	}
 	measure("wait", held, func() error { return queue(holder.Token) }, func() {
 		must(s.Settle(t.Context(), []store.Settlement{{Key: holder.Key, Token: settlements[0].Token, Outcome: store.Undo}}, make([]error, 1)))

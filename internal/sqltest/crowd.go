@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -74,7 +75,7 @@ func NewCrowd(t testing.TB, stores ...Store) *Crowd {
 func (c *Crowd) GoOn(more int64) {
 	c.t.Helper()
 	want := c.done.Load() + more
-	Eventually(c.t, "work goes on", func() bool { return c.done.Load() >= want })
+	testkit.Eventually(c.t, "work goes on", func() bool { return c.done.Load() >= want })
 }
 
 // End ends the crowd. It has left only records then.
@@ -82,7 +83,7 @@ func (c *Crowd) End() {
 	c.t.Helper()
 	c.stop()
 	c.group.Wait()
-	Eventually(c.t, "nothing but records is left", func() bool {
+	testkit.Eventually(c.t, "nothing but records is left", func() bool {
 		for e, err := range c.s.List(c.t.Context(), store.Query{}) {
 			if err != nil || e.Condition != store.ConditionDone && e.Condition != store.ConditionAbandoned {
 				return false

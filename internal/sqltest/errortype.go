@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -33,15 +34,13 @@ func ErrorTypes(t *testing.T, s store.Store, troubles ...Trouble) {
 		}
 	}})
 	work := func() error { return client.TryDo(t.Context(), "k", func(context.Context) error { return nil }) }
-	if err := work(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, work())
 	for _, trouble := range troubles {
 		mu.Lock()
 		seen = map[string]bool{}
 		mu.Unlock()
 		trouble.Happen()
-		Eventually(t, "calls fail as "+trouble.Type, func() bool {
+		testkit.Eventually(t, "calls fail as "+trouble.Type, func() bool {
 			_ = work()
 			mu.Lock()
 			defer mu.Unlock()
@@ -52,9 +51,9 @@ func ErrorTypes(t *testing.T, s store.Store, troubles ...Trouble) {
 		})
 		if trouble.Over != nil {
 			trouble.Over()
-			Eventually(t, "the server serves again", func() bool { return work() == nil })
+			testkit.Eventually(t, "the server serves again", func() bool { return work() == nil })
 		}
 	}
 	// So that the client finds nothing that it cannot undo when it is closed.
-	Eventually(t, "the server serves again", func() bool { return work() == nil })
+	testkit.Eventually(t, "the server serves again", func() bool { return work() == nil })
 }

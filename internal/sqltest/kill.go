@@ -2,53 +2,20 @@ package sqltest
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"os/exec"
-	"runtime"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
-// childArgs is the variable with the arguments of a child.
-const childArgs = "SQLTEST_CHILD"
-
-// Main runs the tests, and ends the servers that they share. In a child process it calls child
-// with its arguments.
-func Main(m *testing.M, scope *servertest.Scope, child func(args []string) error) {
-	if text := os.Getenv(childArgs); text != "" {
-		if err := child(strings.Split(text, "\n")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	flag.Parse()
-	// Tests that are parallel mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	scope.Close()
-	os.Exit(code)
-}
-
-// KillAt has the test binary run as a child with these arguments, and kills it at the
-// point.
+// KillAt starts the child "sqltest" with these arguments, and kills it at the point.
 func KillAt(t testing.TB, point string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childArgs+"="+strings.Join(args, "\n"))
-	child := failpoint.Start(t, point, cmd)
+	child := failpoint.Start(t, point, testkit.Child("sqltest", args...))
 	child.Await()
 	child.Kill()
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -33,17 +34,13 @@ func Live(t testing.TB, s Store) int {
 		abandon()
 	}
 	answers, errs := make([]store.Answer, len(claims)), make([]error, len(settlements))
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, answers))
 	for i, a := range answers {
 		if a.Err != nil {
 			t.Fatalf("%v: %v", claims[i].Key, a.Err)
 		}
 	}
-	if err := s.Settle(t.Context(), settlements, errs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Settle(t.Context(), settlements, errs))
 	for i, err := range errs {
 		if err != nil {
 			t.Fatalf("%v: %v", settlements[i].Key, err)
@@ -59,9 +56,7 @@ func ListsLive(t testing.TB, s Store, live int) {
 	for e, err := range s.(store.Inspector).List(t.Context(), store.Query{Conditions: []store.Condition{
 		store.ConditionHeld, store.ConditionWaiting, store.ConditionAbandoned, store.ConditionUnknown,
 	}}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if n++; e.Record != nil {
 			t.Errorf("%v is listed with its record", e.Key)
 		}

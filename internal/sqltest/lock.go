@@ -8,21 +8,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
 // If another transaction keeps the row of a key locked, the calls about that key fail after a
 // while, and no other calls do. It does not matter whether the row exists or is being made.
 func (k *Kind) lockedRow(t *testing.T) {
-	s := k.Open(t, k.Server.URL(), Name(), none)
+	s := k.Open(t, k.Server.URL(), testkit.Own(), none)
 	token := Hold(t, s, "locked")
 	conn := k.conn(t)
 	statements(t, conn, "BEGIN", k.lock(s, "locked"), k.Names(s, fmt.Sprintf(k.NewKey, k.key("new"))))
 	settlements := []store.Settlement{{Key: store.Key{Name: "locked"}, Token: token}, {Key: store.Key{Name: "other"}, Token: store.NewToken()}}
 	errs := make([]error, 2)
-	if err := s.Settle(t.Context(), settlements, errs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Settle(t.Context(), settlements, errs))
 	if !errors.Is(errs[0], k.Locked) || !errors.Is(errs[1], store.ErrLost) {
 		t.Errorf("%v; want %v, and ErrLost for the other key", errs, k.Locked)
 	}
@@ -30,9 +29,7 @@ func (k *Kind) lockedRow(t *testing.T) {
 	for i, name := range []string{"locked", "free", "new", "free too"} {
 		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1}
 	}
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, answers))
 	for i, a := range answers {
 		if locked := i%2 == 0; errors.Is(a.Err, k.Locked) != locked || (a.State == store.Granted) == locked {
 			t.Errorf("claim %d: %+v; want %v for every other one, and grants", i, a, k.Locked)
@@ -48,7 +45,7 @@ func (k *Kind) lockedRow(t *testing.T) {
 // counts deadlocks, it counts none.
 func (k *Kind) deadlocks(t *testing.T, callers int) {
 	const keys = 24
-	url, name := k.Server.URL(), Name()
+	url, name := k.Server.URL(), testkit.Own()
 	if k.Database != nil {
 		url = k.Database()
 	}
@@ -79,9 +76,7 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 				if _, wrong := s.Prune(t.Context(), 10); !errors.Is(wrong, k.Locked) {
 					err = errors.Join(err, wrong)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, err)
 			}
 		})
 	}
@@ -90,13 +85,11 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 		return
 	}
 	for _, s := range stores {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, s.Close())
 	}
 	// The server counts a connection's deadlocks at the latest when it ends.
 	db, n := k.DB(t, url), 0
-	Eventually(t, "the server has counted", func() bool {
+	testkit.Eventually(t, "the server has counted", func() bool {
 		err := db.QueryRowContext(t.Context(), k.Others).Scan(&n)
 		return err == nil && n == 0
 	})
@@ -108,7 +101,7 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 // A claim whose wait for a row ends as the row is unlocked is granted, or it did nothing. The
 // server ends the wait and the lock at nearly the same moment.
 func (k *Kind) lockWaitRaces(t *testing.T) {
-	s := k.Open(t, k.Server.URL(), Name(), none)
+	s := k.Open(t, k.Server.URL(), testkit.Own(), none)
 	var all sync.WaitGroup
 	for i := range 16 {
 		key, token, conn := store.Key{Name: fmt.Sprint(i)}, store.NewToken(), k.conn(t)
@@ -125,9 +118,7 @@ func (k *Kind) lockWaitRaces(t *testing.T) {
 				ended <- err
 			}()
 			a := Ask(t, s, store.Claim{Key: key, Token: token})
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, <-ended)
 			stranger := Ask(t, s, store.Claim{Key: key, Token: store.NewToken(), Mode: store.Look})
 			granted := a.State == store.Granted && stranger.State == store.Held
 			if !granted && !(errors.Is(a.Err, k.Locked) && stranger.State == store.Free) {

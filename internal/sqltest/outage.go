@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
@@ -23,23 +24,19 @@ func (k *Kind) ending(t testing.TB, connections string) func(most int) {
 	db := k.DB(t, k.Server.URL())
 	find := func() (numbers []string) {
 		rows, err := db.QueryContext(t.Context(), connections)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer rows.Close()
 		for rows.Next() {
 			var n string
 			err = errors.Join(err, rows.Scan(&n))
 			numbers = append(numbers, n)
 		}
-		if err := errors.Join(err, rows.Err()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, errors.Join(err, rows.Err()))
 		return numbers
 	}
 	return func(most int) {
 		t.Helper()
-		Eventually(t, "they are gone", func() bool {
+		testkit.Eventually(t, "they are gone", func() bool {
 			found := find()
 			for i, n := range found {
 				if i < most {
@@ -56,7 +53,7 @@ const all = math.MaxInt
 // A connection that ended while it was idle does not make the next call fail.
 func (k *Kind) lostConnections(t *testing.T) {
 	url, connections := k.Apart(t, k.Server)
-	c := Client(t, k.Open(t, url, Name(), none), nil)
+	c := Client(t, k.Open(t, url, testkit.Own(), none), nil)
 	end := k.ending(t, connections)
 	for i := range 5 {
 		lease, err := c.TryAcquire(t.Context(), "k", nil)
@@ -79,7 +76,7 @@ func (k *Kind) lostConnections(t *testing.T) {
 // behind.
 func (k *Kind) endedUnderLoad(t *testing.T) {
 	url, connections := k.Apart(t, k.Server)
-	name := Name()
+	name := testkit.Own()
 	crowd := NewCrowd(t, k.Open(t, url, name, 0), k.Open(t, url, name, 0))
 	end := k.ending(t, connections+" ORDER BY "+k.Random)
 	for range 60 {
@@ -91,7 +88,7 @@ func (k *Kind) endedUnderLoad(t *testing.T) {
 
 // A server that crashes and restarts while many clients work loses no lease and no record.
 func (k *Kind) serverRestarts(t *testing.T) {
-	server, name := k.Own(t, 100), Name()
+	server, name := k.Own(t, 100), testkit.Own()
 	crowd := NewCrowd(t, k.Open(t, server.URL(), name, 0), k.Open(t, server.URL(), name, 0))
 	for range 2 {
 		server.Kill()
@@ -108,7 +105,7 @@ func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 	for name, trouble := range map[string]func(*wire.Wire){"cut": (*wire.Wire).Cut, "hang": func(w *wire.Wire) { w.Set(wire.Trouble{Hold: true}, nil) }} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wire, name := servertest.NewWire(t, k.Server.Addr()), Name()
+			wire, name := servertest.NewWire(t, k.Server.Addr()), testkit.Own()
 			far := k.Server.URLAt(wire.Addr())
 			crowd := NewCrowd(t, k.Open(t, far, name, 0), k.Open(t, k.Server.URL(), name, 0))
 			crowd.GoOn(50)
@@ -127,7 +124,7 @@ func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 				}
 			}
 			wire.Mend()
-			Eventually(t, "it is back", func() bool {
+			testkit.Eventually(t, "it is back", func() bool {
 				lease, err := patient.Acquire(t.Context(), "lone", nil)
 				return err == nil && lease.Release() == nil
 			})
@@ -140,30 +137,22 @@ func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 // A store whose connections were cut closes without an error.
 func (k *Kind) closeAfterCut(t *testing.T) {
 	wire := servertest.NewWire(t, k.Server.Addr())
-	s := k.Open(t, k.Server.URLAt(wire.Addr()), Name(), none)
+	s := k.Open(t, k.Server.URLAt(wire.Addr()), testkit.Own(), none)
 	Hold(t, s, "k")
 	wire.Cut()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, s.Close())
 }
 
 // If an application uses up all connections of the server, leases are still renewed and released.
 func (k *Kind) exhausted(t *testing.T) {
 	server := k.Own(t, 30)
 	url, _ := k.Apart(t, server)
-	client := Client(t, k.Open(t, url, Name(), 0), nil)
+	client := Client(t, k.Open(t, url, testkit.Own(), 0), nil)
 	lease, err := client.Acquire(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	other, err := client.Acquire(t.Context(), "l", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Release(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, other.Release())
 	for db := k.DB(t, url); ; {
 		conn, err := db.Conn(t.Context())
 		if err != nil {
@@ -177,37 +166,29 @@ func (k *Kind) exhausted(t *testing.T) {
 	if err := lease.Save(t.Context(), []byte("half")); err != nil { // which renews it
 		t.Error(err)
 	}
-	if err := lease.Release(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, lease.Release())
 }
 
 // If the server's clock is set back while many clients work, at most one client holds a key,
 // fences rise, and no record is lost.
 func (k *Kind) clockSetBack(t *testing.T) {
-	open, set := k.Skewed(t, Name())
+	open, set := k.Skewed(t, testkit.Own())
 	crowd := NewCrowd(t, open(), open())
 	crowd.GoOn(50)
 	client := Client(t, crowd.s, nil)
 	answer := func() string {
 		t.Helper()
 		got, err := dibs.Once(t.Context(), client, "kept", nil, func(context.Context) (string, error) { return time.Now().String(), nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return got
 	}
 	kept, fence := answer(), uint64(0)
 	held, err := client.Acquire(t.Context(), "held", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, back := range []time.Duration{10 * time.Minute, time.Hour, 30 * 24 * time.Hour} {
 		set(back)
 		lease, err := client.Acquire(t.Context(), "again and again", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if lease.Fence() <= fence {
 			t.Errorf("%v: the fence is %d after %d", back, lease.Fence(), fence)
 		}
@@ -227,9 +208,7 @@ func (k *Kind) clockSetBack(t *testing.T) {
 		}
 		crowd.GoOn(50)
 	}
-	if err := held.Release(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, held.Release())
 	lease, err := client.TryAcquire(t.Context(), "held", nil)
 	if err != nil || lease.Fence() <= held.Fence() || lease.Attempt() != 1 {
 		t.Errorf("%v, %v", lease, err)

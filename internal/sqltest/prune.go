@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
 // While a process sweeps all keys, however long that takes, no other process begins a sweep.
 func (k *Kind) oneSweeps(t *testing.T) {
-	name := Name()
+	name := testkit.Own()
 	s, other := k.Open(t, k.Server.URL(), name, none), k.Open(t, k.Server.URL(), name, none)
 	may := func(s Store, want bool) {
 		t.Helper()
@@ -22,9 +23,7 @@ func (k *Kind) oneSweeps(t *testing.T) {
 	may(s, true)
 	later := k.Names(s, k.Later)
 	k.Server.Query(later)
-	if err := k.KeepSweep(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, k.KeepSweep(t.Context(), s))
 	may(other, false)
 	k.Server.Query(later)
 	may(other, true)
@@ -32,7 +31,7 @@ func (k *Kind) oneSweeps(t *testing.T) {
 
 // What has expired is deleted in the background, and so are keys that are not in use.
 func (k *Kind) prunesByItself(t *testing.T) {
-	s := k.Open(t, k.Server.URL(), Name(), 10*time.Millisecond)
+	s := k.Open(t, k.Server.URL(), testkit.Own(), 10*time.Millisecond)
 	const n = 1000
 	claims, answers := make([]store.Claim, n), make([]store.Answer, n)
 	settlements, errs := make([]store.Settlement, n), make([]error, n)
@@ -44,9 +43,7 @@ func (k *Kind) prunesByItself(t *testing.T) {
 			settlements[i].Outcome = store.Release
 		}
 	}
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Claim(t.Context(), claims, answers))
 	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
 		t.Fatal(err, errors.Join(errs...))
 	}
@@ -54,12 +51,12 @@ func (k *Kind) prunesByItself(t *testing.T) {
 		return k.Server.Query(k.Names(s, "SELECT COUNT(*) FROM "+what))[0][0] == "0"
 	}
 	for _, records := range k.Records {
-		Eventually(t, "the records are gone", func() bool {
+		testkit.Eventually(t, "the records are gone", func() bool {
 			k.Server.Query(k.Names(s, k.SweepSoon))
 			return gone(records)
 		})
 	}
-	Eventually(t, "the keys are gone", func() bool {
+	testkit.Eventually(t, "the keys are gone", func() bool {
 		k.Server.Query(k.Names(s, k.SweepSoon))
 		return gone("@key")
 	})
@@ -68,23 +65,19 @@ func (k *Kind) prunesByItself(t *testing.T) {
 // A process that makes no call deletes what a process left that has ended: leases, a place and
 // records that have expired.
 func (k *Kind) sweepsUnasked(t *testing.T) {
-	name := Name()
+	name := testkit.Own()
 	left := k.Open(t, k.Server.URL(), name, none)
 	key := func(i int) store.Key { return store.Key{Name: fmt.Sprint(i)} }
 	token := store.NewToken()
 	Ask(t, left, store.Claim{Key: key(1), Token: token, TTL: time.Millisecond})
 	Ask(t, left, store.Claim{Key: key(2), Token: token, Mode: store.Reserve, Stay: time.Millisecond})
 	Ask(t, left, store.Claim{Key: key(3), Token: token, TTL: time.Hour})
-	if err := Settle(t, left, store.Settlement{Key: key(3), Token: token, Outcome: store.Keep, Data: []byte("x"), Retention: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	if err := left.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, Settle(t, left, store.Settlement{Key: key(3), Token: token, Outcome: store.Keep, Data: []byte("x"), Retention: time.Millisecond}))
+	testkit.Must(t, left.Close())
 	s := k.Open(t, k.Server.URL(), name, 10*time.Millisecond)
 	// The lease that expired is remembered as an abandoned one.
 	for what, want := range map[string]string{"@waiter": "0", "@holder": "1", "@key WHERE rec_ends > 0": "0", "@key WHERE NOT token = ''": "0"} {
-		Eventually(t, what+" is swept", func() bool {
+		testkit.Eventually(t, what+" is swept", func() bool {
 			k.Server.Query(k.Names(s, k.SweepSoon))
 			return k.Server.Query(k.Names(s, "SELECT COUNT(*) FROM "+what))[0][0] == want
 		})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -84,7 +85,7 @@ func wrapped(what string, err error) error {
 
 // permits takes the three permits of a key. A fourth caller waits.
 func (c *caller) permits(before, after Store) {
-	k := store.Key{Name: "permits " + Name()}
+	k := store.Key{Name: "permits " + testkit.Own()}
 	claims := make([]store.Claim, 5)
 	for i := range claims {
 		claims[i] = store.Claim{Key: k, Token: store.NewToken(), Permits: 3, Mode: store.Queue}
@@ -106,7 +107,7 @@ func (c *caller) permits(before, after Store) {
 
 // record takes a key with one permit, and leaves a record.
 func (c *caller) record(before, after Store) {
-	k, token, data := store.Key{Name: "record " + Name()}, store.NewToken(), []byte("\xbf\\\x81'\x00\xff\"\x1a\r\n?")
+	k, token, data := store.Key{Name: "record " + testkit.Own()}, store.NewToken(), []byte("\xbf\\\x81'\x00\xff\"\x1a\r\n?")
 	c.claim("a free key", after, store.Granted, store.Claim{Key: k, Token: token, MaxAge: time.Hour})
 	c.claim("a key that another session has taken", before, store.Held, store.Claim{Key: k, Token: store.NewToken()})
 	c.claim("the same key", after, store.Held, store.Claim{Key: k, Token: store.NewToken()})
@@ -120,7 +121,7 @@ func (c *caller) record(before, after Store) {
 
 // abandoned abandons a lease with progress.
 func (c *caller) abandoned(before, after Store) {
-	k, token, progress := store.Key{Name: "abandoned " + Name()}, store.NewToken(), []byte("half of it\x00")
+	k, token, progress := store.Key{Name: "abandoned " + testkit.Own()}, store.NewToken(), []byte("half of it\x00")
 	c.claim("a key", after, store.Granted, store.Claim{Key: k, Token: token})
 	c.renew("progress", after, store.Renewal{Key: k, Token: token, TTL: time.Hour, Progress: progress})
 	c.settle("its end", after, store.Settlement{Key: k, Token: token, Outcome: store.Abandon})
@@ -136,7 +137,7 @@ func (c *caller) abandoned(before, after Store) {
 
 // many takes many keys in one call and lists them.
 func (c *caller) many(before, after Store) {
-	namespace := Name()
+	namespace := testkit.Own()
 	claims := make([]store.Claim, 20)
 	ends := make([]store.Settlement, len(claims))
 	for i := range claims {

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,11 +130,6 @@ func (k *Kind) Storm(t *testing.T) {
 	}
 }
 
-var names atomic.Int64
-
-// Name returns a name that is unique in this run.
-func Name() string { return fmt.Sprintf("own%d", names.Add(1)) }
-
 // Client returns a client of the store, which ends with the test. Its time limits are long unless
 // the options set them.
 func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
@@ -147,9 +141,7 @@ func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 	own.Timeout = cmp.Or(own.Timeout, testkit.Limit)
 	own.TTL = cmp.Or(own.TTL, 10*time.Minute)
 	c, err := dibs.New(s, &own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		// A client with a short limit may have no time to undo its claims. They expire.
 		if err := c.Close(); err != nil && own.Timeout == testkit.Limit {
@@ -157,20 +149,6 @@ func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 		}
 	})
 	return c
-}
-
-// Eventually waits until a condition holds.
-func Eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(testkit.Limit)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", testkit.Limit, what)
-		}
-		<-tick.C
-	}
 }
 
 // Ask makes one claim. Its defaults are a TTL and Stay of a minute, and one permit.
@@ -184,9 +162,7 @@ func Ask(t testing.TB, s store.Store, c store.Claim) store.Answer {
 	}
 	c.Permits, c.Weight = max(c.Permits, 1), max(c.Weight, 1)
 	answers := make([]store.Answer, 1)
-	if err := s.Claim(t.Context(), []store.Claim{c}, answers); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, s.Claim(t.Context(), []store.Claim{c}, answers))
 	return answers[0]
 }
 
@@ -204,9 +180,7 @@ func Hold(t testing.TB, s store.Store, key string) store.Token {
 func Settle(t testing.TB, s store.Store, x store.Settlement) error {
 	t.Helper()
 	errs := make([]error, 1)
-	if err := s.Settle(t.Context(), []store.Settlement{x}, errs); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, s.Settle(t.Context(), []store.Settlement{x}, errs))
 	return errs[0]
 }
 
@@ -219,16 +193,14 @@ func Cycle(t testing.TB, s store.Store, k store.Key) uint64 {
 		t.Errorf("%+v, want that it is granted", a)
 		return 0
 	}
-	if err := Settle(t, s, store.Settlement{Key: k, Token: token}); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, Settle(t, s, store.Settlement{Key: k, Token: token}))
 	return a.Fence
 }
 
 // AwaitQueue waits until a token waits for a key.
 func AwaitQueue(t testing.TB, s store.Store, key string) {
 	t.Helper()
-	Eventually(t, "a waiter for "+key, func() bool {
+	testkit.Eventually(t, "a waiter for "+key, func() bool {
 		return Ask(t, s, store.Claim{Key: store.Key{Name: key}, Mode: store.Look}).Ahead > 0
 	})
 }
@@ -240,15 +212,11 @@ func Work(t testing.TB, s Store) {
 	for i := range 4 {
 		key := fmt.Sprint("key ", i)
 		lease, err := first.Acquire(t.Context(), key, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		done := make(chan error, 1)
 		go func() { done <- second.Do(t.Context(), key, func(context.Context) error { return nil }) }()
 		AwaitQueue(t, s, key)
-		if err := errors.Join(lease.Release(), <-done); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, errors.Join(lease.Release(), <-done))
 		got, err := dibs.Once(t.Context(), first, "once "+key, nil, func(context.Context) (int, error) { return i, nil })
 		if err != nil || got != i {
 			t.Errorf("%d, %v", got, err)
@@ -268,9 +236,7 @@ func (k *Kind) lock(s Store, name string) string {
 func (k *Kind) conn(t testing.TB) *sql.Conn {
 	t.Helper()
 	conn, err := k.DB(t, k.Server.URL()).Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -349,7 +315,7 @@ func Check(t *testing.T, server Server, setups map[string]Setup, open func(t *te
 				setup.Store(t, s)
 			}
 			var got []store.Finding
-			Eventually(t, fmt.Sprintf("%+v is found", setup.Finds), func() bool { // a server takes its time
+			testkit.Eventually(t, fmt.Sprintf("%+v is found", setup.Finds), func() bool { // a server takes its time
 				var err error
 				if got, err = s.Check(t.Context()); err != nil {
 					t.Fatal(err)

@@ -52,9 +52,7 @@ func (b *Bank) once(t *testing.T) {
 			got, err := dibs.OnceIn(t.Context(), clients[i%2], b.Transactor, "k", nil, func(ctx context.Context) (string, error) {
 				return fmt.Sprint("answer ", i), b.Exec(ctx, b.entry("k"))
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 			answers <- got
 		}()
 	}
@@ -149,7 +147,7 @@ func (b *Bank) ends(t *testing.T) {
 
 // If two runs are in a deadlock, one of them runs again.
 func (b *Bank) deadlock(t *testing.T) {
-	statements(t, b.DB, "CREATE INDEX "+Name()+" ON "+b.Ledger+" (what)", b.entry("left"), b.entry("right"))
+	statements(t, b.DB, "CREATE INDEX "+testkit.Own()+" ON "+b.Ledger+" (what)", b.entry("left"), b.entry("right"))
 	met := make(chan struct{})
 	done, ran := make(chan error, 2), make(chan string, 20)
 	for _, rows := range [][]string{{"left", "right"}, {"right", "left"}} {
@@ -175,9 +173,7 @@ func (b *Bank) deadlock(t *testing.T) {
 	for range 2 {
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 		case <-time.After(testkit.Limit):
 			t.Fatal("they wait for each other")
 		}
@@ -204,17 +200,13 @@ func (b *Bank) lateWaiters(t *testing.T) {
 		})
 	}
 	lease, err := b.Client.Acquire(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	first, lock, last := store.NewToken(), store.NewToken(), store.NewToken()
 	queue(first, store.AnyAge) // which changes the key's row
 	_, tx := b.begin(t)
 	queue(lock, 0)
 	queue(last, store.AnyAge)
-	if err := lease.CompleteIn(t.Context(), tx, []byte(`{"value":"answer"}`), time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, lease.CompleteIn(t.Context(), tx, []byte(`{"value":"answer"}`), time.Hour))
 	for waiting := map[store.Token]store.State{first: store.Done, last: store.Done, lock: store.Granted}; len(waiting) > 0; {
 		select {
 		case token := <-woken:
@@ -247,16 +239,12 @@ func (b *Bank) lateWaiters(t *testing.T) {
 func (b *Bank) heldOpen(t *testing.T) {
 	token := Hold(t, b.Store, "k")
 	ctx, _ := b.begin(t)
-	if err := b.Settle(ctx, keeps(token)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.Settle(ctx, keeps(token)))
 	claims, answers := make([]store.Claim, 3), make([]store.Answer, 3)
 	for i, name := range []string{"a", "k", "z"} {
 		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
 	}
-	if err := b.Store.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.Store.Claim(t.Context(), claims, answers))
 	if answers[0].State != store.Granted || answers[2].State != store.Granted || !errors.Is(answers[1].Err, b.Locked) {
 		t.Errorf("%+v; want grants of the other keys, and %v", answers, b.Locked)
 	}
@@ -266,12 +254,8 @@ func (b *Bank) heldOpen(t *testing.T) {
 		settlements[i] = keeps(c.Token)
 		settlements[i].Key = c.Key
 	}
-	if err := errors.Join(b.Store.Settle(t.Context(), settlements, errs), errs[0], errs[1]); err != nil {
-		t.Error(err)
-	}
-	if err := b.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Check(t, errors.Join(b.Store.Settle(t.Context(), settlements, errs), errs[0], errs[1]))
+	testkit.Must(t, b.Commit(ctx))
 	if a := b.ask(t, store.NewToken()); a.State != store.Done {
 		t.Errorf("%+v, want the record", a)
 	}
@@ -288,12 +272,8 @@ func (b *Bank) killedSettled(t *testing.T) {
 	token := Hold(t, b.Store, "k")
 	ctx, _ := b.begin(t)
 	number, err := b.Connection(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Settle(ctx, keeps(token)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, b.Settle(ctx, keeps(token)))
 	b.Server.Query(fmt.Sprintf(b.End, number))
 	if err := b.Commit(ctx); err == nil {
 		t.Error("it was committed")
@@ -314,9 +294,7 @@ func (b *Bank) killedSettled(t *testing.T) {
 func (b *Bank) overtaken(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		lease, err := b.Client.Acquire(t.Context(), "k", &dibs.AcquireOptions{TTL: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_, tx := b.begin(t)
 		statements(t, b.DB, b.Names(b.Store, b.RunOut))
 		var next *dibs.Lease
@@ -335,9 +313,7 @@ func (b *Bank) overtaken(t *testing.T) {
 		}
 		_ = lease.Release()
 		if another {
-			if err := next.Release(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, next.Release())
 		}
 	}
 }
@@ -347,13 +323,9 @@ func (b *Bank) abandoned(t *testing.T) {
 	statements(t, b.DB, b.entry("row"))
 	ctx, cancel := context.WithCancel(t.Context())
 	tx, err := b.Transactor.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	touch := b.touch("row")
-	if err := b.Exec(store.WithTransaction(ctx, tx), touch); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.Exec(store.WithTransaction(ctx, tx), touch))
 	cancel()
 	waiting, done := context.WithTimeout(t.Context(), testkit.Limit)
 	defer done()
