@@ -23,18 +23,18 @@ import (
 // measure of speed, and no test asserts that something is faster.
 const Limit = time.Minute
 
-// Must ends the test if err is not nil.
+// Must ends the test if err is not nil. Otherwise it costs nothing, so that benchmarks can call it.
 func Must(t testing.TB, err error) {
-	t.Helper()
 	if err != nil {
+		t.Helper()
 		t.Fatal(err)
 	}
 }
 
 // Check fails the test if err is not nil.
 func Check(t testing.TB, err error) {
-	t.Helper()
 	if err != nil {
+		t.Helper()
 		t.Error(err)
 	}
 }
