@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestCallsThatArriveMeanwhileFormTheNextBatch(t *testing.T) {
@@ -21,9 +22,7 @@ func TestCallsThatArriveMeanwhileFormTheNextBatch(t *testing.T) {
 		var wg sync.WaitGroup
 		do := func(key string) {
 			wg.Go(func() {
-				if err := c.TryDo(t.Context(), key, func(context.Context) error { return nil }); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, c.TryDo(t.Context(), key, func(context.Context) error { return nil }))
 			})
 		}
 		do("first")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -101,9 +102,7 @@ func TestWaiterOutlastsABusyStore(t *testing.T) {
 				if took := time.Since(start); took < c.busy || took > c.busy+time.Second {
 					t.Errorf("granted after %v", took)
 				}
-				if err := lease.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, lease.Release())
 			})
 		})
 	}
@@ -149,9 +148,7 @@ func TestAPlaceOutlastsABusyStore(t *testing.T) {
 		s := &crowded{Store: newStore(t)}
 		a, b := newClient(t, s, nil), newClient(t, s, nil)
 		lease, err := a.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		granted := make(chan error)
 		go func() {
 			lease, err := b.Acquire(t.Context(), "k", nil)
@@ -163,9 +160,7 @@ func TestAPlaceOutlastsABusyStore(t *testing.T) {
 		synctest.Wait()
 		s.busyFor(30 * time.Second)
 		time.Sleep(time.Minute)
-		if err := lease.Release(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lease.Release())
 		if err := <-granted; err != nil {
 			t.Errorf("the waiter got %v", err)
 		}
@@ -197,9 +192,7 @@ func TestSettlementsOutlastABusyStore(t *testing.T) {
 				s := &crowded{Store: newStore(t)}
 				client := newClient(t, s, nil)
 				lease, err := client.Acquire(t.Context(), "k", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				s.busyFor(c.busy)
 				ctx, cancel := context.WithTimeout(t.Context(), c.limit)
 				defer cancel()
@@ -218,9 +211,7 @@ func TestSettlementsOutlastABusyStore(t *testing.T) {
 				}
 				for _, l := range []*dibs.Lease{lease, next} {
 					if l != nil {
-						if err := l.Release(); err != nil {
-							t.Error(err)
-						}
+						testkit.Check(t, l.Release())
 					}
 				}
 			})
@@ -234,16 +225,10 @@ func TestCancelPlaceOutlastsABusyStore(t *testing.T) {
 		s := &crowded{Store: newStore(t)}
 		client := newClient(t, s, nil)
 		place, _, err := client.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s.busyFor(3 * time.Second)
-		if err := client.CancelPlace(t.Context(), place); err != nil {
-			t.Error(err)
-		}
-		if err := client.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, client.CancelPlace(t.Context(), place))
+		testkit.Check(t, client.TryDo(t.Context(), "k", func(context.Context) error { return nil }))
 	})
 }
 
@@ -277,16 +262,12 @@ func TestBusyKeyDelaysNoOther(t *testing.T) {
 		s := lockedKey{newStore(t)}
 		client, other := newClient(t, s, nil), newClient(t, s.Store, nil)
 		all, err := client.AcquireAll(t.Context(), []string{"a", "stuck", "z"}, &dibs.AcquireOptions{TTL: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		start := time.Now()
 		released := make(chan error, 1)
 		go func() { released <- all.Release() }()
 		for _, key := range []string{"a", "z"} {
-			if err := other.Do(t.Context(), key, func(context.Context) error { return nil }); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
 		}
 		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("the other keys were free after %v", took)
@@ -296,9 +277,7 @@ func TestBusyKeyDelaysNoOther(t *testing.T) {
 		}
 		// From here on it is undone, again and again.
 		held, err := other.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for range 5 {
 			time.Sleep(700 * time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second/10)
@@ -313,9 +292,7 @@ func TestBusyKeyDelaysNoOther(t *testing.T) {
 				}
 			}
 		}
-		if err := held.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, held.Release())
 		time.Sleep(20 * time.Second) // until the client stops to release the key
 	})
 }
@@ -346,13 +323,9 @@ func TestCloseWhileTheStoreIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &crowded{Store: newStore(t)}
 		client, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		lease, err := client.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s.busyFor(3 * time.Second)
 		closed := make(chan error, 1)
 		time.AfterFunc(time.Second, func() { closed <- client.Close() })
@@ -360,11 +333,7 @@ func TestCloseWhileTheStoreIsBusy(t *testing.T) {
 		if err := lease.Release(); !errors.Is(err, dibs.ErrBusy) || time.Since(start) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
-		if err := newClient(t, s, nil).TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, <-closed)
+		testkit.Check(t, newClient(t, s, nil).TryDo(t.Context(), "k", func(context.Context) error { return nil }))
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -16,14 +17,8 @@ import (
 func newStore(t *testing.T) *memstore.Store {
 	t.Helper()
 	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, s.Close()) })
 	return s
 }
 
@@ -31,14 +26,8 @@ func newStore(t *testing.T) *memstore.Store {
 func newClient(t *testing.T, s dibs.Store, o *dibs.Options) *dibs.Client {
 	t.Helper()
 	c, err := dibs.New(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, c.Close()) })
 	return c
 }
 
@@ -48,9 +37,7 @@ func empty(t *testing.T, s store.Inspector) {
 	t.Helper()
 	synctest.Wait()
 	for e, err := range s.List(t.Context(), store.Query{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Errorf("left behind: %+v", e)
 	}
 }
@@ -63,9 +50,7 @@ func TestNamespacesNeverMeet(t *testing.T) {
 		err := a.Do(t.Context(), "k", func(ctx context.Context) error {
 			return b.TryDo(ctx, "k", func(context.Context) error { return nil })
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, err)
 	})
 }
 
@@ -100,9 +85,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	// A field that does not count for a call is refused, not ignored.
 	wait := dibs.AcquireOptions{Wait: time.Second}
 	p, _, err := c.Reserve(t.Context(), "place", time.Hour, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for want, call := range map[string]func() error{
 		"AcquireOptions.Wait is not for TryAcquire": func() error { _, err := c.TryAcquire(t.Context(), "k", &wait); return err },
 		"AcquireOptions.Wait is not for TryRedeem": func() error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -17,13 +18,9 @@ func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
@@ -36,15 +33,11 @@ func TestClose(t *testing.T) {
 				t.Errorf("the lease's context ended with %v", cause)
 			}
 			time.Sleep(time.Second)
-			if err := lease.Release(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, lease.Release())
 		})
 		synctest.Wait()
 		start := time.Now()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.Close())
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("Close took %v", d)
 		}
@@ -62,9 +55,7 @@ func TestNothingIsRenewedAfterClose(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFaulty(newStore(t))
 			c, err := dibs.New(f, &dibs.Options{TTL: 15 * time.Second}) // renewed after 5 s
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if _, err := c.Acquire(t.Context(), "k", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -85,9 +76,7 @@ func TestCloseTellsWhatIsLeft(t *testing.T) {
 	for range 20 { // a select that could take either would be right now and then
 		synctest.Test(t, func(t *testing.T) {
 			c, err := dibs.New(newStore(t), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if _, err := c.Acquire(t.Context(), "k", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -103,13 +92,9 @@ func TestCloseGivesUpPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		lease, err := newClient(t, s, nil).Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
@@ -119,18 +104,14 @@ func TestCloseGivesUpPlaces(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.Close())
 		for e, err := range s.List(t.Context(), store.Query{}) {
 			if err != nil || e.Waiters > 0 {
 				t.Errorf("%d places are left behind, %v", e.Waiters, err)
 			}
 		}
 		wg.Wait()
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 	})
 }
 
@@ -158,9 +139,7 @@ func TestCloseUndoesClaimsUnderWay(t *testing.T) {
 					return nil
 				})
 				c, err := dibs.New(store(f), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
@@ -168,9 +147,7 @@ func TestCloseUndoesClaimsUnderWay(t *testing.T) {
 					}
 				})
 				synctest.Wait()
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, c.Close())
 				wg.Wait()
 				empty(t, s)
 			})
@@ -191,17 +168,11 @@ func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFaulty(newStore(t))
 				c, err := dibs.New(f, &dibs.Options{TTL: time.Second})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				place, _, err := c.Reserve(t.Context(), "place", time.Hour, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				lease, err := c.Acquire(t.Context(), "lease", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				under := 0
 				f.set(func(verb string) error {
 					if verb == "settle" {
@@ -222,9 +193,7 @@ func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 					t.Errorf("the caller got %v", err)
 				}
 				<-lease.Context().Done()
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, c.Close())
 				if under != 0 {
 					t.Error("a settlement is under way after Close")
 				}
@@ -238,9 +207,7 @@ func TestCloseSaysWhatWasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaulty(newStore(t))
 		c, err := dibs.New(f, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		down := errors.New("the server is down")
 		f.set(nil, func(string) error { return down })
 		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
@@ -257,9 +224,7 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c, err := dibs.New(s, &dibs.Options{TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := c.Acquire(t.Context(), "k", nil); err != nil {
 			t.Fatal(err)
 		}
@@ -277,9 +242,7 @@ func TestUndoEndsWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s.set(func(string) error { return errCut }, nil)
 		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("got %v", err)
@@ -301,13 +264,9 @@ func TestCloseCountsWhatIsBeingUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaulty(newStore(t))
 		c, err := dibs.New(f, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		f.set(func(verb string) error {
 			time.Sleep(6 * time.Second)
 			return errors.New("the store is away")

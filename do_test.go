@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestDoRunsAloneAndReleases(t *testing.T) {
@@ -30,9 +31,7 @@ func TestDoRunsAloneAndReleases(t *testing.T) {
 					runs++
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, err)
 			})
 		}
 		wg.Wait()
@@ -87,9 +86,7 @@ func TestDoEndsEveryWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
 				c := newClient(t, s, nil)
-				if err := run(t.Context(), c); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, run(t.Context(), c))
 				if err := c.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
 					t.Errorf("the key is not free: %v", err)
 				}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestErrorsNameTheirType: what a caller gets has the method that OpenTelemetry's packages look for,
@@ -47,14 +48,10 @@ func TestErrorsNameTheirType(t *testing.T) {
 // have in a metric.
 func TestErrorTypesAreListed(t *testing.T) {
 	page, err := os.ReadFile("docs/operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	kinds := map[string]string{} // by the constant's name
 	text, err := os.ReadFile("internal/errtype/errtype.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, m := range regexp.MustCompile(`(?m)^\t([A-Z]\w+) += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 		kinds["errtype."+m[1]] = m[2]
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
@@ -28,9 +29,7 @@ func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
 		ctx := t.Context()
 
 		l, err := c.Acquire(ctx, secret, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_ = c.TryDo(ctx, secret, nil) // refused
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = c.Do(ctx, secret, func(context.Context) error { time.Sleep(time.Second); return nil }) })
@@ -38,14 +37,10 @@ func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
 		_ = l.Abandon(ctx)
 		wg.Wait()
 		l, err = c.Acquire(ctx, secret, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_ = l.Complete(ctx, nil, time.Hour)
 		l, err = c.Acquire(ctx, secret, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_, _ = s.ForceRelease(ctx, l.Key(), "")
 		_ = l.Release()
 		_ = l.Release()
@@ -86,9 +81,7 @@ func TestObserverSeesEveryStoreCall(t *testing.T) {
 			calls = append(calls, call)
 		}})
 		l, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		time.Sleep(dibs.DefaultTTL / 2)
 		ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond) // between two questions
 		defer cancel()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/house"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // The map of the root module: nothing outside the standard library, and no
@@ -46,9 +47,7 @@ func TestHouse(t *testing.T) {
 
 func TestModuleRequiresNothing(t *testing.T) {
 	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if bytes.Contains(mod, []byte("require")) {
 		t.Errorf("the root module requires something:\n%s", mod)
 	}
@@ -56,9 +55,7 @@ func TestModuleRequiresNothing(t *testing.T) {
 
 func TestReadmeIsShort(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n := bytes.Count(readme, []byte("\n")); n > 120 {
 		t.Errorf("README.md has %d lines; at most 120", n)
 	}
@@ -68,15 +65,11 @@ func TestReadmeIsShort(t *testing.T) {
 // every package of the root module that is not below another one.
 func TestArchitectureListsFolders(t *testing.T) {
 	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var folders []string
 	for _, pattern := range []string{"*/doc.go", "*/*/go.mod", "*/go.mod", "internal/*"} {
 		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, name := range found {
 			folders = append(folders, strings.TrimSuffix(strings.TrimSuffix(name, "/doc.go"), "/go.mod"))
 		}
@@ -111,9 +104,7 @@ func TestPagesNameTests(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	known := 0
 	for name, page := range pages {
 		for _, command := range regexp.MustCompile("go test [^`\n]*").FindAllString(page, -1) {

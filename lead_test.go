@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestLeadReturnsWhatTheLeaderReturned(t *testing.T) {
@@ -139,9 +140,7 @@ func TestLeadEndsWithItsClient(t *testing.T) {
 		}()
 		synctest.Wait()
 		for _, c := range []*dibs.Client{candidate, leader} {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, c.Close())
 		}
 		if err := <-led; !errors.Is(err, stopped) {
 			t.Errorf("Lead of the leader returned %v", err)
@@ -164,9 +163,7 @@ func TestLeadOutlastsAnOutage(t *testing.T) {
 			line.set(nil, nil)
 		}()
 		start := time.Now()
-		if err := c.Lead(t.Context(), "leader", nil, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.Lead(t.Context(), "leader", nil, func(context.Context) error { return nil }))
 		if d := time.Since(start); d < time.Minute || d > time.Minute+2*time.Second {
 			t.Errorf("led after %v; want a moment after the outage of a minute", d)
 		}
@@ -185,9 +182,7 @@ func TestLeadRefuses(t *testing.T) {
 				t.Errorf("%+v was taken", o)
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, c.Close())
 		if err := c.Lead(t.Context(), "leader", nil, never); !errors.Is(err, dibs.ErrClosed) {
 			t.Errorf("a closed client leads: %v", err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -43,20 +44,12 @@ func TestProgressReachesTheSuccessor(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		first, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := first.Save(t.Context(), []byte("half")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, first.Save(t.Context(), []byte("half")))
 		time.Sleep(time.Minute) // renewals leave it alone
-		if err := first.Abandon(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, first.Abandon(t.Context()))
 		second, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if !bytes.Equal(second.Progress(), []byte("half")) || second.Attempt() != 2 {
 			t.Errorf("progress %q, attempt %d", second.Progress(), second.Attempt())
 		}
@@ -66,19 +59,13 @@ func TestProgressReachesTheSuccessor(t *testing.T) {
 		if err := second.Save(t.Context(), make([]byte, store.MaxProgress+1)); err == nil {
 			t.Error("progress over the limit was accepted")
 		}
-		if err := second.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, second.Release())
 		third, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if third.Progress() != nil || third.Attempt() != 1 {
 			t.Errorf("after a clean end: progress %q, attempt %d", third.Progress(), third.Attempt())
 		}
-		if err := third.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, third.Release())
 	})
 }
 
@@ -97,9 +84,7 @@ func TestFromContext(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, err)
 	})
 }
 
@@ -144,9 +129,7 @@ func TestSaveEndsWithTheLease(t *testing.T) {
 				}}
 				c := newClient(t, s, &dibs.Options{TTL: time.Second})
 				lease, err := c.Acquire(t.Context(), "k", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				start := time.Now()
 				if err := lease.Save(context.Background(), []byte("half")); !errors.Is(err, test.want) {
 					t.Errorf("Save returned %v, not %v", err, test.want)
@@ -167,15 +150,11 @@ func TestSaveTrustsFromItsSending(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		time.Sleep(time.Second)
 		asked := time.Now()
 		s.set(nil, func(string) error { time.Sleep(4 * time.Second); return nil })
-		if err := lease.Save(t.Context(), []byte("half")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lease.Save(t.Context(), []byte("half")))
 		s.set(nil, nil)
 		if d := lease.Until().Sub(asked); d <= 29*time.Second || d >= 30*time.Second {
 			t.Errorf("trusted until %v after Save asked; want just under 30s", d)

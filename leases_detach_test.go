@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDetachedKeysEndTogether: with Detach, the loss of any of the keys ends the context of
@@ -22,9 +23,7 @@ func TestDetachedKeysEndTogether(t *testing.T) {
 				c, other := newClient(t, s, nil), newClient(t, s, nil)
 				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), valueKey{}, "kept"))
 				all, err := c.AcquireAll(ctx, []string{"c", "a", "b"}, &dibs.AcquireOptions{Detach: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				cancel()
 				synctest.Wait()
 				if err := context.Cause(all.Context()); err != nil {
@@ -37,9 +36,7 @@ func TestDetachedKeysEndTogether(t *testing.T) {
 					t.Fatal(err)
 				}
 				next, err := other.Acquire(t.Context(), key, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				time.Sleep(dibs.DefaultTTL) // a renewal has noticed by then
 				if cause := context.Cause(all.Context()); !errors.Is(cause, dibs.ErrLost) {
 					t.Errorf("another caller holds the key; the cause is %v", cause)
@@ -48,9 +45,7 @@ func TestDetachedKeysEndTogether(t *testing.T) {
 					t.Errorf("Release returned %v", err)
 				}
 				release(t, next)
-				if err := other.DoAll(t.Context(), []string{"a", "b", "c"}, func(context.Context) error { return nil }); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, other.DoAll(t.Context(), []string{"a", "b", "c"}, func(context.Context) error { return nil }))
 				empty(t, s)
 			})
 		})
@@ -63,18 +58,14 @@ func TestDetachedKeysEndWithTheFirstLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
 		blocker, err := c.Acquire(t.Context(), "b", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		go func() {
 			time.Sleep(5 * time.Second)
 			release(t, blocker)
 		}()
 		start := time.Now()
 		all, err := c.AcquireAll(t.Context(), []string{"a", "b"}, &dibs.AcquireOptions{Detach: true, Longest: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		<-all.Context().Done()
 		if d := time.Since(start); d != 20*time.Second || !errors.Is(context.Cause(all.Context()), dibs.ErrLost) {
 			t.Errorf("it ended after %v with %v; want the limit of the first key, 20s", d, context.Cause(all.Context()))
@@ -96,9 +87,7 @@ func TestDetachedKeysWaitWithTheirContext(t *testing.T) {
 				s := newStore(t)
 				c := newClient(t, s, nil)
 				blocker, err := c.Acquire(t.Context(), "b", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				var wg sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestSeveralKeysWithoutDeadlock(t *testing.T) {
@@ -43,9 +44,7 @@ func TestSeveralKeysWithoutDeadlock(t *testing.T) {
 					mu.Unlock()
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, err)
 			})
 		}
 		wg.Wait()
@@ -58,9 +57,7 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		b, err := c.Acquire(t.Context(), "b", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		start := time.Now()
 		_, err = c.AcquireAll(t.Context(), []string{"c", "b", "a"}, &dibs.AcquireOptions{Wait: time.Minute})
 		if !errors.Is(err, dibs.ErrHeld) || time.Since(start) != time.Minute {
@@ -71,13 +68,9 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 				t.Errorf("%s is held: %v, %v", key, held, err)
 			}
 		}
-		if err := b.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, b.Release())
 		all, err := c.AcquireAll(t.Context(), []string{"c", "b", "a"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if err := context.Cause(all.Context()); err != nil || all.Lease("b") == nil || all.Lease("z") != nil {
 			t.Errorf("%v, %v", err, all.Lease("z"))
 		}
@@ -104,9 +97,7 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 			if lease.Attempt() != attempt {
 				t.Errorf("%s: attempt %d, want %d", key, lease.Attempt(), attempt)
 			}
-			if err := lease.Release(); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, lease.Release())
 		}
 		empty(t, s)
 	})
@@ -139,13 +130,9 @@ func TestSeveralKeysShareTheirWait(t *testing.T) {
 				s := newStore(t)
 				c, other := newClient(t, s, &dibs.Options{Wait: options[1]}), newClient(t, s, nil)
 				first, err := other.Acquire(t.Context(), "a", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				second, err := other.Acquire(t.Context(), "b", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				go func() {
 					time.Sleep(40 * time.Second)
 					release(t, first)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestLongest: a lease ends when it has lasted for Longest, although it could be renewed. A
@@ -20,26 +21,20 @@ func TestLongest(t *testing.T) {
 				c, other := newClient(t, s, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
 				start := time.Now()
 				lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: longest})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				<-lease.Context().Done()
 				if took, cause := time.Since(start), context.Cause(lease.Context()); took != longest || !errors.Is(cause, dibs.ErrLost) {
 					t.Errorf("it ended after %v with %v", took, cause)
 				}
 				next, err := other.Acquire(t.Context(), "k", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if took := time.Since(start); took > longest+10*time.Second+time.Second || next.Attempt() != 2 {
 					t.Errorf("another caller got it after %v, as attempt %d", took, next.Attempt())
 				}
 				if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
 					t.Errorf("Release returned %v", err)
 				}
-				if err := next.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, next.Release())
 			})
 		})
 	}
@@ -54,14 +49,10 @@ func TestLongestAfterAWait(t *testing.T) {
 			t.Error("a negative Longest is accepted")
 		}
 		first, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		time.AfterFunc(time.Hour, func() { _ = first.Release() })
 		second, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		start := time.Now()
 		<-second.Context().Done()
 		if took := time.Since(start); took < 59*time.Second || took > time.Minute {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -28,9 +29,7 @@ func linesAboutStore(t *testing.T, log *bytes.Buffer) (all []storeLine) {
 	t.Helper()
 	for d := json.NewDecoder(log); d.More(); {
 		var l storeLine
-		if err := d.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, d.Decode(&l))
 		if l.Level != "WARN" || (l.Error != "") != (l.Msg == "the store fails") {
 			t.Errorf("a line is %+v", l)
 		}
@@ -87,17 +86,13 @@ func TestHolderLogsTheStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, store, log := logged(t)
 		l, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		time.Sleep(dibs.DefaultTTL / 4)
 		store.set(func(string) error { return errNetwork }, nil)
 		time.Sleep(dibs.DefaultTTL / 4)
 		store.set(nil, nil)
 		time.Sleep(dibs.DefaultTTL)
-		if err := l.Release(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, l.Release())
 		if lines := linesAboutStore(t, log); len(lines) != 2 || lines[0].Msg != "the store fails" || lines[1].Msg != "the store answers again" {
 			t.Errorf("the log has %+v", lines)
 		}

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // docPages returns the text of the README and of every page below docs, by name.
@@ -32,9 +34,7 @@ func docPages(t *testing.T) map[string]string {
 	if err == nil {
 		err = read("README.md")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return all
 }
 
@@ -52,9 +52,7 @@ func exported(t *testing.T, dir string) map[string]bool {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -161,21 +159,15 @@ func TestPagesFragments(t *testing.T) {
 // what it costs, and is listed.
 func TestDecisionsAreShort(t *testing.T) {
 	list, err := os.ReadFile("docs/decisions/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	names, err := filepath.Glob("docs/decisions/0*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if listed := bytes.Count(list, []byte(".md) |\n")); listed != len(names) {
 		t.Errorf("%d decisions are listed; there are %d", listed, len(names))
 	}
 	for _, name := range names {
 		page, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if n := len(bytes.Fields(page)); n > 202 { // the mark of the heading and the number of a link
 			t.Errorf("%s has %d words; at most 200", name, n)
 		}
@@ -195,9 +187,7 @@ func TestDecisionsAreShort(t *testing.T) {
 // code, so that a reader who searches for it finds both.
 func TestOperatePageQuotesMessages(t *testing.T) {
 	page, err := os.ReadFile("docs/operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var code strings.Builder
 	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
@@ -207,9 +197,7 @@ func TestOperatePageQuotesMessages(t *testing.T) {
 		code.Write(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	quoted := 0
 	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*`+"`[^|]*`"+`[^|]*) \|`).FindAllStringSubmatch(string(page), -1) {
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {

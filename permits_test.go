@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // A caller with another number of permits than the holders waits in its turn until they
@@ -32,9 +33,7 @@ func TestPermitsThatDifferWaitInTurn(t *testing.T) {
 				}
 				client := newClient(t, s, nil)
 				first, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: c.held})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				var order []string
 				waiter := func(name string, permits int) <-chan struct{} {
 					over := make(chan struct{})
@@ -47,9 +46,7 @@ func TestPermitsThatDifferWaitInTurn(t *testing.T) {
 						}
 						order = append(order, name)
 						time.Sleep(time.Second)
-						if err := lease.Release(); err != nil {
-							t.Error(err)
-						}
+						testkit.Check(t, lease.Release())
 					}()
 					synctest.Wait()
 					return over
@@ -77,9 +74,7 @@ func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient(t, newStore(t), nil)
 		held, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for name, wait := range map[string]time.Duration{"none": 0, "a moment": time.Millisecond, "a minute": time.Minute} {
 			start := time.Now()
 			acquire := client.Acquire
@@ -160,9 +155,7 @@ func TestPermitsThatTheCallerHolds(t *testing.T) {
 		var leases []*dibs.Lease
 		for range 3 {
 			lease, err := c.Acquire(ctx, "k", o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			leases, ctx = append(leases, lease), lease.Context()
 		}
 		start := time.Now()
@@ -204,9 +197,7 @@ func TestPermitsAreTheMost(t *testing.T) {
 				mu.Lock()
 				inside--
 				mu.Unlock()
-				if err := lease.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, lease.Release())
 			})
 		}
 		synctest.Wait()

@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // reserve reserves a place for an hour.
 func reserve(t *testing.T, c *dibs.Client) dibs.Place {
 	t.Helper()
 	p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return p
 }
 
@@ -25,9 +24,7 @@ func reserve(t *testing.T, c *dibs.Client) dibs.Place {
 func redeem(t *testing.T, c *dibs.Client, p dibs.Place) *dibs.Lease {
 	t.Helper()
 	lease, err := c.TryRedeem(t.Context(), p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return lease
 }
 
@@ -60,9 +57,7 @@ func TestPlaceIsRedeemedByOneAtATime(t *testing.T) {
 					inside--
 					runs++
 					mu.Unlock()
-					if err := lease.Release(); err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, lease.Release())
 				})
 			}
 		}
@@ -82,9 +77,7 @@ func TestPlaceIsRedeemedByOneAtATime(t *testing.T) {
 func TestPlaceIsRedeemedAgain(t *testing.T) {
 	for name, fail := range map[string]func(*testing.T, *faulty, *dibs.Lease){
 		"abandoned": func(t *testing.T, _ *faulty, l *dibs.Lease) {
-			if err := l.Abandon(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, l.Abandon(t.Context()))
 		},
 		"crashed": func(t *testing.T, line *faulty, l *dibs.Lease) {
 			line.set(func(string) error { return errCut }, nil)
@@ -108,9 +101,7 @@ func TestPlaceIsRedeemedAgain(t *testing.T) {
 				c, worker := newClient(t, s, nil), newClient(t, line, nil)
 				job := reserve(t, c)
 				first := redeem(t, worker, job)
-				if err := first.Save(t.Context(), []byte("half")); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, first.Save(t.Context(), []byte("half")))
 				var order []string
 				var wg sync.WaitGroup
 				wg.Go(func() {
@@ -118,9 +109,7 @@ func TestPlaceIsRedeemedAgain(t *testing.T) {
 						order = append(order, "the one behind")
 						return nil
 					})
-					if err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, err)
 				})
 				synctest.Wait()
 				fail(t, line, first)
@@ -133,9 +122,7 @@ func TestPlaceIsRedeemedAgain(t *testing.T) {
 				if second.ID() == first.ID() || second.Fence() <= first.Fence() {
 					t.Error("the second attempt is the first one")
 				}
-				if err := second.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, second.Release())
 				wg.Wait()
 				if len(order) != 2 || order[0] != "the job" {
 					t.Errorf("they ran in the order %q", order)
@@ -179,12 +166,8 @@ func TestRedeemerGoesAway(t *testing.T) {
 		if lease.Attempt() != 1 {
 			t.Errorf("attempt %d", lease.Attempt())
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-		if err := redeem(t, other, behind).Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
+		testkit.Check(t, redeem(t, other, behind).Release())
 		empty(t, s)
 	})
 }
@@ -197,9 +180,7 @@ func TestRedeemTakesItsOptions(t *testing.T) {
 		c := newClient(t, s, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		lease, err := c.Redeem(ctx, reserve(t, c), &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: 20 * time.Second, Margin: 10 * time.Second, Detach: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if d := time.Until(lease.Until()); d != 10*time.Second {
 			t.Errorf("trusted for %v, want the TTL without the margin", d)
 		}
@@ -207,9 +188,7 @@ func TestRedeemTakesItsOptions(t *testing.T) {
 		if err := lease.Err(); err != nil {
 			t.Errorf("the lease ended with the caller's context: %v", err)
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 		empty(t, s)
 	})
 }
@@ -221,9 +200,7 @@ func TestPlaceIsCancelledUnderItsLease(t *testing.T) {
 		c := newClient(t, s, nil)
 		job := reserve(t, c)
 		lease := redeem(t, c, job)
-		if err := c.CancelPlace(t.Context(), job); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.CancelPlace(t.Context(), job))
 		time.Sleep(time.Hour)
 		if err := lease.Err(); err != nil {
 			t.Errorf("the worker lost its lease: %v", err)
@@ -231,9 +208,7 @@ func TestPlaceIsCancelledUnderItsLease(t *testing.T) {
 		if err := c.CancelPlace(t.Context(), job); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("giving it up twice: %v", err)
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 		empty(t, s)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -20,13 +21,9 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 		var places []dibs.Place
 		for range 5 {
 			p, _, err := enqueuer.Reserve(t.Context(), "k", time.Hour, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			text, err := p.MarshalText()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			var q dibs.Place
 			if err := q.UnmarshalText(text); err != nil || q != p {
 				t.Fatalf("%s came back as %+v, %v", text, q, err)
@@ -53,9 +50,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 				order = append(order, i)
 				mu.Unlock()
 				time.Sleep(time.Minute)
-				if err := lease.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, lease.Release())
 			})
 			synctest.Wait()
 		}
@@ -74,13 +69,9 @@ func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		holder, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Wait: time.Second}}); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
@@ -99,9 +90,7 @@ func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 			_ = lease.Release()
 		})
 		synctest.Wait()
-		if err := holder.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, holder.Release())
 		time.Sleep(time.Minute)
 		lease, err := c.TryRedeem(t.Context(), p, nil)
 		if err != nil {
@@ -118,23 +107,17 @@ func TestPlaceIsCancelledOrExpires(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		a, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, _, err := c.Reserve(t.Context(), "k", time.Minute, nil); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
 		})
 		synctest.Wait()
-		if err := c.CancelPlace(t.Context(), a); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.CancelPlace(t.Context(), a))
 		wg.Wait()
 		if d := time.Since(start); d < time.Minute || d > time.Minute+time.Second {
 			t.Errorf("the waiter entered after %v; the second place stood for a minute", d)
@@ -154,9 +137,7 @@ func TestPlaceIsCancelledOrExpires(t *testing.T) {
 func FuzzPlace(f *testing.F) {
 	for _, key := range []dibs.Key{{Name: "k"}, {Namespace: "ns", Name: strings.Repeat("\x00", 512)}} {
 		text, err := dibs.Place{Key: key, Token: store.NewToken()}.MarshalText()
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.Must(f, err)
 		f.Add(text)
 	}
 	f.Add([]byte("dibs1..."))
@@ -183,9 +164,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		second, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		time.Sleep(time.Hour) // no other caller wants the key, so the place is not lost
 		start := time.Now()
 		_, err = c.TryRedeem(t.Context(), second, nil)
@@ -194,15 +173,11 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 			t.Fatalf("the second place was answered %+v, want to be kept by the first for 10 s", err)
 		}
 		lease, err := c.Redeem(t.Context(), second, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if waited := time.Since(start); waited < 10*time.Second || waited > 11*time.Second {
 			t.Errorf("a place without a redeemer blocked for %v", waited)
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 		empty(t, s)
 	})
 }
@@ -212,9 +187,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		start := time.Now()
 		if err := c.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
@@ -223,29 +196,21 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Exists: true}) {
 			t.Fatalf("%+v, %v", standing, err)
 		}
-		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
 		if took := time.Since(start); took < 39*time.Second || took > 40*time.Second {
 			t.Errorf("the prolonged place blocked until %v", took)
 		}
 		// It has ended, and is reserved again.
 		last, _, err := c.Reserve(t.Context(), "k", time.Minute, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if standing, err := c.Prolong(t.Context(), p, time.Hour, nil); err != nil || standing.Ahead != 1 {
 			t.Fatalf("%+v, %v", standing, err)
 		}
-		if err := c.CancelPlace(t.Context(), last); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.CancelPlace(t.Context(), last))
 		if held, err := c.Held(t.Context(), "k"); err != nil || !held {
 			t.Errorf("the place that was taken anew holds the key: %v, %v", held, err)
 		}
-		if err := c.CancelPlace(t.Context(), p); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.CancelPlace(t.Context(), p))
 		empty(t, s)
 	})
 }
@@ -255,20 +220,12 @@ func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		lease, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Hold: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Abandon(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, lease.Abandon(t.Context()))
 		start := time.Now()
-		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
 		if took := time.Since(start); took < time.Minute || took > time.Minute+time.Second {
 			t.Errorf("the place of a worker that crashed blocked for %v, want a minute", took)
 		}
@@ -283,9 +240,7 @@ func TestRecordLeavesPlacesAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{MaxAge: dibs.AnyAge}}); !errors.Is(err, dibs.ErrDone) {
 			t.Errorf("Redeem that accepts a record returned %v", err)
 		}
@@ -298,20 +253,14 @@ func TestPlaceStatusOfAnUnknownKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{AtMostOnce: true}}
 		lease, err := c.Redeem(t.Context(), p, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if s, err := c.PlaceStatus(t.Context(), p); err != nil || !s.Exists {
 			t.Errorf("while it is held: %+v, %v", s, err)
 		}
-		if err := lease.Abandon(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lease.Abandon(t.Context()))
 		if s, err := c.PlaceStatus(t.Context(), p); !errors.Is(err, dibs.ErrUnknown) {
 			t.Errorf("of the key whose outcome is unknown: %+v, %v", s, err)
 		}
@@ -333,9 +282,7 @@ func TestProlongWithoutAnswerKeepsThePlace(t *testing.T) {
 				f := newFaulty(newStore(t))
 				client := newClient(t, f, nil)
 				p, _, err := client.Reserve(t.Context(), "k", time.Hour, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				f.set(nil, c.after)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -232,9 +233,7 @@ func keepBusy(t *testing.T, s *pusher, c *dibs.Client, d time.Duration) <-chan s
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := c.TryDo(t.Context(), "another", func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.TryDo(t.Context(), "another", func(context.Context) error { return nil }))
 	}()
 	synctest.Wait()
 	s.set(nil, nil)

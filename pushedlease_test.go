@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -143,9 +144,7 @@ func TestPushedLeaseTakesItsOptions(t *testing.T) {
 				if err := lease.Err(); (err == nil) != test.detach {
 					t.Errorf("after the caller's context: %v", err)
 				}
-				if err := lease.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, lease.Release())
 				empty(t, s)
 			})
 		})
@@ -195,9 +194,7 @@ func TestPushedAsTheWaitEnds(t *testing.T) {
 					if err := waiter.lease.Err(); err != nil {
 						t.Errorf("it was undone under its holder: %v", err)
 					}
-					if err := waiter.lease.Release(); err != nil {
-						t.Error(err)
-					}
+					testkit.Check(t, waiter.lease.Release())
 					empty(t, s)
 				})
 			}
@@ -213,17 +210,13 @@ func TestPushedAsTheClientCloses(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newPusher(t)
 			c, err := dibs.New(s, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			_, end := s.hold(t, "k")
 			waiter := await(t, c, nil)
 			var all sync.WaitGroup
 			all.Go(end)
 			all.Go(func() {
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, c.Close())
 			})
 			<-waiter.done
 			if waiter.err == nil {

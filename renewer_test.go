@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestLeaseIsRenewedWhileTheWorkRuns(t *testing.T) {
@@ -19,9 +20,7 @@ func TestLeaseIsRenewedWhileTheWorkRuns(t *testing.T) {
 		var leases []*dibs.Lease
 		for i := range 100 {
 			l, err := c.Acquire(t.Context(), strconv.Itoa(i), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			leases = append(leases, l)
 		}
 		time.Sleep(5*time.Minute + time.Second)
@@ -29,9 +28,7 @@ func TestLeaseIsRenewedWhileTheWorkRuns(t *testing.T) {
 			if err := l.Err(); err != nil {
 				t.Fatalf("after ten leases: %v", err)
 			}
-			if err := l.Release(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, l.Release())
 		}
 		if _, renews, _ := s.counts(); renews != 30 {
 			t.Errorf("%d renewal calls for 100 leases of 30 s in 5 minutes; want 30, one each third for all", renews)
@@ -51,9 +48,7 @@ func TestTrustEndsBeforeAnotherHolder(t *testing.T) {
 		cut := newClient(t, line, &dibs.Options{TTL: 30 * time.Second})
 		other := newClient(t, s, nil)
 		lease, err := cut.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		claimed := time.Now()
 		line.set(func(string) error { return errCut }, nil)
 		var lost time.Time
@@ -66,9 +61,7 @@ func TestTrustEndsBeforeAnotherHolder(t *testing.T) {
 			}
 		})
 		next, err := other.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		taken := time.Now()
 		wg.Wait()
 		if d := lost.Sub(claimed); d < 29*time.Second || d >= 30*time.Second {
@@ -91,9 +84,7 @@ func TestTrustEndsBeforeAnotherHolder(t *testing.T) {
 		if err := next.Err(); err != nil {
 			t.Errorf("the loser took the winner's lease away: %v", err)
 		}
-		if err := next.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, next.Release())
 	})
 }
 
@@ -102,9 +93,7 @@ func TestRenewalSurvivesAPassingFault(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s.set(func(string) error { return errCut }, nil)
 		time.Sleep(25 * time.Second)
 		s.set(nil, nil)
@@ -112,9 +101,7 @@ func TestRenewalSurvivesAPassingFault(t *testing.T) {
 		if err := lease.Err(); err != nil {
 			t.Errorf("lost to a fault of 25 s under a lease of 30 s: %v", err)
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 	})
 }
 
@@ -123,9 +110,7 @@ func TestStoreThatHangsDoesNotHoldTheContext(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 3 * time.Second})
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		hang := make(chan struct{})
 		s.set(func(string) error { <-hang; return errCut }, nil)
 		start := time.Now()
@@ -154,9 +139,7 @@ func TestRenewalDuringASettlement(t *testing.T) {
 				var last dibs.Event
 				c := newClient(t, s, &dibs.Options{TTL: 3 * time.Second, Observe: func(_ context.Context, e dibs.Event) { last = e }})
 				lease, err := c.Acquire(t.Context(), "k", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				s.set(nil, func(verb string) error {
 					if verb == "settle" {
 						time.Sleep(2 * time.Second) // until after the next renewal
@@ -185,9 +168,7 @@ func TestLeasesThatAreDueSoonShareACall(t *testing.T) {
 		var leases []*dibs.Lease
 		for _, key := range []string{"a", "b", "c"} {
 			l, err := c.Acquire(t.Context(), key, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			leases = append(leases, l)
 			time.Sleep(dibs.DefaultTTL / 60)
 		}

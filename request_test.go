@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -17,24 +18,18 @@ func TestHeldAsksWithoutTaking(t *testing.T) {
 		c := newClient(t, s, nil)
 		held := func() bool {
 			h, err := c.Held(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return h
 		}
 		if held() {
 			t.Error("an unused key is held")
 		}
 		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if !held() {
 			t.Error("a key that is held is not")
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 		if held() {
 			t.Error("a key that was released is held")
 		}
@@ -55,15 +50,11 @@ func TestClaimWhoseAnswerWasLostIsSentAgain(t *testing.T) {
 			return nil
 		})
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if lease.Attempt() != 1 {
 			t.Errorf("attempt %d", lease.Attempt())
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 		empty(t, s)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -18,12 +19,8 @@ func TestComplete(t *testing.T) {
 		c := newClient(t, s, nil)
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, Fingerprint: dibs.Fingerprint{1}}
 		lease, err := c.Acquire(t.Context(), "k", o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Complete(t.Context(), []byte("the answer"), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, lease.Complete(t.Context(), []byte("the answer"), time.Hour))
 		if err := lease.Release(); err != nil {
 			t.Errorf("Release after Complete returned %v", err)
 		}
@@ -45,9 +42,7 @@ func TestComplete(t *testing.T) {
 		if err != nil {
 			t.Fatalf("a record of a minute answered a claim that takes 30 s: %v", err)
 		}
-		if err := again.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, again.Release())
 		if err := again.Complete(t.Context(), nil, 0); err == nil {
 			t.Error("a retention of 0 was accepted")
 		}
@@ -56,9 +51,7 @@ func TestComplete(t *testing.T) {
 		if err != nil {
 			t.Fatalf("after its retention: %v", err)
 		}
-		if err := after.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, after.Release())
 	})
 }
 
@@ -70,9 +63,7 @@ func TestCompleteWhoseAnswerWasLost(t *testing.T) {
 		f := newFaulty(s)
 		c := newClient(t, f, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		f.set(nil, func(verb string) error {
 			if verb == "settle" {
 				return errors.New("the connection was reset")
@@ -94,9 +85,7 @@ func TestCompleteWhoseAnswerWasLost(t *testing.T) {
 		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); err != nil {
 			t.Errorf("the record is there, and Complete returned %v", err)
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 	})
 }
 
@@ -108,9 +97,7 @@ func TestCompleteAgainWhenTrustIsOver(t *testing.T) {
 		f := newFaulty(s)
 		c := newClient(t, f, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		f.set(func(string) error { return errors.New("the connection was reset") }, nil)
 		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("got %v", err)
@@ -135,9 +122,7 @@ func TestWaitersAreAnsweredByTheRecord(t *testing.T) {
 		c := newClient(t, s, nil)
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge}
 		lease, err := c.Acquire(t.Context(), "k", o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
@@ -149,9 +134,7 @@ func TestWaitersAreAnsweredByTheRecord(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		start := time.Now()
-		if err := lease.Complete(t.Context(), []byte("x"), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lease.Complete(t.Context(), []byte("x"), time.Hour))
 		wg.Wait()
 		if d := time.Since(start); d != 0 {
 			t.Errorf("the waiters learned it %v later", d)
@@ -165,12 +148,8 @@ func TestAtMostOnce(t *testing.T) {
 		c := newClient(t, s, nil)
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, AtMostOnce: true}
 		lease, err := c.Acquire(t.Context(), "k", o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Abandon(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, lease.Abandon(t.Context()))
 		time.Sleep(1000 * time.Hour)
 		_, err = c.Acquire(t.Context(), "k", o)
 		if u, ok := errors.AsType[*dibs.UnknownError](err); !ok || u.ID != lease.ID() {
@@ -195,9 +174,7 @@ func TestAtMostOnceIsNotReleasedWhenTrustIsOver(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 10 * time.Second})
 		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{AtMostOnce: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s.set(func(string) error { return errCut }, nil)
 		<-lease.Context().Done()
 		s.set(nil, nil)
@@ -219,12 +196,8 @@ func TestLostLeaseEndsAsAbandoned(t *testing.T) {
 		line := newFaulty(s)
 		c, other := newClient(t, line, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Save(t.Context(), []byte("half")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, lease.Save(t.Context(), []byte("half")))
 		line.set(func(verb string) error {
 			if verb == "renew" {
 				return errCut
@@ -243,9 +216,7 @@ func TestLostLeaseEndsAsAbandoned(t *testing.T) {
 		if next.Attempt() != 2 || string(next.Progress()) != "half" {
 			t.Errorf("attempt %d with progress %q", next.Attempt(), next.Progress())
 		}
-		if err := next.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, next.Release())
 		empty(t, s)
 	})
 }
@@ -272,24 +243,18 @@ func TestLeaseIsUndone(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for range 2 {
 			lease, err := c.TryRedeem(t.Context(), p, nil)
 			if err != nil || lease.Attempt() != 1 {
 				t.Fatalf("%v, %v; want an attempt that comes after none", lease, err)
 			}
-			if err := lease.Undo(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, lease.Undo(t.Context()))
 			if err := lease.Release(); err != nil {
 				t.Errorf("Release after Undo: %v", err)
 			}
 		}
-		if err := c.CancelPlace(t.Context(), p); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, c.CancelPlace(t.Context(), p))
 		empty(t, s)
 	})
 }
@@ -309,9 +274,7 @@ func TestRefusedReleaseExpires(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, refusing{s}, nil)
 		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{TTL: 3 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if err := lease.Release(); !errors.Is(err, dibs.ErrFull) {
 			t.Errorf("got %v, want ErrFull", err)
 		}
@@ -322,8 +285,6 @@ func TestRefusedReleaseExpires(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the lease is renewed though it was released: %v", err)
 		}
-		if err := next.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, next.Release())
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -19,14 +20,10 @@ func TestCompleteInOnce(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		complete := func() error {
 			tx, err := l.Begin(lease.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			journal.Write(store.WithTransaction(lease.Context(), tx), "row")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -52,16 +49,12 @@ func TestCompleteInLeavesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		err = lease.CompleteIn(t.Context(), refusal{&dibs.StoreError{Op: "settle", Err: errCut}}, nil, time.Hour)
 		if !errors.Is(err, dibs.ErrRolledBack) || lease.Err() != nil {
 			t.Errorf("got %v, and the lease has ended: %v", err, lease.Err())
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 	})
 }
 
@@ -73,9 +66,7 @@ func TestNothingIsRenewedDuringACommit(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 9 * time.Second})
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		renewals := 0
 		err = lease.CompleteIn(t.Context(), slowCommit(func() {
 			time.Sleep(8 * time.Second)
@@ -90,9 +81,7 @@ func TestNothingIsRenewedDuringACommit(t *testing.T) {
 		if err := lease.Err(); err != nil {
 			t.Errorf("after a commit that failed the lease has ended: %v", err)
 		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 	})
 }
 
@@ -154,9 +143,7 @@ func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		tx := &stuck{}
 		s.set(func(verb string) error {
 			if verb == "settle" && !tx.over.Load() {

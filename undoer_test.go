@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -47,9 +48,7 @@ func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 				case "before it is sent":
 					s.set(hold, nil)
 					wg.Go(func() { // the one under way
-						if err := c.TryDo(t.Context(), "other", func(context.Context) error { return nil }); err != nil {
-							t.Error(err)
-						}
+						testkit.Check(t, c.TryDo(t.Context(), "other", func(context.Context) error { return nil }))
 					})
 					synctest.Wait()
 				case "while it is under way":
@@ -92,15 +91,9 @@ func TestUndoneClaimTellsNothing(t *testing.T) {
 				s := newFaulty(newStore(t))
 				c := newClient(t, s, nil)
 				first, err := c.Acquire(t.Context(), "k", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := first.Save(t.Context(), []byte("half")); err != nil {
-					t.Fatal(err)
-				}
-				if err := first.Abandon(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
+				testkit.Must(t, first.Save(t.Context(), []byte("half")))
+				testkit.Must(t, first.Abandon(t.Context()))
 				for range 3 {
 					ctx, cancel := context.WithCancel(t.Context())
 					gate := make(chan struct{})
@@ -119,15 +112,11 @@ func TestUndoneClaimTellsNothing(t *testing.T) {
 					synctest.Wait()
 				}
 				next, err := c.Acquire(t.Context(), "k", o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if next.Attempt() != 2 || string(next.Progress()) != "half" {
 					t.Errorf("attempt %d with progress %q", next.Attempt(), next.Progress())
 				}
-				if err := next.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, next.Release())
 				empty(t, s)
 			})
 		})
@@ -193,9 +182,7 @@ func TestUndoDoesNotWaitForAnother(t *testing.T) {
 		holder, c := newClient(t, s.faulty, nil), newClient(t, s, nil)
 		for _, key := range []string{"first", "second"} {
 			lease, err := holder.Acquire(t.Context(), key, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			if _, err := c.Acquire(ctx, key, nil); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
@@ -204,17 +191,13 @@ func TestUndoDoesNotWaitForAnother(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			if key == "second" {
 				for e, err := range s.List(t.Context(), store.Query{}) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					if e.Key.Name == key && e.Waiters > 0 {
 						t.Error("the place that was given up is still there")
 					}
 				}
 			}
-			if err := lease.Release(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, lease.Release())
 		}
 	})
 }
@@ -280,9 +263,7 @@ func TestPlaceIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 		s := newFaulty(newStore(t))
 		holder, c := newClient(t, s.Store, nil), newClient(t, s, nil)
 		lease, err := holder.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		gate := make(chan struct{})
 		s.set(nil, func(string) error { <-gate; return nil })
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // await acquires the key in the background, and returns once it waits.
@@ -50,9 +51,7 @@ func (a *acquiring) got(t *testing.T) *dibs.Lease {
 
 func release(t *testing.T, l *dibs.Lease) {
 	t.Helper()
-	if err := l.Release(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, l.Release())
 }
 
 // begins fails the test unless the waiter gets the key so much later, after that many claims

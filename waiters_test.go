@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func TestWaitersAreServedInOrder(t *testing.T) {
@@ -24,9 +25,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 				var order []int
 				var wg sync.WaitGroup
 				first, err := c.Acquire(t.Context(), "k", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				for i := range 100 {
 					wg.Go(func() {
 						if err := c.Do(t.Context(), "k", func(context.Context) error {
@@ -39,9 +38,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 					synctest.Wait()
 				}
 				start := time.Now()
-				if err := first.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, first.Release())
 				wg.Wait()
 				for i, n := range order {
 					if i != n {
@@ -62,9 +59,7 @@ func TestWaitersFarBackKeepTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
 		first, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var order []int
 		var wg sync.WaitGroup
 		join := func(i int) {
@@ -84,9 +79,7 @@ func TestWaitersFarBackKeepTheirPlaces(t *testing.T) {
 		time.Sleep(1800 * time.Millisecond)
 		join(100)
 		time.Sleep(700 * time.Millisecond)
-		if err := first.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, first.Release())
 		wg.Wait()
 		for i, n := range order {
 			if i != n {
@@ -120,9 +113,7 @@ func TestGivingUpLeavesNoPlace(t *testing.T) {
 				s := newStore(t)
 				c := newClient(t, s, nil)
 				lease, err := c.Acquire(t.Context(), "k", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				ctx, cancel := t.Context(), func() {}
 				if test.ctx != nil {
 					ctx, cancel = test.ctx(ctx)
@@ -135,9 +126,7 @@ func TestGivingUpLeavesNoPlace(t *testing.T) {
 				if d := time.Since(start); d != 7*time.Second {
 					t.Errorf("it took %v", d)
 				}
-				if err := lease.Release(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, lease.Release())
 				empty(t, s)
 			})
 		})
@@ -149,23 +138,17 @@ func TestWaiterOutlivesAStoreThatIsAway(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
 		})
 		synctest.Wait()
 		s.set(func(string) error { return errCut }, nil)
 		time.Sleep(7 * time.Second)
 		s.set(nil, nil)
 		time.Sleep(3 * time.Second)
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, lease.Release())
 		wg.Wait()
 		empty(t, s)
 	})
@@ -176,9 +159,7 @@ func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
@@ -206,9 +187,7 @@ func TestHeldWhileTheStoreIsAway(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		time.AfterFunc(time.Second, func() { s.set(func(string) error { return errCut }, nil) })
 		time.AfterFunc(4*time.Second, func() { s.set(nil, nil) })
 		_, err = c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: 3 * time.Second})
