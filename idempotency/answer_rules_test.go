@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // wire sends a request over a real connection and reads the whole answer.
@@ -22,9 +23,7 @@ func wire(t *testing.T, server *httptest.Server, changes ...change) (*http.Respo
 	t.Helper()
 	r := request(changes...).WithContext(t.Context())
 	out, err := http.NewRequestWithContext(t.Context(), r.Method, server.URL+r.RequestURI, r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	out.Header, out.ContentLength = r.Header, r.ContentLength
 	out.Header.Set("Accept-Encoding", "identity")
 	res, err := server.Client().Do(out)
@@ -230,9 +229,7 @@ var answerRules = []rule{
 			server := httptest.NewServer(g.h)
 			server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			first, _, err := wire(t, server)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			res, got, err := wire(t, server)
 			if err != nil || got != body || res.StatusCode != status {
 				t.Errorf("%d replayed as %d %q, %v", status, res.StatusCode, got, err)
@@ -273,14 +270,10 @@ var answerRules = []rule{
 				return nil
 			}})
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			r.Header.Set("Idempotency-Key", "k")
 			res, err := server.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusCreated || informed != want {
 				t.Errorf("request %d: status %d, informed %d times; want %d", i, res.StatusCode, informed, want)

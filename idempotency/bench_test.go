@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -39,18 +40,12 @@ func (w *noWriter) SetReadDeadline(time.Time) error { return nil }
 func benchMiddleware(tb testing.TB, o *idempotency.Options) http.Handler {
 	tb.Helper()
 	store, err := memstore.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, err)
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, err)
 	tb.Cleanup(func() { _ = client.Close() })
 	m, err := idempotency.New(client, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, err)
 	return m.Wrap(answerCreated)
 }
 

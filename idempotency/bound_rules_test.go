@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // withChunks is withBody for a body without a declared length.
@@ -240,8 +241,8 @@ var boundRules = []rule{
 		if _, _, err := wire(t, server, ten); err == nil {
 			t.Error("the connection was not closed")
 		}
-		eventually(t, "the request has ended", func() bool { return len(g.seen()) == 1 })
-		eventually(t, "another request runs", func() bool { return g.send(ten, with("X-Event", "1")).Code == 200 })
+		testkit.Eventually(t, "the request has ended", func() bool { return len(g.seen()) == 1 })
+		testkit.Eventually(t, "another request runs", func() bool { return g.send(ten, with("X-Event", "1")).Code == 200 })
 	}},
 	{"The memory of bodies can be bounded", func(t *testing.T) {
 		// An answer is in memory until it is stored.
@@ -311,7 +312,7 @@ var boundRules = []rule{
 		<-gate.entered
 		rest, body := io.Pipe()
 		refused := g.sendLater(withKey("refused"), withChunks(io.MultiReader(strings.NewReader(strings.Repeat("x", 512)), rest)))
-		eventually(t, "the refusal", func() bool { return len(g.seen()) == 1 })
+		testkit.Eventually(t, "the refusal", func() bool { return len(g.seen()) == 1 })
 		isFresh(t, g.send(withKey("a"), withBody(strings.Repeat("x", 400))), 200)
 		_ = body.Close()
 		isProblem(t, <-refused, "overloaded", 503)

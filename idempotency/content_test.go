@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // bomb compresses a body of n bytes or a little more, made of copies of a part. Between two copies
@@ -28,9 +29,7 @@ func bomb(t *testing.T, encoding, head, part, separator, tail string, n int) []c
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.Close())
 	return []change{with("Content-Encoding", encoding), withBody(b.String())}
 }
 
@@ -198,9 +197,7 @@ func TestRequestsWithoutTheChosenFieldsAreCompared(t *testing.T) {
 func TestAStatusIsBounded(t *testing.T) {
 	body := request(bomb(t, "gzip", `{"code":"unavailable","message":"`, "x", "", `"}`, 16<<20)...).Body
 	answer, err := io.ReadAll(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.WriteHeader(http.StatusBadRequest)

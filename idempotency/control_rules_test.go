@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 var noTime time.Time
@@ -199,13 +200,9 @@ var controlRules = []rule{
 		}
 		// Every type is a section of the documentation.
 		page, err := os.ReadFile("../docs/http.md")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		source, err := os.ReadFile("problem.go")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		names := regexp.MustCompile(`Name: "([a-z-]+)", Status: (\d+)`).FindAllStringSubmatch(string(source), -1)
 		if len(names) < 15 {
 			t.Fatalf("found only %d problems", len(names))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDrainWaitsForRuns: Drain waits for a handler that runs, and for the settlement of its key.
@@ -22,9 +24,7 @@ func TestDrainWaitsForRuns(t *testing.T) {
 			t.Errorf("while the handler runs: %v", err)
 		}
 		close(gate.open)
-		if err := g.m.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, g.m.Drain(t.Context()))
 		isReplay(t, g.send(), <-first)
 	})
 }
@@ -45,9 +45,7 @@ func TestDrainWhileAnswersCome(t *testing.T) {
 			isFresh(t, g.send(withKey(fmt.Sprint(i))), 201)
 			g.store.heal()
 			drains.Go(func() {
-				if err := g.m.Drain(t.Context()); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, g.m.Drain(t.Context()))
 			})
 			time.Sleep(50 * time.Millisecond) // when the answer before is stored
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 var failureRules = []rule{
@@ -164,9 +165,7 @@ var failureRules = []rule{
 			other := newRigOn(t, g.store, nil, nil)
 			isProblem(t, other.send(), "in-progress", 409)
 			g.store.heal()
-			if err := g.m.Drain(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, g.m.Drain(t.Context()))
 			isReplay(t, other.send(), first)
 			isReplay(t, g.send(), first)
 			g.ran(1)
@@ -190,9 +189,7 @@ var failureRules = []rule{
 			if err := g.m.Drain(ctx); err != context.DeadlineExceeded {
 				t.Errorf("Drain: %v", err)
 			}
-			if err := g.m.Drain(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, g.m.Drain(t.Context()))
 			if s := g.m.Stats(); s.StoreFailed != 1 || s.StoreRecovered != 0 || s.StoreGivenUp != 1 {
 				t.Errorf("counted %+v", s)
 			}
@@ -216,9 +213,7 @@ var failureRules = []rule{
 				t.Errorf("the answer came after %v", took)
 			}
 			g.store.heal()
-			if err := g.m.Drain(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, g.m.Drain(t.Context()))
 		})
 	}},
 }

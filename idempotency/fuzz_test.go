@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // FuzzParseKey: whatever is accepted is a key, and strict mode accepts less but
@@ -70,13 +71,9 @@ func FuzzDecodeAnswer(f *testing.F) {
 		}
 		stored := &Answer{Status: a.Status, Header: storable(a.Header), Body: a.Body, Trailer: storable(a.Trailer)}
 		again, err := EncodeAnswer(a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		b, err := DecodeAnswer(again, 4*limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		same(t, b, stored)
 	})
 }
@@ -114,9 +111,7 @@ func FuzzEncodeAnswer(f *testing.F) {
 			return
 		}
 		got, err := DecodeAnswer(record, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		clean := func(h http.Header) http.Header {
 			out := make(http.Header)
 			for name, values := range new(Options).stored(h, a.Header["Connection"]) {
@@ -136,20 +131,14 @@ func FuzzEncodeAnswer(f *testing.F) {
 func printOf(t *testing.T, o *FingerprintOptions, target, contentType string, text []byte, memory int64) dibs.Fingerprint {
 	t.Helper()
 	options, err := (&Options{MaxMemory: memory, Fingerprint: *o}).withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r := &http.Request{Method: http.MethodPost, RequestURI: target, URL: &url.URL{Path: "/"}, Header: http.Header{"Content-Type": {contentType}},
 		Body: io.NopCloser(bytes.NewReader(text)), ContentLength: -1}
 	var b body
 	defer b.remove()
-	if err := b.read(httptest.NewRecorder(), r, &options); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.read(httptest.NewRecorder(), r, &options))
 	p, err := options.Fingerprint.of(r, &b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return p
 }
 
@@ -278,13 +267,9 @@ func FuzzParseKeyRing(f *testing.F) {
 // FuzzDecrypt: a ring refuses any bytes. If it has Plaintext, it refuses those that look encrypted.
 func FuzzDecrypt(f *testing.F) {
 	strict, err := NewKeyRing("a", map[string][]byte{"a": make([]byte, 32)})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f, err)
 	loose, err := NewKeyRing("a", map[string][]byte{"a": make([]byte, 32), Plaintext: nil})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f, err)
 	f.Add([]byte("GCM/a/9999999999\n"))
 	f.Add([]byte("GCM/a/9999999999\n0123456789ab0123456789abcdef"))
 	f.Add([]byte("GCM/b/1\n"))

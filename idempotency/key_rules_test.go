@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -205,9 +206,7 @@ var keyRules = []rule{
 	{"A key can be derived", func(t *testing.T) {
 		g := newRig(t, &idempotency.Options{Key: idempotency.KeyJSON("/event/id"), RequireKey: true}, func(w http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 			_, _ = w.Write(text) // the body is whole
 		})
 		event := withBody(`{"event":{"id":"evt_1"}}`)
@@ -261,9 +260,7 @@ func TestKeyPart(t *testing.T) {
 
 func TestOptionsAreValidated(t *testing.T) {
 	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	j := journal.New(store)
 	for field, o := range map[string]idempotency.Options{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -113,9 +114,7 @@ var keyRingRules = []rule{
 		}
 		g.ran(1)
 		other, err := dibs.New(g.store, &dibs.Options{Namespace: "other"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer other.Close()
 		elsewhere := newRigOn(t, g.store, &idempotency.Options{KeyRing: ringOf(t, "new")}, nil)
 		if elsewhere.m, err = idempotency.New(other, &idempotency.Options{KeyRing: ringOf(t, "new"), Logger: slog.New(slog.DiscardHandler)}); err != nil {
@@ -124,12 +123,8 @@ var keyRingRules = []rule{
 		elsewhere.h, elsewhere.client = elsewhere.m.Wrap(elsewhere.h), other
 		for key := range records(t, g) {
 			lease, err := other.Acquire(t.Context(), key, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lease.Complete(t.Context(), mine, time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
+			testkit.Must(t, lease.Complete(t.Context(), mine, time.Hour))
 		}
 		isProblem(t, elsewhere.send(withKey("mine")), "answer-not-kept", 410)
 	}},
@@ -236,9 +231,7 @@ func records(t *testing.T, g *rig) map[string][]byte {
 	t.Helper()
 	found := make(map[string][]byte)
 	for e, err := range g.store.List(t.Context(), store.Query{Data: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		found[e.Key.Name] = e.Record.Data
 	}
 	if len(found) == 0 {
@@ -258,10 +251,6 @@ func storeRecord(t *testing.T, g *rig, key string, record []byte) {
 	})
 	run.send(withKey(key))
 	lease, err := g.client.Acquire(t.Context(), name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Complete(t.Context(), record, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, lease.Complete(t.Context(), record, time.Hour))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // ringKey returns a key for tests.
@@ -30,9 +31,7 @@ func ringOf(t testing.TB, ids ...string) *idempotency.KeyRing {
 		}
 	}
 	r, err := idempotency.NewKeyRing(ids[0], keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return r
 }
 
@@ -72,9 +71,7 @@ func TestKeyRingRefusesToDecrypt(t *testing.T) {
 	isRefused("another ring", ringOf(t, "new"), storedUnder, record, missing)
 	isRefused("no ring", nil, storedUnder, record, missing)
 	same, err := idempotency.NewKeyRing("old", map[string][]byte{"old": ringKey('x')})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	isRefused("another key with the ID", same, storedUnder, record, "another key had this ID")
 	for _, key := range []dibs.Key{
 		{Namespace: "shop", Name: "http:scope:l"},

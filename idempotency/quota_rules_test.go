@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 const quotaAnswer = "a charge"
@@ -29,9 +30,7 @@ func recordLength(t *testing.T) int64 {
 	record, err := idempotency.EncodeAnswer(&idempotency.Answer{
 		Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(quotaAnswer),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return int64(len(record))
 }
 

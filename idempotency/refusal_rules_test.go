@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // connect opens a connection to a server with the middleware. A client library would hide the
@@ -23,9 +24,7 @@ func connect(t *testing.T, o *idempotency.Options) (g *rig, c net.Conn) {
 	server := httptest.NewServer(g.h)
 	t.Cleanup(server.Close)
 	c, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return g, c
 }
@@ -93,9 +92,7 @@ var refusalRules = []rule{
 		} {
 			g, c := connect(t, &idempotency.Options{RequireKey: true})
 			fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\n"+body+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
-			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, c.(*net.TCPConn).CloseWrite())
 			_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // it does not hang
 			got, err := io.ReadAll(c)
 			if answers := strings.Count(string(got), "HTTP/1.1 "); err != nil || answers != 1 || !strings.Contains(string(got), "\r\nConnection: close\r\n") {
@@ -111,14 +108,10 @@ var refusalRules = []rule{
 		continued := false
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued = true }})
 		r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r.Header.Set("Expect", "100-continue")
 		res, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer res.Body.Close()
 		if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 400 || !continued {
 			t.Errorf("got %d, %v; the body was asked for: %v", res.StatusCode, err, continued)

@@ -17,10 +17,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -42,9 +42,7 @@ func TestDocs(t *testing.T) {
 
 func TestEveryRuleHasATest(t *testing.T) {
 	page, err := os.ReadFile("../docs/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var rules []string
 	for _, m := range regexp.MustCompile(`(?m)^- \*\*(.+?)\.\*\*`).FindAllStringSubmatch(string(page), -1) {
 		rules = append(rules, m[1])
@@ -134,9 +132,7 @@ func newLogger() (*bytes.Buffer, *slog.Logger) {
 func newRig(t *testing.T, o *idempotency.Options, handler http.HandlerFunc) *rig {
 	t.Helper()
 	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return newRigOn(t, &faulty{Store: store}, o, handler)
 }
@@ -324,16 +320,4 @@ func isProblem(t *testing.T, w *httptest.ResponseRecorder, name string, status i
 		t.Error("a refusal is marked as a replay")
 	}
 	return p
-}
-
-// eventually waits for something that happens in another goroutine.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatal("this did not happen: " + what)
-		}
-		<-time.After(time.Millisecond)
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 var rpcRules = []rule{
@@ -231,14 +232,10 @@ func refusalsOfGRPCAreTrailersAlone(t *testing.T) {
 	more, sends := io.Pipe()
 	defer sends.Close()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, more)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Header.Set("Content-Type", "application/grpc")
 	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	if res.Header.Get("Grpc-Status") != "3" || res.ContentLength != 0 { // net/http says so of an ended stream
 		t.Errorf("the refusal is %v, of length %d", res.Header, res.ContentLength)
@@ -252,9 +249,7 @@ func streamsThatGoOnAreRefused(t *testing.T) {
 	server, client := http2Server(t, g.h)
 	more, sends := io.Pipe()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, more)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Header.Set("Idempotency-Key", "k")
 	r.Header.Set("Content-Type", "application/grpc")
 	go func() {
@@ -267,9 +262,7 @@ func streamsThatGoOnAreRefused(t *testing.T) {
 	}()
 	defer more.Close()
 	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	if res.Header.Get("Grpc-Status") != "3" {
 		t.Errorf("the answer is %v", res.Header)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // loseLease makes the store say that every lease is lost, until healed.
@@ -45,9 +46,7 @@ var runRules = []rule{
 				g.h.ServeHTTP(w, r)
 			}))
 			conn, err := base.DialContext(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			const text = "POST / HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: k\r\nContent-Length: 2\r\n\r\nhi"
 			if _, err := conn.Write([]byte(text)); err != nil {
 				t.Fatal(err)
@@ -245,9 +244,7 @@ var runRules = []rule{
 		server.Start()
 		defer server.Close()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r.Header["Idempotency-Key"] = []string{"k"}
 		r.GetBody = nil
 		if res, err := server.Client().Do(r); err == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 func leaseOf(r *http.Request) (*dibs.Lease, bool) { return dibs.FromContext(r.Context()) }
@@ -28,9 +29,7 @@ func compressed(t *testing.T, text string, at time.Time) []change {
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.Close())
 	return []change{with("Content-Encoding", "gzip"), withBody(b.String())}
 }
 
@@ -91,9 +90,7 @@ var scopeRules = []rule{
 			}
 		}
 		page, err := os.ReadFile("../docs/http.md")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, name := range idempotency.CredentialHeaders() {
 			if !strings.Contains(string(page), "`"+http.CanonicalHeaderKey(name)+"`") {
 				t.Errorf("docs/http.md does not name %s", http.CanonicalHeaderKey(name))
@@ -282,12 +279,8 @@ var scopeRules = []rule{
 		part := func(boundary, content string) []change {
 			var b bytes.Buffer
 			w := multipart.NewWriter(&b)
-			if err := w.SetBoundary(boundary); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.WriteField("file", content); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, w.SetBoundary(boundary))
+			testkit.Must(t, w.WriteField("file", content))
 			_ = w.Close()
 			return []change{with("Content-Type", w.FormDataContentType()), withBody(b.String())}
 		}
@@ -362,9 +355,7 @@ var scopeRules = []rule{
 		dir := t.TempDir()
 		files := func() int {
 			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return len(entries)
 		}
 		const limit = 4000
@@ -417,15 +408,11 @@ var scopeRules = []rule{
 		defer server.Close()
 		for i, sum := range []string{"one", "two"} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, io.MultiReader(strings.NewReader("body")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			r.Header.Set("Idempotency-Key", "k")
 			r.Trailer = http.Header{"X-Sum": {sum}}
 			res, err := server.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			_ = res.Body.Close()
 			if got := res.Header.Get("X-Got"); got != "one" {
 				t.Errorf("request %d: the trailer arrived as %q; the fingerprint must not cover it", i, got)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // long is more than a connection takes without a reader.
@@ -55,9 +57,7 @@ func (g *rig) serveStuck(r *http.Request) (open chan struct{}, ended chan any) {
 func dialBubble(t *testing.T, h http.Handler) net.Conn {
 	_, base := newBubbleServer(t, h)
 	c, err := base.DialContext(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -107,9 +107,7 @@ func (c *deafConn) Close() error {
 // newKeyed returns POST /charges to a server, with the key.
 func newKeyed(t *testing.T, url, key string) *http.Request {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/charges", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Host = "example.com"
 	r.Header.Set("Idempotency-Key", key)
 	return r
@@ -119,9 +117,7 @@ func newKeyed(t *testing.T, url, key string) *http.Request {
 var unread = map[string]func(t *testing.T, url string){
 	"of HTTP/1.1": func(t *testing.T, url string) {
 		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_ = newKeyed(t, url, "k").Write(c)
 	},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // slowRules are the rules about clients that send or read slowly.
@@ -19,7 +20,7 @@ var slowRules = []rule{
 		for client, send := range unread {
 			g := newRig(t, &idempotency.Options{BodyTimeout: 50 * time.Millisecond, MaxStored: 1000, MaxConcurrent: 1}, writesLong)
 			send(t, newServer(t, g.h).URL)
-			eventually(t, "the run of a client "+client, func() bool { return len(g.seen()) == 1 })
+			testkit.Eventually(t, "the run of a client "+client, func() bool { return len(g.seen()) == 1 })
 			if e := g.last(); e.Kind != idempotency.EventRan || e.Status != 0 || !e.Stored || e.Err != idempotency.ErrSlowClient {
 				t.Errorf("%s: the event is %+v", client, e)
 			}
@@ -33,9 +34,7 @@ var slowRules = []rule{
 			synctest.Test(t, func(t *testing.T) {
 				g := newRig(t, o, writesLong)
 				c := dialBubble(t, g.h)
-				if err := newKeyed(t, "http://example.com", "k").Write(c); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, newKeyed(t, "http://example.com", "k").Write(c))
 				part, n, err := make([]byte, 17<<10), 0, error(nil)
 				for err == nil {
 					time.Sleep(20 * time.Second)
@@ -106,14 +105,10 @@ var slowRules = []rule{
 			tr := newHTTP2(t)
 			tr.DialContext = base.DialContext
 			slow, err := tr.RoundTrip(newKeyed(t, server.URL, "long"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			for _, key := range []string{"a", "b"} {
 				res, err := tr.RoundTrip(newKeyed(t, server.URL, key))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if text, err := io.ReadAll(res.Body); err != nil || string(text) != "first second" {
 					t.Errorf("a stream that pauses is %q, %v", text, err)
 				}
@@ -133,9 +128,7 @@ var slowRules = []rule{
 			})
 			for _, outcome := range []idempotency.EventKind{idempotency.EventRan, idempotency.EventReplayed} {
 				c := dialBubble(t, g.h)
-				if err := newKeyed(t, "http://example.com", "k").Write(c); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, newKeyed(t, "http://example.com", "k").Write(c))
 				synctest.Wait()
 				if w := g.send(withBody(""), with("Content-Type")); w.Code != 200 {
 					t.Errorf("a retry while the answer is sent: %d %s", w.Code, w.Body)
@@ -204,15 +197,11 @@ var slowRules = []rule{
 				}
 			}()
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			r.ContentLength = 1 << 20
 			r.Header.Set("Idempotency-Key", "k")
 			res, err := base.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			text, _ := io.ReadAll(res.Body)
 			took := time.Since(began)
 			_ = res.Body.Close()

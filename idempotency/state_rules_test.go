@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -347,13 +348,9 @@ var stateRules = []rule{
 			}
 			// An operator settles it with an answer.
 			record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 200, Body: []byte("settled by hand")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			for entry, err := range other.store.List(t.Context(), store.Query{ID: id}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if ok, err := other.store.Resolve(t.Context(), entry.Key, id, record, time.Hour); !ok || err != nil {
 					t.Fatalf("Resolve: %v, %v", ok, err)
 				}

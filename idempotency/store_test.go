@@ -18,6 +18,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -31,20 +32,14 @@ func (batched) Batching() store.Batching { return store.Batching{} }
 func newBatched(t *testing.T, o *idempotency.Options, h http.Handler) (*faulty, *idempotency.Middleware, http.Handler) {
 	t.Helper()
 	mem, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = mem.Close() })
 	store := &faulty{Store: mem}
 	client, err := dibs.New(batched{store}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	m, err := idempotency.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return store, m, m.Wrap(h)
 }
 
@@ -82,9 +77,7 @@ func TestBatchedStore(t *testing.T) {
 				isFresh(t, w, 200)
 			}
 			store.heal()
-			if err := m.Drain(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, m.Drain(t.Context()))
 			time.Sleep(2 * time.Minute)
 		}
 		first := sendTo(h)
@@ -123,9 +116,7 @@ func TestBatchedStorm(t *testing.T) {
 		if len(runs) != 200 {
 			t.Errorf("%d keys ran; want 200", len(runs))
 		}
-		if err := m.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, m.Drain(t.Context()))
 	})
 }
 
@@ -143,9 +134,7 @@ func TestDamagedRecord(t *testing.T) {
 // TestFullStore: a store without room refuses before anything runs.
 func TestFullStore(t *testing.T) {
 	mem, err := memstore.New(&memstore.Options{MaxKeys: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = mem.Close() })
 	g := newRigOn(t, &faulty{Store: mem}, nil, nil)
 	isFresh(t, g.send(), 201)
@@ -161,26 +150,18 @@ func TestFullStore(t *testing.T) {
 func TestRecordWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, err := memstore.New(&memstore.Options{MaxBytes: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = mem.Close() })
 		g := newRigOn(t, &faulty{Store: mem}, nil, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, strings.Repeat("x", 200))
 		})
 		filler, err := g.client.Acquire(t.Context(), "filler", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := filler.Complete(t.Context(), make([]byte, 900), 24*time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, filler.Complete(t.Context(), make([]byte, 900), 24*time.Hour))
 		first := g.send()
 		isFresh(t, first, 200)
 		isProblem(t, g.send(), "in-progress", 409)
-		if err := g.m.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, g.m.Drain(t.Context()))
 		if s := g.m.Stats(); s.StoreFailed != 1 || s.StoreGivenUp != 1 {
 			t.Errorf("counted %+v", s)
 		}
@@ -188,9 +169,7 @@ func TestRecordWithoutRoom(t *testing.T) {
 		if e := g.last(); e.Attempt != 2 {
 			t.Errorf("observed %+v", e)
 		}
-		if err := g.m.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, g.m.Drain(t.Context()))
 	})
 }
 
@@ -212,14 +191,10 @@ func TestHTTP2(t *testing.T) {
 	for _, key := range []string{"whole", "stream"} {
 		for i := range 2 {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			r.Header.Set("Idempotency-Key", key)
 			res, err := server.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			body, err := io.ReadAll(res.Body)
 			_ = res.Body.Close()
 			if err != nil || string(body) != "<html>more" || res.ProtoMajor != 2 || res.StatusCode != http.StatusCreated ||
@@ -235,9 +210,7 @@ func TestHTTP2(t *testing.T) {
 // it would run without a store.
 func TestClosedClient(t *testing.T) {
 	g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, nil)
-	if err := g.client.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, g.client.Close())
 	isProblem(t, g.send(), "store-unavailable", 503)
 	g.ran(0)
 }
@@ -262,9 +235,7 @@ func TestReverseProxy(t *testing.T) {
 	}))
 	defer origin.Close()
 	target, err := url.Parse(origin.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		ErrorLog: newLog(io.Discard),
@@ -300,7 +271,7 @@ func TestReverseProxy(t *testing.T) {
 				if err == nil {
 					t.Errorf("%s: answer %d: %v %q; the transfer must break", test.path, i, res.Status, body)
 				}
-				eventually(t, "the run is settled", func() bool { return len(g.seen()) == i+1 })
+				testkit.Eventually(t, "the run is settled", func() bool { return len(g.seen()) == i+1 })
 				continue
 			}
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -44,23 +45,17 @@ var streamRules = []rule{
 			w.Header().Set("Content-Type", "text/event-stream")
 			for text := range next {
 				_, _ = fmt.Fprint(w, text)
-				if err := http.NewResponseController(w).Flush(); err != nil {
-					t.Error(err)
-				}
+				testkit.Check(t, http.NewResponseController(w).Flush())
 			}
 		})
 		server := httptest.NewServer(g.h)
 		defer server.Close()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r.Header.Set("Idempotency-Key", "k")
 		go func() { next <- "data: 0\n" }()
 		res, err := server.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		lines := bufio.NewReader(res.Body)
 		for i := range 3 {
 			if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("data: %d\n", i) {
@@ -128,9 +123,7 @@ var streamRules = []rule{
 	}},
 	{"An answer that the store refuses leaves a tombstone", func(t *testing.T) {
 		store, err := memstore.New(&memstore.Options{MaxBytes: 2000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = store.Close() })
 		text := rand.Text() // which cannot be compressed to less
 		for len(text) < 10000 {
@@ -211,7 +204,7 @@ var streamRules = []rule{
 				if res, body, err := wire(t, server); err == nil {
 					t.Errorf("%s: a broken answer arrived as %v %q", name, res.Status, body)
 				}
-				eventually(t, "the run is settled", func() bool { return len(g.seen()) == 1 })
+				testkit.Eventually(t, "the run is settled", func() bool { return len(g.seen()) == 1 })
 				if e := g.last(); e.Kind != idempotency.EventInterrupted || e.Stored {
 					t.Errorf("%s: observed %+v", name, e)
 				}

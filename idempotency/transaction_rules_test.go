@@ -16,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -79,9 +80,7 @@ var transactionRules = []rule{
 	{"A transaction in conflict runs again", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, err)
 			w.Header().Add("Try", "one")
 			write(http.StatusCreated)(w, r)
 			_, _ = w.Write(text)
@@ -242,9 +241,7 @@ var transactionRules = []rule{
 func newJournalRig(t *testing.T, o *idempotency.Options, handler http.HandlerFunc, ends ...journal.Ending) (*rig, *journal.Journal) {
 	t.Helper()
 	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	j := journal.New(store, ends...)
 	var options idempotency.Options

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // brokenBody is a body that breaks off after its text.
@@ -66,9 +67,7 @@ func TestTransportFetchesABrokenAnswerAgain(t *testing.T) {
 			}), nil)
 			r, _ := http.NewRequest("POST", "http://a", strings.NewReader("x"))
 			res, err := tr.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			got, err := io.ReadAll(res.Body)
 			if string(got) != test.want || (err != nil) != test.fails || n > 5 {
 				t.Errorf("%s: read %q, %v, after %d requests", name, got, err, n)
@@ -99,18 +98,14 @@ func TestTransportDoesNotFetchAClosedAnswer(t *testing.T) {
 	tr := newTransport(t, nil, nil)
 	r, _ := http.NewRequest("POST", server.URL, strings.NewReader("x"))
 	res, err := tr.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	<-entered
 	read := make(chan error)
 	go func() {
 		_, err := io.ReadAll(res.Body)
 		read <- err
 	}()
-	if err := res.Body.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, res.Body.Close())
 	if err := <-read; err == nil {
 		t.Error("a body that was closed has an end")
 	}
@@ -140,9 +135,7 @@ func closesBodies(t *testing.T) {
 	r.Body, _ = body()
 	r.GetBody = body
 	w, err := tr.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if _, err := io.ReadAll(w.Body); err == nil {
 		t.Error("the answer is whole")
 	}

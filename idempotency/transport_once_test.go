@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // roundTripper is a function that answers requests.
@@ -28,13 +29,9 @@ func TestTransportSendsOnceWhatCannotBeSent(t *testing.T) {
 			sent++
 			return http.DefaultTransport.RoundTrip(r)
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:1/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		change(r)
 		if _, err := tr.RoundTrip(r); err == nil || sent != 1 {
 			t.Errorf("%s: sent %d times, %v", name, sent, err)
@@ -56,13 +53,9 @@ func TestRetryAfterByTheServersClock(t *testing.T) {
 				h := http.Header{"Date": {now.Format(http.TimeFormat)}, "Retry-After": {now.Add(7 * time.Second).Format(http.TimeFormat)}}
 				return &http.Response{StatusCode: 503, Header: h, Body: http.NoBody}, nil
 			})})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://example.com/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			began := time.Now()
 			res, err := tr.RoundTrip(r)
 			if took := time.Since(began); err != nil || res.StatusCode != 200 || took < 7*time.Second || took > 8*time.Second {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // newClient returns an HTTP client with a Transport that is quick to retry.
@@ -268,9 +269,7 @@ func TestStepInAHandler(t *testing.T) {
 			if !ok {
 				t.Error("the handler's context carries no lease")
 			}
-			if err := lease.Abandon(r.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, lease.Abandon(r.Context()))
 			panic(http.ErrAbortHandler)
 		}
 		_, _ = io.WriteString(w, id)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestTransportBodies: a body is sent again whole, or the request is not.
@@ -62,9 +63,7 @@ func TestTransportBodies(t *testing.T) {
 				sent := test.request(r, test.text)
 				o := newOrigin(reply{status: 503, after: "1"}, reply{status: 201})
 				res, err := newTransport(t, o, nil).RoundTrip(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				if want := []int{0, 503, 201}[test.attempts]; res.StatusCode != want || len(o.attempts()) != test.attempts {
 					t.Errorf("%d after %d attempts; want %d after %d", res.StatusCode, len(o.attempts()), want, test.attempts)
 				}

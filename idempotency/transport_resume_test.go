@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // cutter is a dialer whose last connection can be cut.
@@ -179,9 +180,7 @@ func TestTransportSaysWhyItDoesNotReadOn(t *testing.T) {
 					return first, nil
 				}), &test.options)
 				res, err := tr.RoundTrip(newPost(ctx, t))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				got, err := io.ReadAll(res.Body)
 				if string(got) != "0123" || !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), test.want) || sent != test.sent {
 					t.Errorf("%q, %v after %d attempts; want %q after %d", got, err, sent, test.want, test.sent)
@@ -215,9 +214,7 @@ func TestTransportStopsReadingOn(t *testing.T) {
 					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(brokenBody{strings.NewReader("0123")})}, nil
 				}), nil)
 				res, err := tr.RoundTrip(newPost(ctx, t))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				began := time.Now()
 				time.AfterFunc(5*time.Second, func() { stop(res, cancel) })
 				got, err := io.ReadAll(res.Body)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // attempt is what a scripted origin got.
@@ -98,9 +99,7 @@ func newTransport(t *testing.T, base http.RoundTripper, o *idempotency.Transport
 	}
 	options.Base = base
 	transport, err := idempotency.NewTransport(&options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return transport
 }
 
@@ -108,9 +107,7 @@ func newTransport(t *testing.T, base http.RoundTripper, o *idempotency.Transport
 func newPost(ctx context.Context, t *testing.T) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://origin.example/charges", strings.NewReader("amount=700"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return r
 }
 

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // webhooks returns the options for a sender.
 func webhooks(t *testing.T, sender string) *idempotency.Options {
 	t.Helper()
 	o, err := idempotency.WebhookOptions(sender)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return o
 }
 
@@ -45,13 +44,9 @@ var eventKey = map[string][]string{"gitlab": {"f5e5f430-f57b-4e6e-9fac-d9128cd72
 // guide and the table name the same page of the sender.
 func TestEachSenderIsDocumented(t *testing.T) {
 	guide, err := os.ReadFile("../docs/guides/webhooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	table, err := os.ReadFile("webhook.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, name := range idempotency.WebhookSenders() {
 		if _, ok := eventsOfSenders[name]; !ok {
 			t.Errorf("no delivery of %s is tested", name)
