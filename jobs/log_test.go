@@ -1,13 +1,11 @@
 package jobs_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,32 +13,10 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// logBuffer is a log with all levels.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-// with returns the lines that have the text.
-func (b *logBuffer) with(text string) (lines []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for line := range strings.Lines(b.text.String()) {
-		if strings.Contains(line, text) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+// newLog returns a log with all levels, and its logger.
+func newLog() (*testkit.Output, *slog.Logger) {
+	log := new(testkit.Output)
+	return log, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // TestOneLineAJob: each job has one line at DEBUG, whatever becomes of it, and however often it
@@ -62,8 +38,8 @@ func TestOneLineAJob(t *testing.T) {
 		"periodic":     {options: jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, twice: true, want: []string{"succeeded", "remembered"}},
 	} {
 		simulateAs(t, name, func(t *testing.T, f *fixture) {
-			var log logBuffer
-			c.options.Logger = log.logger()
+			log, logger := newLog()
+			c.options.Logger = logger
 			m := f.mutex(&c.options)
 			deliver := func(ticket string) error {
 				j := jobs.Job{Kind: "test", ID: "7", Key: "k", Ticket: ticket, Final: func(error) bool { return true }}
@@ -85,7 +61,7 @@ func TestOneLineAJob(t *testing.T) {
 			if c.twice {
 				testkit.Must(t, deliver(ticket))
 			}
-			lines := log.with("msg=")
+			lines := log.With("msg=")
 			if c.options.Policy == jobs.Skip {
 				lines = lines[:len(lines)-2] // it was delivered three times
 			}
@@ -106,14 +82,14 @@ func TestOneLineAJob(t *testing.T) {
 // that.
 func TestJobAfterACrashIsLoggedWhenItBegins(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		var log logBuffer
-		m := f.mutex(&jobs.Options{Logger: log.logger()})
+		log, logger := newLog()
+		m := f.mutex(&jobs.Options{Logger: logger})
 		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")}
 		if err := m.Run(t.Context(), j, func(context.Context) error { return errors.New("an accident") }); err == nil {
 			t.Fatal("it did not fail")
 		}
 		testkit.Must(t, m.Run(t.Context(), j, func(context.Context) error {
-			if lines := log.with(`level=INFO msg="dibs: job begins"`); len(lines) != 1 || !strings.Contains(lines[0], "abandoned=1") {
+			if lines := log.With(`level=INFO msg="dibs: job begins"`); len(lines) != 1 || !strings.Contains(lines[0], "abandoned=1") {
 				t.Errorf("the lines are %q", lines)
 			}
 			return nil
@@ -125,9 +101,9 @@ func TestJobAfterACrashIsLoggedWhenItBegins(t *testing.T) {
 // keys are one warning a minute, and a line each at DEBUG.
 func TestOutageIsOneWarningAMinute(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		var log logBuffer
+		log, logger := newLog()
 		store := &mortalStore{Store: f.store}
-		m := f.mutexOf(store, &jobs.Options{Logger: log.logger()})
+		m := f.mutexOf(store, &jobs.Options{Logger: logger})
 		store.dead.Store(true)
 		start, tries := time.Now(), 0
 		for ; time.Since(start) < 150*time.Second; tries++ {
@@ -136,7 +112,7 @@ func TestOutageIsOneWarningAMinute(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		warnings, lines := log.with(`level=WARN msg="dibs: job refused"`), log.with("dibs: job refused")
+		warnings, lines := log.With(`level=WARN msg="dibs: job refused"`), log.With("dibs: job refused")
 		if len(warnings) != 3 || len(lines) != tries {
 			t.Errorf("%d warnings and %d lines in 150 s and %d tries, want 3 warnings", len(warnings), len(lines), tries)
 		}

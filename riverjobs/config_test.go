@@ -3,9 +3,7 @@ package riverjobs
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -67,35 +65,11 @@ func TestConfigureWarns(t *testing.T) {
 	}
 }
 
-// lines is a log, which many write to.
-type lines struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-// with returns how many lines have all the texts.
-func (l *lines) with(texts ...string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.all.String()) {
-		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
-			n++
-		}
-	}
-	return n
-}
-
 // TestOneLineAJobInRiversLog: each job has one line at DEBUG in the log of River's configuration,
 // if it ran at once, waited in a worker, or was requeued.
 func TestOneLineAJobInRiversLog(t *testing.T) {
 	t.Parallel()
-	var log lines
+	var log testkit.Output
 	h, _, gate, first := gatedHost(t, hostOptions{logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), queue: 4})
 	rows := append(h.inserts("it", 2, 5), first)
 	testkit.Eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
@@ -104,7 +78,7 @@ func TestOneLineAJobInRiversLog(t *testing.T) {
 	digest := h.dibs.Key(keyOf("it")).Digest()
 	for _, row := range rows {
 		id := fmt.Sprint(" job=", row.ID, "@")
-		if n, all := log.with("level=DEBUG msg=\"dibs: job succeeded\" key="+digest+" kind=job", id), log.with("dibs: ", id); n != 1 || all != 1 {
+		if n, all := len(log.With("level=DEBUG msg=\"dibs: job succeeded\" key="+digest+" kind=job", id)), len(log.With("dibs: ", id)); n != 1 || all != 1 {
 			t.Errorf("job %d has %d lines, and %d that say that it succeeded", row.ID, all, n)
 		}
 	}

@@ -5,6 +5,7 @@
 //	Check       fails the test at an error, and continues
 //	Eventually  waits until a condition holds
 //	Await       returns what comes next on a channel
+//	Output      keeps what a process or a log says
 //	Own         returns a name that no other test of this run has
 //	Main        is the body of TestMain, in the tests and in their child processes
 //	Child       returns a command that runs this test binary as a child process

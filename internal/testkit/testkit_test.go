@@ -54,6 +54,22 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// TestOutput: the lines of an output are found by what they have.
+func TestOutput(t *testing.T) {
+	var o Output
+	for _, text := range []string{"one a\ntwo", " a b\n", "three b"} {
+		if n, err := o.Write([]byte(text)); n != len(text) || err != nil {
+			t.Errorf("of %q it took %d, %v", text, n, err)
+		}
+	}
+	if got, want := o.With("a", "b"), []string{"two a b\n"}; !slices.Equal(got, want) {
+		t.Errorf("with a and b are %q, want %q", got, want)
+	}
+	if got := o.With(); len(got) != 3 {
+		t.Errorf("it has the lines %q, want three", got)
+	}
+}
+
 // ended is a test that notes how it ended.
 type ended struct {
 	testing.TB
