@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // unusable is a store that cannot be used, and the message about it.
@@ -99,8 +101,8 @@ func checkAway(t *testing.T, store string, begin, end func()) {
 	}
 
 	end()
-	eventually(t, func() bool { return mustPost(t, closed.url, "k", "x").status == 201 })
-	eventually(t, func() bool { return strings.Contains(closed.stderr.String(), "the store answers again") })
+	testkit.Eventually(t, "a request runs again", func() bool { return mustPost(t, closed.url, "k", "x").status == 201 })
+	testkit.Eventually(t, "the store answers again", func() bool { return strings.Contains(closed.stderr.String(), "the store answers again") })
 	if n := origin.of("k"); n != 1 {
 		t.Errorf("afterwards it ran %d times", n)
 	}

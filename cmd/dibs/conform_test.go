@@ -21,9 +21,7 @@ import (
 func newOrigin(t *testing.T) *conform.Origin {
 	t.Helper()
 	origin, err := conform.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { origin.Close() })
 	return origin
 }
@@ -88,19 +86,13 @@ func TestConformMiddleware(t *testing.T) {
 func checkMiddleware(t *testing.T, url string) {
 	t.Helper()
 	store, err := stores.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	client, err := dibs.New(store.Store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	m, err := idempotency.New(client, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	origin := conform.NewOrigin()
 	server := httptest.NewServer(m.Wrap(origin))
 	t.Cleanup(server.Close)
@@ -114,9 +106,7 @@ func conforms(t *testing.T, o *conform.Options, skipped ...string) {
 	t.Helper()
 	o.Timeout = 4 * testkit.Limit // of which a case waits a quarter for anything
 	r, err := conform.Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i := range r.Results {
 		want := conform.Passed
 		if slices.Contains(skipped, r.Results[i].Case.ID) {

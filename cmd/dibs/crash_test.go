@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // gate stops a run of an origin: it reports when the run has begun, and lets it end.
@@ -65,7 +67,7 @@ func TestKill(t *testing.T) {
 		t.Fatal("the killed proxy answered")
 	}
 	var r reply
-	eventually(t, func() bool {
+	testkit.Eventually(t, "the key is settled", func() bool {
 		r = mustPost(t, second.url+"/", `"k"`, "x")
 		if r.status == 409 && (retryAfter(r) < 1 || retryAfter(r) > 10) {
 			t.Fatalf("Retry-After is %q", r.header.Get("Retry-After"))
@@ -83,7 +85,7 @@ func TestKill(t *testing.T) {
 	if before == 0 || after <= before {
 		t.Errorf("the fence went from %d to %d", before, after)
 	}
-	eventually(t, func() bool { return strings.Contains(second.stderr.String(), "attempt=2") })
+	testkit.Eventually(t, "the second one takes over", func() bool { return strings.Contains(second.stderr.String(), "attempt=2") })
 	if r := mustPost(t, second.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 2 of "k"` {
 		t.Errorf("the retry got %d %q", r.status, r.body)
 	}
@@ -143,7 +145,7 @@ func TestKillAtMostOnce(t *testing.T) {
 			<-g.begun
 			first.signal(t, syscall.SIGKILL)
 			var r reply
-			eventually(t, func() bool {
+			testkit.Eventually(t, "the outcome is known to be unknown", func() bool {
 				r = mustPost(t, second.url+"/", `"k"`, "x")
 				return r.header.Get("Retry-After") == ""
 			})
@@ -203,11 +205,11 @@ func TestStop(t *testing.T) {
 	// story: TestLockedStore.
 	for mustPost(t, second.url+"/", `"other"`, "x").status == 503 {
 		first.signal(t, syscall.SIGCONT)
-		eventually(t, func() bool { return mustPost(t, second.url+"/", `"other"`, "x").status == 201 })
+		testkit.Eventually(t, "the store is free", func() bool { return mustPost(t, second.url+"/", `"other"`, "x").status == 201 })
 		first.signal(t, syscall.SIGSTOP)
 	}
 	var r reply
-	eventually(t, func() bool {
+	testkit.Eventually(t, "the key is settled", func() bool {
 		r = mustPost(t, second.url+"/", `"k"`, "x")
 		return r.status != 409
 	})

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDemoInterrupted: a demo that is interrupted ends with the signal's code
@@ -14,7 +16,7 @@ func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
 	p := startWith(t, []string{"TMPDIR=" + temp}, "demo")
-	eventually(t, func() bool {
+	testkit.Eventually(t, "the demo has charged", func() bool {
 		files, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*", "bare.charges"))
 		return err == nil && len(files) == 1
 	})

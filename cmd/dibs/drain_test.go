@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDrain: on SIGTERM the proxy accepts no new requests, sends and stores the answer under
@@ -26,9 +28,7 @@ func TestDrain(t *testing.T) {
 	addr := strings.TrimPrefix(p.url, "http://")
 	dial := func(text string) net.Conn {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { c.Close() })
 		io.WriteString(c, text)
 		return c
@@ -50,7 +50,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("the connection that should be idle: %s", line)
 	}
 	p.signal(t, syscall.SIGTERM)
-	eventually(t, func() bool {
+	testkit.Eventually(t, "the proxy closes its listener", func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
@@ -106,7 +106,7 @@ func TestDrainClientAway(t *testing.T) {
 		t.Fatal("there was an answer")
 	}
 	p.signal(t, syscall.SIGTERM)
-	eventually(t, func() bool {
+	testkit.Eventually(t, "the proxy closes its listener", func() bool {
 		_, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 		return err != nil
 	})
@@ -143,7 +143,7 @@ func TestDrainLimit(t *testing.T) {
 			<-g.begun
 			p.signal(t, syscall.SIGTERM)
 			if test.again {
-				eventually(t, func() bool {
+				testkit.Eventually(t, "the proxy ends", func() bool {
 					p.Process.Signal(syscall.SIGTERM)
 					select {
 					case <-p.done:
@@ -173,9 +173,7 @@ func TestAmbiguousFraming(t *testing.T) {
 		"PRI * HTTP/2.0\r\nHost: a\r\n",
 	} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		fmt.Fprintf(c, "%s\r\n0\r\n\r\nPOST /smuggled HTTP/1.1\r\nHost: a\r\nIdempotency-Key: smuggled\r\nContent-Length: 0\r\n\r\n", head)
 		all, _ := io.ReadAll(c) // to its end
 		if strings.Count(string(all), "HTTP/1.") != 1 {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestUnusableStore: a file that is no store ends the program with 69 and a line that names
@@ -21,9 +23,7 @@ func TestUnusableStore(t *testing.T) {
 	text := filepath.Join(dir, "notes.txt")
 	damaged := filepath.Join(dir, "damaged.db")
 	write := func(path string, b []byte) {
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(path, b, 0o600))
 	}
 	write(text, []byte(strings.Repeat("Dear diary, I am not a database. ", 40)))
 	write(damaged, damagedFile(t))
@@ -64,9 +64,7 @@ func damagedFile(t *testing.T) []byte {
 		t.Fatalf("the proxy ended with %d", code)
 	}
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i := 100; i < len(b); i++ {
 		b[i] = 0xa5
 	}
@@ -78,18 +76,14 @@ func TestUnwritableStore(t *testing.T) {
 	t.Parallel()
 	// Not below t.TempDir, which only we may enter.
 	dir, err := os.MkdirTemp("", "dibs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { os.Chmod(dir, 0o700); os.RemoveAll(dir) })
 	path := filepath.Join(dir, "dibs.db")
 	p := startProxy(t, "http://127.0.0.1:1", "sqlite:"+path)
 	p.signal(t, syscall.SIGTERM)
 	p.code(t)
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	program := filepath.Join(dir, "dibs")
 	// Copied by another process: what this one has open for writing, its children may
 	// have open, too, and such a file cannot be run.
@@ -117,11 +111,9 @@ func lockWriter(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	// In write-ahead mode the lock is a byte of the index file: 120.
 	f, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: 120, Len: 1}
-	eventually(t, func() bool { return syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &lock) == nil })
+	testkit.Eventually(t, "the lock is free", func() bool { return syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &lock) == nil })
 	t.Cleanup(func() { f.Close() })
 	return func() { f.Close() }
 }
@@ -148,7 +140,7 @@ func TestLockedStore(t *testing.T) {
 		t.Errorf("a request without a key: %v %v", res, err)
 	}
 	unlock()
-	eventually(t, func() bool { return mustPost(t, p.url, "k", "x").status == 201 })
+	testkit.Eventually(t, "a request runs again", func() bool { return mustPost(t, p.url, "k", "x").status == 201 })
 	if n := origin.of("k"); n != 1 {
 		t.Errorf("afterwards it ran %d times", n)
 	}
@@ -177,7 +169,7 @@ func TestLockedAtTheEnd(t *testing.T) {
 		t.Errorf("the answer is %d %q", r.status, r.body)
 	}
 	unlock()
-	eventually(t, func() bool { return mustPost(t, p.url, "k", "x").replayed() })
+	testkit.Eventually(t, "the answer is replayed", func() bool { return mustPost(t, p.url, "k", "x").replayed() })
 	if n := origin.of("k"); n != 1 {
 		t.Errorf("it ran %d times", n)
 	}

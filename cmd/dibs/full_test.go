@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestFullDisk: the store's file cannot grow. A request whose key cannot be stored does not
@@ -21,9 +23,7 @@ func TestFullDisk(t *testing.T) {
 	t.Run("a limit on the size of files", func(t *testing.T) {
 		fillUp(t, t.TempDir(), func(t *testing.T, p *process, path string) (free func()) {
 			wal, err := os.Stat(path + "-wal")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			limitFiles(t, p, uint64(wal.Size())+8192)
 			return func() { limitFiles(t, p, math.MaxUint64) }
 		})
@@ -38,9 +38,7 @@ func TestFullDisk(t *testing.T) {
 		fillUp(t, dir, func(t *testing.T, _ *process, path string) (free func()) {
 			ballast := filepath.Join(dir, "ballast")
 			f, err := os.Create(ballast)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer f.Close()
 			for block := make([]byte, 4096); err == nil; {
 				_, err = f.Write(block)
@@ -89,7 +87,7 @@ func fillUp(t *testing.T, dir string, fill func(*testing.T, *process, string) (f
 		t.Fatal("nothing was refused: the disk was not full")
 	}
 	free()
-	eventually(t, func() bool { return mustPost(t, p.url, "after", "x").status == 201 })
+	testkit.Eventually(t, "a request runs again", func() bool { return mustPost(t, p.url, "after", "x").status == 201 })
 	if r := mustPost(t, p.url, "before", "x"); !r.replayed() {
 		t.Errorf("what was stored before is not replayed: %d %q", r.status, r.body)
 	}

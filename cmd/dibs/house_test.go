@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/house"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // The map of the program: the command line knows the rest, and only stores,
@@ -62,9 +63,7 @@ func TestHouse(t *testing.T) {
 // TestProductionBinary: the program contains nothing that breaks a store, and no checker of histories.
 func TestProductionBinary(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for dep := range strings.Lines(string(out)) {
 		if strings.Contains(dep, "porcupine") || strings.HasPrefix(dep, house.Root+"/proof") {
 			t.Errorf("the program contains %s", dep)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // onStore is a kind of store, and the URL of a new one.
@@ -58,9 +59,7 @@ func TestConformProxies(t *testing.T) {
 func balance(t *testing.T, proxies ...*process) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for i := 0; ; i++ {

@@ -4,9 +4,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,13 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
@@ -39,42 +35,17 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv(asProgram, "1")
 	os.Unsetenv("DIBS_STORE")
-	flag.Parse()
-	// Tests that are parallel mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	scope.Close()
-	os.Exit(code)
+	testkit.Main(m, nil, scope.Close)
 }
 
 // process is the program in a process of its own.
 type process struct {
 	*exec.Cmd
-	stdout, stderr output
+	stdout, stderr testkit.Output
 	done           chan struct{} // closed when it has ended
 
 	url   string // of a proxy
 	admin string
-}
-
-// output is the output of a process so far.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // start starts the program. It is killed at the end of the test.
@@ -87,9 +58,7 @@ func start(t *testing.T, args ...string) *process {
 func startWith(t *testing.T, variables []string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	p := &process{Cmd: exec.Command(exe, args...), done: make(chan struct{})}
 	p.Dir, p.Env = t.TempDir(), append(os.Environ(), variables...)
 	p.begin(t)
@@ -100,9 +69,7 @@ func startWith(t *testing.T, variables []string, args ...string) *process {
 func (p *process) begin(t *testing.T) {
 	t.Helper()
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.Start())
 	go func() {
 		defer close(p.done)
 		p.Wait()
@@ -121,20 +88,14 @@ func (p *process) begin(t *testing.T) {
 // code waits for the end and returns the exit code, -1 for a signal's death.
 func (p *process) code(t *testing.T) int {
 	t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(testkit.Limit):
-		t.Fatalf("%v is still running after %v", p.Args[1:], testkit.Limit)
-	}
+	testkit.Await(t, fmt.Sprintf("the end of %v", p.Args[1:]), p.done)
 	return p.ProcessState.ExitCode()
 }
 
 // signal sends a signal to the process.
 func (p *process) signal(t *testing.T, s os.Signal) {
 	t.Helper()
-	if err := p.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.Process.Signal(s))
 }
 
 // run runs the program to its end.
@@ -156,7 +117,7 @@ func startProxy(t *testing.T, origin, store string, flags ...string) *process {
 
 func (p *process) awaitServing(t *testing.T) {
 	t.Helper()
-	eventually(t, func() bool {
+	testkit.Eventually(t, "it serves", func() bool {
 		select {
 		case <-p.done:
 			t.Fatalf("the proxy ended with %d: %s", p.ProcessState.ExitCode(), p.stderr.String())
@@ -174,21 +135,6 @@ func (p *process) awaitServing(t *testing.T) {
 				p.url = word
 			}
 			p.admin = word // the last one
-		}
-	}
-}
-
-// eventually polls for what happens in another process.
-func eventually(t *testing.T, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(testkit.Limit)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v in vain", testkit.Limit)
 		}
 	}
 }
@@ -278,9 +224,7 @@ func post(ctx context.Context, client *http.Client, url, key, body string) (repl
 func mustPost(t *testing.T, url, key, body string) reply {
 	t.Helper()
 	r, err := post(t.Context(), http.DefaultClient, url, key, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return r
 }
 
@@ -288,9 +232,7 @@ func mustPost(t *testing.T, url, key, body string) reply {
 func readLine(t *testing.T, r io.Reader) string {
 	t.Helper()
 	line, err := bufio.NewReader(r).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return strings.TrimSpace(line)
 }
 

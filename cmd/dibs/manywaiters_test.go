@@ -26,7 +26,7 @@ func TestTenThousandLongPolls(t *testing.T) {
 	const waiters, inOneCall = 10_000, 1_000
 	at := servertest.Addr(t)
 	p := start(t, "serve", "--store", "memory:", "--listen", at)
-	eventually(t, func() bool {
+	testkit.Eventually(t, "it serves", func() bool {
 		resp, err := http.Get("http://" + at + "/healthz")
 		if err == nil {
 			resp.Body.Close()
@@ -106,7 +106,7 @@ func TestTenThousandLongPolls(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, func() bool {
+	testkit.Eventually(t, "all of them wait", func() bool {
 		resp, err := http.Get("http://" + at + "/metrics")
 		if err != nil {
 			return false
@@ -144,7 +144,7 @@ func peakOf(t *testing.T, pid int) int64 {
 func TestHostileBodiesTakeBoundedMemory(t *testing.T) {
 	at := servertest.Addr(t)
 	p := start(t, "serve", "--store", "memory:", "--listen", at)
-	eventually(t, func() bool {
+	testkit.Eventually(t, "it listens", func() bool {
 		conn, err := net.Dial("tcp", at)
 		if err == nil {
 			conn.Close()

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // series reads metrics as Prometheus does: values by name and labels.
@@ -35,9 +37,7 @@ func series(t *testing.T, text string) map[string]float64 {
 func (p *process) scrape(t *testing.T, path string) string {
 	t.Helper()
 	res, err := http.Get(p.admin + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK {
@@ -55,17 +55,13 @@ func TestMetricsAddUp(t *testing.T) {
 	send := func(method, path, key, body string) {
 		sent++
 		req, err := http.NewRequestWithContext(context.Background(), method, p.url+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		req.Header.Set("Authorization", "Bearer secret")
 		if key != "" {
 			req.Header.Set("Idempotency-Key", key)
 		}
 		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		res.Body.Close()
 	}
 	for range 3 {

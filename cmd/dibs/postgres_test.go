@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // postgres is a server on which each test has a schema of its own.
@@ -65,7 +66,7 @@ func postgresAway(t *testing.T) {
 	readOnly := func(t *testing.T, s *servertest.PostgresServer, value string) {
 		s.Query("ALTER SYSTEM SET default_transaction_read_only = " + value)
 		s.Query("SELECT pg_reload_conf()")
-		eventually(t, func() bool { return s.Query("SHOW default_transaction_read_only")[0][0] == value })
+		testkit.Eventually(t, "the setting is in force", func() bool { return s.Query("SHOW default_transaction_read_only")[0][0] == value })
 		s.Query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
 	}
 	for name, trouble := range map[string]struct {

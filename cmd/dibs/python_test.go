@@ -25,13 +25,9 @@ const pythonClient = "../../clients/python"
 func runPython(t *testing.T, variables []string, args ...string) string {
 	t.Helper()
 	client, err := filepath.Abs(pythonClient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Limit)
 	defer cancel()
 	c := exec.CommandContext(ctx, "python3", args...)
@@ -71,9 +67,7 @@ func TestPythonClient(t *testing.T) {
 func TestPythonExample(t *testing.T) {
 	t.Parallel()
 	example, err := filepath.Abs("../../examples/python/session.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	const want = "without a lock: 2 sessions\nlock: 1 session, 1 request skipped\nonce: 1 session, both requests have it\n"
 	if got := runPython(t, []string{"DIBS_SERVER=" + startServe(t)}, example); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
@@ -89,14 +83,10 @@ func TestPythonAndGoShare(t *testing.T) {
 		return runPython(t, []string{"DIBS_SERVER=" + url}, append([]string{"-c", "import dibs, json, sys\nkeys = dibs.connect()\n" + text}, args...)...)
 	}
 	store, err := httpstore.Open(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer store.Close()
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer client.Close()
 	ctx := t.Context()
 
@@ -139,13 +129,9 @@ except KeyError: pass`)
 		t.Fatalf("%q is the place of %v, %v", text, ofPython.Key, err)
 	}
 	ofGo, _, err := client.Reserve(ctx, key, time.Hour, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ticket, err := ofGo.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	const redeem = `
 try:
     with keys.redeem(sys.argv[1], wait=0) as lease: print(lease.key == b"tickets \xff")
@@ -154,12 +140,8 @@ except dibs.Held: print("held")`
 		t.Errorf("the second place: %s", got)
 	}
 	lease, err := client.Redeem(ctx, ofPython, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Release(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, lease.Release())
 	if got := run(redeem, string(ticket)); got != "True\n" {
 		t.Errorf("the second place after the first: %s", got)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // secret must not appear in any output.
@@ -78,7 +79,7 @@ func checkKill(t *testing.T, store string) {
 		t.Fatal("the killed proxy answered")
 	}
 	var r reply
-	eventually(t, func() bool {
+	testkit.Eventually(t, "the key is settled", func() bool {
 		r = mustPost(t, second.url+"/", "k", "x")
 		return r.status != 409
 	})
@@ -112,11 +113,9 @@ func checkPassword(t *testing.T, url, shown string) {
 		t.Errorf("the proxy prints %q", line)
 	}
 	demo := startWith(t, store, "demo")
-	eventually(t, func() bool { return strings.Contains(demo.stdout.String(), "goes on serving") })
+	testkit.Eventually(t, "the demo goes on", func() bool { return strings.Contains(demo.stdout.String(), "goes on serving") })
 	out, err := exec.Command("ps", "-e", "-o", "args=").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if !strings.Contains(string(out), "--namespace demo-") || strings.Contains(string(out), secret) {
 		t.Errorf("among the processes:\n%s", out)
 	}

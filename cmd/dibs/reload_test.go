@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestReload: under load, a proxy gets SIGHUP many times with other policies, other origins,
@@ -75,11 +77,11 @@ func checkReload(t *testing.T, store string, stop, goOn func()) {
 			renew(t, cert, key)
 		}
 		proxies[0].signal(t, syscall.SIGHUP)
-		eventually(t, func() bool {
+		testkit.Eventually(t, "the configuration was read", func() bool {
 			return strings.Count(proxies[0].stderr.String(), `msg="the configuration was`) > i
 		})
 		if stopped && i == 19 {
-			eventually(t, func() bool { return load.refused.Load() > 0 })
+			testkit.Eventually(t, "a request is refused", func() bool { return load.refused.Load() > 0 })
 			goOn()
 		}
 	}
@@ -172,30 +174,20 @@ func (l *reloadLoad) send(t *testing.T, client *http.Client, key string) {
 // place puts a file in the place of another one.
 func place(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(name+".new", []byte(text), 0o600))
+	testkit.Must(t, os.Rename(name+".new", name))
 }
 
 // renew replaces the files of a certificate.
 func renew(t *testing.T, cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	text, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	place(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: text})))
 	place(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
 }
@@ -223,22 +215,16 @@ func TestReloadWithoutFile(t *testing.T) {
 func TestReloadWhileItStarts(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "dibs.yaml")
-	if err := syscall.Mkfifo(config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, syscall.Mkfifo(config, 0o600))
 	proxy := start(t, "proxy", "--listen", "127.0.0.1:0", "--store", sqliteStore(t), "--config", config)
 	pipe, err := os.OpenFile(config, os.O_WRONLY, 0) // waits until the proxy reads
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	proxy.signal(t, syscall.SIGHUP)
 	place(t, config, "upstream: http://127.0.0.1:1\n")
 	if _, err := pipe.WriteString("upstream: http://127.0.0.1:1\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := pipe.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, pipe.Close())
 	proxy.awaitServing(t)
-	eventually(t, func() bool { return strings.Contains(proxy.stderr.String(), `msg="the configuration was reloaded"`) })
+	testkit.Eventually(t, "the configuration was reloaded", func() bool { return strings.Contains(proxy.stderr.String(), `msg="the configuration was reloaded"`) })
 }

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"sync/atomic"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // curl sends a POST by curl, which retries on its own, and returns what it
@@ -66,9 +68,7 @@ type lossy struct {
 func newLossy(t *testing.T, addr string) *lossy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	n := &lossy{URL: "http://" + l.Addr().String(), target: addr}
 	go func() {

@@ -26,13 +26,9 @@ const rubyClient = "../../clients/ruby"
 func ruby(t *testing.T, variables []string, args ...string) string {
 	t.Helper()
 	client, err := filepath.Abs(rubyClient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Limit)
 	defer cancel()
 	c := exec.CommandContext(ctx, "ruby", append([]string{"-I" + client + "/lib", "-I" + client + "/test"}, args...)...)
@@ -55,9 +51,7 @@ func ruby(t *testing.T, variables []string, args ...string) string {
 func startServe(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dibs") // short, because the path of a socket must be
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	serveAt(t, "sqlite:"+dir+"/dibs.db", dir+"/s")
 	return "http+unix:" + dir + "/s"
@@ -117,9 +111,7 @@ func TestRubyStories(t *testing.T) {
 func TestRubyExample(t *testing.T) {
 	t.Parallel()
 	example, err := filepath.Abs("../../examples/ruby/session.rb")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	const want = "without a lock: 2 sessions\nwith_semaphore_lock: 1 session, 1 request skipped\nonce: 1 session, both requests have it\n"
 	if got := ruby(t, []string{"DIBS_SERVER=" + startServe(t)}, example); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
@@ -132,14 +124,10 @@ func TestRubyAndGoShare(t *testing.T) {
 	url := startServe(t)
 	server := []string{"DIBS_SERVER=" + url}
 	store, err := httpstore.Open(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer store.Close()
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer client.Close()
 	ctx := t.Context()
 
@@ -176,24 +164,16 @@ func TestRubyAndGoShare(t *testing.T) {
 		t.Fatalf("%q is the place of %v, %v", text, ofRuby.Key, err)
 	}
 	ofGo, _, err := client.Reserve(ctx, key, time.Hour, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ticket, err := ofGo.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	redeem := `begin; Dibs.connect.redeem(ARGV[0], wait: 0) { |l| print l.key.bytes == "tickets \xff".bytes }; rescue Dibs::Held; print "held"; end`
 	if got := ruby(t, server, "-rdibs", "-e", redeem, string(ticket)); got != "held" {
 		t.Errorf("the second place: %s", got)
 	}
 	lease, err := client.Redeem(ctx, ofRuby, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Release(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, lease.Release())
 	if got := ruby(t, server, "-rdibs", "-e", redeem, string(ticket)); got != "true" {
 		t.Errorf("the second place after the first: %s", got)
 	}

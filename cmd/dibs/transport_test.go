@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // retrying returns a client with a Transport that does not give up soon.
@@ -24,9 +25,7 @@ func retrying(t *testing.T) *http.Client {
 	transport, err := idempotency.NewTransport(&idempotency.TransportOptions{
 		Base: base, Attempts: 40, Backoff: 20 * time.Millisecond, MaxBackoff: 2 * killLease, Budget: 1,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return &http.Client{Transport: transport}
 }
 
@@ -72,9 +71,7 @@ func TestTransportThroughProxies(t *testing.T) {
 	proxy.signal(t, syscall.SIGKILL)
 	<-proxy.done
 	begin()
-	if err := <-answer; err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, <-answer)
 	if n := origin.total(); n != 1 {
 		t.Errorf("the origin saw %d keys for a call", n)
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
@@ -95,37 +94,23 @@ func startWebdis(t *testing.T) string {
 		"threads": 2, "pool_size": 4, "daemonize": false, "websockets": false,
 		"verbosity": 2, "logfile": filepath.Join(dir, "webdis.log"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	file := filepath.Join(dir, "webdis.json")
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, config, 0o600))
 	runInBackground(t, dir, "webdis", file)
 	url := fmt.Sprintf("http://%v", web)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(testkit.Limit)
-	for {
-		if body, err := getBody(url + "/PING"); err == nil && strings.Contains(body, "PONG") {
-			return url
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("webdis does not answer")
-		}
-	}
+	testkit.Eventually(t, "webdis answers", func() bool {
+		body, err := getBody(url + "/PING")
+		return err == nil && strings.Contains(body, "PONG")
+	})
+	return url
 }
 
 // askWebdis asks webdis for something that changes nothing, and returns what it says.
 func askWebdis(t *testing.T, url string) string {
 	t.Helper()
 	body, err := getBody(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return body
 }
 
@@ -144,9 +129,7 @@ func runInBackground(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 const top = "../../../.."
@@ -28,9 +30,7 @@ func checklist(t *testing.T) (rows [][2]string) {
 func readTop(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(top, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return string(text)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore"
 )
 
@@ -118,40 +119,26 @@ func leave(t *testing.T) (url, unknown string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	store, err := sqlitestore.Open(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer store.Close()
 	record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 201, Body: []byte("hello")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	client, err := dibs.New(store, &dibs.Options{Label: "a test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer client.Close()
 	acquire := func(key string, o *dibs.AcquireOptions) *dibs.Lease {
 		lease, err := client.Acquire(t.Context(), key, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return lease
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(acquire(scope+"done", nil).Complete(t.Context(), record, time.Hour))
-	must(acquire("urn:dibs:claim:not-an-id", nil).Complete(t.Context(), []byte("raw"), time.Hour))
-	must(acquire("-v", nil).Complete(t.Context(), []byte("raw"), time.Hour))
-	must(acquire("evil \x1b[2J\u202ekey", nil).Complete(t.Context(), []byte("raw"), time.Hour))
-	must(acquire("bytes \xff\x00", nil).Complete(t.Context(), []byte("raw"), time.Hour))
-	must(acquire("abandoned", nil).Abandon(t.Context()))
+	testkit.Must(t, acquire(scope+"done", nil).Complete(t.Context(), record, time.Hour))
+	testkit.Must(t, acquire("urn:dibs:claim:not-an-id", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	testkit.Must(t, acquire("-v", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	testkit.Must(t, acquire("evil \x1b[2J\u202ekey", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	testkit.Must(t, acquire("bytes \xff\x00", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	testkit.Must(t, acquire("abandoned", nil).Abandon(t.Context()))
 	lost := acquire(scope+"unknown", &dibs.AcquireOptions{AtMostOnce: true})
-	must(lost.Abandon(t.Context()))
+	testkit.Must(t, lost.Abandon(t.Context()))
 	return "sqlite:" + path, lost.ID()
 }
 

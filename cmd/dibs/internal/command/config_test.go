@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestConfigCheck: config check ends with 0 for a file that the proxy takes. Otherwise it ends
@@ -21,9 +23,7 @@ func TestConfigCheck(t *testing.T) {
 		{"listen: :80\n", "upstream: it is missing"},
 	}
 	for _, test := range tests {
-		if err := os.WriteFile("dibs.yaml", []byte(test.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile("dibs.yaml", []byte(test.text), 0o600))
 		code, stdout, stderr := call(t, nil, "config", "check", "dibs.yaml")
 		if test.want == "" {
 			if code != 0 || stdout != "dibs.yaml: no faults\n" || stderr != "" {

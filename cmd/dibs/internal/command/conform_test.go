@@ -19,6 +19,7 @@ import (
 	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -30,13 +31,13 @@ func newTarget(t *testing.T, o *idempotency.Options) (target, origin string) {
 	var h http.Handler = httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: origin})
 	if o != nil {
 		store, err := memstore.New(nil)
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { store.Close() })
 		client, err := dibs.New(store, nil)
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { client.Close() })
 		m, err := idempotency.New(client, o)
-		must(t, err)
+		testkit.Must(t, err)
 		h = m.Wrap(h)
 	}
 	server := httptest.NewServer(h)
@@ -63,7 +64,7 @@ func TestConform(t *testing.T) {
 		var got struct {
 			ID, Level, Outcome, Why string
 		}
-		must(t, json.Unmarshal([]byte(lines[i]), &got))
+		testkit.Must(t, json.Unmarshal([]byte(lines[i]), &got))
 		if got.ID != c.ID || got.Level != string(c.Level) || got.Outcome == "failed" || (got.Outcome == "skipped") != (got.Why != "") {
 			t.Errorf("the line of %s is %s", c.ID, lines[i])
 		}
@@ -73,7 +74,7 @@ func TestConform(t *testing.T) {
 		Conforms                             bool
 		Passed, Failed, Skipped, Failed_Must int
 	}
-	must(t, json.Unmarshal([]byte(lines[len(cases)]), &sum))
+	testkit.Must(t, json.Unmarshal([]byte(lines[len(cases)]), &sum))
 	if !sum.Conforms || sum.Target != target || sum.Failed != 0 || sum.Passed != 4 || sum.Passed+sum.Skipped != len(cases) {
 		t.Errorf("the summary is %s", lines[len(cases)])
 	}
@@ -115,7 +116,7 @@ func TestConformUnable(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }))
 	t.Cleanup(elsewhere.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	taken := l.Addr().String()
 	t.Cleanup(func() { l.Close() })
 	gone := servertest.Addr(t)
@@ -147,7 +148,7 @@ func TestConformUnable(t *testing.T) {
 // TestConformList: the list is the published page.
 func TestConformList(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/conformance.md")
-	must(t, err)
+	testkit.Must(t, err)
 	code, stdout, stderr := newBench(t).run(t, "conform", "--list")
 	if code != 0 || stderr != "" || !bytes.Equal(page, []byte(stdout)) {
 		t.Errorf("%d %q, and %d bytes that are not the page", code, stderr, len(stdout))

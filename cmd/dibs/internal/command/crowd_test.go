@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // crowd is how many processes start at once, or wait in one queue.
@@ -43,12 +44,12 @@ func checkRunOrder(t *testing.T, b *bench) {
 	inLine := b.most(crowd) / 2
 	b.write(t, "count", "0")
 	gate := b.start(t, "run", "sum", "--", "sh", "-c", "echo > in; exec sleep 600")
-	eventually(t, "the first holder", func() bool { return b.read("in") != "" })
+	testkit.Eventually(t, "the first holder", func() bool { return b.read("in") != "" })
 	s := b.inspector(t)
 	all := make([]*program, inLine)
 	for i := range all {
 		all[i] = b.section(t, strconv.Itoa(i))
-		eventually(t, "a place", func() bool { return entry(t, s, "sum").Waiters == i+1 })
+		testkit.Eventually(t, "a place", func() bool { return entry(t, s, "sum").Waiters == i+1 })
 	}
 	gate.signal(t, syscall.SIGTERM)
 	for i, p := range all {

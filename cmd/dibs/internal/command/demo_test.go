@@ -8,13 +8,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestReadmeDemo: the README's first command prints the table that the README shows. Of the
 // numbers, only the double charges and the lost orders are compared.
 func TestReadmeDemo(t *testing.T) {
 	page, err := os.ReadFile(readme)
-	must(t, err)
+	testkit.Must(t, err)
 	_, rest, ok := strings.Cut(string(page), "go run ./cmd/dibs demo\n```\n\n```\n")
 	want, _, ended := strings.Cut(rest, "\n```")
 	if !ok || !ended {

@@ -21,6 +21,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 const deploy = "../../../../deploy"
@@ -29,7 +30,7 @@ const deploy = "../../../../deploy"
 func readDeploy(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deploy, name))
-	must(t, err)
+	testkit.Must(t, err)
 	return string(text)
 }
 
@@ -56,7 +57,7 @@ func (d *deployed) checkServes(t *testing.T) {
 		waitFor(t, p, "http://"+admin+path)
 	}
 	sendTwice(t, "http://"+listen)
-	must(t, p.Process.Signal(syscall.SIGTERM))
+	testkit.Must(t, p.Process.Signal(syscall.SIGTERM))
 	if code := p.code(t); code != 0 {
 		t.Errorf("it ends with %d", code)
 	}
@@ -82,13 +83,13 @@ func sendTwice(t *testing.T, proxy string) {
 	t.Helper()
 	for range 2 {
 		request, err := http.NewRequestWithContext(t.Context(), "POST", proxy+"/v1/charges/17", strings.NewReader(strings.Repeat("amount=7&", 2<<20/9)))
-		must(t, err)
+		testkit.Must(t, err)
 		request.Header.Set("Idempotency-Key", `"order-17"`)
 		response, err := http.DefaultClient.Do(request)
-		must(t, err)
+		testkit.Must(t, err)
 		text, err := io.ReadAll(response.Body)
-		must(t, err)
-		must(t, response.Body.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, response.Body.Close())
 		if response.StatusCode != 200 || string(text) != "run 1" {
 			t.Errorf("the answer is %s %q", response.Status, text)
 		}
@@ -98,7 +99,7 @@ func sendTwice(t *testing.T, proxy string) {
 // waitFor waits until the URL answers 200.
 func waitFor(t *testing.T, p *program, url string) {
 	t.Helper()
-	eventually(t, url, func() bool {
+	testkit.Eventually(t, url, func() bool {
 		select {
 		case <-p.done:
 			t.Fatalf("the proxy ended: %s", p.stderr.String())
@@ -117,7 +118,7 @@ func waitFor(t *testing.T, p *program, url string) {
 func drainOf(t *testing.T, config string) time.Duration {
 	t.Helper()
 	var fields struct{ Drain time.Duration }
-	must(t, yaml.Unmarshal([]byte(config), &fields))
+	testkit.Must(t, yaml.Unmarshal([]byte(config), &fields))
 	return fields.Drain
 }
 
@@ -148,7 +149,7 @@ func TestSystemdUnit(t *testing.T) {
 		return
 	}
 	here := filepath.Join(t.TempDir(), "dibs-proxy.service")
-	must(t, os.WriteFile(here, []byte(strings.ReplaceAll(unit, installed, binary)), 0o644))
+	testkit.Must(t, os.WriteFile(here, []byte(strings.ReplaceAll(unit, installed, binary)), 0o644))
 	if said, err := exec.Command(verifier, "verify", "--man=no", here).CombinedOutput(); err != nil || strings.Contains(string(said), here) {
 		t.Errorf("systemd-analyze: %v\n%s", err, said)
 	}
@@ -202,7 +203,7 @@ func checkMonitoring(t *testing.T, file *compose) {
 			Targets []struct{ Targets []string } `yaml:"static_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/prometheus/prometheus.yml"]), &prometheus, yaml.Strict()))
+	testkit.Must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/prometheus/prometheus.yml"]), &prometheus, yaml.Strict()))
 	if prometheus.Scrapes[0].Targets[0].Targets[0] != "proxy:9090" || mounted["/etc/prometheus/"+prometheus.Rules[0]] == "" {
 		t.Errorf("Prometheus is %+v", prometheus)
 	}
@@ -213,7 +214,7 @@ func checkMonitoring(t *testing.T, file *compose) {
 			Default         bool `yaml:"isDefault"`
 		} `yaml:"datasources"`
 	}
-	must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/grafana/provisioning/datasources/dibs.yaml"]), &sources, yaml.Strict()))
+	testkit.Must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/grafana/provisioning/datasources/dibs.yaml"]), &sources, yaml.Strict()))
 	if s := sources.Sources[0]; s.Type != "prometheus" || s.URL != "http://prometheus:9090" {
 		t.Errorf("Grafana asks %+v", s)
 	}
@@ -224,7 +225,7 @@ func checkMonitoring(t *testing.T, file *compose) {
 			Options    struct{ Path string }
 		}
 	}
-	must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/grafana/provisioning/dashboards/dibs.yaml"]), &boards, yaml.Strict()))
+	testkit.Must(t, yaml.UnmarshalWithOptions([]byte(mounted["/etc/grafana/provisioning/dashboards/dibs.yaml"]), &boards, yaml.Strict()))
 	if mounted[boards.Providers[0].Options.Path+"/dibs.json"] == "" {
 		t.Errorf("Grafana has no dashboard in %+v", boards.Providers)
 	}
@@ -234,7 +235,7 @@ func checkMonitoring(t *testing.T, file *compose) {
 // file, in which dibs doctor finds no fault.
 func TestComposeFile(t *testing.T) {
 	var file compose
-	must(t, yaml.UnmarshalWithOptions([]byte(readDeploy(t, "compose.yaml")), &file, yaml.Strict()))
+	testkit.Must(t, yaml.UnmarshalWithOptions([]byte(readDeploy(t, "compose.yaml")), &file, yaml.Strict()))
 	proxy, redis := file.Services["proxy"], file.Services["redis"]
 	for _, path := range []string{proxy.Build.Dockerfile, "go.work"} { // from the top
 		if _, err := os.Stat(filepath.Join(deploy, proxy.Build.Context, path)); err != nil {

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // installed is where the files of deploy/ have the program.
@@ -28,7 +29,7 @@ func TestDockerfile(t *testing.T) {
 	top, out := filepath.Join(deploy, ".."), t.TempDir()
 	made := func(path string) string { return strings.ReplaceAll(path, "/out/", out+"/") }
 	mod, err := os.ReadFile(filepath.Join(top, "go.mod"))
-	must(t, err)
+	testkit.Must(t, err)
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))[1]
 	image := map[string]string{} // where a copy comes from
 	last := map[string]string{}  // of each other instruction, in the last stage
@@ -62,7 +63,7 @@ func TestDockerfile(t *testing.T) {
 		}
 	}
 	var entry []string
-	must(t, json.Unmarshal([]byte(last["ENTRYPOINT"]), &entry))
+	testkit.Must(t, json.Unmarshal([]byte(last["ENTRYPOINT"]), &entry))
 	if last["FROM"] != "scratch" || last["USER"] != "65532:65532" || len(entry) != 1 || entry[0] != installed {
 		t.Errorf("the image is %q with %q", last, image)
 	}
@@ -81,7 +82,7 @@ func checkStatic(t *testing.T, program string) {
 		return // what was built is not what the image would have
 	}
 	f, err := elf.Open(program)
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
@@ -99,8 +100,8 @@ func checkImage(t *testing.T, files, built string, image map[string]string) {
 		t.Log("only root can start a proxy in the image")
 		return
 	}
-	must(t, os.MkdirAll(filepath.Join(files, filepath.Dir(installed)), 0o755))
-	must(t, os.Rename(built, filepath.Join(files, installed)))
+	testkit.Must(t, os.MkdirAll(filepath.Join(files, filepath.Dir(installed)), 0o755))
+	testkit.Must(t, os.Rename(built, filepath.Join(files, installed)))
 	const user = 65532
 	b := newBench(t)
 	b.store = "memory:" // because a file's store reads /proc
@@ -121,7 +122,7 @@ func checkImage(t *testing.T, files, built string, image map[string]string) {
 	sendTwice(t, "http://"+listen)
 	_, check, _ := strings.Cut(image["HEALTHCHECK"], "CMD ")
 	var health []string
-	must(t, json.Unmarshal([]byte(check), &health))
+	testkit.Must(t, json.Unmarshal([]byte(check), &health))
 	if asked := inside(health[1:]...); health[0] != installed || asked.code(t) != 0 {
 		t.Errorf("%q: %s", health, asked.stderr.String())
 	}
@@ -132,7 +133,7 @@ func checkImage(t *testing.T, files, built string, image map[string]string) {
 	if asked := inside(health[1:]...); asked.code(t) != 1 {
 		t.Errorf("without a proxy the health check exits with %d", asked.code(t))
 	}
-	must(t, os.Remove(filepath.Join(files, "tmp")))
+	testkit.Must(t, os.Remove(filepath.Join(files, "tmp")))
 	if p := inside("proxy", "--listen", listen, "--upstream", "http://127.0.0.1:1"); p.code(t) != 64 || !strings.Contains(p.stderr.String(), "max-body: ") {
 		t.Errorf("without /tmp the proxy ended with %d: %s", p.code(t), p.stderr.String())
 	}
@@ -151,7 +152,7 @@ func TestDockerignore(t *testing.T) {
 	}
 	for _, pattern := range ignored {
 		name, everywhere := strings.CutPrefix(pattern, "**/")
-		must(t, filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		testkit.Must(t, filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestDoctor: the doctor prints findings with their cures, and the backend. It changes nothing.
@@ -53,7 +55,7 @@ func TestDoctorPassword(t *testing.T) {
 	b.inspector(t)
 	const argument, file = "advice     password: The URL of the store is an argument", "advice     secret: The file dibs.yaml"
 	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nadmin: 127.0.0.1:1\nstore: "+b.store+"\n")
-	must(t, os.Chmod(b.path("dibs.yaml"), 0o644))
+	testkit.Must(t, os.Chmod(b.path("dibs.yaml"), 0o644))
 	b.says(t, 1, argument, "", "doctor", "--store", b.store)
 	b.says(t, 1, argument, "", "doctor", "--store", b.store, "--config", "dibs.yaml")
 	for _, args := range [][]string{{"doctor"}, {"doctor", "--config", "dibs.yaml"}} {

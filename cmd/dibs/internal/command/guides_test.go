@@ -23,6 +23,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -40,7 +41,7 @@ type block struct {
 func blocks(t *testing.T, name string) []block {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(docs, name))
-	must(t, err)
+	testkit.Must(t, err)
 	var all []block
 	for _, m := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		if m[1] == "text" && len(all) > 0 {
@@ -73,7 +74,7 @@ var runs = []string{"sh", "go"}
 // pages returns every page below docs, by its name from there.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
-	must(t, fs.WalkDir(os.DirFS(docs), ".", func(name string, _ fs.DirEntry, err error) error {
+	testkit.Must(t, fs.WalkDir(os.DirFS(docs), ".", func(name string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(name, ".md") {
 			all = append(all, name)
 		}
@@ -105,7 +106,7 @@ func checkGuide(t *testing.T, page string) {
 		case "sh":
 		case "go":
 			source := b.path(fmt.Sprintf("block%d.go", i))
-			must(t, os.WriteFile(source, []byte(block.code), 0o644))
+			testkit.Must(t, os.WriteFile(source, []byte(block.code), 0o644))
 			program, args = b.path(fmt.Sprintf("block%d", i)), nil
 			// In this workspace, which knows all modules.
 			if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
@@ -122,11 +123,11 @@ func checkGuide(t *testing.T, page string) {
 		output := b.path(fmt.Sprintf("output%d", i))
 		// A file, so that what a block leaves in the background holds nothing up.
 		f, err := os.Create(output)
-		must(t, err)
+		testkit.Must(t, err)
 		cmd.Stdout, cmd.Stderr = f, f
 		err = cmd.Run()
 		cancel()
-		must(t, f.Close())
+		testkit.Must(t, f.Close())
 		got := b.read(filepath.Base(output))
 		if err != nil {
 			t.Errorf("%s\nended with %v:\n%s", block.code, err, got)
@@ -151,18 +152,18 @@ func TestItem18CurlFailsWhenRefused(t *testing.T) {
 	}
 	over := make(chan struct{})
 	store, err := memstore.New(nil)
-	must(t, err)
+	testkit.Must(t, err)
 	client, err := dibs.New(store, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	m, err := idempotency.New(client, &idempotency.Options{Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	testkit.Must(t, err)
 	server := httptest.NewServer(m.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over })))
 	t.Cleanup(func() {
 		close(over)
 		server.Close()
-		must(t, m.Drain(context.Background()))
-		must(t, client.Close())
-		must(t, store.Close())
+		testkit.Must(t, m.Drain(context.Background()))
+		testkit.Must(t, client.Close())
+		testkit.Must(t, store.Close())
 	})
 	for _, change := range []string{"--max-time 1 -d amount=700", "--max-time 20 -d amount=800"} {
 		b := newBench(t)
@@ -207,7 +208,7 @@ func TestPagesLinks(t *testing.T) {
 func readPage(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(docs, name))
-	must(t, err)
+	testkit.Must(t, err)
 	return string(text)
 }
 

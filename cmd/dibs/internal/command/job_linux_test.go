@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -14,7 +15,7 @@ import (
 type shell struct {
 	*bench
 	keyboard *os.File
-	screen   output
+	screen   testkit.Output
 }
 
 // newShell starts bash in the folder of a bench. $dibs is the program.
@@ -25,7 +26,7 @@ func newShell(t *testing.T) *shell {
 		t.Fatal("the test needs bash, whose job control it tests")
 	}
 	s := &shell{bench: newBench(t)}
-	must(t, syscall.Mkfifo(s.path("gate"), 0o600))
+	testkit.Must(t, syscall.Mkfifo(s.path("gate"), 0o600))
 	s.write(t, "lasting", "echo $$ >pid; read word <gate; echo ended >ended")
 	var terminal *os.File
 	s.keyboard, terminal = openTerminal(t)
@@ -35,7 +36,7 @@ func newShell(t *testing.T) *shell {
 	p.Stdin, p.Stdout, p.Stderr = terminal, terminal, terminal
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	p.begin(t)
-	must(t, terminal.Close())
+	testkit.Must(t, terminal.Close())
 	go func() {
 		buf := make([]byte, 1024)
 		for {
@@ -57,13 +58,13 @@ func newShell(t *testing.T) *shell {
 func (s *shell) types(t *testing.T, keys string) {
 	t.Helper()
 	_, err := s.keyboard.WriteString(keys)
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 // waits waits for a file that has a whole line.
 func (s *shell) waits(t *testing.T, name string) string {
 	t.Helper()
-	eventually(t, "the file "+name, func() bool { return strings.HasSuffix(s.read(name), "\n") })
+	testkit.Eventually(t, "the file "+name, func() bool { return strings.HasSuffix(s.read(name), "\n") })
 	return strings.TrimSpace(s.read(name))
 }
 
@@ -86,10 +87,10 @@ const lasting = `sh ./lasting`
 func (s *shell) open(t *testing.T) {
 	t.Helper()
 	gate, err := os.OpenFile(s.path("gate"), os.O_RDWR, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { gate.Close() })
 	_, err = gate.WriteString("go\n")
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 // TestRunCtrlZ: Ctrl-Z stops the command and the program, the shell has the terminal, and fg or bg
@@ -109,7 +110,7 @@ func TestRunCtrlZ(t *testing.T) {
 				pid := s.waits(t, "pid")
 				for range 2 { // it can be stopped again
 					s.types(t, ctrlZ)
-					eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
+					testkit.Eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
 					_ = os.Remove(s.path("listed"))
 					s.types(t, "jobs >list; echo >listed\n")
 					s.waits(t, "listed")
@@ -117,7 +118,7 @@ func TestRunCtrlZ(t *testing.T) {
 						t.Fatalf("the jobs are %q", list)
 					}
 					s.types(t, resume+"\n")
-					eventually(t, "the command to run", func() bool { return !stopped(pid) })
+					testkit.Eventually(t, "the command to run", func() bool { return !stopped(pid) })
 					if resume == "bg" {
 						break
 					}
@@ -142,15 +143,15 @@ func TestRunCtrlC(t *testing.T) {
 	s.types(t, `"$dibs" run k -- `+lasting+"\n")
 	pid := s.waits(t, "pid")
 	s.types(t, ctrlZ)
-	eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
+	testkit.Eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
 	s.types(t, "fg; echo $? >code\n")
-	eventually(t, "the command to run", func() bool { return !stopped(pid) })
+	testkit.Eventually(t, "the command to run", func() bool { return !stopped(pid) })
 	s.types(t, ctrlC)
 	if code := s.waits(t, "code"); code != "130" {
 		t.Errorf("it ended with %s", code)
 	}
 	s.types(t, `sh -c 'for i in 1 2 3; do echo $i >>rounds; "$dibs" run k -- sleep 600; done'`+"\n")
-	eventually(t, "the loop", func() bool { return holds(t, s.bench) })
+	testkit.Eventually(t, "the loop", func() bool { return holds(t, s.bench) })
 	s.types(t, ctrlC)
 	s.types(t, "echo $? >loop\n") // a line of its own, because bash ends the line with the loop
 	if code := s.waits(t, "loop"); code != "130" || len(s.lines("rounds")) != 1 {
@@ -174,7 +175,7 @@ func TestRunPager(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	s.types(t, `"$dibs" run k -- seq 1000 | less; echo $? >first`+"\n")
-	eventually(t, "the pager", func() bool { return strings.Contains(s.screen.String(), "\n9") })
+	testkit.Eventually(t, "the pager", func() bool { return strings.Contains(s.screen.String(), "\n9") })
 	s.types(t, "q")
 	if code := s.waits(t, "first"); code != "0" {
 		t.Errorf("it ended with %s", code)
@@ -185,7 +186,7 @@ func TestRunPager(t *testing.T) {
 	if word := s.waits(t, "word"); word != "secret" {
 		t.Errorf("the command read %q", word)
 	}
-	eventually(t, "the pager", func() bool { return strings.Contains(s.screen.String(), "\n3009") })
+	testkit.Eventually(t, "the pager", func() bool { return strings.Contains(s.screen.String(), "\n3009") })
 	s.types(t, "q")
 	if code := s.waits(t, "second"); code != "0" {
 		t.Errorf("it ended with %s", code)
@@ -204,16 +205,16 @@ func TestRunInBackground(t *testing.T) {
 	s := newShell(t)
 	s.types(t, `"$dibs" run --lease 1h k -- sh -c 'echo $$ >pid; read word; echo "$word" >word' &`+"\n")
 	pid := s.waits(t, "pid")
-	eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
+	testkit.Eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
 	s.types(t, "fg; echo $? >first\n")
-	eventually(t, "the command to run", func() bool { return !stopped(pid) })
+	testkit.Eventually(t, "the command to run", func() bool { return !stopped(pid) })
 	s.types(t, "hello\n")
 	if word, code := s.waits(t, "word"), s.waits(t, "first"); word != "hello" || code != "0" {
 		t.Errorf("it read %q and ended with %s", word, code)
 	}
 	s.types(t, "stty tostop\n"+`"$dibs" run --lease 1h k -- sh -c 'echo $$ >writer; echo on the screen; echo >wrote' &`+"\n")
 	pid = s.waits(t, "writer")
-	eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
+	testkit.Eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
 	s.types(t, "fg; echo $? >second\n")
 	s.waits(t, "wrote")
 	if code := s.waits(t, "second"); code != "0" {
@@ -229,9 +230,9 @@ func TestRunStoppedTooLong(t *testing.T) {
 	s.types(t, `"$dibs" run --lease 2s k -- `+lasting+"\n")
 	pid := s.waits(t, "pid")
 	s.types(t, ctrlZ)
-	eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
+	testkit.Eventually(t, "the command to be stopped", func() bool { return stopped(pid) })
 	under := s.inspector(t)
-	eventually(t, "the end of the lease", func() bool { return entry(t, under, "k").Condition == store.ConditionAbandoned })
+	testkit.Eventually(t, "the end of the lease", func() bool { return entry(t, under, "k").Condition == store.ConditionAbandoned })
 	s.open(t)
 	s.types(t, "fg; echo $? >code\n")
 	if code := s.waits(t, "code"); code != "70" || s.exists("ended") {
@@ -249,10 +250,10 @@ func TestRunWithoutShell(t *testing.T) {
 	p.Stdin, p.Stdout, p.Stderr = terminal, terminal, terminal
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	p.begin(t)
-	must(t, terminal.Close())
-	eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("pid"), "\n") })
+	testkit.Must(t, terminal.Close())
+	testkit.Eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("pid"), "\n") })
 	_, err := keyboard.WriteString(ctrlZ + "on\n")
-	must(t, err)
+	testkit.Must(t, err)
 	if code := p.code(t); code != 0 || b.read("line") != "on\n" {
 		t.Errorf("it ended with %d and read %q", code, b.read("line"))
 	}

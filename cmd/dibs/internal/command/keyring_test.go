@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -21,9 +22,7 @@ func TestEncryptedAnswers(t *testing.T) {
 	url, unknown := leave(t)
 	text := "new:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("n"), 32))
 	file := filepath.Join(t.TempDir(), "ring")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	steps := []struct {
 		args []string
 		code int
@@ -46,23 +45,15 @@ func TestEncryptedAnswers(t *testing.T) {
 	}
 
 	s, err := sqlitestore.Open(strings.TrimPrefix(url, "sqlite:"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	key := dibs.Key{Name: scope + "unknown"}
 	ring, err := idempotency.ParseKeyRing(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for e, err := range s.List(t.Context(), store.Query{Name: key.Name, Data: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		record, err := ring.Decrypt(key, dibs.Fingerprint{1}, e.Record.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if a, err := idempotency.DecodeAnswer(record, 0); err != nil || a.Status != 204 || e.Record.Left > idempotency.DefaultRetention+time.Minute {
 			t.Errorf("stored is %+v, %v", a, err)
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // manifest is what a document of kubernetes.yaml may have. A field that is not here is an
@@ -89,7 +91,7 @@ func TestKubernetesManifest(t *testing.T) {
 	texts := map[string]string{}
 	for text := range strings.SplitSeq(readDeploy(t, "kubernetes.yaml"), "\n---\n") {
 		var m manifest
-		must(t, yaml.UnmarshalWithOptions([]byte(text), &m, yaml.Strict()))
+		testkit.Must(t, yaml.UnmarshalWithOptions([]byte(text), &m, yaml.Strict()))
 		all[m.Kind], texts[m.Kind] = m, text
 	}
 	pod := all["Deployment"].Spec.Template.Spec
@@ -137,14 +139,14 @@ func checkKubectl(t *testing.T, text string) {
 		return
 	}
 	file := filepath.Join(t.TempDir(), "deployment.yaml")
-	must(t, os.WriteFile(file, []byte(text), 0o644))
+	testkit.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	changed, err := exec.Command(kubectl, "set", "env", "--local", "--filename", file, "--output", "yaml", "NEW=value").Output()
 	if err != nil {
 		t.Fatalf("kubectl: %v", err)
 	}
 	var ours, theirs any
-	must(t, yaml.Unmarshal([]byte(text), &ours))
-	must(t, yaml.Unmarshal(changed, &theirs))
+	testkit.Must(t, yaml.Unmarshal([]byte(text), &ours))
+	testkit.Must(t, yaml.Unmarshal(changed, &theirs))
 	checkKept(t, "", ours, theirs)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -31,8 +32,8 @@ func (f *filling) claim(key string, edit func(*store.Claim)) store.Claim {
 		edit(&c)
 	}
 	answers := make([]store.Answer, 1)
-	must(f.t, f.s.Claim(f.t.Context(), []store.Claim{c}, answers))
-	must(f.t, answers[0].Err)
+	testkit.Must(f.t, f.s.Claim(f.t.Context(), []store.Claim{c}, answers))
+	testkit.Must(f.t, answers[0].Err)
 	return c
 }
 
@@ -46,10 +47,10 @@ func (f *filling) done(names ...string) {
 			settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: store.Keep, Data: []byte("12345"), Retention: time.Hour}
 		}
 		errs := make([]error, len(some))
-		must(f.t, f.s.Claim(f.t.Context(), claims, make([]store.Answer, len(some))))
-		must(f.t, f.s.Settle(f.t.Context(), settlements, errs))
+		testkit.Must(f.t, f.s.Claim(f.t.Context(), claims, make([]store.Answer, len(some))))
+		testkit.Must(f.t, f.s.Settle(f.t.Context(), settlements, errs))
 		for _, err := range errs {
-			must(f.t, err)
+			testkit.Must(f.t, err)
 		}
 	}
 }

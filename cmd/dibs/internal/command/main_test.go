@@ -5,13 +5,12 @@ package command_test
 import (
 	"bytes"
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,38 +44,30 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"DIBS_STORE", "DIBS_KEY", "DIBS_NAMESPACE", "DIBS_FENCE", "DIBS_HELD"} {
 		os.Unsetenv(name)
 	}
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
+	dir, err := os.MkdirTemp("", "dibs-test-*")
+	if err == nil {
+		err = build(dir)
 	}
-	os.Exit(code)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, errors.Join(err, os.RemoveAll(dir)))
+		os.Exit(1)
+	}
+	testkit.Main(m, nil, scope.Close, func() { os.RemoveAll(dir) })
 }
 
-// buildAndRun builds the program once, without the race detector, because the memory of a
+// build builds the program once, without the race detector, because the memory of a
 // small machine is not enough for many processes with it.
-func buildAndRun(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "dibs-test-*")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
+func build(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil { // because a test runs it as the user nobody
-		return 1, err
+		return err
 	}
 	binary = filepath.Join(dir, "dibs")
 	build := exec.Command("go", "build", "-trimpath", "-o", binary, "../..") // as make build does, so that it is compiled once
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("go build: %w\n%s", err, out)
+		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	defer scope.Close()
-	flag.Parse()
-	// Tests that are parallel mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	return nil
 }
 
 // scope owns the servers that several tests share.
@@ -184,34 +175,14 @@ func (b *bench) lines(name string) []string { return strings.Fields(b.read(name)
 
 func (b *bench) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(b.path(name), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(b.path(name), []byte(text), 0o644))
 }
 
 // program is one run of the program in a process of its own.
 type program struct {
 	*exec.Cmd
-	stdout, stderr output
+	stdout, stderr testkit.Output
 	done           chan struct{}
-}
-
-// output is the output of a process so far.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // command prepares a run in the folder, with the folder's store.
@@ -233,9 +204,7 @@ func (b *bench) start(t *testing.T, args ...string) *program {
 
 func (p *program) begin(t *testing.T) *program {
 	t.Helper()
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.Start())
 	go func() {
 		defer close(p.done)
 		_ = p.Wait()
@@ -254,11 +223,7 @@ func (p *program) begin(t *testing.T) *program {
 // code waits for the end and returns the exit code, -1 for a signal's death.
 func (p *program) code(t *testing.T) int {
 	t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(testkit.Limit):
-		t.Fatalf("%q still runs after %v", p.Args[1:], testkit.Limit)
-	}
+	testkit.Await(t, fmt.Sprintf("the end of %.200q", p.Args[1:]), p.done)
 	return p.ProcessState.ExitCode()
 }
 
@@ -276,24 +241,7 @@ func (b *bench) run(t *testing.T, args ...string) (code int, stdout, stderr stri
 
 func (p *program) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := p.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually polls for what happens in another process.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(3 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(testkit.Limit)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v for %s", testkit.Limit, what)
-		}
-	}
+	testkit.Must(t, p.Process.Signal(s))
 }
 
 // inspected is a store with its inspector.
@@ -318,9 +266,7 @@ func (b *bench) inspector(t *testing.T) inspected {
 	default:
 		s, err = redisstore.Open(t.Context(), b.store, nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -330,9 +276,7 @@ func entry(t *testing.T, s store.Inspector, key string) store.Entry {
 	t.Helper()
 	ns := ""
 	for e, err := range s.List(context.Background(), store.Query{Namespace: &ns, Name: key}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return e
 	}
 	return store.Entry{}
@@ -349,8 +293,6 @@ func alive(t *testing.T, pid string) bool {
 func number(t *testing.T, s string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return n
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/sqlitestore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -295,16 +296,16 @@ func TestPrune(t *testing.T) {
 	b := newBench(t)
 	// A store that does not prune by itself, so that there is something left.
 	s, err := sqlitestore.Open(strings.TrimPrefix(b.store, "sqlite:"), &sqlitestore.Options{PruneEvery: -1})
-	must(t, err)
+	testkit.Must(t, err)
 	for range 3 {
 		c := store.Claim{Key: dibs.Key{Name: store.NewToken().ID()}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
 		answers, errs := make([]store.Answer, 1), make([]error, 1)
-		must(t, s.Claim(t.Context(), []store.Claim{c}, answers))
-		must(t, s.Settle(t.Context(), []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Millisecond}}, errs))
-		must(t, errs[0])
+		testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, answers))
+		testkit.Must(t, s.Settle(t.Context(), []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Millisecond}}, errs))
+		testkit.Must(t, errs[0])
 	}
-	must(t, s.Close())
-	eventually(t, "the end of the retention", func() bool { return len(b.list(t, "ls", "--json", "--all")) == 0 })
+	testkit.Must(t, s.Close())
+	testkit.Eventually(t, "the end of the retention", func() bool { return len(b.list(t, "ls", "--json", "--all")) == 0 })
 	for _, want := range []string{"removed 3\n", "removed 0\n"} {
 		if code, stdout, stderr := b.run(t, "prune"); code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%d, %q, %q; want %q", code, stdout, stderr, want)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestProxyLog: what the process of the proxy writes to stderr is lines of JSON. That holds for
@@ -18,7 +20,7 @@ import (
 func TestProxyLog(t *testing.T) {
 	const stray = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	answered := make(chan struct{})
 	go func() {
@@ -36,14 +38,14 @@ func TestProxyLog(t *testing.T) {
 		io.Copy(io.Discard, c)
 	}()
 	p := newBench(t).start(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", "http://"+l.Addr().String(), "--log-format", "json", "--log-level", "debug")
-	eventually(t, "the proxy listens", func() bool { return strings.Contains(p.stdout.String(), "\n") })
+	testkit.Eventually(t, "the proxy listens", func() bool { return strings.Contains(p.stdout.String(), "\n") })
 	_, rest, _ := strings.Cut(p.stdout.String(), "listening on ")
 	url, _, _ := strings.Cut(rest, ",")
 	response, err := http.Get(url)
-	must(t, err)
-	must(t, response.Body.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, response.Body.Close())
 	close(answered)
-	eventually(t, "the transport logs", func() bool { return strings.Contains(p.stderr.String(), "Unsolicited response") })
+	testkit.Eventually(t, "the transport logs", func() bool { return strings.Contains(p.stderr.String(), "Unsolicited response") })
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 0 {
 		t.Errorf("the proxy ends with %d", code)
@@ -64,7 +66,7 @@ func TestProxyLog(t *testing.T) {
 // TestProxyStartFails: a proxy that cannot start says so in text, whatever the format of its log.
 func TestProxyStartFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	code, _, stderr := newBench(t).run(t, "proxy", "--listen", l.Addr().String(), "--upstream", "http://x", "--log-format", "json")
 	var last string

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -63,7 +64,7 @@ func TestRaceTerminated(t *testing.T) {
 	everyStore(t, func(t *testing.T, b *bench) {
 		b.env = append(b.env, "TMPDIR="+b.dir)
 		p := b.start(t, "race")
-		eventually(t, "the race", func() bool { return strings.Contains(p.stdout.String(), "lost") })
+		testkit.Eventually(t, "the race", func() bool { return strings.Contains(p.stdout.String(), "lost") })
 		_ = p.Process.Signal(syscall.SIGTERM)
 		if code := p.code(t); code != 128+int(syscall.SIGTERM) && code != 0 { // if it was over
 			t.Errorf("it ended with %d", code)
@@ -79,7 +80,7 @@ func (b *bench) noneOfARace(t *testing.T) {
 		t.Errorf("left behind: %+v, %v", e, err)
 	}
 	files, err := os.ReadDir(b.dir)
-	must(t, err)
+	testkit.Must(t, err)
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), "dibs-race-") {
 			t.Errorf("left behind: %s", f.Name())

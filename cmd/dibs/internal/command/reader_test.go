@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestReader: a user that may only read can ls, show and doctor. dibs run and release say which
@@ -42,7 +43,7 @@ func TestReader(t *testing.T) {
 			b.says(t, 0, "", "", "run", "--once-per=1h", "k", "--", "true")
 			asReader()
 			u, err := url.Parse(b.store)
-			must(t, err)
+			testkit.Must(t, err)
 			u.User = url.UserPassword("reader", secret)
 			b.store = u.String()
 			if code, stdout, stderr := b.run(t, "ls", "--all"); code != 0 || stderr != "" || !strings.Contains(stdout, "k ") {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 const readme = "../../../../README.md"
@@ -55,7 +57,7 @@ func section(ctx context.Context, client *dibs.Client) error {
 // says.
 func TestReadmeCode(t *testing.T) {
 	page, err := os.ReadFile(readme)
-	must(t, err)
+	testkit.Must(t, err)
 	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
 	if len(found) != 2 {
 		t.Fatalf("the README has %d pieces of Go; this test knows 2", len(found))
@@ -63,10 +65,10 @@ func TestReadmeCode(t *testing.T) {
 	b := newBench(t)
 	source := b.path("main.go")
 	text := readmeProgram[0] + found[0][1] + readmeProgram[1] + found[1][1] + readmeProgram[2]
-	must(t, os.WriteFile(source, []byte(text), 0o644))
+	testkit.Must(t, os.WriteFile(source, []byte(text), 0o644))
 	line := regexp.MustCompile("`(go work init [^`]*)`").FindStringSubmatch(string(page))
 	clone, err := filepath.Abs(filepath.Dir(readme))
-	must(t, err)
+	testkit.Must(t, err)
 	if line == nil {
 		t.Fatal("the README does not say how a module uses the clone")
 	}
@@ -83,7 +85,7 @@ func TestReadmeCode(t *testing.T) {
 // TestReadmeCommands: the commands and flags that the README names are there.
 func TestReadmeCommands(t *testing.T) {
 	page, err := os.ReadFile(readme)
-	must(t, err)
+	testkit.Must(t, err)
 	commands := regexp.MustCompile(`(?m)^dibs ([a-z]+)(.*)$`).FindAllStringSubmatch(string(page), -1)
 	if len(commands) < 5 {
 		t.Fatalf("the README shows %d commands", len(commands))
@@ -107,7 +109,7 @@ func TestExitCodesPage(t *testing.T) {
 	_, page, _ := strings.Cut(readPage(t, "operate.md"), "\n## Exit codes\n")
 	page, _, _ = strings.Cut(page, "Of every other command")
 	help, err := exec.Command(binary, "run", "--help").CombinedOutput()
-	must(t, err)
+	testkit.Must(t, err)
 	listed := func(text, line string) []string {
 		var codes []string
 		for _, m := range regexp.MustCompile(line).FindAllStringSubmatch(text, -1) {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestRunCodes: dibs run ends with the command's exit code.
@@ -112,20 +114,20 @@ func TestRunUnusableStore(t *testing.T) {
 		put  func(t *testing.T, path string)
 		says string
 	}{
-		"a folder": {func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o755)) }, "it is a folder"},
+		"a folder": {func(t *testing.T, path string) { testkit.Must(t, os.Mkdir(path, 0o755)) }, "it is a folder"},
 		"a text": {func(t *testing.T, path string) {
-			must(t, os.WriteFile(path, []byte("Dear diary, "+strings.Repeat("today ", 400)), 0o644))
+			testkit.Must(t, os.WriteFile(path, []byte("Dear diary, "+strings.Repeat("today ", 400)), 0o644))
 		}, "not a store"},
-		"a short text":   {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("no"), 0o644)) }, "not a store"},
+		"a short text":   {func(t *testing.T, path string) { testkit.Must(t, os.WriteFile(path, []byte("no"), 0o644)) }, "not a store"},
 		"a damaged one":  {damage, "damaged"},
 		"a socket":       {func(t *testing.T, path string) { listen(t, path) }, "not a regular file"},
-		"its folder too": {func(t *testing.T, path string) { must(t, os.Remove(filepath.Dir(path))) }, "its folder does not exist"},
+		"its folder too": {func(t *testing.T, path string) { testkit.Must(t, os.Remove(filepath.Dir(path))) }, "its folder does not exist"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			dir := b.path("place")
-			must(t, os.Mkdir(dir, 0o755))
+			testkit.Must(t, os.Mkdir(dir, 0o755))
 			path := filepath.Join(dir, "dibs.db")
 			test.put(t, path)
 			before := tree(t, b.dir)
@@ -140,18 +142,11 @@ func TestRunUnusableStore(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // listen leaves a socket behind.
 func listen(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 }
 
@@ -163,12 +158,12 @@ func damage(t *testing.T, path string) {
 		t.Fatal(stderr)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	for page := int64(1); page < 8; page++ {
 		_, err = f.WriteAt([]byte(strings.Repeat("\xa5", 4096)), page*4096)
-		must(t, err)
+		testkit.Must(t, err)
 	}
-	must(t, f.Close())
+	testkit.Must(t, f.Close())
 }
 
 // TestRunUnwritableStore: a file or folder without write permission is reported. For root
@@ -176,9 +171,9 @@ func damage(t *testing.T, path string) {
 func TestRunUnwritableStore(t *testing.T) {
 	// Not t.TempDir, because the user nobody cannot open it.
 	dir, err := os.MkdirTemp("", "dibs-run-*")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	must(t, os.Chmod(dir, 0o755))
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
+	testkit.Must(t, os.Chmod(dir, 0o755))
 	for name, modes := range map[string]struct{ file, folder os.FileMode }{
 		"file":   {0o444, 0o777},
 		"folder": {0o666, 0o555},
@@ -186,16 +181,16 @@ func TestRunUnwritableStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{dir: filepath.Join(dir, name)}
-			must(t, os.Mkdir(b.dir, 0o755))
+			testkit.Must(t, os.Mkdir(b.dir, 0o755))
 			b.store = "sqlite:" + b.path("dibs.db")
 			if modes.file != 0 {
 				if code, _, stderr := b.run(t, "run", "k", "--", "true"); code != 0 {
 					t.Fatal(stderr)
 				}
-				must(t, os.Chmod(b.path("dibs.db"), modes.file))
+				testkit.Must(t, os.Chmod(b.path("dibs.db"), modes.file))
 			}
-			must(t, os.Chmod(b.dir, modes.folder))
-			t.Cleanup(func() { must(t, os.Chmod(b.dir, 0o755)) })
+			testkit.Must(t, os.Chmod(b.dir, modes.folder))
+			t.Cleanup(func() { testkit.Must(t, os.Chmod(b.dir, 0o755)) })
 			before := tree(t, b.dir)
 			p := b.command("run", "k", "--", "true")
 			if os.Getuid() == 0 {
@@ -216,7 +211,7 @@ func TestRunUnwritableStore(t *testing.T) {
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
-	must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -244,7 +239,7 @@ func checkRunBusy(t *testing.T, b *bench) {
 	t.Parallel()
 	key := "two\nlines"
 	holder := b.start(t, "run", "--lease=1h", key, "--", "sh", "-c", "echo > in; exec sleep 600")
-	eventually(t, "the holder", func() bool { return b.read("in") != "" })
+	testkit.Eventually(t, "the holder", func() bool { return b.read("in") != "" })
 	for name, test := range map[string]struct {
 		flags []string
 		says  string
@@ -282,10 +277,10 @@ func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
 	t.Parallel()
 	b.start(t, "run", "--lease=1h", "k", "--", "sleep", "600")
 	s := b.inspector(t)
-	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition != "" })
+	testkit.Eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition != "" })
 	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		waiter := b.start(t, "run", "k", "--", "touch", "ran")
-		eventually(t, "the place", func() bool { return entry(t, s, "k").Waiters == 1 })
+		testkit.Eventually(t, "the place", func() bool { return entry(t, s, "k").Waiters == 1 })
 		waiter.signal(t, signal)
 		if code := waiter.code(t); code != want || !strings.Contains(waiter.stderr.String(), "while waiting for the key") {
 			t.Errorf("%v: %d, %q", signal, code, waiter.stderr.String())
@@ -301,7 +296,7 @@ func TestRunLockedStore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.start(t, "run", "l", "--", "sh", "-c", "touch started; exec sleep 600") // keeps the file open
-	eventually(t, "the holder", func() bool { return b.exists("started") })
+	testkit.Eventually(t, "the holder", func() bool { return b.exists("started") })
 	lockWriters(t, b.path("dibs.db"))
 	code, _, stderr := b.run(t, "run", "k", "--", "touch", "ran")
 	if code != 69 || !strings.Contains(stderr, "locked") || b.exists("ran") {

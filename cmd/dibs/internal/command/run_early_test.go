@@ -19,9 +19,7 @@ func TestRunEarlySignal(t *testing.T) {
 	// Not t.TempDir: a store that is given up while it is opened may be about to make its
 	// file when Run has returned.
 	dir, err := os.MkdirTemp("", "early")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		for end := time.Now().Add(testkit.Limit); os.RemoveAll(dir) != nil; runtime.Gosched() {
 			if time.Now().After(end) {

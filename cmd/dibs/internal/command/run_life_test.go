@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -30,10 +31,10 @@ func TestRunSignals(t *testing.T) {
 			b := newBench(t)
 			// The key is free before the lease expires.
 			p := b.start(t, "run", "--lease=1h", "k", "--", "sh", "-c", "trap 'echo "+name+" > got; exit 9' "+name+"; echo > in; while :; do sleep 0.01; done")
-			eventually(t, "the command", func() bool { return b.read("in") != "" })
+			testkit.Eventually(t, "the command", func() bool { return b.read("in") != "" })
 			next := b.start(t, "run", "k", "--", "touch", "next")
 			s := b.inspector(t)
-			eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
+			testkit.Eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
 			p.signal(t, signal)
 			if code := p.code(t); code != 9 || strings.TrimSpace(b.read("got")) != name {
 				t.Errorf("%d, got %q", code, b.read("got"))
@@ -50,9 +51,9 @@ func TestRunSecondInterrupt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.start(t, "run", "k", "--", "sh", "-c", "trap 'echo >> got' INT; echo > in; while :; do sleep 0.01; done")
-	eventually(t, "the command", func() bool { return b.read("in") != "" })
+	testkit.Eventually(t, "the command", func() bool { return b.read("in") != "" })
 	p.signal(t, syscall.SIGINT)
-	eventually(t, "the first SIGINT", func() bool { return b.read("got") != "" })
+	testkit.Eventually(t, "the first SIGINT", func() bool { return b.read("got") != "" })
 	p.signal(t, syscall.SIGINT)
 	if code := p.code(t); code != 137 {
 		t.Errorf("it ended with %d", code)
@@ -95,7 +96,7 @@ func TestRunLeavesChildren(t *testing.T) {
 		t.Errorf("the next run ended with %d", code)
 	}
 	b.write(t, "enough", "")
-	eventually(t, "the end of the process that was left", func() bool { return b.read("survived") != "" })
+	testkit.Eventually(t, "the end of the process that was left", func() bool { return b.read("survived") != "" })
 }
 
 // TestRunKeepsTheKey: while the command runs, the lease is renewed and stays the same
@@ -109,10 +110,10 @@ func checkRunKeepsTheKey(t *testing.T, b *bench) {
 	t.Parallel()
 	p := b.start(t, "run", "--lease=15s", "k", "--", "sh", "-c", "while ! test -e enough; do sleep 0.1; done")
 	s := b.inspector(t)
-	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
+	testkit.Eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
 	first := entry(t, s, "k").Attempts[0]
 	left := first.Left
-	eventually(t, "a renewal", func() bool {
+	testkit.Eventually(t, "a renewal", func() bool {
 		e := entry(t, s, "k")
 		if len(e.Attempts) != 1 || e.Attempts[0].ID != first.ID {
 			t.Fatalf("the key is %+v", e)
@@ -141,19 +142,19 @@ func TestRunKilled(t *testing.T) {
 func checkRunKilled(t *testing.T, b *bench) {
 	t.Parallel()
 	p := b.start(t, "run", "--lease="+killLease.String(), "k", "--", "sh", "-c", "echo $$ > pid; sleep 600 & echo $! > child; wait")
-	eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("child"), "\n") })
+	testkit.Eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("child"), "\n") })
 	next := b.start(t, "run", "k", "--", "touch", "next")
 	s := b.inspector(t)
-	eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
+	testkit.Eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
 	asked := time.Now()
 	left := entry(t, s, "k").Attempts[0].Left
 	p.signal(t, syscall.SIGKILL)
-	eventually(t, "the end of the command", func() bool { return !alive(t, b.read("pid")) && !alive(t, b.read("child")) })
+	testkit.Eventually(t, "the end of the command", func() bool { return !alive(t, b.read("pid")) && !alive(t, b.read("child")) })
 	if code := next.code(t); code != 0 || !strings.Contains(next.stderr.String(), "did not finish; this is attempt 2") {
 		t.Errorf("the next one: %d, %q", code, next.stderr.String())
 	}
 	info, err := os.Stat(b.path("next"))
-	must(t, err)
+	testkit.Must(t, err)
 	// The store and the file system have clocks of their own, of some precision.
 	if after := info.ModTime().Sub(asked); after < left-100*time.Millisecond {
 		t.Errorf("the next one entered %v after the lease had %v left", after, left)
@@ -172,9 +173,9 @@ func checkRunKilledWaiting(t *testing.T, b *bench) {
 	s := b.inspector(t)
 	waiters := func(n int) {
 		t.Helper()
-		eventually(t, "waiters", func() bool { return entry(t, s, "k").Waiters == n })
+		testkit.Eventually(t, "waiters", func() bool { return entry(t, s, "k").Waiters == n })
 	}
-	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
+	testkit.Eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
 	killed := b.start(t, "run", "--lease=1h", "k", "--", "touch", "killed")
 	waiters(1)
 	next := b.start(t, "run", "k", "--", "touch", "next")
@@ -193,10 +194,10 @@ func TestRunKilledGivingBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.start(t, "run", "--lease="+killLease.String(), "--once-per=1h", "k", "--", "sh", "-c", "echo $$ > pid; while ! test -e go; do sleep 0.01; done; echo ran >> ran")
-	eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("pid"), "\n") })
+	testkit.Eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("pid"), "\n") })
 	unlock := lockWriters(t, b.path("dibs.db"))
 	b.write(t, "go", "")
-	eventually(t, "the end of the command", func() bool { return !alive(t, b.read("pid")) })
+	testkit.Eventually(t, "the end of the command", func() bool { return !alive(t, b.read("pid")) })
 	p.signal(t, syscall.SIGKILL)
 	<-p.done
 	unlock()
@@ -211,14 +212,10 @@ func TestWatchdogKilled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.start(t, "run", "--lease=1h", "k", "--", "sh", "-c", "echo $$ > pid; ps -o pgid= -p $$ > group; exec sleep 600")
-	eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("group"), "\n") })
+	testkit.Eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("group"), "\n") })
 	group, err := strconv.Atoi(strings.TrimSpace(b.read("group"))) // the watchdog leads it
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(group, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, syscall.Kill(group, syscall.SIGKILL))
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 143 || alive(t, b.read("pid")) {
 		t.Errorf("%d; the command is alive: %v", code, alive(t, b.read("pid")))
@@ -268,25 +265,23 @@ func TestRunStopped(t *testing.T) {
 	resource := httptest.NewServer(g)
 	defer resource.Close()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	b := newBench(t)
 	b.env = []string{writer + "=" + resource.URL}
 	script := `echo $$ > pid.$1; echo $DIBS_FENCE > fence.$1; exec ` + self
 	p := b.start(t, "run", "--lease="+killLease.String(), "k", "--", "sh", "-c", script, "sh", "old")
-	eventually(t, "the holder", func() bool { return strings.HasSuffix(b.read("fence.old"), "\n") })
+	testkit.Eventually(t, "the holder", func() bool { return strings.HasSuffix(b.read("fence.old"), "\n") })
 	old := number(t, b.read("fence.old"))
-	eventually(t, "its writes", func() bool { n, _ := g.counts(old); return n > 2 })
+	testkit.Eventually(t, "its writes", func() bool { n, _ := g.counts(old); return n > 2 })
 	p.signal(t, syscall.SIGSTOP)
 	next := b.start(t, "run", "--lease=1h", "k", "--", "sh", "-c", script, "sh", "new")
-	eventually(t, "the successor", func() bool { return strings.HasSuffix(b.read("fence.new"), "\n") })
+	testkit.Eventually(t, "the successor", func() bool { return strings.HasSuffix(b.read("fence.new"), "\n") })
 	newer := number(t, b.read("fence.new"))
-	eventually(t, "its writes", func() bool { n, _ := g.counts(newer); return n > 2 })
+	testkit.Eventually(t, "its writes", func() bool { n, _ := g.counts(newer); return n > 2 })
 	if newer <= old {
 		t.Errorf("the fence went from %d to %d", old, newer)
 	}
-	eventually(t, "a late write that is refused", func() bool { _, refused := g.counts(old); return refused > 0 })
+	testkit.Eventually(t, "a late write that is refused", func() bool { _, refused := g.counts(old); return refused > 0 })
 	if !alive(t, b.read("pid.old")) {
 		t.Error("the command of the stopped program has ended; there is nothing to fence off")
 	}
@@ -319,10 +314,10 @@ func TestRunStoreStuck(t *testing.T) {
 func stickStore(t *testing.T, b *bench, lease time.Duration, stick func() (unstick func())) (after time.Duration) {
 	t.Helper()
 	p := b.start(t, "run", "--lease="+lease.String(), "k", "--", "sh", "-c", "trap 'date +%s%N > ended; exit 5' TERM; echo $$ > pid; while :; do sleep 0.01; done")
-	eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("pid"), "\n") })
+	testkit.Eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("pid"), "\n") })
 	unstick := stick()
 	began := time.Now()
-	eventually(t, "the end of the command", func() bool { return strings.HasSuffix(b.read("ended"), "\n") })
+	testkit.Eventually(t, "the end of the command", func() bool { return strings.HasSuffix(b.read("ended"), "\n") })
 	ended := time.Unix(0, int64(number(t, b.read("ended"))))
 	unstick()
 	if code := p.code(t); code != 70 || !strings.Contains(p.stderr.String(), "was lost while the command ran") {
@@ -340,10 +335,10 @@ func stickStore(t *testing.T, b *bench, lease time.Duration, stick func() (unsti
 func lockWriters(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	f, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	unlock = sync.OnceFunc(func() { f.Close() })
 	t.Cleanup(unlock)
-	must(t, syscall.FcntlFlock(f.Fd(), syscall.F_SETLKW, &syscall.Flock_t{Type: syscall.F_WRLCK, Start: 120, Len: 1}))
+	testkit.Must(t, syscall.FcntlFlock(f.Fd(), syscall.F_SETLKW, &syscall.Flock_t{Type: syscall.F_WRLCK, Start: 120, Len: 1}))
 	return unlock
 }
 
@@ -358,9 +353,9 @@ func checkRunReleasedByOperator(t *testing.T, b *bench) {
 	t.Parallel()
 	p := b.start(t, "run", "--lease=15s", "k", "--", "sleep", "600")
 	s := b.inspector(t)
-	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
+	testkit.Eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
 	next := b.start(t, "run", "k", "--", "true")
-	eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
+	testkit.Eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
 	if code, stdout, stderr := b.run(t, "release", "--yes", "k"); code != 0 || stdout != "k is released: the next waiter gets it\n" {
 		t.Errorf("release: %d, %q, %q", code, stdout, stderr)
 	}

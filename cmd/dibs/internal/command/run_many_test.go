@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // addOne is a critical section that would lose updates. It notices a second process inside,
@@ -83,7 +85,7 @@ func checkRunPermits(t *testing.T, b *bench) {
 		all = append(all, b.start(t, "run", "--permits=3", "k", "--", "sh", "-c", fmt.Sprintf("echo %d >> in; while ! test -e go; do sleep 0.01; done; echo >> out", i)))
 	}
 	s := b.inspector(t)
-	eventually(t, "holders and waiters", func() bool {
+	testkit.Eventually(t, "holders and waiters", func() bool {
 		e := entry(t, s, "k")
 		return len(e.Attempts) == permits && e.Waiters == permits && len(b.lines("in")) == permits
 	})

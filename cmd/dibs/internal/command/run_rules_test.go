@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestRunOncePer: only a success within the time of --once-per counts.
@@ -86,10 +88,10 @@ func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {
 			t.Parallel()
 			b := fresh(t)
 			first := b.start(t, "run", "--lease=1h", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran; while ! test -e go; do sleep 0.01; done; "+test.first)
-			eventually(t, "the first", func() bool { return b.read("ran") != "" })
+			testkit.Eventually(t, "the first", func() bool { return b.read("ran") != "" })
 			waiter := b.start(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran")
 			s := b.inspector(t)
-			eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
+			testkit.Eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
 			if code, _, stderr := b.run(t, "run", "--once-per=1h", "--skip", "k", "--", "true"); code != 75 {
 				t.Errorf("--skip: %d, %q", code, stderr)
 			}
@@ -182,7 +184,7 @@ func checkRunOddKeys(t *testing.T, b *bench) {
 			Base64 []byte  `json:"key_base64"`
 			State  string
 		}
-		must(t, json.Unmarshal([]byte(line), &e))
+		testkit.Must(t, json.Unmarshal([]byte(line), &e))
 		name := string(e.Base64)
 		if e.Key != nil {
 			name = *e.Key

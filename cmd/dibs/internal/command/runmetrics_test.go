@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestMetricsFile: a run writes its outcome for a node exporter, however it ends.
@@ -36,9 +37,7 @@ func TestMetricsFile(t *testing.T) {
 			t.Errorf("%s ended with %d, want %d: %s", test.name, code, test.code, stderr)
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, line := range append(test.want, `dibs_run_end_timestamp_seconds{run="`+test.name+`"} `) {
 			if !strings.Contains(string(text), "\n"+line) {
 				t.Errorf("%s: no line %q in\n%s", test.name, line, text)
@@ -46,7 +45,7 @@ func TestMetricsFile(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "report.prom"))
-	must(t, err)
+	testkit.Must(t, err)
 	for _, name := range regexp.MustCompile(`dibs_run_[a-z_]+`).FindAllString(readDeploy(t, "alerts.yaml")+readDeploy(t, "dashboard.json"), -1) {
 		if !strings.Contains(string(text), "\n"+name+"{") {
 			t.Errorf("deploy/ names %s, which there is not", name)
@@ -103,7 +102,7 @@ func TestMetricsFileKeepsLastSuccess(t *testing.T) {
 		}
 	}
 	holder := b.start(t, "run", "k", "--", "sh", "-c", "echo >in; while ! test -e enough; do sleep 0.01; done")
-	eventually(t, "the holder", func() bool { return b.exists("in") })
+	testkit.Eventually(t, "the holder", func() bool { return b.exists("in") })
 	if kept := run(75, "--skip", "k", "--", "true"); kept != then {
 		t.Errorf("after a skipped run it is %s, and was %s", kept, then)
 	}
@@ -111,7 +110,7 @@ func TestMetricsFileKeepsLastSuccess(t *testing.T) {
 	holder.code(t)
 
 	b.says(t, 0, "", "", "run", "--once-per", "1h", "daily", "--", "true") // on another host
-	must(t, os.Remove(b.path("job.prom")))
+	testkit.Must(t, os.Remove(b.path("job.prom")))
 	if done := run(0, "--once-per", "1h", "daily", "--", "true"); done == "0" {
 		t.Error("the success of another host is not known")
 	}
@@ -122,7 +121,7 @@ func TestShowOnceRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	host, err := os.Hostname()
-	must(t, err)
+	testkit.Must(t, err)
 	b.says(t, 0, "", "", "run", "--once-per", "1h", "good", "--", "true")
 	b.says(t, 4, "", "", "run", "--once-per", "1h", "--once-per-failed", "bad", "--", "sh", "-c", "exit 4")
 	for key, want := range map[string]string{
@@ -139,11 +138,11 @@ func TestShowOnceRun(t *testing.T) {
 	// A record that only looks like one is not taken for a run, and counts as a success.
 	s := b.inspector(t)
 	client, err := dibs.New(s, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	lease, err := client.Acquire(t.Context(), "foreign", nil)
-	must(t, err)
-	must(t, lease.Complete(t.Context(), []byte(`{"exit":3,"command":"x"}`), time.Hour))
-	must(t, client.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, lease.Complete(t.Context(), []byte(`{"exit":3,"command":"x"}`), time.Hour))
+	testkit.Must(t, client.Close())
 	if _, stdout, _ := b.run(t, "show", "foreign"); strings.Contains(stdout, "exit code") {
 		t.Errorf("a foreign record is shown as\n%s", stdout)
 	}

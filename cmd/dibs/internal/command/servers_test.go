@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -21,7 +22,7 @@ func init() { shared = append(shared, servers...) }
 func asStranger(t *testing.T, store string) string {
 	t.Helper()
 	u, err := url.Parse(store)
-	must(t, err)
+	testkit.Must(t, err)
 	name := "stranger_" + u.Query().Get("schema")
 	server, schema := sharedPostgres(), u.Query().Get("schema")
 	server.Query("CREATE ROLE " + name + " LOGIN PASSWORD '" + secret + "'; CREATE SCHEMA IF NOT EXISTS " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO " + name +
@@ -34,7 +35,7 @@ func asStranger(t *testing.T, store string) string {
 func (b *bench) schema(t *testing.T) string {
 	t.Helper()
 	u, err := url.Parse(b.store)
-	must(t, err)
+	testkit.Must(t, err)
 	return u.Query().Get("schema")
 }
 
@@ -54,7 +55,7 @@ func TestRunLockedRow(t *testing.T) {
 	})
 	sleeper := "SELECT %s FROM pg_stat_activity WHERE query LIKE '%%" + b.schema(t) + ".dibs_key FOR UPDATE%%' AND wait_event = 'PgSleep'"
 	defer func() { sharedPostgres().Query(fmt.Sprintf(sleeper, "pg_terminate_backend(pid)")) }()
-	eventually(t, "the lock", func() bool { return sharedPostgres().Query(fmt.Sprintf(sleeper, "count(*)"))[0][0] == "1" })
+	testkit.Eventually(t, "the lock", func() bool { return sharedPostgres().Query(fmt.Sprintf(sleeper, "count(*)"))[0][0] == "1" })
 	// A waiter waits for the row as long as it would wait for the key.
 	b.says(t, 69, "", "a key's row is locked", "run", "--skip", "k", "--", "touch", "ran")
 	b.says(t, 69, "", "a key's row is locked", "run", "--wait", "3s", "k", "--", "touch", "ran")
@@ -73,7 +74,7 @@ func TestRunBusyAtTheEnd(t *testing.T) {
 			b := newPostgresBench(t)
 			_, schema, _ := strings.Cut(b.store, "&schema=")
 			p := b.start(t, append(append([]string{"run"}, flags...), key, "--", "sh", "-c", "while ! test -e "+key+".go; do sleep 0.01; done; echo ran >> "+key+".ran")...)
-			eventually(t, "the holder", func() bool { return entry(t, b.inspector(t), key).Condition == store.ConditionHeld })
+			testkit.Eventually(t, "the holder", func() bool { return entry(t, b.inspector(t), key).Condition == store.ConditionHeld })
 			// Longer than a call of the store may take.
 			locked := fmt.Sprintf("BEGIN; SELECT 1 FROM %s.dibs_key FOR UPDATE; SELECT pg_sleep(6); COMMIT", schema)
 			unlocked := make(chan error, 1)
@@ -81,7 +82,7 @@ func TestRunBusyAtTheEnd(t *testing.T) {
 				_, err := sharedPostgres().Do(locked)
 				unlocked <- err
 			}()
-			eventually(t, "the lock", func() bool {
+			testkit.Eventually(t, "the lock", func() bool {
 				rows, err := sharedPostgres().Do("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%" + schema + ".dibs_key%'")
 				return err == nil && len(rows) > 0
 			})
@@ -89,9 +90,7 @@ func TestRunBusyAtTheEnd(t *testing.T) {
 			if code := p.code(t); code != 0 || p.stderr.String() != "" {
 				t.Errorf("%d, %q", code, p.stderr.String())
 			}
-			if err := <-unlocked; err != nil {
-				t.Error(err)
-			}
+			testkit.Check(t, <-unlocked)
 			if code, _, stderr := b.run(t, append(append([]string{"run", "--skip"}, flags...), key, "--", "sh", "-c", "echo ran >> "+key+".ran")...); code != 0 {
 				t.Errorf("the next one: %d, %q", code, stderr)
 			}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestASocketIsRemovedOnce: a server that ends removes its own socket, and not that of the server
@@ -13,21 +15,13 @@ import (
 func TestASocketIsRemovedOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := listenUnix(path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, first.Close())
 	next, err := listenUnix(path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer next.Close()
 	_ = first.Close() // again
 	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	conn.Close()
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // unnamed is a bench without a store.
@@ -52,7 +54,7 @@ func TestARelativeStoreIsShownWhole(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	real, err := filepath.EvalSymlinks(b.dir)
-	must(t, err)
+	testkit.Must(t, err)
 	b.dir = real
 	for store, whole := range map[string]string{
 		"sqlite:dibs.db":                   b.path("dibs.db"),
@@ -82,7 +84,7 @@ func TestOneStoreForTwoFolders(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.start(t, "run", "k", "--", "sh", "-c", "echo > in; while ! test -e enough; do sleep 0.01; done")
-	eventually(t, "the first run", func() bool { return b.exists("in") })
+	testkit.Eventually(t, "the first run", func() bool { return b.exists("in") })
 	other := b.command("run", "--skip", "k", "--", "touch", "ran")
 	other.Dir = t.TempDir()
 	if code := other.begin(t).code(t); code != 75 {

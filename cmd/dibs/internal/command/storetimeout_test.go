@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -29,25 +30,17 @@ func (hanging) Claim(ctx context.Context, _ []store.Claim, _ []store.Answer) err
 // TestStoreTimeoutIsLong: a call of the store may take as long as the longest store-timeout.
 func TestStoreTimeoutIsLong(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dibs.yaml")
-	if err := os.WriteFile(file, []byte("upstream: http://127.0.0.1:1\nroutes: [{path: /a, store-timeout: 1m}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte("upstream: http://127.0.0.1:1\nroutes: [{path: /a, store-timeout: 1m}]\n"), 0o600))
 	flags := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	new(proxy.Config).Bind(flags)
 	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: func(string) string { return "" }}).Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer store.Close()
 		client, _, err := build(c, hanging{store}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer client.Close()
 		began := time.Now()
 		_, err = client.TryAcquire(t.Context(), "k", nil)

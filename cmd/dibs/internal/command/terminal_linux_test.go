@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestRunInTerminal: the command is in the terminal's foreground: it reads the input and gets
@@ -28,7 +30,7 @@ echo "$line" > last`, binary}
 	p.Stdin, p.Stdout, p.Stderr = terminal, terminal, terminal
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	p.begin(t)
-	must(t, terminal.Close())
+	testkit.Must(t, terminal.Close())
 	screen := make(chan string, 1)
 	go func() {
 		var all strings.Builder
@@ -45,13 +47,13 @@ echo "$line" > last`, binary}
 	typing := func(s string) {
 		t.Helper()
 		_, err := keyboard.WriteString(s)
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	typing("hello\n")
-	eventually(t, "what was typed", func() bool { return b.read("typed") == "hello\n" && b.read("first") == "0\n" })
-	eventually(t, "the second command", func() bool { return b.read("in") != "" })
+	testkit.Eventually(t, "what was typed", func() bool { return b.read("typed") == "hello\n" && b.read("first") == "0\n" })
+	testkit.Eventually(t, "the second command", func() bool { return b.read("in") != "" })
 	typing("\x03")
-	eventually(t, "the end of the second command", func() bool { return b.read("second") != "" })
+	testkit.Eventually(t, "the end of the second command", func() bool { return b.read("second") != "" })
 	if b.read("interrupted") == "" || b.read("second") != "7\n" {
 		t.Errorf("Ctrl-C: interrupted %v, ended with %s", b.read("interrupted") != "", b.read("second"))
 	}
@@ -66,12 +68,12 @@ echo "$line" > last`, binary}
 func openTerminal(t *testing.T) (keyboard, terminal *os.File) {
 	t.Helper()
 	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { keyboard.Close() })
-	must(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
+	testkit.Must(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetUint32(int(keyboard.Fd()), unix.TIOCGPTN)
-	must(t, err)
+	testkit.Must(t, err)
 	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	return keyboard, terminal
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestTorture: dibs torture runs dibs-torture with its arguments and its exit code. If that is
@@ -20,7 +22,7 @@ func TestTorture(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	script := "#!/bin/sh\necho \"$0 $*\"\nexit 3\n"
-	must(t, os.WriteFile(filepath.Join(dir, "dibs-torture"), []byte(script), 0o755))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "dibs-torture"), []byte(script), 0o755))
 	if code, stdout, _ := b.run(t, "torture", "--help", "--duration", "5m"); code != 3 || !strings.HasSuffix(stdout, "dibs-torture --help --duration 5m\n") {
 		t.Errorf("exit code %d: %q", code, stdout)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -19,9 +20,7 @@ import (
 // with the labels that they name.
 func TestNamedMetricsExist(t *testing.T) {
 	m, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx := context.Background()
 	for _, kind := range []dibs.EventKind{dibs.EventAcquired, dibs.EventRefused, dibs.EventReleased, dibs.EventLost} {
 		for _, queued := range []bool{false, true} {
@@ -54,9 +53,7 @@ func TestNamedMetricsExist(t *testing.T) {
 	const top = "../../../.."
 	for _, name := range []string{"deploy/dashboard.json", "deploy/alerts.yaml", "docs/operate.md"} {
 		text, err := os.ReadFile(filepath.Join(top, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		plain := strings.ReplaceAll(string(text), `\"`, `"`)
 		for _, metric := range named.FindAllString(plain, -1) {
 			// Those of dibs run are in TestMetricsFile.
@@ -76,15 +73,11 @@ func TestNamedMetricsExist(t *testing.T) {
 // the series is there at zero, or the alert looks for series that begin.
 func TestAlertsFindTheFirstTime(t *testing.T) {
 	m, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	text, err := os.ReadFile("../../../../deploy/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	rises := regexp.MustCompile(`increase\(((dibs_[a-z_]+)[^\[]*)`).FindAllSubmatch(text, -1)
 	if len(rises) == 0 {
 		t.Error("no alert is of what has risen")

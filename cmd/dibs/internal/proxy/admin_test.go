@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -27,9 +28,7 @@ func TestAdmin(t *testing.T) {
 		p.admin + "/":        "404 404 page not found\n",
 	} {
 		res, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		body, _ := io.ReadAll(res.Body)
 		res.Body.Close()
 		if got := fmt.Sprintf("%d %s", res.StatusCode, body); got != want {
@@ -127,17 +126,11 @@ func TestReadyWithoutStore(t *testing.T) {
 		open + "routes:\n  - {path: /a, guard: false}\n":             200,
 	} {
 		store, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		p := startOn(t, store, "http://127.0.0.1:1", text)
-		if err := store.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, store.Close())
 		res, err := http.Get(p.admin + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		res.Body.Close()
 		if res.StatusCode != want {
 			t.Errorf("%q: %d; want %d", text, res.StatusCode, want)

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/sqlitestore"
 )
@@ -48,13 +49,9 @@ func BenchmarkProxy(b *testing.B) {
 		benchClients(b, "http://"+l.Addr().String(), func(int64) string { return "" })
 	})
 	memory, err := memstore.New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	file, err := sqlitestore.Open(filepath.Join(b.TempDir(), "dibs.db"), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	defer file.Close()
 	for _, store := range []struct {
 		name string
@@ -76,9 +73,7 @@ func BenchmarkProxy(b *testing.B) {
 func benchListen(b *testing.B) net.Listener {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	return l
 }
 
@@ -90,13 +85,9 @@ func benchProxy(b *testing.B, store dibs.Store, target string) string {
 	c.AccessLog = false
 	c.Upstream = target
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	s, err := New(c, client, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	l := benchListen(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

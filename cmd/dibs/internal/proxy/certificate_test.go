@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // pair is the files of a certificate and its key.
@@ -38,20 +40,14 @@ func (p pair) flags(more ...string) []string {
 func (p pair) renew(t *testing.T, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	replace(t, p.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
 	replace(t, p.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
@@ -60,12 +56,8 @@ func (p pair) renew(t *testing.T, serial int64) {
 // coarse the clock of the filesystem is.
 func replace(t *testing.T, name string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(name+".new", text, 0o600))
+	testkit.Must(t, os.Rename(name+".new", name))
 }
 
 // browser returns a client that accepts any certificate, and opens a connection for each
@@ -108,9 +100,7 @@ func TestTLS(t *testing.T) {
 	for version, client := range map[int]*http.Client{1: browser(false), 2: browser(true)} {
 		for i := range 2 {
 			res, body, err := p.post(client, fmt.Sprint(version))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if replayed := res.Header.Get("Idempotent-Replayed") == "true"; res.StatusCode != 200 || body != "https" || res.ProtoMajor != version || replayed != (i == 1) {
 				t.Errorf("request %d over HTTP/%d: %s %d %q, replayed %v", i, version, res.Proto, res.StatusCode, body, replayed)
 			}
@@ -119,9 +109,7 @@ func TestTLS(t *testing.T) {
 	secure := start(t, up, "", files.flags("--admin=127.0.0.1:0", "--admin-tls")...)
 	for _, url := range []string{p.admin, strings.Replace(secure.admin, "http:", "https:", 1)} {
 		res, err := browser(false).Get(url + "/healthz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		res.Body.Close()
 		if res.StatusCode != 200 {
 			t.Errorf("%s: %d", url, res.StatusCode)
@@ -138,9 +126,7 @@ func TestCertificateChanges(t *testing.T) {
 	serial := func(want int64) {
 		t.Helper()
 		res, _, err := p.post(browser(false), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if got := res.TLS.PeerCertificates[0].SerialNumber.Int64(); got != want {
 			t.Errorf("the certificate is number %d; want %d", got, want)
 		}

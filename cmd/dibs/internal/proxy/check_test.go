@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -17,12 +18,8 @@ func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	ring := func(name, text string, mode os.FileMode) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(file, mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
+		testkit.Must(t, os.Chmod(file, mode))
 		return file
 	}
 	const key = "2026-01:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"
@@ -54,9 +51,7 @@ func TestCheck(t *testing.T) {
 		checkFinds(t, test.text, c.Check(time.Now()), test.want, store.SeverityAdvice)
 	}
 	c, err := load(t, sound)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	checkFinds(t, "a configuration with a password", c.Check(time.Now(), shared), "secret: "+shared, store.SeverityAdvice)
 }
 
@@ -75,9 +70,7 @@ func TestCheckCertificate(t *testing.T) {
 	p := newPair(t)
 	p.renew(t, 1) // for a day
 	c, err := load(t, "", p.flags("--upstream", "http://x")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, test := range []struct {
 		in       time.Duration
 		want     string

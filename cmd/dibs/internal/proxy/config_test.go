@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // load loads a configuration from a file's text and flags.
@@ -28,14 +29,10 @@ func loadFrom(t *testing.T, text string, environment map[string]string, flags ..
 	if text != "" {
 		// Not t.TempDir: the test's name, and so the field's, would be in it.
 		dir, err := os.MkdirTemp("", "dibs")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		file = filepath.Join(dir, "dibs.yaml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	new(Config).Bind(fs)
@@ -66,9 +63,7 @@ routes:
     max-body: 64 MiB
     upstream: http://127.0.0.1:3001
 `, "--lease", "10s", "--max-body", "3MiB", "--scope", "header:X-Tenant")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if c.Listen != "127.0.0.1:0" || c.Options.Retention != 48*time.Hour || c.Options.MaxBody != 3<<20 || c.Options.MaxStored != 1000 ||
 		c.Options.Lease != 10*time.Second || !slices.Equal(c.Scope, []string{"header:X-Tenant"}) || !slices.Equal(c.Options.Methods, []string{"POST", "PATCH"}) {
 		t.Errorf("the top is %+v", c)
@@ -99,9 +94,7 @@ routes:
   - path: /api/*
 `
 	c, err := load(t, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	hooks, api := c.Routes[0], c.Routes[1]
 	if !slices.Equal(hooks.Scope, []string{"none"}) || hooks.middleware().Key == nil || hooks.Options.Wait != time.Second {
 		t.Errorf("the route of the hooks is %+v", hooks)
@@ -121,9 +114,7 @@ routes:
 // of the configuration file with the page's name, or is for Go only.
 func TestEveryOptionHasAFlag(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	text := strings.Join(strings.Fields(string(page)), " ")
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	new(Config).Bind(fs)
@@ -160,9 +151,7 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 // TestPageHasEverySetting: docs/proxy.md has a row for each setting.
 func TestPageHasEverySetting(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/proxy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, s := range append(new(Config).settings(), new(Route).settings()...) {
 		if !strings.Contains(string(page), "\n| `"+s.name+"` |") {
 			t.Errorf("docs/proxy.md has no row for %s", s.name)
@@ -173,9 +162,7 @@ func TestPageHasEverySetting(t *testing.T) {
 // TestFlagsOfThePageAreRead: the proxy takes the flags as docs/http.md writes them.
 func TestFlagsOfThePageAreRead(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	shown := regexp.MustCompile("`(--[a-z0-9-]+[ =][^`]+)`").FindAllStringSubmatch(string(page), -1)
 	if len(shown) < 5 {
 		t.Fatalf("the page shows %d flags with a value", len(shown))
@@ -214,9 +201,7 @@ func TestPattern(t *testing.T) {
 	}
 	for _, test := range tests {
 		p, err := parsePattern(test.pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, path := range test.yes {
 			if !p.match(path) {
 				t.Errorf("%q does not match %q", test.pattern, path)

@@ -3,16 +3,13 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,17 +23,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// asChild in the environment makes the test binary a proxy that is killed at a point. Its
-// arguments are the path of its store and its flags; it prints its URL.
-const asChild = "DIBS_TEST_CHILD"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asChild) == "" {
-		os.Exit(m.Run())
-	}
-	fmt.Fprintln(os.Stderr, serveChild(os.Args[1], os.Args[2:]))
-	os.Exit(1)
-}
+func TestMain(m *testing.M) { testkit.Main(m, testkit.Children{"proxy": serveChild}) }
 
 // The points at which a proxy is killed. Between the second and the third the origin
 // runs.
@@ -49,7 +36,10 @@ const (
 
 // stopping is a store that stops its process at a point. It ends the process's lease first,
 // so that the test does not wait for it.
-type stopping struct{ dibs.Store }
+type stopping struct {
+	dibs.Store
+	point string
+}
 
 func (s stopping) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	failpoint.Reach(beforeClaim)
@@ -71,7 +61,7 @@ func (s stopping) Settle(ctx context.Context, settlements []store.Settlement, er
 
 // reach ends the lease and stops, if this is the point.
 func (s stopping) reach(ctx context.Context, point string, key dibs.Key, token store.Token) {
-	if os.Getenv(asChild) != point {
+	if s.point != point {
 		return
 	}
 	errs := make([]error, 1)
@@ -82,8 +72,10 @@ func (s stopping) reach(ctx context.Context, point string, key dibs.Key, token s
 	failpoint.Reach(point)
 }
 
-// serveChild serves until the process is killed.
-func serveChild(path string, flags []string) error {
+// serveChild is a proxy that prints its URL, and serves until it is killed at a point. Its arguments
+// are that point, the path of its store, and its flags.
+func serveChild(args []string) error {
+	point, path, flags := args[0], args[1], args[2:]
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	new(Config).Bind(fs)
 	if err := fs.Parse(flags); err != nil {
@@ -97,7 +89,7 @@ func serveChild(path string, flags []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := dibs.New(stopping{store}, nil)
+	client, err := dibs.New(stopping{store, point}, nil)
 	if err != nil {
 		return err
 	}
@@ -147,9 +139,7 @@ func TestKilled(t *testing.T) {
 					t.Errorf("it ran %d times until the kill; want %d", n, test.ran)
 				}
 				store, err := sqlitestore.Open(path, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				next := startOn(t, store, up, "", flags[2:]...)
 				var res *http.Response
 				var body string
@@ -177,19 +167,6 @@ func TestKilled(t *testing.T) {
 // startChild starts a proxy that is killed at the point, and returns its URL.
 func startChild(t *testing.T, point, path string, flags ...string) (url string, child *failpoint.Child) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{path}, flags...)...)
-	cmd.Env = append(os.Environ(), asChild+"="+point)
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	cmd.Stdout = w
-	child = failpoint.Start(t, point, cmd)
-	w.Close()
-	line, err := bufio.NewReader(r).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line), child
+	child = failpoint.Start(t, point, testkit.Child("proxy", append([]string{point, path}, flags...)...))
+	return child.Says(), child
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // echoing starts an origin that upgrades connections to an echo, and answers other requests.
@@ -80,7 +81,7 @@ func TestDrainWaitsForUpgradedConnections(t *testing.T) {
 		t.Errorf("the request got %d", res.StatusCode)
 	}
 	ended := p.stopping()
-	eventually(t, "the end of listening", p.refuses)
+	testkit.Eventually(t, "the end of listening", p.refuses)
 	isEchoed(t, c, in)
 	c.Close()
 	isEchoed(t, old, oldIn)
@@ -126,7 +127,7 @@ func TestDrainDelay(t *testing.T) {
 		t.Errorf("before the signal /readyz is %d", status)
 	}
 	cancel()
-	eventually(t, "the proxy to be not ready", func() bool { return ready() == 503 })
+	testkit.Eventually(t, "the proxy to be not ready", func() bool { return ready() == 503 })
 	if res, _ := send(t, "http://"+l.Addr().String(), "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); res.StatusCode != 502 { // there is no origin
 		t.Errorf("a new request got %d", res.StatusCode)
 	}
@@ -144,21 +145,15 @@ func TestDrainDelay(t *testing.T) {
 func (r *running) reloadBy(t *testing.T, method string, fields ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.admin+"/reload", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i := 0; i < len(fields); i += 2 {
 		req.Header.Set(fields[i], fields[i+1])
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return res.StatusCode, string(text)
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestEnvironment: a variable overrides the file, and a flag overrides the variable. An empty
@@ -22,9 +24,7 @@ func TestEnvironment(t *testing.T) {
 		"DIBS_KEY":            "of dibs run",
 		"DIBS_NAMESPACE":      "of dibs run",
 	}, "--wait", "3s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if c.Upstream != "http://b" || c.Options.Lease != 20*time.Second || c.Options.Wait != 3*time.Second || c.Options.Retention != 48*time.Hour ||
 		!slices.Equal(c.Options.Keep, []string{"2xx"}) || !slices.Equal(c.Options.Methods, []string{"POST", "PUT"}) ||
 		c.Store != "redis://cache.internal" || len(c.Key) > 0 || c.Namespace != "" {
@@ -35,9 +35,7 @@ func TestEnvironment(t *testing.T) {
 // TestEnvironmentPreset: a preset of the environment is overridden by the file.
 func TestEnvironmentPreset(t *testing.T) {
 	c, err := loadFrom(t, "upstream: http://a\nwait: 1s\n", map[string]string{"DIBS_PROXY_FOR": "webhook"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if !slices.Equal(c.Scope, []string{"none"}) || c.Options.Wait != time.Second {
 		t.Errorf("the configuration is %+v", c)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -102,9 +103,7 @@ func TestOriginFails(t *testing.T) {
 				t.Parallel()
 				o := newMoody(t, test.mood)
 				store, err := memstore.New(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				p := startOn(t, store, o.url, "", "--on-crash", policy, "--handler-timeout", test.limit)
 				patient := startOn(t, lent{store}, o.url, "", "--on-crash", policy)
 				for _, body := range []string{"", "amount=7"} {
@@ -147,14 +146,10 @@ func finalAnswer(t *testing.T, r *bufio.Reader) (*http.Response, string) {
 	t.Helper()
 	for {
 		res, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if res.StatusCode >= 200 {
 			body, err := io.ReadAll(res.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return res, string(body)
 		}
 	}
@@ -183,9 +178,7 @@ func TestUnreached(t *testing.T) {
 		}
 	}
 	back, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })}
 	go s.Serve(back)
 	defer s.Close()
@@ -199,9 +192,7 @@ func TestOriginRestarts(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
 	addr := servertest.Addr(t)
 	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	s := &http.Server{Handler: handler}
 	go s.Serve(l)
 	p := start(t, "http://"+addr, "")
@@ -212,9 +203,7 @@ func TestOriginRestarts(t *testing.T) {
 		}
 		s.Close()
 		back, err := net.Listen("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s = &http.Server{Handler: handler}
 		go s.Serve(back)
 	}

@@ -125,9 +125,7 @@ func TestEarlyRefusalsArriveOverHTTP2(t *testing.T) {
 		// Its length is not known before, so that all of it is sent.
 		body := io.MultiReader(strings.NewReader(strings.Repeat("x", 9<<20)))
 		req, err := http.NewRequestWithContext(t.Context(), "POST", p.url, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if key != "" {
 			req.Header.Set("Idempotency-Key", key)
 		}
@@ -160,14 +158,10 @@ func TestEarlyRefusalsEndOverHTTP2(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "POST", p.url, more)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	go io.WriteString(sends, "x")
 	res, err := (&http.Client{Transport: tr}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusForbidden {
 		t.Errorf("got %d, %v", res.StatusCode, err)
@@ -212,15 +206,11 @@ func TestFailuresOfGRPCThroughTheProxy(t *testing.T) {
 		p := start(t, "h2c://"+upstream, "")
 		more, sends := io.Pipe()
 		req, err := http.NewRequestWithContext(t.Context(), "POST", p.url, more)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		req.Header.Set("Content-Type", "application/grpc")
 		go io.WriteString(sends, "\x00\x00\x00\x00\x00")
 		res, err := (&http.Client{Transport: tr}).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if res.Header.Get("Grpc-Status") != "14" || res.ContentLength != 0 { // net/http says so of an ended stream
 			t.Errorf("a failure %s is %v, of length %d", name, res.Header, res.ContentLength)
 		}

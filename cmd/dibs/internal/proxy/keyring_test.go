@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // ringText returns the text of a ring with keys of n bytes.
@@ -24,9 +25,7 @@ func ringText(n int, ids ...string) string {
 func ringFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ring")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -40,9 +39,7 @@ func encryptsWith(p *Policy) string {
 func TestKeyRing(t *testing.T) {
 	t.Setenv("DIBS_TEST_RING", ringText(32, "variable", "old"))
 	c, err := load(t, "upstream: http://x\nkey-ring: env:DIBS_TEST_RING\nroutes:\n  - path: /a\n  - path: /b\n    key-ring: "+ringFile(t, ringText(32, "file"))+"\n  - path: /c\n    key-ring: ''\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	got := []string{encryptsWith(&c.Policy)}
 	for i := range c.Routes {
 		got = append(got, encryptsWith(&c.Routes[i].Policy))

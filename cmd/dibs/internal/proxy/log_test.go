@@ -20,6 +20,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -45,19 +46,13 @@ func linesOf(t *testing.T, text, message string) (found []line) {
 func newServer(t *testing.T, store dibs.Store, flags ...string) (*Server, *bytes.Buffer) {
 	t.Helper()
 	c, err := load(t, "", append([]string{"--upstream", "http://127.0.0.1:1", "--log-format", "json"}, flags...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { client.Close() })
 	log := new(bytes.Buffer)
 	s, err := New(c, client, nil, c.Logger(log))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s, log
 }
 
@@ -65,9 +60,7 @@ func newServer(t *testing.T, store dibs.Store, flags ...string) (*Server, *bytes
 func memory(t *testing.T) *memstore.Store {
 	t.Helper()
 	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return store
 }
 
@@ -87,9 +80,7 @@ func panics(t *testing.T, s *Server) {
 // others.
 func TestLogFields(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, table, ok := strings.Cut(string(page), "\n| field | what it is |\n|---|---|\n")
 	if !ok {
 		t.Fatal("the page has no table of fields")
@@ -162,9 +153,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 		if res.Header.Get("Content-Type") != "application/problem+json" {
 			return ""
 		}
-		if err := json.Unmarshal([]byte(text), &problem); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, json.Unmarshal([]byte(text), &problem))
 		_, name, _ := strings.Cut(problem.Type, "#")
 		return name
 	}
@@ -184,7 +173,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 			t.Errorf("%s %s: the answer is %q; want %q", test.method, test.path, got, test.want)
 		}
 		var all []line
-		eventually(t, "the line", func() bool {
+		testkit.Eventually(t, "the line", func() bool {
 			all = linesOf(t, p.logs.String(), "request")
 			return len(all) > i
 		})
@@ -214,9 +203,7 @@ func TestLogLevel(t *testing.T) {
 		var got []string
 		for raw := range strings.Lines(log.String()) {
 			var l line
-			if err := json.Unmarshal([]byte(raw), &l); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, json.Unmarshal([]byte(raw), &l))
 			message := l["msg"].(string)
 			if l["scope"] != nil {
 				message = "scope"

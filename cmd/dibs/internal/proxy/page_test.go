@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // settings is the page that lists every setting.
@@ -18,9 +20,7 @@ const settings = "../../../../docs/proxy.md"
 // no other rows but those of a route.
 func TestPageListsEverySetting(t *testing.T) {
 	page, err := os.ReadFile(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	new(Config).Bind(fs)
 	listed := map[string]string{} // the text of the default
@@ -55,9 +55,7 @@ func TestPageListsEverySetting(t *testing.T) {
 // TestPageListsWhatNeedsARestart: docs/proxy.md names the settings that a reload does not change.
 func TestPageListsWhatNeedsARestart(t *testing.T) {
 	page, err := os.ReadFile(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	last := len(fixed) - 1
 	if want := "- `" + strings.Join(fixed[:last], "`, `") + "` and `" + fixed[last] + "` need a restart."; !strings.Contains(string(page), want) {
 		t.Errorf("the page does not say: %s", want)
@@ -78,17 +76,13 @@ func plain(s string) string {
 // TestPageExample: the configuration file of docs/proxy.md can be read.
 func TestPageExample(t *testing.T) {
 	page, err := os.ReadFile(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	example := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(string(page))
 	if example == nil {
 		t.Fatal("the page has no example")
 	}
 	c, err := load(t, example[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n := strings.Count(example[1], "\n  - "); len(c.Routes) != n || n < 2 {
 		t.Errorf("the example has %d routes; %d were read", n, len(c.Routes))
 	}

@@ -28,23 +28,13 @@ const (
 	refused  = `msg="the configuration was not reloaded; the old one stays in use"`
 )
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testkit.Limit); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", testkit.Limit, what)
-		}
-	}
-}
-
 // hangUp makes the proxy reload its configuration, waits until it has logged the outcome in that
 // many lines, and returns what it logged.
 func (r *running) hangUp(t *testing.T, lines int) string {
 	t.Helper()
 	before := len(r.logs.String())
 	r.reload <- syscall.SIGHUP
-	eventually(t, "the reload", func() bool {
+	testkit.Eventually(t, "the reload", func() bool {
 		log := r.logs.String()[before:]
 		return strings.Count(log, reloaded)+strings.Count(log, refused) >= lines
 	})
@@ -131,7 +121,7 @@ func TestReload(t *testing.T) {
 	if a, b := before.runs.Load(), after.runs.Load(); a != 1 || b != 1 {
 		t.Errorf("the origins saw %d and %d requests", a, b)
 	}
-	eventually(t, "the old configuration to be forgotten", func() bool { return len(p.server.inUse()) == 1 })
+	testkit.Eventually(t, "the old configuration to be forgotten", func() bool { return len(p.server.inUse()) == 1 })
 }
 
 // TestReloadRefused: a configuration with a fault, or that changes what needs a restart, changes
@@ -170,9 +160,7 @@ func TestReloadRefused(t *testing.T) {
 	if log := p.hangUp(t, 1); !strings.Contains(log, "no such file") {
 		t.Errorf("without a file the log is %s", log)
 	}
-	if err := os.Symlink(os.DevNull, file); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink(os.DevNull, file))
 	if log := p.hangUp(t, 1); !strings.Contains(log, "not a regular file") {
 		t.Errorf("with a device the log is %s", log)
 	}
@@ -200,7 +188,7 @@ func TestEverySettingReloads(t *testing.T) {
 	}
 	p.reconfigure(t, "drain: 2m\naccess-log: true\nlog-level: debug\n")
 	p.sendKey(t, "b")
-	eventually(t, "lines of the request", func() bool {
+	testkit.Eventually(t, "lines of the request", func() bool {
 		log := p.logs.String()
 		return strings.Contains(log, line) && strings.Contains(log, "level=DEBUG")
 	})
@@ -228,7 +216,7 @@ func TestReloadKeyRing(t *testing.T) {
 	if log := p.hangUp(t, 1); !strings.Contains(log, "key-ring: ") {
 		t.Errorf("the log is %s", log)
 	}
-	eventually(t, "the first ring to be forgotten", func() bool { return len(p.server.inUse()) == 1 })
+	testkit.Eventually(t, "the first ring to be forgotten", func() bool { return len(p.server.inUse()) == 1 })
 	encrypts("new")
 	if res, _ := p.sendKey(t, "k"); res.StatusCode != 200 || res.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("an answer of the old key is answered %d %v", res.StatusCode, res.Header)
@@ -256,14 +244,10 @@ func TestReloadsLeaveNothing(t *testing.T) {
 		for range 3 {
 			keys++
 			req, err := http.NewRequest("POST", p.url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			req.Header.Set("Idempotency-Key", fmt.Sprint("k", keys))
 			res, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			res.Body.Close()
 			if res.StatusCode != 200 {
 				t.Fatalf("request %d: %s", keys, res.Status)
@@ -275,14 +259,14 @@ func TestReloadsLeaveNothing(t *testing.T) {
 	for i := range 101 {
 		p.reconfigure(t, fmt.Sprintf("wait: %ds\n", i))
 		exchange()
-		eventually(t, "the connections of the old configuration to be closed", func() bool { return open.Load() <= 1 })
-		eventually(t, "the old configuration to be forgotten", func() bool { return len(p.server.inUse()) == 1 })
+		testkit.Eventually(t, "the connections of the old configuration to be closed", func() bool { return open.Load() <= 1 })
+		testkit.Eventually(t, "the old configuration to be forgotten", func() bool { return len(p.server.inUse()) == 1 })
 		if i == 0 {
 			before = runtime.NumGoroutine()
 		}
 	}
 	// Some goroutines of connections that ended may have counted before.
-	eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+5 })
+	testkit.Eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+5 })
 }
 
 // forgetful is a store that settles nothing.
@@ -296,9 +280,7 @@ func (forgetful) Settle(context.Context, []store.Settlement, []error) error {
 // log says that they were not stored.
 func TestReloadDrains(t *testing.T) {
 	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	p := startOn(t, forgetful{store}, origin(t, func(http.ResponseWriter, *http.Request) {}), "drain: 1m\n")
 	if res, _ := p.sendKey(t, "k"); res.StatusCode != 200 {
 		t.Errorf("the answer is %d", res.StatusCode)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // roundTripper is a function that sends requests.
@@ -65,13 +66,9 @@ func TestTransportReadsOnThroughTheProxy(t *testing.T) {
 				}
 				return res, err
 			}), Attempts: 20})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/events", strings.NewReader("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			res, err := tr.RoundTrip(r)
 			if err != nil || res.ProtoMajor != version {
 				t.Fatal(res, err)

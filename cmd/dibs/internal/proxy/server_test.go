@@ -17,31 +17,14 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
-
-// logs keeps what was logged.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
 
 // running is a proxy that serves.
 type running struct {
 	url, admin string
-	logs       *logs
+	logs       *testkit.Output
 	server     *Server
 	reload     chan os.Signal
 	stop       func()
@@ -51,9 +34,7 @@ type running struct {
 func start(t *testing.T, origin string, text string, flags ...string) *running {
 	t.Helper()
 	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return startOn(t, store, origin, text, flags...)
 }
 
@@ -67,18 +48,12 @@ type closing interface {
 func startOn(t *testing.T, store closing, origin string, text string, flags ...string) *running {
 	t.Helper()
 	c, err := load(t, text, append([]string{"--upstream", origin}, flags...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &running{logs: new(logs), reload: make(chan os.Signal)}
+	testkit.Must(t, err)
+	r := &running{logs: new(testkit.Output), reload: make(chan os.Signal)}
 	s, err := New(c, client, &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}, c.Logger(r.logs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.server = s
 	l, admin := listen(t), listen(t)
 	r.url, r.admin = "http://"+l.Addr().String(), "http://"+admin.Addr().String()
@@ -100,9 +75,7 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return l
 }
 
@@ -118,9 +91,7 @@ func origin(t *testing.T, h http.HandlerFunc) string {
 func raw(t *testing.T, url, text string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
@@ -132,13 +103,9 @@ func raw(t *testing.T, url, text string) (net.Conn, *bufio.Reader) {
 func answerOf(t *testing.T, r *bufio.Reader) (*http.Response, string) {
 	t.Helper()
 	res, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return res, string(body)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // newHTTP2 returns a transport of HTTP/2 without TLS. Its client takes window bytes of an answer
@@ -54,9 +55,7 @@ func (c *deafConn) Close() error {
 // keyed returns a request with a key.
 func keyed(t *testing.T, ctx context.Context, url, path, key string, body io.Reader) *http.Request {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Header.Set("Idempotency-Key", key)
 	return r
 }
@@ -65,7 +64,7 @@ func keyed(t *testing.T, ctx context.Context, url, path, key string, body io.Rea
 func untilSettled(t *testing.T, url, path, key string) *http.Response {
 	t.Helper()
 	var res *http.Response
-	eventually(t, "the key is settled", func() (ok bool) {
+	testkit.Eventually(t, "the key is settled", func() (ok bool) {
 		var err error
 		if res, err = http.DefaultTransport.RoundTrip(keyed(t, t.Context(), url, path, key, nil)); err != nil {
 			t.Fatal(err)
@@ -127,7 +126,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	if n := len(began); n > 0 {
 		t.Errorf("%d requests ran twice", n)
 	}
-	eventually(t, "the log says that a client was too slow", func() bool {
+	testkit.Eventually(t, "the log says that a client was too slow", func() bool {
 		return strings.Contains(p.logs.String(), idempotency.ErrSlowClient.Error())
 	})
 	if log := p.logs.String(); strings.Contains(log, "the store fails") {

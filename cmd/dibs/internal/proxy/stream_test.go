@@ -180,9 +180,7 @@ func TestDuplex(t *testing.T) {
 	c, r := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
 	fmt.Fprintf(c, "3\r\nabc\r\n")
 	res, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, piece := range []string{"abc", "def", "ghi"} {
 		if piece != "abc" {
 			fmt.Fprintf(c, "3\r\n%s\r\n", piece)
@@ -263,9 +261,7 @@ func TestInformational(t *testing.T) {
 		_, r := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
 		tp := textproto.NewReader(r)
 		line, err := tp.ReadLine()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if i == 0 {
 			if line != "HTTP/1.1 103 Early Hints" {
 				t.Errorf("the first answer begins with %q", line)
@@ -337,9 +333,7 @@ func TestHTTP2(t *testing.T) {
 		req.Host = "shop.example.com"
 		req.Header.Set("Idempotency-Key", "k")
 		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		body, _ := io.ReadAll(res.Body)
 		res.Body.Close()
 		if string(body) != "HTTP/2.0 shop.example.com //a;b?c body" || res.ProtoMajor != 2 || (res.Header.Get("Idempotent-Replayed") != "") != (i > 0) {

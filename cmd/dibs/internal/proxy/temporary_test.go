@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -25,9 +26,7 @@ func TestTemporaryFolder(t *testing.T) {
 	} {
 		t.Setenv("TMPDIR", writable) // because load writes the file there
 		c, err := load(t, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for folder, ok := range folders {
 			t.Setenv("TMPDIR", folder)
 			t.Setenv("TMP", folder) // on Windows

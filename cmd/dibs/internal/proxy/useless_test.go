@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestSettingsThatCannotWork: a setting that cannot work is a fault, which names the cure. The text
@@ -163,9 +165,7 @@ func TestCoveredRoutesGetNoRequest(t *testing.T) {
 	var paths []string
 	for i, text := range texts {
 		p, err := parsePattern(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		patterns[i] = p
 		for _, many := range []string{"", "/c", "/", "/c/", "//c/c"} {
 			paths = append(paths, strings.ReplaceAll(strings.ReplaceAll(text, "/**", many), "*", "c"))
@@ -231,9 +231,7 @@ func TestHostsOfRoutes(t *testing.T) {
 		{"[::1]:80", "[::1] [::1]:80", "[::1]:81"},
 	} {
 		h, err := parseHost(test.host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, host := range strings.Fields(test.yes) {
 			if !h.match(host) {
 				t.Errorf("%s does not match %s", test.host, host)

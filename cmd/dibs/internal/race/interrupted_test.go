@@ -26,9 +26,7 @@ func open(t *testing.T) (s *stores.Store, url, folder string) {
 	t.Setenv("TMPDIR", folder)
 	url = "sqlite:" + filepath.Join(folder, "dibs.db")
 	s, err := stores.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, url, folder
 }
@@ -37,13 +35,9 @@ func open(t *testing.T) (s *stores.Store, url, folder string) {
 func keys(t *testing.T, s *stores.Store) (all []store.Entry) {
 	t.Helper()
 	in, err := s.Inspector()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for e, err := range in.List(t.Context(), store.Query{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		all = append(all, e)
 	}
 	return all
@@ -102,9 +96,7 @@ func TestInterruptedHolding(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	n := number(filepath.Join(folder, "dibs-race-number"))
-	if err := os.WriteFile(string(n), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(string(n), nil, 0o600))
 	ended := make(chan error, 1)
 	go func() {
 		_, err := task{File: n, Think: time.Hour, Key: "k", Store: url}.run(ctx)
@@ -114,23 +106,11 @@ func TestInterruptedHolding(t *testing.T) {
 		all := keys(t, s)
 		return len(all) == 1 && all[0].Condition == store.ConditionHeld && all[0].Waiters == workers-1
 	}
-	for deadline := time.Now().Add(testkit.Limit); !held(); {
-		if time.Now().After(deadline) {
-			t.Fatal("no worker holds the key while the others wait")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	testkit.Eventually(t, "a worker holds the key while the others wait", held)
 	cancel()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("the error is %v", err)
-		}
-	case <-time.After(testkit.Limit):
-		t.Fatal("the race goes on after its context ended")
+	if err := testkit.Await(t, "the end of the race", ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
 	}
-	if err := n.remove(); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, n.remove())
 	checkNothing(t, s, folder)
 }

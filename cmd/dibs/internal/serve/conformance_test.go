@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/storetest"
 )
@@ -75,9 +76,7 @@ func (p *pair) open(t testing.TB) store.Store {
 	s, err := httpstore.Open("http://"+names[0]+","+names[1], &httpstore.Options{
 		Client: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return &restarting{s, p}
 }

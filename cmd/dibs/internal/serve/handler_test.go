@@ -16,15 +16,14 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // tokensFile writes a file of credentials.
 func tokensFile(t *testing.T, lines ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(name, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(name, []byte(strings.Join(lines, "\n")), 0o600))
 	return name
 }
 
@@ -80,9 +79,7 @@ func TestCredentials(t *testing.T) {
 	}
 
 	// A file that is wrong changes nothing, and one that is right counts at once.
-	if err := os.WriteFile(file, []byte("nonsense secret-x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte("nonsense secret-x"), 0o600))
 	r.server.reload()
 	if got := claim("secret-a", "4", "").state(); got != "held" {
 		t.Errorf("after a wrong file a claim is %s", got)
@@ -90,9 +87,7 @@ func TestCredentials(t *testing.T) {
 	if log := r.log.String(); !strings.Contains(log, "line 1") || strings.Contains(log, "secret-x") {
 		t.Errorf("the log of a wrong file is %s", log)
 	}
-	if err := os.WriteFile(file, []byte(credentialLine("app", "new", "shop", "use")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte(credentialLine("app", "new", "shop", "use")), 0o600))
 	r.server.reload()
 	if got := claim("secret-a", "5", "").status; got != http.StatusUnauthorized {
 		t.Errorf("the old token is %d", got)
@@ -129,9 +124,7 @@ func TestWrongTokensFiles(t *testing.T) {
 		t.Error("a folder was read")
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, exec.Command("mkfifo", pipe).Run())
 	if _, err := readTokens(pipe); err == nil {
 		t.Error("a pipe was read")
 	}
@@ -144,9 +137,7 @@ func TestWithoutTokensOnlyThisHost(t *testing.T) {
 	body := `{"claims":[{"key":"k","mode":"look"}]}`
 	for host, want := range map[string]int{"evil.example": 403, "evil.example:80": 403, "localhost": 200, "LOCALHOST:1": 200, "127.0.0.1": 200, "127.9.9.9:7": 200, "[::1]:7": 200, "127.0.0.1.evil.example": 403, "": 200} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		req.Host = host
 		if got := r.send(req); got.status != want {
@@ -155,9 +146,7 @@ func TestWithoutTokensOnlyThisHost(t *testing.T) {
 	}
 	for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set(name, value)
 		if got := r.send(req); got.status != http.StatusForbidden {
@@ -166,9 +155,7 @@ func TestWithoutTokensOnlyThisHost(t *testing.T) {
 	}
 	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded"} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		req.Header.Set("Content-Type", kind)
 		if got := r.send(req); got.status != http.StatusUnsupportedMediaType {
 			t.Errorf("a body of %q is %d", kind, got.status)
@@ -198,9 +185,7 @@ func TestDescriptionHasThePaths(t *testing.T) {
 	var d struct {
 		Paths map[string]map[string]any
 	}
-	if err := json.Unmarshal(leaseapi.Description, &d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(leaseapi.Description, &d))
 	for path, methods := range d.Paths {
 		for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
 			_, described := methods[strings.ToLower(method)]
@@ -228,9 +213,7 @@ func TestBounds(t *testing.T) {
 	long := strings.Repeat(" ", 100_001)
 	post := func(body io.Reader, length int64) *reply {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		req.ContentLength = length
 		req.Header.Set("Content-Type", "application/json")
 		return r.send(req)
@@ -246,9 +229,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("a short body of unknown length is %s", got.state())
 	}
 	req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL+"/v1/claim", strings.NewReader(least))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Content-Encoding", "gzip")
 	if got := r.send(req); got.status != http.StatusUnsupportedMediaType {
@@ -259,13 +240,11 @@ func TestBounds(t *testing.T) {
 	var held []net.Conn
 	for range 2 {
 		conn, err := net.Dial("tcp", r.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		held = append(held, conn)
 		fmt.Fprintf(conn, "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n{")
 	}
-	await(t, "the memory is taken", func() bool {
+	testkit.Eventually(t, "the memory is taken", func() bool {
 		r.server.memory.mu.Lock()
 		defer r.server.memory.mu.Unlock()
 		return r.server.memory.left == 40_000
@@ -279,7 +258,7 @@ func TestBounds(t *testing.T) {
 	for _, conn := range held {
 		conn.Close()
 	}
-	await(t, "the memory is given back", func() bool {
+	testkit.Eventually(t, "the memory is given back", func() bool {
 		r.server.memory.mu.Lock()
 		defer r.server.memory.mu.Unlock()
 		return r.server.memory.left == 400_000
@@ -307,16 +286,14 @@ func TestCallsHaveABound(t *testing.T) {
 	r := start(t, memory(t), func(c *Config) { c.Tokens, c.MaxCalls, c.MaxCallsEach = file, 3, 2 })
 	open := func(token string) {
 		conn, err := net.Dial("tcp", r.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { conn.Close() })
 		fmt.Fprintf(conn, "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{", token)
 	}
 	least := `{"claims":[{"key":"k","mode":"look"}]}`
 	open("a")
 	open("a")
-	await(t, "two calls are under way", func() bool { return r.server.load.calls.Load() == 2 })
+	testkit.Eventually(t, "two calls are under way", func() bool { return r.server.load.calls.Load() == 2 })
 	if got := r.do("POST", "/v1/claim", "a", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls-each") {
 		t.Errorf("a third call of one credential is %d %s", got.status, got.Detail)
 	}
@@ -324,7 +301,7 @@ func TestCallsHaveABound(t *testing.T) {
 		t.Errorf("a call of the other credential is %s", got.state())
 	}
 	open("b")
-	await(t, "three calls are under way", func() bool { return r.server.load.calls.Load() == 3 })
+	testkit.Eventually(t, "three calls are under way", func() bool { return r.server.load.calls.Load() == 3 })
 	if got := r.do("POST", "/v1/claim", "b", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls.") {
 		t.Errorf("a fourth call is %d %s", got.status, got.Detail)
 	}
@@ -337,15 +314,11 @@ func TestCallsHaveABound(t *testing.T) {
 func TestARefusalReachesAClientThatStillSends(t *testing.T) {
 	r := start(t, memory(t), nil)
 	conn, err := net.Dial("tcp", r.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer resp.Body.Close()
 	conn.Close() // the body's end comes when the client has stopped sending
 	if resp.StatusCode != http.StatusRequestEntityTooLarge {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -63,14 +64,10 @@ func TestKeysBelongToTheirNamespace(t *testing.T) {
 	}
 
 	over, err := httpstore.Open("http://:e@"+r.Listener.Addr().String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer over.Close()
 	for _, err := range over.List(t.Context(), store.Query{}) {
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, err)
 	}
 	if _, err := over.Forget(t.Context(), dibs.Key{Namespace: "shop", Name: "r"}); err == nil || !strings.Contains(err.Error(), "has not the role act") {
 		t.Errorf("a credential that may look forgets: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs/httpstore"
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
@@ -32,7 +33,7 @@ var points = []struct {
 		w.Set(wire.Trouble{Lose: [2]bool{wire.Requests: true}}, nil)
 		done := make(chan struct{})
 		go func() { defer close(done); call() }()
-		await(r.t, "the request is lost", func() bool { return w.Counts().LostRequests > 0 })
+		testkit.Eventually(r.t, "the request is lost", func() bool { return w.Counts().LostRequests > 0 })
 		w.Cut()
 		r.kill()
 		<-done
@@ -182,9 +183,7 @@ func TestAServerIsKilledAtEveryPoint(t *testing.T) {
 					s := &scene{T: t, under: memory(t)}
 					killed, kept := start(t, s.under, nil), start(t, s.under, nil)
 					w, err := wire.Open(killed.Listener.Addr().String())
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					t.Cleanup(func() { w.Close() })
 					if s.over, err = httpstore.Open("http://"+w.Addr()+","+kept.Listener.Addr().String(), nil); err != nil {
 						t.Fatal(err)
@@ -209,13 +208,9 @@ func TestALateClaimIsUndone(t *testing.T) {
 	arrived, wake, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	still := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, err)
 		call, err := leaseapi.ReadClaims(body)
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Check(t, err)
 		call.Claims[0].Key.Namespace = ""
 		close(arrived)
 		<-wake
@@ -228,9 +223,7 @@ func TestALateClaimIsUndone(t *testing.T) {
 	t.Cleanup(still.Close)
 	alive := start(t, under, nil)
 	s, err := httpstore.Open(still.URL+","+alive.Listener.Addr().String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer s.Close()
 	ctx, giveUp := context.WithCancel(t.Context())
 	claim := store.Claim{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), TTL: hour, Permits: 1, Weight: 1}
@@ -243,10 +236,10 @@ func TestALateClaimIsUndone(t *testing.T) {
 	}
 	still.Listener.Close() // so that the next call goes to the other server
 	undo := []store.Settlement{{Key: claim.Key, Token: claim.Token, Outcome: store.Undo}}
-	await(t, "the undo is answered", func() bool { return s.Settle(t.Context(), undo, make([]error, 1)) == nil })
+	testkit.Eventually(t, "the undo is answered", func() bool { return s.Settle(t.Context(), undo, make([]error, 1)) == nil })
 	close(wake)
 	<-over
-	await(t, "the key is free", func() bool {
+	testkit.Eventually(t, "the key is free", func() bool {
 		answers := make([]store.Answer, 1)
 		err := under.Claim(t.Context(), []store.Claim{{Key: claim.Key, Mode: store.Look, Permits: 1, Weight: 1}}, answers)
 		return err == nil && answers[0].State == store.Free

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -15,9 +16,7 @@ import (
 func TestManyLargeRecords(t *testing.T) {
 	r := start(t, memory(t), nil)
 	over, err := httpstore.Open("http://"+r.Listener.Addr().String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer over.Close()
 	const n, large = 16, 5
 	claims, settlements := make([]store.Claim, n), make([]store.Settlement, n)
@@ -29,13 +28,9 @@ func TestManyLargeRecords(t *testing.T) {
 		claims[i] = store.Claim{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}
 		settlements[i] = store.Settlement{Key: key, Token: token, Outcome: store.Keep, Data: data, Retention: time.Minute}
 	}
-	if err := over.Claim(t.Context(), claims, make([]store.Answer, n)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, over.Claim(t.Context(), claims, make([]store.Answer, n)))
 	errs := make([]error, n)
-	if err := over.Settle(t.Context(), settlements, errs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, over.Settle(t.Context(), settlements, errs))
 	for i, err := range errs {
 		if errors.Is(err, dibs.ErrTooLarge) != (i == large) || i != large && err != nil {
 			t.Errorf("record %d: %v", i, err)

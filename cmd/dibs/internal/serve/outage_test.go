@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -39,9 +40,7 @@ func TestStoreAway(t *testing.T) {
 	claim := func(r *rig) error {
 		t.Helper()
 		over, err := httpstore.Open("http://"+r.Listener.Addr().String(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer over.Close()
 		return over.Claim(t.Context(), []store.Claim{{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}, make([]store.Answer, 1))
 	}
@@ -52,9 +51,7 @@ func TestStoreAway(t *testing.T) {
 		}
 	}
 	behind.away.Store(false)
-	if err := claim(r); err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, claim(r))
 	if err := claim(locked); errtype.Of(err) != "unauthorized" {
 		t.Errorf("without a token: %v", err)
 	}

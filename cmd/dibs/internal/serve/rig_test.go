@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
-
-// limit is how long anything may take.
-const limit = time.Minute
 
 // rig is a server under test.
 type rig struct {
@@ -69,9 +67,7 @@ func (r *rig) kill() {
 func memory(t testing.TB) *memstore.Store {
 	t.Helper()
 	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -104,9 +100,7 @@ func (r *reply) state() string {
 func (r *rig) do(method, path, token, body string) *reply {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.URL+path, bytes.NewReader([]byte(body)))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -119,14 +113,10 @@ func (r *rig) do(method, path, token, body string) *reply {
 func (r *rig) send(req *http.Request) *reply {
 	r.t.Helper()
 	resp, err := r.Client().Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 	got := &reply{status: resp.StatusCode, header: resp.Header, text: string(text)}
 	_ = json.Unmarshal(text, got) // some answers are no JSON
 	return got
@@ -147,19 +137,5 @@ func (r *rig) settle(n int) *reply {
 // waits waits until that many claims wait.
 func (r *rig) waits(n int64) {
 	r.t.Helper()
-	for end := time.Now().Add(limit); r.server.load.waiters.Load() != n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("%d claims wait; want %d", r.server.load.waiters.Load(), n)
-		}
-	}
-}
-
-// await waits until it is so.
-func await(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it is not so that %s", what)
-		}
-	}
+	testkit.Eventually(r.t, fmt.Sprintf("%d claims wait", n), func() bool { return r.server.load.waiters.Load() == n })
 }

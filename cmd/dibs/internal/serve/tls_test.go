@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/httpstore"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestTLS: with a certificate a TCP listener serves HTTPS alone, and a Unix socket stays plain.
@@ -25,29 +26,19 @@ func TestTLS(t *testing.T) {
 	files := [2]string{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
 	pair := model.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i, block := range []pem.Block{{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, {Type: "PRIVATE KEY", Bytes: key}} {
-		if err := os.WriteFile(files[i], pem.EncodeToMemory(&block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(files[i], pem.EncodeToMemory(&block), 0o600))
 	}
 	s, err := New(Config{
 		TLSCert: files[0], TLSKey: files[1], MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10,
 		MaxWaiters: 10, MaxWaitersEach: 10, StoreTimeout: time.Second, Drain: time.Second,
 	}, memory(t), Hooks{Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	socket, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, []net.Listener{tcp, socket}, nil) }()
@@ -61,9 +52,7 @@ func TestTLS(t *testing.T) {
 			o = &httpstore.Options{Client: model.Client()}
 		}
 		over, err := httpstore.Open(url, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_, err = over.Version(t.Context())
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v; want %q", url, err, want)
@@ -71,7 +60,5 @@ func TestTLS(t *testing.T) {
 		over.Close()
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testkit.Check(t, <-ended)
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // Frames of HTTP/2 (RFC 9113, section 6).
@@ -38,9 +40,7 @@ type leaver struct {
 func newLeaver(t *testing.T, leave func(stream uint32) []byte) *leaver {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	o := &leaver{url: "h2c://" + l.Addr().String()}
 	go func() {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // rude is an HTTP/1 origin that behaves as a script says. It keeps every
@@ -31,9 +33,7 @@ type turn func(c *net.TCPConn, r *bufio.Reader) bool
 func newRude(t *testing.T, scripts ...[]turn) *rude {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	o := &rude{url: "http://" + l.Addr().String()}
 	go func() {
@@ -139,9 +139,7 @@ func request(t *testing.T, tr *Transport, method, body string) *http.Request {
 		r = struct{ io.Reader }{strings.NewReader(body)}
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://example.com/charges", r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	req.ContentLength = int64(len(body))
 	req.Header.Set("Idempotency-Key", `"k"`)
 	req.Header.Set("X-Idempotency-Key", `"k"`)
@@ -155,9 +153,7 @@ func request(t *testing.T, tr *Transport, method, body string) *http.Request {
 func newTransport(t *testing.T, origin string, o *Options) *Transport {
 	t.Helper()
 	tr, err := New(origin, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(tr.CloseIdleConnections)
 	return tr
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestStray: bytes after an answer are not the answer to the next request.
@@ -29,7 +31,7 @@ func TestStray(t *testing.T) {
 					t.Fatalf("request %d got %d %q %v", i, status, text, err)
 				}
 			}
-			waitFor(t, func() bool { return len(origin.requests()) >= 300 })
+			testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) >= 300 })
 			if n := len(origin.requests()); n != 300 {
 				t.Errorf("the origin saw %d requests", n)
 			}

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 var targets = []struct{ sent, seen string }{
@@ -44,7 +46,7 @@ func TestTarget(t *testing.T) {
 	plain := newTransport(t, rude.url, nil)
 	for i, target := range targets {
 		send(t, plain, "POST", target.sent)
-		waitFor(t, func() bool { return len(rude.requests()) >= i+1 })
+		testkit.Eventually(t, "the requests arrive", func() bool { return len(rude.requests()) >= i+1 })
 		if seen := rude.requests(); len(seen) != i+1 {
 			t.Fatalf("%s: the origin saw %d requests; want %d", target.sent, len(seen), i+1)
 		} else if line, _, _ := strings.Cut(seen[i], "\r\n"); line != "POST "+target.seen+" HTTP/1.1" {
@@ -139,18 +141,14 @@ func TestNew(t *testing.T) {
 // BenchmarkRoundTrip compares the transport with net/http's own.
 func BenchmarkRoundTrip(b *testing.B) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	origin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "ok")
 	})}
 	go origin.Serve(l)
 	defer origin.Close()
 	tr, err := New("http://"+l.Addr().String(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	for name, rt := range map[string]http.RoundTripper{"bare": tr.base, "once": tr} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -158,9 +156,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				req, _ := http.NewRequestWithContext(b.Context(), "POST", "http://"+l.Addr().String()+"/", strings.NewReader("a=b"))
 				req.GetBody = nil
 				res, err := rt.RoundTrip(req)
-				if err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(b, err)
 				io.Copy(io.Discard, res.Body)
 				res.Body.Close()
 			}

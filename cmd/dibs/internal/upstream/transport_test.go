@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
@@ -78,33 +77,18 @@ func TestSeenOnce(t *testing.T) {
 					case !test.cut && strings.Contains(err.Error(), "smtp"):
 						t.Errorf("the error quotes the origin: %v", err)
 					}
-					waitFor(t, func() bool { return len(origin.requests()) >= len(script) })
+					testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) >= len(script) })
 					// A second sight would come over a second connection: give it
 					// the whole time that a further request takes.
 					if status, _, err := roundTrip(tr, request(t, tr, "GET", "")); status != 200 || err != nil {
 						t.Fatalf("the last request: %d %v", status, err)
 					}
-					waitFor(t, func() bool { return len(origin.requests()) >= len(script)+1 })
+					testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) >= len(script)+1 })
 					if seen := origin.requests(); len(seen) != len(script)+1 {
 						t.Errorf("the origin saw %d requests: %q", len(seen), seen)
 					}
 				})
 			}
-		}
-	}
-}
-
-// waitFor polls for what happens on the other side of a connection.
-func waitFor(t *testing.T, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(testkit.Limit)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v in vain", testkit.Limit)
 		}
 	}
 }
@@ -122,14 +106,12 @@ func TestNetHTTPSendsAgain(t *testing.T) {
 			GotConn: func(info httptrace.GotConnInfo) { kept = kept || info.Reused },
 		}))
 		res, err := tr.base.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		io.Copy(io.Discard, res.Body)
 		res.Body.Close()
 	}
 	// The origin sees the last one twice.
-	waitFor(t, func() bool { return len(origin.requests()) == sent+1 })
+	testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) == sent+1 })
 }
 
 // TestHungUpInRequestBody: an origin that hangs up in the request's body has got the request.
@@ -141,7 +123,7 @@ func TestHungUpInRequestBody(t *testing.T) {
 	if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != HungUp {
 		t.Errorf("the error is %v", err)
 	}
-	waitFor(t, func() bool { return len(origin.requests()) == 1 })
+	testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) == 1 })
 }
 
 // TestEarlyAnswer: an answer before the end of the request's body counts.
@@ -275,8 +257,8 @@ func TestStale(t *testing.T) {
 				t.Fatalf("got %d %q %v", status, answer, err)
 			}
 			whole := func(request string) bool { return strings.HasSuffix(request, "\r\n\r\n"+body) }
-			waitFor(t, func() bool { return slices.ContainsFunc(origin.requests(), whole) })
-			waitFor(t, func() bool { return len(origin.requests()) >= 2 })
+			testkit.Eventually(t, "a whole request arrives", func() bool { return slices.ContainsFunc(origin.requests(), whole) })
+			testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) >= 2 })
 			if seen := origin.requests(); len(seen) != 2 {
 				t.Errorf("the origin saw %q", seen)
 			}
@@ -303,7 +285,7 @@ func TestTimedOut(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 	}
-	waitFor(t, func() bool { return len(origin.requests()) == 2 })
+	testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) == 2 })
 }
 
 // endsWith is a context that ends with an error of its own, as that of a guarded
@@ -336,7 +318,7 @@ func TestFraming(t *testing.T) {
 			if status, _, err := roundTrip(tr, request(t, tr, test.method, test.body)); status != 200 {
 				t.Fatal(err)
 			}
-			waitFor(t, func() bool { return len(origin.requests()) >= 1 })
+			testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) >= 1 })
 			seen := origin.requests()
 			if len(seen) != 1 || !strings.Contains(seen[0], test.want) || strings.Contains(seen[0], test.not) {
 				t.Errorf("the origin saw %q; want %q and no %q", seen, test.want, test.not)
