@@ -1,10 +1,7 @@
 package idempotency
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"math"
 	"sync/atomic"
 )
 
@@ -80,21 +77,3 @@ func (r *reservation) shrink(n int64) {
 
 // end gives everything back.
 func (r *reservation) end() { r.shrink(0) }
-
-// validateBounds returns an error that names the bound.
-func (o *Options) validateBounds() error {
-	switch least := min(o.MaxBody, o.MaxMemory) + o.MaxStored; {
-	case o.MaxWaiting > 0 && o.Wait == 0:
-		return errors.New("idempotency: Options.MaxWaiting has no meaning without Wait")
-	case o.MaxConcurrent > 0 && o.MaxWaiting >= o.MaxConcurrent:
-		return errors.New("idempotency: Options.MaxWaiting has no meaning unless it is less than MaxConcurrent")
-	case o.MaxBodyMemory > 0 && o.MaxBodyMemory < least:
-		return fmt.Errorf("idempotency: Options.MaxBodyMemory is %d; it must be at least %d, which one request may need: MaxStored, and MaxMemory or MaxBody", o.MaxBodyMemory, least)
-	}
-	return cmp.Or(
-		between("Options.MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
-		between("Options.MaxWaiting", o.MaxWaiting, 0, math.MaxInt),
-		between("Options.MaxBodyMemory", o.MaxBodyMemory, 0, math.MaxInt64),
-		between("Options.Quota", o.Quota, 0, math.MaxInt64),
-	)
-}

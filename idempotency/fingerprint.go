@@ -45,18 +45,6 @@ type FingerprintOptions struct {
 	Func func(r *http.Request, body io.ReadSeeker) (dibs.Fingerprint, error)
 }
 
-// validate returns an error that names the field.
-func (o *FingerprintOptions) validate() error {
-	if slices.Contains(o.Fields, "") {
-		return errors.New("idempotency: Options.Fingerprint.Fields: a field has no name")
-	}
-	compares := o.SortQuery || o.CanonicalJSON || o.Multipart || len(o.Fields) > 0
-	if o.Func != nil && (compares || o.KeyAlone) || o.KeyAlone && compares {
-		return errors.New("idempotency: Options.Fingerprint: Func and KeyAlone have no meaning together with other fields")
-	}
-	return nil
-}
-
 // fingerprintBy is the version of what is hashed. Another version makes every key in use a
 // mismatch.
 const fingerprintBy = "dibs http fingerprint 1\x00"

@@ -2,8 +2,10 @@ package idempotency_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -264,43 +266,67 @@ func TestOptionsAreValidated(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	j := journal.New(store)
 	for field, o := range map[string]idempotency.Options{
-		"Methods":                           {Methods: []string{"GET"}},
-		"MaxBody":                           {MaxBody: -1},
-		"MaxMemory":                         {MaxMemory: -1},
-		"MaxConcurrent":                     {MaxConcurrent: -1},
-		"MaxWaiting":                        {MaxWaiting: -1},
-		"MaxWaiting has no meaning without": {MaxWaiting: 1},
-		"MaxWaiting has no meaning unless":  {MaxWaiting: 2, MaxConcurrent: 2, Wait: 1},
-		"MaxBodyMemory is -1":               {MaxBodyMemory: -1},
-		"MaxBodyMemory is 2097151":          {MaxBodyMemory: 2<<20 - 1},
-		"Quota":                             {Quota: -1},
-		"MaxStored":                         {MaxStored: -1},
-		"Lease":                             {Lease: 1},
-		"Retention":                         {Retention: 2 * idempotency.MaxRetention},
-		"Wait":                              {Wait: -1},
-		"ConflictStatus":                    {ConflictStatus: 200},
-		"OnOversize":                        {OnOversize: "?"},
-		"OnCrash":                           {OnCrash: "?"},
-		"OnStoreFailure":                    {OnStoreFailure: "?"},
-		"Commits":                           {Commits: func(int) bool { return true }},
-		"OnCrash is AtMostOnce":             {Transactor: j, OnCrash: idempotency.AtMostOnce},
-		"OnStoreFailure is FailOpen":        {Transactor: j, OnStoreFailure: idempotency.FailOpen},
-		"StoreTimeout":                      {StoreTimeout: -1},
-		"HandlerLimit":                      {HandlerLimit: -1},
-		"DocsURL":                           {DocsURL: "docs#x"},
-		"Label":                             {Label: strings.Repeat("x", 256)},
-		"NotStored":                         {NotStored: []string{"a b"}},
-		"Scope":                             {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
-		"Store5xx":                          {Store5xx: true, Keep: []string{"2xx"}},
-		"Keep":                              {Keep: []string{"2x"}},
-		"Fingerprint":                       {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
+		"Methods":                              {Methods: []string{"GET"}},
+		"MaxBody":                              {MaxBody: -1},
+		"MaxMemory":                            {MaxMemory: -1},
+		"MaxConcurrent":                        {MaxConcurrent: -1},
+		"MaxWaiting":                           {MaxWaiting: -1},
+		"MaxWaiting: it has no effect without": {MaxWaiting: 1},
+		"MaxWaiting: it has no effect unless":  {MaxWaiting: 2, MaxConcurrent: 2, Wait: 1},
+		"MaxBodyMemory: -1":                    {MaxBodyMemory: -1},
+		"MaxBodyMemory: 2097151":               {MaxBodyMemory: 2<<20 - 1},
+		"Quota":                                {Quota: -1},
+		"MaxStored":                            {MaxStored: -1},
+		"Lease":                                {Lease: 1},
+		"Retention":                            {Retention: 2 * idempotency.MaxRetention},
+		"Wait":                                 {Wait: -1},
+		"ConflictStatus":                       {ConflictStatus: 200},
+		"OnOversize":                           {OnOversize: "?"},
+		"OnCrash":                              {OnCrash: "?"},
+		"OnStoreFailure":                       {OnStoreFailure: "?"},
+		"Commits":                              {Commits: func(int) bool { return true }},
+		"OnCrash: AtMostOnce":                  {Transactor: j, OnCrash: idempotency.AtMostOnce},
+		"OnStoreFailure: FailOpen":             {Transactor: j, OnStoreFailure: idempotency.FailOpen},
+		"StoreTimeout":                         {StoreTimeout: -1},
+		"HandlerLimit":                         {HandlerLimit: -1},
+		"DocsURL":                              {DocsURL: "docs#x"},
+		"Label":                                {Label: strings.Repeat("x", 256)},
+		"NotStored":                            {NotStored: []string{"a b"}},
+		"Scope":                                {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
+		"Store5xx":                             {Store5xx: true, Keep: []string{"2xx"}},
+		"Keep":                                 {Keep: []string{"2x"}},
+		"Fingerprint.Fields":                   {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
 	} {
 		g := newRig(t, nil, nil)
 		if _, err := idempotency.New(g.client, &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
 			t.Errorf("%s: %v; it must name the field", field, err)
+		} else if e, ok := errors.AsType[*idempotency.OptionError](err); !ok || !strings.HasPrefix(field+":", e.Field+":") {
+			t.Errorf("%s: the error is %+v", field, e)
 		}
 	}
 	if _, err := idempotency.New(nil, nil); err == nil {
 		t.Error("New accepts a nil client")
+	}
+}
+
+// TestValidate: Validate finds each field that is wrong, and has the facts for a text in other words.
+func TestValidate(t *testing.T) {
+	o := &idempotency.Options{Lease: 1, MaxWaiting: 1, Keep: []string{"2x", "3x"}, MaxBodyMemory: 1}
+	var got []string
+	for _, err := range o.Validate().(interface{ Unwrap() []error }).Unwrap() {
+		e := err.(*idempotency.OptionError)
+		got = append(got, fmt.Sprint(e.Field, " ", e.With, " ", e.Value, " ", e.Least, " ", e.Most))
+	}
+	want := []string{
+		"Keep  <nil> <nil> <nil>", "Keep  <nil> <nil> <nil>", "Lease  1ns 1s <nil>",
+		"MaxWaiting Wait <nil> <nil> <nil>", "MaxBodyMemory MaxStored 1 2097152 <nil>",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+	for _, right := range []*idempotency.Options{nil, {}} {
+		if err := right.Validate(); err != nil {
+			t.Errorf("%+v: %v", right, err)
+		}
 	}
 }

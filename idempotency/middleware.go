@@ -32,15 +32,15 @@ type Middleware struct {
 	stats     Stats // under mu
 }
 
-// New returns a Middleware over the client. The error names the option that is wrong. Call Drain
-// before the client is closed.
+// New returns a Middleware over the client, or an *OptionError if an option is wrong. Call Drain before
+// the client is closed.
 func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	if client == nil {
 		return nil, errors.New("idempotency: New needs a client; it got nil")
 	}
-	options, err := o.withDefaults()
-	if err != nil {
-		return nil, err
+	options := o.withDefaults()
+	if faults := options.faults(); len(faults) > 0 {
+		return nil, faults[0]
 	}
 	m := &Middleware{
 		client: client, options: options, duplicates: newDuplicates(),

@@ -3,19 +3,14 @@ package idempotency
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/store"
 )
 
 // Defaults of Options.
@@ -226,8 +221,8 @@ const MaxStored = 1 << 30
 // safeMethods are methods that change nothing, and are never guarded.
 var safeMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
 
-// withDefaults returns a validated copy.
-func (o *Options) withDefaults() (Options, error) {
+// withDefaults returns a copy whose fields have values.
+func (o *Options) withDefaults() Options {
 	var r Options
 	if o != nil {
 		r = *o
@@ -254,13 +249,6 @@ func (o *Options) withDefaults() (Options, error) {
 	r.StoreTimeout = cmp.Or(r.StoreTimeout, DefaultStoreTimeout)
 	r.HandlerLimit = cmp.Or(r.HandlerLimit, DefaultHandlerLimit)
 	r.DocsURL = cmp.Or(r.DocsURL, DefaultDocsURL)
-	if err := r.validate(); err != nil {
-		return r, err
-	}
-	if r.Commits == nil {
-		// What the handler wrote before it found the reason of a refusal must not stay.
-		r.Commits = func(status int) bool { return status < 400 }
-	}
 	if r.Observe == nil {
 		r.Observe = func(context.Context, Event) {}
 	}
@@ -270,93 +258,16 @@ func (o *Options) withDefaults() (Options, error) {
 	if r.Trace == nil {
 		r.Trace = func(context.Context) string { return "" }
 	}
-	return r, nil
+	return r
 }
 
-// validate returns an error that names the field.
-func (o *Options) validate() error {
-	for _, m := range o.Methods {
-		switch {
-		case !isToken(m):
-			return fmt.Errorf("idempotency: Options.Methods: %q is not a method", m)
-		case m == http.MethodConnect || slices.Contains(safeMethods, m):
-			return fmt.Errorf("idempotency: Options.Methods: %s cannot be guarded", m)
-		case strings.ToUpper(m) != m:
-			return fmt.Errorf("idempotency: Options.Methods: %q is not in capitals; methods are case-sensitive", m)
-		}
+// commits reports whether the transaction of a run is committed. By default, what the handler wrote
+// before it found the reason of a refusal must not stay.
+func (o *Options) commits(status int) bool {
+	if o.Commits != nil {
+		return o.Commits(status)
 	}
-	for _, status := range o.Keep {
-		if !isStatusOrClass(status) {
-			return fmt.Errorf("idempotency: Options.Keep: %q is neither a status from 200 to 599, such as 404, nor a class such as 2xx", status)
-		}
-	}
-	for _, part := range o.Scope {
-		if part.of == nil && part.name != ScopeNone.name {
-			return errors.New("idempotency: Options.Scope has an empty part")
-		}
-		kind, name, named := strings.Cut(part.name, ":")
-		if (kind == "header" || kind == "cookie") && named && !isToken(name) {
-			// No request would have this part, so all would share keys.
-			return fmt.Errorf("idempotency: Options.Scope: %q is not the name of a %s", name, kind)
-		}
-	}
-	for _, name := range o.NotStored {
-		if !isToken(name) {
-			return fmt.Errorf("idempotency: Options.NotStored: %q is not a field name", name)
-		}
-	}
-	if u, err := url.Parse(o.DocsURL); err != nil || u.Fragment != "" || !u.IsAbs() {
-		return fmt.Errorf("idempotency: Options.DocsURL: %q is not an absolute URL without a fragment", o.DocsURL)
-	}
-	if err := o.Fingerprint.validate(); err != nil {
-		return err
-	}
-	switch {
-	case len(o.Keep) > 0 && o.Store5xx:
-		return errors.New("idempotency: Options.Store5xx has no meaning together with Keep")
-	case len(o.Scope) > 1 && slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of == nil }):
-		return errors.New("idempotency: Options.Scope: ScopeNone has no meaning together with other parts")
-	case o.KeyRing != nil && len(o.KeyRing.ciphers) == 0:
-		return errors.New("idempotency: Options.KeyRing has no key; make it with NewKeyRing or ParseKeyRing")
-	case o.Transactor == nil && o.Commits != nil:
-		return errors.New("idempotency: Options.Commits has no meaning without Transactor")
-	case o.Transactor != nil && o.OnCrash == AtMostOnce:
-		return errors.New("idempotency: Options.OnCrash is AtMostOnce, which has no meaning together with Transactor, because a run that crashed has done nothing")
-	case o.Transactor != nil && o.OnStoreFailure == FailOpen:
-		return errors.New("idempotency: Options.OnStoreFailure is FailOpen, which would run handlers without the transaction of Transactor")
-	case o.OnOversize != Tombstone && o.OnOversize != Rerun:
-		return fmt.Errorf("idempotency: Options.OnOversize is %q; it must be %q or %q", o.OnOversize, Tombstone, Rerun)
-	case o.OnCrash != TakeOver && o.OnCrash != AtMostOnce:
-		return fmt.Errorf("idempotency: Options.OnCrash is %q; it must be %q or %q", o.OnCrash, TakeOver, AtMostOnce)
-	case o.OnStoreFailure != FailClosed && o.OnStoreFailure != FailOpen:
-		return fmt.Errorf("idempotency: Options.OnStoreFailure is %q; it must be %q or %q", o.OnStoreFailure, FailClosed, FailOpen)
-	case len(o.Label) > store.MaxOwner:
-		return fmt.Errorf("idempotency: Options.Label has %d bytes; it may have at most %d", len(o.Label), store.MaxOwner)
-	}
-	return cmp.Or(
-		between("Options.MaxBody", o.MaxBody, 0, math.MaxInt64-1),
-		between("Options.BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
-		between("Options.MaxMemory", o.MaxMemory, 0, math.MaxInt64-1),
-		o.validateBounds(),
-		between("Options.Lease", o.Lease, time.Second, math.MaxInt64),
-		between("Options.Retention", o.Retention, time.Second, MaxRetention),
-		between("Options.Wait", o.Wait, 0, MaxRetention),
-		between("Options.ConflictStatus", o.ConflictStatus, 400, 499),
-		between("Options.MaxStored", o.MaxStored, 0, MaxStored),
-		between("Options.StoreTimeout", o.StoreTimeout, time.Millisecond, math.MaxInt64),
-		between("Options.HandlerLimit", o.HandlerLimit, time.Millisecond, math.MaxInt64),
-	)
-}
-
-// between returns an error if the field's value is too small or too large.
-func between[T int | int64 | float64 | time.Duration](field string, value, least, most T) error {
-	switch {
-	case value < least:
-		return fmt.Errorf("idempotency: %s is %v; it must be at least %v", field, value, least)
-	case value > most:
-		return fmt.Errorf("idempotency: %s is %v; it may be at most %v", field, value, most)
-	}
-	return nil
+	return status < 400
 }
 
 // keepsStatus reports whether answers with the status are kept. By default these are the statuses
@@ -373,11 +284,6 @@ func (o *Options) keepsStatus(status int) bool {
 		return false
 	}
 	return status < 500 || o.Store5xx
-}
-
-// isStatusOrClass reports whether s is an element of Options.Keep.
-func isStatusOrClass(s string) bool {
-	return len(s) == 3 && '2' <= s[0] && s[0] <= '5' && (s[1:] == "xx" || strings.Trim(s, "0123456789") == "")
 }
 
 // isToken reports whether s is a token of RFC 9110: a method's or field's name.

@@ -51,7 +51,7 @@ func (r *run) tryIn() (again bool) {
 	whole := r.answer.finish()
 	r.event.Handler = time.Since(r.original.began)
 	answered := whole && r.ctx.failure.Load() == uint32(noFailure)
-	if answered && r.m.options.Commits(r.status()) {
+	if answered && r.m.options.commits(r.status()) {
 		if r.ctx.Err() == context.DeadlineExceeded {
 			r.event.Err = context.DeadlineExceeded
 			r.rollback()

@@ -61,10 +61,10 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 	r.Budget = cmp.Or(r.Budget, 0.2)
 	r.MaxBody = cmp.Or(r.MaxBody, 1<<20)
 	return r, cmp.Or(
-		between("TransportOptions.Attempts", r.Attempts, 1, math.MaxInt),
-		between("TransportOptions.Backoff", r.Backoff, 0, r.MaxBackoff),
-		between("TransportOptions.Budget", r.Budget, 0, math.MaxFloat64),
-		between("TransportOptions.MaxBody", r.MaxBody, 0, math.MaxInt64-1),
+		between("TransportOptions", "Attempts", r.Attempts, 1, math.MaxInt),
+		between("TransportOptions", "Backoff", r.Backoff, 0, r.MaxBackoff),
+		between("TransportOptions", "Budget", r.Budget, 0, math.MaxFloat64),
+		between("TransportOptions", "MaxBody", r.MaxBody, 0, math.MaxInt64-1),
 	)
 }
 
@@ -91,7 +91,7 @@ type Transport struct {
 	budget  budget
 }
 
-// NewTransport returns a Transport. The error names the option that is wrong.
+// NewTransport returns a Transport, or an *OptionError if an option is wrong.
 func NewTransport(o *TransportOptions) (*Transport, error) {
 	options, err := o.withDefaults()
 	if err != nil {

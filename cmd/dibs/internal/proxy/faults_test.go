@@ -19,7 +19,7 @@ func TestLoadRefuses(t *testing.T) {
 		{flag: up + " --lease=soon", want: []string{"lease"}},
 		{flag: up + " --max-body=5MB", want: []string{"max-body", "KiB or MiB"}},
 		{flag: up + " --max-body=-1", want: []string{"max-body"}},
-		{flag: up + " --max-stored=0", want: []string{"max-stored", "at least 1 byte"}},
+		{flag: up + " --max-stored=0", want: []string{"max-stored", "leave it out for the default, 1MiB"}},
 		{flag: up + " --max-stored=99999999999999MiB", want: []string{"max-stored"}},
 		{flag: up + " --scope=user", want: []string{"scope", `"user" is none of`}},
 		{flag: up + " --scope=authorization,none", want: []string{"scope", "together"}},

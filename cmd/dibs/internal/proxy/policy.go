@@ -1,10 +1,7 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
-	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -60,28 +57,11 @@ func (p *Policy) middleware() *idempotency.Options {
 
 // check refuses settings that contradict each other.
 func (p *Policy) check() *settingError {
-	safe := slices.IndexFunc(p.Options.Methods, func(m string) bool {
-		return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"}, m)
-	})
-	o := &p.Options
-	memory := min(o.MaxBody, idempotency.DefaultMaxMemory) + o.MaxStored
-	switch {
-	case p.Guard && safe >= 0:
-		return &settingError{"methods", p.Options.Methods[safe] + " cannot be guarded; remove it, or set guard to false"}
-	case len(p.Options.Keep) > 0 && p.Options.Store5xx:
-		return &settingError{"store-5xx", "it has no effect together with keep; remove one of them"}
-	case slices.Contains(p.Fingerprint, "key") && (len(p.Fingerprint) > 1 || len(p.Options.Fingerprint.Fields) > 0):
-		return &settingError{"fingerprint", "key cannot be used together with others"}
-	case len(p.Scope) == 0 && p.SessionCookie == "":
+	if len(p.Scope) == 0 && p.SessionCookie == "" {
 		return &settingError{"scope", "it is empty; name what tells owners of keys apart, or write none"}
-	case slices.Contains(p.Scope, "none") && (len(p.Scope) > 1 || p.SessionCookie != ""):
-		return &settingError{"scope", "none cannot be used together with other parts"}
-	case o.MaxWaiting > 0 && o.Wait == 0:
-		return &settingError{"max-waiting", "it has no effect without wait"}
-	case o.MaxConcurrent > 0 && o.MaxWaiting >= o.MaxConcurrent:
-		return &settingError{"max-waiting", "it has no effect unless it is less than max-concurrent"}
-	case o.MaxBodyMemory > 0 && o.MaxBodyMemory < memory:
-		return &settingError{"max-body-memory", fmt.Sprintf("it must be at least %s, which one request may need: max-stored, and up to 1MiB of body", sizeText(memory))}
+	}
+	for e := range p.refusals() {
+		return e.asSetting()
 	}
 	return nil
 }
@@ -143,42 +123,10 @@ func checkMethod(s string) error {
 	return nil
 }
 
-func checkField(s string) error {
-	if !isName(s) {
-		return fmt.Errorf("%q is not the name of a header", s)
-	}
-	return nil
-}
-
-// checkMember refuses what is not an element of fingerprint-fields.
-func checkMember(s string) error {
-	if s == "" {
-		return errors.New("a field has no name")
-	}
-	return nil
-}
-
-func checkDocs(s string) error {
-	if u, err := url.Parse(s); s != "" && (err != nil || !u.IsAbs() || u.Fragment != "") {
-		return fmt.Errorf("%q is not an absolute URL without a fragment", s)
-	}
-	return nil
-}
-
 // checkFingerprint refuses what is not an element of Fingerprint.
 func checkFingerprint(s string) error {
 	if !slices.Contains([]string{"json", "multipart", "query-order", "key"}, s) {
 		return fmt.Errorf("%q is none of json, multipart, query-order, key", s)
-	}
-	return nil
-}
-
-// statuses are the elements of Keep.
-var statuses = regexp.MustCompile("^[2-5](xx|[0-9][0-9])$")
-
-func checkStatus(s string) error {
-	if !statuses.MatchString(s) {
-		return fmt.Errorf("%q is neither a status from 200 to 599, such as 404, nor a class such as 2xx", s)
 	}
 	return nil
 }
@@ -202,22 +150,12 @@ func scopePart(s string) (part idempotency.ScopePart, err error) {
 		return part, fmt.Errorf("%q is none of credentials, authorization, header:NAME, cookie:NAME, none", s)
 	case name == "":
 		return part, fmt.Errorf("the name is missing after %q", kind+":")
-	case !isName(name):
-		// No request would have it, and so all requests would share keys.
-		return part, fmt.Errorf("%q is not the name of a %s", name, kind)
 	case kind == "header" && unseen(name):
 		return part, errUnseen(name)
 	case kind == "header":
 		return idempotency.ScopeHeader(name), nil
 	}
 	return idempotency.ScopeCookie(name), nil
-}
-
-func checkCookie(s string) error {
-	if s != "" && !isName(s) {
-		return fmt.Errorf("%q is not the name of a cookie", s)
-	}
-	return nil
 }
 
 func checkKey(s string) error {

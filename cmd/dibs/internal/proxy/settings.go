@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"math"
 	"strings"
 	"time"
 
@@ -39,8 +38,8 @@ func (c *Config) settings() []setting {
 		{"admin-tls", yes(&c.AdminTLS), "serve the admin address over HTTPS too, with the same certificate"},
 		{"store", text(&c.Store, c.checkStore), "the `URL` of the store"},
 		{"namespace", text(&c.Namespace, checkNamespace), "the `NAME` that keeps these keys apart from others in the store"},
-		{"drain", span(&c.Drain, 0, forever), "how long requests and upgraded connections may take to finish after SIGTERM"},
-		{"drain-delay", span(&c.DrainDelay, 0, forever), "how long the proxy accepts requests after SIGTERM, while /readyz says 503, before it drains"},
+		{"drain", span(&c.Drain, atLeast(0)), "how long requests and upgraded connections may take to finish after SIGTERM"},
+		{"drain-delay", span(&c.DrainDelay, atLeast(0)), "how long the proxy accepts requests after SIGTERM, while /readyz says 503, before it drains"},
 		{"access-log", yes(&c.AccessLog), "log each request to stderr"},
 		{"log-format", word(&c.LogFormat, "text", "json"), "the `FORMAT` of the log on stderr: text or json"},
 		{"log-level", word(&c.LogLevel, "debug", "info", "warn", "error"), "the least `LEVEL` that is logged: debug, info, warn or error"},
@@ -58,9 +57,19 @@ func (r *Route) settings() []setting {
 	}, r.Policy.settings()...)
 }
 
-// settings is the table of what can be set for the whole proxy and for a route. For a
-// route, methods also says which requests it is for.
+// settings is the table of what can be set for the whole proxy and for a route. A value that the guard
+// does not take is refused.
 func (p *Policy) settings() []setting {
+	all := p.rows()
+	for i := range all {
+		all[i].value = p.validated(all[i])
+	}
+	return all
+}
+
+// rows is the table without what the guard refuses. For a route, methods also says which requests it is
+// for.
+func (p *Policy) rows() []setting {
 	o := &p.Options
 	return []setting{
 		{"upstream", text(&p.Upstream, checkUpstream), "the `URL` of the origin: http://, https:// or h2c://"},
@@ -72,36 +81,36 @@ func (p *Policy) settings() []setting {
 		{"for", preset(p), "a `PRESET` of key, scope, fingerprint, keep and wait, for an endpoint that receives webhooks: " + strings.Join(idempotency.WebhookSenders(), ", ")},
 		{"key", list(&p.Key, checkKey), "take the key from elsewhere, a `LIST` of header:NAME, json:FIELD and form:FIELD; | separates alternatives"},
 		{"scope", list(&p.Scope, checkScope), "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
-		{"session-cookie", text(&p.SessionCookie, checkCookie), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
+		{"session-cookie", text(&p.SessionCookie, nil), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
 		{"any-host", yes(&o.AnyAuthority), "let requests to different hosts share keys"},
 		{"fingerprint", list(&p.Fingerprint, checkFingerprint), "compare requests loosely, a `LIST` of json, multipart and query-order; or key, to compare only the key"},
-		{"fingerprint-fields", list(&o.Fingerprint.Fields, checkMember), "compare only these fields of a JSON or form body, a `LIST`"},
-		{"lease", span(&o.Lease, time.Second, forever), "how long a key stays taken after the proxy that holds it crashed, at least 1s"},
-		{"retention", span(&o.Retention, time.Second, idempotency.MaxRetention), "how long answers are stored"},
-		{"wait", span(&o.Wait, 0, idempotency.MaxRetention), "how long a duplicate waits for the running request before it is refused"},
-		{"conflict-status", number(&o.ConflictStatus, 400, 499), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
-		{"body-timeout", span(&o.BodyTimeout, time.Millisecond, forever), "how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"},
-		{"max-concurrent", number(&o.MaxConcurrent, 0, math.MaxInt32), "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
-		{"max-waiting", number(&o.MaxWaiting, 0, math.MaxInt32), "how many duplicates wait at once, a `NUMBER`; a further one is refused as without wait. Each route counts its own (default no bound)"},
-		{"max-body-memory", size(&o.MaxBodyMemory, 0, math.MaxInt64), "how many bytes of bodies are in memory at once, a `SIZE`: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"},
-		{"max-body", size(&o.MaxBody, 1, math.MaxInt64-1), "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
-		{"max-stored", size(&o.MaxStored, 1, idempotency.MaxStored), "the largest body of an answer that is stored, a `SIZE`"},
-		{"on-oversize", word(&o.OnOversize, idempotency.Tombstone, idempotency.Rerun), "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
-		{"quota", size(&o.Quota, 0, math.MaxInt64), "how many bytes of stored answers each owner of keys may have, a `SIZE`; then a new key gets 429. Each route and each process counts what it stored (default none)"},
-		{"on-crash", word(&o.OnCrash, idempotency.TakeOver, idempotency.AtMostOnce), "`WHAT` follows a run with an unknown outcome: takeover (run again) or at-most-once"},
-		{"keep", list(&o.Keep, checkStatus), "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
+		{"fingerprint-fields", list(&o.Fingerprint.Fields, nil), "compare only these fields of a JSON or form body, a `LIST`"},
+		{"lease", span(&o.Lease, nil), "how long a key stays taken after the proxy that holds it crashed, at least 1s"},
+		{"retention", span(&o.Retention, nil), "how long answers are stored"},
+		{"wait", span(&o.Wait, nil), "how long a duplicate waits for the running request before it is refused"},
+		{"conflict-status", number(&o.ConflictStatus), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
+		{"body-timeout", span(&o.BodyTimeout, nil), "how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"},
+		{"max-concurrent", number(&o.MaxConcurrent), "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
+		{"max-waiting", number(&o.MaxWaiting), "how many duplicates wait at once, a `NUMBER`; a further one is refused as without wait. Each route counts its own (default no bound)"},
+		{"max-body-memory", size(&o.MaxBodyMemory), "how many bytes of bodies are in memory at once, a `SIZE`: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"},
+		{"max-body", size(&o.MaxBody), "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
+		{"max-stored", size(&o.MaxStored), "the largest body of an answer that is stored, a `SIZE`"},
+		{"on-oversize", word(&o.OnOversize), "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
+		{"quota", size(&o.Quota), "how many bytes of stored answers each owner of keys may have, a `SIZE`; then a new key gets 429. Each route and each process counts what it stored (default none)"},
+		{"on-crash", word(&o.OnCrash), "`WHAT` follows a run with an unknown outcome: takeover (run again) or at-most-once"},
+		{"keep", list(&o.Keep, nil), "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
 		{"store-5xx", yes(&o.Store5xx), "store answers of 500 and above too"},
 		{"keep-set-cookie", yes(&o.KeepSetCookie), "store and replay Set-Cookie"},
-		{"not-stored", list(&o.NotStored, checkField), "further response fields that are not stored, a `LIST`"},
+		{"not-stored", list(&o.NotStored, nil), "further response fields that are not stored, a `LIST`"},
 		{"key-ring", keyRing(p), "encrypt stored answers with the key ring in a `FILE`, or in an environment variable, as env:NAME"},
-		{"on-store-failure", word(&o.OnStoreFailure, idempotency.FailClosed, idempotency.FailOpen), "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
-		{"store-timeout", span(&o.StoreTimeout, time.Millisecond, forever), "how long the proxy waits for the store"},
-		{"handler-timeout", span(&o.HandlerLimit, time.Millisecond, forever), "how long the origin may take for a guarded request"},
-		{"connect-timeout", span(&p.ConnectTimeout, time.Millisecond, forever), "how long connecting to the origin may take"},
+		{"on-store-failure", word(&o.OnStoreFailure), "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
+		{"store-timeout", span(&o.StoreTimeout, nil), "how long the proxy waits for the store"},
+		{"handler-timeout", span(&o.HandlerLimit, nil), "how long the origin may take for a guarded request"},
+		{"connect-timeout", span(&p.ConnectTimeout, atLeast(time.Millisecond)), "how long connecting to the origin may take"},
 		{"forwarded", yes(&p.Forwarded), "send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"},
 		{"trusted-proxies", list(&p.TrustedProxies, checkTrusted), "the IP addresses and networks of gateways, a `LIST` such as 10.0.0.0/8: forwarded keeps what these say, and adds their address (default none)"},
 		{"cors", list(&p.CORS, checkPage).orElse(corsLearned), "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
-		{"docs-url", text(&o.DocsURL, checkDocs), "the `URL` of the page that problem types link to"},
+		{"docs-url", text(&o.DocsURL, nil), "the `URL` of the page that problem types link to"},
 	}
 }
 

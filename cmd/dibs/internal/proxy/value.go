@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,14 +73,17 @@ func text(field *string, check func(string) error) value {
 	})
 }
 
-// word is one of these words.
+// word is one of these words; without any, a word that is checked elsewhere.
 func word[T ~string](field *T, words ...T) value {
 	texts := make([]string, len(words))
 	for i, w := range words {
 		texts[i] = string(w)
 	}
 	return of(field, "string", func(t T) string { return string(t) }, func(s string) (T, error) {
-		if !slices.Contains(texts, s) {
+		switch {
+		case s == "":
+			return "", errors.New("it is empty; leave it out for the default")
+		case len(texts) > 0 && !slices.Contains(texts, s):
 			return "", fmt.Errorf("%q is none of %s", s, strings.Join(texts, ", "))
 		}
 		return T(s), nil
@@ -98,34 +100,39 @@ func yes(field *bool) value {
 	}).orElse("true")
 }
 
-// number is a whole number from least to most.
-func number(field *int, least, most int) value {
+// number is a whole number.
+func number(field *int) value {
 	return of(field, "int", strconv.Itoa, func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("%q is not %d to %d", s, least, most)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a whole number", s)
 		}
 		return n, nil
 	})
 }
 
-// forever is the most of a span without an upper limit.
-const forever = time.Duration(math.MaxInt64)
-
-// span is a duration from least to most, as Go writes it.
-func span(field *time.Duration, least, most time.Duration) value {
+// span is a duration, as Go writes it, that check, unless nil, accepts.
+func span(field *time.Duration, check func(time.Duration) error) value {
 	return of(field, "duration", spanText, func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
-		case d < least:
-			return 0, fmt.Errorf("%s is too short; it must be at least %v", s, least)
-		case d > most:
-			return 0, fmt.Errorf("%s is too long; it must be at most %v", s, most)
+		case check != nil:
+			err = check(d)
 		}
-		return d, nil
+		return d, err
 	})
+}
+
+// atLeast refuses a shorter duration.
+func atLeast(least time.Duration) func(time.Duration) error {
+	return func(d time.Duration) error {
+		if d < least {
+			return fmt.Errorf("%s is too short; it must be at least %s", spanText(d), spanText(least))
+		}
+		return nil
+	}
 }
 
 // spanText returns a duration without its zeros: 24h instead of 24h0m0s. Help does not show
@@ -143,20 +150,8 @@ func spanText(d time.Duration) string {
 	return s
 }
 
-// size is a number of bytes from least to most, with or without a unit.
-func size(field *int64, least, most int64) value {
-	return of(field, "size", sizeText, func(s string) (int64, error) {
-		n, err := parseSize(s)
-		switch {
-		case err != nil:
-		case n < least:
-			err = fmt.Errorf("it must be at least %d byte", least)
-		case n > most:
-			err = fmt.Errorf("%s is too large; it may be at most %s", s, sizeText(most))
-		}
-		return n, err
-	})
-}
+// size is a number of bytes, with or without a unit.
+func size(field *int64) value { return of(field, "size", sizeText, parseSize) }
 
 func parseSize(s string) (int64, error) {
 	digits, shift := s, 0
