@@ -1,31 +1,26 @@
 package proxy
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
-	"runtime/debug"
 	"time"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
 // exchange is a request and its answer. Its end writes one line to the log. The line has no
 // key, credential or body. Of the target it has only the path, because queries carry secrets.
 type exchange struct {
-	http.ResponseWriter
+	accesslog.Recorder
 	request *http.Request
 	id      string // for the log and the origin
 	began   time.Time
-	status  int
-	bytes   int64
 	event   idempotency.Event // has no outcome before it is known
 	problem string            // the name of the problem document that the proxy itself sent
 	failure error             // why the origin gave no answer, or a part of it
@@ -42,7 +37,7 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // newExchange begins an exchange. The context of r carries it.
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{ResponseWriter: w, request: r, began: time.Now(), id: requestID(r)}
+	x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, request: r, began: time.Now(), id: requestID(r)}
 	// Not a copy of r, because net/http adds an unannounced trailer to r itself.
 	*r = *r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	return x
@@ -69,44 +64,15 @@ func writeProblem(w http.ResponseWriter, r *http.Request, docsURL string, p idem
 	idempotency.WriteProblem(w, r, docsURL, p)
 }
 
-// WriteHeader notes the status.
-func (x *exchange) WriteHeader(status int) {
-	if x.status == 0 && status >= 200 {
-		x.status = status
-	}
-	x.ResponseWriter.WriteHeader(status)
-}
-
-// Write counts the bytes.
-func (x *exchange) Write(p []byte) (int, error) {
-	if x.status == 0 {
-		x.WriteHeader(http.StatusOK)
-	}
-	n, err := x.ResponseWriter.Write(p)
-	x.bytes += int64(n)
-	return n, err
-}
-
-// Hijack gives the connection to an upgrade.
-func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
-	if err == nil {
-		x.status = http.StatusSwitchingProtocols
-	}
-	return c, rw, err
-}
-
-// Unwrap is for http.ResponseController.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
-
 // end writes the line, if all is true or the level is above info. Defer it: it recovers from a
 // panic, and aborts the answer.
 func (x *exchange) end(log *slog.Logger, all bool) {
 	p := recover()
-	level, err, stack := slog.LevelInfo, x.event.Err, []byte(nil)
+	level, err := slog.LevelInfo, x.event.Err
+	panicked, stack := accesslog.Panicked(p)
 	switch {
-	case p != nil && p != http.ErrAbortHandler:
-		level, err, stack = slog.LevelError, fmt.Errorf("a handler panicked: %v", p), debug.Stack()
+	case panicked != nil:
+		level, err = slog.LevelError, panicked
 	case x.failure != nil:
 		level, err = slog.LevelWarn, x.failure
 	case x.event.Start.IsZero() && noFile(err):
@@ -137,21 +103,21 @@ func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
 		slog.String("path", r.URL.EscapedPath()),
 		slog.String("proto", r.Proto),
 		slog.String("remote", r.RemoteAddr),
-		slog.Int("status", x.status),
-		slog.Int64("bytes", x.bytes),
-		slog.Float64("duration_ms", milliseconds(time.Since(x.began))),
+		slog.Int("status", x.Status),
+		slog.Int64("bytes", x.Bytes),
+		slog.Float64("duration_ms", accesslog.Milliseconds(time.Since(x.began))),
 		slog.String("outcome", string(e.Kind)),
 	)
 	if problem := cmp.Or(e.Problem, x.problem); problem != "" {
 		attrs = append(attrs, slog.String("problem", problem))
 	}
 	if key := e.Key(); key != "" {
-		attrs = append(attrs, slog.String("key", key), slog.Float64("store_ms", milliseconds(e.Claiming+e.Settling)))
+		attrs = append(attrs, slog.String("key", key), slog.Float64("store_ms", accesslog.Milliseconds(e.Claiming+e.Settling)))
 	}
 	if e.Attempt > 0 {
 		attrs = append(attrs,
 			slog.Int("attempt", e.Attempt), slog.Uint64("fence", e.Fence), slog.Bool("stored", e.Stored),
-			slog.Float64("handler_ms", milliseconds(e.Handler)))
+			slog.Float64("handler_ms", accesslog.Milliseconds(e.Handler)))
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
@@ -161,6 +127,3 @@ func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
 	}
 	return attrs
 }
-
-// milliseconds returns a duration in milliseconds, to the microsecond.
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -63,7 +63,7 @@ func TestStatusOfRefusedUpgrade(t *testing.T) {
 	if _, _, err := x.Hijack(); err == nil {
 		t.Error("there is a connection")
 	}
-	if x.WriteHeader(502); x.status != 502 {
-		t.Errorf("the status is %d; want 502", x.status)
+	if x.WriteHeader(502); x.Status != 502 {
+		t.Errorf("the status is %d; want 502", x.Status)
 	}
 }

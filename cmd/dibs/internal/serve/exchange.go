@@ -3,12 +3,12 @@ package serve
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
 )
 
 // Call is one call that is over, for metrics.
@@ -29,11 +29,9 @@ type Call struct {
 // exchange is a call and its answer, for the access log and for metrics. The line has no key and
 // no token.
 type exchange struct {
-	http.ResponseWriter
+	accesslog.Recorder
 	by     string // the name of the credential
-	status int
-	bytes  int64
-	memory int64 // of the budget, until the call is over
+	memory int64  // of the budget, until the call is over
 	call   Call
 }
 
@@ -47,31 +45,10 @@ func exchangeOf(ctx context.Context) *exchange {
 	return new(exchange)
 }
 
-// WriteHeader notes the status.
-func (x *exchange) WriteHeader(status int) {
-	if x.status == 0 && status >= 200 {
-		x.status = status
-	}
-	x.ResponseWriter.WriteHeader(status)
-}
-
-// Write counts the bytes.
-func (x *exchange) Write(p []byte) (int, error) {
-	if x.status == 0 {
-		x.WriteHeader(http.StatusOK)
-	}
-	n, err := x.ResponseWriter.Write(p)
-	x.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap is for http.ResponseController.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
-
 // logged logs each call, with --access-log, and each panic.
 func (s *Server) logged(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{ResponseWriter: w}
+		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}}
 		began := time.Now()
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
@@ -84,12 +61,12 @@ func (s *Server) logged(h http.Handler) http.Handler {
 			s.report(x, r, took)
 			attrs := []slog.Attr{
 				slog.String("request_id", rand.Text()), slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
-				slog.String("remote", r.RemoteAddr), slog.String("credential", x.by), slog.Int("status", x.status),
-				slog.Int64("bytes", x.bytes), slog.Float64("duration_ms", float64(took.Microseconds())/1000),
+				slog.String("remote", r.RemoteAddr), slog.String("credential", x.by), slog.Int("status", x.Status),
+				slog.Int64("bytes", x.Bytes), slog.Float64("duration_ms", accesslog.Milliseconds(took)),
 			}
-			switch {
-			case p != nil && p != http.ErrAbortHandler:
-				attrs = append(attrs, slog.String("error", fmt.Sprintf("a handler panicked: %v", p)), slog.String("stack", string(debug.Stack())))
+			switch err, stack := accesslog.Panicked(p); {
+			case err != nil:
+				attrs = append(attrs, slog.String("error", err.Error()), slog.String("stack", string(stack)))
 				s.log.LogAttrs(context.Background(), slog.LevelError, "call", attrs...)
 			case s.config.AccessLog:
 				s.log.LogAttrs(context.Background(), slog.LevelInfo, "call", attrs...)
@@ -108,7 +85,7 @@ func (s *Server) report(x *exchange, r *http.Request, took time.Duration) {
 		return
 	}
 	c := x.call
-	c.Method, c.Status, c.Took = r.Method, x.status, took
+	c.Method, c.Status, c.Took = r.Method, x.Status, took
 	if _, c.Route, _ = strings.Cut(r.Pattern, " "); c.Route == "" && r.Pattern != "/" {
 		c.Route = r.Pattern // of a path with another method
 	}
