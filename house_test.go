@@ -34,6 +34,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/house", Imports: []string{house.Root + "/internal/testkit"}},
 		{Dir: "internal/journal", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/linger"},
+		{Dir: "internal/nearest"},
 		{Dir: "internal/leaseapi", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/outage"},
 		{Dir: "internal/pace"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/nearest"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -90,7 +91,8 @@ func explain(err error) error {
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if name, ok := misspelt(e); ok {
-			return fault(ErrURL, err, fmt.Sprintf("the URL has the parameter %q, which neither the store nor the server knows; did you mean %s?", name, nearest(name)))
+			meant, _ := nearest.Name(name, parameters, nil)
+			return fault(ErrURL, err, fmt.Sprintf("the URL has the parameter %q, which neither the store nor the server knows; did you mean %s?", name, meant))
 		}
 		if cure, ok := grant(e); ok {
 			return fault(ErrUnauthorized, err, cure)

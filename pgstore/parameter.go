@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -26,30 +25,4 @@ func misspelt(e *pgconn.PgError) (name string, ok bool) {
 	}
 	name, _, ok = strings.Cut(rest, `"`)
 	return name, ok
-}
-
-// nearest returns the parameter that takes the fewest changes to come from the name.
-func nearest(name string) string {
-	return slices.MinFunc(parameters, func(a, b string) int { return distance(name, a) - distance(name, b) })
-}
-
-// distance is the number of bytes to insert, delete or replace.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

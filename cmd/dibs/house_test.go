@@ -37,13 +37,14 @@ func TestHouse(t *testing.T) {
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
 		},
+		{Dir: "internal/accesslog"},
 		{Dir: "internal/certificate"},
 		{Dir: "internal/demo"},
 		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/testkit", root + "/jobs"}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/outage", internal + "/certificate", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", internal + "/accesslog", internal + "/certificate", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{
@@ -53,7 +54,7 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
+			Imports: []string{root, root + "/store", internal + "/accesslog", internal + "/certificate", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace"},
 			Tests:   []string{root + "/httpstore", root + "/internal/errtype", root + "/internal/testkit", root + "/internal/wire", memory, root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},

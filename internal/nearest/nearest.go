@@ -1,0 +1,41 @@
+// Package nearest finds what a misspelt name was meant to be.
+package nearest
+
+import "math"
+
+// Name returns the name with the fewest edits from the misspelt one, and how many these are: bytes to
+// insert, delete or replace. Of several the first counts. plain, unless nil, returns a name as it is
+// compared. Without names, Name returns "" and math.MaxInt.
+func Name(misspelt string, names []string, plain func(string) string) (name string, n int) {
+	if plain == nil {
+		plain = func(s string) string { return s }
+	}
+	n = math.MaxInt
+	for _, each := range names {
+		if m := edits(plain(misspelt), plain(each)); m < n {
+			name, n = each, m
+		}
+	}
+	return name, n
+}
+
+// edits counts the bytes to insert, delete or replace to make one text the other.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,26 @@
+package nearest_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/nearest"
+)
+
+func TestName(t *testing.T) {
+	names := []string{"lease", "wait", "Keep"}
+	for _, test := range []struct {
+		misspelt, want string
+		n              int
+	}{
+		{"leese", "lease", 1}, {"lease", "lease", 0}, {"", "wait", 4}, {"wiat", "wait", 2}, {"keeps", "Keep", 1}, {"leas", "lease", 1},
+	} {
+		if got, n := nearest.Name(test.misspelt, names, strings.ToLower); got != test.want || n != test.n {
+			t.Errorf("%q: %s with %d edits; want %s with %d", test.misspelt, got, n, test.want, test.n)
+		}
+	}
+	if got, n := nearest.Name("a", nil, nil); got != "" || n != math.MaxInt {
+		t.Errorf("without names: %q, %d", got, n)
+	}
+}
