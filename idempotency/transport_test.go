@@ -18,8 +18,8 @@ import (
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// attempt is what a scripted origin got.
-type attempt struct {
+// received is what a scripted origin got of one attempt.
+type received struct {
 	at   time.Duration // since the origin was made
 	key  string
 	x    bool // X-Idempotency-Key was there
@@ -42,7 +42,7 @@ type origin struct {
 	start   time.Time
 
 	mu     sync.Mutex
-	got    []attempt
+	got    []received
 	bodies []*watched // of its answers
 }
 
@@ -69,7 +69,7 @@ func (o *origin) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer o.mu.Unlock()
 	reply := o.replies[min(len(o.got), len(o.replies)-1)]
 	_, x := r.Header["X-Idempotency-Key"]
-	o.got = append(o.got, attempt{time.Since(o.start), r.Header.Get("Idempotency-Key"), x, string(body)})
+	o.got = append(o.got, received{time.Since(o.start), r.Header.Get("Idempotency-Key"), x, string(body)})
 	if reply.err != nil {
 		return nil, reply.err
 	}
@@ -85,7 +85,7 @@ func (o *origin) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-func (o *origin) attempts() []attempt {
+func (o *origin) attempts() []received {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.got)

@@ -161,12 +161,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	base := t.baseOf(req)
 	if isSafe(req.Method) {
 		for i := 1; ; i++ {
-			a := &attempt{safe: true}
-			res, err := a.send(base, req, nil)
+			try := &trip{safe: true}
+			res, err := try.send(base, req, nil)
 			switch {
 			case err == nil:
 				return res, nil
-			case !a.got:
+			case !try.got:
 				return nil, failure(req.Context(), Unreached, err)
 			case err != errStray || i == attempts || req.Body != nil && req.Body != http.NoBody:
 				return nil, failure(req.Context(), HungUp, err)
@@ -178,8 +178,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, failure(req.Context(), Unreached, err)
 	}
 	for i := 1; ; i++ {
-		a := new(attempt)
-		res, err := a.send(base, req, body)
+		try := new(trip)
+		res, err := try.send(base, req, body)
 		if err == nil {
 			body.release()
 			return res, nil
@@ -187,11 +187,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		// A GOAWAY or a refused stream changes nothing, because an origin can send it for a
 		// request that it has run.
 		kind := HungUp
-		if !a.touched() {
+		if !try.touched() {
 			kind = Unreached
 		}
 		// Only a connection that had been idle may fail where a new one succeeds.
-		if kind != Unreached || !a.stale || i == attempts || req.Context().Err() != nil || !body.rewind() {
+		if kind != Unreached || !try.stale || i == attempts || req.Context().Err() != nil || !body.rewind() {
 			body.release()
 			return nil, failure(req.Context(), kind, err)
 		}

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// attempt is one call of net/http for a request, over all connections that net/http tries.
+// A trip is one call of net/http for a request, over all connections that net/http tries.
 // Once a part of the request has been written, it stops net/http from using another
 // connection.
-type attempt struct {
+type trip struct {
 	cancel context.CancelCauseFunc
 
 	safe   bool                 // net/http may send the request again
@@ -32,9 +32,9 @@ var errStray = errors.New("the origin wrote more than its answer to another requ
 var errSentBefore = errors.New("the request was sent before")
 
 // send is RoundTrip of base. A request that is not safe is written to one connection only.
-func (a *attempt) send(base *http.Transport, req *http.Request, body *lastingBody) (*http.Response, error) {
+func (t *trip) send(base *http.Transport, req *http.Request, body *lastingBody) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	a.cancel = cancel
+	t.cancel = cancel
 	// ReverseProxy has made a trace for this request alone. Its unused hooks are set,
 	// because combining two traces takes reflection.
 	trace := httptrace.ContextClientTrace(ctx)
@@ -42,14 +42,14 @@ func (a *attempt) send(base *http.Transport, req *http.Request, body *lastingBod
 		trace = new(httptrace.ClientTrace)
 		ctx = httptrace.WithClientTrace(ctx, trace)
 	}
-	trace.GotConn = a.gotConn
-	trace.GotFirstResponseByte = a.gotAnswer
+	trace.GotConn = t.gotConn
+	trace.GotFirstResponseByte = t.gotAnswer
 	if base.Protocols.HTTP2() || base.Protocols.UnencryptedHTTP2() {
 		// On HTTP/1, conn counts, which costs less.
-		trace.WroteHeaderField = a.wroteField
+		trace.WroteHeaderField = t.wroteField
 	}
 	sent := *req.WithContext(ctx)
-	if !a.safe {
+	if !t.safe {
 		sent.GetBody = nil // so that net/http cannot send the body again
 	}
 	if body != nil {
@@ -58,12 +58,12 @@ func (a *attempt) send(base *http.Transport, req *http.Request, body *lastingBod
 	res, err := base.RoundTrip(&sent)
 	if err != nil {
 		cancel(nil)
-		if a.strayed() {
+		if t.strayed() {
 			err = errStray
 		}
 		return nil, err
 	}
-	if a.strayed() {
+	if t.strayed() {
 		cancel(nil)
 		_ = res.Body.Close()
 		return nil, errStray
@@ -74,20 +74,20 @@ func (a *attempt) send(base *http.Transport, req *http.Request, body *lastingBod
 
 // gotConn is called with each connection for the request, on the goroutine that will write
 // to it.
-func (a *attempt) gotConn(info httptrace.GotConnInfo) {
-	if !a.safe && a.touched() {
-		a.cancel(errSentBefore)
+func (t *trip) gotConn(info httptrace.GotConnInfo) {
+	if !t.safe && t.touched() {
+		t.cancel(errSentBefore)
 		if c, ok := info.Conn.(*conn); ok {
 			c.closed.Store(true)
 		}
 		return
 	}
-	a.got, a.stale = true, info.Reused
+	t.got, t.stale = true, info.Reused
 	c, _ := info.Conn.(*conn)
-	a.conn.Store(c)
+	t.conn.Store(c)
 	if c != nil {
 		c.from = c.written.Load()
-		a.base.Store(c.from)
+		t.base.Store(c.from)
 		c.stale = info.Reused
 		c.sent.Store(false)
 	}
@@ -95,29 +95,29 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 
 // gotAnswer is called when an answer begins. If no part of the request was written yet, the
 // origin wrote it after its answer to another request.
-func (a *attempt) gotAnswer() {
-	if c := a.conn.Load(); c != nil && !c.sent.Load() {
+func (t *trip) gotAnswer() {
+	if c := t.conn.Load(); c != nil && !c.sent.Load() {
 		c.stray.Store(true)
 		c.closed.Store(true)
 		_ = c.Close()
 	}
 }
 
-func (a *attempt) wroteField(string, []string) { a.fields.Store(true) }
+func (t *trip) wroteField(string, []string) { t.fields.Store(true) }
 
 // strayed reports whether the answer on the last connection was not for the request.
-func (a *attempt) strayed() bool {
-	c := a.conn.Load()
+func (t *trip) strayed() bool {
+	c := t.conn.Load()
 	return c != nil && c.stray.Load()
 }
 
 // touched reports whether a part of the request may have been written.
-func (a *attempt) touched() bool {
-	if !a.got {
+func (t *trip) touched() bool {
+	if !t.got {
 		return false
 	}
-	if c := a.conn.Load(); c != nil {
-		return c.written.Load() != a.base.Load()
+	if c := t.conn.Load(); c != nil {
+		return c.written.Load() != t.base.Load()
 	}
-	return a.fields.Load()
+	return t.fields.Load()
 }
