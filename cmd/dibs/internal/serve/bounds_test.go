@@ -175,9 +175,7 @@ func TestAListIsBounded(t *testing.T) {
 			t.Errorf("the list ends with %v", err)
 		}
 	}
-	if log := r.log.String(); !strings.Contains(log, errListTimeout.Error()) {
-		t.Errorf("the log is %s", log)
-	}
+	testkit.Eventually(t, "the log says why the list ended", func() bool { return strings.Contains(r.log.String(), errListTimeout.Error()) })
 }
 
 // open opens a connection and sends a text.

@@ -22,7 +22,7 @@ type rig struct {
 	*httptest.Server
 	t      testing.TB
 	server *Server
-	log    *bytes.Buffer
+	log    *testkit.Output
 	over   atomic.Int64 // calls that are over
 }
 
@@ -36,7 +36,7 @@ func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
 	if change != nil {
 		change(&c)
 	}
-	r := &rig{t: t, log: new(bytes.Buffer)}
+	r := &rig{t: t, log: new(testkit.Output)}
 	var err error
 	if r.server, err = New(c, under, Hooks{
 		Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.NewTextHandler(r.log, nil)), Call: func(Call) { r.over.Add(1) },
