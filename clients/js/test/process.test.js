@@ -173,12 +173,12 @@ test("a worker thread has leases of its own, and one that is terminated abandons
     const worker = new Worker(\`
       import(${text(home)}).then(async ({ connect }) => {
         const { parentPort, workerData } = await import("node:worker_threads");
-        await connect().lock(workerData, { ttl: 500 }, (lease) => { parentPort.postMessage(lease.fence); return new Promise(() => setInterval(() => {}, 1000)); });
+        await connect().lock(workerData, { ttl: 3000 }, (lease) => { parentPort.postMessage(lease.fence); return new Promise(() => setInterval(() => {}, 1000)); });
       });
     \`, { eval: true, workerData: ${text(key)} });
     const fence = await new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject));
     console.log(typeof fence, await keys.lock(${text(key)}, { wait: 0 }, () => {}).catch((e) => e.name));
-    for (const ends = performance.now() + 600; performance.now() < ends;); // a blocked thread blocks no other one
+    for (const ends = performance.now() + 3300; performance.now() < ends;); // a blocked thread blocks no other one
     console.log(await keys.held(${text(key)}));
     await worker.terminate();
     await keys.lock(${text(key)}, (lease) => console.log(lease.attempt, lease.fence > fence));
