@@ -20,7 +20,7 @@ func TestHouse(t *testing.T) {
 		{Dir: ".", Imports: []string{house.Root + "/store", house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
 		{Dir: "store", Imports: []string{house.Root + "/internal/errtype"}},
 		{Dir: "memstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/engine"}, Tests: []string{house.Root + "/storetest"}},
-		{Dir: "httpstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi", house.Root + "/internal/pace"}},
+		{Dir: "httpstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore"}},
 		{Dir: "storetest", Imports: []string{house.Root + "/store", house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root + "/store"}},
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/leaseapi"
@@ -97,9 +98,14 @@ func (s *Store) post(ctx context.Context, server, path string, body []byte) (tex
 	case len(text) > maxAnswer:
 		return nil, answered, fmt.Errorf("httpstore: the server's answer is longer than %d bytes", maxAnswer)
 	case resp.StatusCode >= 500:
-		return nil, unanswered, refusal(resp, text)
+		refused, kind := refusal(resp, text)
+		if kind == leaseapi.Stopping {
+			return nil, unreached, refused
+		}
+		return nil, unanswered, refused
 	case resp.StatusCode != http.StatusOK:
-		return nil, answered, refusal(resp, text)
+		refused, _ := refusal(resp, text)
+		return nil, answered, refused
 	}
 	return text, answered, nil
 }
@@ -154,20 +160,21 @@ var refusals = map[int]string{
 	http.StatusServiceUnavailable: errtype.Unavailable,
 }
 
-// refusal returns the error of a call that was refused as a whole.
-func refusal(resp *http.Response, text []byte) error {
+// refusal returns the error of a call that was refused as a whole, and the name of the problem.
+func refusal(resp *http.Response, text []byte) (err error, problem string) {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	var p struct {
-		Title, Detail string
+		Type, Title, Detail string
 	}
 	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil {
-		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status)
+		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status), ""
 	}
+	_, problem, _ = strings.Cut(p.Type, "#")
 	if resp.StatusCode == http.StatusRequestEntityTooLarge {
-		return fmt.Errorf("httpstore: %w: %s (%d): %s", store.ErrTooLarge, p.Title, resp.StatusCode, p.Detail)
+		return fmt.Errorf("httpstore: %w: %s (%d): %s", store.ErrTooLarge, p.Title, resp.StatusCode, p.Detail), problem
 	}
 	if what, ok := refusals[resp.StatusCode]; ok {
-		return errtype.New(what, "httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
+		return errtype.New(what, "httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail), problem
 	}
-	return fmt.Errorf("httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail)
+	return fmt.Errorf("httpstore: %s (%d): %s", p.Title, resp.StatusCode, p.Detail), problem
 }

@@ -97,7 +97,7 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 		default:
 			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is cut off is no problem document
 			resp.Body.Close()
-			if failed = refusal(resp, text); resp.StatusCode < 500 {
+			if failed, _ = refusal(resp, text); resp.StatusCode < 500 {
 				return nil, failed
 			}
 		}

@@ -2,6 +2,7 @@ package httpstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/leaseapi"
@@ -37,14 +38,20 @@ func (s *Store) doubt(claims []store.Claim) {
 	}
 }
 
-// undoLate undoes, in the background, what late claims of these tokens get.
-func (s *Store) undoLate(settled []store.Settlement) {
+// undoLate undoes, in the background, what late claims of these tokens get. errs are the answers to
+// the settlements: a token that may still hold its key keeps it.
+func (s *Store) undoLate(settled []store.Settlement, errs []error) {
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var late []store.Settlement
-	for _, x := range settled {
-		if _, ok := s.doubts[x.Token]; ok {
-			delete(s.doubts, x.Token)
+	for i, x := range settled {
+		until, ok := s.doubts[x.Token]
+		if !ok || errs[i] != nil && !errors.Is(errs[i], store.ErrLost) && !errors.Is(errs[i], errSettled) {
+			continue
+		}
+		delete(s.doubts, x.Token)
+		if now.Before(until) {
 			late = append(late, store.Settlement{Key: x.Key, Token: x.Token, Outcome: store.Undo})
 		}
 	}

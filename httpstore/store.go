@@ -122,7 +122,11 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store
 // Renew sends the renewals in one call, or in several if their progress is long.
 func (s *Store) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	valid, at := validOf(renewals, (*store.Renewal).Validate, func(i int, err error) { errs[i] = err })
-	_, err := sendAll(ctx, s, "renew", valid, at, errs, leaseapi.WriteRenewals, func(r *store.Renewal) int { return len(r.Progress) })
+	got, err := sendAll(ctx, s, "renew", valid, leaseapi.WriteRenewals, func(r *store.Renewal) int { return len(r.Progress) },
+		func(_ *store.Renewal, err error, _ bool) error { return err })
+	for j := range got {
+		errs[at[j]] = got[j]
+	}
 	return err
 }
 
@@ -132,18 +136,19 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs
 		s.unwatch(settlements[i].Token)
 	}
 	valid, at := validOf(settlements, (*store.Settlement).Validate, func(i int, err error) { errs[i] = err })
-	silent, err := sendAll(ctx, s, "settle", valid, at, errs, leaseapi.WriteSettlements, func(x *store.Settlement) int { return len(x.Data) })
-	if err != nil {
-		return err
+	got, err := sendAll(ctx, s, "settle", valid, leaseapi.WriteSettlements, func(x *store.Settlement) int { return len(x.Data) },
+		func(x *store.Settlement, err error, silent bool) error {
+			// A record may be written twice, so ErrLost of a Keep is the truth.
+			if silent && x.Outcome != store.Keep && errors.Is(err, store.ErrLost) {
+				return errSettled
+			}
+			return err
+		})
+	for j := range got {
+		errs[at[j]] = got[j]
 	}
-	for j, i := range at {
-		// A record may be written twice, so ErrLost of a Keep is the truth.
-		if silent && valid[j].Outcome != store.Keep && errors.Is(errs[i], store.ErrLost) {
-			errs[i] = errSettled
-		}
-	}
-	s.undoLate(valid)
-	return nil
+	s.undoLate(valid[:len(got)], got)
+	return err
 }
 
 // errSettled is the error of a settlement that was sent to two servers.
@@ -165,28 +170,27 @@ func validOf[E any](all []E, validate func(*E) error, failed func(int, error)) (
 // as base64 they are well below what a server takes by default (--max-body).
 const maxData = 8 << 20
 
-// sendAll sends elements whose answers are errors, in calls of at most maxData. An element that is
-// too large for the server fails alone. silent is that of call.
-func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, at []int, errs []error, write func([]E) []byte, size func(*E) int) (silent bool, err error) {
-	for from := 0; from < len(all); {
+// sendAll sends elements whose answers are errors, in calls of at most maxData, and returns the
+// errors of those that were answered. An element that is too large for the server fails alone.
+// answer returns the error of an element; silent is that of its call.
+func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, write func([]E) []byte, size func(*E) int, answer func(x *E, err error, silent bool) error) (errs []error, err error) {
+	for from := 0; from < len(all); from = len(errs) {
 		to, bytes := from+1, size(&all[from])
 		for ; to < len(all) && bytes+size(&all[to]) <= maxData; to++ {
 			bytes += size(&all[to])
 		}
-		got, unanswered, err := s.call(ctx, verb, write(all[from:to]), to-from)
-		silent = silent || unanswered
+		got, silent, err := s.call(ctx, verb, write(all[from:to]), to-from)
 		switch {
 		case to == from+1 && errors.Is(err, store.ErrTooLarge):
-			errs[at[from]] = err
+			errs = append(errs, err)
 		case err != nil:
-			return silent, err
+			return errs, err
 		}
 		for j := range got {
-			errs[at[from+j]] = got[j].Error.Err()
+			errs = append(errs, answer(&all[from+j], got[j].Error.Err(), silent))
 		}
-		from = to
 	}
-	return silent, nil
+	return errs, nil
 }
 
 // Version asks the server what it is: "dibs serve v1.0.0".

@@ -20,6 +20,9 @@ var Description []byte
 // Version is the first segment of all paths.
 const Version = "/v1"
 
+// Stopping is the problem of a server that ends. It did nothing, so another server may be asked.
+const Stopping = "stopping"
+
 // Bounds of one call.
 const (
 	// MaxElements is the most claims, renewals or settlements of one call.

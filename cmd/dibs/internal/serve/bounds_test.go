@@ -136,7 +136,7 @@ func TestRecordsTakeMemory(t *testing.T) {
 type listing struct {
 	*memstore.Store
 	hangs bool
-	data  map[int]int // how many lists had so many records with data
+	data  map[int]int // how many lists had that many records with data
 }
 
 func (l *listing) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {

@@ -160,9 +160,9 @@ func (s *Server) addData(ctx context.Context, in store.Inspector, q store.Query,
 			return false, err
 		}
 		*e, there = full, true
-	}
-	if e.Record != nil {
-		s.memory.owe(int64(len(e.Record.Data)) * dataMemory)
+		if e.Record != nil {
+			s.memory.owe(int64(len(e.Record.Data)) * dataMemory)
+		}
 	}
 	return there, nil
 }

@@ -1,18 +1,13 @@
 package serve
 
 import (
-	"context"
 	"errors"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/httpstore"
 	"github.com/dibs-go/dibs/internal/errtype"
-	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/internal/wire"
 	"github.com/dibs-go/dibs/memstore"
@@ -198,50 +193,4 @@ func TestAServerIsKilledAtEveryPoint(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestALateClaimIsUndone: a server stands still under a claim, its client gives up and undoes the
-// claim by another server, and the first server carries it out after that. The key is not held for
-// the TTL by a token that nobody has.
-func TestALateClaimIsUndone(t *testing.T) {
-	under := memory(t)
-	arrived, wake, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	still := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		testkit.Check(t, err)
-		call, err := leaseapi.ReadClaims(body)
-		testkit.Check(t, err)
-		call.Claims[0].Key.Namespace = ""
-		close(arrived)
-		<-wake
-		defer close(over)
-		answers := make([]store.Answer, 1)
-		if err := under.Claim(context.Background(), call.Claims, answers); err != nil || answers[0].State != store.Granted {
-			t.Errorf("the late claim is answered %+v, %v", answers[0], err)
-		}
-	}))
-	t.Cleanup(still.Close)
-	alive := start(t, under, nil)
-	s, err := httpstore.Open(still.URL+","+alive.Listener.Addr().String(), nil)
-	testkit.Must(t, err)
-	defer s.Close()
-	ctx, giveUp := context.WithCancel(t.Context())
-	claim := store.Claim{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), TTL: hour, Permits: 1, Weight: 1}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Claim(ctx, []store.Claim{claim}, make([]store.Answer, 1)) }()
-	<-arrived
-	giveUp()
-	if err := <-ended; err == nil {
-		t.Fatal("the claim was answered")
-	}
-	still.Listener.Close() // so that the next call goes to the other server
-	undo := []store.Settlement{{Key: claim.Key, Token: claim.Token, Outcome: store.Undo}}
-	testkit.Eventually(t, "the undo is answered", func() bool { return s.Settle(t.Context(), undo, make([]error, 1)) == nil })
-	close(wake)
-	<-over
-	testkit.Eventually(t, "the key is free", func() bool {
-		answers := make([]store.Answer, 1)
-		err := under.Claim(t.Context(), []store.Claim{{Key: claim.Key, Mode: store.Look, Permits: 1, Weight: 1}}, answers)
-		return err == nil && answers[0].State == store.Free
-	})
 }

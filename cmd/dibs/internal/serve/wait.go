@@ -75,7 +75,7 @@ func (c *call) await(ctx context.Context, asked leaseapi.ClaimCall, answers []st
 		case <-c.stopping:
 			return nil // what the claims found last; the client asks another server
 		case <-ctx.Done():
-			return &problemStopping // nobody reads it
+			return &problemStore // nobody reads it
 		}
 		due = w.due(due[:0])
 		for i, at := range next {

@@ -1,0 +1,204 @@
+package httpstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
+)
+
+// roundTripper sends requests to no network, so that time can be simulated.
+type roundTripper func(r *http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// late is a Store over two servers of one store, the first of which is played by a test.
+type late struct {
+	*Store
+	under *memstore.Store
+	// first answers for the first server: with a problem, with an error of the line, or, with neither,
+	// as the second one does.
+	first func(verb string, body []byte) (problem string, err error)
+	// settle, if not nil, is the servers' answer to settlements.
+	settle error
+}
+
+func newLate(t *testing.T) *late {
+	under, err := memstore.New(nil)
+	testkit.Must(t, err)
+	l := &late{under: under}
+	l.Store, err = Open("http://first,second", &Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		testkit.Check(t, err)
+		_, verb, _ := strings.Cut(r.URL.Path, leaseapi.Version+"/")
+		w := httptest.NewRecorder()
+		if r.URL.Hostname() == "first" {
+			problem, err := l.first(verb, body)
+			if err != nil {
+				return nil, err
+			}
+			if problem != "" {
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = w.WriteString(`{"type": "page#` + problem + `", "title": "No"}`)
+				return w.Result(), nil
+			}
+		}
+		_, _ = w.Write(l.answer(t, verb, body))
+		return w.Result(), nil
+	})}})
+	testkit.Must(t, err)
+	t.Cleanup(func() {
+		testkit.Check(t, l.Close())
+		testkit.Check(t, under.Close())
+	})
+	return l
+}
+
+// answer is what a server answers that has the store.
+func (l *late) answer(t *testing.T, verb string, body []byte) []byte {
+	var out []leaseapi.Answer
+	switch verb {
+	case "claim":
+		call, err := leaseapi.ReadClaims(body)
+		testkit.Check(t, err)
+		for i := range call.Claims {
+			call.Claims[i].Key.Namespace = ""
+		}
+		answers := make([]store.Answer, len(call.Claims))
+		testkit.Check(t, l.under.Claim(context.Background(), call.Claims, answers))
+		for i := range answers {
+			out = append(out, leaseapi.AnswerOf(&answers[i]))
+		}
+	case "settle":
+		settlements, err := leaseapi.ReadSettlements(body)
+		testkit.Check(t, err)
+		errs := make([]error, len(settlements))
+		for i := range settlements {
+			settlements[i].Key.Namespace = ""
+			errs[i] = l.settle
+		}
+		if l.settle == nil {
+			testkit.Check(t, l.under.Settle(context.Background(), settlements, errs))
+		}
+		for _, err := range errs {
+			out = append(out, leaseapi.Answer{Error: leaseapi.ErrorOf(err)})
+		}
+	}
+	return leaseapi.WriteAnswers(out)
+}
+
+// claim claims a key for an hour.
+func (l *late) claim(ctx context.Context) (store.Claim, store.Answer, error) {
+	c := store.Claim{Key: store.Key{Name: "k"}, Token: store.Token{1}, TTL: time.Hour, Permits: 1, Weight: 1}
+	answers := make([]store.Answer, 1)
+	err := l.Claim(ctx, []store.Claim{c}, answers)
+	return c, answers[0], err
+}
+
+// end settles the token, and returns the error of that.
+func (l *late) end(t *testing.T, c store.Claim, o store.Outcome) error {
+	t.Helper()
+	errs := make([]error, 1)
+	testkit.Must(t, l.Settle(t.Context(), []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: o}}, errs))
+	return errs[0]
+}
+
+// state is that of the key.
+func (l *late) state(t *testing.T, c store.Claim) store.State {
+	t.Helper()
+	answers := make([]store.Answer, 1)
+	testkit.Must(t, l.under.Claim(t.Context(), []store.Claim{{Key: c.Key, Mode: store.Look, Permits: 1, Weight: 1}}, answers))
+	return answers[0].State
+}
+
+// TestALateClaimIsUndone: a server stands still under a claim, its client gives up and undoes the
+// claim by another server, and the first server carries it out after that. The key is not held for
+// the TTL by a token that nobody has.
+func TestALateClaimIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLate(t)
+		wake := make(chan struct{})
+		done := make(chan struct{})
+		l.first = func(verb string, body []byte) (string, error) {
+			go func() {
+				defer close(done)
+				<-wake
+				l.answer(t, verb, body)
+			}()
+			return "", errors.New("the connection was reset")
+		}
+		ctx, giveUp := context.WithTimeout(t.Context(), time.Nanosecond)
+		defer giveUp()
+		<-ctx.Done()
+		c, _, err := l.claim(ctx)
+		if err == nil {
+			t.Fatal("the claim was answered")
+		}
+		if err := l.end(t, c, store.Undo); !errors.Is(err, store.ErrLost) {
+			t.Fatalf("the undo is answered with %v", err)
+		}
+		time.Sleep(lateUndo / 2)
+		close(wake)
+		<-done
+		if s := l.state(t, c); s != store.Held {
+			t.Fatalf("after the late claim the key's state is %d", s)
+		}
+		time.Sleep(lateUndo)
+		if s := l.state(t, c); s != store.Free {
+			t.Errorf("the key's state is %d", s)
+		}
+	})
+}
+
+// TestALeaseThatIsNotSettledIsNotUndone: a claim that was not answered is repeated and granted. A
+// settlement that fails leaves the lease to its holder, who can settle again.
+func TestALeaseThatIsNotSettledIsNotUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLate(t)
+		l.first = func(string, []byte) (string, error) { return "store-unavailable", nil }
+		c, a, err := l.claim(t.Context())
+		if err != nil || a.State != store.Granted {
+			t.Fatal(a, err)
+		}
+		l.settle = store.ErrFull
+		if err := l.end(t, c, store.Release); !errors.Is(err, store.ErrFull) {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * lateUndo)
+		l.settle = nil
+		if s := l.state(t, c); s != store.Held {
+			t.Fatalf("the key's state is %d", s)
+		}
+		testkit.Must(t, l.end(t, c, store.Release))
+		time.Sleep(2 * lateUndo)
+	})
+}
+
+// TestAServerThatStopsDidNothing: another server is asked, and its answer is the truth.
+func TestAServerThatStopsDidNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLate(t)
+		l.first = func(string, []byte) (string, error) { return leaseapi.Stopping, nil }
+		c, a, err := l.claim(t.Context())
+		if err != nil || a.State != store.Granted || len(l.doubts) > 0 {
+			t.Fatal(a, err, l.doubts)
+		}
+		l.current.Store(0)
+		testkit.Must(t, l.end(t, c, store.Release))
+		l.current.Store(0)
+		if err := l.end(t, c, store.Release); !errors.Is(err, store.ErrLost) {
+			t.Errorf("a lease that is lost is settled with %v", err)
+		}
+	})
+}
