@@ -13,7 +13,7 @@ import (
 // A program that takes its store from the environment, as the command does. Without DIBS_STORE
 // it ends: a store that was guessed would be another one than that of its other processes.
 func ExampleOpen() {
-	os.Setenv("DIBS_STORE", "memory:") // by whoever starts the program
+	os.Setenv("DIBS_STORE", "memory:") // as the operator does who starts the program
 	ctx := context.Background()
 	opened, err := stores.Open(ctx, os.Getenv("DIBS_STORE"))
 	if err != nil {
