@@ -508,6 +508,7 @@ async function granted(core, claim, wait) {
 async function ask(core, claim, mode, poll, wait) {
   const body = { claims: [claim.wire(mode)] };
   if (poll > 0) body.wait_ms = Math.ceil(poll);
+  const { open, sent: unanswered } = claim;
   claim.open = claim.sent = true;
   try {
     const { answers: [answer], sent } = await core.calls.call("claim", body, 1, { wait: poll, until: wait });
@@ -515,10 +516,8 @@ async function ask(core, claim, mode, poll, wait) {
     claim.open = answer.state === "granted" || answer.queued === true || answer.error !== undefined;
     return { answer, sent };
   } catch (e) {
-    if (e instanceof RefusedError) {
-      claim.sent = false;
-      claim.open = mode === "queue" && poll > 0; // it may have a place from an earlier question
-    }
+    // Nothing was done, unless the call had been sent before it was refused.
+    if (e instanceof RefusedError && !e[REPEATED]) Object.assign(claim, { open, sent: unanswered });
     throw e;
   }
 }
@@ -770,6 +769,7 @@ class Calls {
     const ends = now() + wait + timeout;
     const count = this.servers.length;
     let away;
+    let repeated = false; // it may have been done before
     for (let i = 0; i < count; i++) {
       const first = this.current;
       const server = this.servers[first % count];
@@ -777,10 +777,13 @@ class Calls {
       if (left <= 0) break;
       try {
         const { response, sent, again } = await this.post(server, verb, text, wait + Math.max((left - wait) / (count - i), 1), until);
-        return { answers: answersOf(server, verb, response, size), sent, again: again || away !== undefined };
+        repeated ||= again;
+        return { answers: answersOf(server, verb, response, size), sent, again: repeated };
       } catch (e) {
+        if (e instanceof RefusedError && repeated) Object.defineProperty(e, REPEATED, { value: true });
         if (!(e instanceof UnavailableError) || until?.ended) throw e;
         away = e;
+        repeated = true;
         if (this.current === first) this.current = (first + 1) % count;
       }
     }
@@ -845,6 +848,8 @@ class Calls {
 
 // STALE is what send rejects with if the connection was an old one.
 const STALE = Symbol("stale");
+// REPEATED marks the refusal of a call that had been sent before, and may have been done then.
+const REPEATED = Symbol("repeated");
 
 // answersOf reads a response.
 function answersOf(server, verb, { status, type, body }, size) {
@@ -955,7 +960,7 @@ class Undoer {
   settle(claim, outcome, sent = false) {
     const at = now();
     this.entries.push({
-      settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, STAY) + this.timeout, sent, again: false,
+      settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, claim.stay ?? STAY) + this.timeout, sent, again: false,
     });
     this.pending++;
     this.arm();

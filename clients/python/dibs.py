@@ -178,6 +178,8 @@ class TooLarge(Full):
 class Refused(Error):
     """The server refused the whole call, and nothing was done; or it is no dibs serve."""
 
+    _repeated = False  # the call had been sent before, and may have been done then
+
 
 class Unauthorized(Refused):
     """The URL has no token, or one that the server does not know."""
@@ -317,7 +319,7 @@ class _Address:
         found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@\s]+)(?::([0-9]+))?", text)
         port = int(found[2] or (443 if scheme == "https" else 80)) if found else 0
         if not found or not 1 <= port <= 65_535:
-            raise self._bad(f"{text!r} is no host")
+            raise self._bad("a host is none: write HOST or HOST:PORT, and an @ after a token")
         return _Server(found[1].strip("[]"), port, scheme == "https", None)
 
     def _bad(self, why: str) -> ValueError:
@@ -413,6 +415,9 @@ class _Local:
                 answers, sent, again = self._ask(self._address.servers[first % count], verb, text, size, wait,
                                                  max((left - wait) / (count - i), 0.001))
                 return answers, sent, again or away is not None
+            except Refused as e:
+                e._repeated = e._repeated or away is not None
+                raise
             except Unavailable as e:
                 away = e
                 if self._current == first:
@@ -450,7 +455,11 @@ class _Local:
                 else:
                     wire.http.close()
             wire, again = self._create(server), True
-        return self._read(server, verb, response, data, size), sent, again
+        try:
+            return self._read(server, verb, response, data, size), sent, again
+        except Refused as e:
+            e._repeated = again
+            raise
 
     def _checkout(self, server: _Server) -> _Wire:
         while True:
@@ -615,7 +624,7 @@ class _Undoer:
 
     def settle(self, attempt: _Attempt, settlement: dict[str, Any], sent: bool = False) -> None:
         """Settle in the background. sent says that the claim itself may still be under way."""
-        expires = _now() + max(attempt.ttl, _STAY) + self._timeout
+        expires = _now() + max(attempt.ttl, attempt.stay) + self._timeout
         self._put(_Entry({**attempt.named(), **settlement}, expires, 1 if sent else 0))
 
     def flush(self, limit: float) -> bool:
@@ -707,6 +716,7 @@ class _Attempt:
         self.raw = key.encode() if isinstance(key, str) else key
         self.token: str = options["token"] or secrets.token_hex(16)
         self.ttl: float = options["ttl"]
+        self.stay: float = options["stay"]
         self.wait: float | None = options["wait"]
         self.permits: int = options["permits"]
         self.weight: int = options["weight"]
@@ -1475,15 +1485,16 @@ class Client:
 
     def _ask(self, local: _Local, attempt: _Attempt, mode: str, poll: float) -> tuple[dict[str, Any], float]:
         """Send the claim once and note what it may have at the store."""
-        before = attempt.open
+        before = attempt.open, attempt.sent
         attempt.open = attempt.sent = True
         body: dict[str, Any] = {"claims": [attempt.wire(mode)]}
         if poll > 0:
             body["wait_ms"] = _ms(poll)
         try:
             answers, sent, _ = local.call("claim", body, 1, wait=poll)
-        except Refused:
-            attempt.open, attempt.sent = before, False  # nothing was done
+        except Refused as e:
+            if not e._repeated:  # nothing was done
+                attempt.open, attempt.sent = before
             raise
         answer = answers[0]
         attempt.open = answer.get("state") == "granted" or answer.get("queued") is True or "error" in answer

@@ -42,6 +42,13 @@ over("a claim whose answer never came is undone", async (line, mine, key) => {
   await server.free(key);
 });
 
+over("a claim whose answer was lost and that is refused then is undone", async (line, mine, key) => {
+  line.cut("claim", 1);
+  line.refuses = "claim";
+  await assert.rejects(mine.lock(key, { ttl: "10m", wait: 0 }, fail), dibs.UnauthorizedError);
+  await server.free(key);
+});
+
 over("a place whose answer never came is undone", async (line, mine, key) => {
   line.cut("claim", 1000);
   await assert.rejects(mine.reserve(key), dibs.UnavailableError);

@@ -138,6 +138,7 @@ export class Line {
   #cut = {};
   #gates = {};
   change = (body) => body;
+  refuses = ""; // the verb whose calls are refused after those whose answers are lost
 
   static async to(server) {
     const line = new Line();
@@ -179,6 +180,11 @@ export class Line {
       const text = await read(request);
       const verb = request.url.split("/").pop();
       this.calls.push([verb, Object.values(JSON.parse(text)).find(Array.isArray).length]);
+      if (verb === this.refuses && !(this.#cut[verb] > 0)) {
+        response.writeHead(401, { "content-type": "application/problem+json" });
+        response.end(JSON.stringify({ title: "The call has no valid credential" }));
+        return;
+      }
       const gate = await this.#gate(verb, "before");
       const answer = await new Promise((resolve, reject) => {
         const { host: _, ...headers } = request.headers;

@@ -168,6 +168,7 @@ class Line:
         self._listener.listen(64)
         self.url = f"unix:{path}"
         self._cut = {}
+        self.refuses = None  # the verb whose calls are refused after those whose answers are lost
         self.lost = threading.Semaphore(0)  # released for each answer that was lost
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -192,9 +193,14 @@ class Line:
             with client.makefile("rb") as asked, server.makefile("rb") as answered:
                 try:
                     while (request := self._message(asked)) is not None:
+                        verb = re.search(rb"/v1/(\w+)", request)[1].decode()
+                        if verb == self.refuses and not self._cut.get(verb):
+                            problem = b'{"title": "The call has no valid credential"}'
+                            client.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\n"
+                                           b"Content-Length: %d\r\n\r\n%s" % (len(problem), problem))
+                            continue
                         server.sendall(request)
                         answer = self._message(answered)
-                        verb = re.search(rb"/v1/(\w+)", request)[1].decode()
                         if answer is None:
                             return
                         if self._cut.get(verb, 0) > 0:

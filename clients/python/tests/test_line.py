@@ -36,6 +36,12 @@ class LineTest(Case):
         self.assertNotIn(self.key, str(error))
         self.assertFree()
 
+    def test_a_claim_whose_answer_was_lost_and_that_is_refused_then_is_undone(self):
+        self.line.cut("claim", 1)
+        self.line.refuses = "claim"
+        self.refused(dibs.Unauthorized, keys=self.over, ttl=600, wait=0)
+        self.assertFree()
+
     def test_a_place_whose_answer_never_came_is_undone(self):
         self.line.cut("claim", 1000)
         self.assertRaises(dibs.Unavailable, self.over.reserve, self.key)

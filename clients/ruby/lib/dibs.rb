@@ -90,7 +90,9 @@ module Dibs
 
   # Refused: the server refused the whole call, and nothing was done; or what answers at the
   # address is no dibs serve.
-  class Refused < Error; end
+  class Refused < Error
+    attr_accessor :repeated # :nodoc: the call had been sent before, and may have been done then
+  end
 
   # Unauthorized: the URL has no token, or one that the server does not know.
   class Unauthorized < Refused; end
@@ -238,7 +240,7 @@ module Dibs
     def server(scheme, text)
       host, port = text.match(/\A(\[[\h:.]+\]|[^:\[\]@\s]+)(?::(\d+))?\z/)&.captures
       number = (port || (scheme == "https" ? 443 : 80)).to_i
-      bad "#{text.inspect} is no host" unless host && number.between?(1, 65_535)
+      bad "a host is none: write HOST or HOST:PORT, and an @ after a token" unless host && number.between?(1, 65_535)
       Server.new(host.delete("[]"), number, scheme == "https", nil)
     end
 
@@ -252,7 +254,7 @@ module Dibs
     attr_accessor :server, :used
 
     def self.to(server, timeout)
-      http = new(server.host, server.port)
+      http = new(server.host, server.port, nil) # no proxy, which would see the token
       http.server = server
       http.use_ssl = true if server.tls
       http.open_timeout = http.write_timeout = timeout
@@ -312,6 +314,9 @@ module Dibs
         begin
           answers, sent, again = ask(server, verb, text, size, wait, [(left - wait) / (count - i), 0.001].max)
           return answers, sent, again || !away.nil?
+        rescue Refused => e
+          e.repeated ||= !away.nil?
+          raise
         rescue Unavailable => e
           away = e
           @lock.synchronize { @current = first + 1 if @current == first }
@@ -338,6 +343,9 @@ module Dibs
       request.body = text
       response, sent, again = post(server, request, wait, timeout)
       [read(server, verb, response, size), sent, again]
+    rescue Refused => e
+      e.repeated = again || false
+      raise
     end
 
     # post sends a request. A kept connection may have been closed by the server meanwhile, so
@@ -519,7 +527,7 @@ module Dibs
     # so that it is settled once more a second later.
     def settle(claim, outcome, sent: false)
       now = Dibs.now
-      entry = Entry.new(claim.named.merge(outcome: outcome), now, now + [claim.ttl, STAY].max + @timeout, sent)
+      entry = Entry.new(claim.named.merge(outcome: outcome), now, now + [claim.ttl, claim.stay].max + @timeout, sent)
       @lock.synchronize do
         @entries << entry
         @pending += 1
@@ -617,7 +625,7 @@ module Dibs
 
   # Claim is what a caller asks for, and what its token may have at the store.
   class Claim # :nodoc:
-    attr_reader :key, :namespace, :token, :ttl, :margin, :longest, :permits, :weight, :wait, :from
+    attr_reader :key, :namespace, :token, :ttl, :stay, :margin, :longest, :permits, :weight, :wait, :from
     attr_accessor :open # the token may have a lease or a place
     attr_accessor :sent # a claim whose answer did not arrive may be under way
 
@@ -625,7 +633,7 @@ module Dibs
       @key, @options = key, options
       @namespace = options[:namespace]
       @token = options[:token] || SecureRandom.hex(16)
-      @from, @ttl, @wait = options[:from], options[:ttl], options[:wait]
+      @from, @ttl, @wait, @stay = options[:from], options[:ttl], options[:wait], options[:stay] || STAY
       @permits, @weight = options[:permits] || 1, options[:weight] || 1
       @margin = [options[:margin] || 0.0, @ttl / 50 + 0.001].max
       @longest = options[:longest]
@@ -654,7 +662,7 @@ module Dibs
     def wire(mode)
       o = @options
       element = named.merge(mode: mode, ttl_ms: (@ttl * 1000).ceil, owner: o[:owner])
-      element[:stay_ms] = ((o[:stay] || STAY) * 1000).ceil unless mode == "try"
+      element[:stay_ms] = (stay * 1000).ceil unless mode == "try"
       element[:permits] = @permits if @permits != 1
       element[:weight] = @weight if @weight != 1
       element[:from] = @from if @from
@@ -779,12 +787,8 @@ module Dibs
       settle({ outcome: "release" }, @client.timeout)
     rescue Lost
       raise
-    rescue Error
-      @settling.synchronize do
-        @settled = true
-        @local.renewer.remove(self)
-        @local.undoer.settle(@claim, "release")
-      end
+    rescue Exception # another thread's, too, as that of Timeout
+      hand_over("release")
       raise
     end
 
@@ -820,12 +824,22 @@ module Dibs
     # abandon ends the lease as if its holder had crashed: the next holder learns of it.
     def abandon
       settle({ outcome: "abandon" }, @client.timeout)
+    rescue Error
+      raise
+    rescue Exception
+      hand_over("abandon")
+      raise
     end
 
     # undo ends the lease as if it had not been granted, for a holder that has done nothing. A
     # reserved place can then be redeemed again.
     def undo
       settle({ outcome: "undo" }, @client.timeout)
+    rescue Error
+      raise
+    rescue Exception
+      hand_over("undo")
+      raise
     end
 
     # inspect shows no token.
@@ -926,6 +940,19 @@ module Dibs
       why = Process.pid == @local.pid ? "" : ": it belongs to the process that forked this one"
       why = ": it was settled" if @settled
       Lost.new("dibs: the lease of the key #{@claim.digest} is lost#{why}", key: key)
+    end
+
+    # hand_over settles the lease in the background.
+    def hand_over(outcome)
+      return if Process.pid != @local.pid
+
+      Thread.handle_interrupt(Object => :never) do
+        @settling.synchronize do
+          @settled = true
+          @local.renewer.remove(self)
+          @local.undoer.settle(@claim, outcome)
+        end
+      end
     end
 
     def settle(settlement, patience)
@@ -1480,6 +1507,7 @@ module Dibs
 
     # ask sends the claim once and notes what it may have at the store.
     def ask(here, claim, mode, poll)
+      before = claim.open, claim.sent
       claim.open = claim.sent = true
       body = { claims: [claim.wire(mode)] }
       body[:wait_ms] = (poll * 1000).ceil if poll.positive?
@@ -1488,9 +1516,9 @@ module Dibs
       answer = answers[0]
       claim.open = answer["state"] == "granted" || answer["queued"] == true || answer.key?("error")
       [answer, sent]
-    rescue Refused
-      claim.sent = false
-      claim.open = mode == "queue" && poll.positive? # it may have a place from an earlier question
+    rescue Refused => e
+      # Nothing was done, unless the call had been sent before it was refused.
+      claim.open, claim.sent = before unless e.repeated
       raise
     end
 

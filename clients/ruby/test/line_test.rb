@@ -29,6 +29,24 @@ class LineTest < Case
     assert_free
   end
 
+  def test_a_claim_whose_answer_was_lost_and_that_is_refused_then_is_undone
+    @line.cut("claim", 1)
+    @line.refuse("claim")
+    assert_raises(Dibs::Unauthorized) { @over.lock(@key, ttl: 600, wait: 0) { flunk } }
+    assert_free
+  end
+
+  def test_a_release_that_is_interrupted_is_done_in_the_background
+    lease = @over.acquire(@key, ttl: 600)
+    @line.cut("settle", 1000)
+    waiting = Thread.new { lease.release }.tap { |t| t.report_on_exception = false }
+    @line.lost
+    waiting.raise(Timeout::Error)
+    assert_raises(Timeout::Error) { waiting.join }
+    refute lease.held?
+    assert_free
+  end
+
   def test_a_place_whose_answer_never_came_is_undone
     @line.cut("claim", 1000)
     assert_raises(Dibs::Unavailable) { @over.reserve(@key) }

@@ -96,6 +96,12 @@ class Line
     @cut[verb] = times
   end
 
+  # refuse refuses the calls of the verb that come after those whose answers are lost, as a server
+  # does that does not know the token.
+  def refuse(verb)
+    @refused = verb
+  end
+
   # lost waits until an answer was lost.
   def lost
     Timeout.timeout(LIMIT) { @lost.pop }
@@ -113,7 +119,14 @@ class Line
     loop do
       head = +""
       head << (client.gets || return) until head.end_with?("\r\n\r\n")
-      server.write(head, client.read(head[/content-length: (\d+)/i, 1].to_i))
+      verb = head[%r{/v1/(\w+)}, 1]
+      body = client.read(head[/content-length: (\d+)/i, 1].to_i)
+      if verb == @refused && !@cut[verb].positive?
+        problem = JSON.generate(title: "The call has no valid credential")
+        client.write("HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\nContent-Length: #{problem.bytesize}\r\n\r\n#{problem}")
+        next
+      end
+      server.write(head, body)
       answer = +""
       answer << (server.gets || return) until answer.end_with?("\r\n\r\n")
       if (length = answer[/content-length: (\d+)/i, 1])
@@ -122,7 +135,6 @@ class Line
         answer << (server.gets || return) until answer.end_with?("\r\n0\r\n")
         answer << server.gets
       end
-      verb = head[%r{/v1/(\w+)}, 1]
       if @cut[verb].positive?
         @cut[verb] -= 1
         @lost << verb
