@@ -212,7 +212,7 @@ func TestRequestFields(t *testing.T) {
 		{name: "--forwarded overwrites what a client says", to: forwarding,
 			fields: "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Host: evil\r\nx-forwarded-proto: https\r\nX-Forwarded-Port: 443\r\nX-Forwarded-Prefix: /evil\r\nForwarded: for=6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\nX-End: 2\r\n",
 			has:    []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n", "\r\nX-Forwarded-Host: shop.example.com:81\r\n", "\r\nX-Forwarded-Proto: http\r\n", "\r\nX-End: 2\r\n"},
-			hasNot: []string{"6.6.6.6", "evil", "https", "443", "\r\nForwarded"}},
+			hasNot: []string{"6.6.6.6", "evil", "https", "\r\nX-Forwarded-Port", "\r\nForwarded"}},
 		{name: "and Connection does not keep it", to: forwarding,
 			fields: "Connection: X-Forwarded-For, Forwarded\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7\r\nForwarded: for=6.6.6.6\r\n",
 			has:    []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n"}, hasNot: []string{"6.6.6.6", "7.7.7.7", "\r\nForwarded"}},

@@ -30,9 +30,25 @@ type Call struct {
 // no token.
 type exchange struct {
 	accesslog.Recorder
+	ctx    context.Context
+	gone   bool   // the client had gone away before it was answered
 	by     string // the name of the credential
 	memory int64  // of the budget, until the call is over
 	call   Call
+}
+
+// WriteHeader notes whether the client is still there. When it has its answer it may go away at
+// any time, even before the handler ends.
+func (x *exchange) WriteHeader(status int) {
+	x.gone = x.gone || x.Status == 0 && x.ctx.Err() != nil
+	x.Recorder.WriteHeader(status)
+}
+
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.Status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	return x.Recorder.Write(p)
 }
 
 type exchangeKey struct{}
@@ -48,7 +64,7 @@ func exchangeOf(ctx context.Context) *exchange {
 // logged logs each call, with --access-log, and each panic.
 func (s *Server) logged(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}}
+		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context()}
 		began := time.Now()
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
@@ -89,7 +105,7 @@ func (s *Server) report(x *exchange, r *http.Request, took time.Duration) {
 	if _, c.Route, _ = strings.Cut(r.Pattern, " "); c.Route == "" && r.Pattern != "/" {
 		c.Route = r.Pattern // of a path with another method
 	}
-	if r.Context().Err() != nil {
+	if x.gone || x.Status == 0 && r.Context().Err() != nil {
 		c.Status, c.Problem = 0, "canceled"
 	}
 	s.hooks.Call(c)
