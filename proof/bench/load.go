@@ -25,7 +25,7 @@ type load struct {
 
 // A client is one connection of a load.
 type client struct {
-	conn *net.TCPConn
+	conn net.Conn
 	n    int // which of the load's clients it is
 	sent int
 	in   []byte // what has come of the answer
@@ -43,7 +43,7 @@ func (l load) perSecond(ctx context.Context, d time.Duration) (float64, error) {
 			return 0, err
 		}
 		defer conn.Close()
-		clients[n] = &client{conn: conn.(*net.TCPConn), n: n}
+		clients[n] = &client{conn: conn, n: n}
 	}
 	start := time.Now()
 	answers, err := drive(clients, start.Add(d), l.request)

@@ -1,5 +1,3 @@
-//go:build !linux
-
 package main
 
 import (
@@ -34,6 +32,9 @@ func drive(clients []*client, deadline time.Time, next func(*client) []byte) (in
 // drive is one client's part.
 func (c *client) drive(deadline time.Time, next func(*client) []byte) (int, error) {
 	buffer := make([]byte, 64<<10)
+	if err := c.conn.SetDeadline(deadline.Add(10 * time.Second)); err != nil { // of a server that stands still
+		return 0, err
+	}
 	for answers := 0; ; answers++ {
 		if time.Now().After(deadline) {
 			return answers, nil
