@@ -34,6 +34,9 @@ type remains struct {
 func (r *run) collect(restarts context.Context) error {
 	ctx, cancel := context.WithTimeout(restarts, askLimit)
 	defer cancel()
+	if r.store.Locker != nil {
+		return nil
+	}
 	if d := r.store.effects; d != nil {
 		rows, err := again(ctx, func() ([]effect, error) { return d.list(ctx, r.id) })
 		if err != nil {

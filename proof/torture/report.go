@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/dibs-go/dibs/proof/check"
 )
 
 // Report is the result of a run.
@@ -47,6 +49,8 @@ type Report struct {
 	Left       []string `json:"left"`               // keys, goroutines and connections left behind
 	Broken     []string `json:"broken"`             // errors of the harness itself
 	Dir        string   `json:"dir,omitempty"`      // the folder of the histories, if they are kept
+
+	Locks *check.Locks `json:"locks,omitempty"` // of a Locker
 
 	verdict *verdict
 }

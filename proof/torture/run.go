@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/store"
@@ -229,7 +230,13 @@ func (r *run) perform(ctx context.Context) error {
 	}
 	r.Log.Info("checking", "events", len(events))
 	checking := time.Now()
-	v := judge(events, r.faults, r.remains.keys, r.URL)
+	var v *verdict
+	if r.store.Locker != nil {
+		r.report.Locks = check.Sections(events)
+		v = judgeLocks(r.report.Locks)
+	} else {
+		v = judge(events, r.faults, r.remains.keys, r.URL)
+	}
 	r.fill(v, len(events), time.Since(checking), interrupted)
 	return nil
 }

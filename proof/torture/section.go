@@ -33,7 +33,7 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 			_ = lease.Save(ctx, []byte(e.Token))
 		}
 		l.crash("in the section")
-		if l.freeze(e.Key) {
+		if l.freeze(e.Key, freezeOdds) {
 			// The pause that fences are for: between the look at the lease and the write.
 			l.write(e.Key, e.Fence)
 		}
@@ -63,10 +63,10 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	l.note(e)
 }
 
-// freeze sometimes stops this process for longer than its lease lasts, so that another holder
-// gets the key. It reports whether it did.
-func (l *lane) freeze(key string) bool {
-	if !l.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
+// freeze stops this process for longer than its lease lasts, one in so many times, so that
+// another holder gets the key. It reports whether it did.
+func (l *lane) freeze(key string, odds int) bool {
+	if !l.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(odds) {
 		return false
 	}
 	l.crashing.RLock()

@@ -16,6 +16,9 @@ type Open func(ctx context.Context, url string) (*Store, error)
 // Store is an open store.
 type Store struct {
 	Store dibs.Store
+	// Locker is what the workers use in the place of a dibs.Client, if it is not nil. Then Store
+	// is nil, and only the sections are checked.
+	Locker Locker
 	// Close closes the store, and its database if it has one.
 	Close func() error
 

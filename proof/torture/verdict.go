@@ -41,6 +41,20 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 	return &verdict{*check.History(events, o)}
 }
 
+// judgeLocks makes a violation of each overlap.
+func judgeLocks(l *check.Locks) *verdict {
+	v := &verdict{}
+	v.Sections = l.Sections
+	for _, o := range l.Overlaps {
+		text := "two holders at once"
+		if len(o.Faults) > 0 {
+			text += ", after " + strings.Join(o.Faults, " and ")
+		}
+		v.Violations = append(v.Violations, check.Violation{Name: "sections", Key: o.Key, Text: text, Events: []history.Event{o.First, o.Second}})
+	}
+	return v
+}
+
 // count copies the counts to the report.
 func (v *verdict) count(r *Report) {
 	r.Keys, r.Operations, r.Unknown = v.Keys, v.Operations, v.Unknown

@@ -70,6 +70,9 @@ type worker struct {
 	crashing sync.RWMutex  // held while this process crashes or freezes
 	noCrash  bool          // under crashing: it does not any more
 	results  atomic.Uint64 // how many there were
+	sections atomic.Uint64 // under locks of a Locker
+
+	beside sync.WaitGroup // what runs beside the lanes
 }
 
 // patience is how long a worker tries to open a store that does not answer.
@@ -95,7 +98,11 @@ func (w *worker) serve(in io.Reader, to io.Writer) error {
 		return err
 	}
 	w.out.send(message{Ready: true})
-	w.work(ctx)
+	if w.opened.Locker != nil {
+		w.workLocks(ctx)
+	} else {
+		w.work(ctx)
+	}
 	<-w.over
 	w.out.send(message{Ended: w.finish(before)})
 	return nil
@@ -147,6 +154,9 @@ func (w *worker) begin(ctx context.Context) error {
 		w.failed(err)
 		rest(ctx, 50*time.Millisecond)
 	}
+	if w.opened.Locker != nil {
+		return nil
+	}
 	w.store = history.Record(w.opened.Store, w.w, w.failed)
 	if w.db = w.opened.effects; w.db != nil {
 		w.tx = history.RecordTransactor(w.db.Transactor, w.w, w.failed)
@@ -180,7 +190,9 @@ func (w *worker) finish(before resources) *ended {
 			e.Errors = append(e.Errors, what+": "+err.Error())
 		}
 	}
-	note("closing the client", w.client.Close())
+	if w.client != nil {
+		note("closing the client", w.client.Close())
+	}
 	note("closing the store", w.opened.Close())
 	left := func() bool {
 		e.Goroutines = max(0, runtime.NumGoroutine()-before.goroutines)

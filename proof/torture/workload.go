@@ -26,8 +26,9 @@ const (
 // lane is one of the goroutines of a worker. It does one action after the other.
 type lane struct {
 	*worker
-	ctx context.Context
-	r   *rand.Rand
+	ctx   context.Context
+	waits context.Context // of a Locker's callers
+	r     *rand.Rand
 }
 
 // action is one kind of action of a lane.
@@ -53,17 +54,21 @@ var actions = []action{
 
 // work lets the lanes run while faults strike, and then acquires every key once more.
 func (w *worker) work(ctx context.Context) {
-	var all sync.WaitGroup
-	for i := range w.Lanes {
-		all.Go(func() {
-			l := &lane{w, ctx, rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Restarts)<<16|uint64(i)))}
-			l.run()
-		})
-	}
-	all.Wait()
+	w.each(ctx, (*lane).run)
 	if ctx.Err() == nil {
 		w.sweep(ctx)
 	}
+}
+
+// each runs the function in all lanes, and returns when it has returned in all of them.
+func (w *worker) each(ctx context.Context, run func(*lane)) {
+	var all sync.WaitGroup
+	for i := range w.Lanes {
+		all.Go(func() {
+			run(&lane{worker: w, ctx: ctx, r: rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Restarts)<<16|uint64(i)))})
+		})
+	}
+	all.Wait()
 }
 
 // run does one action after the other while faults strike.
