@@ -23,7 +23,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "httpstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore"}},
 		{Dir: "storetest", Imports: []string{house.Root + "/store", house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root + "/store"}},
-		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
+		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/linger", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "conform", Tests: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/memstore"}},
 		{Dir: "jobs", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "internal/backend", Imports: []string{house.Root + "/store"}},

@@ -3,8 +3,9 @@ package dibs
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // How long a caller waits: not at all, or for as long as its context allows.
@@ -13,13 +14,9 @@ const (
 	anyWait time.Duration = math.MaxInt64
 )
 
-// A call of the store that failed for a reason that may pass is made again after a pause.
-// Pauses double from retryMin to retryMax. Half of each is random, because callers that
-// collided once must not collide again.
-const (
-	retryMin = 20 * time.Millisecond
-	retryMax = time.Second
-)
+// retryPause is the pause before a call of the store is made again that failed for a reason that
+// may pass.
+var retryPause = pace.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
 
 // How long a call is made again. Options.Timeout is for everything else.
 const (
@@ -34,14 +31,14 @@ const (
 // again returns false at once if the next try would be later than the patience allows, and
 // false if ctx ends or stop is closed.
 func retry(ctx context.Context, stop <-chan struct{}, began time.Time) (again func(patience time.Duration) bool) {
-	var pause time.Duration
+	failed := 0
 	return func(patience time.Duration) bool {
-		pause = min(max(2*pause, retryMin), retryMax)
-		wait := pause/2 + rand.N(pause/2)
-		if time.Since(began)+wait > patience {
+		failed++
+		pause := retryPause.Pause(failed)
+		if time.Since(began)+pause > patience {
 			return false
 		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(pause)
 		defer timer.Stop()
 		select {
 		case <-timer.C:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -59,9 +60,7 @@ func (s *Store) undoLate(settled []store.Settlement, errs []error) {
 		return
 	}
 	s.running.Go(func() {
-		select {
-		case <-time.After(lateUndo):
-		case <-s.stopped.Done():
+		if pace.Sleep(s.stopped, lateUndo) != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.stopped, lateUndo)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/linger"
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // Middleware guards HTTP handlers: requests with one Idempotency-Key run once, and every retry gets
@@ -78,10 +79,8 @@ func (m *Middleware) count(change func(*Stats)) {
 func (m *Middleware) Drain(ctx context.Context) error {
 	// Not a WaitGroup, because handlers that outlive the server's limit may begin to store.
 	for m.unsettled.Load() > 0 {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := pace.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil

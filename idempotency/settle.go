@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -158,11 +159,8 @@ func (r *run) kept(how settlement) {
 	}
 }
 
-// How often settleLater asks the store again.
-const (
-	settleAgainMin = 50 * time.Millisecond
-	settleAgainMax = time.Second
-)
+// settlePause is the pause before settleLater asks the store again.
+var settlePause = pace.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 
 // settleLater settles in the background, until the lease is lost.
 func (r *run) settleLater(how settlement) {
@@ -178,8 +176,8 @@ func (r *run) settleLater(how settlement) {
 	go func() {
 		defer m.unsettled.Add(-1)
 		defer room.end()
-		for pause := settleAgainMin; ; pause = min(2*pause, settleAgainMax) {
-			time.Sleep(pause)
+		for failed := 1; ; failed++ {
+			time.Sleep(settlePause.Pause(failed))
 			if keep && time.Now().After(giveUp) {
 				// The store answers and takes no record, and the key must not be held forever.
 				m.count(func(c *Stats) { c.StoreGivenUp++ })

@@ -3,10 +3,10 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -20,16 +20,12 @@ func (r *run) handleIn() {
 		r.event.Conflicts++
 		r.answer = r.newRecorder()
 		r.ctx.failure.Store(uint32(noFailure))
-		// Two runs that were in conflict must not meet again.
-		select {
-		case <-time.After(rand.N(time.Duration(r.event.Conflicts) * conflictPause)):
-		case <-r.ctx.Done():
-		}
+		_ = conflictPause.Wait(r.ctx, r.event.Conflicts)
 	}
 }
 
-// conflictPause is the longest pause after the first conflict.
-const conflictPause = 10 * time.Millisecond
+// conflictPause is the pause after a conflict.
+var conflictPause = pace.Backoff{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // tryIn runs the handler in one transaction. It reports true if the transaction was in conflict
 // with another one and the handler may run again. Otherwise the request has been served.

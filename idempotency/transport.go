@@ -112,7 +112,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		again = nil // Base will refuse it every time
 	}
 	t.budget.add()
-	s := &sending{t: t, ctx: r.Context(), again: again, left: t.options.Attempts, backoff: t.options.Backoff}
+	s := &sending{t: t, ctx: r.Context(), again: again, left: t.options.Attempts}
 	response, stopped, err := s.send(request)
 	if err != nil || stopped != nil || again == nil || isSafe(r.Method) || response.Body == http.NoBody || response.StatusCode == http.StatusSwitchingProtocols {
 		return response, err

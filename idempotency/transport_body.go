@@ -121,7 +121,7 @@ func (b *resumedBody) resume(broke error) error {
 		return broke // by that
 	}
 	for {
-		pause := s.jittered()
+		pause := s.backoff()
 		request, err := s.next(pause)
 		if err == nil {
 			err = s.wait(request, pause)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // A sending is a request while it is sent, again and again, until an attempt has its whole answer.
@@ -16,11 +18,10 @@ import (
 //	send ── no answer, or a refusal to wait out ── again, wait ── send
 //	  └── an answer, which is read ── breaks off ── again, wait ── send ── a replay, read on
 type sending struct {
-	t       *Transport
-	ctx     context.Context                              // of the caller
-	again   func(context.Context) (*http.Request, error) // nil if the request can be sent only once
-	left    int                                          // attempts
-	backoff time.Duration                                // before the next attempt
+	t     *Transport
+	ctx   context.Context                              // of the caller
+	again func(context.Context) (*http.Request, error) // nil if the request can be sent only once
+	left  int                                          // attempts
 }
 
 // Why a request is not sent again.
@@ -75,22 +76,22 @@ func (s *sending) next(pause time.Duration) (*http.Request, error) {
 
 // wait waits before the request is sent. If the context ends, it returns the context's cause.
 func (s *sending) wait(request *http.Request, pause time.Duration) error {
-	select {
-	case <-time.After(pause):
-	case <-s.ctx.Done():
+	err := pace.Sleep(s.ctx, pause)
+	if err != nil {
 		closeBody(request)
-		return context.Cause(s.ctx)
 	}
-	s.backoff = min(2*s.backoff, s.t.options.MaxBackoff)
-	return nil
+	return err
 }
 
-// jittered returns the backoff, less a random part of up to a half.
-func (s *sending) jittered() time.Duration { return s.backoff/2 + rand.N(s.backoff/2+1) }
+// backoff returns the pause after the last attempt.
+func (s *sending) backoff() time.Duration {
+	o := &s.t.options
+	return pace.Backoff{Min: o.Backoff, Max: o.MaxBackoff}.Pause(o.Attempts - s.left)
+}
 
 // pauseAfter returns whether an attempt may be repeated, and after how long.
 func (s *sending) pauseAfter(response *http.Response, err error) (time.Duration, bool) {
-	pause := s.jittered()
+	pause := s.backoff()
 	if err != nil {
 		// A retry does not make a certificate valid.
 		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
@@ -108,7 +109,7 @@ func (s *sending) pauseAfter(response *http.Response, err error) (time.Duration,
 	if !ok || after > s.t.options.MaxBackoff {
 		return 0, false
 	}
-	return max(pause, after+rand.N(s.backoff/2+1)), true
+	return max(pause, after+rand.N(pause/2+1)), true
 }
 
 // retryAfter parses Retry-After (RFC 9110, section 10.2.3): seconds, or a date.

@@ -18,7 +18,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "history", Imports: []string{root + "/store", unix}, Tests: []string{root, root + "/memstore"}},
 		{Dir: "check", Imports: []string{root + "/store", root + "/proof/history", "github.com/anishathalye/porcupine"}},
 		{Dir: "fault", Imports: []string{
-			root + "/internal/wire", root + "/pgstore", root + "/mysqlstore", unix,
+			root + "/internal/pace", root + "/internal/wire", root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
 			root + "/proof/target", root + "/internal/failpoint", root + "/internal/servertest", root + "/stores",
@@ -26,9 +26,9 @@ func TestHouse(t *testing.T) {
 		{Dir: "target", Imports: []string{root + "/internal/wire", root + "/proof/fault", root + "/internal/servertest", unix}},
 		{
 			Dir:     "torture",
-			Imports: []string{root, root + "/store", root + "/stores", root + "/internal/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Imports: []string{root, root + "/store", root + "/stores", root + "/internal/pace", root + "/internal/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
 			Tests:   []string{root + "/proof/target"},
 		},
-		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 	})
 }

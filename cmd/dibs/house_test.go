@@ -39,7 +39,7 @@ func TestHouse(t *testing.T) {
 		},
 		{Dir: "internal/accesslog"},
 		{Dir: "internal/certificate"},
-		{Dir: "internal/demo"},
+		{Dir: "internal/demo", Imports: []string{root + "/internal/pace"}},
 		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/testkit", root + "/jobs"}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{

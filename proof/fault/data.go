@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 func dataFaults() []*Fault {
@@ -117,7 +119,7 @@ func failOver(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error
 	if err := t.Failover.Lag(); err != nil {
 		return 0, err
 	}
-	rest(ctx, t.spell(r))
+	_ = pace.Sleep(ctx, t.spell(r))
 	addr, behind, err := t.Failover.Promote()
 	if err != nil {
 		return 0, err

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // fileGate keeps the faults of the file one after the other.
@@ -84,7 +86,7 @@ func lockFile(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error
 	if sent, err := t.sentAway(holding); err == nil && sent {
 		hits = 1
 	}
-	rest(ctx, t.spell(r))
+	_ = pace.Sleep(ctx, t.spell(r))
 	_, err = conn.ExecContext(holding, "ROLLBACK")
 	return hits, err
 }
@@ -162,7 +164,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 				break
 			}
 		}
-		rest(over, 5*time.Millisecond)
+		_ = pace.Sleep(over, 5*time.Millisecond)
 	}
 	return hits(count), nil
 }
@@ -179,7 +181,7 @@ func (t *Target) cutLog() error {
 	for prevented := 1; err == nil && prevented > 0 && ctx.Err() == nil; {
 		var pages, copied int
 		if err = conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&prevented, &pages, &copied); prevented > 0 {
-			rest(ctx, 20*time.Millisecond)
+			_ = pace.Sleep(ctx, 20*time.Millisecond)
 		}
 	}
 	if ctx.Err() != nil {

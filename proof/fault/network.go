@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
@@ -87,7 +88,7 @@ func trouble(of func(*Target, *rand.Rand) wire.Trouble, hits func(wire.Counts) i
 		for _, w := range some {
 			w.Set(trouble, r)
 		}
-		rest(ctx, t.spell(r))
+		_ = pace.Sleep(ctx, t.spell(r))
 		for _, w := range some {
 			w.Set(wire.Trouble{}, nil)
 		}
@@ -116,7 +117,7 @@ func cut(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 		w.Set(wire.Trouble{Refuse: true}, r)
 		w.Reset()
 	}
-	rest(ctx, t.spell(r))
+	_ = pace.Sleep(ctx, t.spell(r))
 	for _, w := range some {
 		w.Set(wire.Trouble{}, nil)
 	}

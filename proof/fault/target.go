@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/wire"
 )
 
@@ -116,9 +117,9 @@ func (t *Target) spell(r *rand.Rand) time.Duration {
 // lasting lets a fault last for a spell, and longer while it has not hit, because workers on a
 // busy machine come late.
 func (t *Target) lasting(ctx context.Context, spell time.Duration, hit func() bool) {
-	rest(ctx, spell)
+	_ = pace.Sleep(ctx, spell)
 	for end := time.Now().Add(4 * t.lease()); !hit() && time.Now().Before(end) && ctx.Err() == nil; {
-		rest(ctx, 10*time.Millisecond)
+		_ = pace.Sleep(ctx, 10*time.Millisecond)
 	}
 }
 
@@ -226,16 +227,6 @@ func (t *Target) giveBack(what ...any) func() {
 		for _, w := range what {
 			delete(t.taken, w)
 		}
-	}
-}
-
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // witness is a connection to a server, by no wire, with which a fault looks for its evidence. It
@@ -63,7 +65,7 @@ func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		rest(ctx, 20*time.Millisecond)
+		_ = pace.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

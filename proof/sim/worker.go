@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -45,12 +46,7 @@ func (w *worker) run(ctx context.Context) {
 // rest waits for d, and while the process is stopped. It reports whether the worker should go
 // on.
 func (w *worker) rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	_ = pace.Sleep(ctx, d)
 	return w.gate() && ctx.Err() == nil
 }
 

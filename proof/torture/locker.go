@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -53,7 +54,7 @@ func (w *worker) workLocks(ctx context.Context) {
 	w.beside.Go(func() {
 		select {
 		case <-w.recovery:
-			if rest(waits, lockLimit) {
+			if pace.Sleep(waits, lockLimit) == nil {
 				noTurn(errNoTurn)
 			}
 		case <-waits.Done():
@@ -75,7 +76,7 @@ func (w *worker) workLocks(ctx context.Context) {
 
 // noteStalls writes down when this process stood still because the machine had no time for it.
 func (w *worker) noteStalls(ctx context.Context) {
-	for last := history.Now(); rest(ctx, stall/10); {
+	for last := history.Now(); pace.Sleep(ctx, stall/10) == nil; {
 		now := history.Now()
 		if now-last > stall {
 			w.note(history.Event{Kind: history.Stopped, Name: "stall", Call: last, Return: now})
@@ -168,7 +169,7 @@ func (w *worker) sweepLocks(ctx context.Context) {
 					}
 					return
 				}
-				if !rest(ctx, 50*time.Millisecond) {
+				if pace.Sleep(ctx, 50*time.Millisecond) != nil {
 					w.out.send(message{Stuck: fmt.Sprintf("%s: a new caller does not get it within %v after the last fault: %v", key, lockLimit, err)})
 					return
 				}

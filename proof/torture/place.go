@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // place reserves a place in a queue. Then it claims from it, once or twice, early or late,
@@ -70,7 +71,7 @@ func (l *lane) twice(p dibs.Place) (stands bool) {
 	both.Go(func() {
 		lease, err := l.client.Redeem(l.ctx, p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Wait: wait}})
 		if err == nil {
-			rest(lease.Context(), time.Millisecond)
+			_ = pace.Sleep(lease.Context(), time.Millisecond)
 			_ = lease.Release()
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -165,7 +166,7 @@ func (m *supervisor) pause(ctx context.Context, p *process, d time.Duration) (st
 	if stopped, err = p.stop(); err != nil || !stopped {
 		return false, errors.Join(err, p.resume())
 	}
-	rest(ctx, d)
+	_ = pace.Sleep(ctx, d)
 	err = p.resume()
 	e.Return = history.Now()
 	return stopped, errors.Join(err, m.workers.w.Happened(e))

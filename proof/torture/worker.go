@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -152,7 +153,7 @@ func (w *worker) begin(ctx context.Context) error {
 			return fmt.Errorf("the store cannot be opened: %w", err)
 		}
 		w.failed(err)
-		rest(ctx, 50*time.Millisecond)
+		_ = pace.Sleep(ctx, 50*time.Millisecond)
 	}
 	if w.opened.Locker != nil {
 		return nil
@@ -263,17 +264,5 @@ func (w *worker) standStill(ctx context.Context) {
 	select {
 	case <-thawed:
 	case <-ctx.Done():
-	}
-}
-
-// rest waits for d, and reports whether ctx has not ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

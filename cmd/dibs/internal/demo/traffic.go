@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // The traffic: orders, a few milliseconds apart, each sent by several clients at once. A
@@ -65,8 +67,6 @@ func (s *traffic) send(ctx context.Context) {
 	defer cancel()
 	defer s.client.CloseIdleConnections()
 	var clients sync.WaitGroup
-	pace := time.NewTicker(spacing)
-	defer pace.Stop()
 	for i := range orders {
 		c := charge{Order: orderName(i), Amount: amount(i)}
 		copies := copies
@@ -76,10 +76,7 @@ func (s *traffic) send(ctx context.Context) {
 		for n := range copies {
 			clients.Go(func() { s.order(ctx, c, n%2) })
 		}
-		select {
-		case <-pace.C:
-		case <-ctx.Done():
-		}
+		_ = pace.Sleep(ctx, spacing)
 	}
 	clients.Wait()
 }
@@ -96,10 +93,7 @@ func (s *traffic) order(ctx context.Context, c charge, to int) {
 			to = 1 - to
 			wait = 20*time.Millisecond + rand.N(30*time.Millisecond)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		_ = pace.Sleep(ctx, wait)
 	}
 	s.unanswered.Add(1)
 }
