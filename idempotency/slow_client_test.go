@@ -1,12 +1,10 @@
 package idempotency_test
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/testkit"
@@ -73,37 +71,6 @@ func newServer(t *testing.T, h http.Handler) *httptest.Server {
 	return s
 }
 
-// newHTTP2 returns a transport of HTTP/2 without TLS, whose client takes much before it reads it.
-func newHTTP2(t *testing.T) *http.Transport {
-	tr := &http.Transport{Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: 1 << 30, MaxReceiveBufferPerStream: 1 << 20}}
-	tr.Protocols.SetUnencryptedHTTP2(true)
-	t.Cleanup(tr.CloseIdleConnections)
-	return tr
-}
-
-// A deafConn is a connection that is not read after the first bytes.
-type deafConn struct {
-	net.Conn
-	left   int
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (c *deafConn) Read(p []byte) (int, error) {
-	if c.left <= 0 {
-		<-c.closed
-		return 0, net.ErrClosed
-	}
-	n, err := c.Conn.Read(p[:min(len(p), c.left)])
-	c.left -= n
-	return n, err
-}
-
-func (c *deafConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
 // newKeyed returns POST /charges to a server, with the key.
 func newKeyed(t *testing.T, url, key string) *http.Request {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/charges", nil)
@@ -122,20 +89,13 @@ var unread = map[string]func(t *testing.T, url string){
 		_ = newKeyed(t, url, "k").Write(c)
 	},
 	"of HTTP/2": func(t *testing.T, url string) {
-		if res, err := newHTTP2(t).RoundTrip(newKeyed(t, url, "k")); err == nil {
+		if res, err := testkit.HTTP2(t, 1<<20).RoundTrip(newKeyed(t, url, "k")); err == nil {
 			t.Cleanup(func() { _ = res.Body.Close() })
 		}
 	},
 	"of HTTP/2 that does not read its connection": func(t *testing.T, url string) {
-		tr := newHTTP2(t)
-		tr.HTTP2.MaxReceiveBufferPerStream = 1 << 30
-		conn := &deafConn{left: 64 << 10, closed: make(chan struct{})}
-		tr.DialContext = func(_ context.Context, network, address string) (_ net.Conn, err error) {
-			conn.Conn, err = net.Dial(network, address)
-			return conn, err
-		}
-		if res, err := tr.RoundTrip(newKeyed(t, url, "k")); err == nil {
-			t.Cleanup(func() { _ = conn.Close(); _ = res.Body.Close() })
+		if res, err := testkit.Deaf(t).RoundTrip(newKeyed(t, url, "k")); err == nil {
+			t.Cleanup(func() { _ = res.Body.Close() })
 		}
 	},
 }

@@ -102,7 +102,7 @@ var slowRules = []rule{
 				_, _ = io.WriteString(w, "second")
 			})
 			server, base := newBubbleServer(t, g.h)
-			tr := newHTTP2(t)
+			tr := testkit.HTTP2(t, 1<<20)
 			tr.DialContext = base.DialContext
 			slow, err := tr.RoundTrip(newKeyed(t, server.URL, "long"))
 			testkit.Must(t, err)

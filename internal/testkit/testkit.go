@@ -8,6 +8,7 @@
 //	Output      keeps what a process or a log says
 //	Own         returns a name that no other test of this run has
 //	Main        is the body of TestMain, in the tests and in their child processes
+//	HTTP2, Deaf return clients that read slowly, or not
 //	Child       returns a command that runs this test binary as a child process
 //
 // Package failpoint stops a child at a named point.

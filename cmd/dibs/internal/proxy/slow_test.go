@@ -4,53 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/testkit"
 )
-
-// newHTTP2 returns a transport of HTTP/2 without TLS. Its client takes window bytes of an answer
-// that is not read.
-func newHTTP2(t *testing.T, window int) *http.Transport {
-	tr := &http.Transport{
-		Protocols:             new(http.Protocols),
-		HTTP2:                 &http.HTTP2Config{MaxReceiveBufferPerConnection: 1 << 30, MaxReceiveBufferPerStream: window},
-		ExpectContinueTimeout: time.Minute,
-	}
-	tr.Protocols.SetUnencryptedHTTP2(true)
-	t.Cleanup(tr.CloseIdleConnections)
-	return tr
-}
-
-// A deafConn is a connection that is not read after the first bytes.
-type deafConn struct {
-	net.Conn
-	left   int
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (c *deafConn) Read(p []byte) (int, error) {
-	if c.left <= 0 {
-		<-c.closed
-		return 0, net.ErrClosed
-	}
-	n, err := c.Conn.Read(p[:min(len(p), c.left)])
-	c.left -= n
-	return n, err
-}
-
-func (c *deafConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
 
 // keyed returns a request with a key.
 func keyed(t *testing.T, ctx context.Context, url, path, key string, body io.Reader) *http.Request {
@@ -102,16 +63,8 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		"http1": func(path, key string) {
 			raw(t, p.url, "POST "+path+" HTTP/1.1\r\nHost: "+strings.TrimPrefix(p.url, "http://")+"\r\nContent-Length: 0\r\nIdempotency-Key: "+key+"\r\n\r\n")
 		},
-		"http2": func(path, key string) { open(newHTTP2(t, 1<<20), path, key) },
-		"deaf": func(path, key string) {
-			tr, conn := newHTTP2(t, 1<<30), &deafConn{left: 64 << 10, closed: make(chan struct{})}
-			tr.DialContext = func(_ context.Context, network, address string) (_ net.Conn, err error) {
-				conn.Conn, err = net.Dial(network, address)
-				return conn, err
-			}
-			open(tr, path, key)
-			t.Cleanup(func() { conn.Close() })
-		},
+		"http2": func(path, key string) { open(testkit.HTTP2(t, 1<<20), path, key) },
+		"deaf":  func(path, key string) { open(testkit.Deaf(t), path, key) },
 	}
 	for name, client := range clients {
 		for _, path := range []string{"/", "/stream"} {
@@ -161,7 +114,7 @@ func TestClientsThatSendSlowly(t *testing.T) {
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { close(asked) }})
 		request := keyed(t, ctx, p.url, "/", fmt.Sprint("two-", i), body)
 		request.Header.Set("Expect", "100-continue")
-		tr := newHTTP2(t, 1<<20)
+		tr := testkit.HTTP2(t, 1<<20)
 		go func() {
 			defer close(answered)
 			res, err := tr.RoundTrip(request)
