@@ -20,6 +20,7 @@ import binascii
 import collections
 import contextlib
 import datetime
+import functools
 import hashlib
 import http.client
 import json
@@ -28,6 +29,7 @@ import os
 import random
 import re
 import secrets
+import selectors
 import socket
 import ssl
 import sys
@@ -58,6 +60,7 @@ Key = str | bytes
 Duration = int | float | str | datetime.timedelta
 Remember = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 T = TypeVar("T")
+E = TypeVar("E", bound="Error")
 
 TTL = 30.0  # the default TTL of a lease, in seconds
 MIN_TTL = 0.01  # the shortest TTL
@@ -72,7 +75,8 @@ _IDLE = 30.0  # a connection that was not used for longer is not used again
 _ANY_AGE_MS = 9_223_372_036_854  # accepts a record of any age
 _MAX_ELEMENTS = 512  # of a call
 
-_now = time.monotonic
+# The clock of Linux that runs while the machine is suspended, and elsewhere the monotonic one.
+_now: Callable[[], float] = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
 
 class Options(TypedDict, total=False):
@@ -107,6 +111,7 @@ class Error(Exception):
     """
 
     key: Key | None
+    _unanswered = False  # the call was sent, and no server said what became of it
 
     def __init__(self, message: str, *, key: Key | None = None) -> None:
         super().__init__(message)
@@ -127,7 +132,10 @@ class Held(Error):
 
 
 class Lost(Error):
-    """The lease expired or was taken away, so another caller may hold the key."""
+    """The lease expired or was taken away, or the call that ends it was not answered.
+
+    So another caller may hold the key.
+    """
 
 
 class Done(Error):
@@ -176,9 +184,11 @@ class TooLarge(Full):
 
 
 class Refused(Error):
-    """The server refused the whole call, and nothing was done; or it is no dibs serve."""
+    """The server refused the whole call, and nothing was done; or it is no dibs serve.
 
-    _repeated = False  # the call had been sent before, and may have been done then
+    If another program answers, a server behind it may have done the call. A claim is then undone
+    in the background.
+    """
 
 
 class Unauthorized(Refused):
@@ -352,16 +362,34 @@ class _Wire:
             self.http = http.client.HTTPConnection(server.host, server.port, timeout=timeout)
         self.used: float | None = None  # when it was last used
 
-    def post(self, path: str, headers: dict[str, Any], body: bytes, wait: float, timeout: float) -> tuple[float, http.client.HTTPResponse, bytes]:
-        """Send a request, and return when it was sent and the response with its body."""
+    def connect(self, timeout: float) -> None:
+        """Connect, unless it is connected."""
         self.http.timeout = timeout
         if self.http.sock is None:
             self.http.connect()
-        self.http.sock.settimeout(wait + timeout)
+
+    def post(self, path: str, headers: dict[str, Any], body: bytes, limit: float) -> tuple[float, http.client.HTTPResponse, bytes]:
+        """Send a request, and return when it was sent and the response with its body."""
+        self.http.sock.settimeout(limit)
         sent = _now()
         self.http.request("POST", path, body, headers)
         response = self.http.getresponse()
         return sent, response, response.read()
+
+    def closed(self) -> bool:
+        """Report whether the server closed the connection. Then nothing is sent over it."""
+        if self.http.sock is None:
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.http.sock, selectors.EVENT_READ)
+            return bool(selector.select(0))
+
+    def cut(self) -> None:
+        """End the call that another thread makes."""
+        sock = self.http.sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def abandon(self) -> None:
         """Close the socket and say nothing to the server: the parent process uses the connection."""
@@ -379,6 +407,9 @@ class _Local:
         self._tls = ssl.create_default_context() if address.servers[0].tls else None
         self._idle: dict[_Server, list[_Wire]] = {server: [] for server in address.servers}
         self._all: weakref.WeakSet[_Wire] = weakref.WeakSet()
+        self._polls: set[_Wire] = set()  # the connections of calls that wait
+        self.waits: set[_Attempt] = set()  # of callers that wait for a key
+        self.closing = False
         self._current = 0
         self._headers: dict[str, Any] = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if address.authorization:
@@ -395,30 +426,38 @@ class _Local:
         self.renewer.stop()
         self.undoer.stop()
 
+    def cut(self) -> None:
+        """End the calls that wait."""
+        self.closing = True
+        for wire in list(self._polls):
+            wire.cut()
+
     def call(self, verb: str, body: dict[str, Any], size: int, wait: float = 0.0,
              timeout: float | None = None) -> tuple[list[dict[str, Any]], float, bool]:
-        """Make one call and return the answers, when it was sent, and whether it had been sent
-        before and may have been done then. If a server is away it asks the next one, each once.
-        wait is how long the server may take on purpose.
+        """Make one call and return the answers, when it was sent, and whether it was sent before
+        and not answered, so that it may have been done then. If a server is away it asks the next
+        one, each once. wait is how long the server may take on purpose. Such a call asks one
+        server only, because its caller asks again with less time to wait.
         """
         timeout = self._timeout if timeout is None else timeout
         text = json.dumps(body, separators=(",", ":")).encode()
-        ends = _now() + wait + timeout
+        ends = _now() + timeout
         away: Unavailable | None = None
-        count = len(self._address.servers)
+        silent = False
+        count = 1 if wait else len(self._address.servers)
         for i in range(count):
             first = self._current
             left = ends - _now()
             if left <= 0:
                 break
             try:
-                answers, sent, again = self._ask(self._address.servers[first % count], verb, text, size, wait,
-                                                 max((left - wait) / (count - i), 0.001))
-                return answers, sent, again or away is not None
-            except Refused as e:
-                e._repeated = e._repeated or away is not None
-                raise
-            except Unavailable as e:
+                answers, sent, again = self._ask(self._address.servers[first % len(self._address.servers)], verb, text, size, wait,
+                                                 left / (count - i))
+                return answers, sent, again or silent
+            except Error as e:
+                silent = e._unanswered = e._unanswered or silent
+                if not isinstance(e, Unavailable):
+                    raise
                 away = e
                 if self._current == first:
                     self._current = first + 1
@@ -430,25 +469,32 @@ class _Local:
         a new one is used; every call may be repeated.
         """
         wire = self._checkout(server)
-        again = False
+        again = sends = False
         while True:
             began = _now()
             whole = False
             try:
-                sent, response, data = wire.post(f"/v1/{verb}", self._headers, text, wait, timeout)
+                if wait:
+                    self._polls.add(wire)
+                wire.connect(timeout)
+                if wait and self.closing:
+                    raise Unavailable("dibs: the client is closed")
+                sends = True
+                sent, response, data = wire.post(f"/v1/{verb}", self._headers, text, wait + timeout)
                 whole = True
                 break
             except (ConnectionResetError, BrokenPipeError, ConnectionAbortedError) as e:
                 if wire.used is None:
-                    raise Unavailable(f"dibs: {server}: {e}") from e
+                    raise _silent(Unavailable(f"dibs: {server}: {e}"), sends) from e
             except ssl.SSLCertVerificationError as e:
-                raise Refused(f"dibs: {server}: {e}") from e
+                raise _silent(Refused(f"dibs: {server}: {e}"), sends) from e
             except (OSError, http.client.HTTPException) as e:
                 # A TimeoutError before the time of this call is the caller's, from a signal handler.
                 if isinstance(e, TimeoutError) and e.errno is None and _now() < began + timeout:
                     raise
-                raise Unavailable(f"dibs: {server}: {e or type(e).__name__}") from e
+                raise _silent(Unavailable(f"dibs: {server}: {e or type(e).__name__}"), sends) from e
             finally:
+                self._polls.discard(wire)
                 if whole and wire.http.sock is not None:
                     wire.used = _now()
                     self._idle[server].append(wire)
@@ -457,8 +503,8 @@ class _Local:
             wire, again = self._create(server), True
         try:
             return self._read(server, verb, response, data, size), sent, again
-        except Refused as e:
-            e._repeated = again
+        except Error as e:
+            e._unanswered = e._unanswered or again
             raise
 
     def _checkout(self, server: _Server) -> _Wire:
@@ -467,7 +513,7 @@ class _Local:
                 wire = self._idle[server].pop()
             except IndexError:
                 return self._create(server)
-            if wire.used is not None and _now() - wire.used < _IDLE:
+            if wire.used is not None and _now() - wire.used < _IDLE and not wire.closed():
                 return wire
             wire.http.close()
 
@@ -477,24 +523,28 @@ class _Local:
         return wire
 
     def _read(self, server: _Server, verb: str, response: http.client.HTTPResponse, data: bytes, size: int) -> list[dict[str, Any]]:
-        kind = response.headers.get_content_type()
+        """Read a response. Only dibs serve itself knows that nothing was done: what another program
+        answers says nothing of a server behind it.
+        """
+        kind, status = response.headers.get_content_type(), response.status
         body = None
         if kind in ("application/json", "application/problem+json"):
             with contextlib.suppress(ValueError):
                 body = json.loads(data)
-        if response.status == 200:
+        if status == 200:
             answers = body.get("answers") if isinstance(body, dict) else None
             if isinstance(answers, list) and len(answers) == size and all(isinstance(a, dict) for a in answers):
                 return answers
-            raise Refused(f"dibs: what answers at {server} with something else is no dibs serve")
-        problem = isinstance(body, dict) and kind == "application/problem+json"
-        text = f"{body.get('title')} ({response.status}): {body.get('detail')}" if problem and body else None
-        if response.status >= 500:
-            raise Unavailable(f"dibs: {verb}: {text or f'{server} answers with {response.status}'}")
+            raise _silent(Refused(f"dibs: what answers at {server} with something else is no dibs serve"))
+        problem = body if isinstance(body, dict) and kind == "application/problem+json" else None
+        text = f"{problem.get('title')} ({status}): {problem.get('detail')}" if problem else None
+        if status >= 500:
+            stopping = problem is not None and str(problem.get("type")).endswith("#stopping")
+            raise _silent(Unavailable(f"dibs: {verb}: {text or f'{server} answers with {status}'}"), not stopping)
         if text is None:
-            raise Refused(f"dibs: what answers at {server} with {response.status} is no dibs serve")
+            raise _silent(Refused(f"dibs: what answers at {server} with {status} is no dibs serve"))
         refused: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 429: Overloaded}
-        raise refused.get(response.status, Refused)(f"dibs: {verb}: {text}")
+        raise refused.get(status, Refused)(f"dibs: {verb}: {text}")
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
@@ -506,6 +556,12 @@ class _Local:
         """Close the sockets that this process has from the one that forked it."""
         for wire in list(self._all):
             wire.abandon()
+
+
+def _silent(error: E, sent: bool = True) -> E:
+    """Return the error of a call that no server answered. sent says whether a server may have got it."""
+    error._unanswered = sent
+    return error
 
 
 class _Bell:
@@ -638,6 +694,10 @@ class _Undoer:
         self._stopped = True
         self._bell.ring()
 
+    def look(self) -> None:
+        """Say that a caller does not wait any more."""
+        self._bell.ring()
+
     def _put(self, item: _Entry | threading.Event) -> None:
         try:
             self._mail.append(item)
@@ -672,7 +732,8 @@ class _Undoer:
         while True:
             stopped = self._stopped
             self._take_mail()
-            if not any(entry.first for entry in self._entries):
+            waits = self._local.closing and self._local.waits and not stopped
+            if not waits and not any(entry.first for entry in self._entries):
                 for done in self._flushes:
                     done.set()
                 self._flushes.clear()
@@ -733,7 +794,7 @@ class _Attempt:
         self.due = math.inf
         self.limit = math.inf
         self.settled = self.lost = False
-        self.kept = False  # the record may have been written
+        self.unanswered: str | None = None  # the outcome of a settlement that was sent and not answered
         self.settling = threading.Lock()  # held while a settlement is under way
 
     def digest(self) -> str:
@@ -797,14 +858,18 @@ class _Attempt:
         """Report whether it belongs to the process that forked this one."""
         return self.local is None or self.local.pid != os.getpid()
 
-    def held(self) -> bool:
+    def live(self) -> bool:
+        """Report whether it may hold the key."""
         return not self.settled and not self.lost and self.fence is not None and not self.overdue(_now()) and not self.foreign()
+
+    def held(self) -> bool:
+        return self.unanswered is None and self.live()
 
     def lose(self) -> bool:
         """Note that the server does not know the lease. While a settlement is under way, or if one
         may have been done, that says nothing, and lose returns False.
         """
-        if self.kept or not self.settling.acquire(blocking=False):
+        if self.unanswered or not self.settling.acquire(blocking=False):
             return False
         try:
             self.lost = self.lost or not self.settled
@@ -850,7 +915,12 @@ class _Attempt:
 def _error(kind: str | None, detail: str | None, attempt: _Attempt) -> Error:
     """Return the error of an element."""
     kinds: dict[str | None, type[Error]] = {"lost": Lost, "busy": Busy, "full": Full, "too_large": TooLarge}
-    return kinds.get(kind, Refused)(f"dibs: the key {attempt.digest()}: {detail or kind}", key=attempt.key)
+    return kinds.get(kind, Refused)(f"dibs: the key {attempt.digest()}: {_plain(detail or kind)}", key=attempt.key)
+
+
+def _plain(message: object) -> str:
+    """Return a message that stands inside another one."""
+    return str(message).removeprefix("dibs: ")
 
 
 class _Tries:
@@ -954,7 +1024,7 @@ class Lease:
         if kind is None:
             attempt.trust(sent)
         elif kind == "lost":
-            attempt.lost = attempt.lost or not attempt.settling.locked()
+            attempt.lose()
             raise self._lost()
         else:
             raise _error(kind, detail, attempt)
@@ -977,8 +1047,9 @@ class Lease:
     def complete(self, data: bytes, keep: Duration = RETENTION) -> None:
         """End the lease and leave data behind as the key's record, for keep (default: 24 hours).
 
-        It raises Lost, and then nothing is written. After Unavailable, Busy or Full the lease is
-        still held: call complete again, or release.
+        It raises Lost, and then nothing is written. After Busy or Full the lease is still held:
+        call complete again, or release. After Unavailable the record may be written, so the lease
+        is not trusted any more: call complete again, and the store decides.
         """
         self._settle(self._record(data, _retention(keep)), _KEEP_PATIENCE)
 
@@ -1008,29 +1079,36 @@ class Lease:
         return {"outcome": "keep", "data": _b64(data), "retention_ms": _ms(retention)}
 
     def _lost(self) -> Lost:
-        why = ""
-        if self._attempt.settled:
+        attempt, why = self._attempt, ""
+        if attempt.settled:
             why = ": it was settled"
-        elif self._attempt.foreign():
+        elif attempt.foreign():
             why = ": it belongs to the process that forked this one"
-        return Lost(f"dibs: the lease of the key {self._attempt.digest()} is lost{why}", key=self.key)
+        elif attempt.unanswered and not attempt.lost:
+            call = _CALLS[attempt.unanswered]
+            why = f", or may be: its {call} was sent and not answered; call {call} again, and the store decides"
+        return Lost(f"dibs: the lease of the key {attempt.digest()} is lost{why}", key=self.key)
 
     def _hand_over(self, settlement: dict[str, Any]) -> None:
         """Settle the lease in the background, unless it was settled."""
         if not self._attempt.settled and not self._attempt.lost and not self._attempt.foreign():
             self._attempt.hand_over(settlement)
 
-    def _finish(self) -> bool:
-        """End the lease of a block, and report whether it was lost."""
-        if self._attempt.foreign():
-            return not self._attempt.settled
+    def _finish(self) -> Lost | None:
+        """End the lease of a block, and return the error if it was lost while its block ran."""
+        attempt = self._attempt
+        doubt = None if attempt.settled else attempt.unanswered
+        why = f"may have ended while its block ran: its {_CALLS[doubt]} was sent and not answered" if doubt else "was lost while its block ran"
+        lost = Lost(f"dibs: the lease of the key {attempt.digest()} {why}", key=self.key)
+        if attempt.foreign():
+            return None if attempt.settled else lost
         try:
             self.release()
         except Lost:
-            return True
+            return lost
         except Error:
             pass  # it is released in the background, and the block must not run again
-        return False
+        return lost if doubt else None
 
     def _settle(self, settlement: dict[str, Any], patience: float) -> None:
         attempt = self._attempt
@@ -1041,7 +1119,7 @@ class Lease:
             with attempt.settling:
                 if attempt.settled:
                     return
-                if attempt.lost or (attempt.overdue(_now()) and not (attempt.kept and settlement["outcome"] == "keep")):
+                if attempt.lost or (attempt.overdue(_now()) and attempt.unanswered != settlement["outcome"]):
                     # What the store still has of it is abandoned, as it would be when it expires.
                     attempt.local.undoer.settle(attempt, {"outcome": "abandon"})
                     attempt.lost = True
@@ -1057,32 +1135,35 @@ class Lease:
     def _send(self, settlement: dict[str, Any], patience: float) -> None:
         attempt = self._attempt
         assert attempt.local is not None
-        keep = settlement["outcome"] == "keep"
+        outcome = settlement["outcome"]
         tries = _Tries(patience)
-        repeated = False
         while True:
+            before, attempt.unanswered = attempt.unanswered, attempt.unanswered or outcome
+            again = False
             try:
                 answers, _, again = attempt.local.call("settle", {"settlements": [{**attempt.named(), **settlement}]}, 1)
-                repeated = repeated or again
                 kind, detail = _problem(answers[0])
                 if kind is not None and kind != "lost":
                     raise _error(kind, detail, attempt)
                 break
-            except (Unavailable, Busy, Overloaded) as e:
-                repeated = repeated or isinstance(e, Unavailable)
-                # If the record was written, a renewal finds no lease, and that is no loss.
-                attempt.kept = attempt.kept or (keep and repeated)
-                if not tries.again():
+            except Error as e:
+                if not (again or e._unanswered):
+                    attempt.unanswered = before  # nothing was done
+                if not isinstance(e, (Unavailable, Busy, Overloaded)) or not tries.again():
                     raise
         # The same record may be written twice. Any other end that was done before is a loss to the
         # store, and none to the holder.
-        if (kind == "lost" and (keep or not repeated)) or attempt.lost or attempt.overdue(_now()):
+        lost = kind == "lost" and (outcome == "keep" or not (again or before == outcome))
+        if lost or attempt.lost or attempt.overdue(_now()):
             attempt.lost = True
         else:
             attempt.settled = True
         attempt.local.renewer.remove(attempt)
-        if kind == "lost" and (keep or not repeated):
+        if lost:
             raise self._lost()
+
+
+_CALLS = {"keep": "complete", "release": "release", "abandon": "abandon", "undo": "undo"}  # by their outcome
 
 
 def _retention(keep: Duration) -> float:
@@ -1313,7 +1394,7 @@ class Client:
                     raise _error(kind, detail, attempt)
                 return
             except (Unavailable, Busy, Overloaded) as e:
-                repeated = repeated or isinstance(e, Unavailable)
+                repeated = repeated or e._unanswered
                 if not tries.again():
                     raise
 
@@ -1337,11 +1418,12 @@ class Client:
     def close(self) -> None:
         """Settle what is to be undone, for at most the timeout, and close the connections.
 
-        Leases that are held are not renewed any more.
+        Callers that wait get Closed. Leases that are held are not renewed any more.
         """
         local = self._local
         if not self._closed and local is not None and local.pid == os.getpid():
             self._closed = True
+            local.cut()
             local.undoer.flush(self._timeout)
             local.stop()
         self._closed = True
@@ -1434,6 +1516,7 @@ class Client:
         local = attempt.local = self._here()
         _waits_for_itself(attempt, mine)
         try:
+            local.waits.add(attempt)
             answer, sent = self._wait(local, attempt)
             attempt.grant(answer, sent)
             if renew:
@@ -1445,6 +1528,10 @@ class Client:
             if attempt.place and isinstance(e, Mismatch):  # the place could never be redeemed
                 local.undoer.settle(attempt, {**attempt.named(attempt.place), "outcome": "release"})
             raise
+        finally:
+            local.waits.discard(attempt)
+            if local.closing:
+                local.undoer.look()
 
     def _wait(self, local: _Local, attempt: _Attempt) -> tuple[dict[str, Any], float]:
         """Ask until the attempt is granted, refused or given up, and return the answer and when the
@@ -1457,6 +1544,7 @@ class Client:
         while True:
             if attempt.given_up:
                 raise _gone(attempt)
+            self._here()
             try:
                 answer, sent = self._ask(local, attempt, "try" if once else "queue", poll)
                 kind, detail = _problem(answer)
@@ -1475,6 +1563,9 @@ class Client:
                     raise _refusal(attempt, answer, heard - start)
                 poll = min(ends - heard, _POLL)
             except (Unavailable, Busy, Overloaded) as e:
+                self._here()
+                if poll and isinstance(e, Unavailable):
+                    heard = _now()  # until then the server waited on purpose
                 pause = min(pause * 2, 1.0)
                 rest = pause * random.uniform(0.5, 1.0)
                 if _now() + rest > min(heard + (1.0 if once else _KEEP_PATIENCE), math.inf if once else ends):
@@ -1492,8 +1583,8 @@ class Client:
             body["wait_ms"] = _ms(poll)
         try:
             answers, sent, _ = local.call("claim", body, 1, wait=poll)
-        except Refused as e:
-            if not e._repeated:  # nothing was done
+        except Error as e:
+            if not e._unanswered:  # nothing was done
                 attempt.open, attempt.sent = before
             raise
         answer = answers[0]
@@ -1563,7 +1654,7 @@ def _waits_for_itself(attempt: _Attempt, mine: weakref.WeakSet[Lease]) -> None:
     """Refuse a wait for a key that the caller itself holds."""
     if attempt.wait == 0:
         return
-    held = [a for a in (lease._attempt for lease in mine) if a.raw == attempt.raw and a.namespace == attempt.namespace and a.held()]
+    held = [a for a in (lease._attempt for lease in mine) if a.raw == attempt.raw and a.namespace == attempt.namespace and a.live()]
     if not held or (all(a.permits == attempt.permits for a in held) and sum(a.weight for a in held) + attempt.weight <= attempt.permits):
         return
     raise Held(f"dibs: the key {attempt.digest()} is held by the caller itself, and waiting would never end", key=attempt.key)
@@ -1600,7 +1691,7 @@ def _record_of(lease: Lease, result: Any) -> bytes:
     try:
         return _write_result(result)
     except (TypeError, ValueError, RecursionError) as e:
-        raise NotKept(f"dibs: the result could not be kept: {e}", key=lease.key, result=result) from e
+        raise NotKept(f"dibs: the result could not be kept: {_plain(e)}", key=lease.key, result=result) from e
 
 
 def _keep(lease: Lease, record: bytes, retention: float, result: Any) -> None:
@@ -1609,11 +1700,7 @@ def _keep(lease: Lease, record: bytes, retention: float, result: Any) -> None:
     except Lost:
         raise
     except Error as e:
-        raise NotKept(f"dibs: the result could not be kept: {e}", key=lease.key, result=result) from e
-
-
-def _lost_in_block(lease: Lease) -> Lost:
-    return Lost(f"dibs: the lease of the key {lease._attempt.digest()} was lost while its block ran", key=lease.key)
+        raise NotKept(f"dibs: the result could not be kept: {_plain(e)}", key=lease.key, result=result) from e
 
 
 _USED = "dibs: a lock is entered once; call lock or redeem again for each with statement"
@@ -1650,7 +1737,7 @@ class _Block:
             lease._hand_over({"outcome": "release"})
             raise
         if lost and kind is None:
-            raise _lost_in_block(lease)
+            raise lost
 
 
 # For asyncio, each call runs in a thread of its own: waiters would use up those of a pool, and a
@@ -1799,7 +1886,7 @@ class _AsyncBlock:
         self._client._of_task().discard(lease)
         lost = await _end(lease, {"outcome": "release"}, lease._finish)
         if lost and kind is None:
-            raise _lost_in_block(lease)
+            raise lost
 
 
 class AsyncClient:

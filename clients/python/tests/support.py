@@ -157,8 +157,18 @@ class Server:
         assert b'"done":1' in answer, answer
 
 
+def http(status, kind, body):
+    """Return a response."""
+    return b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), kind.encode(), len(body), body.encode())
+
+
+def problem(status, name):
+    """Return a problem of dibs serve."""
+    return http(status, "application/problem+json", json.dumps({"type": f"https://example.org/serve.md#{name}", "title": name}))
+
+
 class Line:
-    """Forwards to a server. It can lose answers."""
+    """Forwards to a server. It can lose and change answers."""
 
     def __init__(self, server):
         path = f"{folder()}/line.sock"
@@ -167,8 +177,8 @@ class Line:
         self._listener.bind(path)
         self._listener.listen(64)
         self.url = f"unix:{path}"
-        self._cut = {}
-        self.refuses = None  # the verb whose calls are refused after those whose answers are lost
+        self._cut, self._clients = {}, set()
+        self.says = {}  # by verb: what it answers after those that are lost, and whether the server does the call before
         self.lost = threading.Semaphore(0)  # released for each answer that was lost
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -177,7 +187,17 @@ class Line:
         self._cut[verb] = times
 
     def close(self):
+        """Refuse connections, and end those that there are."""
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)  # which ends accept
+        except OSError:
+            pass
         self._listener.close()
+        for client in list(self._clients):
+            try:
+                client.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def _accept(self):
         while True:
@@ -185,6 +205,7 @@ class Line:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            self._clients.add(client)
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
@@ -194,15 +215,16 @@ class Line:
                 try:
                     while (request := self._message(asked)) is not None:
                         verb = re.search(rb"/v1/(\w+)", request)[1].decode()
-                        if verb == self.refuses and not self._cut.get(verb):
-                            problem = b'{"title": "The call has no valid credential"}'
-                            client.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\n"
-                                           b"Content-Length: %d\r\n\r\n%s" % (len(problem), problem))
+                        said, done = self.says.get(verb, (None, True)) if not self._cut.get(verb) else (None, True)
+                        if not done:
+                            client.sendall(said)
                             continue
                         server.sendall(request)
-                        answer = self._message(answered)
+                        answer = said or self._message(answered)
                         if answer is None:
                             return
+                        if said:
+                            self._message(answered)
                         if self._cut.get(verb, 0) > 0:
                             self._cut[verb] -= 1
                             self.lost.release()

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import unittest
 import urllib.parse
+from unittest import mock
 
 import support
 from support import Case, Line, wait
@@ -38,7 +39,7 @@ class LineTest(Case):
 
     def test_a_claim_whose_answer_was_lost_and_that_is_refused_then_is_undone(self):
         self.line.cut("claim", 1)
-        self.line.refuses = "claim"
+        self.line.says["claim"] = support.problem("401 Unauthorized", "unauthorized"), False
         self.refused(dibs.Unauthorized, keys=self.over, ttl=600, wait=0)
         self.assertFree()
 
@@ -86,6 +87,31 @@ class LineTest(Case):
             a.kill()
             lease.check()
         self.assertEqual("after", waiter.join())
+
+    def test_a_long_wait_that_breaks_is_asked_again(self):
+        server, now, moved = self.serve(), dibs._now, [0]
+        keys, other = self.connect(server.url), self.connect(server.url)
+        with mock.patch.object(dibs, "_now", lambda: now() + moved[0]), mock.patch.object(dibs, "_KEEP_PATIENCE", support.LIMIT):
+            lease = keys.acquire(self.key, ttl=6000)
+            waiter = support.thread(lambda: other.acquire(self.key))
+            wait("it waits", lambda: server.waiters(self.key) == 1)
+            moved[0] = 2 * support.LIMIT  # since it last heard of the server
+            server.kill()
+            server.start()
+            wait("it waits again", lambda: server.waiters(self.key) == 1)
+            lease.release()
+            waiter.join().release()
+
+    def test_a_call_that_waits_asks_one_server(self):
+        """Its caller asks the next one, with what is left of the time."""
+        a = self.serve(listen="127.0.0.1:0")
+        b = self.serve(listen="127.0.0.1:0", store=a.store)
+        local = self.connect(f"{a.url},{b.host}")._here()
+        a.kill()
+        body = {"claims": [self.keys._attempt(self.key).wire("try")]}
+        self.assertRaises(dibs.Unavailable, local.call, "claim", body, 1, wait=20.0)
+        answers, _, again = local.call("claim", body, 1, wait=20.0)
+        self.assertEqual(("granted", False), (answers[0]["state"], again))
 
     def test_a_refused_call_forgets_no_place(self):
         """A claim that was granted without an answer, and is then refused, is undone all the same."""
@@ -150,7 +176,7 @@ class LineTest(Case):
                             client.recv(1 << 16)
                             client.sendall(text)
                 threading.Thread(target=answer, daemon=True).start()
-                keys = self.connect(f"http://127.0.0.1:{listener.getsockname()[1]}")
+                keys = dibs.connect(f"http://127.0.0.1:{listener.getsockname()[1]}")  # close would wait for the undo
                 self.assertIn("no dibs serve", str(self.refused(dibs.Refused, keys=keys)))
 
     def test_a_bound_of_the_server_is_overloaded(self):
@@ -173,6 +199,14 @@ class LineTest(Case):
             waiter = support.thread(done)
             wait("the bound is reached", overloaded)
         self.assertEqual("done", waiter.join())
+
+    def test_close_ends_waits(self):
+        with self.connect().lock(self.key, ttl=600):
+            waiter = support.thread(lambda: self.refused(dibs.Closed))
+            wait("it waits", lambda: self.server.waiters(self.key) == 1)
+            self.keys.close()
+            self.assertEqual(0, self.server.waiters(self.key))
+            waiter.join()
 
     def test_urls(self):
         for url, text in (("unix:/a b", "unix:/a b"), ("http+unix:/a", "unix:/a"), ("http+unix:///a", "unix:/a"), ("http://h:1", "http://h:1"),

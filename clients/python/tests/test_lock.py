@@ -185,7 +185,7 @@ class LockTest(Case):
                 if self.go is not None:
                     self.go.get()
                     self.go = None
-                return [{}] * size, time.monotonic(), False
+                return [{}] * size, dibs._now(), False
         counting = Counting()
         renewer = dibs._Renewer(counting, 5)
         running = support.thread(renewer.run)
@@ -193,7 +193,7 @@ class LockTest(Case):
         def add(i):
             attempt = self.keys._attempt(f"{self.key}{i}", ttl=600)
             attempt.local = counting
-            attempt.grant({"fence": "1"}, time.monotonic() - 300)
+            attempt.grant({"fence": "1"}, dibs._now() - 300)
             renewer.add(attempt)
         add(0)
         self.assertEqual(1, counting.calls.get(timeout=support.LIMIT))
@@ -262,6 +262,10 @@ class LockTest(Case):
             self.refused(dibs.Mismatch, keys=self.connect(), fingerprint=b, wait=0)
         self.keys.acquire(f"{self.key}/u", at_most_once=True).abandon()
         self.assertRegex(self.refused(dibs.Unknown, f"{self.key}/u", at_most_once=True).id, r"\A[a-z2-7]{16}\Z")
+
+    @unittest.skipUnless(hasattr(time, "CLOCK_BOOTTIME"), "only Linux has the clock")
+    def test_the_clock_runs_while_the_machine_is_suspended(self):
+        self.assertEqual((time.clock_gettime, (time.CLOCK_BOOTTIME,)), (dibs._now.func, dibs._now.args))
 
     def test_durations(self):
         for value, seconds in ((2, 2), (0.5, 0.5), ("90s", 90), ("1h30m", 5400), ("20ms", 0.02), (datetime.timedelta(minutes=2), 120)):
