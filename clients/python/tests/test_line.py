@@ -94,7 +94,7 @@ class LineTest(Case):
         with mock.patch.object(dibs, "_now", lambda: now() + moved[0]), mock.patch.object(dibs, "_KEEP_PATIENCE", support.LIMIT):
             lease = keys.acquire(self.key, ttl=6000)
             waiter = support.thread(lambda: other.acquire(self.key))
-            wait("it waits", lambda: server.waiters(self.key) == 1)
+            wait("it waits", lambda: other._here()._polls)
             moved[0] = 2 * support.LIMIT  # since it last heard of the server
             server.kill()
             server.start()

@@ -26,6 +26,8 @@ module Dibs
     # up in logs.
     attr_reader :key
 
+    attr_accessor :unanswered # :nodoc: the call was sent, and no server said what became of it
+
     def initialize(message, key: nil)
       super(message)
       @key = key
@@ -46,7 +48,8 @@ module Dibs
     end
   end
 
-  # Lost: the lease expired or was taken away, so another caller may hold the key.
+  # Lost: the lease expired or was taken away, or the call that ends it was not answered. So another
+  # caller may hold the key.
   class Lost < Error; end
 
   # Done: a record answers the claim (acquire with max_age).
@@ -89,10 +92,9 @@ module Dibs
   class TooLarge < Full; end
 
   # Refused: the server refused the whole call, and nothing was done; or what answers at the
-  # address is no dibs serve.
-  class Refused < Error
-    attr_accessor :repeated # :nodoc: the call had been sent before, and may have been done then
-  end
+  # address is no dibs serve. A server behind it may have done the call. A claim is then undone in
+  # the background.
+  class Refused < Error; end
 
   # Unauthorized: the URL has no token, or one that the server does not know.
   class Unauthorized < Refused; end
@@ -136,7 +138,10 @@ module Dibs
   KEEP_PATIENCE = 10.0  # how long what was waited or worked for is asked again
   ANY_AGE_MS = 9_223_372_036_854 # accepts a record of any age
   MAX_ELEMENTS = 512    # of a call
-  private_constant :STAY, :POLL, :KEEP_PATIENCE, :ANY_AGE_MS, :MAX_ELEMENTS
+  IDLE = 30.0           # a connection that was not used for longer is not used again
+  # The clock of Linux that runs while the machine is suspended, and elsewhere the monotonic one.
+  CLOCK = defined?(Process::CLOCK_BOOTTIME) ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC
+  private_constant :STAY, :POLL, :KEEP_PATIENCE, :ANY_AGE_MS, :MAX_ELEMENTS, :IDLE, :CLOCK
 
   class << self
     # connect returns a client of the servers at the URL:
@@ -165,9 +170,14 @@ module Dibs
       @default_lock.synchronize { @default = client }
     end
 
-    # now is the monotonic clock, in seconds.
+    # now is the clock of leases, in seconds.
     def now
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      Process.clock_gettime(CLOCK)
+    end
+
+    # plain is a message that stands inside another one.
+    def plain(message) # :nodoc:
+      message.delete_prefix("dibs: ")
     end
 
     # seconds reads a duration: a number of seconds, or a text such as "24h" or "1h30m".
@@ -258,9 +268,24 @@ module Dibs
       http.server = server
       http.use_ssl = true if server.tls
       http.open_timeout = http.write_timeout = timeout
-      http.keep_alive_timeout = 30
+      http.keep_alive_timeout = 2 * IDLE
       http.max_retries = 0
       http
+    end
+
+    # stale? reports whether the connection was not used for long, or was closed by the server. Then
+    # nothing is sent over it.
+    def stale?
+      Dibs.now - @used > IDLE || @socket.nil? || !IO.select([@socket.io.to_io], nil, nil, 0).nil?
+    rescue IOError
+      true
+    end
+
+    # cut ends the call that another thread makes.
+    def cut
+      @socket&.io&.to_io&.shutdown
+    rescue IOError, SystemCallError
+      nil
     end
 
     # abandon closes the socket and says nothing to the server, because the process that forked
@@ -293,36 +318,65 @@ module Dibs
       @lock = Mutex.new
       @idle = []
       @all = {}
+      @polls = {} # the connections of calls that wait
+      @waits = 0  # callers that wait for a key
+      @left = ConditionVariable.new
       @current = 0
       @renewer = Renewer.new(self, timeout)
       @undoer = Undoer.new(self, timeout)
     end
 
-    # call makes one call and returns the answers, when it was sent, and whether it had been sent
-    # before and may have been done then. If a server is away it asks the next one, each once. wait
-    # is how long the server may take on purpose.
+    # call makes one call and returns the answers, when it was sent, and whether it was sent before and
+    # not answered, so that it may have been done then. If a server is away it asks the next one, each
+    # once. wait is how long the server may take on purpose. Such a call asks one server only, because
+    # its caller asks again with less time to wait.
     def call(verb, body, size, wait: 0.0, timeout: @timeout)
       text = JSON.generate(body)
-      ends = Dibs.now + wait + timeout
+      ends = Dibs.now + timeout
       away = nil
-      count = @address.servers.size
+      silent = false
+      count = wait.positive? ? 1 : @address.servers.size
       count.times do |i|
         first = @current
-        server = @address.servers[first % count]
+        server = @address.servers[first % @address.servers.size]
         left = ends - Dibs.now
         break if left <= 0
         begin
-          answers, sent, again = ask(server, verb, text, size, wait, [(left - wait) / (count - i), 0.001].max)
-          return answers, sent, again || !away.nil?
-        rescue Refused => e
-          e.repeated ||= !away.nil?
-          raise
-        rescue Unavailable => e
+          answers, sent, again = ask(server, verb, text, size, wait, left / (count - i))
+          return answers, sent, again || silent
+        rescue Error => e
+          silent = e.unanswered ||= silent
+          raise unless e.is_a?(Unavailable)
+
           away = e
           @lock.synchronize { @current = first + 1 if @current == first }
         end
       end
       raise away || Unavailable.new("dibs: #{verb}: no server answered in time")
+    end
+
+    # wait_begins and wait_ends are called around the wait of a caller.
+    def wait_begins
+      @lock.synchronize { @waits += 1 }
+    end
+
+    def wait_ends
+      @lock.synchronize do
+        @waits -= 1
+        @left.broadcast
+      end
+    end
+
+    # end_waits ends the calls that wait, and then waits for their callers, for so many seconds.
+    def end_waits(limit)
+      ends = Dibs.now + limit
+      @lock.synchronize do
+        @closing = true
+        @polls.each_key(&:cut)
+        until @waits.zero? || (left = ends - Dibs.now) <= 0
+          @left.wait(@lock, left)
+        end
+      end
     end
 
     # abandon closes the sockets that the process has from the one that forked it.
@@ -343,8 +397,8 @@ module Dibs
       request.body = text
       response, sent, again = post(server, request, wait, timeout)
       [read(server, verb, response, size), sent, again]
-    rescue Refused => e
-      e.repeated = again || false
+    rescue Error => e
+      e.unanswered ||= again
       raise
     end
 
@@ -352,45 +406,58 @@ module Dibs
     # then a new one is used; every call may be repeated.
     def post(server, request, wait, timeout)
       connection = checkout(server)
-      again = false
+      again = sends = false
       begin
         kept = connection.used
         connection.open_timeout = timeout
         connection.read_timeout = wait + timeout
+        @lock.synchronize { @polls[connection] = true } if wait.positive?
         # Net::HTTP may bound the opening by an exception from another thread.
         response, sent = Thread.handle_interrupt(Net::OpenTimeout => :immediate) do
           connection.start unless connection.started?
+          raise Unavailable, "dibs: the client is closed" if wait.positive? && @closing
+
+          sends = true
           at = Dibs.now
           [connection.request(request), at]
         end
-        connection.used = whole = true
+        connection.used = Dibs.now
+        whole = true
         [response, sent, again]
       rescue EOFError, Errno::ECONNRESET, Errno::EPIPE, Errno::ECONNABORTED => e
         drop(connection)
-        raise Unavailable, "dibs: #{server}: #{e.message}" unless kept
+        raise silent(Unavailable.new("dibs: #{server}: #{e.message}"), sends) unless kept
 
         connection = create(server)
         again = true
         retry
       rescue OpenSSL::SSL::SSLError => e
-        raise Refused, "dibs: #{server}: #{e.message}" if e.message.match?(/certificate|hostname/)
-
-        raise Unavailable, "dibs: #{server}: #{e.message}"
+        kind = e.message.match?(/certificate|hostname/) ? Refused : Unavailable
+        raise silent(kind.new("dibs: #{server}: #{e.message}"), sends)
       rescue SystemCallError, SocketError, IOError,
              Net::OpenTimeout, Net::ReadTimeout, Net::WriteTimeout, # and no other Timeout::Error, which is the caller's
-            
              Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError, Net::ProtocolError => e
-        raise Unavailable, "dibs: #{server}: #{e.message}"
+        raise silent(Unavailable.new("dibs: #{server}: #{e.message}"), sends)
       ensure
         whole ? checkin(connection) : drop(connection)
       end
     end
 
+    # silent is the error of a call that no server answered. sent says whether a server may have got it.
+    def silent(error, sent = true)
+      error.tap { error.unanswered = sent }
+    end
+
     def checkout(server)
-      @lock.synchronize do
-        at = @idle.rindex { |c| c.server == server }
-        at && @idle.delete_at(at)
-      end || create(server)
+      loop do
+        kept = @lock.synchronize do
+          at = @idle.rindex { |c| c.server == server }
+          at && @idle.delete_at(at)
+        end
+        return kept || create(server) unless kept&.stale?
+
+        drop(kept)
+      end
     end
 
     def create(server)
@@ -402,22 +469,31 @@ module Dibs
     def checkin(connection)
       return drop(connection) unless connection.started?
 
-      @lock.synchronize { @idle << connection }
+      @lock.synchronize do
+        @polls.delete(connection)
+        @idle << connection
+      end
     end
 
     def drop(connection)
-      @lock.synchronize { @all.delete(connection) }
+      @lock.synchronize { [@polls, @all].each { |set| set.delete(connection) } }
       connection.finish if connection.started?
     rescue IOError, SystemCallError
       nil
     end
 
+    # read reads a response. Only dibs serve itself knows that nothing was done: what another program
+    # answers says nothing of a server behind it.
     def read(server, verb, response, size)
       return answers(server, response, size) if response.code == "200"
 
       problem = response.content_type == "application/problem+json" ? parse(response.body) : nil
-      text = problem.is_a?(Hash) ? "#{problem["title"]} (#{response.code}): #{problem["detail"]}" : nil
-      raise Unavailable, "dibs: #{verb}: #{text || "#{server} answers with #{response.code}"}" if response.code.to_i >= 500
+      problem = nil unless problem.is_a?(Hash)
+      text = problem && "#{problem["title"]} (#{response.code}): #{problem["detail"]}"
+      if response.code.to_i >= 500
+        stopping = problem && problem["type"].to_s.end_with?("#stopping")
+        raise silent(Unavailable.new("dibs: #{verb}: #{text || "#{server} answers with #{response.code}"}"), !stopping)
+      end
       raise stranger(server, "with #{response.code}") unless text
 
       kind = { "401" => Unauthorized, "403" => Forbidden, "429" => Overloaded }.fetch(response.code, Refused)
@@ -433,7 +509,7 @@ module Dibs
     end
 
     def stranger(server, how)
-      Refused.new("dibs: what answers at #{server} #{how} is no dibs serve")
+      silent(Refused.new("dibs: what answers at #{server} #{how} is no dibs serve"))
     end
 
     def parse(text)
@@ -741,7 +817,7 @@ module Dibs
 
     # held? reports whether the lease is held and trusted.
     def held?
-      !@settled && !@lost && Process.pid == @local.pid && !overdue?(Dibs.now)
+      @unanswered.nil? && live?
     end
 
     # fence is the fencing token: it rises with every grant of the key. A resource that remembers
@@ -793,8 +869,9 @@ module Dibs
     end
 
     # complete ends the lease and leaves data (bytes) behind as the key's record, for keep
-    # (default: 24 hours). It raises Lost, and then nothing is written. After Unavailable, Busy or
-    # Full the lease is still held: call complete again, or release.
+    # (default: 24 hours). It raises Lost, and then nothing is written. After Busy or Full the lease
+    # is still held: call complete again, or release. After Unavailable the record may be written, so
+    # the lease is not trusted any more: call complete again, and the store decides.
     def complete(data, keep: RETENTION)
       retention = (Dibs.seconds(keep, "keep") * 1000).ceil
       raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 1
@@ -851,6 +928,11 @@ module Dibs
 
     attr_reader :due, :claim, :client # :nodoc:
 
+    # live? reports whether the lease may hold the key.
+    def live? # :nodoc:
+      !@settled && !@lost && Process.pid == @local.pid && !overdue?(Dibs.now)
+    end
+
     def named # :nodoc:
       @claim.named
     end
@@ -875,7 +957,7 @@ module Dibs
     # lose notes that the server does not know the lease. While a settlement is under way, or if
     # one may have been done, that says nothing, and lose returns false.
     def lose # :nodoc:
-      return later && false if @kept || !@settling.try_lock
+      return later && false if @unanswered || @in_transaction || !@settling.try_lock
 
       begin
         @lost = true unless @settled
@@ -898,7 +980,7 @@ module Dibs
       raise ArgumentError, "dibs: a key with more than one permit cannot have a record" if data && @claim.permits > 1
 
       check
-      @kept = @in_transaction = true
+      @in_transaction = true
       database.settle(@claim, @namespace, data, retention, proof)
     rescue Lost
       @lost = true
@@ -922,23 +1004,35 @@ module Dibs
       done
     end
 
-    # finish ends the lease of a block, and reports whether it was lost.
+    # finish ends the lease of a block, and returns the error if it was lost while its block ran.
     def finish # :nodoc:
-      return !@settled if Process.pid != @local.pid
+      doubt = @settled ? nil : @unanswered
+      why = doubt ? "may have ended while its block ran: its #{CALLS[doubt]} was sent and not answered" : "was lost while its block ran"
+      error = Lost.new("dibs: the lease of the key #{@claim.digest} #{why}", key: key)
+      return @settled ? nil : error if Process.pid != @local.pid
 
       release
-      false
+      doubt && error
     rescue Lost
-      true
+      error
     rescue Error
-      false # it is released in the background, and the block must not run again
+      doubt && error # it is released in the background, and the block must not run again
     end
 
     private
 
+    # CALLS are the methods that send a settlement, by its outcome.
+    CALLS = { "keep" => "complete", "release" => "release", "abandon" => "abandon", "undo" => "undo" }.freeze
+    private_constant :CALLS
+
     def lost
       why = Process.pid == @local.pid ? "" : ": it belongs to the process that forked this one"
-      why = ": it was settled" if @settled
+      if @settled
+        why = ": it was settled"
+      elsif @unanswered && !@lost && why.empty?
+        call = CALLS[@unanswered]
+        why = ", or may be: its #{call} was sent and not answered; call #{call} again, and the store decides"
+      end
       Lost.new("dibs: the lease of the key #{@claim.digest} is lost#{why}", key: key)
     end
 
@@ -961,7 +1055,7 @@ module Dibs
       @settling.synchronize do
         return if @settled
 
-        if @lost || (overdue?(Dibs.now) && !(@kept && settlement[:outcome] == "keep") && !@in_transaction)
+        if @lost || (overdue?(Dibs.now) && @unanswered != settlement[:outcome] && !@in_transaction)
           # What the store still has of it is abandoned, as it would be when it expires.
           ended
           @local.undoer.settle(@claim, "abandon")
@@ -986,23 +1080,22 @@ module Dibs
     end
 
     def send_settlement(element, patience)
+      outcome = element[:outcome]
       tries = Tries.new(patience)
-      repeated = @in_transaction
       begin
+        before, @unanswered = @unanswered, @unanswered || outcome
+        again = false
         answers, _, again = @local.call("settle", { settlements: [element] }, 1)
-        repeated ||= again
         type, detail = answers[0]["error"]&.values_at("type", "detail")
         raise Client.error(type, detail, @claim) if type && type != "lost"
-      rescue Unavailable, Busy, Overloaded => e
-        # If the record was written, a renewal finds no lease, and that is no loss.
-        repeated = true if e.is_a?(Unavailable)
-        @kept = true if element[:outcome] == "keep" && repeated
-        retry if tries.again?
+      rescue Error => e
+        @unanswered = before unless again || e.unanswered # nothing was done
+        retry if [Unavailable, Busy, Overloaded].any? { |c| c === e } && tries.again? # rubocop:disable Style/CaseEquality
         raise
       end
       # The same record may be written twice. Any other end that was done before is a loss to the
       # store, and none to the holder.
-      if type == "lost" && (!repeated || element[:outcome] == "keep")
+      if type == "lost" && (outcome == "keep" || !(again || before == outcome || @in_transaction))
         @lost = true
         @local.renewer.remove(self)
         raise lost
@@ -1286,7 +1379,7 @@ module Dibs
         type, detail = answers[0]["error"]&.values_at("type", "detail")
         raise self.class.error(type, detail, claim) if type && !(type == "lost" && (again || repeated))
       rescue Unavailable, Busy, Overloaded => e
-        repeated ||= e.is_a?(Unavailable)
+        repeated ||= e.unanswered
         retry if tries.again?
         raise
       end
@@ -1303,14 +1396,16 @@ module Dibs
     end
 
     # close settles what is to be undone, for at most the timeout, and closes the connections of
-    # this process. Leases that are held are not renewed any more.
+    # this process. Callers that wait get Closed. Leases that are held are not renewed any more.
     def close
       @closed = true
       Dibs.clients.delete(self)
       here = @local
       return unless here && here.pid == Process.pid
 
-      here.undoer.flush(@timeout)
+      ends = Dibs.now + @timeout
+      here.end_waits(@timeout)
+      here.undoer.flush(ends - Dibs.now)
       here.renewer.stop
       here.undoer.stop
       here.close
@@ -1339,7 +1434,7 @@ module Dibs
     # error is the error of an element.
     def self.error(type, detail, claim) # :nodoc:
       kind = { "lost" => Lost, "busy" => Busy, "full" => Full, "too_large" => TooLarge }.fetch(type, Refused)
-      kind.new("dibs: the key #{claim.digest}: #{detail || type}", key: claim.key)
+      kind.new("dibs: the key #{claim.digest}: #{Dibs.plain(detail || type)}", key: claim.key)
     end
 
     def self.ttl(value) # :nodoc:
@@ -1353,8 +1448,7 @@ module Dibs
 
     # local is what the client has in this process.
     def local
-      raise Closed, "dibs: the client is closed" if @closed
-
+      open!
       here = @local
       return here if here && here.pid == Process.pid
 
@@ -1363,6 +1457,10 @@ module Dibs
         Dibs.clients << self unless Dibs.clients.include?(self)
         @local ||= Local.new(@address, @timeout)
       end
+    end
+
+    def open!
+      raise Closed, "dibs: the client is closed" if @closed
     end
 
     # OPTIONS are what a caller may say of a lock.
@@ -1437,8 +1535,7 @@ module Dibs
         ensure
           stack.delete(lease)
           lost = lease.finish
-          raise Lost.new("dibs: the lease of the key #{claim.digest} was lost while its block ran", key: claim.key) if
-            lost && raised.nil? && Thread.current.status != "aborting"
+          raise lost if lost && raised.nil? && Thread.current.status != "aborting"
         end
       end
     end
@@ -1448,18 +1545,20 @@ module Dibs
       here = local
       waits_for_itself(claim)
       lease = nil
+      here.wait_begins
       begin
         answer, sent = Thread.handle_interrupt(Object => :immediate) { await(here, claim) }
         lease = Lease.new(self, here, claim, answer, sent, renewed: renewed)
       ensure
         here.undoer.settle(claim, "undo", sent: claim.sent) if lease.nil? && claim.open && here.pid == Process.pid
+        here.wait_ends
       end
     end
 
     def waits_for_itself(claim)
       return if claim.wait&.zero?
 
-      mine = (Thread.current[:dibs_leases] || []).select { |l| l.client.equal?(self) && l.key == claim.key && l.held? }
+      mine = (Thread.current[:dibs_leases] || []).select { |l| l.client.equal?(self) && l.key == claim.key && l.live? }
       mine.select! { |l| l.claim.namespace == claim.namespace }
       return if mine.empty?
       return if mine.all? { |l| l.claim.permits == claim.permits } && mine.sum { |l| l.claim.weight } + claim.weight <= claim.permits
@@ -1476,6 +1575,7 @@ module Dibs
       poll = 0.0
       pause = 0.01
       loop do
+        open!
         answer, sent = ask(here, claim, try ? "try" : "queue", poll)
         kind = answer.dig("error", "type")
         raise self.class.error(kind, answer.dig("error", "detail"), claim) if kind
@@ -1495,6 +1595,8 @@ module Dibs
         end
         poll = [ends ? ends - heard : POLL, POLL].min
       rescue Unavailable, Busy, Overloaded => e
+        open!
+        heard = Dibs.now if poll.positive? && e.is_a?(Unavailable) # until then the server waited on purpose
         pause = [pause * 2, 1.0].min
         rest = pause * rand(0.5..1.0)
         patience = try ? 1.0 : KEEP_PATIENCE
@@ -1516,9 +1618,8 @@ module Dibs
       answer = answers[0]
       claim.open = answer["state"] == "granted" || answer["queued"] == true || answer.key?("error")
       [answer, sent]
-    rescue Refused => e
-      # Nothing was done, unless the call had been sent before it was refused.
-      claim.open, claim.sent = before unless e.repeated
+    rescue Error => e
+      claim.open, claim.sent = before unless e.unanswered # nothing was done
       raise
     end
 
@@ -1576,7 +1677,7 @@ module Dibs
       keep(lease, text, retention, result)
       Outcome.read(text)
     rescue Outcome::NoJSON => e
-      raise NotKept.new("dibs: the result could not be kept: #{e.message}", key: lease.key, result: result)
+      raise NotKept.new("dibs: the result could not be kept: #{Dibs.plain(e.message)}", key: lease.key, result: result)
     rescue StandardError => e
       keep(lease, Outcome.error(e), retention, nil) if !e.is_a?(NotKept) && !e.is_a?(Lost) && remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
       raise
@@ -1598,7 +1699,7 @@ module Dibs
       end
       raise NotKept.new("dibs: the block rolled its transaction back, so its result is not kept", key: lease.key, result: result)
     rescue Outcome::NoJSON => e
-      raise NotKept.new("dibs: the result could not be kept: #{e.message}", key: lease.key, result: result)
+      raise NotKept.new("dibs: the result could not be kept: #{Dibs.plain(e.message)}", key: lease.key, result: result)
     rescue StandardError => e
       return Outcome.read(text) if settled && committed?(lease, text, retention) # and its answer did not arrive
 
@@ -1620,7 +1721,7 @@ module Dibs
     rescue Lost
       raise
     rescue Error => e
-      raise NotKept.new("dibs: the result could not be kept: #{e.message}", key: lease.key, result: result)
+      raise NotKept.new("dibs: the result could not be kept: #{Dibs.plain(e.message)}", key: lease.key, result: result)
     end
   end
 

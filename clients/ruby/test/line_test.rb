@@ -31,7 +31,7 @@ class LineTest < Case
 
   def test_a_claim_whose_answer_was_lost_and_that_is_refused_then_is_undone
     @line.cut("claim", 1)
-    @line.refuse("claim")
+    @line.say("claim", Line.problem("401 Unauthorized", "unauthorized"), false)
     assert_raises(Dibs::Unauthorized) { @over.lock(@key, ttl: 600, wait: 0) { flunk } }
     assert_free
   end
@@ -176,8 +176,7 @@ class LineTest < Case
       keys = Dibs.connect("http://127.0.0.1:#{listener.addr[1]}")
       assert_match(/no dibs serve/, assert_raises(Dibs::Refused) { keys.lock(@key) { flunk } }.message)
       thread.kill
-      listener.close
-      keys.close
+      listener.close # and not the client, which would wait for the undo
     end
   end
 
@@ -202,6 +201,58 @@ class LineTest < Case
   ensure
     keys&.close
     server&.stop
+  end
+
+  def test_a_call_that_waits_asks_one_server
+    a = Server.new(listen: "127.0.0.1:0")
+    b = Server.new(listen: "127.0.0.1:0", store: a.store)
+    keys = Dibs.connect("#{a.url},#{b.url.delete_prefix("http://")}")
+    local = keys.send(:local)
+    a.kill
+    call = -> { local.call("claim", { claims: [keys.send(:claim, @key).wire("try")] }, 1, wait: 20.0) }
+    assert_raises(Dibs::Unavailable, &call)
+    answers, _, again = call.call # its caller asks the next one, with what is left of the time
+    assert_equal ["granted", false], [answers[0]["state"], again]
+  ensure
+    keys&.close
+    [a, b].each { |s| s&.stop }
+  end
+
+  def test_a_long_wait_that_breaks_is_asked_again
+    server = Server.new
+    keys, other = server.keys, server.keys
+    moved = 0
+    patience = Dibs.send(:remove_const, :KEEP_PATIENCE)
+    Dibs.const_set(:KEEP_PATIENCE, LIMIT)
+    Dibs.stub(:now, -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) + moved }) do
+      lease = keys.acquire(@key, ttl: 6000)
+      waiter = Thread.new { other.acquire(@key) }
+      wait("it waits") { other.send(:local).instance_variable_get(:@polls).any? }
+      moved = 2 * LIMIT # since it last heard of the server
+      server.kill
+      server.start
+      wait("it waits again") { server.waiters(@key) == 1 }
+      lease.release
+      waiter.value.release
+    end
+  ensure
+    Dibs.send(:remove_const, :KEEP_PATIENCE)
+    Dibs.const_set(:KEEP_PATIENCE, patience)
+    [keys, other].each { |k| k&.close }
+    server&.stop
+  end
+
+  def test_close_ends_waits
+    other = @server.keys
+    other.lock(@key, ttl: 600) do
+      waiter = Thread.new { assert_raises(Dibs::Closed) { @keys.lock(@key) { flunk } } }
+      wait("it waits") { @server.waiters(@key) == 1 }
+      @keys.close
+      assert_equal 0, @server.waiters(@key)
+      waiter.join
+    end
+  ensure
+    other&.close
   end
 
   def test_urls

@@ -208,6 +208,11 @@ class LockTest < Case
     counting.renewer.stop
   end
 
+  def test_the_clock_runs_while_the_machine_is_suspended
+    skip "only Linux has the clock" unless defined?(Process::CLOCK_BOOTTIME)
+    Process.stub(:clock_gettime, ->(clock) { clock }) { assert_equal Process::CLOCK_BOOTTIME, Dibs.now }
+  end
+
   def test_a_lease_that_was_taken_away_is_lost
     lease = @keys.acquire(@key, ttl: 600)
     take(lease)

@@ -4,6 +4,7 @@
 # path of dibs.
 
 require "minitest/autorun"
+require "minitest/mock"
 require "dibs"
 require "rbconfig"
 require "tmpdir"
@@ -78,7 +79,7 @@ class Server
   end
 end
 
-# Line forwards to a server. It can lose answers.
+# Line forwards to a server. It can lose and change answers.
 class Line
   attr_reader :url
 
@@ -87,8 +88,10 @@ class Line
     @listener = UNIXServer.new("#{dir}/line.sock")
     @url = "unix:#{dir}/line.sock"
     @cut = Hash.new(0)
+    @says = {}
     @lost = Queue.new
-    @thread = Thread.new { loop { Thread.new(@listener.accept) { |c| serve(c) } } }
+    @clients = []
+    @thread = Thread.new { loop { Thread.new(@listener.accept.tap { |c| @clients << c }) { |c| serve(c) } } }
   end
 
   # cut loses the next answers to calls of the verb, after the server has done them.
@@ -96,10 +99,25 @@ class Line
     @cut[verb] = times
   end
 
-  # refuse refuses the calls of the verb that come after those whose answers are lost, as a server
-  # does that does not know the token.
-  def refuse(verb)
-    @refused = verb
+  # say answers the calls of the verb that come after those whose answers are lost. done says whether
+  # the server does the call before.
+  def say(verb, answer, done)
+    @says[verb] = [answer, done]
+  end
+
+  # forward ends what cut and say began.
+  def forward
+    [@cut, @says].each(&:clear)
+  end
+
+  # response is a response of HTTP.
+  def self.response(status, type, body)
+    "HTTP/1.1 #{status}\r\nContent-Type: #{type}\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}"
+  end
+
+  # problem is a response of dibs serve.
+  def self.problem(status, name)
+    response(status, "application/problem+json", JSON.generate(type: "https://example.org/serve.md##{name}", title: name))
   end
 
   # lost waits until an answer was lost.
@@ -107,9 +125,11 @@ class Line
     Timeout.timeout(LIMIT) { @lost.pop }
   end
 
+  # close refuses connections, and ends those that there are.
   def close
-    @thread.kill
+    @thread.kill.join
     @listener.close
+    @clients.each { |c| c.shutdown rescue nil }
   end
 
   private
@@ -121,9 +141,9 @@ class Line
       head << (client.gets || return) until head.end_with?("\r\n\r\n")
       verb = head[%r{/v1/(\w+)}, 1]
       body = client.read(head[/content-length: (\d+)/i, 1].to_i)
-      if verb == @refused && !@cut[verb].positive?
-        problem = JSON.generate(title: "The call has no valid credential")
-        client.write("HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\nContent-Length: #{problem.bytesize}\r\n\r\n#{problem}")
+      said, done = @cut[verb].positive? ? nil : @says[verb]
+      if said && !done
+        client.write(said)
         next
       end
       server.write(head, body)
@@ -140,7 +160,7 @@ class Line
         @lost << verb
         return
       end
-      client.write(answer)
+      client.write(said || answer)
     end
   rescue SystemCallError, IOError
     nil
