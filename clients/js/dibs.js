@@ -47,7 +47,8 @@ export class HeldError extends DibsError {
   }
 }
 
-// LostError: the lease expired or was taken away, so another caller may hold the key.
+// LostError: the lease expired or was taken away, or the call that ends it was not answered. So
+// another caller may hold the key.
 export class LostError extends DibsError {}
 
 // DoneError: a record answers the claim (acquire with maxAge). record is what the holder left, as
@@ -80,7 +81,8 @@ export class FullError extends DibsError {}
 export class TooLargeError extends FullError {}
 
 // RefusedError: the server refused the whole call, and nothing was done; or what answers at the
-// address is no dibs serve.
+// address is no dibs serve. A server behind it may have done the call. A claim is then undone in the
+// background.
 export class RefusedError extends DibsError {}
 
 // UnauthorizedError: the URL has no token, or one that the server does not know.
@@ -132,7 +134,8 @@ const MAX_TIMER = 2 ** 31 - 1; // a longer timer of JavaScript fires at once
 
 const HOST = hostname();
 
-// now is the monotonic clock, in milliseconds. Tests that replace the global clock do not move it.
+// now is the monotonic clock, in milliseconds. On Linux it stops while the machine is suspended, and
+// Node has no other one. Tests that replace the global clock do not move it.
 const now = performance.now.bind(performance);
 
 // connect returns a client of the servers at the URL:
@@ -356,7 +359,8 @@ export class Client {
       await hold.finish();
       throw e;
     }
-    if (await hold.finish()) throw new LostError(`dibs: the lease of the key ${hold.claim.digest} was lost while its function ran`, { key: hold.claim.key });
+    const lost = await hold.finish();
+    if (lost) throw lost;
     return value;
   }
 }
@@ -422,9 +426,10 @@ export class Lease {
   async release() { await this.#hold.release(); }
 
   // complete ends the lease and leaves data (bytes or a text) behind as the key's record, for keep
-  // (default: 24 hours). It rejects with LostError, and then nothing is written. After
-  // UnavailableError, BusyError or FullError the lease is still held: call complete again, or
-  // release.
+  // (default: 24 hours). It rejects with LostError, and then nothing is written. After BusyError or
+  // FullError the lease is still held: call complete again, or release. After UnavailableError the
+  // record may be written, so the lease is not trusted any more: call complete again, and the store
+  // decides.
   async complete(data, options = {}) {
     const { keep = RETENTION } = known(options, ["keep"]);
     await this.#hold.complete(bytes(data, "data"), kept(keep));
@@ -439,7 +444,8 @@ export class Lease {
 
   // The end of `await using` releases. If the lease was lost, it throws LostError.
   async [Symbol.asyncDispose]() {
-    if (await this.#hold.finish()) throw this.#hold.reason();
+    const lost = await this.#hold.finish();
+    if (lost) throw lost;
   }
 
   // What is printed shows no token.
@@ -460,7 +466,7 @@ function waitsForItself(core, claim) {
   let weight = claim.weight;
   for (let { hold, up } = under.getStore() ?? {}; hold; { hold, up } = up ?? {}) {
     const other = hold.claim;
-    if (hold.core !== core || other.namespace !== claim.namespace || !other.bytes.equals(claim.bytes) || !hold.held) continue;
+    if (hold.core !== core || other.namespace !== claim.namespace || !other.bytes.equals(claim.bytes) || !hold.live) continue;
     weight += other.weight;
     if (other.permits !== claim.permits || weight > claim.permits) {
       throw new HeldError(`dibs: the key ${claim.digest} is held by the caller itself, and waiting would never end`, { key: claim.key });
@@ -495,6 +501,7 @@ async function granted(core, claim, wait) {
     } catch (e) {
       if (wait.ended) throw wait.reason;
       if (!passing(e)) throw e;
+      if (poll > 0 && e instanceof UnavailableError) heard = now(); // until then the server waited on purpose
       pause = Math.min(pause * 2, 1000);
       const rest = jitter(pause);
       if (now() + rest > Math.min(heard + (once ? 1000 : KEEP_PATIENCE), once ? Infinity : ends)) throw e;
@@ -516,8 +523,7 @@ async function ask(core, claim, mode, poll, wait) {
     claim.open = answer.state === "granted" || answer.queued === true || answer.error !== undefined;
     return { answer, sent };
   } catch (e) {
-    // Nothing was done, unless the call had been sent before it was refused.
-    if (e instanceof RefusedError && !e[REPEATED]) Object.assign(claim, { open, sent: unanswered });
+    if (!wait.ended && e instanceof DibsError && !e[UNANSWERED]) Object.assign(claim, { open, sent: unanswered }); // nothing was done
     throw e;
   }
 }
@@ -533,25 +539,26 @@ function askTrying(core, claim, mode) {
 
 // settleTrying sends a settlement until it is answered, and resolves to the LostError if there was
 // nothing to settle. If an earlier try may have done it, that is no loss, unless it is a record: the
-// same record may be written twice. unknown is called when a try may have done it.
-async function settleTrying(core, claim, settlement, patience, unknown = () => {}) {
+// same record may be written twice. hold.unanswered is the outcome of what was sent and not answered.
+async function settleTrying(core, claim, settlement, patience, hold = { unanswered: null }) {
+  const { outcome } = settlement;
   let repeated = false;
   const { error } = await trying(patience, async () => {
+    const before = hold.unanswered;
+    hold.unanswered ??= outcome;
+    let again = false;
     try {
-      const { answers: [answer], again } = await core.calls.call("settle", { settlements: [{ ...claim.named, ...settlement }] }, 1);
-      repeated ||= again;
-      if (repeated) unknown();
+      let answer;
+      ({ answers: [answer], again } = await core.calls.call("settle", { settlements: [{ ...claim.named, ...settlement }] }, 1));
       if (answer.error && answer.error.type !== "lost") throw elementError(answer.error, claim);
+      repeated = again || before === outcome;
       return answer;
     } catch (e) {
-      if (e instanceof UnavailableError) {
-        repeated = true;
-        unknown();
-      }
+      if (!again && !e[UNANSWERED]) hold.unanswered = before; // nothing was done
       throw e;
     }
   });
-  if (error && (!repeated || settlement.outcome === "keep")) return elementError(error, claim);
+  if (error && (!repeated || outcome === "keep")) return elementError(error, claim);
 }
 
 // trying calls again while the failure may pass, for as long as patience.
@@ -760,31 +767,33 @@ class Calls {
     if (secret) this.headers.Authorization = `Bearer ${secret}`;
   }
 
-  // call makes one call and resolves to the answers, when it was sent, and whether it had been sent
-  // before and may have been done then. If a server is away it asks the next one, each once. wait is
-  // how long the server may take on purpose, and until is the Wait that may end the call.
+  // call makes one call and resolves to the answers, when it was sent, and whether it was sent before
+  // and not answered, so that it may have been done then. If a server is away it asks the next one,
+  // each once. wait is how long the server may take on purpose. Such a call asks one server only,
+  // because its caller asks again with less time to wait. until is the Wait that may end the call.
   async call(verb, body, size, { wait = 0, timeout = this.timeout, until } = {}) {
     if (this.closed) throw this.closed;
     const text = Buffer.from(JSON.stringify(body));
-    const ends = now() + wait + timeout;
-    const count = this.servers.length;
+    const ends = now() + timeout;
+    const count = wait > 0 ? 1 : this.servers.length;
     let away;
-    let repeated = false; // it may have been done before
+    let silent = false;
     for (let i = 0; i < count; i++) {
       const first = this.current;
-      const server = this.servers[first % count];
+      const server = this.servers[first];
       const left = ends - now();
       if (left <= 0) break;
+      let again = silent;
       try {
-        const { response, sent, again } = await this.post(server, verb, text, wait + Math.max((left - wait) / (count - i), 1), until);
-        repeated ||= again;
-        return { answers: answersOf(server, verb, response, size), sent, again: repeated };
+        const posted = await this.post(server, verb, text, wait + left / (count - i), until);
+        again ||= posted.again;
+        return { answers: answersOf(server, verb, posted.response, size), sent: posted.sent, again };
       } catch (e) {
-        if (e instanceof RefusedError && repeated) Object.defineProperty(e, REPEATED, { value: true });
-        if (!(e instanceof UnavailableError) || until?.ended) throw e;
+        if (!(e instanceof DibsError) || until?.ended) throw e;
+        silent = unanswered(e, again)[UNANSWERED];
+        if (!(e instanceof UnavailableError)) throw e;
         away = e;
-        repeated = true;
-        if (this.current === first) this.current = (first + 1) % count;
+        if (this.current === first) this.current = (first + 1) % this.servers.length;
       }
     }
     throw away ?? new UnavailableError(`dibs: ${verb}: no server answered in time`);
@@ -799,7 +808,7 @@ class Calls {
       try {
         return { response: await this.send(server, verb, text, ends - sent, until), sent, again };
       } catch (e) {
-        if (e !== STALE) throw e;
+        if (e !== STALE) throw e instanceof DibsError && !until?.ended ? unanswered(e, again) : e;
       }
     }
   }
@@ -808,6 +817,7 @@ class Calls {
   send(server, verb, text, limit, until) {
     return new Promise((resolve, reject) => {
       let ended = false;
+      let sends = false; // the server may have got it
       const end = (settle, value) => {
         if (ended) return;
         ended = true;
@@ -818,7 +828,7 @@ class Calls {
         if (error.code && request.reusedSocket && /^(ECONNRESET|EPIPE|ECONNABORTED)$/.test(error.code)) return end(reject, STALE);
         const Kind = request.socket?.authorizationError ? RefusedError : UnavailableError;
         const cure = /^(ENOENT|ECONNREFUSED)$/.test(error.code) ? "; is dibs serve running there?" : "";
-        end(reject, new Kind(`dibs: ${server}: ${error.message || error.code}${cure}`, { cause: error }));
+        end(reject, unanswered(new Kind(`dibs: ${server}: ${error.message || error.code}${cure}`, { cause: error }), sends));
       };
       const request = (server.tls ? https : http).request({
         ...server.to, agent: this.agents[server.tls ? 1 : 0], method: "POST", path: `/v1/${verb}`,
@@ -828,6 +838,10 @@ class Calls {
         response.on("data", (chunk) => chunks.push(chunk));
         response.on("error", fail);
         response.on("end", () => end(resolve, { status: response.statusCode, type: response.headers["content-type"] ?? "", body: Buffer.concat(chunks) }));
+      });
+      request.on("socket", (socket) => {
+        if (request.reusedSocket) sends = true;
+        else socket.once(server.tls ? "secureConnect" : "connect", () => { sends = true; });
       });
       request.on("error", fail);
       const timer = setTimeout(() => request.destroy(new Error(`no answer within ${Math.round(limit)} ms`)), clamp(limit));
@@ -848,10 +862,17 @@ class Calls {
 
 // STALE is what send rejects with if the connection was an old one.
 const STALE = Symbol("stale");
-// REPEATED marks the refusal of a call that had been sent before, and may have been done then.
-const REPEATED = Symbol("repeated");
+// UNANSWERED marks the error of a call that was sent, and of which no server said what became of it.
+const UNANSWERED = Symbol("unanswered");
 
-// answersOf reads a response.
+// unanswered marks an error, if a server may have got the call.
+function unanswered(error, sent = true) {
+  Object.defineProperty(error, UNANSWERED, { value: sent || error[UNANSWERED] === true, configurable: true });
+  return error;
+}
+
+// answersOf reads a response. Only dibs serve itself knows that nothing was done: what another
+// program answers says nothing of a server behind it.
 function answersOf(server, verb, { status, type, body }, size) {
   const media = type.split(";")[0].trim().toLowerCase();
   const parsed = parse(body);
@@ -860,15 +881,18 @@ function answersOf(server, verb, { status, type, body }, size) {
     if (Array.isArray(list) && list.length === size && list.every((a) => a && typeof a === "object" && !Array.isArray(a))) return list;
     throw stranger(server, "with something else");
   }
-  const text = media === "application/problem+json" && parsed && typeof parsed === "object" ? `${parsed.title} (${status}): ${parsed.detail}` : null;
-  if (status >= 500) throw new UnavailableError(`dibs: ${verb}: ${text ?? `${server} answers with ${status}`}`);
+  const problem = media === "application/problem+json" && parsed && typeof parsed === "object" ? parsed : null;
+  const text = problem && `${problem.title} (${status}): ${problem.detail}`;
+  if (status >= 500) {
+    throw unanswered(new UnavailableError(`dibs: ${verb}: ${text ?? `${server} answers with ${status}`}`), !String(problem?.type).endsWith("#stopping"));
+  }
   if (!text) throw stranger(server, `with ${status}`);
   const Kind = { 401: UnauthorizedError, 403: ForbiddenError, 429: OverloadedError }[status] ?? RefusedError;
   throw new Kind(`dibs: ${verb}: ${text}`);
 }
 
 function stranger(server, how) {
-  return new RefusedError(`dibs: what answers at ${server} ${how} is no dibs serve`);
+  return unanswered(new RefusedError(`dibs: what answers at ${server} ${how} is no dibs serve`));
 }
 
 function parse(body) {
@@ -1066,12 +1090,15 @@ class Claim {
   }
 }
 
+// CALLS are the methods that send a settlement, by its outcome.
+const CALLS = { keep: "complete", release: "release", abandon: "abandon", undo: "undo" };
+
 // Hold is a lease as the client sees it.
 class Hold {
   settled = false;
   lost = false; // the store said so
   expired = false; // it was not renewed in time
-  kept = false; // its record may have been written
+  unanswered = null; // the outcome of a settlement that was sent and not answered
   trusted = -Infinity; // until then it is trusted
   due = Infinity; // then it is renewed
   settling = null; // the last settlement that is under way
@@ -1090,9 +1117,14 @@ class Hold {
     if (core.closed) this.abort(core.closed);
   }
 
-  get held() {
+  // live says whether it may hold the key.
+  get live() {
     if (this.overdue(now())) this.expire();
     return !this.settled && !this.lost && !this.expired && !this.core.closed;
+  }
+
+  get held() {
+    return this.live && !this.unanswered;
   }
 
   check() {
@@ -1102,12 +1134,14 @@ class Hold {
   // reason says why it is not held.
   reason() {
     if (this.core.closed && !this.settled && !this.lost && !this.expired) return this.core.closed;
-    return new LostError(`dibs: the lease of the key ${this.claim.digest} is lost${this.settled ? ": it was settled" : ""}`, { key: this.claim.key });
+    const call = CALLS[this.unanswered];
+    const why = this.settled ? ": it was settled" : call && !this.lost ? `, or may be: its ${call} was sent and not answered; call ${call} again, and the store decides` : "";
+    return new LostError(`dibs: the lease of the key ${this.claim.digest} is lost${why}`, { key: this.claim.key });
   }
 
   get signal() {
     this.controller ??= new AbortController();
-    if (!this.settled && !this.held) this.abort(this.reason());
+    if (!this.settled && !(this.settling ? this.live : this.held)) this.abort(this.reason());
     return this.controller.signal;
   }
 
@@ -1142,7 +1176,7 @@ class Hold {
   renewed(error, sent) {
     if (error === undefined) return this.trust(sent);
     // While a settlement is under way, or if one may have been done, that says nothing.
-    if (error !== "lost" || this.kept || this.settling) return this.later();
+    if (error !== "lost" || this.unanswered || this.settling) return this.later();
     this.lose();
   }
 
@@ -1159,7 +1193,7 @@ class Hold {
     const { answers: [{ error }], sent } = await this.core.calls.call("renew", body, 1, { timeout });
     if (!error) return this.trust(sent);
     if (error.type !== "lost") throw elementError(error, this.claim);
-    this.lose();
+    if (!this.unanswered && !this.settling) this.lose();
     throw this.reason();
   }
 
@@ -1180,14 +1214,18 @@ class Hold {
     await this.settle({ outcome: "keep", data: data.toString("base64"), retention_ms: Math.ceil(retention) }, KEEP_PATIENCE);
   }
 
-  // finish ends the lease of a function, and resolves to whether it was lost.
+  // finish ends the lease of a function, and resolves to the LostError if it was lost meanwhile.
   async finish() {
+    await this.settling?.catch(() => {});
+    const call = this.settled ? undefined : CALLS[this.unanswered];
+    const why = call ? `may have ended while its function ran: its ${call} was sent and not answered` : "was lost while its function ran";
+    const lost = new LostError(`dibs: the lease of the key ${this.claim.digest} ${why}`, { key: this.claim.key });
     try {
       await this.release();
-      return false;
     } catch (e) {
-      return e instanceof LostError; // otherwise it is released in the background, and nothing must run again
+      if (e instanceof LostError) return lost; // otherwise it is released in the background, and nothing must run again
     }
+    return call ? lost : null;
   }
 
   // settle ends the lease. Settlements of one lease follow one another.
@@ -1206,9 +1244,8 @@ class Hold {
   }
 
   async settleNow(settlement, patience) {
-    const keep = settlement.outcome === "keep";
     const late = this.expired || this.overdue(now());
-    if (this.lost || (late && !(this.kept && keep))) {
+    if (this.lost || (late && this.unanswered !== settlement.outcome)) {
       // What the store still has of it is abandoned, as it would be when it expires.
       if (!this.over) this.core.undoer.settle(this.claim, "abandon");
       this.expire();
@@ -1216,8 +1253,13 @@ class Hold {
       this.core.remove(this.core.holds, this);
       throw this.reason();
     }
-    // If the record was written, a renewal finds no lease, and that is no loss.
-    const error = await settleTrying(this.core, this.claim, settlement, patience, () => { this.kept ||= keep; });
+    let error;
+    try {
+      error = await settleTrying(this.core, this.claim, settlement, patience, this);
+    } catch (e) {
+      if (this.unanswered && settlement.outcome !== "release") this.abort(this.reason());
+      throw e;
+    }
     if (!error) return this.end();
     this.over = true;
     this.lose();
@@ -1306,25 +1348,30 @@ function recall(done, { digest, key }) {
   return body.value;
 }
 
-// writeValue returns the record of a result. What JSON.stringify would drop or turn into something
-// else without a word is refused, except that undefined is null, and a field that is undefined is
-// left out.
+// writeValue returns the record of a result. What would come back as something else is refused, except
+// that undefined is null, and a field that is undefined is left out.
 function writeValue(result) {
   const mark = randomBytes(16).toString("hex");
-  const text = JSON.stringify({ value: result ?? null }, (name, value) => {
+  const text = JSON.stringify({ value: result ?? null }, function write(name) {
     if (/\p{Surrogate}/u.test(name)) throw new TypeError("a field's name is not Unicode");
+    const value = this[name]; // before toJSON
     switch (typeof value) {
       case "bigint": return mark + value;
       case "number": if (Number.isFinite(value)) return value; break;
       case "string": if (!/\p{Surrogate}/u.test(value)) return value; throw new TypeError("a text is not Unicode");
-      case "object": if (value === null || Array.isArray(value) || Object.prototype.toString.call(value) === "[object Object]") return value; break;
+      case "object": if (value === null || ((Array.isArray(value) || isPlain(value)) && typeof value.toJSON !== "function")) return value; break;
       case "boolean": case "undefined": return value;
       default:
     }
-    const what = typeof value === "object" ? Object.prototype.toString.call(value).slice(8, -1) : typeof value === "number" ? String(value) : typeof value;
+    const what = typeof value === "object" ? value.constructor?.name || "an object" : typeof value === "number" ? String(value) : typeof value;
     throw new TypeError(`it has ${what} in it; return null, booleans, numbers, texts, arrays and plain objects`);
   });
   return text.replace(new RegExp(`"${mark}(-?\\d+)"`, "g"), "$1");
+}
+
+function isPlain(value) {
+  const above = Object.getPrototypeOf(value);
+  return above === null || Object.getPrototypeOf(above) === null;
 }
 
 // readValue parses a record. A whole number that JavaScript's numbers cannot hold is a BigInt.

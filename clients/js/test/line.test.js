@@ -8,7 +8,7 @@ import http from "node:http";
 import net from "node:net";
 import test from "node:test";
 import { inspect } from "node:util";
-import { Line, Server, clock, dibs, dir, script, unique, until } from "./support.js";
+import { Line, Server, clock, dibs, dir, problem, script, unique, until } from "./support.js";
 
 const server = await Server.start();
 const keys = server.keys();
@@ -44,7 +44,7 @@ over("a claim whose answer never came is undone", async (line, mine, key) => {
 
 over("a claim whose answer was lost and that is refused then is undone", async (line, mine, key) => {
   line.cut("claim", 1);
-  line.refuses = "claim";
+  line.says.claim = [problem(401, "unauthorized"), false];
   await assert.rejects(mine.lock(key, { ttl: "10m", wait: 0 }, fail), dibs.UnauthorizedError);
   await server.free(key);
 });
@@ -136,6 +136,27 @@ over("an undo keeps a program alive until it is done", async (line, _, key) => {
   assert.equal(await p.ended(), 0);
   gate.go();
   await server.free(key);
+});
+
+test("a long wait that breaks is asked again", async () => {
+  const mine = await Server.start();
+  const line = await Line.to(mine);
+  const [over, key] = [dibs.connect(line.url), unique()];
+  const lease = await mine.keys().acquire(key, { ttl: "1h" });
+  const gate = line.hold("claim", "after");
+  const waiter = over.lock(key, (l) => l.attempt);
+  await gate.arrived;
+  const polls = line.hold("claim", "before");
+  gate.go();
+  await polls.arrived;
+  clock.forward(120_000); // since it last heard of the server
+  line.listener.closeAllConnections();
+  await until("it waits again", () => line.calls.filter(([verb]) => verb === "claim").length > 3);
+  await lease.release();
+  assert.equal(await waiter, 1);
+  await over.close();
+  line.close();
+  await mine.kill();
 });
 
 test("a server is killed and started again under a lease", async () => {

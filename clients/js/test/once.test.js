@@ -10,8 +10,8 @@ const sha = (text) => createHash("sha256").update(text).digest("hex");
 
 test("later callers get the stored result", async () => {
   const key = unique();
-  const value = { id: 17, list: [null, true, 1.5, "é 🔑"], left: undefined, at: new Date(0) };
-  const stored = { id: 17, list: [null, true, 1.5, "é 🔑"], at: "1970-01-01T00:00:00.000Z" };
+  const value = { id: 17, list: [null, true, 1.5, "é 🔑"], left: undefined, plain: Object.create(null) };
+  const stored = { id: 17, list: [null, true, 1.5, "é 🔑"], plain: {} };
   assert.deepEqual(await keys.once(key, { keep: "1h" }, () => value), stored);
   assert.deepEqual(await server.keys().once(key, fail), stored);
   for (const [given, want] of [[null, null], [false, false], ["", ""], [0, 0], [undefined, null], [[], []]]) {
@@ -61,9 +61,10 @@ test("an error is not stored unless it is to be remembered", async () => {
 test("what is no JSON is not kept", async () => {
   const circle = {};
   circle.circle = circle;
-  for (const value of [NaN, [Infinity], new Map(), { a: new Set() }, Symbol("a"), fail, { a: fail }, "\ud800", { "\ud800": 1 }, new Error("e"), Promise.resolve, circle, new Uint8Array(1)]) {
+  class Money { amount = 1; }
+  for (const value of [new Date(0), { at: new Date(0) }, Buffer.from("b"), new Money(), { toJSON: () => 1 }, new URL("http://h"), NaN, [Infinity], new Map(), { a: new Set() }, Symbol("a"), fail, { a: fail }, "\ud800", { "\ud800": 1 }, new Error("e"), Promise.resolve, circle, new Uint8Array(1)]) {
     const key = unique();
-    await assert.rejects(keys.once(key, () => value), (e) => e instanceof dibs.NotKeptError && Object.is(e.result, value) && e.cause instanceof TypeError);
+    await assert.rejects(keys.once(key, () => value), (e) => e instanceof dibs.NotKeptError && Object.is(e.result, value) && e.cause instanceof TypeError && e.message.split("dibs: ").length === 2);
     await server.free(key);
     assert.equal(await keys.once(key, () => 1), 1);
   }

@@ -138,15 +138,18 @@ export class Line {
   #cut = {};
   #gates = {};
   change = (body) => body;
-  refuses = ""; // the verb whose calls are refused after those whose answers are lost
+  says = {}; // by verb: [status, type, body] of its answers after those that are lost, and whether the server does the call before
+  heard = () => {}; // is called for each call, with its verb
+  keeps = true; // connections, after an answer
 
-  static async to(server) {
+  // to makes a line to a server. It listens on a socket, or on TCP.
+  static async to(server, tcp = false) {
     const line = new Line();
-    const path = `${dir()}/line`;
+    const path = tcp ? { host: "127.0.0.1", port: 0 } : `${dir()}/line`;
     line.listener = http.createServer((request, response) => line.#serve(/unix:(.*)/.exec(server.url)[1], request, response));
     await new Promise((resolve) => line.listener.listen(path, resolve));
     line.listener.unref();
-    line.url = `unix:${path}`;
+    line.url = tcp ? `http://127.0.0.1:${line.listener.address().port}` : `unix:${path}`;
     return line;
   }
 
@@ -180,11 +183,11 @@ export class Line {
       const text = await read(request);
       const verb = request.url.split("/").pop();
       this.calls.push([verb, Object.values(JSON.parse(text)).find(Array.isArray).length]);
-      if (verb === this.refuses && !(this.#cut[verb] > 0)) {
-        response.writeHead(401, { "content-type": "application/problem+json" });
-        response.end(JSON.stringify({ title: "The call has no valid credential" }));
-        return;
-      }
+      this.heard(verb);
+      response.shouldKeepAlive &&= this.keeps;
+      const [said, done] = (!(this.#cut[verb] > 0) && this.says[verb]) || [];
+      const say = () => response.writeHead(said[0], { "content-type": said[1] }).end(said[2]);
+      if (said && !done) return void say();
       const gate = await this.#gate(verb, "before");
       const answer = await new Promise((resolve, reject) => {
         const { host: _, ...headers } = request.headers;
@@ -200,6 +203,7 @@ export class Line {
         request.socket.destroy();
         return;
       }
+      if (said) return void say();
       response.writeHead(answer.statusCode, { "content-type": answer.headers["content-type"] });
       response.end(this.change(body));
     } catch {
@@ -218,6 +222,9 @@ async function read(stream) {
   for await (const chunk of stream) chunks.push(chunk);
   return Buffer.concat(chunks).toString();
 }
+
+// problem is an answer of dibs serve.
+export const problem = (status, name) => [status, "application/problem+json", JSON.stringify({ type: `https://example.org/serve.md#${name}`, title: name })];
 
 const home = fileURLToPath(new URL("..", import.meta.url));
 
