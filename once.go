@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/store"
@@ -95,8 +96,9 @@ func once[T any](ctx context.Context, key string, o *OnceOptions, acquire acquir
 		return result, err
 	}
 	defer func() {
-		// Also after a panic and Goexit. After Complete it does nothing.
-		if lost := lease.Release(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
+		// Also after a panic and Goexit. After Complete it does nothing. If Complete was not
+		// answered, the lease may have ended without having been lost.
+		if lost := lease.Release(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) && !lease.unsure() {
 			err = errors.Join(err, lost)
 		}
 	}()
@@ -123,12 +125,14 @@ func (o *OnceOptions) acquire(ctx context.Context, acquire acquirer, key string)
 }
 
 // KeepError says that fn ran, but its result could not be remembered, so that the next
-// caller runs again.
+// caller runs again. If Err is an ErrStore, it may be remembered all the same.
 type KeepError struct {
 	Err error
 }
 
-func (e *KeepError) Error() string { return "dibs: the result could not be kept: " + e.Err.Error() }
+func (e *KeepError) Error() string {
+	return "dibs: the result could not be kept: " + strings.TrimPrefix(e.Err.Error(), "dibs: ")
+}
 
 // Unwrap returns why.
 func (e *KeepError) Unwrap() error { return e.Err }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
 )
 
 type receipt struct {
@@ -166,8 +168,39 @@ func TestOnceSaysThatItCouldNotKeep(t *testing.T) {
 		if _, ok := errors.AsType[*dibs.KeepError](err); !ok || !errors.Is(err, errCut) || got != 42 {
 			t.Errorf("got %v, %v", got, err)
 		}
+		if err != nil && strings.Count(err.Error(), "dibs:") != 1 {
+			t.Errorf("the error says %q", err)
+		}
 		s.set(nil, nil)
 		time.Sleep(time.Minute)
 		empty(t, s)
+	})
+}
+
+// TestOnceWhoseRecordMayBeKept: the record was written, and no answer said so. That is no loss of
+// the lease, and the next caller gets the result.
+func TestOnceWhoseRecordMayBeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		got, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) {
+			s.set(nil, func(verb string) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if n := len(s.settls); verb == "settle" && s.settls[n-1][0].Outcome == store.Keep {
+					return errCut
+				}
+				return nil
+			})
+			return 42, nil
+		})
+		if _, ok := errors.AsType[*dibs.KeepError](err); !ok || errors.Is(err, dibs.ErrLost) || got != 42 {
+			t.Errorf("got %v, %v", got, err)
+		}
+		s.set(nil, nil)
+		again, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { return 43, nil })
+		if err != nil || again != 42 {
+			t.Errorf("the next caller got %v, %v", again, err)
+		}
 	})
 }
