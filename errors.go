@@ -34,8 +34,8 @@ var (
 
 // The ends of a lease and of a client.
 var (
-	// ErrLost: the lease expired or was taken away. It is the cause with which the lease's
-	// context ends.
+	// ErrLost: the lease expired or was taken away, or it may be over because its settlement
+	// was not answered. It is the cause with which the lease's context ends.
 	ErrLost = store.ErrLost
 	// ErrClosed: the client was closed.
 	ErrClosed = store.ErrClosed
@@ -109,6 +109,16 @@ func (e *UnknownError) Error() string {
 
 // Unwrap makes errors.Is(err, ErrUnknown) true.
 func (e *UnknownError) Unwrap() error { return ErrUnknown }
+
+// unansweredError is the ErrLost of a lease whose settlement was not answered.
+type unansweredError struct{ key Key }
+
+func (e *unansweredError) Error() string {
+	return "dibs: the lease of key " + e.key.Digest() + " is not trusted any more: its settlement was not answered; it may be over"
+}
+
+// Unwrap makes errors.Is(err, ErrLost) true.
+func (e *unansweredError) Unwrap() error { return ErrLost }
 
 // StoreError is the ErrStore that a caller gets.
 type StoreError struct {

@@ -88,7 +88,7 @@ func (l *Lease) ended(kind EventKind) {
 	e := l.event(kind)
 	e.Held = time.Since(l.granted)
 	if kind == EventLost {
-		e.Err = ErrLost
+		e.Err = l.loss()
 	} else {
 		e.Settled = time.Since(l.settleFrom)
 	}

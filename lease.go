@@ -14,6 +14,10 @@ import (
 
 // Lease is the right to a key until it is settled or lost. It is renewed in the background.
 // Its methods are safe for concurrent use.
+//
+// A holder ends its work before it settles the lease. If a settlement was sent and its answer
+// does not say what was done, the lease may be over: its context ends with cause ErrLost, and
+// it is not trusted again. It is renewed until the holder settles it again.
 type Lease struct {
 	keeper  *keeper
 	claim   store.Claim
@@ -31,6 +35,8 @@ type Lease struct {
 	// moment when the claim or the last successful renewal was sent, plus the TTL, less the
 	// margin. It is never after the limit.
 	trusted atomic.Int64
+	// doubted is when a settlement was found to have no answer, since the epoch; 0: none was.
+	doubted atomic.Int64
 
 	steps steps
 
@@ -84,7 +90,7 @@ func newLease(k *keeper, r request, a store.Answer, sent time.Time) *Lease {
 // renewed, or when it ends, if that is earlier.
 func (l *Lease) renewAt(sent time.Time) time.Time {
 	due := sent.Add(renewEvery(l.lasts))
-	if trusted := l.Until(); trusted.Before(due) {
+	if trusted := l.until(); trusted.Before(due) {
 		return trusted
 	}
 	return due
@@ -150,11 +156,19 @@ func (l *Lease) Attempt() int { return l.answer.Attempt }
 // Until is when the lease's context ends unless it is renewed before: the moment until
 // which the holder may trust the lease. Renewals move it.
 func (l *Lease) Until() time.Time {
+	if at := l.doubted.Load(); at != 0 {
+		return l.keeper.epoch.Add(time.Duration(at))
+	}
+	return l.until()
+}
+
+// until is until when the lease is renewed, and can be settled, unless that moves.
+func (l *Lease) until() time.Time {
 	return l.keeper.epoch.Add(time.Duration(l.trusted.Load()))
 }
 
-// Err is nil while the lease is held and trusted. Otherwise it is ErrLost, ErrClosed or the
-// cause with which the lease's context ended.
+// Err is nil while the lease is held and trusted. Otherwise it is the cause with which the
+// lease's context ended.
 func (l *Lease) Err() error {
 	if l.context.Err() != nil {
 		return context.Cause(&l.context)
@@ -183,10 +197,10 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, l.keeper.timeout)
 	defer cancel()
 	for {
-		sent, until := time.Now(), l.Until()
+		sent, until := time.Now(), l.until()
 		err, callErr := l.save(ctx, until, renewal)
 		switch {
-		case callErr != nil && ctx.Err() == nil && l.Until().After(until):
+		case callErr != nil && ctx.Err() == nil && l.until().After(until):
 			continue // it was renewed meanwhile
 		case callErr != nil:
 			return &StoreError{Op: "renew", Err: callErr}
@@ -211,7 +225,7 @@ func (l *Lease) save(ctx context.Context, until time.Time, renewal store.Renewal
 	return errs[0], callErr
 }
 
-// overdue reports whether the lease is no longer trusted.
+// overdue reports whether the lease was not confirmed in time to be trusted.
 func (l *Lease) overdue() bool { return time.Since(l.keeper.epoch) >= time.Duration(l.trusted.Load()) }
 
 // trust extends the trust: the store confirmed the lease in answer to what was sent at that

@@ -234,6 +234,9 @@ func (c *Client) redeem(ctx context.Context, p Place, o *RedeemOptions, wait tim
 // key for all of Options.Timeout, another error of the store, or the cause with which ctx
 // ended. If it was not given back, the place may stay until its Hold is over.
 func (c *Client) CancelPlace(ctx context.Context, p Place) error {
+	if err := p.Key.Validate(); err != nil {
+		return err
+	}
 	err, callErr := c.settle(ctx, store.Settlement{Key: p.Key, Token: p.Token, Outcome: store.Release}, func() bool { return false })
 	switch {
 	case (callErr != nil || errors.Is(err, ErrBusy)) && ctx.Err() != nil:

@@ -133,7 +133,7 @@ func (r *renewer) look() {
 		if l.due.After(now.Add(retryEvery(l.lasts))) {
 			break
 		}
-		trusted := l.Until()
+		trusted := l.until()
 		switch {
 		case !now.Before(trusted):
 			r.drop(l)
@@ -201,7 +201,7 @@ func (r *renewer) renew(leases []*Lease, patience time.Duration) {
 			lost = append(lost, l)
 			continue
 		default:
-			trusted := l.Until()
+			trusted := l.until()
 			l.due = time.Now().Add(retryEvery(l.lasts))
 			if l.due.After(trusted) {
 				l.due = trusted

@@ -78,7 +78,7 @@ func (c *Client) ask(ctx context.Context, r request, wait time.Duration) (a stor
 		if err == nil && a.Err == nil {
 			return a, sent, nil
 		}
-		if err == batch.ErrGaveUp || err == nil && !errors.Is(a.Err, ErrBusy) {
+		if errors.Is(err, batch.ErrGaveUp) || err == nil && !errors.Is(a.Err, ErrBusy) {
 			break
 		}
 		patience := askPatience

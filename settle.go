@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,9 @@ func (l *Lease) Release() error {
 // Complete ends the lease and leaves data behind as the key's record, kept for the
 // retention (at least 1 ms). It returns ErrLost when the lease was lost, and then nothing is
 // written. It returns ErrFull when the store has no room, ErrBusy when the store was busy
-// with the key until ctx ended or Options.Timeout was over, and ErrStore when the store did
-// not answer before ctx ended. After the last three the lease is still held: the caller may
-// call Complete again, or Release.
+// with the key until ctx ended or Options.Timeout was over, and ErrStore when it is unknown
+// what the store did, or ctx ended before the call was sent. After the last three the caller
+// may call Complete again, or Release. Err then says whether the lease is still trusted.
 func (l *Lease) Complete(ctx context.Context, data []byte, retention time.Duration) error {
 	s, err := l.keep(data, retention)
 	if err != nil {
@@ -71,7 +72,15 @@ func (l *Lease) Undo(ctx context.Context) error {
 // settle ends the lease in the store.
 func (l *Lease) settle(ctx context.Context, s store.Settlement) error {
 	return l.settleBy(ctx, s, func(ctx context.Context, s store.Settlement) (err, callErr error) {
-		if err, callErr = l.keeper.settle(ctx, s, l.overdue); errors.Is(callErr, batch.ErrGaveUp) {
+		if ctx.Err() == nil {
+			err, callErr = l.keeper.settle(ctx, s, l.overdue)
+		} else {
+			callErr = batch.ErrNotSent
+		}
+		switch {
+		case errors.Is(callErr, batch.ErrNotSent): // nothing was done
+			return &StoreError{Op: "settle", Err: context.Cause(ctx)}, nil
+		case errors.Is(callErr, batch.ErrGaveUp):
 			callErr = context.Cause(ctx)
 		}
 		return err, callErr
@@ -79,10 +88,14 @@ func (l *Lease) settle(ctx context.Context, s store.Settlement) error {
 }
 
 // settle sends a settlement. While the store is busy with the key it sends it again, until
-// ctx ends, over says so, or the client's Timeout is over.
+// ctx ends, over says so, or the client's Timeout is over. callErr says why the outcome is
+// unknown.
 func (k *keeper) settle(ctx context.Context, s store.Settlement, over func() bool) (err, callErr error) {
 	for again := retry(ctx, k.done, time.Now()); ; {
 		err, _, callErr = k.settles.Do(ctx, nil, s, nil)
+		if err != nil && !store.Definite(err) {
+			err, callErr = nil, err
+		}
 		if callErr != nil || !errors.Is(err, ErrBusy) || over() || !again(k.timeout) {
 			return err, callErr
 		}
@@ -108,20 +121,21 @@ func (l *Lease) settleBy(ctx context.Context, s store.Settlement, call func(cont
 		l.settled = true
 		l.keeper.renewer.lose(l)
 		l.keeper.undoer.abandon(l.claim)
-		return ErrLost
+		return l.loss()
 	}
 	err, callErr := call(ctx, s)
 	if callErr != nil {
 		// If the record was written, a renewal finds no lease. So a renewal cannot tell any
 		// more whether the lease is lost.
 		l.kept = l.kept || s.Outcome == store.Keep
+		l.doubt()
 		return &StoreError{Op: "settle", Err: callErr}
 	}
 	switch {
 	case errors.Is(err, ErrLost):
 		l.settled = true
 		l.keeper.renewer.lose(l)
-		return ErrLost
+		return l.loss()
 	case err != nil:
 		return err
 	}
@@ -140,9 +154,26 @@ func (l *Lease) finish(o store.Outcome) {
 // endings are the events of settled leases.
 var endings = [...]EventKind{store.Release: EventReleased, store.Keep: EventCompleted, store.Abandon: EventAbandoned, store.Undo: EventReleased}
 
-// lost reports whether the holder may no longer trust the lease.
+// doubt ends the trust in the lease, because a settlement was sent and not answered. It may
+// have been carried out, or be still on its way, so a renewal does not bring the trust back.
+func (l *Lease) doubt() {
+	l.doubted.CompareAndSwap(0, cmp.Or(int64(time.Since(l.keeper.epoch)), -1))
+	l.end(&unansweredError{l.claim.Key})
+}
+
+// lost reports whether the lease is lost, so that no settlement is sent any more.
 func (l *Lease) lost() bool {
-	return l.overdue() || errors.Is(context.Cause(l.context.Context), ErrLost)
+	cause := context.Cause(l.context.Context)
+	_, unanswered := errors.AsType[*unansweredError](cause) // of this lease, or of one around it
+	return l.overdue() || errors.Is(cause, ErrLost) && !unanswered
+}
+
+// loss returns the ErrLost of the lease.
+func (l *Lease) loss() error {
+	if l.doubted.Load() != 0 {
+		return &unansweredError{l.claim.Key}
+	}
+	return ErrLost
 }
 
 // ending reports whether a settlement is under way or done. A renewal that finds no lease

@@ -98,11 +98,12 @@ func TestCompleteAgainWhenTrustIsOver(t *testing.T) {
 		c := newClient(t, f, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
 		testkit.Must(t, err)
+		until := lease.Until()
 		f.set(func(string) error { return errors.New("the connection was reset") }, nil)
 		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("got %v", err)
 		}
-		time.Sleep(time.Until(lease.Until())) // the store gives the holder a little more
+		time.Sleep(time.Until(until)) // the store gives the holder a little more
 		f.set(nil, nil)
 		if held, err := newClient(t, s, nil).Held(t.Context(), "k"); !held || err != nil {
 			t.Fatalf("the store does not have the lease: %v", err)

@@ -22,9 +22,9 @@ func TestCompleteInOnce(t *testing.T) {
 		lease, err := c.Acquire(t.Context(), "k", nil)
 		testkit.Must(t, err)
 		complete := func() error {
-			tx, err := l.Begin(lease.Context())
+			tx, err := l.Begin(t.Context()) // the lease's context ends with the first
 			testkit.Must(t, err)
-			journal.Write(store.WithTransaction(lease.Context(), tx), "row")
+			journal.Write(store.WithTransaction(t.Context(), tx), "row")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			return lease.CompleteIn(ctx, tx, []byte("done"), time.Hour)

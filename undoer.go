@@ -74,7 +74,7 @@ func (u *undoer) settle(s store.Settlement, expires time.Time) {
 	defer cancel()
 	for next := retry(ctx, nil, time.Now()); ctx.Err() == nil; next(anyWait) {
 		err, _, callErr := u.settles.Do(ctx, nil, s, nil)
-		if callErr == batch.ErrGaveUp {
+		if errors.Is(callErr, batch.ErrGaveUp) {
 			break
 		}
 		again := callErr != nil || errors.Is(err, ErrBusy)

@@ -90,9 +90,9 @@ func (l *lock) Unlock(ctx context.Context) error {
 			return l.lease.Release()
 		}
 		err := l.lease.Complete(ctx, nil, left)
-		if !errors.Is(err, dibs.ErrStore) && !errors.Is(err, dibs.ErrBusy) || l.lease.Err() != nil {
+		if !errors.Is(err, dibs.ErrStore) && !errors.Is(err, dibs.ErrBusy) {
 			return errors.Join(err, l.lease.Release())
 		}
-		_ = pace.Sleep(l.lease.Context(), min(retryEvery, left))
+		_ = pace.Sleep(ctx, min(retryEvery, left))
 	}
 }

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/dibs-go/dibs/internal/errtype"
+import (
+	"errors"
+
+	"github.com/dibs-go/dibs/internal/errtype"
+)
 
 // What a store answers to one element. Each has a method ErrorType() string, for error.type of
 // metrics.
@@ -19,3 +23,9 @@ var (
 	// ErrClosed: the store, or the client, was closed.
 	ErrClosed = errtype.New(errtype.Closed, "dibs: the client is closed")
 )
+
+// Definite reports whether the error with which a store answered an element says that nothing
+// was done: ErrLost, ErrFull and ErrBusy do.
+func Definite(err error) bool {
+	return errors.Is(err, ErrLost) || errors.Is(err, ErrFull) || errors.Is(err, ErrBusy)
+}

@@ -61,7 +61,12 @@ type Store interface {
 	// Settle ends each lease, or gives a place up, and serves the next waiters in the same
 	// step. errs[i] is nil if that was done, and ErrLost if the token neither holds the key
 	// nor has a place; nothing is changed then. Otherwise errs[i] says why this element
-	// failed alone.
+	// failed alone. With ErrFull and ErrBusy nothing was done. After another error the outcome
+	// of the element is unknown, as after an error of the call; see Definite.
+	//
+	// A settlement whose outcome is unknown may have been carried out, or be still on its way.
+	// So its sender does not trust the lease any more, even if a renewal succeeds after it. The
+	// sender may renew the lease and settle it again, until an answer is definite.
 	//
 	// A record is written in the same step, and only if the token holds the key. If a
 	// settlement with a record is sent twice and the first record is still kept, the second

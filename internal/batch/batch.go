@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -15,8 +16,13 @@ import (
 // DefaultSize is the default of Options.Size.
 const DefaultSize = 512
 
-// ErrGaveUp: the caller stopped waiting for the answer.
-var ErrGaveUp = errors.New("dibs: gave up waiting for the store's answer")
+// Why there is no answer.
+var (
+	// ErrGaveUp: the caller stopped waiting for the answer.
+	ErrGaveUp = errors.New("dibs: gave up waiting for the store's answer")
+	// ErrNotSent: the caller stopped waiting before the call was sent. It is an ErrGaveUp.
+	ErrNotSent = fmt.Errorf("%w to a call that was not sent", ErrGaveUp)
+)
 
 // Options say how calls are made. The zero value means the defaults.
 type Options struct {
@@ -80,8 +86,8 @@ func New[Q, A any](ctx context.Context, o Options, timeout time.Duration, send f
 }
 
 // Do sends q and returns its answer and the moment just before it was sent. If ctx or stop
-// ends first, Do returns ErrGaveUp. A q that was not sent by then never is. If it was
-// sent, late gets its answer.
+// ends first, Do returns ErrGaveUp, and late gets the answer. It returns ErrNotSent if q was
+// not sent by then, and then q never is.
 func (b *Batcher[Q, A]) Do(ctx context.Context, stop <-chan struct{}, q Q, late func(Q, A, error)) (A, time.Time, error) {
 	if b.direct {
 		return b.alone(ctx, q)
@@ -113,7 +119,7 @@ func (b *Batcher[Q, A]) leave(c *call[Q, A], late func(Q, A, error)) (A, time.Ti
 	defer b.mu.Unlock()
 	if i := slices.Index(b.queue, c); i >= 0 {
 		b.queue = slices.Delete(b.queue, i, i+1)
-		return c.a, c.sent, ErrGaveUp
+		return c.a, c.sent, ErrNotSent
 	}
 	select {
 	case <-c.done: // it was answered after all

@@ -76,10 +76,17 @@ func (p *program) complete(lease *dibs.Lease, h *held, run onceRun, keep time.Du
 	if err != nil {
 		return err
 	}
+	var unanswered error
 	for began := time.Now(); ; {
-		err := lease.Complete(lease.Context(), data, keep)
+		// Not under the lease's context, which ends when a call is not answered.
+		err := lease.Complete(context.Background(), data, keep)
 		busy := errors.Is(err, dibs.ErrBusy) && time.Since(began) < h.lease
-		if !errors.Is(err, dibs.ErrStore) && !busy || lease.Err() != nil {
+		switch {
+		case errors.Is(err, dibs.ErrStore):
+			unanswered = err
+		case errors.Is(err, dibs.ErrLost) && unanswered != nil:
+			return unanswered // the record may be there, so the lease need not have been lost
+		case !busy:
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)
