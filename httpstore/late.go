@@ -3,6 +3,7 @@ package httpstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/leaseapi"
@@ -39,6 +40,20 @@ func (s *Store) doubt(claims []store.Claim) {
 	}
 }
 
+// claimed takes these tokens from those that are to be undone: a place that was given back is
+// reserved again with its token.
+func (s *Store) claimed(claims []store.Claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range claims {
+		t := claims[i].Token
+		if until, ok := s.undoing[t]; ok {
+			delete(s.undoing, t)
+			s.doubts[t] = until
+		}
+	}
+}
+
 // undoLate undoes, in the background, what late claims of these tokens get. errs are the answers to
 // the settlements: a token that may still hold its key keeps it.
 func (s *Store) undoLate(settled []store.Settlement, errs []error) {
@@ -53,6 +68,7 @@ func (s *Store) undoLate(settled []store.Settlement, errs []error) {
 		}
 		delete(s.doubts, x.Token)
 		if now.Before(until) {
+			s.undoing[x.Token] = until
 			late = append(late, store.Settlement{Key: x.Key, Token: x.Token, Outcome: store.Undo})
 		}
 	}
@@ -63,6 +79,13 @@ func (s *Store) undoLate(settled []store.Settlement, errs []error) {
 		if pace.Sleep(s.stopped, lateUndo) != nil {
 			return
 		}
+		s.mu.Lock()
+		late = slices.DeleteFunc(late, func(x store.Settlement) bool {
+			_, ok := s.undoing[x.Token]
+			delete(s.undoing, x.Token)
+			return !ok
+		})
+		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(s.stopped, lateUndo)
 		defer cancel()
 		_, _, _ = s.call(ctx, "settle", leaseapi.WriteSettlements(late), len(late)) // if it fails, the lease expires

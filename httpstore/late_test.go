@@ -202,3 +202,81 @@ func TestAServerThatStopsDidNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestASettlementThatOneServerMayHaveGot: the first server does not answer the settlement. The
+// answer of the second one is definite only if it says that this server ended the lease, or that
+// the record is not there.
+func TestASettlementThatOneServerMayHaveGot(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		done     bool // by the first server
+		refused  error
+		keep     bool
+		ended    bool // the answer says so
+		definite bool
+	}{
+		{"the first server did it", true, nil, false, false, false},
+		{"the second server did it", false, nil, false, true, true},
+		{"the second server refuses it", false, store.ErrFull, false, false, false},
+		{"the first server wrote the record", true, nil, true, true, true},
+		{"the second server finds no record", false, store.ErrLost, true, false, true},
+		{"the second server refuses the record", false, store.ErrTooLarge, true, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLate(t)
+				l.first = func(string, []byte) (string, error) { return "", nil }
+				c, _, err := l.claim(t.Context())
+				testkit.Must(t, err)
+				l.first = func(verb string, body []byte) (string, error) {
+					if test.done {
+						l.answer(t, verb, body)
+					}
+					return "store-unavailable", nil
+				}
+				l.settle = test.refused
+				x := store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Abandon}
+				if test.keep {
+					x.Outcome, x.Data, x.Retention = store.Keep, []byte("answer"), time.Hour
+				}
+				errs := make([]error, 1)
+				testkit.Must(t, l.Settle(t.Context(), []store.Settlement{x}, errs))
+				if ended, definite := errs[0] == nil, errs[0] == nil || store.Definite(errs[0]); ended != test.ended || definite != test.definite {
+					t.Errorf("the settlement is answered with %v", errs[0])
+				}
+			})
+		})
+	}
+}
+
+// TestAPlaceThatIsReservedAgainStands: a place is given back, and reserved again before the claim
+// that was not answered is undone once more.
+func TestAPlaceThatIsReservedAgainStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLate(t)
+		l.first = func(string, []byte) (string, error) { return "store-unavailable", nil }
+		c := store.Claim{Key: store.Key{Name: "k"}, Token: store.Token{1}, Mode: store.Reserve, Stay: time.Hour}
+		reserve := func(s store.Store) {
+			t.Helper()
+			answers := make([]store.Answer, 1)
+			testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, answers))
+			if !answers[0].Queued {
+				t.Fatalf("the place is answered with %+v", answers[0])
+			}
+		}
+		reserve(l)
+		testkit.Must(t, l.end(t, c, store.Release))
+		time.Sleep(lateUndo / 2)
+		reserve(l)
+		time.Sleep(2 * lateUndo)
+		if s := l.state(t, c); s != store.Held {
+			t.Fatalf("the place that was reserved again is gone: the key's state is %d", s)
+		}
+		testkit.Must(t, l.end(t, c, store.Release))
+		reserve(l.under) // the first claim comes after all
+		time.Sleep(2 * lateUndo)
+		if s := l.state(t, c); s != store.Free {
+			t.Errorf("the place of the late claim stands: the key's state is %d", s)
+		}
+	})
+}

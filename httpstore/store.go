@@ -42,6 +42,7 @@ type Store struct {
 	mu       sync.Mutex
 	watching map[store.Token]*watch
 	doubts   map[store.Token]time.Time // see late.go
+	undoing  map[store.Token]time.Time // see late.go
 }
 
 var (
@@ -59,7 +60,7 @@ func Open(address string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	s := &Store{address: a, client: o.Client, watching: map[store.Token]*watch{}, doubts: map[store.Token]time.Time{}}
+	s := &Store{address: a, client: o.Client, watching: map[store.Token]*watch{}, doubts: map[store.Token]time.Time{}, undoing: map[store.Token]time.Time{}}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if s.client == nil {
 		s.own = newTransport(a.socket)
@@ -103,6 +104,7 @@ func (s *Store) Close() error {
 // Claim sends the claims in one call.
 func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	valid, at := validOf(claims, (*store.Claim).Validate, func(i int, err error) { answers[i].Err = err })
+	s.claimed(valid)
 	got, silent, err := s.call(ctx, "claim", leaseapi.WriteClaims(valid, 0), len(valid))
 	if silent {
 		s.doubt(valid)
@@ -138,11 +140,13 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs
 	valid, at := validOf(settlements, (*store.Settlement).Validate, func(i int, err error) { errs[i] = err })
 	got, err := sendAll(ctx, s, "settle", valid, leaseapi.WriteSettlements, func(x *store.Settlement) int { return len(x.Data) },
 		func(x *store.Settlement, err error, silent bool) error {
-			// A record may be written twice, so ErrLost of a Keep is the truth.
-			if silent && x.Outcome != store.Keep && errors.Is(err, store.ErrLost) {
+			switch lost := errors.Is(err, store.ErrLost); {
+			case err == nil || !silent, lost && x.Outcome == store.Keep: // a record may be written twice
+				return err
+			case lost:
 				return errSettled
 			}
-			return err
+			return errtype.New(errtype.Unreachable, "httpstore: a server did not answer the settlement, and another one refused it (%v): it may have been carried out", err)
 		})
 	for j := range got {
 		errs[at[j]] = got[j]
@@ -151,7 +155,8 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement, errs
 	return err
 }
 
-// errSettled is the error of a settlement that was sent to two servers.
+// errSettled is the error of a settlement that was sent to two servers. It is not
+// store.Definite.
 var errSettled = errtype.New(errtype.Unreachable, "httpstore: a server did not answer the settlement, and another one has no lease of the token: it may have been settled")
 
 // validOf returns the elements that can be sent, and their places.
@@ -182,7 +187,7 @@ func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, write f
 		got, silent, err := s.call(ctx, verb, write(all[from:to]), to-from)
 		switch {
 		case to == from+1 && errors.Is(err, store.ErrTooLarge):
-			errs = append(errs, err)
+			errs = append(errs, answer(&all[from], err, silent))
 		case err != nil:
 			return errs, err
 		}
