@@ -63,3 +63,29 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("the log has %s", log)
 	}
 }
+
+// unreplicated is a store that carries settlements out, and does not answer that they are done.
+type unreplicated struct{ *memstore.Store }
+
+func (s unreplicated) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+	err := s.Store.Settle(ctx, settlements, errs)
+	for i := range errs {
+		errs[i] = errors.New("not enough replicas have it")
+	}
+	return err
+}
+
+// TestASettlementWithoutADefiniteAnswer: the API has no element that may or may not have been done, so
+// the call is answered like one that the store did not answer. What no store accepts is still an
+// element's error.
+func TestASettlementWithoutADefiniteAnswer(t *testing.T) {
+	r := start(t, unreplicated{memory(t)}, nil)
+	const settle = `{"settlements":[{"key":"k","token":"0123456789abcdef0123456789abcdef"}]}`
+	if got := r.do("POST", "/v1/settle", "", settle); got.status != 503 || !strings.HasSuffix(got.Type, "#store-unavailable") {
+		t.Errorf("got %d: %s", got.status, got.text)
+	}
+	invalid := strings.Replace(settle, `}]`, `,"outcome":"keep","retention_ms":0}]`, 1)
+	if got := r.do("POST", "/v1/settle", "", invalid); got.status != 200 || got.state() != "invalid" {
+		t.Errorf("got %d: %s", got.status, got.text)
+	}
+}

@@ -118,6 +118,13 @@ func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, e
 	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(err error) error { return err }); p != nil {
 		return nil, p
 	}
+	for i, err := range errs {
+		// The API has no element whose outcome is unknown. A renewal may have been made.
+		if verb == "settle" && err != nil && !store.Definite(err) && validate(&elements[i]) == nil {
+			c.failed(err)
+			return nil, &problemStore
+		}
+	}
 	out := make([]leaseapi.Answer, len(errs))
 	for i, err := range errs {
 		out[i].Error = leaseapi.ErrorOf(err)
