@@ -25,7 +25,7 @@ type Address struct {
 //	https://:TOKEN@dibs.internal
 //	https://:TOKEN@a.internal,b.internal:8443   several servers of one store
 //	http://127.0.0.1:7331
-//	http+unix:/run/dibs.sock
+//	http+unix:/run/dibs/dibs.sock
 //
 // TOKEN is a credential of the server's file of tokens. The error is an ErrURL. It says what
 // is wrong, and does not have the token.
@@ -41,7 +41,7 @@ func parse(address string) (*Address, error) {
 	if path, ok := strings.CutPrefix(address, "http+unix:"); ok {
 		path, ok = strings.CutPrefix(path, "//")
 		if !ok && strings.HasPrefix(path, "//") || !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#") {
-			return nil, errors.New("the URL of a socket is http+unix: and an absolute path, such as http+unix:/run/dibs.sock")
+			return nil, errors.New("the URL of a socket is http+unix: and an absolute path, such as http+unix:/run/dibs/dibs.sock")
 		}
 		return &Address{servers: []string{"http://localhost"}, socket: path}, nil
 	}

@@ -74,7 +74,7 @@ export interface ProlongOptions {
   hold?: Duration;
 }
 
-/** connect returns a client of the servers at the URL. Default: DIBS_SERVER, or unix:/run/dibs.sock. */
+/** connect returns a client of the servers at the URL. Default: DIBS_SERVER, or unix:/run/dibs/dibs.sock. */
 export function connect(url?: string, options?: ClientOptions): Client;
 
 /** Client takes, waits for, renews and settles leases. Make one with connect. */

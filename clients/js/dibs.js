@@ -3,7 +3,7 @@
 //
 //   import { connect } from "dibs";
 //
-//   const keys = connect();                        // DIBS_SERVER, or unix:/run/dibs.sock
+//   const keys = connect();                        // DIBS_SERVER, or unix:/run/dibs/dibs.sock
 //   await keys.lock("invoice 42", { wait: "30s" }, async (lease) => {
 //     lease.check();                               // throws LostError
 //   });
@@ -140,15 +140,15 @@ const now = performance.now.bind(performance);
 
 // connect returns a client of the servers at the URL:
 //
-//   unix:/run/dibs.sock, http+unix:/run/dibs.sock    a Unix socket
+//   unix:/run/dibs/dibs.sock, http+unix:/run/dibs/dibs.sock    a Unix socket
 //   http://127.0.0.1:7331
 //   https://:TOKEN@dibs.internal                     with a credential
 //   https://:TOKEN@a.internal,b.internal:8443        several servers of one store
 //
-// The default is the variable DIBS_SERVER, or unix:/run/dibs.sock. It does not connect yet. The
+// The default is the variable DIBS_SERVER, or unix:/run/dibs/dibs.sock. It does not connect yet. The
 // options are those of Client. Make one client for the program.
 export function connect(url, options) {
-  return new Client(url ?? (process.env.DIBS_SERVER || "unix:/run/dibs.sock"), options);
+  return new Client(url ?? (process.env.DIBS_SERVER || "unix:/run/dibs/dibs.sock"), options);
 }
 
 // Client takes, waits for, renews and settles leases. Make one with connect.
@@ -730,7 +730,7 @@ function readURL(url) {
   if (/^(http\+)?unix:/.test(url)) {
     const path = url.replace(/^(http\+)?unix:/, "").replace(/^\/\/(?=\/)/, "");
     if (!path.startsWith("/") || path.startsWith("//") || /[?#]/.test(path)) {
-      no("the URL of a socket is unix: and an absolute path, such as unix:/run/dibs.sock");
+      no("the URL of a socket is unix: and an absolute path, such as unix:/run/dibs/dibs.sock");
     }
     return { servers: [new Server("localhost", 0, false, path)] };
   }

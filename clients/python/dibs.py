@@ -3,7 +3,7 @@
 Call dibs on a key: one caller runs, and all others wait their turn, do something else, or get
 the same answer. One file, the standard library only.
 
-    keys = dibs.connect()                                  # DIBS_SERVER, or unix:/run/dibs.sock
+    keys = dibs.connect()                                  # DIBS_SERVER, or unix:/run/dibs/dibs.sock
     with keys.lock("invoice 42", wait=30) as lease:
         lease.check()                                      # raises dibs.Lost
     receipt = keys.once("order 17", charge, keep="24h")
@@ -229,17 +229,17 @@ def connect(url: str | None = None, *, ttl: Duration = TTL, timeout: Duration = 
             label: str | None = None) -> Client:
     """Return a client of the servers at the URL:
 
-        unix:/run/dibs.sock, http+unix:/run/dibs.sock    a Unix socket
+        unix:/run/dibs/dibs.sock, http+unix:/run/dibs/dibs.sock    a Unix socket
         http://127.0.0.1:7331
         https://:TOKEN@dibs.internal                     with a credential
         https://:TOKEN@a.internal,b.internal:8443        several servers of one store
 
-    The default is the variable DIBS_SERVER, or unix:/run/dibs.sock. It does not connect yet. The
+    The default is the variable DIBS_SERVER, or unix:/run/dibs/dibs.sock. It does not connect yet. The
     other arguments are those of Client. Make one client for the program: it is safe for threads,
     and after a fork parent and child may both use it.
     """
     if url is None:
-        url = os.environ.get("DIBS_SERVER") or "unix:/run/dibs.sock"
+        url = os.environ.get("DIBS_SERVER") or "unix:/run/dibs/dibs.sock"
     return Client(url, ttl=ttl, timeout=timeout, namespace=namespace, label=label)
 
 
@@ -303,7 +303,7 @@ class _Address:
 
     def _socket(self, path: str) -> _Server:
         if not path.startswith("/") or path.startswith("//") or "?" in path or "#" in path:
-            raise self._bad("the URL of a socket is unix: and an absolute path, such as unix:/run/dibs.sock")
+            raise self._bad("the URL of a socket is unix: and an absolute path, such as unix:/run/dibs/dibs.sock")
         return _Server("localhost", 80, False, path)
 
     def _hosts(self, url: str) -> list[_Server]:

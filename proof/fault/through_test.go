@@ -25,7 +25,7 @@ func TestThrough(t *testing.T) {
 		{"http://:t%40k@localhost", "http://:t%40k@WIRE"},
 		{"http://a,b", "several servers"},
 		{"https://dibs.internal", "by TLS"},
-		{"http+unix:/run/dibs.sock", "by a socket"},
+		{"http+unix:/run/dibs/dibs.sock", "by a socket"},
 		{"rediss://127.0.0.1", "by TLS"},
 		{"redis+sentinel://a,b/m", "find their servers by themselves"},
 		{"redis+unix:///tmp/s", "by a socket"},

@@ -289,7 +289,7 @@ test("URLs", () => {
   process.env.DIBS_SERVER = "http://h:1";
   assert.equal(inspect(dibs.connect()), "Client { http://h:1 }");
   process.env.DIBS_SERVER = "";
-  assert.equal(inspect(dibs.connect()), "Client { unix:/run/dibs.sock }");
+  assert.equal(inspect(dibs.connect()), "Client { unix:/run/dibs/dibs.sock }");
   if (before === undefined) delete process.env.DIBS_SERVER;
   else process.env.DIBS_SERVER = before;
 });

@@ -221,7 +221,7 @@ class LineTest(Case):
 
     def test_the_server_of_the_environment(self):
         self.assertEqual("<dibs.Client unix:/of/it>", self.script("print(repr(dibs.connect()))", "unix:/of/it").line())
-        self.assertEqual("<dibs.Client unix:/run/dibs.sock>", self.script("print(repr(dibs.connect()))", DIBS_SERVER="").line())
+        self.assertEqual("<dibs.Client unix:/run/dibs/dibs.sock>", self.script("print(repr(dibs.connect()))", DIBS_SERVER="").line())
 
     def test_a_closed_client(self):
         with dibs.connect(self.server.url) as keys:

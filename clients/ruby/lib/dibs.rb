@@ -10,7 +10,7 @@ require "uri"
 # Dibs calls dibs on a key: one caller runs, and all others wait their turn, do something else,
 # or get the same answer. It is a client of `dibs serve`, with the standard library only.
 #
-#   keys = Dibs.connect                      # DIBS_SERVER, or unix:/run/dibs.sock
+#   keys = Dibs.connect                      # DIBS_SERVER, or unix:/run/dibs/dibs.sock
 #   keys.lock("invoice 42", wait: 30) do |lease|
 #     lease.check                            # raises Dibs::Lost
 #   end
@@ -146,17 +146,17 @@ module Dibs
   class << self
     # connect returns a client of the servers at the URL:
     #
-    #   unix:/run/dibs.sock, http+unix:/run/dibs.sock    a Unix socket
+    #   unix:/run/dibs/dibs.sock, http+unix:/run/dibs/dibs.sock    a Unix socket
     #   http://127.0.0.1:7331
     #   https://:TOKEN@dibs.internal                     with a credential
     #   https://:TOKEN@a.internal,b.internal:8443        several servers of one store
     #
-    # The default is the variable DIBS_SERVER, or unix:/run/dibs.sock. It does not connect yet.
+    # The default is the variable DIBS_SERVER, or unix:/run/dibs/dibs.sock. It does not connect yet.
     # Keyword arguments are those of Client.new. Make one client for the program: it is safe for
     # threads, and after a fork parent and child may both use it.
     def connect(url = nil, **options)
       named = ENV["DIBS_SERVER"].to_s
-      Client.new(url || (named.empty? ? "unix:/run/dibs.sock" : named), **options)
+      Client.new(url || (named.empty? ? "unix:/run/dibs/dibs.sock" : named), **options)
     end
 
     # default is the client of Semaphore and ActiveJob: the one that was set, or connect without
@@ -225,7 +225,7 @@ module Dibs
     def socket(url)
       path = url.sub(/\A(http\+)?unix:/, "").sub(%r{\A//(?=/)}, "")
       if !path.start_with?("/") || path.start_with?("//") || path.match?(/[?#]/)
-        bad "the URL of a socket is unix: and an absolute path, such as unix:/run/dibs.sock"
+        bad "the URL of a socket is unix: and an absolute path, such as unix:/run/dibs/dibs.sock"
       end
       @servers = [Server.new("localhost", nil, false, path)]
     end

@@ -54,10 +54,10 @@ makes the server read the file again.
 
 Once it accepts connections, it prints one line with its addresses. After
 SIGTERM or SIGINT it answers the calls that wait, and ends.`,
-		Example: `  dibs serve --store redis://cache.internal --listen unix:/run/dibs.sock
+		Example: `  dibs serve --store redis://cache.internal --listen unix:/run/dibs/dibs.sock
   dibs serve --store postgres://db/app --listen :7331 --tokens /etc/dibs/tokens
 
-  curl --unix-socket /run/dibs.sock http://dibs/v1/claim \
+  curl --unix-socket /run/dibs/dibs.sock http://dibs/v1/claim \
     -H 'Content-Type: application/json' -d \
     '{"claims":[{"key":"invoice 42","token":"'$(openssl rand -hex 16)'"}]}'`,
 		Args: flagsOnly,
@@ -69,7 +69,7 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	}
 	p.storeFlags(cmd.Flags())
 	f := cmd.Flags()
-	f.StringArrayVar(&o.listen, "listen", []string{"127.0.0.1:7331"}, "an `ADDRESS` such as :7331 or unix:/run/dibs.sock; may come several times")
+	f.StringArrayVar(&o.listen, "listen", []string{"127.0.0.1:7331"}, "an `ADDRESS` such as :7331 or unix:/run/dibs/dibs.sock; may come several times")
 	f.StringVar(&o.socketMode, "socket-mode", "0600", "the `MODE` of Unix sockets, octal")
 	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
