@@ -3,18 +3,13 @@
 package command_test
 
 import (
-	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,84 +29,16 @@ func readDeploy(t *testing.T, name string) string {
 	return string(text)
 }
 
-// deployed is a proxy as a file of deploy/ starts it.
-type deployed struct {
-	args     []string
-	config   string // the text of /etc/dibs/proxy.yaml, if there is one
-	upstream string // its URL, as the file names it
-	store    string
-}
-
-// checkServes starts the proxy with addresses of this machine, sends a request twice, and
-// ends the proxy: the request ran once.
-func (d *deployed) checkServes(t *testing.T) {
+// drainIn returns the flag --drain of the arguments, or 0.
+func drainIn(t *testing.T, args []string) time.Duration {
 	t.Helper()
-	origin := counting(t)
-	b := newBench(t)
-	b.store = d.store
-	listen, admin := servertest.Addr(t), servertest.Addr(t)
-	here := strings.NewReplacer("0.0.0.0:8080", listen, "0.0.0.0:9090", admin, "127.0.0.1:9090", admin, d.upstream, origin.URL, "/etc/dibs/proxy.yaml", b.path("proxy.yaml"))
-	b.write(t, "proxy.yaml", here.Replace(d.config))
-	p := b.start(t, strings.Split(here.Replace(strings.Join(d.args, "\n")), "\n")...)
-	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		waitFor(t, p, "http://"+admin+path)
+	m := regexp.MustCompile(`--drain[ =](\w+)`).FindStringSubmatch(strings.Join(args, " "))
+	if m == nil {
+		return 0
 	}
-	sendTwice(t, "http://"+listen)
-	testkit.Must(t, p.Process.Signal(syscall.SIGTERM))
-	if code := p.code(t); code != 0 {
-		t.Errorf("it ends with %d", code)
-	}
-}
-
-// counting returns an origin that counts its runs.
-func counting(t *testing.T) *httptest.Server {
-	t.Helper()
-	var runs atomic.Int64
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n, err := io.Copy(io.Discard, r.Body); err != nil || n < 1<<20 {
-			http.Error(w, fmt.Sprintf("the body has %d bytes, %v", n, err), http.StatusBadRequest)
-			return
-		}
-		fmt.Fprintf(w, "run %d", runs.Add(1))
-	}))
-	t.Cleanup(origin.Close)
-	return origin
-}
-
-// sendTwice sends a request that no memory keeps, 2 MB, and its retry: it ran once.
-func sendTwice(t *testing.T, proxy string) {
-	t.Helper()
-	for range 2 {
-		request, err := http.NewRequestWithContext(t.Context(), "POST", proxy+"/v1/charges/17", strings.NewReader(strings.Repeat("amount=7&", 2<<20/9)))
-		testkit.Must(t, err)
-		request.Header.Set("Idempotency-Key", `"order-17"`)
-		response, err := http.DefaultClient.Do(request)
-		testkit.Must(t, err)
-		text, err := io.ReadAll(response.Body)
-		testkit.Must(t, err)
-		testkit.Must(t, response.Body.Close())
-		if response.StatusCode != 200 || string(text) != "run 1" {
-			t.Errorf("the answer is %s %q", response.Status, text)
-		}
-	}
-}
-
-// waitFor waits until the URL answers 200.
-func waitFor(t *testing.T, p *program, url string) {
-	t.Helper()
-	testkit.Eventually(t, url, func() bool {
-		select {
-		case <-p.done:
-			t.Fatalf("the proxy ended: %s", p.stderr.String())
-		default:
-		}
-		response, err := http.Get(url)
-		if err != nil {
-			return false
-		}
-		response.Body.Close()
-		return response.StatusCode == 200
-	})
+	drain, err := time.ParseDuration(m[1])
+	testkit.Must(t, err)
+	return drain
 }
 
 // drainOf returns the field drain of a configuration file.
@@ -122,34 +49,78 @@ func drainOf(t *testing.T, config string) time.Duration {
 	return fields.Drain
 }
 
-// TestSystemdUnit: the unit starts a proxy that serves, and systemd lets it finish.
-func TestSystemdUnit(t *testing.T) {
-	unit, config := readDeploy(t, "dibs-proxy.service"), readDeploy(t, "proxy.yaml")
-	fields := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(unit, -1) {
+// A unit is a file of systemd: its fields, the last of each name.
+type unit map[string]string
+
+func parseUnit(text string) unit {
+	fields := unit{}
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(text, -1) {
 		fields[m[1]] = m[2]
 	}
-	stop, err := time.ParseDuration(fields["TimeoutStopSec"] + "s")
-	if drain := drainOf(t, config); err != nil || drain == 0 || stop <= drain {
-		t.Errorf("systemd kills it after %v, %v; it may take %v", stop, err, drain)
+	return fields
+}
+
+// TestSystemdUnits: each unit starts a proxy or a server that serves, and systemd lets it finish.
+// Both have the same rights.
+func TestSystemdUnits(t *testing.T) {
+	config := readDeploy(t, "proxy.yaml")
+	proxy := parseUnit(readDeploy(t, "dibs-proxy.service"))
+	serve := parseUnit(readDeploy(t, "dibs-serve.service"))
+	for name, u := range map[string]unit{"dibs-proxy": proxy, "dibs-serve": serve} {
+		t.Run(name, func(t *testing.T) {
+			args := strings.Fields(u["ExecStart"])
+			if args[0] != installed {
+				t.Errorf("it starts %s, want %s", args[0], installed)
+			}
+			if reload := u["ExecReload"]; reload != "/bin/kill -HUP $MAINPID" {
+				t.Errorf("it reloads by %q", reload)
+			}
+			drain := drainIn(t, args)
+			if drain == 0 {
+				drain = drainOf(t, config)
+			}
+			stop, err := time.ParseDuration(u["TimeoutStopSec"] + "s")
+			if err != nil || drain == 0 || stop <= drain {
+				t.Errorf("systemd kills it after %v, %v; it may take %v", stop, err, drain)
+			}
+			(&deployed{args: args[1:], config: config, upstream: "http://127.0.0.1:3000", store: newBench(t).store}).checkServes(t)
+			verifyUnit(t, name+".service")
+		})
 	}
-	args := strings.Fields(fields["ExecStart"])
-	if args[0] != installed {
-		t.Errorf("it starts %s, want %s", args[0], installed)
+	own := []string{"Description", "ExecStart", "Environment", "StateDirectory", "WorkingDirectory", "Group", "RuntimeDirectory", "RuntimeDirectoryMode"}
+	for name := range maps.Keys(serve) {
+		if proxy[name] != serve[name] && !slices.Contains(own, name) {
+			t.Errorf("%s is %q of the proxy and %q of the server", name, proxy[name], serve[name])
+		}
 	}
-	if reload := fields["ExecReload"]; reload != "/bin/kill -HUP $MAINPID" {
-		t.Errorf("it reloads by %q", reload)
+	if serve["RuntimeDirectory"] != "dibs" || serve["RuntimeDirectoryMode"] != "0750" || serve["Group"] != "dibs" || !strings.Contains(serve["ExecStart"], "unix:/run/dibs/dibs.sock --socket-mode 0660") {
+		t.Errorf("its group cannot use the socket: %q", serve)
 	}
-	t.Run("serves", func(t *testing.T) {
-		(&deployed{args: args[1:], config: config, upstream: "http://127.0.0.1:3000", store: newBench(t).store}).checkServes(t)
-	})
+}
+
+// TestSystemdOverride: the page's change of the unit makes it serve other hosts, with tokens.
+func TestSystemdOverride(t *testing.T) {
+	starts := regexp.MustCompile("(?s)\n```ini\n(.*?)```").FindStringSubmatch(readDeploy(t, "../docs/serve.md"))
+	if starts == nil {
+		t.Fatal("docs/serve.md has no ini")
+	}
+	args := strings.Fields(parseUnit(starts[1])["ExecStart"])
+	if args[0] != installed || !slices.Contains(args, "--tokens") || !slices.Contains(args, "--tls-cert") {
+		t.Errorf("it starts %q", args)
+	}
+	(&deployed{args: args[1:], store: newBench(t).store}).checkServes(t)
+}
+
+// verifyUnit lets systemd read the unit, if it is installed.
+func verifyUnit(t *testing.T, name string) {
+	t.Helper()
 	verifier, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Logf("systemd did not verify the unit: %v", err)
 		return
 	}
-	here := filepath.Join(t.TempDir(), "dibs-proxy.service")
-	testkit.Must(t, os.WriteFile(here, []byte(strings.ReplaceAll(unit, installed, binary)), 0o644))
+	here := filepath.Join(t.TempDir(), name)
+	testkit.Must(t, os.WriteFile(here, []byte(strings.ReplaceAll(readDeploy(t, name), installed, binary)), 0o644))
 	if said, err := exec.Command(verifier, "verify", "--man=no", here).CombinedOutput(); err != nil || strings.Contains(string(said), here) {
 		t.Errorf("systemd-analyze: %v\n%s", err, said)
 	}
@@ -169,6 +140,7 @@ type compose struct {
 		CapDrop     []string                              `yaml:"cap_drop"`
 		SecurityOpt []string                              `yaml:"security_opt"`
 		Tmpfs       []string
+		Secrets     []string
 		Profiles    []string
 		Volumes     []string
 		Healthcheck struct {
@@ -177,6 +149,7 @@ type compose struct {
 		}
 		Restart string
 	}
+	Secrets map[string]struct{ File string }
 	Volumes map[string]struct{}
 }
 
@@ -231,29 +204,13 @@ func checkMonitoring(t *testing.T, file *compose) {
 	}
 }
 
-// TestComposeFile: the proxy of the file serves over a Redis server with the options of the
-// file, in which dibs doctor finds no fault.
+// TestComposeFile: the proxy and the server of the file serve over a Redis server with the options
+// of the file, in which dibs doctor finds no fault.
 func TestComposeFile(t *testing.T) {
 	var file compose
 	testkit.Must(t, yaml.UnmarshalWithOptions([]byte(readDeploy(t, "compose.yaml")), &file, yaml.Strict()))
-	proxy, redis := file.Services["proxy"], file.Services["redis"]
-	for _, path := range []string{proxy.Build.Dockerfile, "go.work"} { // from the top
-		if _, err := os.Stat(filepath.Join(deploy, proxy.Build.Context, path)); err != nil {
-			t.Error(err)
-		}
-	}
-	for name := range proxy.DependsOn {
-		if file.Services[name].Healthcheck.Test == nil {
-			t.Errorf("the proxy waits for the health of %s, which nothing checks", name)
-		}
-	}
-	if !proxy.ReadOnly || !slices.Contains(proxy.Tmpfs, "/tmp") {
-		t.Errorf("read-only %v, with %v for long bodies", proxy.ReadOnly, proxy.Tmpfs)
-	}
-	if want := []string{"CMD", installed, "healthcheck", "--admin", "127.0.0.1:9090"}; !slices.Equal(proxy.Healthcheck.Test, want) {
-		t.Errorf("its health is checked by %q", proxy.Healthcheck.Test)
-	}
 	checkMonitoring(t, &file)
+	redis := file.Services["redis"]
 	var directives []string
 	if redis.Command[0] != "redis-server" {
 		t.Fatalf("Redis is started by %q", redis.Command)
@@ -262,14 +219,44 @@ func TestComposeFile(t *testing.T) {
 		directives = append(directives, strings.TrimPrefix(redis.Command[i], "--")+" "+redis.Command[i+1])
 	}
 	server := servertest.Redis(t, &servertest.RedisOptions{Directives: directives})
-	if proxy.Environment["DIBS_STORE"] != "redis://redis:6379" {
-		t.Errorf("the proxy's environment is %q", proxy.Environment)
+	for name, admin := range map[string]string{"proxy": "127.0.0.1:9090", "serve": "127.0.0.1:7331"} {
+		t.Run(name, func(t *testing.T) {
+			s := file.Services[name]
+			for _, path := range []string{s.Build.Dockerfile, "go.work"} { // from the top
+				if _, err := os.Stat(filepath.Join(deploy, s.Build.Context, path)); err != nil {
+					t.Error(err)
+				}
+			}
+			for other := range s.DependsOn {
+				if file.Services[other].Healthcheck.Test == nil {
+					t.Errorf("it waits for the health of %s, which nothing checks", other)
+				}
+			}
+			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) {
+				t.Errorf("read-only %v, without the rights %q", s.ReadOnly, s.CapDrop)
+			}
+			if want := []string{"CMD", installed, "healthcheck", "--admin", admin}; !slices.Equal(s.Healthcheck.Test, want) {
+				t.Errorf("its health is checked by %q", s.Healthcheck.Test)
+			}
+			if s.Environment["DIBS_STORE"] != "redis://redis:6379" {
+				t.Errorf("its environment is %q", s.Environment)
+			}
+			if drain := drainIn(t, s.Command); drain == 0 || s.StopGrace <= drain {
+				t.Errorf("it is killed after %v; it may take %v", s.StopGrace, drain)
+			}
+			(&deployed{args: s.Command, upstream: "http://application:3000", store: server.URL()}).checkServes(t)
+		})
 	}
-	d := &deployed{args: proxy.Command, upstream: "http://application:3000", store: server.URL()}
-	d.checkServes(t)
-	drain, err := time.ParseDuration(proxy.Command[len(proxy.Command)-1])
-	if err != nil || proxy.StopGrace <= drain {
-		t.Errorf("the proxy is killed after %v; it may take %v, %v", proxy.StopGrace, drain, err)
+	if tmpfs := file.Services["proxy"].Tmpfs; !slices.Contains(tmpfs, "/tmp") {
+		t.Errorf("the proxy has %q for long bodies", tmpfs)
+	}
+	serve := file.Services["serve"]
+	if !slices.Equal(serve.Secrets, []string{"tokens"}) || file.Secrets["tokens"].File != "tokens" || !slices.Contains(serve.Command, "/run/secrets/tokens") {
+		t.Errorf("its tokens are %q of %v", serve.Secrets, file.Secrets)
+	}
+	// Without TLS no other host may reach it.
+	if !slices.Equal(serve.Ports, []string{"127.0.0.1:7331:7331"}) {
+		t.Errorf("it listens on %q", serve.Ports)
 	}
 	if said, err := exec.Command(binary, "doctor", "--store", server.URL()).CombinedOutput(); err != nil || !strings.HasPrefix(string(said), "nothing found") {
 		t.Errorf("dibs doctor: %v\n%s", err, said)

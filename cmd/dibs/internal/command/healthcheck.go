@@ -2,6 +2,7 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// healthLimit bounds a health check. The proxy answers within 3 s.
+// healthLimit bounds a health check. The proxy and the server answer within 3 s.
 const healthLimit = 5 * time.Second
 
 func (p *program) healthcheck() *cobra.Command {
@@ -23,16 +24,18 @@ func (p *program) healthcheck() *cobra.Command {
 	var secure bool
 	cmd := &cobra.Command{
 		Use:   "healthcheck [--admin ADDR]",
-		Short: "Ask a proxy on this host whether it is ready",
-		Long: `Asks the admin address of a "dibs proxy" on this host for /readyz, and prints
-the answer. It is for containers, whose images have no curl.
+		Short: "Ask a proxy or a server on this host whether it is ready",
+		Long: `Asks a "dibs proxy" or a "dibs serve" on this host for /readyz, and prints the
+answer. It is for containers, whose images have no curl.
 
-ADDR is what the proxy has as --admin. An address of all interfaces, such as
-0.0.0.0:9090, is asked over loopback. Over HTTPS the certificate is not checked,
-because it is for the proxy's public name. Takes at most 5 s.
+ADDR is what the proxy has as --admin, or what the server has as --listen, such
+as unix:/run/dibs/dibs.sock. An address of all interfaces, such as 0.0.0.0:9090,
+is asked over loopback. Over HTTPS the certificate is not checked, because it is
+for the public name. Takes at most 5 s.
 
-Exits with 0 if the proxy is ready, and with 1 if it is not or does not answer.`,
+Exits with 0 if it is ready, and with 1 if it is not or does not answer.`,
 		Example: `  dibs healthcheck --admin 127.0.0.1:9090
+  dibs healthcheck --admin unix:/run/dibs/dibs.sock
   DIBS_PROXY_ADMIN=0.0.0.0:9090 dibs healthcheck`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
@@ -43,26 +46,30 @@ Exits with 0 if the proxy is ready, and with 1 if it is not or does not answer.`
 					return usagef("DIBS_PROXY_ADMIN_TLS: %q is neither true nor false", text)
 				}
 			}
-			url, err := readyURL(cmp.Or(addr, p.env.Getenv("DIBS_PROXY_ADMIN")), tlsToo)
+			url, socket, err := readyURL(cmp.Or(addr, p.env.Getenv("DIBS_PROXY_ADMIN")), tlsToo)
 			if err != nil {
 				return err
 			}
-			return p.checkHealth(cmd, url)
+			return p.checkHealth(cmd, url, socket)
 		}),
 	}
-	cmd.Flags().StringVar(&addr, "admin", "", "the `ADDR` of the proxy's --admin (default $DIBS_PROXY_ADMIN)")
-	cmd.Flags().BoolVar(&secure, "admin-tls", false, "ask over HTTPS, for a proxy with --admin-tls (default $DIBS_PROXY_ADMIN_TLS)")
+	cmd.Flags().StringVar(&addr, "admin", "", "the `ADDR` of the proxy's --admin, or of the server's --listen (default $DIBS_PROXY_ADMIN)")
+	cmd.Flags().BoolVar(&secure, "admin-tls", false, "ask over HTTPS, for a proxy with --admin-tls or a server with --tls-cert (default $DIBS_PROXY_ADMIN_TLS)")
 	return cmd
 }
 
-// readyURL returns the URL of /readyz at an address that a proxy listens on.
-func readyURL(addr string, secure bool) (string, error) {
+// readyURL returns the URL of /readyz at an address that a proxy or a server listens on. If that
+// is a Unix socket, it returns the path, too.
+func readyURL(addr string, secure bool) (url, socket string, err error) {
 	if addr == "" {
-		return "", usagef("no address is named; set --admin or DIBS_PROXY_ADMIN to the proxy's --admin, such as 127.0.0.1:9090")
+		return "", "", usagef("no address is named; set --admin or DIBS_PROXY_ADMIN to the proxy's --admin, such as 127.0.0.1:9090")
+	}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return "http://dibs/readyz", path, nil
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 {
-		return "", usagef("admin: %q is not HOST:PORT, such as 127.0.0.1:9090", addr)
+		return "", "", usagef("admin: %q is not HOST:PORT, such as 127.0.0.1:9090, or unix:PATH", addr)
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip == netip.IPv4Unspecified() {
 		host = "127.0.0.1"
@@ -73,30 +80,37 @@ func readyURL(addr string, secure bool) (string, error) {
 	if secure {
 		scheme = "https"
 	}
-	return scheme + "://" + net.JoinHostPort(host, port) + "/readyz", nil
+	return scheme + "://" + net.JoinHostPort(host, port) + "/readyz", "", nil
 }
 
-// checkHealth prints what the URL answers, and returns an error unless that is 200.
-func (p *program) checkHealth(cmd *cobra.Command, url string) error {
+// checkHealth prints what the URL answers, over the Unix socket unless that is "". It returns an
+// error unless the answer is 200.
+func (p *program) checkHealth(cmd *cobra.Command, url, socket string) error {
 	// No proxy of the environment, because the address is of this host.
-	client := http.Client{Timeout: healthLimit, Transport: &http.Transport{
+	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see the help
-	}}
+	}
+	if socket != "" {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	}
+	client := http.Client{Timeout: healthLimit, Transport: transport}
 	request, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		return usagef("admin: %v", err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("the proxy does not answer: %w", err)
+		return fmt.Errorf("it does not answer: %w", err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
 	if err != nil {
-		return fmt.Errorf("the proxy does not answer: %w", err)
+		return fmt.Errorf("it does not answer: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the proxy is not ready: %s: %s", response.Status, quote(strings.TrimSpace(string(text))))
+		return fmt.Errorf("it is not ready: %s: %s", response.Status, quote(strings.TrimSpace(string(text))))
 	}
 	_, err = fmt.Fprintln(p.env.Stdout, quote(strings.TrimSpace(string(text))))
 	return err

@@ -3,12 +3,18 @@
 package command_test
 
 import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestHealthcheck: it exits with 0 only if the proxy says that it is ready, however the address
@@ -19,7 +25,7 @@ func TestHealthcheck(t *testing.T) {
 	b.env = []string{"HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1"}
 	admin := servertest.Addr(t)
 	_, port, _ := strings.Cut(admin, ":")
-	b.says(t, 1, "", "the proxy does not answer", "healthcheck", "--admin", admin)
+	b.says(t, 1, "", "it does not answer", "healthcheck", "--admin", admin)
 	p := b.start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", "http://127.0.0.1:1")
 	waitFor(t, p, "http://"+admin+"/readyz")
 	for _, addr := range []string{admin, ":" + port, "0.0.0.0:" + port, "localhost:" + port} {
@@ -27,17 +33,17 @@ func TestHealthcheck(t *testing.T) {
 	}
 	b.env = append(b.env, "DIBS_PROXY_ADMIN="+admin)
 	b.says(t, 0, "ready\n", "", "healthcheck")
-	b.says(t, 1, "", "the proxy does not answer", "healthcheck", "--admin-tls")
+	b.says(t, 1, "", "it does not answer", "healthcheck", "--admin-tls")
 
 	answers := func(h http.HandlerFunc) string {
 		s := httptest.NewServer(h)
 		t.Cleanup(s.Close)
 		return strings.TrimPrefix(s.URL, "http://")
 	}
-	b.says(t, 1, "", "the proxy is not ready: 503 Service Unavailable: the store does not answer", "healthcheck", "--admin", answers(func(w http.ResponseWriter, _ *http.Request) {
+	b.says(t, 1, "", "it is not ready: 503 Service Unavailable: the store does not answer", "healthcheck", "--admin", answers(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
 	}))
-	b.says(t, 1, "", "the proxy is not ready: 404 Not Found", "healthcheck", "--admin", answers(http.NotFound))
+	b.says(t, 1, "", "it is not ready: 404 Not Found", "healthcheck", "--admin", answers(http.NotFound))
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ready\n")) }))
 	t.Cleanup(secure.Close)
 	b.says(t, 0, "ready\n", "", "healthcheck", "--admin-tls", "--admin", strings.TrimPrefix(secure.URL, "https://"))
@@ -47,6 +53,37 @@ func TestHealthcheck(t *testing.T) {
 	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "http://127.0.0.1:9090"} {
 		b.says(t, 64, "", "is not HOST:PORT", "healthcheck", "--admin", addr)
 	}
+}
+
+// TestHealthcheckOfServe: a server is asked without a credential, over TCP, TLS or a Unix socket.
+func TestHealthcheckOfServe(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	dir, err := os.MkdirTemp("", "dibs") // short, because the path of a socket must be
+	testkit.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := "unix:" + dir + "/s"
+	b.says(t, 1, "", "it does not answer", "healthcheck", "--admin", socket)
+	b.write(t, "tokens", fmt.Sprintf("shop %x shop use\n", sha256.Sum256([]byte(secret))))
+	b.certificate(t)
+	listen := servertest.Addr(t)
+	b.start(t, "serve", "--listen", listen, "--listen", socket, "--tokens", "tokens", "--tls-cert", "tls.crt", "--tls-key", "tls.key").awaitListening(t)
+	b.says(t, 0, "ready\n", "", "healthcheck", "--admin", socket)
+	b.says(t, 0, "ready\n", "", "healthcheck", "--admin-tls", "--admin", listen)
+	b.env = []string{"DIBS_PROXY_ADMIN_TLS=true"}
+	b.says(t, 0, "ready\n", "", "healthcheck", "--admin", socket)
+}
+
+// certificate writes tls.crt and tls.key, for 127.0.0.1.
+func (b *bench) certificate(t *testing.T) {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	pair := s.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	testkit.Must(t, err)
+	b.write(t, "tls.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})))
+	b.write(t, "tls.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})))
 }
 
 // TestProxyNeedsTemporaryFiles: a proxy that could not keep a long body does not start, and says

@@ -3,11 +3,13 @@
 package command_test
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,8 +18,7 @@ import (
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// manifest is what a document of kubernetes.yaml may have. A field that is not here is an
-// error.
+// manifest is what a document of a manifest may have. A field that is not here is an error.
 type manifest struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -34,20 +35,31 @@ type manifest struct {
 		Template struct {
 			Metadata struct{ Labels map[string]string }
 			Spec     struct {
-				Grace      int64 `yaml:"terminationGracePeriodSeconds"`
+				Grace    int64 `yaml:"terminationGracePeriodSeconds"`
+				Security struct {
+					Group int `yaml:"fsGroup"`
+				} `yaml:"securityContext"`
+				Inits      []container `yaml:"initContainers"`
 				Containers []container
-				Volumes    []struct {
-					Name      string
-					ConfigMap struct{ Name string } `yaml:"configMap"`
-					EmptyDir  *struct{}             `yaml:"emptyDir"`
-				}
+				Volumes    []volume
 			}
 		}
 	}
 }
 
+type volume struct {
+	Name      string
+	ConfigMap struct{ Name string } `yaml:"configMap"`
+	EmptyDir  *struct{}             `yaml:"emptyDir"`
+	Secret    struct {
+		Name  string `yaml:"secretName"`
+		Items []struct{ Key, Path string }
+	}
+}
+
 type container struct {
 	Name, Image string
+	Restart     string `yaml:"restartPolicy"`
 	Args        []string
 	Env         []struct {
 		Name      string
@@ -61,6 +73,7 @@ type container struct {
 	}
 	Liveness  probe `yaml:"livenessProbe"`
 	Readiness probe `yaml:"readinessProbe"`
+	Startup   probe `yaml:"startupProbe"`
 	Lifecycle struct {
 		PreStop struct{ Sleep struct{ Seconds int64 } } `yaml:"preStop"`
 	}
@@ -79,30 +92,52 @@ type container struct {
 }
 
 type probe struct {
-	Get     struct{ Path, Port string } `yaml:"httpGet"`
-	Period  int                         `yaml:"periodSeconds"`
-	Timeout int                         `yaml:"timeoutSeconds"`
+	Get      get `yaml:"httpGet"`
+	Exec     struct{ Command []string }
+	Period   int `yaml:"periodSeconds"`
+	Timeout  int `yaml:"timeoutSeconds"`
+	Failures int `yaml:"failureThreshold"`
+}
+
+type get struct{ Path, Port, Scheme string }
+
+// readManifest returns the documents of a manifest by their kind. kubectl checks the Deployment.
+func readManifest(t *testing.T, name string) map[string]manifest {
+	t.Helper()
+	all := map[string]manifest{}
+	for text := range strings.SplitSeq(readDeploy(t, name), "\n---\n") {
+		var m manifest
+		testkit.Must(t, yaml.UnmarshalWithOptions([]byte(text), &m, yaml.Strict()))
+		all[m.Kind] = m
+		if m.Kind == "Deployment" {
+			checkKubectl(t, text)
+		}
+	}
+	return all
+}
+
+// checkRights: the program has no rights, and its store is from a Secret.
+func (c *container) checkRights(t *testing.T) {
+	t.Helper()
+	if e := c.Env[0]; len(c.Env) != 1 || e.Name != "DIBS_STORE" || e.ValueFrom.Secret.Key != "store" {
+		t.Errorf("the environment is %v", c.Env)
+	}
+	if s := c.Security; !s.NonRoot || !s.ReadOnly || s.Escalation || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
+		t.Errorf("its rights are %v", s)
+	}
 }
 
 // TestKubernetesManifest: the proxy of the pod serves with its ConfigMap, its probes ask
 // what the proxy answers, and the application outlives the proxy's drain.
 func TestKubernetesManifest(t *testing.T) {
-	all := map[string]manifest{}
-	texts := map[string]string{}
-	for text := range strings.SplitSeq(readDeploy(t, "kubernetes.yaml"), "\n---\n") {
-		var m manifest
-		testkit.Must(t, yaml.UnmarshalWithOptions([]byte(text), &m, yaml.Strict()))
-		all[m.Kind], texts[m.Kind] = m, text
-	}
+	all := readManifest(t, "kubernetes.yaml")
 	pod := all["Deployment"].Spec.Template.Spec
 	config := all["ConfigMap"].Data["proxy.yaml"]
 	application, proxy := pod.Containers[0], pod.Containers[1]
 	if v := pod.Volumes[0]; v.ConfigMap.Name != all["ConfigMap"].Metadata.Name || proxy.Mounts[0].Name != v.Name || proxy.Mounts[0].Path != "/etc/dibs" {
 		t.Errorf("the configuration is mounted as %v from %v", proxy.Mounts, v)
 	}
-	if e := proxy.Env[0]; len(proxy.Env) != 1 || e.Name != "DIBS_STORE" || e.ValueFrom.Secret.Key == "" {
-		t.Errorf("the environment is %v", proxy.Env)
-	}
+	proxy.checkRights(t)
 	ports := map[string]int{}
 	for _, p := range proxy.Ports {
 		ports[p.Name] = p.Port
@@ -110,11 +145,8 @@ func TestKubernetesManifest(t *testing.T) {
 	if ports["http"] != 8080 || ports["admin"] != 9090 || all["Service"].Spec.Ports[0].TargetPort != "http" {
 		t.Errorf("the ports are %v, the service is %v", ports, all["Service"].Spec.Ports)
 	}
-	if proxy.Liveness.Get != (struct{ Path, Port string }{"/healthz", "admin"}) || proxy.Readiness.Get != (struct{ Path, Port string }{"/readyz", "admin"}) {
+	if proxy.Liveness.Get != (get{"/healthz", "admin", ""}) || proxy.Readiness.Get != (get{"/readyz", "admin", ""}) {
 		t.Errorf("the probes are %v and %v", proxy.Liveness, proxy.Readiness)
-	}
-	if s := proxy.Security; !s.NonRoot || !s.ReadOnly || s.Escalation || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
-		t.Errorf("the proxy's rights are %v", s)
 	}
 	// A root that is read-only has no other folder for long bodies.
 	if v, m := pod.Volumes[1], proxy.Mounts[1]; v.EmptyDir == nil || m.Name != v.Name || m.Path != "/tmp" {
@@ -127,7 +159,109 @@ func TestKubernetesManifest(t *testing.T) {
 	t.Run("serves", func(t *testing.T) {
 		(&deployed{args: proxy.Args, config: config, upstream: "http://127.0.0.1:3000", store: newBench(t).store}).checkServes(t)
 	})
-	checkKubectl(t, texts["Deployment"])
+}
+
+// TestKubernetesService: the server of the pods serves with its tokens and its certificate, and
+// its probes ask what it answers without a token.
+func TestKubernetesService(t *testing.T) {
+	all := readManifest(t, "kubernetes-serve.yaml")
+	pod := all["Deployment"].Spec.Template.Spec
+	server := pod.Containers[0]
+	server.checkRights(t)
+	if p := server.Ports[0]; p.Name != "https" || p.Port != 7331 || all["Service"].Spec.Ports[0].TargetPort != p.Name || all["Service"].Spec.Ports[0].Port != 443 {
+		t.Errorf("the port is %v, the service is %v", p, all["Service"].Spec.Ports)
+	}
+	if server.Liveness.Get != (get{"/healthz", "https", "HTTPS"}) || server.Readiness.Get != (get{"/readyz", "https", "HTTPS"}) {
+		t.Errorf("the probes are %v and %v", server.Liveness, server.Readiness)
+	}
+	mounted := map[string]volume{}
+	for i, m := range server.Mounts {
+		if v := pod.Volumes[i]; v.Name == m.Name {
+			mounted[m.Path] = v
+		}
+	}
+	// The URL of the store is in the same Secret, and no file.
+	if v := mounted["/etc/dibs"].Secret; v.Name != "dibs" || len(v.Items) != 1 || v.Items[0].Path != "tokens" {
+		t.Errorf("the tokens are %v", v)
+	}
+	if v := mounted["/etc/dibs-tls"].Secret; v.Name != "dibs-tls" {
+		t.Errorf("the certificate is %v", v)
+	}
+	if takes := server.Lifecycle.PreStop.Sleep.Seconds + int64(drainIn(t, server.Args)/time.Second); takes == 0 || pod.Grace <= takes {
+		t.Errorf("the server may take %d s, and is killed after %d s", takes, pod.Grace)
+	}
+	(&deployed{args: server.Args, store: newBench(t).store}).checkServes(t)
+}
+
+// TestKubernetesSidecar: the server beside an application serves on a socket that both mount, in a
+// group that both are in.
+func TestKubernetesSidecar(t *testing.T) {
+	pod := readManifest(t, "kubernetes-serve-sidecar.yaml")["Deployment"].Spec.Template.Spec
+	server, application := pod.Inits[0], pod.Containers[0]
+	server.checkRights(t)
+	if server.Restart != "Always" || pod.Volumes[0].EmptyDir == nil {
+		t.Errorf("it restarts %q, and its folder is %v", server.Restart, pod.Volumes)
+	}
+	for _, c := range []container{server, application} {
+		if m := c.Mounts[0]; m.Name != pod.Volumes[0].Name || m.Path != "/run/dibs" {
+			t.Errorf("%s mounts %v", c.Name, m)
+		}
+	}
+	if want := []string{installed, "healthcheck", "--admin", "unix:/run/dibs/dibs.sock"}; !slices.Equal(server.Startup.Exec.Command, want) {
+		t.Errorf("the probe runs %q", server.Startup.Exec.Command)
+	}
+	if drain := drainIn(t, server.Args); drain == 0 || drain >= 30*time.Second {
+		t.Errorf("it may take %v of 30 s", drain)
+	}
+	t.Run("serves", func(t *testing.T) {
+		(&deployed{args: server.Args, store: newBench(t).store}).checkServes(t)
+	})
+	checkGroup(t, server.Args, pod.Security.Group)
+}
+
+// checkGroup starts the server as the user of the image, with an emptyDir as Kubernetes makes it:
+// another user in the group can use the socket, and one outside cannot.
+func checkGroup(t *testing.T, args []string, group int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Log("only root can start a server as another user")
+		return
+	}
+	dir, err := os.MkdirTemp("", "dibs")
+	testkit.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	testkit.Must(t, os.Chown(dir, 0, group))
+	testkit.Must(t, os.Chmod(dir, 0o777|fs.ModeSetgid))
+	b := newBench(t)
+	b.store = "memory:" // because the folder of a file is root's
+	as := func(user, group int, args ...string) *program {
+		p := b.command(args...)
+		p.Path, p.Dir = openBinary(t), "/"
+		p.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(user), Gid: uint32(user), Groups: []uint32{uint32(group)}}}
+		return p.begin(t)
+	}
+	as(65532, group, strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "/run/dibs", dir), "\n")...).awaitListening(t)
+	check := []string{"healthcheck", "--admin", "unix:" + dir + "/dibs.sock"}
+	if code := as(1000, group, check...).code(t); code != 0 {
+		t.Errorf("for an application in the group the check ends with %d", code)
+	}
+	if code := as(1000, 1000, check...).code(t); code != 1 {
+		t.Errorf("for an application outside of the group the check ends with %d", code)
+	}
+}
+
+// openBinary returns a copy of the program that every user can start.
+func openBinary(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dibs")
+	testkit.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	testkit.Must(t, os.Chmod(dir, 0o755))
+	text, err := os.ReadFile(binary)
+	testkit.Must(t, err)
+	path := filepath.Join(dir, "dibs")
+	testkit.Must(t, os.WriteFile(path, text, 0o755))
+	return path
 }
 
 // checkKubectl lets kubectl change the Deployment: it drops each field that it does not know.

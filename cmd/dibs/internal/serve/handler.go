@@ -1,18 +1,14 @@
 package serve
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
-	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/leaseapi"
-	"github.com/dibs-go/dibs/store"
 )
 
 // route is a path with its method.
@@ -24,7 +20,7 @@ type route struct {
 func (s *Server) routes() []route {
 	return []route{
 		{"GET", "/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "alive") }},
-		{"GET", "/readyz", s.guard("", s.ready)},
+		{"GET", "/readyz", s.ready},
 		{"GET", "/version", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *credential) {
 			writeText(w, http.StatusOK, "dibs "+s.hooks.Version)
 		})},
@@ -111,26 +107,6 @@ func local(r *http.Request) bool {
 	}
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return err == nil && ip.IsLoopback()
-}
-
-// readyLimit is how long the store may take to answer a readiness check.
-const readyLimit = 3 * time.Second
-
-// ready serves GET /readyz.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request, _ *credential) {
-	if s.isStopping() {
-		writeText(w, http.StatusServiceUnavailable, "stopping")
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
-	defer cancel()
-	answers := make([]store.Answer, 1)
-	p := s.ask(ctx, []store.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: store.Look, Permits: 1, Weight: 1}}, answers)
-	if p != nil || answers[0].Err != nil {
-		writeText(w, http.StatusServiceUnavailable, "the store does not answer")
-		return
-	}
-	writeText(w, http.StatusOK, "ready")
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {

@@ -31,13 +31,13 @@ func credentialLine(name, token, namespace, roles string) string {
 	return fmt.Sprintf("%s %x %s %s", name, sha256.Sum256([]byte(token)), namespace, roles)
 }
 
-// TestCredentials: without one everything but /healthz is 401, and one may do what its roles
-// say, in its namespace.
+// TestCredentials: without one everything but /healthz and /readyz is 401, and one may do what its
+// roles say, in its namespace.
 func TestCredentials(t *testing.T) {
 	file := tokensFile(t, "# comment", "", credentialLine("app", "secret-a", "shop", "use"),
 		credentialLine("ops", "secret-o", "-", "look,act"), credentialLine("other", "secret-b", "other", "use"))
 	r := start(t, memory(t), func(c *Config) { c.Tokens = file })
-	for _, path := range []string{"/", "/readyz", "/version", "/metrics", "/v1/openapi.json", "/v1/keys", "/nothing"} {
+	for _, path := range []string{"/", "/version", "/metrics", "/v1/openapi.json", "/v1/keys", "/nothing"} {
 		for _, token := range []string{"", "wrong", "secret-", "secret-aa"} {
 			if got := r.do("GET", path, token, ""); got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") == "" {
 				t.Errorf("GET %s with %q is %d", path, token, got.status)
@@ -52,8 +52,10 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("POST %s by a credential that may look is %d", verb, got.status)
 		}
 	}
-	if got := r.do("GET", "/healthz", "", ""); got.status != http.StatusOK {
-		t.Errorf("/healthz is %d", got.status)
+	for _, probe := range []string{"/healthz", "/readyz"} {
+		if got := r.do("GET", probe, "", ""); got.status != http.StatusOK {
+			t.Errorf("%s is %d", probe, got.status)
+		}
 	}
 	if got := r.do("GET", "/metrics", "secret-a", ""); got.status != http.StatusForbidden {
 		t.Errorf("/metrics by a credential that may not look is %d", got.status)

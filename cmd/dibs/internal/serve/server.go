@@ -62,6 +62,7 @@ type Server struct {
 	memory      budget
 	limits      limits
 	outage      *outage.Log
+	readiness   readiness
 
 	secure *certificate.Certificate // nil without TLS
 

@@ -1,0 +1,57 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
+)
+
+// readyLimit is how long the store may take to answer a readiness check.
+const readyLimit = 3 * time.Second
+
+// readyFor is for how long an answer of the store is the answer to all checks. They need no
+// credential, so they must not be a way to keep the store busy.
+const readyFor = time.Second
+
+// readiness is whether the store answers.
+type readiness struct {
+	mu    sync.Mutex // held while the store is asked: other checks wait for the same answer
+	asked time.Time  // zero: never
+	ready bool
+}
+
+// check asks the store, unless it was asked within readyFor.
+func (r *readiness) check(ask func() bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked.IsZero() || time.Since(r.asked) >= readyFor {
+		r.ready = ask()
+		r.asked = time.Now()
+	}
+	return r.ready
+}
+
+// ready serves GET /readyz.
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	switch {
+	case s.isStopping():
+		writeText(w, http.StatusServiceUnavailable, "stopping")
+	case !s.readiness.check(s.storeAnswers):
+		writeText(w, http.StatusServiceUnavailable, "the store does not answer")
+	default:
+		writeText(w, http.StatusOK, "ready")
+	}
+}
+
+// storeAnswers looks at a key, for all who check: one that goes away ends nothing.
+func (s *Server) storeAnswers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
+	defer cancel()
+	answers := make([]store.Answer, 1)
+	p := s.ask(ctx, []store.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: store.Look, Permits: 1, Weight: 1}}, answers)
+	return p == nil && answers[0].Err == nil
+}

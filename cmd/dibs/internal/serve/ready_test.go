@@ -1,0 +1,50 @@
+package serve
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestReadiness: checks within a second of an answer of the store have that answer.
+func TestReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r readiness
+		asked, answers := 0, true
+		check := func(want bool, count int) {
+			t.Helper()
+			got := r.check(func() bool {
+				asked++
+				time.Sleep(readyLimit)
+				return answers
+			})
+			if got != want || asked != count {
+				t.Errorf("ready is %v, want %v; the store was asked %d times, want %d", got, want, asked, count)
+			}
+		}
+		check(true, 1)
+		answers = false
+		time.Sleep(readyFor - 1)
+		check(true, 1)
+		time.Sleep(1)
+		check(false, 2)
+		answers = true
+		check(false, 2)
+		time.Sleep(readyFor)
+		check(true, 3)
+	})
+}
+
+// TestReadyStoreAway: a server whose store does not answer is not ready, and is alive.
+func TestReadyStoreAway(t *testing.T) {
+	behind := &failing{Store: memory(t)}
+	behind.away.Store(true)
+	r := start(t, behind, nil)
+	if got := r.do("GET", "/readyz", "", ""); got.status != http.StatusServiceUnavailable || got.text != "the store does not answer\n" {
+		t.Errorf("/readyz is %d %s", got.status, got.text)
+	}
+	if got := r.do("GET", "/healthz", "", ""); got.status != http.StatusOK {
+		t.Errorf("/healthz is %d", got.status)
+	}
+}
