@@ -38,7 +38,7 @@ import time
 import urllib.parse
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
@@ -52,7 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "connect", "Client", "Lease", "AsyncClient", "AsyncLease", "Options",
     "Error", "Held", "Lost", "Done", "Mismatch", "Unknown", "Unavailable", "Busy", "Full", "TooLarge", "Refused", "Unauthorized",
-    "Forbidden", "Overloaded", "Remembered", "NotKept", "Closed",
+    "Forbidden", "Overloaded", "Remembered", "NotKept", "WrongTransaction", "Closed",
     "TTL", "MIN_TTL", "RETENTION", "PLACE", "TIMEOUT",
 ]
 
@@ -221,12 +221,16 @@ class NotKept(Error):
         self.result = result
 
 
+class WrongTransaction(Error):
+    """The connection is not in the transaction that the lease is to end with. Nothing was settled."""
+
+
 class Closed(Error):
     """The client was closed."""
 
 
 def connect(url: str | None = None, *, ttl: Duration = TTL, timeout: Duration = TIMEOUT, namespace: str = "",
-            label: str | None = None) -> Client:
+            label: str | None = None, schema: str = "public", prefix: str = "dibs") -> Client:
     """Return a client of the servers at the URL:
 
         unix:/run/dibs/dibs.sock, http+unix:/run/dibs/dibs.sock    a Unix socket
@@ -240,7 +244,7 @@ def connect(url: str | None = None, *, ttl: Duration = TTL, timeout: Duration = 
     """
     if url is None:
         url = os.environ.get("DIBS_SERVER") or "unix:/run/dibs/dibs.sock"
-    return Client(url, ttl=ttl, timeout=timeout, namespace=namespace, label=label)
+    return Client(url, ttl=ttl, timeout=timeout, namespace=namespace, label=label, schema=schema, prefix=prefix)
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -796,6 +800,8 @@ class _Attempt:
         self.settled = self.lost = False
         self.unanswered: str | None = None  # the outcome of a settlement that was sent and not answered
         self.settling = threading.Lock()  # held while a settlement is under way
+        self.in_transaction = False  # a transaction settles it, or did
+        self.own_namespace = ""  # that of the key, as the server says
 
     def digest(self) -> str:
         return hashlib.sha256(self.namespace.encode() + b"\0" + self.raw).hexdigest()[:12]
@@ -839,6 +845,7 @@ class _Attempt:
         self.progress = base64.b64decode(answer["progress"]) if answer.get("progress") is not None else None
         if self._options["longest"] is not None:
             self.limit = sent + self._options["longest"]
+        self.own_namespace = answer.get("namespace") or ""
         self.trust(sent)
         self.fence = int(answer["fence"])
 
@@ -869,7 +876,7 @@ class _Attempt:
         """Note that the server does not know the lease. While a settlement is under way, or if one
         may have been done, that says nothing, and lose returns False.
         """
-        if self.unanswered or not self.settling.acquire(blocking=False):
+        if self.unanswered or self.in_transaction or not self.settling.acquire(blocking=False):
             return False
         try:
             self.lost = self.lost or not self.settled
@@ -1053,6 +1060,24 @@ class Lease:
         """
         self._settle(self._record(data, _retention(keep)), _KEEP_PATIENCE)
 
+    def complete_in(self, cursor: Any, data: bytes | None, keep: Duration = RETENTION) -> None:
+        """End the lease in a transaction of the application, in the PostgreSQL database of the store.
+
+        What the transaction writes and the record are both committed, or neither is. Call it as the
+        last statement of the transaction. cursor is one of psycopg, psycopg2 or Django, or any whose
+        parameters are %s. With None for data it leaves no record, as release.
+
+        The lease has ended when the transaction commits. If it is rolled back, the lease is still
+        held. The end of the block of lock settles it in both cases; a lease of acquire needs release
+        after the transaction, which does nothing if it committed.
+
+        It raises Lost, WrongTransaction (the transaction has written nothing, or there is none),
+        Refused (the database has no such store), Forbidden (the role may not call the function) and
+        the errors of the driver. Let them roll the transaction back.
+        """
+        with self._settles_in(data, _retention(keep), "written") as statement:
+            cursor.execute(*statement)
+
     def abandon(self) -> None:
         """End the lease as if its holder had crashed: the next holder learns of it."""
         self._settle({"outcome": "abandon"}, self._client.timeout)
@@ -1078,6 +1103,62 @@ class Lease:
             raise ValueError("dibs: a key with more than one permit cannot have a record")
         return {"outcome": "keep", "data": _b64(data), "retention_ms": _ms(retention)}
 
+    @contextlib.contextmanager
+    def _settles_in(self, data: bytes | None, retention: float, proof: str) -> Iterator[tuple[str, list[Any]]]:
+        """Give the statement that settles in a transaction, and read its errors.
+
+        Until the transaction commits the lease is held, and then a renewal finds none, which is no
+        loss.
+        """
+        attempt = self._attempt
+        record = None if data is None else self._record(data, retention)["data"]
+        self.check()
+        values = [_b64(attempt.raw), attempt.token, record, _interval(retention), attempt.own_namespace, proof]
+        try:
+            with self._client._function("settle_in", attempt) as name:
+                attempt.in_transaction = True
+                yield f"SELECT {name}(%s::text, %s::text, %s::text, %s::text::interval, %s::text, 'base64', %s::text)", values
+        except Lost:
+            attempt.lost = True
+            self._renewed_no_more()
+            raise
+
+    def _committed(self) -> None:
+        """Note that the transaction in which the lease was settled is committed."""
+        self._attempt.settled = True
+        self._renewed_no_more()
+
+    def _renewed_no_more(self) -> None:
+        if self._attempt.local is not None:
+            self._attempt.local.renewer.remove(self._attempt)
+
+    def _resolve(self, record: bytes, retention: float) -> bool:
+        """Find out whether the transaction was committed that settled the lease with this record, if
+        its answer did not arrive. A lease that can be released was not settled, and cannot be any
+        more. The store accepts a record again from the token that has left it. If the servers do not
+        say it, the next call of once finds it out.
+        """
+        try:
+            done = not self._accepts({"outcome": "release"}) and self._accepts(self._record(record, retention))
+        except Error:
+            return False
+        self._committed()
+        return done
+
+    def _accepts(self, settlement: dict[str, Any]) -> bool:
+        attempt, tries = self._attempt, _Tries(_KEEP_PATIENCE)
+        assert attempt.local is not None
+        while True:
+            try:
+                answers, _, _ = attempt.local.call("settle", {"settlements": [{**attempt.named(), **settlement}]}, 1)
+                kind, detail = _problem(answers[0])
+                if kind is not None and kind != "lost":
+                    raise _error(kind, detail, attempt)
+                return kind is None
+            except (Unavailable, Busy, Overloaded):
+                if not tries.again():
+                    raise
+
     def _lost(self) -> Lost:
         attempt, why = self._attempt, ""
         if attempt.settled:
@@ -1097,7 +1178,8 @@ class Lease:
     def _finish(self) -> Lost | None:
         """End the lease of a block, and return the error if it was lost while its block ran."""
         attempt = self._attempt
-        doubt = None if attempt.settled else attempt.unanswered
+        with attempt.settling:
+            doubt = None if attempt.settled else attempt.unanswered
         why = f"may have ended while its block ran: its {_CALLS[doubt]} was sent and not answered" if doubt else "was lost while its block ran"
         lost = Lost(f"dibs: the lease of the key {attempt.digest()} {why}", key=self.key)
         if attempt.foreign():
@@ -1119,7 +1201,7 @@ class Lease:
             with attempt.settling:
                 if attempt.settled:
                     return
-                if attempt.lost or (attempt.overdue(_now()) and attempt.unanswered != settlement["outcome"]):
+                if attempt.lost or (attempt.overdue(_now()) and attempt.unanswered != settlement["outcome"] and not attempt.in_transaction):
                     # What the store still has of it is abandoned, as it would be when it expires.
                     attempt.local.undoer.settle(attempt, {"outcome": "abandon"})
                     attempt.lost = True
@@ -1153,8 +1235,8 @@ class Lease:
                     raise
         # The same record may be written twice. Any other end that was done before is a loss to the
         # store, and none to the holder.
-        lost = kind == "lost" and (outcome == "keep" or not (again or before == outcome))
-        if lost or attempt.lost or attempt.overdue(_now()):
+        lost = kind == "lost" and (outcome == "keep" or not (again or before == outcome or attempt.in_transaction))
+        if lost or attempt.lost or (attempt.overdue(_now()) and not attempt.in_transaction):
             attempt.lost = True
         else:
             attempt.settled = True
@@ -1171,6 +1253,64 @@ def _retention(keep: Duration) -> float:
     if retention < 0.001:
         raise ValueError(f"dibs: keep is {keep!r}; it must be at least 1 ms")
     return retention
+
+
+# The functions of the store in the application's database.
+
+def _interval(seconds: float) -> str:
+    return f"{math.ceil(seconds * 1_000_000)} microseconds"
+
+
+def _function_error(error: Exception, name: str, attempt: _Attempt) -> Error | None:
+    """Return the error of a call of a function, or None if it is the driver's."""
+    state = detail = None
+    for e in (error, error.__cause__):  # Django's errors have the driver's as their cause
+        state = state or getattr(e, "sqlstate", None) or getattr(e, "pgcode", None)
+        detail = detail or getattr(getattr(e, "diag", None), "message_detail", None)
+    line = (str(error).splitlines() or [""])[0]
+    key, digest = attempt.key, attempt.digest()
+    if state == "DIBS1":
+        return Lost(f"dibs: the lease of the key {digest} is lost: {detail}", key=key)
+    if state == "DIBS2":
+        return WrongTransaction(f"{line}. Begin a transaction, write in it, and settle the key {digest} as its last statement; "
+                                "the function of once begins and ends none", key=key)
+    if state in ("42883", "3F000"):
+        return Refused(f"dibs: this database has no function {name} of this version. Name the store's schema= and prefix= when you connect, "
+                       f"or run dibs migrate ({line})", key=key)
+    if state == "42501":
+        return Forbidden(f"dibs: the role may not call {name}: GRANT USAGE ON SCHEMA and EXECUTE ON FUNCTION ({line})", key=key)
+    return None
+
+
+def _first(row: Any) -> Any:
+    return row[0] if isinstance(row, (tuple, list)) else next(iter(row.values()))
+
+
+def _connection(connection: Any) -> Any:
+    """Require a connection of psycopg."""
+    if not hasattr(getattr(connection, "info", None), "transaction_status"):
+        raise TypeError(f"dibs: in_ is a {type(connection).__name__}; it must be a connection of psycopg or psycopg2. "
+                        "For others there is complete_in")
+    return connection
+
+
+@contextlib.contextmanager
+def _transaction(connection: Any, attempt: _Attempt) -> Iterator[Any]:
+    """Give a cursor in a transaction of its own, which is committed, or rolled back after an error."""
+    if connection.info.transaction_status != 0:  # IDLE
+        raise WrongTransaction("dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, "
+                               "or use complete_in", key=attempt.key)
+    explicit, cursor = connection.autocommit, connection.cursor()
+    try:
+        if explicit:
+            cursor.execute("BEGIN")
+        cursor.execute("SET LOCAL dibs.run = 'on'")
+        yield cursor
+    except BaseException:
+        with contextlib.suppress(Exception):  # a connection that broke has no transaction
+            cursor.execute("ROLLBACK") if explicit else connection.rollback()
+        raise
+    cursor.execute("COMMIT") if explicit else connection.commit()
 
 
 # A ticket is a place in a key's queue as text: the same text as in the Go library.
@@ -1252,17 +1392,19 @@ class Client:
 
     A client has these defaults: the ttl of its leases, the timeout of one call, the namespace of
     its keys (default: the server's or the credential's), and a label that tells operators what the
-    keys are held for (default: the program's name).
+    keys are held for (default: the program's name). For complete_in, reserve_in and once with in_,
+    schema and prefix are those of the store's URL.
     """
 
     def __init__(self, url: str, *, ttl: Duration = TTL, timeout: Duration = TIMEOUT, namespace: str = "",
-                 label: str | None = None) -> None:
+                 label: str | None = None, schema: str = "public", prefix: str = "dibs") -> None:
         self._address = _Address(url)
         self._ttl = _ttl(ttl)
         self._timeout = _seconds(timeout, "timeout")
         if self._timeout == 0:
             raise ValueError("dibs: timeout is 0; it must be more")
-        self._namespace = namespace
+        self._namespace, self._own = namespace, namespace or None
+        self._schema, self._prefix = schema, prefix
         self._label = os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "") if label is None else label
         self._closed = False
         self._local: _Local | None = None
@@ -1312,7 +1454,7 @@ class Client:
             raise
 
     def once(self, key: Key, fn: Callable[..., Any], *, keep: Duration = RETENTION, max_age: Duration | None = None,
-             remember: Remember = (), pass_lease: bool = False, **options: Unpack[Options]) -> Any:
+             remember: Remember = (), pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
         """Run fn under the key unless that was done before, and return its result.
 
         All callers get it: those that call while it runs wait, and those that call later get the
@@ -1325,16 +1467,24 @@ class Client:
         next caller runs.
         pass_lease: fn gets the lease as its argument.
 
+        in_: a connection of psycopg or psycopg2 to the PostgreSQL database of the store, outside of a
+        transaction. fn then runs in a transaction on it, which commits together with the result. So a
+        crash leaves both or neither, and fn has its effect exactly once. An error rolls back; errors
+        of the driver are for the caller, who calls once again after a conflict.
+
         The other arguments and errors are those of lock. If fn ran and its result could not be
         stored, once raises NotKept.
         """
         retention = _retention(keep)
+        connection = None if in_ is None else _connection(in_)
         attempt = self._asked(key, options, max_age=math.inf if max_age is None else _age(max_age))
         with contextlib.ExitStack() as stack:
             try:
                 lease = stack.enter_context(_Block(self, attempt))
             except Done as done:
                 return _read_record(done, attempt)
+            if connection is not None:
+                return _run_in(connection, lease, lambda: fn(lease) if pass_lease else fn(), retention, remember)
             try:
                 result = fn(lease) if pass_lease else fn()
             except Exception as e:
@@ -1344,6 +1494,16 @@ class Client:
             record = _record_of(lease, result)
             _keep(lease, record, retention, result)
             return json.loads(record)["value"]
+
+    def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, label: str | None = None) -> str:
+        """Take a place in a transaction of the application: it exists when the transaction commits.
+
+        See reserve. For the cursor and its errors see Lease.complete_in.
+        """
+        attempt = self._attempt(key, hold=hold, label=label, stay=_place_ttl(ttl))
+        with self._reserves_in(attempt, self._namespace_of(attempt)) as statement:
+            cursor.execute(*statement)
+        return str(_first(cursor.fetchone()))
 
     def reserve(self, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, fingerprint: str | None = None,
                 label: str | None = None) -> str:
@@ -1613,6 +1773,33 @@ class Client:
         if answer.get("state") != "held" or not answer.get("queued"):
             raise _refusal(attempt, answer)
 
+    def _namespace_of(self, attempt: _Attempt) -> str:
+        """Return the namespace of a key: if the credential decides it, the server says it."""
+        if self._own is None:
+            self._own = self._ask_retrying(self._attempt(attempt.key), "look").get("namespace") or ""
+        return self._own
+
+    @contextlib.contextmanager
+    def _reserves_in(self, attempt: _Attempt, namespace: str) -> Iterator[tuple[str, list[Any]]]:
+        """Give the statement that reserves a place in a transaction, and read its errors."""
+        hold, owner = attempt._options["hold"], attempt._options["owner"]
+        text = f"{owner['host'].replace(' ', '_')} {owner['pid']} {owner['label']}".encode()[:255]
+        values = [_b64(attempt.raw), _interval(attempt.stay), None if hold is None else _interval(hold), namespace, _b64(text)]
+        with self._function("reserve_in", attempt) as name:
+            yield f"SELECT {name}(%s::text, %s::text::interval, %s::text::interval, %s::text, %s::text, 'base64')", values
+
+    @contextlib.contextmanager
+    def _function(self, function: str, attempt: _Attempt) -> Iterator[str]:
+        """Give the name of a function of the store, and read the errors of its call."""
+        name = ".".join('"' + part.replace('"', '""') + '"' for part in (self._schema, f"{self._prefix}_{function}"))
+        try:
+            yield name.replace("%", "%%")
+        except Exception as e:
+            error = _function_error(e, name, attempt)
+            if error is None:
+                raise
+            raise error from e
+
     def _reservation(self, key: Key, ttl: Duration, hold: Duration | None, fingerprint: str | None, label: str | None) -> Lease:
         return Lease(self, self._attempt(key, hold=hold, fingerprint=fingerprint, label=label, stay=_place_ttl(ttl)))
 
@@ -1680,7 +1867,7 @@ def _refusal(attempt: _Attempt, answer: dict[str, Any], waited: float = 0.0) -> 
 
 
 def _remembers(remember: Remember, error: Exception) -> bool:
-    if isinstance(error, (NotKept, Lost)):
+    if isinstance(error, (NotKept, Lost, WrongTransaction)):
         return False
     if isinstance(remember, (type, tuple)):
         return isinstance(error, remember)
@@ -1701,6 +1888,24 @@ def _keep(lease: Lease, record: bytes, retention: float, result: Any) -> None:
         raise
     except Error as e:
         raise NotKept(f"dibs: the result could not be kept: {_plain(e)}", key=lease.key, result=result) from e
+
+
+def _run_in(connection: Any, lease: Lease, run: Callable[[], Any], retention: float, remember: Remember) -> Any:
+    """Run the function of once in a transaction that settles the lease, and return its result."""
+    record, settled = b"", False
+    try:
+        with _transaction(connection, lease._attempt) as cursor:
+            record = _record_of(lease, run())
+            with lease._settles_in(record, retention, "marked") as statement:
+                cursor.execute(*statement)
+            settled = True
+    except Exception as e:
+        if not settled and _remembers(remember, e):
+            _keep(lease, _write_error(e), retention, None)
+        if not settled or not lease._resolve(record, retention):
+            raise
+    lease._committed()
+    return json.loads(record)["value"]
 
 
 _USED = "dibs: a lock is entered once; call lock or redeem again for each with statement"
@@ -1847,6 +2052,11 @@ class AsyncLease:
         settlement = self._lease._record(data, _retention(keep))
         await _end(self._lease, settlement, lambda: self._lease._settle(settlement, _KEEP_PATIENCE))
 
+    async def complete_in(self, cursor: Any, data: bytes | None, keep: Duration = RETENTION) -> None:
+        """End the lease in a transaction, with an asynchronous cursor; see Lease.complete_in."""
+        with self._lease._settles_in(data, _retention(keep), "written") as statement:
+            await cursor.execute(*statement)
+
     async def abandon(self) -> None:
         """End the lease as if its holder had crashed; see Lease.abandon."""
         await _end(self._lease, {"outcome": "abandon"}, self._lease.abandon)
@@ -1952,6 +2162,14 @@ class AsyncClient:
         except BaseException:
             lease._attempt.give_up()
             raise
+
+    async def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, label: str | None = None) -> str:
+        """Take a place in a transaction, with an asynchronous cursor; see Client.reserve_in."""
+        client = self._client
+        attempt = client._attempt(key, hold=hold, label=label, stay=_place_ttl(ttl))
+        with client._reserves_in(attempt, await _in_thread(lambda: client._namespace_of(attempt))) as statement:
+            await cursor.execute(*statement)
+        return str(_first(await cursor.fetchone()))
 
     async def prolong(self, ticket: str, *, ttl: Duration = PLACE, hold: Duration | None = None) -> None:
         """Make a reserved place last for ttl from now; see Client.prolong."""

@@ -24,6 +24,7 @@ import (
 type language struct {
 	name, folder string
 	interpreter  []string // with its arguments, in which CLIENT is the client's folder
+	debian       []string // the interpreter that finds Debian's packages; nil: interpreter
 	variables    []string // so, too
 	code         []string // the arguments before the text of a program
 	tests        string   // the pattern of the files of tests
@@ -55,7 +56,7 @@ var languages = []language{{
 	redeem:  `begin; Dibs.connect.redeem(ARGV[0], wait: 0) { |l| print l.key.bytes == "tickets \xff".bytes }; rescue Dibs::Held; print "held"; end`,
 }, {
 	name: "Python", folder: "../../clients/python",
-	interpreter: []string{"python3"}, variables: []string{"PYTHONPATH=CLIENT", "PYTHONDONTWRITEBYTECODE=1"}, code: []string{"-c"},
+	interpreter: []string{"python3"}, debian: []string{"/usr/bin/python3"}, variables: []string{"PYTHONPATH=CLIENT", "PYTHONDONTWRITEBYTECODE=1"}, code: []string{"-c"},
 	tests: "tests/test_*.py", passed: regexp.MustCompile(`\nOK\n$`), matrix: "tests/matrix.py",
 	example: "../../examples/python/session.py",
 	shown:   "without a lock: 2 sessions\nlock: 1 session, 1 request skipped\nonce: 1 session, both requests have it\n",
@@ -147,9 +148,13 @@ func TestLanguages(t *testing.T) {
 		for _, file := range files {
 			t.Run(l.name+"/"+filepath.Base(file), func(t *testing.T) {
 				t.Parallel()
+				l := l
 				var variables []string
-				if strings.HasSuffix(file, "/transaction_test.rb") {
+				if strings.Contains(filepath.Base(file), "transaction") {
 					variables = []string{"DIBS_DATABASE=" + servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}).URL()}
+					if l.debian != nil {
+						l.interpreter = l.debian
+					}
 				}
 				l.test(t, filepath.Join(filepath.Dir(l.tests), filepath.Base(file)), variables...)
 			})

@@ -33,7 +33,7 @@ var examples = map[string]func(path func(string) string) []string{
 	},
 	"python": func(path func(string) string) []string {
 		// Debian's own Python, because it finds Debian's packages.
-		return []string{"/usr/bin/python3", path("testdata/points.py"), path("../../examples/python/orders.py")}
+		return []string{"env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=" + path("../../clients/python"), "/usr/bin/python3", path("testdata/points.py"), path("../../examples/python/orders.py")}
 	},
 }
 

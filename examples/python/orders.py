@@ -1,108 +1,44 @@
-"""A worker pays orders, as examples/ruby/orders.rb does, without a client library.
+"""A worker pays orders, as examples/ruby/orders.rb does.
 
 Orders come over standard input, one number a line, from a queue that delivers an order again if the
-worker died. The worker answers with the order and the number of its payment. "broken" completes the
-key after the transaction. The cure is one statement more: the last one of the transaction.
+worker died. The worker answers with the order and the number of its payment. "broken" commits the
+payment, and then completes the key: a worker that is killed between the two leaves a payment without
+a record, and the next one pays again. The cure is in_=database: the last statement of the
+transaction completes the key.
 
     dibs migrate --store "$DATABASE_URL"
     dibs serve --store "$DATABASE_URL" --listen unix:/tmp/dibs.sock
     psql "$DATABASE_URL" -c 'CREATE TABLE payments (number serial, of_order int, amount int)'
-    echo 17 | DIBS_SERVER=unix:/tmp/dibs.sock python3 examples/python/orders.py [broken]
+    echo 17 | DIBS_SERVER=unix:/tmp/dibs.sock PYTHONPATH=clients/python python3 examples/python/orders.py [broken]
 
 It needs psycopg 3.
 """
 
-import base64
-import http.client
-import json
 import os
 import queue
-import secrets
-import socket
 import sys
 import threading
-import time
 
+import dibs
 import psycopg
 
-
-class Connection(http.client.HTTPConnection):
-    """An HTTP connection to a Unix socket."""
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(os.environ["DIBS_SERVER"].removeprefix("unix:"))
+KEYS = dibs.connect(ttl=1)  # the key of a worker that died is free after a second
 
 
-def call(verb, body):
-    """Makes one call and returns the answer to its element. Without an answer it asks again: every
-    call may be repeated, at any server of the store."""
-    while True:
-        connection = Connection("localhost", timeout=60)
-        try:
-            connection.request("POST", "/v1/" + verb, json.dumps(body), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            if response.status == 200:
-                return json.load(response)["answers"][0]
-            if response.status != 503:
-                raise RuntimeError(response.read().decode())
-        except (OSError, http.client.HTTPException):
-            pass
-        finally:
-            connection.close()
-        time.sleep(0.05)
-
-
-def claim(key):
-    """Waits for the key. Returns the token of its lease and None, or None and the record."""
-    token = secrets.token_hex(16)
-    element = {"key": key, "token": token, "mode": "queue", "ttl_ms": 2000, "max_age_ms": 86_400_000}
-    wait = 0
-    while True:
-        answer = call("claim", {"claims": [element], "wait_ms": wait} if wait else {"claims": [element]})
-        state = answer.get("state")
-        if state == "done":
-            return None, base64.b64decode(answer["record"]["data"]).decode()
-        if state == "granted" and not wait:
-            return token, None
-        # After a wait the same claim gets the same lease again, for a whole TTL.
-        wait = 20_000 if state == "held" else 0
-
-
-def pay(cursor, order):
+def pay(database, order):
     """Writes the payment of an order and returns its number."""
-    cursor.execute("INSERT INTO payments (of_order, amount) VALUES (%s, 990) RETURNING number", [order])
-    return str(cursor.fetchone()[0])
+    return database.execute("INSERT INTO payments (of_order, amount) VALUES (%s, 990) RETURNING number", [order]).fetchone()[0]
 
 
 def broken(database, order):
-    key = f"order {order}"
-    token, number = claim(key)
-    if token is None:
-        return number
-    with database.transaction(), database.cursor() as cursor:
-        number = pay(cursor, order)
-    data = base64.b64encode(number.encode()).decode()
-    call("settle", {"settlements": [{"key": key, "token": token, "outcome": "keep", "data": data, "retention_ms": 86_400_000}]})
-    return number
+    def paid():
+        with database.transaction():
+            return pay(database, order)
+    return KEYS.once(f"order {order}", paid)
 
 
 def cured(database, order):
-    key = f"order {order}"
-    token, number = claim(key)
-    if token is None:
-        return number
-    with database.transaction(), database.cursor() as cursor:
-        number = pay(cursor, order)
-        cursor.execute("SELECT dibs_settle_in(%s, %s, %s, '24 hours')", [key, token, number])
-    return number
-
-
-def again(error):
-    """Reports whether an order is tried again: its lease was lost, or transactions were in conflict.
-    Both rolled back."""
-    return error.sqlstate == "DIBS1" or isinstance(error, psycopg.errors.TransactionRollback)
+    return KEYS.once(f"order {order}", lambda: pay(database, order), in_=database)
 
 
 def work(orders, way):
@@ -112,10 +48,9 @@ def work(orders, way):
             try:
                 print(f"{order} {way(database, order)}\n", end="", flush=True)
                 break
-            except psycopg.Error as error:
-                if not again(error):
-                    raise
-                print(f"order {order} is tried again: {error}", file=sys.stderr)
+            except (dibs.Error, psycopg.errors.TransactionRollback) as error:
+                # Which is safe, and that is the point.
+                print(f"order {order} is tried again: {type(error).__name__}", file=sys.stderr)
 
 
 def main():

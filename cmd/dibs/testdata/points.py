@@ -9,7 +9,7 @@ import threading
 
 import psycopg
 
-STATEMENTS = {"COMMIT": "COMMIT", "INSERT": "effect", "SELECT dibs_settle_in": "settlement"}
+STATEMENTS = {"COMMIT": "COMMIT", "INSERT": "effect", 'SELECT "public"."dibs_settle_in"': "settlement"}
 
 
 def reach(name):
