@@ -5,8 +5,6 @@ MODULES := $(shell go list -m -f '{{.Dir}}')
 # The race detector looks at everything but the translated C code of SQLite, which it
 # makes five times slower, and where it could find nothing of ours.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false
-# dibs is built for these systems too. They compile faster without optimizations.
-OTHERS := darwin windows
 # A program that the race detector looks at ends at once, not after a second.
 export GORACE ?= atexit_sleep_ms=0
 
@@ -29,7 +27,6 @@ each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && 
 test: need
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
 	@$(call each,go vet $(RACE) ./... && go test $(RACE) -vet=off -shuffle=on -timeout 30m ./...)
-	@cd cmd/dibs && for os in $(OTHERS); do GOOS=$$os go vet -gcflags='all=-N -l' ./... || exit 1; done
 
 nightly: need
 	@$(MAKE) --no-print-directory -k nightly-tests fuzz torture

@@ -8,6 +8,6 @@ import (
 
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
-		{Dir: ".", Imports: []string{"golang.org/x/mod/modfile", "golang.org/x/mod/module", "golang.org/x/mod/semver", "golang.org/x/mod/zip", house.Root + "/internal/servertest"}, Tests: []string{house.Root + "/internal/house"}},
+		{Dir: ".", Imports: []string{"golang.org/x/mod/modfile", "golang.org/x/mod/module", "golang.org/x/mod/semver", "golang.org/x/mod/zip", house.Root + "/internal/servertest"}, Tests: []string{house.Root + "/internal/house", "golang.org/x/tools/go/packages"}},
 	})
 }

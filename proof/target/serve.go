@@ -39,7 +39,8 @@ func Serve(owner servertest.Owner) *fault.Target {
 		}
 	})
 	s := &server{owner: owner, program: filepath.Join(folder, "dibs"), addr: servertest.Addr(owner), store: "sqlite:" + filepath.Join(folder, "dibs.db")}
-	build := exec.Command("go", "build", "-o", s.program, "github.com/dibs-go/dibs/cmd/dibs")
+	build := exec.Command("go", "build", "-trimpath", "-o", s.program, "github.com/dibs-go/dibs/cmd/dibs")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does, so that it is compiled once
 	if said, err := build.CombinedOutput(); err != nil {
 		owner.Fatalf("building dibs: %v: %s", err, said)
 	}

@@ -109,9 +109,7 @@ func checkGuide(t *testing.T, page string) {
 			testkit.Must(t, os.WriteFile(source, []byte(block.code), 0o644))
 			program, args = b.path(fmt.Sprintf("block%d", i)), nil
 			// In this workspace, which knows all modules.
-			if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			testkit.Must(t, compile(program, source))
 		default:
 			continue
 		}

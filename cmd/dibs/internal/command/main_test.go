@@ -62,7 +62,12 @@ func build(dir string) error {
 		return err
 	}
 	binary = filepath.Join(dir, "dibs")
-	build := exec.Command("go", "build", "-trimpath", "-o", binary, "../..") // as make build does, so that it is compiled once
+	return compile(binary, "../..")
+}
+
+// compile builds a program as make build does, so that what it imports is compiled once.
+func compile(to, source string) error {
+	build := exec.Command("go", "build", "-trimpath", "-o", to, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
