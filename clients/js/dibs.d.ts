@@ -12,6 +12,15 @@ export interface ClientOptions {
   namespace?: string;
   /** Tells operators what the keys are held for. Default: the program's name. */
   label?: string;
+  /** Schema of the store's tables, for completeIn, reserveIn and once with in. Default: public. */
+  schema?: string;
+  /** Prefix of the store's tables. Default: dibs. */
+  prefix?: string;
+}
+
+/** A connection to PostgreSQL: a client of pg, or whatever has its query. */
+export interface Queries {
+  query(text: string, values?: unknown[]): Promise<unknown>;
 }
 
 export interface LockOptions {
@@ -53,6 +62,8 @@ export interface OnceOptions extends LockOptions {
   maxAge?: Duration | "any";
   /** Errors that are stored like a result. Default: none. */
   remember?: ErrorClass | ((error: unknown) => boolean) | (ErrorClass | ((error: unknown) => boolean))[];
+  /** A client of pg. The function runs in a transaction on it, which commits with the result. */
+  in?: Queries;
 }
 
 export interface RedeemOptions extends LockOptions {
@@ -90,6 +101,8 @@ export class Client {
   once<T>(key: string | Uint8Array, options: OnceOptions, fn: (lease: Lease) => T): Promise<Awaited<T>>;
   /** Takes a place in the queue. The ticket is a secret. */
   reserve(key: string | Uint8Array, options?: ReserveOptions): Promise<string>;
+  /** Takes a place in a transaction of the application: it exists when that commits. */
+  reserveIn(client: Queries, key: string | Uint8Array, options?: { ttl?: Duration; hold?: Duration; label?: string }): Promise<string>;
   /** Makes a reserved place last from now. */
   prolong(ticket: string, options?: ProlongOptions): Promise<void>;
   /** Runs the function while it holds the key at a reserved place. */
@@ -131,6 +144,8 @@ export class Lease {
   release(): Promise<void>;
   /** Ends the lease and leaves a record. Default of keep: 24 hours. */
   complete(data: string | Uint8Array, options?: { keep?: Duration }): Promise<void>;
+  /** Ends the lease in a transaction of the application, with a record, or without if data is null. */
+  completeIn(client: Queries, data: string | Uint8Array | null, options?: { keep?: Duration }): Promise<void>;
   /** Ends the lease as if its holder had crashed. */
   abandon(): Promise<void>;
   /** Ends the lease as if it had not been granted. */
@@ -179,4 +194,5 @@ export class NotKeptError extends DibsError {
   readonly result: unknown;
 }
 
+export class WrongTransactionError extends DibsError {}
 export class ClosedError extends DibsError {}

@@ -108,13 +108,18 @@ export class NotKeptError extends DibsError {
   }
 }
 
+// WrongTransactionError: the connection is not in the transaction that the lease is to end with.
+// Nothing was settled.
+export class WrongTransactionError extends DibsError {}
+
 // ClosedError: the client was closed.
 export class ClosedError extends DibsError {}
 
 // The names stand although a bundler renames the classes.
 for (const [name, kind] of Object.entries({
   DibsError, HeldError, LostError, DoneError, MismatchError, UnknownError, UnavailableError, BusyError, FullError, TooLargeError,
-  RefusedError, UnauthorizedError, ForbiddenError, OverloadedError, RememberedError, NotKeptError, ClosedError,
+  RefusedError, UnauthorizedError, ForbiddenError, OverloadedError, RememberedError, NotKeptError, WrongTransactionError,
+  ClosedError,
 })) Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
 
 // All times are in milliseconds.
@@ -156,12 +161,15 @@ export class Client {
   #core;
   #ttl;
   #namespace;
+  #own; // the namespace, as the server says
   #label;
+  #postgres;
 
   // options: ttl of the leases, timeout of a call, the namespace of the keys (default: the
-  // server's or the credential's), and a label that tells operators what the keys are held for.
+  // server's or the credential's), and a label that tells operators what the keys are held for. For
+  // completeIn, reserveIn and once with in, schema and prefix are those of the store's URL.
   constructor(url, options = {}) {
-    const o = known(options, ["ttl", "timeout", "namespace", "label"]);
+    const o = known(options, ["ttl", "timeout", "namespace", "label", "schema", "prefix"]);
     this.#ttl = o.ttl === undefined ? TTL : leaseTTL(o.ttl);
     const timeout = o.timeout === undefined ? TIMEOUT : millis(o.timeout, "timeout");
     if (timeout < 1) bad(`timeout is ${show(o.timeout)}; it must be at least 1 ms`);
@@ -169,6 +177,7 @@ export class Client {
     if (typeof this.#namespace !== "string") bad("namespace must be a string");
     this.#label = o.label ?? basename(process.argv[1] ?? process.execPath);
     this.#core = new Core(readURL(url), timeout);
+    this.#postgres = new Postgres(o.schema ?? "public", o.prefix ?? "dibs");
   }
 
   // lock runs the function while it holds the key, and resolves to what the function returns.
@@ -201,7 +210,7 @@ export class Client {
   // with DoneError. With renew: false the lease lasts for its ttl.
   async acquire(key, options = {}) {
     const { maxAge, renew = true, ...o } = known(options, [...LOCK, "maxAge", "renew"]);
-    return new Lease(await this.#take(this.#claim(key, o, { maxAge: age(maxAge) }), o.signal, renew));
+    return new Lease(await this.#take(this.#claim(key, o, { maxAge: age(maxAge) }), o.signal, renew), this.#postgres);
   }
 
   // once runs the function under the key unless that was done before, and resolves to its result.
@@ -213,11 +222,17 @@ export class Client {
   // remember: error classes, or a function that is given the error, that are stored like a result;
   // later callers get RememberedError. Default: none, and the next caller runs.
   //
+  // in: a client of pg (PostgreSQL, with the store's database), outside of a transaction, and not a
+  // pool. The function then runs in a transaction on it, which commits together with the result. So a
+  // crash leaves both or neither, and the function has its effect exactly once. An error rolls back;
+  // errors of the database are for the caller, who calls once again after a conflict.
+  //
   // The other options and errors are those of lock. If the function ran and its result could not be
   // stored, once rejects with NotKeptError.
   async once(key, options, fn) {
     [options, fn] = called("once", options, fn);
-    const { keep = RETENTION, maxAge, remember, ...o } = known(options, [...LOCK, "keep", "maxAge", "remember"]);
+    const { keep = RETENTION, maxAge, remember, in: client, ...o } = known(options, [...LOCK, "keep", "maxAge", "remember", "in"]);
+    if (client !== undefined) queries(client, "in");
     const retention = kept(keep);
     const remembers = rememberer(remember);
     const claim = this.#claim(key, o, { maxAge: age(maxAge ?? "any") });
@@ -228,7 +243,8 @@ export class Client {
       if (e instanceof DoneError) return recall(e, claim);
       throw e;
     }
-    return this.#run(hold, (lease) => runOnce(hold, lease, fn, retention, remembers));
+    return this.#run(hold, (lease) => (client === undefined ? runOnce(hold, lease, fn, retention, remembers)
+      : runOnceIn(this.#postgres, client, hold, lease, fn, retention, remembers)));
   }
 
   // reserve takes a place in the key's queue without waiting there, and resolves to its ticket: a
@@ -245,6 +261,15 @@ export class Client {
       throw e;
     }
     return writeTicket(claim);
+  }
+
+  // reserveIn is reserve in a transaction of the application: the place exists when it commits. For
+  // the client and its errors see Lease.completeIn.
+  async reserveIn(client, key, options = {}) {
+    const { ttl, ...o } = known(options, ["ttl", "hold", "label"]);
+    const claim = this.#claim(key, o, { stay: placeTTL(ttl) });
+    this.#own ??= this.#namespace || ((await askTrying(this.#core, this.#claim(key, {}), "look")).namespace ?? "");
+    return this.#postgres.reserve(client, claim, this.#own);
   }
 
   // prolong makes a reserved place last for ttl from now, with this hold. A place that has ended
@@ -354,7 +379,7 @@ export class Client {
     let value;
     try {
       hold.check();
-      value = await under.run({ hold, up: under.getStore() }, fn, new Lease(hold));
+      value = await under.run({ hold, up: under.getStore() }, fn, new Lease(hold, this.#postgres));
     } catch (e) {
       await hold.finish();
       throw e;
@@ -369,10 +394,12 @@ export class Client {
 // process and its thread own it: it cannot be sent to another one.
 export class Lease {
   #hold;
+  #postgres;
 
-  constructor(hold) {
+  constructor(hold, postgres) {
     if (!(hold instanceof Hold)) bad("a Lease comes from lock or acquire");
     this.#hold = hold;
+    this.#postgres = postgres;
   }
 
   // key is the key that is held.
@@ -433,6 +460,23 @@ export class Lease {
   async complete(data, options = {}) {
     const { keep = RETENTION } = known(options, ["keep"]);
     await this.#hold.complete(bytes(data, "data"), kept(keep));
+  }
+
+  // completeIn is complete in a transaction of the application, in the PostgreSQL database of the
+  // store: what the transaction writes and the record are both committed, or neither is. Call it as
+  // the last statement of the transaction. client is one of pg, or whatever has query(text, values).
+  // With data: null it leaves no record, as release.
+  //
+  // The lease has ended when the transaction commits. If it is rolled back, the lease is still held.
+  // The end of the function of lock settles it in both cases; a lease of acquire needs release after
+  // the transaction, which does nothing if it committed.
+  //
+  // It rejects with LostError, WrongTransactionError (the transaction has written nothing, or there is
+  // none), RefusedError (the database has no such store), ForbiddenError (the role may not call the
+  // function) and the errors of the database. Let them roll the transaction back.
+  async completeIn(client, data, options = {}) {
+    const { keep = RETENTION } = known(options, ["keep"]);
+    await this.#hold.settleIn(this.#postgres, client, data === null ? null : bytes(data, "data"), kept(keep), "written");
   }
 
   // abandon ends the lease as if its holder had crashed: the next holder learns of it.
@@ -558,7 +602,7 @@ async function settleTrying(core, claim, settlement, patience, hold = { unanswer
       throw e;
     }
   });
-  if (error && (!repeated || outcome === "keep")) return elementError(error, claim);
+  if (error && (!(repeated || hold.inTransaction) || outcome === "keep")) return elementError(error, claim);
 }
 
 // trying calls again while the failure may pass, for as long as patience.
@@ -1102,12 +1146,14 @@ class Hold {
   trusted = -Infinity; // until then it is trusted
   due = Infinity; // then it is renewed
   settling = null; // the last settlement that is under way
+  inTransaction = false; // a transaction settles it, or did
 
   constructor(core, claim, answer, sent, renews) {
     this.core = core;
     this.claim = claim;
     this.fence = readFence(answer.fence, claim);
     this.attempt = answer.attempt ?? 1;
+    this.namespace = answer.namespace ?? ""; // as the server says
     this.progress = answer.progress === undefined ? null : Buffer.from(answer.progress, "base64");
     this.limit = claim.longest === undefined ? Infinity : sent + claim.longest;
     this.renews = renews;
@@ -1176,7 +1222,7 @@ class Hold {
   renewed(error, sent) {
     if (error === undefined) return this.trust(sent);
     // While a settlement is under way, or if one may have been done, that says nothing.
-    if (error !== "lost" || this.unanswered || this.settling) return this.later();
+    if (error !== "lost" || this.unanswered || this.inTransaction || this.settling) return this.later();
     this.lose();
   }
 
@@ -1211,7 +1257,42 @@ class Hold {
 
   async complete(data, retention) {
     if (this.claim.permits > 1) bad("a key with more than one permit cannot have a record");
-    await this.settle({ outcome: "keep", data: data.toString("base64"), retention_ms: Math.ceil(retention) }, KEEP_PATIENCE);
+    await this.settle(record(data, retention), KEEP_PATIENCE);
+  }
+
+  // settleIn settles with the last statement of a transaction. Until it commits the lease is held, and
+  // then a renewal finds none, which is no loss.
+  async settleIn(postgres, client, data, retention, proof) {
+    if (data && this.claim.permits > 1) bad("a key with more than one permit cannot have a record");
+    queries(client, "client");
+    this.check();
+    this.inTransaction = true;
+    try {
+      await postgres.settle(client, this, data, retention, proof);
+    } catch (e) {
+      if (e instanceof LostError) this.lose();
+      throw e;
+    }
+  }
+
+  // resolve finds out whether the transaction was committed that settled the lease with this record,
+  // if its answer did not arrive. A lease that can be released was not settled, and cannot be any
+  // more. The store accepts a record again from the token that has left it. If the servers do not say
+  // it, the next call of once finds it out.
+  async resolve(data, retention) {
+    const accepts = async (settlement) => !(await trying(KEEP_PATIENCE, async () => {
+      const { answers: [{ error }] } = await this.core.calls.call("settle", { settlements: [{ ...this.claim.named, ...settlement }] }, 1);
+      if (error && error.type !== "lost") throw elementError(error, this.claim);
+      return error;
+    }));
+    try {
+      const done = !(await accepts({ outcome: "release" })) && (await accepts(record(data, retention)));
+      this.end();
+      return done;
+    } catch (e) {
+      if (e instanceof DibsError) return false;
+      throw e;
+    }
   }
 
   // finish ends the lease of a function, and resolves to the LostError if it was lost meanwhile.
@@ -1245,7 +1326,7 @@ class Hold {
 
   async settleNow(settlement, patience) {
     const late = this.expired || this.overdue(now());
-    if (this.lost || (late && this.unanswered !== settlement.outcome)) {
+    if (this.lost || (late && this.unanswered !== settlement.outcome && !this.inTransaction)) {
       // What the store still has of it is abandoned, as it would be when it expires.
       if (!this.over) this.core.undoer.settle(this.claim, "abandon");
       this.expire();
@@ -1272,6 +1353,72 @@ class Hold {
     this.core.renewer.remove(this);
     this.core.remove(this.core.holds, this);
   }
+}
+
+// record is the settlement that leaves data behind.
+function record(data, retention) {
+  return { outcome: "keep", data: data.toString("base64"), retention_ms: Math.ceil(retention) };
+}
+
+// Postgres are the functions of the store in the application's database.
+class Postgres {
+  constructor(schema, prefix) {
+    if (typeof schema !== "string" || typeof prefix !== "string") bad("schema and prefix are strings");
+    this.name = (name) => [schema, `${prefix}_${name}`].map((part) => `"${part.replaceAll('"', '""')}"`).join(".");
+  }
+
+  async settle(client, hold, data, retention, proof) {
+    const { claim, namespace } = hold;
+    await this.call(client, claim, "settle_in", "$1::text, $2::text, $3::text, $4::text::interval, $5::text, 'base64', $6::text",
+      [claim.bytes.toString("base64"), claim.token, data && data.toString("base64"), interval(retention), namespace, proof]);
+  }
+
+  async reserve(client, claim, namespace) {
+    queries(client, "client");
+    const owner = `${claim.owner.host.replaceAll(" ", "_")} ${claim.owner.pid} ${claim.owner.label}`;
+    const result = await this.call(client, claim, "reserve_in", "$1::text, $2::text::interval, $3::text::interval, $4::text, $5::text, 'base64'",
+      [claim.bytes.toString("base64"), interval(claim.stay), claim.hold === undefined ? null : interval(claim.hold), namespace,
+        Buffer.from(owner).subarray(0, 255).toString("base64")]);
+    return (result.rows ?? result)[0].answer;
+  }
+
+  async call(client, { digest, key }, name, parameters, values) {
+    const named = this.name(name);
+    try {
+      return await client.query(`SELECT ${named}(${parameters}) AS answer`, values);
+    } catch (e) {
+      const cause = e;
+      switch (e?.code) {
+        case "DIBS1": throw new LostError(`dibs: the lease of the key ${digest} is lost: ${e.detail}`, { key, cause });
+        case "DIBS2": throw new WrongTransactionError(`dibs: ${plain(e.message)}. Begin a transaction, write in it, and settle the key ${digest} as its last statement; the function of once begins and ends none`, { key, cause });
+        case "42883": case "3F000": throw new RefusedError(`dibs: this database has no function ${named} of this version. Name the store's schema and prefix when you connect, or run dibs migrate (${e.message})`, { key, cause });
+        case "42501": throw new ForbiddenError(`dibs: the role may not call ${named}: GRANT USAGE ON SCHEMA and EXECUTE ON FUNCTION (${e.message})`, { key, cause });
+        default: throw e;
+      }
+    }
+  }
+
+  // begin begins the transaction of once. A setting that is local to a transaction tells whether there
+  // is one.
+  async begin(client, { key }) {
+    await client.query("SELECT set_config('dibs.run', 'outer', true)");
+    const found = await client.query("SELECT current_setting('dibs.run', true) AS answer");
+    if ((found.rows ?? found)[0].answer === "outer") {
+      throw new WrongTransactionError("dibs: the client is in a transaction already; once begins and commits its own, so call it outside, or use completeIn", { key });
+    }
+    await client.query("BEGIN");
+    await client.query("SET LOCAL dibs.run = 'on'");
+  }
+}
+
+function interval(ms) {
+  return `${Math.ceil(ms * 1000)} microseconds`;
+}
+
+// queries requires a connection. A pool sends each statement over another one.
+function queries(client, name) {
+  if (typeof client?.query !== "function") bad(`${name} is no client of pg: it has no query(text, values)`);
+  if (typeof client.totalCount === "number") bad(`${name} is a pool, which sends each statement over another connection; give one of its clients`);
 }
 
 // readFence reads a fence, which is too long for a Number.
@@ -1316,6 +1463,34 @@ async function runOnce(hold, lease, fn, retention, remembers) {
     throw notKept(hold, e, result);
   }
   await keepOnce(hold, text, retention, result);
+  return readValue(text).value;
+}
+
+// runOnceIn is runOnce in a transaction.
+async function runOnceIn(postgres, client, hold, lease, fn, retention, remembers) {
+  let text;
+  let settled = false;
+  try {
+    await postgres.begin(client, hold.claim);
+    try {
+      const result = await fn(lease);
+      try {
+        text = writeValue(result);
+      } catch (e) {
+        throw notKept(hold, e, result);
+      }
+      await hold.settleIn(postgres, client, Buffer.from(text), retention, "marked");
+      settled = true;
+    } catch (e) {
+      await client.query("ROLLBACK").catch(() => {}); // a connection that broke has no transaction
+      throw e;
+    }
+    await client.query("COMMIT");
+  } catch (e) {
+    if (!settled && remembers(e)) await keepOnce(hold, JSON.stringify({ error: String(e?.message ?? e) }), retention, undefined, e);
+    if (!settled || !(await hold.resolve(Buffer.from(text), retention))) throw e;
+  }
+  hold.end();
   return readValue(text).value;
 }
 
@@ -1387,7 +1562,7 @@ function readValue(text) {
 function rememberer(remember) {
   const kinds = remember === undefined ? [] : [remember].flat();
   for (const kind of kinds) if (typeof kind !== "function") bad("remember is an error class, a function of the error, or an array of them");
-  return (e) => !(e instanceof LostError || e instanceof NotKeptError) && kinds.some((kind) =>
+  return (e) => !(e instanceof LostError || e instanceof NotKeptError || e instanceof WrongTransactionError) && kinds.some((kind) =>
     (kind === Error || kind.prototype instanceof Error ? e instanceof kind : kind(e)));
 }
 

@@ -1006,7 +1006,7 @@ module Dibs
 
     # finish ends the lease of a block, and returns the error if it was lost while its block ran.
     def finish # :nodoc:
-      doubt = @settled ? nil : @unanswered
+      doubt = @settling.synchronize { @settled ? nil : @unanswered }
       why = doubt ? "may have ended while its block ran: its #{CALLS[doubt]} was sent and not answered" : "was lost while its block ran"
       error = Lost.new("dibs: the lease of the key #{@claim.digest} #{why}", key: key)
       return @settled ? nil : error if Process.pid != @local.pid
