@@ -59,7 +59,8 @@ func NewGuard(d Dialect, o *GuardOptions) (*Guard, error) {
 	}
 	t, err := newTable(d, "GuardOptions.Table", cmp.Or(o.Table, "dibs_fence"), [3]string{
 		`(resource bytea PRIMARY KEY, fence bigint NOT NULL) WITH (fillfactor = 50)`,
-		`(resource VARBINARY(512) NOT NULL PRIMARY KEY, fence BIGINT NOT NULL) ENGINE = InnoDB`,
+		// A Galera cluster checks the rows that a transaction changes, so Admit always changes one.
+		`(resource VARBINARY(512) NOT NULL PRIMARY KEY, fence BIGINT NOT NULL, admitted BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB`,
 		`(resource BLOB NOT NULL PRIMARY KEY, fence INTEGER NOT NULL) WITHOUT ROWID`,
 	})
 	if err != nil {
@@ -69,7 +70,7 @@ func NewGuard(d Dialect, o *GuardOptions) (*Guard, error) {
 	switch {
 	case d.mysql():
 		g.admit = "INSERT INTO " + t.sql + " (resource, fence) VALUES (?, LAST_INSERT_ID(?))" +
-			" ON DUPLICATE KEY UPDATE fence = LAST_INSERT_ID(GREATEST(fence, ?))"
+			" ON DUPLICATE KEY UPDATE fence = LAST_INSERT_ID(GREATEST(fence, ?)), admitted = admitted + 1"
 	default:
 		higher := "max"
 		if d == PostgreSQL {
