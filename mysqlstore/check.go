@@ -20,8 +20,8 @@ var _ store.Checker = (*Store)(nil)
 
 // Check implements store.Checker, with a few queries.
 //
-// The names of what it finds: version, read-only, isolation, durability, binary-log,
-// cluster, rights, tables, transactions, connections, packet, clock.
+// The names of what it finds: product, version, read-only, isolation, durability, binary-log,
+// rights, tables, transactions, connections, packet, clock.
 func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.server.Usable(ctx); err != nil {
 		return nil, err
@@ -31,6 +31,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 		return nil, explain(err)
 	}
 	c := &engine.Checkup{}
+	c.Add(s.met.Findings()...)
 	checkServer(c, f)
 	checkLoad(c, f)
 	s.clock.Check(c, f.clock)
@@ -67,7 +68,7 @@ func (s *Store) facts(ctx context.Context) (*facts, error) {
 	}
 	ask := s.script()
 	ask.raw("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version','read_only','super_read_only','innodb_read_only'," +
-		"'innodb_flush_log_at_trx_commit','log_bin','sync_binlog','binlog_format','max_connections','max_allowed_packet','wsrep_on')").
+		"'innodb_flush_log_at_trx_commit','log_bin','sync_binlog','binlog_format','max_connections','max_allowed_packet')").
 		asks(pairs(func(name, value string) { f.settings[name] = value }))
 	ask.raw("SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation','tx_isolation','autocommit')").
 		asks(pairs(func(name, value string) { f.session[name] = value }))
@@ -116,9 +117,6 @@ func checkServer(c *engine.Checkup, f *facts) {
 	c.Danger(level != "READ-COMMITTED" || commits != "ON", "isolation",
 		fmt.Sprintf("A session of the store is %s with autocommit %s, although the store set READ-COMMITTED and ON: a proxy in between changes it.", level, commits),
 		"Connect to the server itself, or have the proxy keep what sessions set.")
-	c.Danger(on("wsrep_on"), "cluster",
-		"The server is a node of a Galera cluster: each node has its own row locks, and its own clock by which leases expire.",
-		"Have all processes use the same node, and another node only when that is down; or guard what you write with the fence.")
 	packet, err := strconv.Atoi(f.settings["max_allowed_packet"])
 	c.Advice(err == nil && packet < smallPacket, "packet",
 		fmt.Sprintf("max_allowed_packet is %d: records and progress that do not fit into it are refused.", packet), "Set max_allowed_packet = 64M.")

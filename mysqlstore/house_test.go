@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/engine", house.Root + "/internal/errtype", "github.com/go-sql-driver/mysql"},
+		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/engine", house.Root + "/internal/errtype", house.Root + "/internal/product", "github.com/go-sql-driver/mysql"},
 		Tests: []string{
 			house.Root + "/idempotency", house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
 			house.Root + "/internal/servertest", house.Root + "/internal/sqltest",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/product"
 )
 
 // openLimit bounds Open and New. Only tests change it.
@@ -35,7 +37,8 @@ const migrateLimit = time.Minute
 // and takes 8 s at most; with Options.Migrate a minute more.
 //
 // The errors say what is wrong and what to do: ErrURL; ErrUnreachable if no server answers;
-// ErrUnsupported if the server cannot be used; ErrUnauthorized if it refuses the user; ErrReadOnly
+// ErrUnsupported if the server cannot be used, such as a Galera cluster (docs/databases.md);
+// ErrUnauthorized if it refuses the user; ErrReadOnly
 // if it takes no writes; ErrNotMigrated if the tables are missing; ErrNewer if they are newer;
 // ErrCrowded if the server has no connection left; and the errors of calls.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
@@ -146,8 +149,19 @@ func (s *Store) begin(ctx context.Context) error {
 	return backend.Probe(meeting, s)
 }
 
-// meet checks the server's version.
+// meet finds out what the server is, and checks its version.
 func (s *Store) meet(ctx context.Context) error {
+	if err := use(ctx, s.front, func(c *sql.Conn) error {
+		return c.Raw(func(conn any) (err error) {
+			s.met, err = identify(ctx, conn)
+			return err
+		})
+	}); err != nil {
+		return err
+	}
+	if err := refuse(s.met); err != nil {
+		return err
+	}
 	var version string
 	ask := s.script()
 	// In lower case the namer would take it for the name of a table.
@@ -167,6 +181,34 @@ func (s *Store) meet(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// identify asks a server what it is.
+func identify(ctx context.Context, conn any) (*product.Met, error) {
+	return product.MySQL.Ask(func(question string, add func(name, text string)) error {
+		s := &script{text: []byte(question)} // no names of tables begin with its @
+		err := s.asks(func(r *reading) {
+			name, text := question, ""
+			if len(r.row) > 1 {
+				r.scan(&name)
+			}
+			r.scan(&text)
+			add(name, text)
+		}).runOn(ctx, conn)
+		if code(err) != 0 { // the server refuses the question
+			return nil
+		}
+		return err
+	})
+}
+
+// refuse returns an ErrUnsupported if the store does not work with what the server is.
+func refuse(met *product.Met) error {
+	p := met.Refusing(product.OfStore)
+	if p == nil {
+		return nil
+	}
+	return &backend.Fault{Is: ErrUnsupported, Said: errors.New(p.Refusal()), Cure: p.Cure}
 }
 
 // tooOld reads "8.0.36" or "10.11.6-MariaDB-0+deb12u1".

@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -71,7 +72,12 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	s := &script{}
 	if err := s.raw(setUp).done().runOn(dialing, conn); err != nil {
-		_ = conn.Close()
+		defer conn.Close()
+		if code(err) != 0 { // a product that lacks one of the variables says what it is
+			if met, asked := identify(dialing, conn); asked == nil {
+				err = cmp.Or(refuse(met), err)
+			}
+		}
 		return nil, err
 	}
 	return conn, nil

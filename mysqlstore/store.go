@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
+	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -31,6 +32,7 @@ type Store struct {
 	back  *sql.DB // renewals, settlements and pruning
 	polls *sql.DB
 
+	met    *product.Met // what the server is
 	packet int          // max_allowed_packet, in bytes
 	clock  engine.Clock // of Check
 }

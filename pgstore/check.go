@@ -20,7 +20,7 @@ var _ store.Checker = (*Store)(nil)
 
 // Check implements store.Checker, with a few queries.
 //
-// The names of what it finds: version, read-only, isolation, durability,
+// The names of what it finds: product, version, read-only, isolation, durability,
 // replication, rights, tables, vacuum, timeout, connections, pooler, clock.
 func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.server.Usable(ctx); err != nil {
@@ -31,6 +31,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 		return nil, explain(err)
 	}
 	c := &engine.Checkup{}
+	c.Add(s.met.Findings()...)
 	s.checkServer(c, f)
 	checkLoad(c, f)
 	c.Advice(s.pooled.Load(), "pooler",

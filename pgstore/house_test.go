@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/engine", house.Root + "/internal/errtype", house.Root + "/internal/nearest", house.Root + "/internal/pace", "github.com/jackc/pgx/v5/..."},
+		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/engine", house.Root + "/internal/errtype", house.Root + "/internal/nearest", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/jackc/pgx/v5/..."},
 		Tests: []string{
 			house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
 			house.Root + "/internal/servertest", house.Root + "/internal/sqltest", house.Root + "/internal/wire",

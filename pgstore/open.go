@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/product"
 )
 
 // openLimit bounds Open and New, migrateLimit the migration with Options.Migrate, and
@@ -36,7 +38,8 @@ const oldest = 14
 // makes one call, and takes 8 s at most; with Options.Migrate a minute more.
 //
 // The errors say what is wrong and what to do: ErrURL; ErrUnreachable if no server answers;
-// ErrUnsupported if the server cannot be used; ErrUnauthorized if it refuses the user; ErrReadOnly
+// ErrUnsupported if the server cannot be used, such as a product that only looks like PostgreSQL
+// (docs/databases.md); ErrUnauthorized if it refuses the user; ErrReadOnly
 // if it is a standby; ErrNotMigrated if the tables are missing; ErrNewer if they are newer; and
 // the errors of calls.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
@@ -148,13 +151,20 @@ func (s *Store) begin(ctx context.Context) error {
 	return backend.Probe(meeting, s)
 }
 
-// meet checks the server's version, and finds out whether a pooler is in between.
+// meet finds out what the server is, checks its version, and finds out whether a pooler is in
+// between.
 func (s *Store) meet(ctx context.Context) error {
 	conn, err := s.front.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
+	if s.met, err = identify(ctx, conn.Conn()); err != nil {
+		return err
+	}
+	if p := s.met.Refusing(product.OfStore); p != nil {
+		return fault(ErrUnsupported, errors.New(p.Refusal()), p.Cure)
+	}
 	text := conn.Conn().PgConn().ParameterStatus("server_version")
 	if major, ok := majorOf(text); ok && major < oldest {
 		return fault(ErrUnsupported, fmt.Errorf("its version is %s", text),
@@ -173,6 +183,22 @@ func (s *Store) meet(ctx context.Context) error {
 		s.unprepared.Store(true)
 	}
 	return nil
+}
+
+// identify asks a server what it is.
+func identify(ctx context.Context, conn *pgx.Conn) (*product.Met, error) {
+	return product.PostgreSQL.Ask(func(question string, add func(name, text string)) error {
+		rows, err := conn.Query(ctx, question, pgx.QueryExecModeExec)
+		if err != nil {
+			return err
+		}
+		var name, text string
+		_, err = pgx.ForEachRow(rows, []any{&name, &text}, func() error { add(name, text); return nil })
+		if _, refused := errors.AsType[*pgconn.PgError](err); refused {
+			return nil
+		}
+		return err
+	})
 }
 
 // agree checks the version of the tables.

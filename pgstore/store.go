@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -31,6 +32,7 @@ type Store struct {
 	back   *pgxpool.Pool // renewals, settlements and pruning
 
 	sql *statements
+	met *product.Met // what the server is
 
 	pooled     atomic.Bool // a transaction pooler is in between, so no connection can listen
 	unprepared atomic.Bool // no statement is prepared, because each call may be on another connection

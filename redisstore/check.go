@@ -15,10 +15,11 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
 )
 
-// Names of Findings.
+// Names of Findings, beside "product".
 const (
 	findVersion     = "version"
 	findEviction    = "eviction"
@@ -47,7 +48,7 @@ var _ store.Checker = (*Store)(nil)
 // Sentinel, the master) with INFO, CONFIG GET, TIME and a short SCAN, and reports what it
 // may not ask. It takes a few round trips.
 //
-// The names of its findings: version, eviction, memory, persistence, replication,
+// The names of its findings: product, version, eviction, memory, persistence, replication,
 // partition, clock, wake-ups, prefix, rights.
 func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
@@ -60,6 +61,9 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	c := &checkup{where: map[store.Finding][]string{}, servers: len(servers)}
 	for _, v := range servers {
 		c.at = v.addr
+		for _, f := range product.Redis.Meet(v.info).Findings() {
+			c.find(f.Name, f.Severity, f.What, f.Cure)
+		}
 		s.checkVersion(c, v)
 		c.checkEviction(v)
 		if v.master() {

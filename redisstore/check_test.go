@@ -84,7 +84,8 @@ func TestCheck(t *testing.T) {
 			o.Users = []string{"app on >secret ~dibs:* &dibs:* +@all -info -config"}
 			return strings.Replace(servertest.Redis(t, &o).URL(), "://", "://app:secret@", 1)
 		}, []found{
-			{"eviction", unchecked, "is unknown"}, {"persistence", unchecked, "is unknown"}, {"replication", unchecked, "is unknown"},
+			{"eviction", unchecked, "is unknown"}, {"persistence", unchecked, "is unknown"},
+			{"product", unchecked, "does not tell this user what it is"}, {"replication", unchecked, "is unknown"},
 		}},
 		// As managed servers are.
 		{"no configuration", func(t *testing.T) string {

@@ -81,11 +81,7 @@ func (v *server) ask(ctx context.Context) error {
 	}
 	// The user may lack the rights for these, or a managed server may not have them.
 	if info, err := v.client.Do(ctx, b().Info().Build()).ToString(); err == nil {
-		for line := range strings.Lines(info) {
-			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-				v.info[name] = value
-			}
-		}
+		v.info = fields(info)
 	}
 	for _, name := range configured {
 		got, err := v.client.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
@@ -94,6 +90,17 @@ func (v *server) ask(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// fields reads the text of INFO.
+func fields(info string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			all[name] = value
+		}
+	}
+	return all
 }
 
 // setting returns a parameter of the configuration, or the INFO field of the same

@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/pace", "github.com/redis/rueidis"},
+		Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/redis/rueidis"},
 		Tests: []string{
 			house.Root, house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
 			house.Root + "/internal/servertest", house.Root + "/internal/wire",

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -35,11 +36,12 @@ var (
 )
 
 // Open connects to the Redis that the URL names (see Parse) and returns a Store on it.
-// Options may be nil; the URL's parameters are added to them. It sends a first command,
+// Options may be nil; the URL's parameters are added to them. It sends a few commands,
 // and takes at most 8 s.
 //
 // It returns ErrURL, ErrUnreachable when no server answers, ErrUnsupported when the
-// server is not a Redis of the right kind and version, ErrUnauthorized when it refuses
+// server is not a Redis of the right kind and version, or a product on which leases are not
+// exclusive (docs/databases.md), ErrUnauthorized when it refuses
 // the user, ErrReadOnly when it is a replica, or another error of calls. Each says what
 // to do.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
@@ -154,6 +156,12 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 	hello, err := s.client.Do(ctx, s.client.B().Arbitrary("HELLO").Build()).AsMap()
 	if err != nil {
 		return err
+	}
+	// The user may lack the right to ask. Then the server is what it seems to be.
+	if info, err := s.client.Do(ctx, s.client.B().Info().Build()).ToString(); err == nil {
+		if p := product.Redis.Meet(fields(info)).Refusing(product.OfStore); p != nil {
+			return &backend.Fault{Is: ErrUnsupported, Text: p.Refusal(), Cure: p.Cure}
+		}
 	}
 	field := func(name string) string {
 		m := hello[name]

@@ -39,6 +39,9 @@ func (c *Checkup) Unchecked(so bool, name, what, cure string) {
 	c.add(so, store.SeverityUnchecked, name, what, cure)
 }
 
+// Add adds findings.
+func (c *Checkup) Add(found ...store.Finding) { c.found = append(c.found, found...) }
+
 func (c *Checkup) add(so bool, severity store.Severity, name, what, cure string) {
 	if so {
 		c.found = append(c.found, store.Finding{Name: name, Severity: severity, What: what, Cure: cure})
