@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/product"
 )
 
 // Advisory takes PostgreSQL's advisory locks. Each lock has a connection of the pool from
@@ -34,7 +36,8 @@ type AdvisoryOptions struct {
 
 // NewAdvisory returns an Advisory on the pool. The caller closes the pool. It returns
 // ErrPooler when a pooler gives each transaction another session, and ErrServer when the
-// server cannot be asked. It returns ErrLocal on CockroachDB, whose advisory locks do nothing.
+// server cannot be asked. It returns ErrLocal on a product whose advisory locks do not exclude all
+// others (docs/databases.md), such as CockroachDB, on which they do nothing.
 //
 // With pgx's driver, the number of the session shows the pooler, and every Lock checks it
 // again. Other drivers do not tell that number. With them, NewAdvisory ends up to three
@@ -47,7 +50,7 @@ func NewAdvisory(ctx context.Context, db *sql.DB, o *AdvisoryOptions) (*Advisory
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseImitation(ctx, db); err != nil {
+	if err := refuseLocal(ctx, db, product.PostgreSQL); err != nil {
 		return nil, err
 	}
 	if !o.SessionPooler {

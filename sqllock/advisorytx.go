@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/dibs-go/dibs/internal/product"
 )
 
 // LockTx waits for the lock and takes it for a transaction of PostgreSQL. The lock lasts
@@ -12,7 +14,8 @@ import (
 //
 // The transaction must be at read committed, PostgreSQL's default. At repeatable read or
 // serializable it would not see what the last holder committed. There, LockTx takes no
-// lock and returns ErrIsolation, and the transaction can go on.
+// lock and returns ErrIsolation, and the transaction can go on. So it does with ErrLocal on
+// CockroachDB, whose advisory locks do nothing.
 //
 // A waiting transaction blocks CREATE INDEX CONCURRENTLY, as every open transaction does.
 // Use a short Wait, or Advisory.
@@ -43,12 +46,12 @@ func lockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions, try boo
 	args, params := key.args()
 	if t.try || t.wait > 0 {
 		var got sql.NullBool
-		query := "SELECT " + ifReadCommitted(function("pg_try_advisory_xact_lock", t.shared)+"("+args+")")
+		query := "SELECT " + ifExclusive(function("pg_try_advisory_xact_lock", t.shared)+"("+args+")")
 		switch err := s.row(ctx, query, params, &got); {
 		case err != nil:
 			return explainTx(ctx, key, &t, err)
 		case !got.Valid:
-			return isolationError(key)
+			return refuseTx(ctx, s, key, &t)
 		case got.Bool:
 			return nil
 		case t.try:
@@ -57,10 +60,10 @@ func lockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions, try boo
 		return waitIn(ctx, s, key, &t)
 	}
 	var void sql.NullString
-	query := "SELECT " + ifReadCommitted(function("pg_advisory_xact_lock", t.shared)+"("+args+")::text")
+	query := "SELECT " + ifExclusive(function("pg_advisory_xact_lock", t.shared)+"("+args+")::text")
 	err = explainTx(ctx, key, &t, s.row(ctx, query, params, &void))
 	if err == nil && !void.Valid {
-		err = isolationError(key)
+		err = refuseTx(ctx, s, key, &t)
 	}
 	return err
 }
@@ -69,13 +72,22 @@ func lockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions, try boo
 // committed before the statement.
 const readCommitted = "current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')"
 
-// ifReadCommitted evaluates the expression at read committed only; otherwise the result
-// is NULL.
-func ifReadCommitted(expression string) string {
-	return "CASE WHEN " + readCommitted + " THEN " + expression + " END"
+// ifExclusive evaluates the expression at read committed only, and only if advisory locks exclude
+// somebody; otherwise the result is NULL. CockroachDB is the one product on which they do nothing and
+// return no error.
+func ifExclusive(expression string) string {
+	return "CASE WHEN " + readCommitted + " AND version() NOT LIKE '%CockroachDB%' THEN " + expression + " END"
 }
 
-func isolationError(key AdvisoryKey) error {
+// refuseTx returns why no lock was taken.
+func refuseTx(ctx context.Context, s statements, key AdvisoryKey, t *request) error {
+	var version string
+	if err := s.row(ctx, "SELECT version()", nil, &version); err != nil {
+		return explainTx(ctx, key, t, err)
+	}
+	if err := localError(product.PostgreSQL.Meet(map[string]string{"version()": version})); err != nil {
+		return err
+	}
 	return fmt.Errorf("%w, or take the lock %s with Advisory before the transaction begins", ErrIsolation, advisoryName(key))
 }
 

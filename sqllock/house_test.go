@@ -11,7 +11,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql"},
+		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql"},
 		Tests: []string{
 			house.Root + "/internal/failpoint", house.Root + "/internal/house", house.Root + "/internal/servertest", "modernc.org/sqlite/...",
 		},

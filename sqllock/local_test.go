@@ -5,39 +5,68 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/product"
+	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestLocalLocksAreRefused: where locks exclude only the sessions of one node, or nobody, they are
-// refused, and the error names what says so. The servers are stand-ins, which answer as such a node
-// does.
+// refused by the name of the product. The servers are stand-ins, which answer as the product does.
 func TestLocalLocksAreRefused(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		variable, value, version string
-		local                    bool
-	}{
-		"Galera":               {"wsrep_on", "ON", "10.11.6-MariaDB", true},
-		"MySQL, all primaries": {"group_replication_single_primary_mode", "OFF", "8.0.36", true},
-		"MariaDB alone":        {"", "", "10.11.6-MariaDB", false},
-	} {
-		db := (&fakeServer{query: func(query string, _ []driver.NamedValue) ([]driver.Value, error) {
-			if !strings.HasPrefix(query, "SHOW VARIABLES") {
-				return []driver.Value{"app", test.version, int64(0)}, nil
+	for name, p := range map[string]*product.Protocol{"Advisory": product.PostgreSQL, "Named": product.MySQL} {
+		for _, product := range p.Products {
+			for _, sign := range product.Signs {
+				t.Run(name+", "+product.Name+", "+sign.Asked, func(t *testing.T) {
+					t.Parallel()
+					server := &fakeServer{query: func(query string, _ []driver.NamedValue) ([]driver.Value, error) {
+						for _, question := range p.Questions {
+							switch {
+							case query == sign.Asked:
+								return []driver.Value{sign.Says}, nil
+							case query == question:
+								return []driver.Value{sign.Asked, sign.Says}, nil
+							}
+						}
+						return []driver.Value{"app", "8.0.36", int64(0)}, nil
+					}}
+					var err error
+					if name == "Named" {
+						_, err = NewNamed(t.Context(), server.open(t), nil)
+					} else {
+						_, err = NewAdvisory(t.Context(), server.open(t), &AdvisoryOptions{SessionPooler: true})
+					}
+					if product.Locks.String() != "refused" {
+						testkit.Check(t, err)
+						return
+					}
+					if !errors.Is(err, ErrLocal) || !strings.Contains(err.Error(), product.Name) || !strings.Contains(err.Error(), product.Why) {
+						t.Errorf("got %v", err)
+					}
+				})
 			}
-			if test.variable == "" {
-				return nil, nil
-			}
-			return []driver.Value{test.variable, test.value}, nil
-		}}).open(t)
-		_, err := NewNamed(t.Context(), db, nil)
-		if errors.Is(err, ErrLocal) != test.local || test.local && !strings.Contains(err.Error(), test.variable) || !test.local && err != nil {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
-	db := (&fakeServer{query: func(string, []driver.NamedValue) ([]driver.Value, error) {
+}
+
+// TestLocalLockTx: a transaction of CockroachDB gets no lock, at read committed, too.
+func TestLocalLockTx(t *testing.T) {
+	t.Parallel()
+	server := &fakeServer{query: func(query string, _ []driver.NamedValue) ([]driver.Value, error) {
+		if strings.Contains(query, "NOT LIKE '%CockroachDB%'") {
+			return []driver.Value{nil}, nil
+		}
 		return []driver.Value{"CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu)"}, nil
-	}}).open(t)
-	if _, err := NewAdvisory(t.Context(), db, nil); !errors.Is(err, ErrLocal) || !strings.Contains(err.Error(), "CockroachDB") {
-		t.Errorf("CockroachDB: %v", err)
+	}}
+	for name, lock := range map[string]func(Tx) error{
+		"LockTx":    func(tx Tx) error { return LockTx(t.Context(), tx, IntKey(1), nil) },
+		"TryLockTx": func(tx Tx) error { return TryLockTx(t.Context(), tx, IntKey(1), nil) },
+	} {
+		tx, err := server.open(t).BeginTx(t.Context(), nil)
+		testkit.Must(t, err)
+		if err := lock(tx); !errors.Is(err, ErrLocal) || !strings.Contains(err.Error(), "CockroachDB") {
+			t.Errorf("%s: %v", name, err)
+		}
+		testkit.Check(t, tx.Rollback())
 	}
 }

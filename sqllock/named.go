@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/product"
 )
 
 // Named takes named locks of MySQL or MariaDB (GET_LOCK). Each lock has a connection of
@@ -37,14 +39,17 @@ type NamedOptions struct {
 }
 
 // NewNamed returns a Named on the pool. The caller closes the pool. It returns ErrServer
-// when the server cannot be asked, and ErrLocal on a node of a cluster (Galera's wsrep_on, a MySQL
-// group with several primaries), because each node has named locks of its own.
+// when the server cannot be asked, and ErrLocal on a product whose named locks do not exclude all
+// others (docs/databases.md), such as a Galera cluster, in which each node has locks of its own.
 func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) {
 	if o == nil {
 		o = &NamedOptions{}
 	}
 	heartbeat, err := heartbeatOf("NamedOptions", o.Heartbeat, time.Second)
 	if err != nil {
+		return nil, err
+	}
+	if err := refuseLocal(ctx, db, product.MySQL); err != nil {
 		return nil, err
 	}
 	asking, cancel := context.WithTimeout(ctx, 2*answerLimit)
@@ -56,9 +61,6 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 	if err := db.QueryRowContext(asking, query).Scan(&schema, &version, &folds); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrServer, err)
 	}
-	if err := refuseCluster(asking, db); err != nil {
-		return nil, err
-	}
 	if folds != 0 { // the server folds database names
 		schema.String = strings.ToLower(schema.String)
 	}
@@ -67,25 +69,6 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 		db: db, schema: cmp.Or(o.Schema, schema.String),
 		sessions: sessions[string]{db: db, functions: functions, heartbeat: heartbeat},
 	}, nil
-}
-
-// ErrLocal: the server is a node of a cluster, or only looks like PostgreSQL, and its locks do not
-// exclude the sessions of other nodes.
-var ErrLocal = errors.New("sqllock: the lock would exclude nobody on other nodes")
-
-// refuseCluster returns ErrLocal on a node of a Galera cluster, and on a server of a MySQL group
-// with several primaries: each node has named locks of its own.
-func refuseCluster(ctx context.Context, db *sql.DB) error {
-	var name, value string
-	err := db.QueryRowContext(ctx, "SHOW VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"+
-		" OR Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF'").Scan(&name, &value)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrServer, err)
-	}
-	return fmt.Errorf("%w: %s is %s, so each node of the cluster has named locks of its own; use a lease of a dibs store, or lock a row", ErrLocal, name, value)
 }
 
 // Lock waits for the lock of a name and takes it. The name may be any bytes. In this

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -21,21 +20,6 @@ func refusePooler(ctx context.Context, db *sql.DB) error {
 	}
 	if pooled {
 		return poolerError()
-	}
-	return nil
-}
-
-// refuseImitation returns ErrLocal on CockroachDB. It has the functions of advisory locks for
-// compatibility, and they lock nothing.
-func refuseImitation(ctx context.Context, db *sql.DB) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*answerLimit)
-	defer cancel()
-	var version string
-	if err := db.QueryRowContext(ctx, "SELECT version()").Scan(&version); err != nil {
-		return fmt.Errorf("%w: %w", ErrServer, err)
-	}
-	if strings.Contains(version, "CockroachDB") {
-		return fmt.Errorf("%w: the server is %s, whose advisory locks do nothing; use a row, or a lease of a dibs store", ErrLocal, version)
 	}
 	return nil
 }
