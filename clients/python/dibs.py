@@ -1177,9 +1177,10 @@ class Lease:
 
     def _finish(self) -> Lost | None:
         """End the lease of a block, and return the error if it was lost while its block ran."""
-        attempt = self._attempt
-        with attempt.settling:
-            doubt = None if attempt.settled else attempt.unanswered
+        attempt, doubt = self._attempt, None
+        if not attempt.foreign():  # a lock may be held forever in a process that was forked
+            with attempt.settling:
+                doubt = None if attempt.settled else attempt.unanswered
         why = f"may have ended while its block ran: its {_CALLS[doubt]} was sent and not answered" if doubt else "was lost while its block ran"
         lost = Lost(f"dibs: the lease of the key {attempt.digest()} {why}", key=self.key)
         if attempt.foreign():
