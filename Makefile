@@ -11,7 +11,7 @@ export GORACE ?= atexit_sleep_ms=0
 # The most bytes that bin/dibs may have.
 SIZE := 30000000
 
-.PHONY: demo build test nightly nightly-tests fuzz torture bench release lint tidy need
+.PHONY: demo build test nightly nightly-tests fuzz torture trial bench release lint tidy need
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -45,6 +45,11 @@ DURATION ?= 1m
 torture: need
 	cd proof && go test $(RACE) -tags nightly -vet=off -count=1 -timeout 0 -v -run '^TestStores$$' ./torture \
 	  -args -duration $(DURATION) $(if $(STORE),-store $(STORE),-page ../../docs/reliability.md)
+
+# The torture over other locks, about half an hour for all; the tables go to docs/trial.md. ONLY has
+# the names of some, with commas.
+trial: need
+	cd proof/trial && go run -tags nightly . -page ../../docs/trial.md $(if $(ONLY),-only $(ONLY))
 
 bench: build
 	cd proof/bench && go run .

@@ -27,7 +27,8 @@ type Overlap struct {
 	Key           string        `json:"key"`
 	First, Second history.Event // Enter
 	// Faults are the names of the faults that struck between the two entries, with "stop" and
-	// "kill" for what happened to workers.
+	// "kill" for what happened to workers. If the first section had overlapped an earlier one,
+	// they include the faults of that, because one overlap can lead to the next.
 	Faults []string `json:"faults"`
 }
 
@@ -51,7 +52,10 @@ func Sections(events []history.Event) *Locks {
 			late := false
 			for _, o := range all[:i] {
 				if s.sure && o.stop > s.from {
-					r.Overlaps = append(r.Overlaps, Overlap{b.key, *o.enter, *s.enter, l.between(events, o.from, s.from)})
+					s.after = append(append(s.after, o.after...), l.between(events, o.from, s.from)...)
+					slices.Sort(s.after)
+					s.after = slices.Compact(s.after)
+					r.Overlaps = append(r.Overlaps, Overlap{b.key, *o.enter, *s.enter, slices.Clone(s.after)})
 				}
 			}
 			for _, o := range all {
@@ -78,6 +82,7 @@ type lockSection struct {
 	left  bool
 	// halted says that stop is when its process stood still.
 	halted bool
+	after  []string // the faults of its overlaps with earlier sections
 }
 
 // locked returns the sections of the key, in the order in which they were entered.
@@ -104,7 +109,7 @@ func (b *keyHistory) locked() []*lockSection {
 		}
 		for _, h := range b.halts[s.enter.Process] {
 			if until(h) >= s.from && h.Call < max(s.stop, s.wrote) {
-				s.stop, s.halted = min(s.stop, h.Call), true
+				s.stop, s.halted = max(s.from, min(s.stop, h.Call)), true
 			}
 		}
 	}

@@ -61,6 +61,12 @@ func TestSections(t *testing.T) {
 		{"stopped, and it writes when it goes on", []history.Event{
 			enter(1, 1, 2, 0), struck(history.Stopped, "", 1, 4, 30), leave(1, 3, 31), enter(2, 3, 20, 0), leave(2, 40, 40),
 		}, 0, nil, 1, 0},
+		{"stopped before it enters", []history.Event{
+			enter(2, 1, 4, 0), leave(2, 5, 5), struck(history.Stopped, "", 1, 3, 7), enter(1, 1, 6, 0), leave(1, 8, 8),
+		}, 0, nil, 0, 0},
+		{"one overlap leads to the next", []history.Event{
+			enter(1, 1, 2, 0), leave(1, 10, 10), struck(history.Fault, "cut", 0, 3, 4), enter(2, 3, 9, 0), leave(2, 20, 20), enter(3, 9, 15, 0), leave(3, 20, 20),
+		}, 2, []string{"cut"}, 0, 0},
 		{"the second one stood still while it asked", []history.Event{
 			enter(1, 1, 2, 0), leave(1, 10, 10), struck(history.Stopped, "", 2, 4, 8), enter(2, 3, 9, 0), leave(2, 20, 20),
 		}, 0, nil, 0, 0},
@@ -73,8 +79,8 @@ func TestSections(t *testing.T) {
 	} {
 		l := check.Sections(test.events)
 		var faults []string
-		if len(l.Overlaps) > 0 {
-			faults = l.Overlaps[0].Faults
+		if n := len(l.Overlaps); n > 0 {
+			faults = l.Overlaps[n-1].Faults
 		}
 		if len(l.Overlaps) != test.overlaps || !slices.Equal(faults, test.faults) || l.Late != test.late || l.Overtaken != test.overtaken {
 			t.Errorf("%s: %+v", test.name, l)

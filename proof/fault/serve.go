@@ -12,13 +12,17 @@ import (
 	"time"
 )
 
-// serveWitness is the witness of a dibs serve. It makes a connection for each question.
+// serveWitness is the witness of a dibs serve, or of an etcd, which has the same page of metrics.
+// It makes a connection for each question.
 type serveWitness struct{ metrics string }
 
 func meetServe(_ context.Context, storeURL string) (witness, error) {
 	u, err := url.Parse(storeURL)
 	if err != nil {
 		return nil, errors.New("the URL of the server cannot be read") // without the token in it
+	}
+	if u.Scheme == "etcd" {
+		u.Scheme = "http"
 	}
 	return &serveWitness{u.JoinPath("metrics").String()}, nil
 }
@@ -48,7 +52,7 @@ func (w *serveWitness) start(ctx context.Context) (start, error) {
 	return start{}, errors.Join(fmt.Errorf("GET /metrics: %s without the time of the start", resp.Status), lines.Err())
 }
 
-var errNotServe = errors.New("dibs serve cannot be asked for that")
+var errNotServe = errors.New("the server cannot be asked for that")
 
 func (*serveWitness) now(context.Context) (time.Time, error)             { return time.Time{}, errNotServe }
 func (*serveWitness) sever(context.Context, []*net.TCPAddr) (int, error) { return 0, errNotServe }

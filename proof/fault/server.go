@@ -144,8 +144,8 @@ func needSources(t *Target) error {
 	if err := needKnown(t); err != nil {
 		return err
 	}
-	if t.backend() == "http" {
-		return errors.New("dibs serve has no command that ends connections")
+	if b := t.backend(); b == "http" || b == "etcd" {
+		return errors.New("the server has no command that ends connections")
 	}
 	// The ports of the wires distinguish the run's connections from those of others.
 	return needWires(t)

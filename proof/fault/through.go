@@ -33,7 +33,7 @@ func Through(storeURL string, n int) (wires []*wire.Wire, urls []string, err err
 
 // ports are the default ports. No other scheme can have a wire.
 var ports = map[string]string{
-	"redis": "6379", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "mariadb": "3306", "http": "80",
+	"redis": "6379", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "mariadb": "3306", "http": "80", "etcd": "2379",
 }
 
 // address returns the address of the one server that the URL leads to over TCP.

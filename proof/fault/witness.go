@@ -43,7 +43,7 @@ func (l start) after(before start) bool {
 
 // backends are the servers that faults know how to talk to.
 var backends = map[string]func(ctx context.Context, url string) (witness, error){
-	"redis": meetRedis, "postgres": meetPostgres, "mysql": meetMySQL, "http": meetServe,
+	"redis": meetRedis, "postgres": meetPostgres, "mysql": meetMySQL, "http": meetServe, "etcd": meetServe,
 }
 
 // look is how long one look at a server may take.

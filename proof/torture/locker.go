@@ -38,7 +38,7 @@ const (
 	// lockLimit is how long a key may be out of reach after the last fault.
 	lockLimit = 30 * time.Second
 	// work is how long a holder of a lock works on average.
-	work = 20 * time.Millisecond
+	work = 60 * time.Millisecond
 	// stall is for how long a process stands still that cannot be relied upon.
 	stall = 200 * time.Millisecond
 )
@@ -145,13 +145,13 @@ func (l *lane) under(key string, asked time.Duration, held *Held) {
 		if held.Fence != 0 {
 			l.write(key, held.Fence)
 		}
-		l.pause(min(time.Until(end), work/4))
+		l.pause(min(time.Until(end), work/5))
 	}
 	l.note(leave)
 }
 
 // lockFreezeOdds is one in how many steps of a section its process freezes.
-const lockFreezeOdds = 400
+const lockFreezeOdds = 150
 
 // sweepLocks takes the lock of every key once.
 func (w *worker) sweepLocks(ctx context.Context) {

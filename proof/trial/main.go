@@ -1,0 +1,106 @@
+// Command trial runs the torture over locks that people use, and over dibs, and writes
+// docs/trial.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dibs-go/dibs/proof/torture"
+)
+
+func main() {
+	torture.Child(openLock) // does not return in a worker process
+	if len(os.Args) > 1 && os.Args[1] == etcdArg {
+		if err := serveEtcd(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "trial:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs what the flags say.
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("trial", flag.ExitOnError)
+	only := flags.String("only", "", "the `NAMES` of contenders, with commas (default all)")
+	faults := flags.String("faults", "", "the `GROUPS` of faults, with commas (default all that apply)")
+	seed := flags.Uint64("seed", 0, "the `NUMBER` from which everything derives (default a random one)")
+	duration := flags.Duration("duration", 10*time.Second, "how long faults strike")
+	page := flags.String("page", "", "write the results to this `FILE`")
+	dir := flags.String("dir", "", "keep the histories in this `FOLDER`")
+	results := flags.String("results", "results.json", "the `FILE` of all results so far")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for *seed == 0 {
+		*seed = rand.Uint64() >> 48 // short enough to be typed
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	all, err := readResults(*results)
+	if err != nil {
+		return err
+	}
+	for _, c := range chosen {
+		for _, g := range groups {
+			if *faults != "" && !slices.Contains(strings.Split(*faults, ","), g.name) {
+				continue
+			}
+			r, err := try(ctx, c, g, *duration, *seed, *dir, log)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", c.name, g.name, err)
+			}
+			if r == nil {
+				continue
+			}
+			fmt.Println(r.line(c))
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			all = all.with(*r)
+			if *page != "" {
+				if err := all.write(*results, *page); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// choose returns the contenders of those names, with commas between them.
+func choose(names string) (chosen []*contender, err error) {
+	if names == "" {
+		for _, c := range contenders() {
+			chosen = append(chosen, &c)
+		}
+		return chosen, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		c, err := find(name)
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, c)
+	}
+	return chosen, nil
+}
