@@ -140,7 +140,7 @@ const MAX_TIMER = 2 ** 31 - 1; // a longer timer of JavaScript fires at once
 const HOST = hostname();
 
 // now is the monotonic clock, in milliseconds. On Linux it stops while the machine is suspended, and
-// Node has no other one. Tests that replace the global clock do not move it.
+// Node has no exact one that does not. Tests that replace the global clock do not move it.
 const now = performance.now.bind(performance);
 
 // connect returns a client of the servers at the URL:
@@ -1243,13 +1243,14 @@ class Hold {
     throw this.reason();
   }
 
-  async release() {
+  // release ends the lease now or in the background.
+  async release(outcome = "release") {
     try {
-      await this.settle({ outcome: "release" });
+      await this.settle({ outcome });
     } catch (e) {
       if (!(e instanceof LostError)) {
         this.end();
-        this.core.undoer.settle(this.claim, "release");
+        this.core.undoer.settle(this.claim, outcome);
       }
       throw e;
     }
@@ -1295,14 +1296,16 @@ class Hold {
     }
   }
 
-  // finish ends the lease of a function, and resolves to the LostError if it was lost meanwhile.
+  // finish ends the lease of a function, and resolves to the LostError if it was lost meanwhile. An
+  // abandon or undo that was not answered is made again.
   async finish() {
     await this.settling?.catch(() => {});
-    const call = this.settled ? undefined : CALLS[this.unanswered];
+    const outcome = this.settled ? null : this.unanswered;
+    const call = CALLS[outcome];
     const why = call ? `may have ended while its function ran: its ${call} was sent and not answered` : "was lost while its function ran";
     const lost = new LostError(`dibs: the lease of the key ${this.claim.digest} ${why}`, { key: this.claim.key });
     try {
-      await this.release();
+      await this.release(call && outcome !== "keep" ? outcome : "release");
     } catch (e) {
       if (e instanceof LostError) return lost; // otherwise it is released in the background, and nothing must run again
     }

@@ -1043,12 +1043,16 @@ class Lease:
         raises Unavailable, Busy or another Error when the server did not do it; the lease is then
         released in the background.
         """
+        self._release("release")
+
+    def _release(self, outcome: str) -> None:
+        """End the lease now or in the background."""
         try:
-            self._settle({"outcome": "release"}, self._client.timeout)
+            self._settle({"outcome": outcome}, self._client.timeout)
         except Lost:
             raise
         except Error:
-            self._attempt.hand_over({"outcome": "release"})
+            self._attempt.hand_over({"outcome": outcome})
             raise
 
     def complete(self, data: bytes, keep: Duration = RETENTION) -> None:
@@ -1176,7 +1180,10 @@ class Lease:
             self._attempt.hand_over(settlement)
 
     def _finish(self) -> Lost | None:
-        """End the lease of a block, and return the error if it was lost while its block ran."""
+        """End the lease of a block, and return the error if it was lost while its block ran.
+
+        An abandon or undo that was not answered is made again.
+        """
         attempt, doubt = self._attempt, None
         if not attempt.foreign():  # a lock may be held forever in a process that was forked
             with attempt.settling:
@@ -1186,7 +1193,7 @@ class Lease:
         if attempt.foreign():
             return None if attempt.settled else lost
         try:
-            self.release()
+            self._release(doubt if doubt and doubt != "keep" else "release")
         except Lost:
             return lost
         except Error:

@@ -89,6 +89,15 @@ for (const [name, end] of Object.entries(ENDS)) {
   });
 }
 
+over("the end of a function makes an abandon or undo again", async (line, mine) => {
+  for (const [method, attempt] of [["abandon", 2], ["undo", 1]]) {
+    const key = unique();
+    const run = mine.lock(key, { ttl: "10m" }, (lease) => fails(line, [[502, "text/html", "<p>"], false, UnavailableError], () => CALLS[method](lease)));
+    await assert.rejects(run, LostError);
+    await keys.lock(key, (lease) => assert.equal(lease.attempt, attempt));
+  }
+});
+
 over("a renewal does not restore trust", async (line, mine) => {
   const lease = await mine.acquire(unique(), { ttl: "10m" });
   await fails(line, [[502, "text/html", "<p>"], false, UnavailableError], () => lease.complete("record")); // the lease stands

@@ -111,6 +111,17 @@ class UnansweredTest(Case):
                     self.assertIsNone(said)
                 self.assertFree(key)
 
+    def test_the_end_of_a_block_makes_an_abandon_or_undo_again(self):
+        for name, number in (("abandon", 2), ("undo", 1)):
+            with self.subTest(name):
+                key = f"{self.key} {name}"
+                with self.assertRaises(dibs.Lost), self.over.lock(key, ttl=600) as lease:
+                    self.line.says["settle"] = http("502 Bad Gateway", PAGE, "<p>"), False
+                    self.assertRaises(dibs.Unavailable, CALLS[name], lease)
+                    self.line.says.clear()
+                with self.keys.lock(key) as lease:
+                    self.assertEqual(number, lease.attempt)
+
     def test_a_result_that_may_be_stored(self):
         self.line.cut("settle", 2)
         with self.assertRaises(dibs.NotKept) as caught:

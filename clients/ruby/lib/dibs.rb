@@ -860,12 +860,7 @@ module Dibs
     # before. It raises Lost when the lease was lost. It raises Unavailable, Busy or another Error
     # when the server did not do it; the lease is then released in the background.
     def release
-      settle({ outcome: "release" }, @client.timeout)
-    rescue Lost
-      raise
-    rescue Exception # another thread's, too, as that of Timeout
-      hand_over("release")
-      raise
+      release_as("release")
     end
 
     # complete ends the lease and leaves data (bytes) behind as the key's record, for keep
@@ -1004,14 +999,15 @@ module Dibs
       done
     end
 
-    # finish ends the lease of a block, and returns the error if it was lost while its block ran.
+    # finish ends the lease of a block, and returns the error if it was lost while its block ran. An
+    # abandon or undo that was not answered is made again.
     def finish # :nodoc:
       doubt = @settling.synchronize { @settled ? nil : @unanswered }
       why = doubt ? "may have ended while its block ran: its #{CALLS[doubt]} was sent and not answered" : "was lost while its block ran"
       error = Lost.new("dibs: the lease of the key #{@claim.digest} #{why}", key: key)
       return @settled ? nil : error if Process.pid != @local.pid
 
-      release
+      release_as(doubt && doubt != "keep" ? doubt : "release")
       doubt && error
     rescue Lost
       error
@@ -1034,6 +1030,16 @@ module Dibs
         why = ", or may be: its #{call} was sent and not answered; call #{call} again, and the store decides"
       end
       Lost.new("dibs: the lease of the key #{@claim.digest} is lost#{why}", key: key)
+    end
+
+    # release_as ends the lease now or in the background.
+    def release_as(outcome)
+      settle({ outcome: outcome }, @client.timeout)
+    rescue Lost
+      raise
+    rescue Exception # another thread's, too, as that of Timeout
+      hand_over(outcome)
+      raise
     end
 
     # hand_over settles the lease in the background.

@@ -117,6 +117,20 @@ class UnansweredTest < Case
     end
   end
 
+  def test_the_end_of_a_block_makes_an_abandon_or_undo_again
+    { "abandon" => 2, "undo" => 1 }.each do |name, attempt|
+      key = "#{@key} #{name}"
+      assert_raises(Dibs::Lost) do
+        @over.lock(key, ttl: 600) do |lease|
+          @line.say("settle", Line.response("502 Bad Gateway", PAGE, "<p>"), false)
+          Dibs::Tries.stub(:new, Once) { assert_raises(Dibs::Unavailable) { CALLS[name].(lease) } }
+          @line.forward
+        end
+      end
+      @keys.lock(key) { |lease| assert_equal attempt, lease.attempt }
+    end
+  end
+
   def test_a_result_that_may_be_stored
     @line.cut("settle", 2)
     error = Dibs::Tries.stub(:new, Once) { assert_raises(Dibs::NotKept) { @over.once(@key) { 1 } } }
