@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-__version__ = "0.1.0"
+__version__ = "0.0.0"
 
 __all__ = [
     "connect", "Client", "Lease", "AsyncClient", "AsyncLease", "Options",
@@ -496,7 +496,8 @@ class _Local:
                 # A TimeoutError before the time of this call is the caller's, from a signal handler.
                 if isinstance(e, TimeoutError) and e.errno is None and _now() < began + timeout:
                     raise
-                raise _silent(Unavailable(f"dibs: {server}: {e or type(e).__name__}"), sends) from e
+                cure = "; is dibs serve running there?" if isinstance(e, (FileNotFoundError, ConnectionRefusedError)) else ""
+                raise _silent(Unavailable(f"dibs: {server}: {e or type(e).__name__}{cure}"), sends) from e
             finally:
                 self._polls.discard(wire)
                 if whole and wire.http.sock is not None:

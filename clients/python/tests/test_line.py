@@ -24,6 +24,11 @@ class LineTest(Case):
         self.addCleanup(self.line.close)
         self.over = self.connect(self.line.url)
 
+    def test_no_server(self):
+        for url in "unix:/nowhere/dibs.sock", "http://127.0.0.1:1":
+            error = self.refused(dibs.Unavailable, keys=dibs.connect(url), wait=0)
+            self.assertIn("; is dibs serve running there?", str(error))
+
     def test_a_claim_whose_answer_is_lost_is_asked_again(self):
         self.line.cut("claim", 1)
         with self.over.lock(self.key, ttl=600) as lease:

@@ -18,7 +18,7 @@ require "uri"
 #
 # Durations are seconds, a text such as "1h30m", or an ActiveSupport::Duration.
 module Dibs
-  VERSION = "0.1.0"
+  VERSION = "0.0.0"
 
   # Error is the class of all errors of this library, except ArgumentError.
   class Error < StandardError
@@ -437,7 +437,8 @@ module Dibs
       rescue SystemCallError, SocketError, IOError,
              Net::OpenTimeout, Net::ReadTimeout, Net::WriteTimeout, # and no other Timeout::Error, which is the caller's
              Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError, Net::ProtocolError => e
-        raise silent(Unavailable.new("dibs: #{server}: #{e.message}"), sends)
+        cure = "; is dibs serve running there?" if e.is_a?(Errno::ENOENT) || e.is_a?(Errno::ECONNREFUSED)
+        raise silent(Unavailable.new("dibs: #{server}: #{e.message}#{cure}"), sends)
       ensure
         whole ? checkin(connection) : drop(connection)
       end

@@ -16,6 +16,13 @@ class LineTest < Case
     super
   end
 
+  def test_no_server
+    ["unix:/nowhere/dibs.sock", "http://127.0.0.1:1"].each do |url|
+      error = assert_raises(Dibs::Unavailable) { Dibs.connect(url).lock(@key, wait: 0) { flunk } }
+      assert_includes error.message, "; is dibs serve running there?"
+    end
+  end
+
   def test_a_claim_whose_answer_is_lost_is_asked_again
     @line.cut("claim", 1)
     @over.lock(@key, ttl: 600) { |lease| assert_equal 1, lease.attempt }

@@ -35,6 +35,9 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	// The socket is made under another name and gets its mode there, so that nobody can connect
 	// before.
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".dibs-")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no folder %s: make it, or name another path", filepath.Dir(path))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package command
 import (
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/testkit"
@@ -24,4 +25,12 @@ func TestASocketIsRemovedOnce(t *testing.T) {
 	conn, err := net.Dial("unix", path)
 	testkit.Must(t, err)
 	conn.Close()
+}
+
+// TestASocketNeedsAFolder: the error names the folder that is missing.
+func TestASocketNeedsAFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dibs")
+	if _, err := listenUnix(filepath.Join(dir, "dibs.sock"), 0o600); err == nil || !strings.Contains(err.Error(), "there is no folder "+dir+": make it") {
+		t.Errorf("the error is %v", err)
+	}
 }
