@@ -20,7 +20,7 @@ import { hostname } from "node:os";
 import { basename } from "node:path";
 import { performance } from "node:perf_hooks";
 
-export const VERSION = "0.1.0";
+export const VERSION = "0.0.0";
 
 // DibsError is the class of all errors of this library, except the TypeError of a wrong argument.
 // key is the key of the call. A message has its digest only, and what may be a secret is no

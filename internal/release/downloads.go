@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // target is a system that programs are built for.
@@ -37,8 +39,9 @@ type download struct {
 	when          time.Time // the time of the files in the archive
 }
 
-// makeDownloads builds each program for each target and packs it. It tries the archives for
-// this machine. SHA256SUMS has the checksums of all files.
+// makeDownloads builds each program for each target and packs it, and makes the packages of the
+// clients. It tries the archives for this machine, and the packages. SHA256SUMS has the checksums
+// of all files.
 func (r *release) makeDownloads(ctx context.Context) error {
 	if err := os.Mkdir(r.downloads, 0o755); err != nil {
 		return err
@@ -60,7 +63,27 @@ func (r *release) makeDownloads(ctx context.Context) error {
 			}
 		}
 	}
+	dibs, err := r.build(ctx, sibling{dir: program}, here)
+	if err != nil {
+		return err
+	}
+	if err := r.makePackages(ctx, dibs); err != nil {
+		return err
+	}
 	return checksums(r.downloads)
+}
+
+// makePackages makes the packages of the clients, and tries them with the program dibs.
+func (r *release) makePackages(ctx context.Context, dibs string) error {
+	if err := servertest.InstallPackagers(); err != nil {
+		return err
+	}
+	for _, c := range clients {
+		if err := r.downloadClient(ctx, &c, dibs); err != nil {
+			return fmt.Errorf("%s: %w", c.dir, err)
+		}
+	}
+	return nil
 }
 
 // pack makes the download of the program for the target.
@@ -73,15 +96,11 @@ func (r *release) pack(ctx context.Context, m sibling, t target, texts []packed)
 	if err != nil {
 		return err
 	}
-	committed, err := output(ctx, r.clone, nil, "git", "log", "-1", "--format=%ct")
+	when, err := r.committed(ctx)
 	if err != nil {
 		return err
 	}
-	seconds, err := strconv.ParseInt(committed, 10, 64)
-	if err != nil {
-		return err
-	}
-	d := download{name: strings.Join([]string{path.Base(m.dir), r.version, t.os, t.arch}, "_"), binary: binary, when: time.Unix(seconds, 0)}
+	d := download{name: strings.Join([]string{path.Base(m.dir), r.version, t.os, t.arch}, "_"), binary: binary, when: when}
 	d.goroot, d.cache, _ = strings.Cut(values, "\n")
 	files, bill, err := d.files(texts)
 	if err != nil {
@@ -94,6 +113,16 @@ func (r *release) pack(ctx context.Context, m sibling, t target, texts []packed)
 		return nil
 	}
 	return r.unpack(ctx, m, d.name)
+}
+
+// committed is the time of the release's commit.
+func (r *release) committed(ctx context.Context) (time.Time, error) {
+	text, err := output(ctx, r.clone, nil, "git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return time.Time{}, err
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	return time.Unix(seconds, 0), err
 }
 
 // build installs the program at its version for the target, and returns its path.

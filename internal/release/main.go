@@ -1,5 +1,5 @@
-// Command release makes a release of every module in a clone of the repository and
-// tries it: everything that users will download is built, downloaded into an empty module
+// Command release makes a release of every module and of the clients of other languages, in a
+// clone of the repository, and tries it: everything that users will download is built, downloaded into an empty module
 // cache, compiled and run. It pushes nothing; its last line says how to.
 //
 //	go run ./internal/release -version v0.1.0 -dir bin/release

@@ -48,6 +48,11 @@ func prepare(ctx context.Context, repository, dir, version string) (_ *release, 
 	if r.modules, err = siblings(r.clone); err != nil {
 		return nil, err
 	}
+	for _, c := range clients {
+		if err := c.pin(r.clone, version); err != nil {
+			return nil, err
+		}
+	}
 	for i, m := range r.modules {
 		if err := r.add(ctx, m, i > 0); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.path(), err)

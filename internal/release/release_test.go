@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/testkit"
@@ -40,6 +41,15 @@ func TestReleasable(t *testing.T) {
 	}
 	if order[0] != "" || !slices.Contains(order, program) || slices.Contains(order, "examples") {
 		t.Errorf("released are %q, want the root first, the program, and not the examples", order)
+	}
+	for _, c := range clients {
+		for _, name := range c.versions {
+			text, err := os.ReadFile(filepath.Join(r.clone, c.dir, name))
+			testkit.Must(t, err)
+			if m := versionOf.FindString(string(text)); !strings.HasSuffix(m, `"0.0.1"`) {
+				t.Errorf("%s/%s has %s", c.dir, name, m)
+			}
+		}
 	}
 	for _, dir := range []string{"sqlitestore", program, program + "-torture"} {
 		user := t.TempDir()

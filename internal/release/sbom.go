@@ -43,6 +43,20 @@ func sbom(info *buildinfo.BuildInfo, digest string) ([]byte, error) {
 	for _, m := range info.Deps {
 		b.Components = append(b.Components, componentOf("library", m.Path, m.Version))
 	}
+	return b.marshal()
+}
+
+// sbom says that the client's package contains nothing of others. The digest is the package's
+// SHA-256 in hex.
+func (c *client) sbom(version, digest string) ([]byte, error) {
+	b := bill{Format: "CycloneDX", Spec: "1.6", Version: 1, Components: []component{}}
+	version = strings.TrimPrefix(version, "v")
+	purl := "pkg:" + c.kind + "/dibs@" + url.QueryEscape(version)
+	b.Metadata.Component = component{Type: "library", Ref: purl, Name: "dibs", Version: version, URL: purl, Hashes: []hash{{"SHA-256", digest}}}
+	return b.marshal()
+}
+
+func (b *bill) marshal() ([]byte, error) {
 	text, err := json.MarshalIndent(b, "", "  ")
 	return append(text, '\n'), err
 }

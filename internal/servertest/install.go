@@ -16,21 +16,45 @@ var toolPrograms = []program{
 	{names: []string{"pg.rb"}, places: append(rubyLibraries("pg"), "/usr/lib/ruby/vendor_ruby"), pkg: "ruby-pg"},
 	{names: []string{"python3"}, pkg: "python3"},
 	{names: []string{"openssl"}, pkg: "openssl"},
-	{names: []string{"psycopg/__init__.py"}, places: []string{"/usr/lib/python3/dist-packages"}, pkg: "python3-psycopg"},
+	{names: []string{"psycopg/__init__.py"}, places: pythonLibraries, pkg: "python3-psycopg"},
 	{names: []string{"node"}, pkg: "nodejs"},
 }
+
+// packagerPrograms make and install the packages of the clients. Only a release needs them.
+var packagerPrograms = []program{
+	{names: []string{"gem"}, pkg: "ruby"},
+	{names: []string{"npm"}, pkg: "npm"},
+	{names: []string{"pip/__init__.py"}, places: pythonLibraries, pkg: "python3-pip"},
+	{names: []string{"setuptools/__init__.py"}, places: pythonLibraries, pkg: "python3-setuptools"},
+	{names: []string{"wheel/__init__.py"}, places: pythonLibraries, pkg: "python3-wheel"},
+	{names: []string{"ensurepip/__init__.py"}, places: []string{"/usr/lib/python3.*"}, pkg: "python3-venv"},
+}
+
+// pythonLibraries are the folders of Debian's packages for Python.
+var pythonLibraries = []string{"/usr/lib/python3/dist-packages"}
+
+// InstallPackagers installs the tools of Ruby, Python and JavaScript that make and install
+// packages, if they are missing.
+func InstallPackagers() error { return install(packagerPrograms) }
 
 // Install installs Redis, PostgreSQL, MariaDB and the tools of the tests if they are
 // missing. If a program cannot be installed, the error says what to do. Valkey, MySQL and
 // PgBouncer are installed by the nightly tests that need them.
 func Install() error {
-	for i := range toolPrograms {
-		if _, err := toolPrograms[i].find(); err != nil {
-			return err
-		}
+	if err := install(toolPrograms); err != nil {
+		return err
 	}
 	for _, p := range []*program{&redisProgram, &postgresProgram, &mariadbProgram, &mariadbInstallProgram, &mariadbClientProgram} {
 		if _, err := p.find(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func install(all []program) error {
+	for i := range all {
+		if _, err := all[i].find(); err != nil {
 			return err
 		}
 	}
