@@ -17,6 +17,7 @@ var catches = map[string]struct {
 }{
 	"no-undo":          {3, "left"},
 	"no-trust":         {9, "lease"},
+	"trust-unsettled":  {293, "sections"},
 	"renewal-revives":  {29, "lease"},
 	"settle-any-token": {1, "lease"},
 	"stale-record":     {55, "lease"},

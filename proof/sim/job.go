@@ -66,8 +66,9 @@ func (w *worker) job(ctx context.Context, k key) {
 		if !alive {
 			return
 		}
-		w.section(lease, key{name: p.Key.Name, kind: Job, permits: 1})
-		if w.settle(ctx, lease) {
+		job := key{name: p.Key.Name, kind: Job, permits: 1}
+		w.section(lease, job)
+		if w.settle(ctx, lease, job) {
 			return
 		}
 		if w.chance(30) {

@@ -23,6 +23,17 @@ func noTrust(s dibs.Store) hooks {
 	}}
 }
 
+func trustUnsettled(s dibs.Store) hooks {
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
+		if err := s.Settle(ctx, settlements, errs); err != nil {
+			for i := range errs {
+				errs[i] = dibs.ErrFull // which leaves the lease as it is
+			}
+		}
+		return nil
+	}}
+}
+
 func renewalRevives(s dibs.Store) hooks {
 	var claims memory[store.Token, store.Claim]
 	h := asked(s, nil, func(c store.Claim, a *store.Answer) {

@@ -30,6 +30,11 @@ var mutants = []mutant{
 		Wrap:  by(noTrust),
 	},
 	{
+		Name: "trust-unsettled", Client: true,
+		About: "a holder goes on after a settlement that was not answered: every error but ErrLost leaves the lease as it was",
+		Wrap:  by(trustUnsettled),
+	},
+	{
 		Name:  "renewal-revives",
 		About: "a renewal after the end brings a lease back: UPDATE … SET expires WHERE token = ?, without AND expires > now",
 		Wrap:  by(renewalRevives),

@@ -127,7 +127,7 @@ func (w *worker) lock(ctx context.Context, k key) {
 	}
 	k.permits, k.weight = o.Permits, o.Weight
 	w.section(lease, k)
-	w.settle(ctx, lease)
+	w.settle(ctx, lease, k)
 }
 
 // several acquires all locks together.
@@ -150,8 +150,9 @@ func (w *worker) several(asking context.Context) {
 	}
 }
 
-// settle ends a lease, and reports whether it ended cleanly.
-func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
+// settle ends a lease, and reports whether it ended cleanly. If an end failed and the lease is
+// still trusted, the worker goes on under it.
+func (w *worker) settle(ctx context.Context, lease *dibs.Lease, k key) bool {
 	if !w.gate() {
 		return false
 	}
@@ -161,6 +162,11 @@ func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
 		clean = lease.Abandon(ctx) != nil
 	case n < 16:
 		clean = lease.Undo(ctx) != nil
+	default:
+		return lease.Release() == nil
+	}
+	if clean && w.gate() && lease.Err() == nil {
+		w.section(lease, k)
 	}
 	// It does nothing if the lease is settled by now.
 	return lease.Release() == nil && clean
