@@ -53,7 +53,8 @@ var (
 )
 
 // ErrStore: the store could not be asked, or its answer did not arrive. The call may or may
-// not have happened. A claim is then undone in the background. The error is a *StoreError.
+// not have happened. A claim is then undone in the background, and a lease that was to be
+// settled is not trusted any more. The error is a *StoreError.
 var ErrStore = errors.New("dibs: the store did not answer")
 
 // HeldError is the ErrHeld that a caller gets.
