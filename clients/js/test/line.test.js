@@ -49,6 +49,12 @@ over("a claim whose answer was lost and that is refused then is undone", async (
   await server.free(key);
 });
 
+over("a claim that another program answers is undone", async (line, mine, key) => {
+  line.says.claim = [[404, "text/html", "<p>"], true];
+  await assert.rejects(mine.lock(key, { ttl: "10m", wait: 0 }, fail), dibs.RefusedError);
+  await server.free(key);
+});
+
 over("a place whose answer never came is undone", async (line, mine, key) => {
   line.cut("claim", 1000);
   await assert.rejects(mine.reserve(key), dibs.UnavailableError);

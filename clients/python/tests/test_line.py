@@ -48,6 +48,11 @@ class LineTest(Case):
         self.refused(dibs.Unauthorized, keys=self.over, ttl=600, wait=0)
         self.assertFree()
 
+    def test_a_claim_that_another_program_answers_is_undone(self):
+        self.line.says["claim"] = support.http("404 Not Found", "text/html", "<p>"), True
+        self.refused(dibs.Refused, keys=self.over, ttl=600, wait=0)
+        self.assertFree()
+
     def test_a_place_whose_answer_never_came_is_undone(self):
         self.line.cut("claim", 1000)
         self.assertRaises(dibs.Unavailable, self.over.reserve, self.key)

@@ -54,6 +54,12 @@ class LineTest < Case
     assert_free
   end
 
+  def test_a_claim_that_another_program_answers_is_undone
+    @line.say("claim", Line.response("404 Not Found", "text/html", "<p>"), true)
+    assert_raises(Dibs::Refused) { @over.lock(@key, ttl: 600, wait: 0) { flunk } }
+    assert_free
+  end
+
   def test_a_place_whose_answer_never_came_is_undone
     @line.cut("claim", 1000)
     assert_raises(Dibs::Unavailable) { @over.reserve(@key) }
