@@ -21,7 +21,7 @@ import (
 
 // TestTenThousandLongPolls: as many waiters of one key as dibs serve lends by default, each with a
 // call and a connection of its own, are granted the key once each, in the order of their places. The
-// memory of the server is logged and not checked: the goal of 300 MiB is not met.
+// memory of the server is logged; the goal while they wait is 300 MiB.
 func TestTenThousandLongPolls(t *testing.T) {
 	const waiters, inOneCall = 10_000, 1_000
 	at := servertest.Addr(t)
@@ -115,6 +115,7 @@ func TestTenThousandLongPolls(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		return err == nil && bytes.Contains(text, []byte("\ndibs_serve_waiting 10000\n"))
 	})
+	t.Logf("while they wait the server has %d MiB", memoryOf(t, p.Process.Pid, "VmRSS")>>20)
 	testkit.Must(t, settle(waiters))
 	all.Wait()
 	if len(granted) != waiters {
@@ -125,15 +126,15 @@ func TestTenThousandLongPolls(t *testing.T) {
 			t.Fatalf("grant %d went to waiter %d, with the fence %d after %d", i, granted[i], fences[i], fences[max(i-1, 0)])
 		}
 	}
-	t.Logf("the server had %d MiB at most", peakOf(t, p.Process.Pid)>>20)
+	t.Logf("the server had %d MiB at most", memoryOf(t, p.Process.Pid, "VmHWM")>>20)
 }
 
-// peakOf returns the most memory that a process had, in bytes.
-func peakOf(t *testing.T, pid int) int64 {
+// memoryOf returns the memory of a process in bytes: what it has (VmRSS), or had at most (VmHWM).
+func memoryOf(t *testing.T, pid int, which string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	testkit.Must(t, err)
-	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	_, rest, _ := strings.Cut(string(text), which+":")
 	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	testkit.Must(t, err)
 	return kib << 10
@@ -180,7 +181,7 @@ func TestHostileBodiesTakeBoundedMemory(t *testing.T) {
 		}
 	}
 	const most = 400 << 20 // --max-body-memory, and half of that for the collector of garbage
-	if peak := peakOf(t, p.Process.Pid); peak >= most {
+	if peak := memoryOf(t, p.Process.Pid, "VmHWM"); peak >= most {
 		t.Errorf("the server had %d MiB", peak>>20)
 	} else {
 		t.Logf("the server had %d MiB; %v", peak>>20, statuses)

@@ -22,20 +22,10 @@ type call struct {
 
 // claim serves POST /v1/claim.
 func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
-	asked, err := leaseapi.ReadClaims(body)
-	if err != nil {
-		return nil, unreadable(err)
+	asked, p := c.readClaims(body)
+	if p == nil {
+		p = c.takeFor(ctx, len(asked.Claims))
 	}
-	for i := range asked.Claims {
-		claim := &asked.Claims[i]
-		if p := c.place(&claim.Key); p != nil {
-			return nil, p
-		}
-		if asked.Wait > 0 && (claim.Mode == store.Try || claim.Mode == store.Reserve) {
-			return nil, problemInvalid.with("wait_ms needs claims whose mode is queue or look.")
-		}
-	}
-	p := c.takeFor(ctx, len(asked.Claims))
 	if p != nil {
 		return nil, p
 	}
@@ -48,16 +38,37 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 	if p != nil {
 		return nil, p
 	}
-	for i := range answers {
-		c.waiters.note(&asked.Claims[i], &answers[i])
+	return c.writeClaims(ctx, asked.Claims, answers), nil
+}
+
+// readClaims reads the body of a claim that the credential may make.
+func (c *call) readClaims(body []byte) (asked leaseapi.ClaimCall, p *problem) {
+	asked, err := leaseapi.ReadClaims(body)
+	if err != nil {
+		return asked, unreadable(err)
 	}
+	for i := range asked.Claims {
+		claim := &asked.Claims[i]
+		if p := c.place(&claim.Key); p != nil {
+			return asked, p
+		}
+		if asked.Wait > 0 && (claim.Mode == store.Try || claim.Mode == store.Reserve) {
+			return asked, problemInvalid.with("wait_ms needs claims whose mode is queue or look.")
+		}
+	}
+	return asked, nil
+}
+
+// writeClaims returns the body of the answer to claims.
+func (c *call) writeClaims(ctx context.Context, claims []store.Claim, answers []store.Answer) []byte {
 	out := make([]leaseapi.Answer, len(answers))
 	for i := range answers {
+		c.waiters.note(&claims[i], &answers[i])
 		out[i] = leaseapi.AnswerOf(&answers[i])
-		out[i].Namespace = asked.Claims[i].Key.Namespace
+		out[i].Namespace = claims[i].Key.Namespace
 	}
 	note(ctx, "claim", out)
-	return leaseapi.WriteAnswers(out), nil
+	return leaseapi.WriteAnswers(out)
 }
 
 // takeFor takes the memory of n elements until the call is over.
@@ -115,7 +126,7 @@ func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, e
 		return nil, p
 	}
 	errs := make([]error, len(elements))
-	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(err error) error { return err }); p != nil {
+	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(e *error, err error) { *e = err }); p != nil {
 		return nil, p
 	}
 	for i, err := range errs {
@@ -149,7 +160,10 @@ var errNoMemory = fmt.Errorf("%w: the records of all calls take as much memory a
 // ask sends claims to the store once.
 func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.Answer) *problem {
 	part := len(claims)
-	records := slices.ContainsFunc(claims, func(c store.Claim) bool { return c.MaxAge > 0 })
+	records := false
+	for i := range claims {
+		records = records || claims[i].MaxAge > 0
+	}
 	if records {
 		part = recordPart
 	}
@@ -169,12 +183,12 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 			}
 			continue
 		}
-		if p := each(ctx, s, claims[from:to], answers[from:to], s.claims, s.store.Claim, (*store.Claim).Validate, func(err error) store.Answer { return store.Answer{Err: err} }); p != nil {
+		if p := each(ctx, s, claims[from:to], answers[from:to], s.claims, s.store.Claim, (*store.Claim).Validate, func(a *store.Answer, err error) { *a = store.Answer{Err: err} }); p != nil {
 			return p
 		}
 		got := 0
-		for _, a := range answers[from:to] {
-			got += len(a.Record.Data) + len(a.Progress)
+		for i := from; i < to; i++ {
+			got += len(answers[i].Record.Data) + len(answers[i].Progress)
 		}
 		bytes += got
 		s.memory.owe(int64(got) * dataMemory)
@@ -186,48 +200,49 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 // each sends elements to the store: one alone joins a batch with those of other calls. What no
 // store accepts is not sent, because the error of an element must not be one of the call.
 func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single *batch.Batcher[Q, A],
-	several func(context.Context, []Q, []A) error, validate func(*Q) error, failed func(error) A,
+	several func(context.Context, []Q, []A) error, validate func(*Q) error, fail func(*A, error),
 ) *problem {
-	var valid []Q
-	var at []int
+	valid := make([]int, 0, len(qs))
 	for i := range qs {
 		if err := validate(&qs[i]); err != nil {
-			as[i] = failed(err)
+			fail(&as[i], err)
 			continue
 		}
-		valid, at = append(valid, qs[i]), append(at, i)
+		valid = append(valid, i)
 	}
-	got := make([]A, len(valid))
 	var err error
 	switch len(valid) {
 	case 0:
 		return nil
 	case 1:
-		got[0], _, err = single.Do(ctx, nil, valid[0], nil)
+		i := valid[0]
+		as[i], _, err = single.Do(ctx, nil, qs[i], nil)
 	default:
-		err = s.inParts(ctx, len(valid), func(ctx context.Context, from, to int) error {
-			return several(ctx, valid[from:to], got[from:to])
-		})
+		err = inParts(ctx, s, qs, as, valid, several)
 	}
 	if err != nil {
 		s.failed(err)
 		return &problemStore
 	}
 	s.outage.Answered()
-	for i, a := range got {
-		as[at[i]] = a
-	}
 	return nil
 }
 
-// inParts calls the store with as many elements at once as it takes.
-func (s *Server) inParts(ctx context.Context, n int, f func(ctx context.Context, from, to int) error) error {
-	for from := 0; from < n; from += s.size {
+// inParts sends the valid elements to the store, as many at once as it takes.
+func inParts[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, valid []int, send func(context.Context, []Q, []A) error) error {
+	for part := range slices.Chunk(valid, s.size) {
+		some, got := make([]Q, len(part)), make([]A, len(part))
+		for j, i := range part {
+			some[j] = qs[i]
+		}
 		ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
-		err := f(ctx, from, min(from+s.size, n))
+		err := send(ctx, some, got)
 		cancel()
 		if err != nil {
 			return err
+		}
+		for j, i := range part {
+			as[i] = got[j]
 		}
 	}
 	return nil
