@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -111,6 +112,7 @@ func (s *Server) answer(w http.ResponseWriter, text []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	for len(text) > 0 {
 		n := min(len(text), growth)
 		_ = rc.SetWriteDeadline(time.Now().Add(s.limits.silence))

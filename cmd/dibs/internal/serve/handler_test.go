@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -325,5 +326,14 @@ func TestARefusalReachesAClientThatStillSends(t *testing.T) {
 	conn.Close() // the body's end comes when the client has stopped sending
 	if resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("it is %d", resp.StatusCode)
+	}
+}
+
+// TestAnswersHaveALength: an answer is not in chunks, which every client would have to put together.
+func TestAnswersHaveALength(t *testing.T) {
+	r := start(t, memory(t), nil)
+	got := r.claim(1, "}]")
+	if length := got.header.Get("Content-Length"); length != strconv.Itoa(len(got.text)) {
+		t.Errorf("an answer of %d bytes has the length %q", len(got.text), length)
 	}
 }
