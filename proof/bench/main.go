@@ -74,6 +74,13 @@ var comparisons = []comparison{
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.8", run: proxyMiss},
 	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: proxyReplay},
 	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
+	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / in process by 64 goroutines", goal: "≥ 0.5", run: servedInProcess},
+	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / etcd's JSON gateway, lock+unlock", goal: "≥ 1", run: servedEtcd},
+	{group: "serve", name: "`dibs serve` on Redis, one caller on a Unix socket: what a call takes longer than in process, p50", goal: "≤ 0.15 ms", run: servedLatency},
+	{group: "serve", name: "`dibs serve`: memory while 10,000 long polls wait for one key", goal: "≤ 300 MiB", run: servedMemory},
+	{group: "serve", name: "Python: lock and unlock in one process / redis-py", goal: "", run: python.calls},
+	{group: "serve", name: "Ruby: lock and unlock in one process", goal: "", run: ruby.calls},
+	{group: "serve", name: "JavaScript: lock and unlock in one process / redlock", goal: "", run: javaScript.calls},
 }
 
 func run(ctx context.Context, args []string) error {
@@ -82,7 +89,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, sqllock, jobs, middleware or proxy")
+	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, sqllock, jobs, middleware, proxy or serve")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")

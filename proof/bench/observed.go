@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,18 +104,6 @@ func proxyObserved(ctx context.Context, c config) (figure, error) {
 	defer observed.end()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go eachSecond(ctx, func() { scrape(ctx, observed.admin) })
+	go eachSecond(ctx, func() { _, _ = read(ctx, observed.admin+"/metrics") })
 	return compareServers(ctx, c, observed, bare, once)
-}
-
-// scrape reads a proxy's metrics.
-func scrape(ctx context.Context, admin string) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
-	if err != nil {
-		panic(fmt.Sprint("the address of a server that we started: ", err))
-	}
-	if res, err := http.DefaultClient.Do(req); err == nil {
-		_, _ = io.Copy(io.Discard, res.Body)
-		res.Body.Close()
-	}
 }
