@@ -17,8 +17,8 @@ import (
 // transaction was rolled back; in both cases nothing was done. It returns an error that
 // wraps ErrTransactionEnded if the transaction had ended before. It returns ErrStore if the
 // outcome is unknown and the store did not answer before ctx ended: the next claim of the
-// key finds it out. If Transaction.Commit itself returned ErrRolledBack, the lease is still
-// held, and the caller may begin another transaction.
+// key finds it out. If Transaction.Commit itself returned ErrRolledBack, or ctx had ended
+// before, the lease is still held, and the caller may begin another transaction.
 func (l *Lease) CompleteIn(ctx context.Context, tx Transaction, data []byte, retention time.Duration) error {
 	if tx == nil {
 		return l.Complete(ctx, data, retention)
@@ -51,6 +51,9 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s store.Settlement
 	var unknown error // why the outcome is unknown
 	err := l.settleBy(ctx, s, func(ctx context.Context, s store.Settlement) (err, callErr error) {
 		asked = true
+		if ctx.Err() != nil { // so the commit is not sent
+			return fmt.Errorf("%w: %w", ErrRolledBack, context.Cause(ctx)), nil
+		}
 		if l.kept {
 			// The store accepts the record of a lease again if it is sent again, and would
 			// commit another transaction with it.

@@ -54,6 +54,13 @@ func TestCompleteInLeavesTheLease(t *testing.T) {
 		if !errors.Is(err, dibs.ErrRolledBack) || lease.Err() != nil {
 			t.Errorf("got %v, and the lease has ended: %v", err, lease.Err())
 		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		tx := &stuck{}
+		err = lease.CompleteIn(ended, tx, nil, time.Hour)
+		if !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, context.Canceled) || !tx.over.Load() || lease.Err() != nil {
+			t.Errorf("a commit that was not sent got %v, and the lease has ended: %v", err, lease.Err())
+		}
 		testkit.Check(t, lease.Release())
 	})
 }
@@ -166,3 +173,27 @@ func (*stuck) Commit(context.Context, store.Settlement) error { return errCut }
 func (tx *stuck) Rollback() { tx.over.Store(true) }
 
 func (*stuck) Conflicted(error) bool { return false }
+
+// TestCompleteInEndsTheTrust: while the outcome of a commit is looked for, the lease may be over.
+func TestCompleteInEndsTheTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		testkit.Must(t, err)
+		s.set(func(string) error { return errCut }, nil)
+		ended := make(chan error)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			ended <- lease.CompleteIn(ctx, &stuck{}, nil, time.Hour)
+		}()
+		time.Sleep(time.Second)
+		distrusted(t, lease)
+		if err := <-ended; !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		s.set(nil, nil)
+		release(t, lease) // which was not settled
+	})
+}
