@@ -80,6 +80,18 @@ func MariaDB(owner Owner, o *MariaDBOptions) *MariaDBServer {
 
 // newMariaDB makes the server's folder, configures it and starts it.
 func newMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
+	s, err := makeMariaDB(owner, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.wipe(); err != nil {
+		return nil, err
+	}
+	return s, s.begin()
+}
+
+// makeMariaDB makes the server's folder without data, and configures it.
+func makeMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
 	program, kind := &mariadbProgram, "mariadb"
 	if o.MySQL {
 		program, kind = &mysqlProgram, "mysql"
@@ -132,10 +144,7 @@ func newMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
 			return nil, err
 		}
 	}
-	if err := s.wipe(); err != nil {
-		return nil, err
-	}
-	return s, s.begin()
+	return s, nil
 }
 
 // Addr returns the server's address, "127.0.0.1:4321".
