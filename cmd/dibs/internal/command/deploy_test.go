@@ -208,7 +208,8 @@ func checkMonitoring(t *testing.T, file *compose) {
 // of the file, in which dibs doctor finds no fault.
 func TestComposeFile(t *testing.T) {
 	var file compose
-	testkit.Must(t, yaml.UnmarshalWithOptions([]byte(readDeploy(t, "compose.yaml")), &file, yaml.Strict()))
+	text := readDeploy(t, "compose.yaml")
+	testkit.Must(t, yaml.UnmarshalWithOptions([]byte(text), &file, yaml.Strict()))
 	checkMonitoring(t, &file)
 	redis := file.Services["redis"]
 	var directives []string
@@ -244,14 +245,14 @@ func TestComposeFile(t *testing.T) {
 			if drain := drainIn(t, s.Command); drain == 0 || s.StopGrace <= drain {
 				t.Errorf("it is killed after %v; it may take %v", s.StopGrace, drain)
 			}
-			(&deployed{args: s.Command, upstream: "http://application:3000", store: server.URL()}).checkServes(t)
+			(&deployed{args: s.Command, upstream: "http://application:3000", store: server.URL(), text: text}).checkServes(t)
 		})
 	}
 	if tmpfs := file.Services["proxy"].Tmpfs; !slices.Contains(tmpfs, "/tmp") {
 		t.Errorf("the proxy has %q for long bodies", tmpfs)
 	}
 	serve := file.Services["serve"]
-	if !slices.Equal(serve.Secrets, []string{"tokens"}) || file.Secrets["tokens"].File != "tokens" || !slices.Contains(serve.Command, "/run/secrets/tokens") {
+	if !slices.Equal(serve.Secrets, []string{"tokens"}) || file.Secrets["tokens"].File != "tokens" || !slices.Contains(serve.Command, "/run/secrets/tokens") || !makesTokens.MatchString(text) {
 		t.Errorf("its tokens are %q of %v", serve.Secrets, file.Secrets)
 	}
 	// Without TLS no other host may reach it.

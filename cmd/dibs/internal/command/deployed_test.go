@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -24,6 +26,7 @@ type deployed struct {
 	config   string // the text of /etc/dibs/proxy.yaml, if there is one
 	upstream string // its URL, as the file names it
 	store    string
+	text     string // of a file whose comment has the command that makes the tokens
 }
 
 // checkServes starts the program with addresses and files of this machine. The proxy or the server
@@ -70,6 +73,9 @@ func (p *program) checkEnds(t *testing.T) {
 	}
 }
 
+// makesTokens finds the command that prints a line of tokens.
+var makesTokens = regexp.MustCompile(`(?m)^#   (echo .*) >\S*tokens$`)
+
 // checkLends: a command runs under a key of the server. If there are tokens, it needs one, and
 // SIGHUP replaces them without a pause.
 func (d *deployed) checkLends(t *testing.T, b *bench) {
@@ -94,7 +100,13 @@ func (d *deployed) checkLends(t *testing.T, b *bench) {
 	line := func(name, token string) string {
 		return fmt.Sprintf("%s %x shop use\n", name, sha256.Sum256([]byte(token)))
 	}
-	b.write(t, "tokens", line("shop", "first"))
+	first := line("shop", "first")
+	if command := makesTokens.FindStringSubmatch(d.text); command != nil {
+		made, err := exec.Command("sh", "-ec", "TOKEN=first; "+command[1]).Output()
+		testkit.Must(t, err)
+		first = string(made)
+	}
+	b.write(t, "tokens", first)
 	p := b.start(t, strings.Split(here.Replace(text), "\n")...)
 	check := []string{"healthcheck", "--admin", admin}
 	if secure {
@@ -125,7 +137,7 @@ func (d *deployed) checkLends(t *testing.T, b *bench) {
 			t.Errorf("it lends to %q: %v", token, !want)
 		}
 	}
-	b.write(t, "tokens", line("shop", "first")+line("shop-2", "second"))
+	b.write(t, "tokens", first+line("shop-2", "second"))
 	p.signal(t, syscall.SIGHUP)
 	testkit.Eventually(t, "the second token is known", func() bool { return lends(":second@") })
 	if !lends(":first@") {

@@ -190,7 +190,13 @@ func TestKubernetesService(t *testing.T) {
 	if takes := server.Lifecycle.PreStop.Sleep.Seconds + int64(drainIn(t, server.Args)/time.Second); takes == 0 || pod.Grace <= takes {
 		t.Errorf("the server may take %d s, and is killed after %d s", takes, pod.Grace)
 	}
-	(&deployed{args: server.Args, store: newBench(t).store}).checkServes(t)
+	text := readDeploy(t, "kubernetes-serve.yaml")
+	for _, wanted := range []string{"--tokens=/etc/dibs/tokens", "--tls-cert=/etc/dibs-tls/tls.crt"} {
+		if !slices.Contains(server.Args, wanted) || !makesTokens.MatchString(text) {
+			t.Errorf("the arguments are %q, want %s", server.Args, wanted)
+		}
+	}
+	(&deployed{args: server.Args, store: newBench(t).store, text: text}).checkServes(t)
 }
 
 // TestKubernetesSidecar: the server beside an application serves on a socket that both mount, in a
