@@ -3,7 +3,6 @@
 package command_test
 
 import (
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,9 +87,11 @@ func TestSystemdUnits(t *testing.T) {
 		})
 	}
 	own := []string{"Description", "ExecStart", "Environment", "StateDirectory", "WorkingDirectory", "Group", "RuntimeDirectory", "RuntimeDirectoryMode"}
-	for name := range maps.Keys(serve) {
-		if proxy[name] != serve[name] && !slices.Contains(own, name) {
-			t.Errorf("%s is %q of the proxy and %q of the server", name, proxy[name], serve[name])
+	for _, u := range []unit{proxy, serve} {
+		for name := range u {
+			if proxy[name] != serve[name] && !slices.Contains(own, name) {
+				t.Errorf("%s is %q of the proxy and %q of the server", name, proxy[name], serve[name])
+			}
 		}
 	}
 	if serve["RuntimeDirectory"] != "dibs" || serve["RuntimeDirectoryMode"] != "0750" || serve["Group"] != "dibs" || !strings.Contains(serve["ExecStart"], "unix:/run/dibs/dibs.sock --socket-mode 0660") {
