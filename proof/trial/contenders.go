@@ -39,7 +39,8 @@ type group struct{ name, faults string }
 // out.
 var groups = []group{
 	{"none", "none"},
-	{"worker", "kill"}, // with the crashes and freezes of the workers
+	{"stop", "stop"}, // with the crashes and freezes of the workers
+	{"kill", "kill"}, // with these, too, but a kill often ends a freeze
 	{"network", "network"},
 	{"server", "server-kill,server-stop,kill-connections"},
 	{"failover", "failover"},
@@ -54,6 +55,7 @@ const (
 	deletes   = "Redis's page on SET says that a holder which comes late deletes the lock of the next one, and advises a token"
 	redisTime = "Redis's page on locks says that times to live go by the wall clock, whose steps let a second holder in"
 	ended     = "the documentation says that the lock ends with its session; the library learns of that at its next call, and does not tell the holder"
+	shared    = "PgBouncer's page says so: two clients share one session, and a session may lock again what it has locked"
 	ownClock  = "[reliability.md](reliability.md) says that leases end early if the server's clock steps"
 )
 
@@ -76,7 +78,7 @@ func contenders() []contender {
 			promises: "a lock that is released after its time to live; the page itself advises a token and a script", link: "https://redis.io/docs/latest/commands/set/#patterns",
 			setUp: "`SET key 1 NX PX 2000`, then `DEL key`, tried every 20 ms",
 			says: map[string]string{
-				"worker": deletes, "network": deletes, "server": deletes, "failover": redisLost, "clock": redisTime,
+				"none": deletes, "stop": deletes, "kill": deletes, "network": deletes, "server": deletes, "failover": redisLost, "clock": redisTime,
 			},
 		},
 		{
@@ -114,8 +116,7 @@ func contenders() []contender {
 			promises: "nothing: PgBouncer's page lists session-level advisory locks as broken in transaction mode", link: "https://www.pgbouncer.org/features.html",
 			setUp: "the same program; only the port is another one",
 			says: map[string]string{
-				"none":   "PgBouncer's page says so: two clients share one session, and a session may lock again what it has locked",
-				"worker": "PgBouncer's page says so",
+				"none": shared, "stop": shared, "kill": shared,
 			},
 		},
 		{
