@@ -38,7 +38,7 @@ import time
 import urllib.parse
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
@@ -1306,9 +1306,7 @@ def _connection(connection: Any) -> Any:
 @contextlib.contextmanager
 def _transaction(connection: Any, attempt: _Attempt) -> Iterator[Any]:
     """Give a cursor in a transaction of its own, which is committed, or rolled back after an error."""
-    if connection.info.transaction_status != 0:  # IDLE
-        raise WrongTransaction("dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, "
-                               "or use complete_in", key=attempt.key)
+    _require_idle(connection, attempt)
     explicit, cursor = connection.autocommit, connection.cursor()
     try:
         if explicit:
@@ -1320,6 +1318,29 @@ def _transaction(connection: Any, attempt: _Attempt) -> Iterator[Any]:
             cursor.execute("ROLLBACK") if explicit else connection.rollback()
         raise
     cursor.execute("COMMIT") if explicit else connection.commit()
+
+
+@contextlib.asynccontextmanager
+async def _async_transaction(connection: Any, attempt: _Attempt) -> AsyncIterator[Any]:
+    """As _transaction, on an asynchronous connection."""
+    _require_idle(connection, attempt)
+    explicit, cursor = connection.autocommit, connection.cursor()
+    try:
+        if explicit:
+            await cursor.execute("BEGIN")
+        await cursor.execute("SET LOCAL dibs.run = 'on'")
+        yield cursor
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await (cursor.execute("ROLLBACK") if explicit else connection.rollback())
+        raise
+    await (cursor.execute("COMMIT") if explicit else connection.commit())
+
+
+def _require_idle(connection: Any, attempt: _Attempt) -> None:
+    if connection.info.transaction_status != 0:  # IDLE
+        raise WrongTransaction("dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, "
+                               "or use complete_in", key=attempt.key)
 
 
 # A ticket is a place in a key's queue as text: the same text as in the Go library.
@@ -2136,9 +2157,10 @@ class AsyncClient:
             raise
 
     async def once(self, key: Key, fn: Callable[..., Awaitable[Any]], *, keep: Duration = RETENTION, max_age: Duration | None = None,
-                   remember: Remember = (), pass_lease: bool = False, **options: Unpack[Options]) -> Any:
+                   remember: Remember = (), pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
         """Await fn() under the key unless that was done before, and return its result; see Client.once."""
         client, retention = self._client, _retention(keep)
+        connection = None if in_ is None else _connection(in_)
         attempt = client._asked(key, options, max_age=math.inf if max_age is None else _age(max_age))
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -2150,16 +2172,30 @@ class AsyncClient:
             async def keep_record(record: bytes, result: Any) -> None:
                 await _end(lease, lease._record(record, retention), lambda: _keep(lease, record, retention, result))
 
-            try:
+            async def run() -> Any:
                 result = fn(shown) if pass_lease else fn()
-                if isinstance(result, Awaitable):
-                    result = await result
+                return await result if isinstance(result, Awaitable) else result
+
+            settled = False
+            try:
+                if connection is None:
+                    result = await run()
+                else:
+                    async with _async_transaction(connection, attempt) as cursor:
+                        record = _record_of(lease, await run())
+                        with lease._settles_in(record, retention, "marked") as statement:
+                            await cursor.execute(*statement)
+                        settled = True
             except Exception as e:
-                if _remembers(remember, e):
+                if not settled and _remembers(remember, e):
                     await keep_record(_write_error(e), None)
-                raise
-            record = _record_of(lease, result)
-            await keep_record(record, result)
+                if not settled or not await _in_thread(lambda: lease._resolve(record, retention)):
+                    raise
+            if connection is None:
+                record = _record_of(lease, result)
+                await keep_record(record, result)
+            else:
+                lease._committed()
             return json.loads(record)["value"]
 
     async def reserve(self, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, fingerprint: str | None = None,

@@ -147,7 +147,7 @@ over("a server that is away did nothing", async (line) => {
   line.keeps = false;
   const lease = await mine.acquire(unique(), { ttl: "10m" });
   line.close();
-  const hurry = setInterval(() => clock.forward(1000), 10); // it is tried again for 5 or 10 s
+  const hurry = setInterval(() => clock.forward(1000), 10).unref(); // it is tried again for 5 or 10 s
   for (const call of Object.values(CALLS)) {
     await assert.rejects(call(lease), UnavailableError);
     assert.equal(lease.held, true);

@@ -251,6 +251,55 @@ class TransactionTest(Case):
         with self.keys.redeem(ticket, wait=0):
             pass
 
+    def test_once_of_asyncio(self):
+        async def main(autocommit):
+            aio, begun = self.keys.aio, asyncio.Event()
+            app = await psycopg.AsyncConnection.connect(DATABASE.replace("//postgres@", "//app@"), autocommit=autocommit)
+
+            async def run(error=None):
+                await app.execute("INSERT INTO effects VALUES (%s)", [self.key])
+                if error:
+                    raise error
+                return {"id": 17}
+
+            async def stop():
+                await run()
+                begun.set()
+                await asyncio.sleep(600)
+            async with app:
+                self.assertEqual(True, await aio.once(f"{self.key}/nothing written", lambda lease: lease.held, in_=app, pass_lease=True))
+                with self.assertRaises(KeyError):
+                    await aio.once(self.key, lambda: run(KeyError("declined")), in_=app)
+                with self.assertRaises(KeyError):
+                    await aio.once(f"{self.key}/2", lambda: run(KeyError("declined")), in_=app, remember=KeyError)
+                with self.assertRaises(dibs.Remembered):
+                    await aio.once(f"{self.key}/2", stop, in_=app)
+                task = asyncio.create_task(aio.once(self.key, stop, in_=app))
+                await begun.wait()
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                self.assertEqual((0, 0), (self.effects(), app.info.transaction_status))
+                for _ in range(2):
+                    self.assertEqual({"id": 17}, await aio.once(self.key, run, in_=app))
+                self.assertEqual(1, self.effects())
+                async with app.transaction():
+                    with self.assertRaises(dibs.WrongTransaction):
+                        await aio.once(f"{self.key}/3", stop, in_=app)
+                commit = app.commit
+
+                async def cut():
+                    await commit()
+                    await app.close()
+                    raise psycopg.OperationalError("cut")
+                if not autocommit:
+                    app.commit = cut
+                    self.assertEqual({"id": 17}, await aio.once(f"{self.key}/4", run, in_=app))
+        for autocommit in (False, True):
+            with self.subTest(autocommit=autocommit):
+                self.key = f"{self.key}/{autocommit}"
+                asyncio.run(asyncio.wait_for(main(autocommit), support.LIMIT))
+
 
 if __name__ == "__main__":
     unittest.main()
