@@ -95,6 +95,21 @@ func (c *Client) acquireUnder(ctx, parent context.Context, key string, o *Acquir
 	return c.acquire(ctx, r, wait)
 }
 
+// waitsForItself reports whether the claim would wait forever, because the code that was
+// given ctx runs under leases on the key that leave no room for the claim.
+func waitsForItself(ctx context.Context, c store.Claim) bool {
+	weight := c.Weight
+	for l, ok := FromContext(ctx); ok; l, ok = FromContext(l.context.parent) {
+		if l.claim.Key != c.Key || l.Err() != nil {
+			continue
+		}
+		if weight += l.claim.Weight; l.claim.Permits != c.Permits || weight > c.Permits {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *Client) waitOf(o *AcquireOptions) time.Duration {
 	if o == nil {
 		return cmp.Or(c.options.Wait, anyWait)
@@ -180,4 +195,22 @@ func (c *Client) acquire(ctx context.Context, r request, wait time.Duration) (le
 	}
 	c.acquired(lease)
 	return lease, nil
+}
+
+// refused reports a claim that was not granted.
+func (c *Client) refused(ctx context.Context, r *request, err error) {
+	if c.observe == nil {
+		return
+	}
+	c.observe(ctx, Event{
+		Kind: EventRefused, key: r.Key, Label: r.Owner.Label,
+		Queued: r.queued, Waited: time.Since(r.start), Err: err,
+	})
+}
+
+// acquired reports a grant.
+func (c *Client) acquired(l *Lease) {
+	if c.observe != nil {
+		c.observe(&l.context, l.event(EventAcquired))
+	}
 }

@@ -123,7 +123,7 @@ func New(s Store, o *Options) (*Client, error) {
 		drained: make(chan struct{}, 1),
 		waiters: newWaiters(s),
 	}
-	s = observe(s, &options)
+	s = observe(s, options.ObserveStore, options.Logger)
 	c.keeper = keeper{
 		store:   s,
 		epoch:   time.Now(),

@@ -1,6 +1,9 @@
 package dibs
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Do waits for its turn on the key and runs fn while it holds the key. The context that fn
 // gets ends with cause ErrLost when the lease is lost, and carries the lease (see
@@ -26,4 +29,16 @@ func (c *Client) TryDo(ctx context.Context, key string, fn func(context.Context)
 		return err
 	}
 	return lease.run(fn)
+}
+
+// run runs fn under the lease and releases it on every way out.
+func (l *Lease) run(fn func(context.Context) error) (err error) {
+	defer func() {
+		// Only a loss is reported. If the release failed for another reason, the undoer
+		// makes up for it, and the caller must not run fn again.
+		if lost := l.Release(); errors.Is(lost, ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
+	return fn(l.Context())
 }

@@ -121,16 +121,19 @@ func pushedUntil(r request, sent time.Time) time.Time {
 	return sent.Add(lasts - max(r.margin, margin(lasts)))
 }
 
-// run runs fn under the lease and releases it on every way out.
-func (l *Lease) run(fn func(context.Context) error) (err error) {
-	defer func() {
-		// Only a loss is reported. If the release failed for another reason, the undoer
-		// makes up for it, and the caller must not run fn again.
-		if lost := l.Release(); errors.Is(lost, ErrLost) {
-			err = errors.Join(err, lost)
-		}
-	}()
-	return fn(l.Context())
+// begin starts to renew a new lease.
+func (l *Lease) begin() (*Lease, error) {
+	if l.overdue() {
+		l.end(ErrLost)
+		l.keeper.undoer.undo(l.claim)
+		return nil, &StoreError{Op: "claim", Err: errors.New("the answer took longer than the lease lasts")}
+	}
+	if !l.keeper.renewer.add(l) {
+		l.end(ErrClosed)
+		l.keeper.undoer.undo(l.claim)
+		return nil, ErrClosed
+	}
+	return l, nil
 }
 
 // Context ends with cause ErrLost when the lease is lost, with cause ErrClosed when the
@@ -247,6 +250,39 @@ func (l *Lease) trust(sent time.Time) {
 // end ends the lease's context. A nil cause is that of a settled lease.
 func (l *Lease) end(cause error) { l.cancel(cause) }
 
+// ending reports whether a settlement is under way or done. A renewal that finds no lease
+// then does not mean that the lease was lost.
+func (l *Lease) ending() bool {
+	if !l.settling.TryLock() {
+		return true
+	}
+	defer l.settling.Unlock()
+	return l.settled
+}
+
+// ended reports the end of a lease, once.
+func (l *Lease) ended(kind EventKind) {
+	if !l.over.CompareAndSwap(false, true) || l.keeper.observe == nil {
+		return
+	}
+	e := l.event(kind)
+	e.Held = time.Since(l.granted)
+	if kind == EventLost {
+		e.Err = l.loss()
+	} else {
+		e.Settled = time.Since(l.settleFrom)
+	}
+	l.keeper.observe(&l.context, e)
+}
+
+// event returns an event of the lease.
+func (l *Lease) event(kind EventKind) Event {
+	return Event{
+		Kind: kind, key: l.claim.Key, token: l.claim.Token, Label: l.claim.Owner.Label,
+		Fence: l.Fence(), Attempt: l.Attempt(), Queued: l.queued, Waited: l.waited,
+	}
+}
+
 // leaseContext is the context of a lease. It has ended as soon as the lease is no longer
 // trusted, even if the process was paused and no timer has fired yet.
 type leaseContext struct {
@@ -277,19 +313,4 @@ func (c *leaseContext) Value(key any) any {
 func FromContext(ctx context.Context) (*Lease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(*Lease)
 	return l, ok
-}
-
-// waitsForItself reports whether the claim would wait forever, because the code that was
-// given ctx runs under leases on the key that leave no room for the claim.
-func waitsForItself(ctx context.Context, c store.Claim) bool {
-	weight := c.Weight
-	for l, ok := FromContext(ctx); ok; l, ok = FromContext(l.context.parent) {
-		if l.claim.Key != c.Key || l.Err() != nil {
-			continue
-		}
-		if weight += l.claim.Weight; l.claim.Permits != c.Permits || weight > c.Permits {
-			return true
-		}
-	}
-	return false
 }

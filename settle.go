@@ -175,13 +175,3 @@ func (l *Lease) loss() error {
 	}
 	return ErrLost
 }
-
-// ending reports whether a settlement is under way or done. A renewal that finds no lease
-// then does not mean that the lease was lost.
-func (l *Lease) ending() bool {
-	if !l.settling.TryLock() {
-		return true
-	}
-	defer l.settling.Unlock()
-	return l.settled
-}

@@ -5,20 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/dibs-go/dibs/store"
 )
 
 // ErrNoLease: the context does not come from a lease.
 var ErrNoLease = errors.New("dibs: the context carries no lease")
-
-// steps are the results of a lease's steps so far, by name. They are the lease's progress.
-type steps struct {
-	mu     sync.Mutex
-	loaded bool
-	done   map[string]json.RawMessage
-}
 
 // Step runs fn once under the lease that ctx carries (of Do, Once or Acquire) and keeps the
 // result with the lease. If the holder crashes, the next holder's Step of the same name
@@ -45,9 +37,9 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if run, ok := ctx.Value(runKey{}).(string); ok {
 		key = run + "\n" + name
 	}
-	data, ok, err := lease.steps.find(lease, key)
+	data, ok, err := lease.steps.find(lease.Progress(), key)
 	if err != nil {
-		return result, err
+		return result, fmt.Errorf("dibs: the progress of key %s was not made by Step: %w", lease.Key().Digest(), err)
 	}
 	if ok {
 		if err := json.Unmarshal(data, &result); err != nil {
@@ -67,7 +59,9 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if data, err = json.Marshal(result); err != nil {
 		return result, fmt.Errorf("dibs: the result of step %q cannot be kept: %w", name, err)
 	}
-	return result, lease.steps.keep(ctx, lease, key, data)
+	return result, lease.steps.keep(key, data, func(progress []byte) error {
+		return lease.Save(context.WithoutCancel(ctx), progress) // because the step is done
+	})
 }
 
 // runKey is where WithRun keeps the run's name.
@@ -78,37 +72,4 @@ type runKey struct{}
 // then skipped only by that run's next attempt.
 func WithRun(ctx context.Context, run string) context.Context {
 	return context.WithValue(ctx, runKey{}, run)
-}
-
-// find returns the result of a step that was done before.
-func (s *steps) find(l *Lease, name string) (json.RawMessage, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.loaded {
-		s.done = map[string]json.RawMessage{}
-		if p := l.Progress(); len(p) > 0 {
-			if err := json.Unmarshal(p, &s.done); err != nil {
-				return nil, false, fmt.Errorf("dibs: the progress of key %s was not made by Step: %w", l.Key().Digest(), err)
-			}
-		}
-		s.loaded = true
-	}
-	data, ok := s.done[name]
-	return data, ok, nil
-}
-
-// keep adds a result and writes all of them as the lease's progress.
-func (s *steps) keep(ctx context.Context, l *Lease, name string, data json.RawMessage) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.done[name] = data
-	progress, err := json.Marshal(s.done)
-	if err == nil {
-		// Not under the caller's context, because the step is done.
-		err = l.Save(context.WithoutCancel(ctx), progress)
-	}
-	if err != nil {
-		delete(s.done, name)
-	}
-	return err
 }

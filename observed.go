@@ -1,0 +1,101 @@
+package dibs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/store"
+)
+
+// observed is a store whose calls are observed.
+type observed struct {
+	Store
+	to  func(StoreCall) // or nil
+	log *outage.Log     // or nil
+}
+
+// observe returns the store, observed as Options.ObserveStore and Options.Logger say.
+func observe(store Store, to func(StoreCall), log *slog.Logger) Store {
+	if to == nil && log == nil {
+		return store
+	}
+	s := observed{Store: store, to: to}
+	if log != nil {
+		s.log = outage.New(log, "calls")
+	}
+	return s
+}
+
+func (o observed) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	began := time.Now()
+	err := o.Store.Claim(ctx, claims, answers)
+	o.called(ctx, began, StoreCall{Verb: "claim", Size: len(claims)}, err, func(i int) error { return answers[i].Err })
+	return err
+}
+
+func (o observed) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
+	began := time.Now()
+	err := o.Store.Renew(ctx, renewals, errs)
+	o.called(ctx, began, StoreCall{Verb: "renew", Size: len(renewals)}, err, func(i int) error { return errs[i] })
+	return err
+}
+
+func (o observed) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+	began := time.Now()
+	err := o.Store.Settle(ctx, settlements, errs)
+	undone := 0
+	for i, s := range settlements {
+		if s.Outcome == store.Undo && err == nil && errs[i] == nil {
+			undone++
+		}
+	}
+	o.called(ctx, began, StoreCall{Verb: "settle", Size: len(settlements), Undone: undone}, err, func(i int) error { return errs[i] })
+	return err
+}
+
+// called reports a call that returned err. alone returns why an element failed alone.
+func (o observed) called(ctx context.Context, began time.Time, c StoreCall, err error, alone func(i int) error) {
+	c.Took, c.Err = time.Since(began), failure(ctx, err)
+	if o.to != nil {
+		o.to(c)
+	}
+	if o.log == nil {
+		return
+	}
+	if err != nil {
+		// The call may have ended because its caller does not wait any more.
+		if ctx.Err() == nil || c.Took >= slowCall && !errors.Is(c.Err, context.Canceled) {
+			o.log.Failed(c.Err)
+		}
+		return
+	}
+	for i := range c.Size {
+		if err := alone(i); storeFault(err) {
+			o.log.Failed(err)
+			return
+		}
+	}
+	o.log.AnsweredSince(began)
+}
+
+// slowCall is how long a call has to last until the end of its time says something about the
+// store.
+const slowCall = time.Second
+
+// storeFault reports whether an element failed because of the store, and not because of its key
+// or its data.
+func storeFault(err error) bool {
+	return err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrTooLarge)
+}
+
+// failure returns why a call failed, with the end of its context and the cause, because a
+// store's own error need not contain them.
+func failure(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return errors.Join(err, ctx.Err(), context.Cause(ctx))
+}
