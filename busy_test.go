@@ -147,8 +147,7 @@ func TestAPlaceOutlastsABusyStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &crowded{Store: newStore(t)}
 		a, b := newClient(t, s, nil), newClient(t, s, nil)
-		lease, err := a.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, a, "k", nil)
 		granted := make(chan error)
 		go func() {
 			lease, err := b.Acquire(t.Context(), "k", nil)
@@ -191,8 +190,7 @@ func TestSettlementsOutlastABusyStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &crowded{Store: newStore(t)}
 				client := newClient(t, s, nil)
-				lease, err := client.Acquire(t.Context(), "k", nil)
-				testkit.Must(t, err)
+				lease := acquire(t, client, "k", nil)
 				s.busyFor(c.busy)
 				ctx, cancel := context.WithTimeout(t.Context(), c.limit)
 				defer cancel()
@@ -276,8 +274,7 @@ func TestBusyKeyDelaysNoOther(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		// From here on it is undone, again and again.
-		held, err := other.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		held := acquire(t, other, "k", nil)
 		for range 5 {
 			time.Sleep(700 * time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second/10)
@@ -324,8 +321,7 @@ func TestCloseWhileTheStoreIsBusy(t *testing.T) {
 		s := &crowded{Store: newStore(t)}
 		client, err := dibs.New(s, nil)
 		testkit.Must(t, err)
-		lease, err := client.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, client, "k", nil)
 		s.busyFor(3 * time.Second)
 		closed := make(chan error, 1)
 		time.AfterFunc(time.Second, func() { closed <- client.Close() })

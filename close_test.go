@@ -19,8 +19,7 @@ func TestClose(t *testing.T) {
 		s := newStore(t)
 		c, err := dibs.New(s, nil)
 		testkit.Must(t, err)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
@@ -171,8 +170,7 @@ func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 				testkit.Must(t, err)
 				place, _, err := c.Reserve(t.Context(), "place", time.Hour, nil)
 				testkit.Must(t, err)
-				lease, err := c.Acquire(t.Context(), "lease", nil)
-				testkit.Must(t, err)
+				lease := acquire(t, c, "lease", nil)
 				under := 0
 				f.set(func(verb string) error {
 					if verb == "settle" {
@@ -265,8 +263,7 @@ func TestCloseCountsWhatIsBeingUndone(t *testing.T) {
 		f := newFaulty(newStore(t))
 		c, err := dibs.New(f, nil)
 		testkit.Must(t, err)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		f.set(func(verb string) error {
 			time.Sleep(6 * time.Second)
 			return errors.New("the store is away")

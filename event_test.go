@@ -80,8 +80,7 @@ func TestObserverSeesEveryStoreCall(t *testing.T) {
 			defer mu.Unlock()
 			calls = append(calls, call)
 		}})
-		l, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		l := acquire(t, c, "k", nil)
 		time.Sleep(dibs.DefaultTTL / 2)
 		ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond) // between two questions
 		defer cancel()

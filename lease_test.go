@@ -43,13 +43,11 @@ func TestProgressReachesTheSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		first, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		first := acquire(t, c, "k", nil)
 		testkit.Must(t, first.Save(t.Context(), []byte("half")))
 		time.Sleep(time.Minute) // renewals leave it alone
 		testkit.Must(t, first.Abandon(t.Context()))
-		second, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		second := acquire(t, c, "k", nil)
 		if !bytes.Equal(second.Progress(), []byte("half")) || second.Attempt() != 2 {
 			t.Errorf("progress %q, attempt %d", second.Progress(), second.Attempt())
 		}
@@ -60,8 +58,7 @@ func TestProgressReachesTheSuccessor(t *testing.T) {
 			t.Error("progress over the limit was accepted")
 		}
 		testkit.Check(t, second.Release())
-		third, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		third := acquire(t, c, "k", nil)
 		if third.Progress() != nil || third.Attempt() != 1 {
 			t.Errorf("after a clean end: progress %q, attempt %d", third.Progress(), third.Attempt())
 		}
@@ -128,8 +125,7 @@ func TestSaveEndsWithTheLease(t *testing.T) {
 					return test.hangs(saves.Load(), r)
 				}}
 				c := newClient(t, s, &dibs.Options{TTL: time.Second})
-				lease, err := c.Acquire(t.Context(), "k", nil)
-				testkit.Must(t, err)
+				lease := acquire(t, c, "k", nil)
 				start := time.Now()
 				if err := lease.Save(context.Background(), []byte("half")); !errors.Is(err, test.want) {
 					t.Errorf("Save returned %v, not %v", err, test.want)
@@ -149,8 +145,7 @@ func TestSaveTrustsFromItsSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		time.Sleep(time.Second)
 		asked := time.Now()
 		s.set(nil, func(string) error { time.Sleep(4 * time.Second); return nil })

@@ -35,8 +35,7 @@ func TestDetachedKeysEndTogether(t *testing.T) {
 				if _, err := s.ForceRelease(t.Context(), dibs.Key{Name: key}, ""); err != nil {
 					t.Fatal(err)
 				}
-				next, err := other.Acquire(t.Context(), key, nil)
-				testkit.Must(t, err)
+				next := acquire(t, other, key, nil)
 				time.Sleep(dibs.DefaultTTL) // a renewal has noticed by then
 				if cause := context.Cause(all.Context()); !errors.Is(cause, dibs.ErrLost) {
 					t.Errorf("another caller holds the key; the cause is %v", cause)
@@ -57,8 +56,7 @@ func TestDetachedKeysEndTogether(t *testing.T) {
 func TestDetachedKeysEndWithTheFirstLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
-		blocker, err := c.Acquire(t.Context(), "b", nil)
-		testkit.Must(t, err)
+		blocker := acquire(t, c, "b", nil)
 		go func() {
 			time.Sleep(5 * time.Second)
 			release(t, blocker)
@@ -86,8 +84,7 @@ func TestDetachedKeysWaitWithTheirContext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
 				c := newClient(t, s, nil)
-				blocker, err := c.Acquire(t.Context(), "b", nil)
-				testkit.Must(t, err)
+				blocker := acquire(t, c, "b", nil)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				var wg sync.WaitGroup

@@ -56,10 +56,9 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		b, err := c.Acquire(t.Context(), "b", nil)
-		testkit.Must(t, err)
+		b := acquire(t, c, "b", nil)
 		start := time.Now()
-		_, err = c.AcquireAll(t.Context(), []string{"c", "b", "a"}, &dibs.AcquireOptions{Wait: time.Minute})
+		_, err := c.AcquireAll(t.Context(), []string{"c", "b", "a"}, &dibs.AcquireOptions{Wait: time.Minute})
 		if !errors.Is(err, dibs.ErrHeld) || time.Since(start) != time.Minute {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
@@ -129,16 +128,14 @@ func TestSeveralKeysShareTheirWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
 				c, other := newClient(t, s, &dibs.Options{Wait: options[1]}), newClient(t, s, nil)
-				first, err := other.Acquire(t.Context(), "a", nil)
-				testkit.Must(t, err)
-				second, err := other.Acquire(t.Context(), "b", nil)
-				testkit.Must(t, err)
+				first := acquire(t, other, "a", nil)
+				second := acquire(t, other, "b", nil)
 				go func() {
 					time.Sleep(40 * time.Second)
 					release(t, first)
 				}()
 				start := time.Now()
-				_, err = c.AcquireAll(t.Context(), []string{"a", "b"}, &dibs.AcquireOptions{Wait: options[0]})
+				_, err := c.AcquireAll(t.Context(), []string{"a", "b"}, &dibs.AcquireOptions{Wait: options[0]})
 				if d := time.Since(start); !errors.Is(err, dibs.ErrHeld) || d != time.Minute {
 					t.Errorf("got %v after %v; want a minute for both", err, d)
 				}

@@ -20,14 +20,12 @@ func TestLongest(t *testing.T) {
 				s := newStore(t)
 				c, other := newClient(t, s, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
 				start := time.Now()
-				lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: longest})
-				testkit.Must(t, err)
+				lease := acquire(t, c, "k", &dibs.AcquireOptions{Longest: longest})
 				<-lease.Context().Done()
 				if took, cause := time.Since(start), context.Cause(lease.Context()); took != longest || !errors.Is(cause, dibs.ErrLost) {
 					t.Errorf("it ended after %v with %v", took, cause)
 				}
-				next, err := other.Acquire(t.Context(), "k", nil)
-				testkit.Must(t, err)
+				next := acquire(t, other, "k", nil)
 				if took := time.Since(start); took > longest+10*time.Second+time.Second || next.Attempt() != 2 {
 					t.Errorf("another caller got it after %v, as attempt %d", took, next.Attempt())
 				}
@@ -48,11 +46,9 @@ func TestLongestAfterAWait(t *testing.T) {
 		if _, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: -1}); err == nil {
 			t.Error("a negative Longest is accepted")
 		}
-		first, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		first := acquire(t, c, "k", nil)
 		time.AfterFunc(time.Hour, func() { _ = first.Release() })
-		second, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: time.Minute})
-		testkit.Must(t, err)
+		second := acquire(t, c, "k", &dibs.AcquireOptions{Longest: time.Minute})
 		start := time.Now()
 		<-second.Context().Done()
 		if took := time.Since(start); took < 59*time.Second || took > time.Minute {

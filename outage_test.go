@@ -85,8 +85,7 @@ func TestStoreAwayIsLoggedOnceAMinute(t *testing.T) {
 func TestHolderLogsTheStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, store, log := logged(t)
-		l, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		l := acquire(t, c, "k", nil)
 		time.Sleep(dibs.DefaultTTL / 4)
 		store.set(func(string) error { return errNetwork }, nil)
 		time.Sleep(dibs.DefaultTTL / 4)

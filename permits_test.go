@@ -32,8 +32,7 @@ func TestPermitsThatDifferWaitInTurn(t *testing.T) {
 					s = struct{ dibs.Store }{memory}
 				}
 				client := newClient(t, s, nil)
-				first, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: c.held})
-				testkit.Must(t, err)
+				first := acquire(t, client, "k", &dibs.AcquireOptions{Permits: c.held})
 				var order []string
 				waiter := func(name string, permits int) <-chan struct{} {
 					over := make(chan struct{})
@@ -73,8 +72,7 @@ func TestPermitsThatDifferWaitInTurn(t *testing.T) {
 func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient(t, newStore(t), nil)
-		held, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 2})
-		testkit.Must(t, err)
+		held := acquire(t, client, "k", &dibs.AcquireOptions{Permits: 2})
 		for name, wait := range map[string]time.Duration{"none": 0, "a moment": time.Millisecond, "a minute": time.Minute} {
 			start := time.Now()
 			acquire := client.Acquire

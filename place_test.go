@@ -68,8 +68,7 @@ func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		holder, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		holder := acquire(t, c, "k", nil)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		testkit.Must(t, err)
 		if _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Wait: time.Second}}); !errors.Is(err, dibs.ErrHeld) {

@@ -113,10 +113,7 @@ func TestLateGrantIsNotUsed(t *testing.T) {
 	} {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newPusher(t)
-				c := newClient(t, s, nil)
-				_, end := s.hold(t, "k")
-				waiter := await(t, c, nil)
+				s, _, end, waiter := holdAndWait(t, nil, nil)
 				answered := time.Now()
 				s.set(func(string) error { return errCut }, nil) // it cannot ask by itself
 				s.delayPushes()
@@ -152,10 +149,7 @@ func TestOldGrantIsNotUsed(t *testing.T) {
 	for _, permits := range []int{1, 2} {
 		t.Run(fmt.Sprint(permits, " permits"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newPusher(t)
-				c := newClient(t, s, nil)
-				_, end := s.hold(t, "k")
-				waiter := await(t, c, nil)
+				s, _, end, waiter := holdAndWait(t, nil, nil)
 				s.set(func(string) error { return errCut }, nil)
 				s.delayPushes()
 				end()
@@ -188,10 +182,7 @@ func TestOldGrantIsNotUsed(t *testing.T) {
 // as the question might reach the store after the lease's end, and get another.
 func TestPushedWhileItAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newPusher(t)
-		c := newClient(t, s, nil)
-		_, end := s.hold(t, "k")
-		waiter := await(t, c, nil)
+		s, _, end, waiter := holdAndWait(t, nil, nil)
 		s.set(nil, func(string) error { time.Sleep(100 * time.Millisecond); return nil })
 		time.Sleep(store.PushedTTL/2 + 40*time.Millisecond) // the store has done what it asked for
 		s.set(nil, nil)
@@ -207,10 +198,7 @@ func TestPushedWhileItAsks(t *testing.T) {
 // that came before it.
 func TestWokenWhileItsQuestionWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newPusher(t)
-		c := newClient(t, s, nil)
-		_, end := s.hold(t, "k")
-		waiter := await(t, c, nil)
+		s, c, end, waiter := holdAndWait(t, nil, nil)
 		time.Sleep(store.PushedTTL/2 - time.Millisecond)
 		others := keepBusy(t, s, c, 20*time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
@@ -251,10 +239,7 @@ func (s *pusher) first() store.Token {
 // caller has been granted the key since, so that its fence is still the highest.
 func TestOldGrantOfTheHighestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newPusher(t)
-		c := newClient(t, s, nil)
-		_, end := s.hold(t, "k")
-		waiter := await(t, c, nil)
+		s, _, end, waiter := holdAndWait(t, nil, nil)
 		s.set(func(string) error { return errCut }, nil)
 		s.delayPushes()
 		end()

@@ -22,10 +22,7 @@ func TestPushedLeaseIsNotTrustedTooLong(t *testing.T) {
 		for _, cut := range []time.Duration{0, 200 * time.Millisecond, 350 * time.Millisecond, 5 * time.Second} {
 			for _, joined := range []time.Duration{0, 40 * time.Millisecond, 400 * time.Millisecond} {
 				synctest.Test(t, func(t *testing.T) {
-					s := newPusher(t)
-					c := newClient(t, s, &dibs.Options{TTL: ttl})
-					_, end := s.hold(t, "k")
-					waiter := await(t, c, nil)
+					s, _, end, waiter := holdAndWait(t, &dibs.Options{TTL: ttl}, nil)
 					time.Sleep(joined)
 					end()
 					lease := waiter.got(t)
@@ -79,10 +76,7 @@ func TestPushedLeaseIsRenewedInTime(t *testing.T) {
 		for _, ttl := range []time.Duration{dibs.DefaultTTL, time.Hour} {
 			t.Run(name+", "+ttl.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newPusher(t)
-					c := newClient(t, s, &dibs.Options{TTL: ttl})
-					_, end := s.hold(t, "k")
-					waiter := await(t, c, nil)
+					s, _, end, waiter := holdAndWait(t, &dibs.Options{TTL: ttl}, nil)
 					fault(s)
 					end()
 					lease := waiter.got(t)
@@ -167,10 +161,7 @@ func TestPushedAsTheWaitEnds(t *testing.T) {
 			taken, refused := 0, 0
 			for range 100 {
 				synctest.Test(t, func(t *testing.T) {
-					s := newPusher(t)
-					c := newClient(t, s, nil)
-					_, end := s.hold(t, "k")
-					waiter := await(t, c, &dibs.AcquireOptions{Wait: wait})
+					s, _, end, waiter := holdAndWait(t, nil, &dibs.AcquireOptions{Wait: wait})
 					s.set(nil, func(verb string) error {
 						if verb == "claim" {
 							time.Sleep(test.answer)

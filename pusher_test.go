@@ -165,6 +165,15 @@ func (s *pusher) holdOne(t *testing.T, key string, permits int) (fence uint64, r
 	}
 }
 
+// holdAndWait returns a store whose key is held, and a client that waits for it. end ends the hold.
+func holdAndWait(t *testing.T, o *dibs.Options, wanted *dibs.AcquireOptions) (s *pusher, c *dibs.Client, end func(), waiter *acquiring) {
+	t.Helper()
+	s = newPusher(t)
+	c = newClient(t, s, o)
+	_, end = s.hold(t, "k")
+	return s, c, end, await(t, c, wanted)
+}
+
 // elements returns how many claims, renewals and settlements were asked for.
 func (s *pusher) elements() (claims, renews, settles int) {
 	s.mu.Lock()

@@ -47,8 +47,7 @@ func TestTrustEndsBeforeAnotherHolder(t *testing.T) {
 		line := newFaulty(s)
 		cut := newClient(t, line, &dibs.Options{TTL: 30 * time.Second})
 		other := newClient(t, s, nil)
-		lease, err := cut.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, cut, "k", nil)
 		claimed := time.Now()
 		line.set(func(string) error { return errCut }, nil)
 		var lost time.Time
@@ -60,8 +59,7 @@ func TestTrustEndsBeforeAnotherHolder(t *testing.T) {
 				t.Errorf("the context ended with %v", cause)
 			}
 		})
-		next, err := other.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		next := acquire(t, other, "k", nil)
 		taken := time.Now()
 		wg.Wait()
 		if d := lost.Sub(claimed); d < 29*time.Second || d >= 30*time.Second {
@@ -92,8 +90,7 @@ func TestRenewalSurvivesAPassingFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		s.set(func(string) error { return errCut }, nil)
 		time.Sleep(25 * time.Second)
 		s.set(nil, nil)
@@ -109,8 +106,7 @@ func TestStoreThatHangsDoesNotHoldTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 3 * time.Second})
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		hang := make(chan struct{})
 		s.set(func(string) error { <-hang; return errCut }, nil)
 		start := time.Now()
@@ -138,8 +134,7 @@ func TestRenewalDuringASettlement(t *testing.T) {
 				s := newFaulty(newStore(t))
 				var last dibs.Event
 				c := newClient(t, s, &dibs.Options{TTL: 3 * time.Second, Observe: func(_ context.Context, e dibs.Event) { last = e }})
-				lease, err := c.Acquire(t.Context(), "k", nil)
-				testkit.Must(t, err)
+				lease := acquire(t, c, "k", nil)
 				s.set(nil, func(verb string) error {
 					if verb == "settle" {
 						time.Sleep(2 * time.Second) // until after the next renewal
@@ -167,8 +162,7 @@ func TestLeasesThatAreDueSoonShareACall(t *testing.T) {
 		c := newClient(t, f, nil)
 		var leases []*dibs.Lease
 		for _, key := range []string{"a", "b", "c"} {
-			l, err := c.Acquire(t.Context(), key, nil)
-			testkit.Must(t, err)
+			l := acquire(t, c, key, nil)
 			leases = append(leases, l)
 			time.Sleep(dibs.DefaultTTL / 60)
 		}

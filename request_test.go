@@ -24,8 +24,7 @@ func TestHeldAsksWithoutTaking(t *testing.T) {
 		if held() {
 			t.Error("an unused key is held")
 		}
-		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 2})
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", &dibs.AcquireOptions{Permits: 2})
 		if !held() {
 			t.Error("a key that is held is not")
 		}
@@ -49,8 +48,7 @@ func TestClaimWhoseAnswerWasLostIsSentAgain(t *testing.T) {
 			}
 			return nil
 		})
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		if lease.Attempt() != 1 {
 			t.Errorf("attempt %d", lease.Attempt())
 		}

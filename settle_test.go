@@ -18,14 +18,13 @@ func TestComplete(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, Fingerprint: dibs.Fingerprint{1}}
-		lease, err := c.Acquire(t.Context(), "k", o)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", o)
 		testkit.Must(t, lease.Complete(t.Context(), []byte("the answer"), time.Hour))
 		if err := lease.Release(); err != nil {
 			t.Errorf("Release after Complete returned %v", err)
 		}
 		time.Sleep(time.Minute)
-		_, err = c.Acquire(t.Context(), "k", o)
+		_, err := c.Acquire(t.Context(), "k", o)
 		done, ok := errors.AsType[*dibs.DoneError](err)
 		if !ok || !errors.Is(err, dibs.ErrDone) || string(done.Record.Data) != "the answer" ||
 			done.Record.Age != time.Minute || done.Record.Left != 59*time.Minute {
@@ -62,8 +61,7 @@ func TestCompleteWhoseAnswerWasLost(t *testing.T) {
 		s := newStore(t)
 		f := newFaulty(s)
 		c := newClient(t, f, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		f.set(nil, func(verb string) error {
 			if verb == "settle" {
 				return errors.New("the connection was reset")
@@ -96,8 +94,7 @@ func TestCompleteAgainWhenTrustIsOver(t *testing.T) {
 		s := newStore(t)
 		f := newFaulty(s)
 		c := newClient(t, f, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		until := lease.Until()
 		f.set(func(string) error { return errors.New("the connection was reset") }, nil)
 		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrStore) {
@@ -122,8 +119,7 @@ func TestWaitersAreAnsweredByTheRecord(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge}
-		lease, err := c.Acquire(t.Context(), "k", o)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", o)
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
@@ -148,11 +144,10 @@ func TestAtMostOnce(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, AtMostOnce: true}
-		lease, err := c.Acquire(t.Context(), "k", o)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", o)
 		testkit.Must(t, lease.Abandon(t.Context()))
 		time.Sleep(1000 * time.Hour)
-		_, err = c.Acquire(t.Context(), "k", o)
+		_, err := c.Acquire(t.Context(), "k", o)
 		if u, ok := errors.AsType[*dibs.UnknownError](err); !ok || u.ID != lease.ID() {
 			t.Fatalf("got %v, want the outcome of %s unknown", err, lease.ID())
 		}
@@ -174,8 +169,7 @@ func TestAtMostOnceIsNotReleasedWhenTrustIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 10 * time.Second})
-		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{AtMostOnce: true})
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", &dibs.AcquireOptions{AtMostOnce: true})
 		s.set(func(string) error { return errCut }, nil)
 		<-lease.Context().Done()
 		s.set(nil, nil)
@@ -196,8 +190,7 @@ func TestLostLeaseEndsAsAbandoned(t *testing.T) {
 		s := newStore(t)
 		line := newFaulty(s)
 		c, other := newClient(t, line, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		testkit.Must(t, lease.Save(t.Context(), []byte("half")))
 		line.set(func(verb string) error {
 			if verb == "renew" {
@@ -274,8 +267,7 @@ func TestRefusedReleaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, refusing{s}, nil)
-		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{TTL: 3 * time.Second})
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", &dibs.AcquireOptions{TTL: 3 * time.Second})
 		if err := lease.Release(); !errors.Is(err, dibs.ErrFull) {
 			t.Errorf("got %v, want ErrFull", err)
 		}

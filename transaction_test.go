@@ -19,8 +19,7 @@ func TestCompleteInOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		complete := func() error {
 			tx, err := l.Begin(t.Context()) // the lease's context ends with the first
 			testkit.Must(t, err)
@@ -48,9 +47,8 @@ func TestCompleteInOnce(t *testing.T) {
 func TestCompleteInLeavesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
-		err = lease.CompleteIn(t.Context(), refusal{&dibs.StoreError{Op: "settle", Err: errCut}}, nil, time.Hour)
+		lease := acquire(t, c, "k", nil)
+		err := lease.CompleteIn(t.Context(), refusal{&dibs.StoreError{Op: "settle", Err: errCut}}, nil, time.Hour)
 		if !errors.Is(err, dibs.ErrRolledBack) || lease.Err() != nil {
 			t.Errorf("got %v, and the lease has ended: %v", err, lease.Err())
 		}
@@ -72,10 +70,9 @@ func TestNothingIsRenewedDuringACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, &dibs.Options{TTL: 9 * time.Second})
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		renewals := 0
-		err = lease.CompleteIn(t.Context(), slowCommit(func() {
+		err := lease.CompleteIn(t.Context(), slowCommit(func() {
 			time.Sleep(8 * time.Second)
 			s.mu.Lock()
 			renewals = len(s.renews)
@@ -149,8 +146,7 @@ func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		tx := &stuck{}
 		s.set(func(verb string) error {
 			if verb == "settle" && !tx.over.Load() {
@@ -158,7 +154,7 @@ func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		err = lease.CompleteIn(t.Context(), tx, nil, time.Hour)
+		err := lease.CompleteIn(t.Context(), tx, nil, time.Hour)
 		if !errors.Is(err, dibs.ErrRolledBack) || errors.Is(err, dibs.ErrStore) {
 			t.Errorf("got %v", err)
 		}

@@ -90,8 +90,7 @@ func TestUndoneClaimTellsNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFaulty(newStore(t))
 				c := newClient(t, s, nil)
-				first, err := c.Acquire(t.Context(), "k", nil)
-				testkit.Must(t, err)
+				first := acquire(t, c, "k", nil)
 				testkit.Must(t, first.Save(t.Context(), []byte("half")))
 				testkit.Must(t, first.Abandon(t.Context()))
 				for range 3 {
@@ -111,8 +110,7 @@ func TestUndoneClaimTellsNothing(t *testing.T) {
 					close(gate)
 					synctest.Wait()
 				}
-				next, err := c.Acquire(t.Context(), "k", o)
-				testkit.Must(t, err)
+				next := acquire(t, c, "k", o)
 				if next.Attempt() != 2 || string(next.Progress()) != "half" {
 					t.Errorf("attempt %d with progress %q", next.Attempt(), next.Progress())
 				}
@@ -181,8 +179,7 @@ func TestUndoDoesNotWaitForAnother(t *testing.T) {
 		s := &swallowing{faulty: newFaulty(newStore(t))}
 		holder, c := newClient(t, s.faulty, nil), newClient(t, s, nil)
 		for _, key := range []string{"first", "second"} {
-			lease, err := holder.Acquire(t.Context(), key, nil)
-			testkit.Must(t, err)
+			lease := acquire(t, holder, key, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			if _, err := c.Acquire(ctx, key, nil); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
@@ -262,8 +259,7 @@ func TestPlaceIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		holder, c := newClient(t, s.Store, nil), newClient(t, s, nil)
-		lease, err := holder.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, holder, "k", nil)
 		gate := make(chan struct{})
 		s.set(nil, func(string) error { <-gate; return nil })
 		ctx, cancel := context.WithCancel(t.Context())

@@ -49,6 +49,14 @@ func (a *acquiring) got(t *testing.T) *dibs.Lease {
 	return a.lease
 }
 
+// acquire acquires a key, or ends the test.
+func acquire(t *testing.T, c *dibs.Client, key string, o *dibs.AcquireOptions) *dibs.Lease {
+	t.Helper()
+	lease, err := c.Acquire(t.Context(), key, o)
+	testkit.Must(t, err)
+	return lease
+}
+
 func release(t *testing.T, l *dibs.Lease) {
 	t.Helper()
 	testkit.Check(t, l.Release())

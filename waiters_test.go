@@ -24,8 +24,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 				c := newClient(t, s, nil)
 				var order []int
 				var wg sync.WaitGroup
-				first, err := c.Acquire(t.Context(), "k", nil)
-				testkit.Must(t, err)
+				first := acquire(t, c, "k", nil)
 				for i := range 100 {
 					wg.Go(func() {
 						if err := c.Do(t.Context(), "k", func(context.Context) error {
@@ -58,8 +57,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 func TestWaitersFarBackKeepTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)
-		first, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		first := acquire(t, c, "k", nil)
 		var order []int
 		var wg sync.WaitGroup
 		join := func(i int) {
@@ -112,8 +110,7 @@ func TestGivingUpLeavesNoPlace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
 				c := newClient(t, s, nil)
-				lease, err := c.Acquire(t.Context(), "k", nil)
-				testkit.Must(t, err)
+				lease := acquire(t, c, "k", nil)
 				ctx, cancel := t.Context(), func() {}
 				if test.ctx != nil {
 					ctx, cancel = test.ctx(ctx)
@@ -137,8 +134,7 @@ func TestWaiterOutlivesAStoreThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			testkit.Check(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
@@ -158,8 +154,7 @@ func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
@@ -186,11 +181,10 @@ func TestHeldWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c := newClient(t, s, nil)
-		lease, err := c.Acquire(t.Context(), "k", nil)
-		testkit.Must(t, err)
+		lease := acquire(t, c, "k", nil)
 		time.AfterFunc(time.Second, func() { s.set(func(string) error { return errCut }, nil) })
 		time.AfterFunc(4*time.Second, func() { s.set(nil, nil) })
-		_, err = c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: 3 * time.Second})
+		_, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: 3 * time.Second})
 		held, ok := errors.AsType[*dibs.HeldError](err)
 		if !ok || held.Left == 0 || held.Waited != 3*time.Second {
 			t.Errorf("%v, want an ErrHeld that says for how long", err)
