@@ -47,17 +47,15 @@ func TestErrorsNameTheirType(t *testing.T) {
 // TestErrorTypesAreListed: docs/operate.md lists each type that an error of the core or of a store can
 // have in a metric.
 func TestErrorTypesAreListed(t *testing.T) {
-	page, err := os.ReadFile("docs/operate.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "docs/operate.md")
 	kinds := map[string]string{} // by the constant's name
-	text, err := os.ReadFile("internal/errtype/errtype.go")
-	testkit.Must(t, err)
+	text := testkit.ReadFile(t, "internal/errtype/errtype.go")
 	for _, m := range regexp.MustCompile(`(?m)^\t([A-Z]\w+) += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 		kinds["errtype."+m[1]] = m[2]
 	}
 	made := regexp.MustCompile(`errtype\.New\(("\w+"|errtype\.\w+)`)
 	found := 0
-	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return err
 		}

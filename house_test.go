@@ -48,16 +48,14 @@ func TestHouse(t *testing.T) {
 }
 
 func TestModuleRequiresNothing(t *testing.T) {
-	mod, err := os.ReadFile("go.mod")
-	testkit.Must(t, err)
+	mod := testkit.ReadFile(t, "go.mod")
 	if bytes.Contains(mod, []byte("require")) {
 		t.Errorf("the root module requires something:\n%s", mod)
 	}
 }
 
 func TestReadmeIsShort(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	testkit.Must(t, err)
+	readme := testkit.ReadFile(t, "README.md")
 	if n := bytes.Count(readme, []byte("\n")); n > 120 {
 		t.Errorf("README.md has %d lines; at most 120", n)
 	}
@@ -66,8 +64,7 @@ func TestReadmeIsShort(t *testing.T) {
 // TestArchitectureListsFolders: the table of docs/architecture.md has every module, and
 // every package of the root module that is not below another one.
 func TestArchitectureListsFolders(t *testing.T) {
-	page, err := os.ReadFile("docs/architecture.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "docs/architecture.md")
 	var folders []string
 	for _, pattern := range []string{"*/doc.go", "*/*/go.mod", "*/go.mod", "internal/*"} {
 		found, err := filepath.Glob(pattern)

@@ -158,16 +158,14 @@ func TestPagesFragments(t *testing.T) {
 // TestDecisionsAreShort: a decision has at most 200 words, says what else was weighed and
 // what it costs, and is listed.
 func TestDecisionsAreShort(t *testing.T) {
-	list, err := os.ReadFile("docs/decisions/README.md")
-	testkit.Must(t, err)
+	list := testkit.ReadFile(t, "docs/decisions/README.md")
 	names, err := filepath.Glob("docs/decisions/0*.md")
 	testkit.Must(t, err)
 	if listed := bytes.Count(list, []byte(".md) |\n")); listed != len(names) {
 		t.Errorf("%d decisions are listed; there are %d", listed, len(names))
 	}
 	for _, name := range names {
-		page, err := os.ReadFile(name)
-		testkit.Must(t, err)
+		page := testkit.ReadFile(t, name)
 		if n := len(bytes.Fields(page)); n > 202 { // the mark of the heading and the number of a link
 			t.Errorf("%s has %d words; at most 200", name, n)
 		}
@@ -186,10 +184,9 @@ func TestDecisionsAreShort(t *testing.T) {
 // TestOperatePageQuotesMessages: a message in a table of docs/operate.md is a text of the
 // code, so that a reader who searches for it finds both.
 func TestOperatePageQuotesMessages(t *testing.T) {
-	page, err := os.ReadFile("docs/operate.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "docs/operate.md")
 	var code strings.Builder
-	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return err
 		}

@@ -2,7 +2,6 @@ package conform_test
 
 import (
 	"bytes"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,8 +13,7 @@ import (
 
 // TestList: the published page is the list.
 func TestList(t *testing.T) {
-	published, err := os.ReadFile("../docs/conformance.md")
-	testkit.Must(t, err)
+	published := testkit.ReadFile(t, "../docs/conformance.md")
 	var list bytes.Buffer
 	testkit.Must(t, conform.WriteList(&list))
 	if !bytes.Equal(published, list.Bytes()) {

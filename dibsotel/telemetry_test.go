@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -321,8 +320,7 @@ func TestJobs(t *testing.T) {
 func TestDocumentedMetrics(t *testing.T) {
 	var text strings.Builder
 	for _, name := range []string{"doc.go", "telemetry.go"} {
-		source, err := os.ReadFile(name)
-		testkit.Must(t, err)
+		source := testkit.ReadFile(t, name)
 		text.WriteString(string(source))
 	}
 	documented, made := names(text.String(), `(?m)^//\t(dibs\.[a-z.]+) `), names(text.String(), `"(dibs\.[a-z]+\.[a-z.]+)"`)

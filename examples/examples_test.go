@@ -182,7 +182,5 @@ func shows(want, got string) bool {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	testkit.Must(t, err)
-	return string(b)
+	return string(testkit.ReadFile(t, file))
 }

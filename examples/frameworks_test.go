@@ -40,8 +40,7 @@ func checkCharges(t *testing.T, service http.Handler) {
 	server := httptest.NewServer(service)
 	defer server.Close()
 	send := func(key, amount string) (status int, answer string, replayed bool) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/charges", strings.NewReader(amount))
-		testkit.Must(t, err)
+		r := testkit.Request(t.Context(), t, http.MethodPost, server.URL+"/charges", strings.NewReader(amount))
 		r.Header.Set("Authorization", "Bearer shop-3")
 		r.Header.Set("Idempotency-Key", key)
 		response, err := server.Client().Do(r)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -202,7 +201,7 @@ func TestItem4GRPC(t *testing.T) {
 		}},
 		Streams: []grpc.StreamDesc{{StreamName: "Chat", Handler: echo, ServerStreams: true, ClientStreams: true}},
 	}, nil)
-	l := listen(t)
+	l := testkit.Listen(t)
 	go func() { _ = server.Serve(l) }() // it ends with Stop
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient("passthrough:///"+startDibs(t, l.Addr().String()), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -289,7 +288,7 @@ func TestItem4Connect(t *testing.T) {
 			protocols := new(http.Protocols)
 			protocols.SetUnencryptedHTTP2(true)
 			server := &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: testkit.Limit}
-			l := listen(t)
+			l := testkit.Listen(t)
 			go func() { _ = server.Serve(l) }() // it ends with Close
 			t.Cleanup(func() { _ = server.Close() })
 			transport := &http.Transport{Protocols: protocols}
@@ -307,11 +306,4 @@ func TestItem4Connect(t *testing.T) {
 			})
 		})
 	}
-}
-
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	return l
 }

@@ -22,8 +22,7 @@ import (
 func wire(t *testing.T, server *httptest.Server, changes ...change) (*http.Response, string, error) {
 	t.Helper()
 	r := request(changes...).WithContext(t.Context())
-	out, err := http.NewRequestWithContext(t.Context(), r.Method, server.URL+r.RequestURI, r.Body)
-	testkit.Must(t, err)
+	out := testkit.Request(t.Context(), t, r.Method, server.URL+r.RequestURI, r.Body)
 	out.Header, out.ContentLength = r.Header, r.ContentLength
 	out.Header.Set("Accept-Encoding", "identity")
 	res, err := server.Client().Do(out)
@@ -269,8 +268,7 @@ var answerRules = []rule{
 				}
 				return nil
 			}})
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, nil)
-			testkit.Must(t, err)
+			r := testkit.Request(ctx, t, http.MethodPost, server.URL, nil)
 			r.Header.Set("Idempotency-Key", "k")
 			res, err := server.Client().Do(r)
 			testkit.Must(t, err)

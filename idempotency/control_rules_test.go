@@ -5,7 +5,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -199,10 +198,8 @@ var controlRules = []rule{
 			t.Errorf("refused with %s", w.Body)
 		}
 		// Every type is a section of the documentation.
-		page, err := os.ReadFile("../docs/http.md")
-		testkit.Must(t, err)
-		source, err := os.ReadFile("problem.go")
-		testkit.Must(t, err)
+		page := testkit.ReadFile(t, "../docs/http.md")
+		source := testkit.ReadFile(t, "problem.go")
 		names := regexp.MustCompile(`Name: "([a-z-]+)", Status: (\d+)`).FindAllStringSubmatch(string(source), -1)
 		if len(names) < 15 {
 			t.Fatalf("found only %d problems", len(names))

@@ -107,8 +107,7 @@ var refusalRules = []rule{
 		server, client := http2Server(t, g.h)
 		continued := false
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued = true }})
-		r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
-		testkit.Must(t, err)
+		r := testkit.Request(ctx, t, "POST", server.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
 		r.Header.Set("Expect", "100-continue")
 		res, err := client.Do(r)
 		testkit.Must(t, err)

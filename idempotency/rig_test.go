@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,8 +40,7 @@ func TestDocs(t *testing.T) {
 }
 
 func TestEveryRuleHasATest(t *testing.T) {
-	page, err := os.ReadFile("../docs/http.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "../docs/http.md")
 	var rules []string
 	for _, m := range regexp.MustCompile(`(?m)^- \*\*(.+?)\.\*\*`).FindAllStringSubmatch(string(page), -1) {
 		rules = append(rules, m[1])

@@ -243,8 +243,7 @@ var runRules = []rule{
 		server.Config.ErrorLog = log.New(&strings.Builder{}, "", 0)
 		server.Start()
 		defer server.Close()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
-		testkit.Must(t, err)
+		r := testkit.Request(t.Context(), t, http.MethodPost, server.URL, strings.NewReader("x"))
 		r.Header["Idempotency-Key"] = []string{"k"}
 		r.GetBody = nil
 		if res, err := server.Client().Do(r); err == nil {

@@ -89,8 +89,7 @@ var scopeRules = []rule{
 				isFresh(t, g.send(with(name, "two")), 201)
 			}
 		}
-		page, err := os.ReadFile("../docs/http.md")
-		testkit.Must(t, err)
+		page := testkit.ReadFile(t, "../docs/http.md")
 		for _, name := range idempotency.CredentialHeaders() {
 			if !strings.Contains(string(page), "`"+http.CanonicalHeaderKey(name)+"`") {
 				t.Errorf("docs/http.md does not name %s", http.CanonicalHeaderKey(name))
@@ -407,8 +406,7 @@ var scopeRules = []rule{
 		server := httptest.NewServer(g.h)
 		defer server.Close()
 		for i, sum := range []string{"one", "two"} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, io.MultiReader(strings.NewReader("body")))
-			testkit.Must(t, err)
+			r := testkit.Request(t.Context(), t, http.MethodPost, server.URL, io.MultiReader(strings.NewReader("body")))
 			r.Header.Set("Idempotency-Key", "k")
 			r.Trailer = http.Header{"X-Sum": {sum}}
 			res, err := server.Client().Do(r)

@@ -73,8 +73,7 @@ func newServer(t *testing.T, h http.Handler) *httptest.Server {
 
 // newKeyed returns POST /charges to a server, with the key.
 func newKeyed(t *testing.T, url, key string) *http.Request {
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/charges", nil)
-	testkit.Must(t, err)
+	r := testkit.Request(t.Context(), t, http.MethodPost, url+"/charges", nil)
 	r.Host = "example.com"
 	r.Header.Set("Idempotency-Key", key)
 	return r

@@ -196,8 +196,7 @@ var slowRules = []rule{
 					time.Sleep(time.Second)
 				}
 			}()
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
-			testkit.Must(t, err)
+			r := testkit.Request(t.Context(), t, http.MethodPost, server.URL, body)
 			r.ContentLength = 1 << 20
 			r.Header.Set("Idempotency-Key", "k")
 			res, err := base.RoundTrip(r)

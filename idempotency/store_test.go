@@ -190,8 +190,7 @@ func TestHTTP2(t *testing.T) {
 	defer server.Close()
 	for _, key := range []string{"whole", "stream"} {
 		for i := range 2 {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
-			testkit.Must(t, err)
+			r := testkit.Request(t.Context(), t, http.MethodPost, server.URL, strings.NewReader("x"))
 			r.Header.Set("Idempotency-Key", key)
 			res, err := server.Client().Do(r)
 			testkit.Must(t, err)

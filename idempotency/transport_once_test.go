@@ -30,8 +30,7 @@ func TestTransportSendsOnceWhatCannotBeSent(t *testing.T) {
 			return http.DefaultTransport.RoundTrip(r)
 		})})
 		testkit.Must(t, err)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:1/", nil)
-		testkit.Must(t, err)
+		r := testkit.Request(t.Context(), t, http.MethodPost, "http://127.0.0.1:1/", nil)
 		change(r)
 		if _, err := tr.RoundTrip(r); err == nil || sent != 1 {
 			t.Errorf("%s: sent %d times, %v", name, sent, err)
@@ -54,8 +53,7 @@ func TestRetryAfterByTheServersClock(t *testing.T) {
 				return &http.Response{StatusCode: 503, Header: h, Body: http.NoBody}, nil
 			})})
 			testkit.Must(t, err)
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://example.com/", nil)
-			testkit.Must(t, err)
+			r := testkit.Request(t.Context(), t, http.MethodPost, "http://example.com/", nil)
 			began := time.Now()
 			res, err := tr.RoundTrip(r)
 			if took := time.Since(began); err != nil || res.StatusCode != 200 || took < 7*time.Second || took > 8*time.Second {

@@ -106,8 +106,7 @@ func newTransport(t *testing.T, base http.RoundTripper, o *idempotency.Transport
 // newPost makes a request with a body that can be made anew.
 func newPost(ctx context.Context, t *testing.T) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://origin.example/charges", strings.NewReader("amount=700"))
-	testkit.Must(t, err)
+	r := testkit.Request(ctx, t, http.MethodPost, "http://origin.example/charges", strings.NewReader("amount=700"))
 	return r
 }
 

@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -43,10 +42,8 @@ var eventKey = map[string][]string{"gitlab": {"f5e5f430-f57b-4e6e-9fac-d9128cd72
 // TestEachSenderIsDocumented: each preset has a delivery above and a row in the guide, and the
 // guide and the table name the same page of the sender.
 func TestEachSenderIsDocumented(t *testing.T) {
-	guide, err := os.ReadFile("../docs/guides/webhooks.md")
-	testkit.Must(t, err)
-	table, err := os.ReadFile("webhook.go")
-	testkit.Must(t, err)
+	guide := testkit.ReadFile(t, "../docs/guides/webhooks.md")
+	table := testkit.ReadFile(t, "webhook.go")
 	for _, name := range idempotency.WebhookSenders() {
 		if _, ok := eventsOfSenders[name]; !ok {
 			t.Errorf("no delivery of %s is tested", name)

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 
@@ -75,12 +74,10 @@ func TestIsolation(t *testing.T) {
 // TestOpenHanging: a server that accepts connections and does not answer is unreachable.
 func TestOpenHanging(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	defer silent.Close()
+	silent := testkit.Listen(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
-	_, err = Open(ctx, "postgres://app@"+silent.Addr().String()+"/app", nil)
+	_, err := Open(ctx, "postgres://app@"+silent.Addr().String()+"/app", nil)
 	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil {
 		t.Errorf("%v, want ErrUnreachable", err)
 	}

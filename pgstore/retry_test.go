@@ -57,9 +57,7 @@ func TestCallsThatMayBeDone(t *testing.T) {
 // one call answered, and is closed.
 func fakeServer(t *testing.T, answer func(*pgproto3.Backend)) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := testkit.Listen(t)
 	serve := func(conn net.Conn) {
 		defer conn.Close()
 		b := pgproto3.NewBackend(conn, conn)

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,8 +11,7 @@ import (
 
 func readme(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
-	testkit.Must(t, err)
+	text := testkit.ReadFile(t, "README.md")
 	return string(text)
 }
 

@@ -161,9 +161,7 @@ func nothingRuns(t *testing.T, do func()) {
 // up once the client has said something.
 func speaking(t *testing.T, say func(net.Conn)) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { listener.Close() })
+	listener := testkit.Listen(t)
 	go func() {
 		for {
 			conn, err := listener.Accept()

@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,8 +13,7 @@ import (
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	readme := house.Readme(t, 100)
-	example, err := os.ReadFile("example_test.go")
-	testkit.Must(t, err)
+	example := testkit.ReadFile(t, "example_test.go")
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	runs := squeeze(string(example))
 	// What the README has more, or leaves out.

@@ -47,8 +47,7 @@ func TestOpenRefuses(t *testing.T) {
 		testkit.Must(t, err)
 		mustGrant(t, s, lock("k"))
 		testkit.Must(t, s.Close())
-		data, err := os.ReadFile(path)
-		testkit.Must(t, err)
+		data := testkit.ReadFile(t, path)
 		return data
 	}
 	for _, test := range []struct {

@@ -76,8 +76,7 @@ func openANewFile(t *testing.T, n int) {
 // copyBinary puts this test binary where every user can run it.
 func copyBinary(t *testing.T, folder string) string {
 	t.Helper()
-	data, err := os.ReadFile(os.Args[0])
-	testkit.Must(t, err)
+	data := testkit.ReadFile(t, os.Args[0])
 	path := filepath.Join(folder, "child")
 	testkit.Must(t, os.WriteFile(path, data, 0o755))
 	return path

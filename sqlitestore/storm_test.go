@@ -225,8 +225,7 @@ func checkLog(t *testing.T, path string, killed map[int]bool) {
 			inside = &e
 		}
 	}
-	data, err := os.ReadFile(path + ".count")
-	testkit.Must(t, err)
+	data := testkit.ReadFile(t, path+".count")
 	n, err := strconv.Atoi(string(data))
 	if err != nil || n < left || n > entered {
 		t.Errorf("%d entered, %d left, and the count is %q", entered, left, data)

@@ -63,8 +63,7 @@ func damagedFile(t *testing.T) []byte {
 	if code := p.code(t); code != 0 {
 		t.Fatalf("the proxy ended with %d", code)
 	}
-	b, err := os.ReadFile(path)
-	testkit.Must(t, err)
+	b := testkit.ReadFile(t, path)
 	for i := 100; i < len(b); i++ {
 		b[i] = 0xa5
 	}

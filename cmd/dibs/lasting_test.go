@@ -58,9 +58,7 @@ func TestConformProxies(t *testing.T) {
 // balance gives each connection to the next of the proxies, and returns its URL.
 func balance(t *testing.T, proxies ...*process) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := testkit.Listen(t)
 	go func() {
 		for i := 0; ; i++ {
 			in, err := l.Accept()

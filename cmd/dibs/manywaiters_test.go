@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,8 +131,7 @@ func TestTenThousandLongPolls(t *testing.T) {
 // memoryOf returns the memory of a process in bytes: what it has (VmRSS), or had at most (VmHWM).
 func memoryOf(t *testing.T, pid int, which string) int64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	testkit.Must(t, err)
+	text := testkit.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(text), which+":")
 	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	testkit.Must(t, err)

@@ -54,8 +54,7 @@ func TestMetricsAddUp(t *testing.T) {
 	sent := 0.0
 	send := func(method, path, key, body string) {
 		sent++
-		req, err := http.NewRequestWithContext(context.Background(), method, p.url+path, strings.NewReader(body))
-		testkit.Must(t, err)
+		req := testkit.Request(context.Background(), t, method, p.url+path, strings.NewReader(body))
 		req.Header.Set("Authorization", "Bearer secret")
 		if key != "" {
 			req.Header.Set("Idempotency-Key", key)

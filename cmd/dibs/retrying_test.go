@@ -67,9 +67,7 @@ type lossy struct {
 // newLossy starts a lossy network before the server at addr (HOST:PORT).
 func newLossy(t *testing.T, addr string) *lossy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := testkit.Listen(t)
 	n := &lossy{URL: "http://" + l.Addr().String(), target: addr}
 	go func() {
 		for {

@@ -188,8 +188,7 @@ func isModule(dir string) bool {
 // moduleOf returns the path of the module in the working directory.
 func moduleOf(t *testing.T) (module string) {
 	t.Helper()
-	b, err := os.ReadFile("go.mod")
-	testkit.Must(t, err)
+	b := testkit.ReadFile(t, "go.mod")
 	for line := range strings.Lines(string(b)) {
 		if name, ok := strings.CutPrefix(line, "module "); ok {
 			module = strings.TrimSpace(name)

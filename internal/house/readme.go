@@ -1,7 +1,6 @@
 package house
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -60,8 +59,7 @@ func read(t *testing.T, names ...string) string {
 	t.Helper()
 	var text strings.Builder
 	for _, name := range names {
-		b, err := os.ReadFile(name)
-		testkit.Must(t, err)
+		b := testkit.ReadFile(t, name)
 		text.Write(b)
 	}
 	return text.String()

@@ -119,8 +119,7 @@ func TestWrite(t *testing.T) {
 	}
 	var want strings.Builder
 	for _, name := range []string{d.name + ".cdx.json", d.name + ".tar.gz"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		testkit.Must(t, err)
+		text := testkit.ReadFile(t, filepath.Join(dir, name))
 		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(text), name)
 	}
 	if sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS")); err != nil || string(sums) != want.String() {

@@ -54,8 +54,7 @@ esac`)
 	}
 	all.Wait()
 	dir := filepath.Dir(a.lock)
-	ran, err := os.ReadFile(filepath.Join(dir, "ran"))
-	testkit.Must(t, err)
+	ran := testkit.ReadFile(t, filepath.Join(dir, "ran"))
 	if n := strings.Count(string(ran), "\n"); n != 3 {
 		t.Errorf("apt-get ran %d times; want 3:\n%s", n, ran)
 	}

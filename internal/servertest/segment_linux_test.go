@@ -47,8 +47,7 @@ func TestPostgresLeavesNothing(t *testing.T) {
 // made, or "".
 func segmentLine(t *testing.T, pid int) string {
 	t.Helper()
-	segments, err := os.ReadFile("/proc/sysvipc/shm")
-	testkit.Must(t, err)
+	segments := testkit.ReadFile(t, "/proc/sysvipc/shm")
 	for line := range strings.Lines(string(segments)) {
 		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == strconv.Itoa(pid) {
 			return line

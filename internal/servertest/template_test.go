@@ -58,8 +58,7 @@ func TestTemplate(t *testing.T) {
 	want := t.TempDir()
 	testkit.Must(t, makeSample(want, nil))
 	for _, name := range []string{"small", "empty", "base/hollow", "base/zero"} {
-		text, err := os.ReadFile(filepath.Join(want, name))
-		testkit.Must(t, err)
+		text := testkit.ReadFile(t, filepath.Join(want, name))
 		if got, err := os.ReadFile(filepath.Join(dir, "b", name)); err != nil || !bytes.Equal(got, text) {
 			t.Errorf("%s has %d bytes that differ, %v", name, len(got), err)
 		}

@@ -5,6 +5,9 @@
 //	Check       fails the test at an error, and continues
 //	Eventually  waits until a condition holds
 //	Await       returns what comes next on a channel
+//	ReadFile    returns what a file has
+//	Listen      listens on a free port
+//	Request     returns a request for a client to send
 //	Output      keeps what a process or a log says
 //	Own         returns a name that no other test of this run has
 //	Main        is the body of TestMain, in the tests and in their child processes
@@ -16,6 +19,7 @@ package testkit
 
 import (
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,6 +67,14 @@ func Await[T any](t testing.TB, what string, from <-chan T) (v T) {
 		t.Fatalf("waited %v in vain: %s", Limit, what)
 	}
 	return v
+}
+
+// ReadFile returns what a file has. It ends the test if it cannot be read.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	Must(t, err)
+	return text
 }
 
 var owned atomic.Int64

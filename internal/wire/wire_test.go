@@ -24,8 +24,7 @@ type echo struct {
 
 func newEcho(t *testing.T, name string) *echo {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
+	listener := testkit.Listen(t)
 	e := &echo{name: name, addr: listener.Addr().String()}
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -83,8 +83,7 @@ const (
 
 // publish puts the text between the marks of the page, even if a run failed.
 func publish(t *testing.T, page, text string) {
-	before, err := os.ReadFile(page)
-	testkit.Must(t, err)
+	before := testkit.ReadFile(t, page)
 	head, rest, ok := strings.Cut(string(before), begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !ok || !closed {

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,8 +28,7 @@ func checklist(t *testing.T) (rows [][2]string) {
 
 func readTop(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(top, name))
-	testkit.Must(t, err)
+	text := testkit.ReadFile(t, filepath.Join(top, name))
 	return string(text)
 }
 

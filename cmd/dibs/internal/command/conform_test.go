@@ -5,12 +5,10 @@ package command_test
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -115,8 +113,7 @@ func TestConformUnable(t *testing.T) {
 	b := newBench(t)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }))
 	t.Cleanup(elsewhere.Close)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
+	l := testkit.Listen(t)
 	taken := l.Addr().String()
 	t.Cleanup(func() { l.Close() })
 	gone := servertest.Addr(t)
@@ -147,8 +144,7 @@ func TestConformUnable(t *testing.T) {
 
 // TestConformList: the list is the published page.
 func TestConformList(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/conformance.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "../../../../docs/conformance.md")
 	code, stdout, stderr := newBench(t).run(t, "conform", "--list")
 	if code != 0 || stderr != "" || !bytes.Equal(page, []byte(stdout)) {
 		t.Errorf("%d %q, and %d bytes that are not the page", code, stderr, len(stdout))

@@ -3,7 +3,6 @@
 package command_test
 
 import (
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -15,8 +14,7 @@ import (
 // TestReadmeDemo: the README's first command prints the table that the README shows. Of the
 // numbers, only the double charges and the lost orders are compared.
 func TestReadmeDemo(t *testing.T) {
-	page, err := os.ReadFile(readme)
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, readme)
 	_, rest, ok := strings.Cut(string(page), "go run ./cmd/dibs demo\n```\n\n```\n")
 	want, _, ended := strings.Cut(rest, "\n```")
 	if !ok || !ended {

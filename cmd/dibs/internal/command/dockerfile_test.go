@@ -28,8 +28,7 @@ const installed = "/usr/local/bin/dibs"
 func TestDockerfile(t *testing.T) {
 	top, out := filepath.Join(deploy, ".."), t.TempDir()
 	made := func(path string) string { return strings.ReplaceAll(path, "/out/", out+"/") }
-	mod, err := os.ReadFile(filepath.Join(top, "go.mod"))
-	testkit.Must(t, err)
+	mod := testkit.ReadFile(t, filepath.Join(top, "go.mod"))
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))[1]
 	image := map[string]string{} // where a copy comes from
 	last := map[string]string{}  // of each other instruction, in the last stage

@@ -40,8 +40,7 @@ type block struct {
 // run; what cannot be run here has another language, such as console or golang.
 func blocks(t *testing.T, name string) []block {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(docs, name))
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, filepath.Join(docs, name))
 	var all []block
 	for _, m := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		if m[1] == "text" && len(all) > 0 {
@@ -205,8 +204,7 @@ func TestPagesLinks(t *testing.T) {
 
 func readPage(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(docs, name))
-	testkit.Must(t, err)
+	text := testkit.ReadFile(t, filepath.Join(docs, name))
 	return string(text)
 }
 

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -19,9 +18,7 @@ import (
 // lines of net/http's transport too, which quote an answer that the log must not have.
 func TestProxyLog(t *testing.T) {
 	const stray = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	defer l.Close()
+	l := testkit.Listen(t)
 	answered := make(chan struct{})
 	go func() {
 		c, err := l.Accept()
@@ -65,9 +62,7 @@ func TestProxyLog(t *testing.T) {
 
 // TestProxyStartFails: a proxy that cannot start says so in text, whatever the format of its log.
 func TestProxyStartFails(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	defer l.Close()
+	l := testkit.Listen(t)
 	code, _, stderr := newBench(t).run(t, "proxy", "--listen", l.Addr().String(), "--upstream", "http://x", "--log-format", "json")
 	var last string
 	for line := range strings.Lines(stderr) {

@@ -56,8 +56,7 @@ func section(ctx context.Context, client *dibs.Client) error {
 // TestReadmeCode: the README's Go compiles, in a module that uses the clone as the README
 // says.
 func TestReadmeCode(t *testing.T) {
-	page, err := os.ReadFile(readme)
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, readme)
 	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
 	if len(found) != 2 {
 		t.Fatalf("the README has %d pieces of Go; this test knows 2", len(found))
@@ -84,8 +83,7 @@ func TestReadmeCode(t *testing.T) {
 
 // TestReadmeCommands: the commands and flags that the README names are there.
 func TestReadmeCommands(t *testing.T) {
-	page, err := os.ReadFile(readme)
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, readme)
 	commands := regexp.MustCompile(`(?m)^dibs ([a-z]+)(.*)$`).FindAllStringSubmatch(string(page), -1)
 	if len(commands) < 5 {
 		t.Fatalf("the README shows %d commands", len(commands))

@@ -36,16 +36,14 @@ func TestMetricsFile(t *testing.T) {
 		if code != test.code {
 			t.Errorf("%s ended with %d, want %d: %s", test.name, code, test.code, stderr)
 		}
-		text, err := os.ReadFile(file)
-		testkit.Must(t, err)
+		text := testkit.ReadFile(t, file)
 		for _, line := range append(test.want, `dibs_run_end_timestamp_seconds{run="`+test.name+`"} `) {
 			if !strings.Contains(string(text), "\n"+line) {
 				t.Errorf("%s: no line %q in\n%s", test.name, line, text)
 			}
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "report.prom"))
-	testkit.Must(t, err)
+	text := testkit.ReadFile(t, filepath.Join(dir, "report.prom"))
 	for _, name := range regexp.MustCompile(`dibs_run_[a-z_]+`).FindAllString(readDeploy(t, "alerts.yaml")+readDeploy(t, "dashboard.json"), -1) {
 		if !strings.Contains(string(text), "\n"+name+"{") {
 			t.Errorf("deploy/ names %s, which there is not", name)

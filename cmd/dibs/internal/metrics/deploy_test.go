@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -52,8 +51,7 @@ func TestNamedMetricsExist(t *testing.T) {
 	matcher := regexp.MustCompile(`\b(dibs_[a-z]+|error_type)="([a-z]+)"`)
 	const top = "../../../.."
 	for _, name := range []string{"deploy/dashboard.json", "deploy/alerts.yaml", "docs/operate.md"} {
-		text, err := os.ReadFile(filepath.Join(top, name))
-		testkit.Must(t, err)
+		text := testkit.ReadFile(t, filepath.Join(top, name))
 		plain := strings.ReplaceAll(string(text), `\"`, `"`)
 		for _, metric := range named.FindAllString(plain, -1) {
 			// Those of dibs run are in TestMetricsFile.
@@ -76,8 +74,7 @@ func TestAlertsFindTheFirstTime(t *testing.T) {
 	testkit.Must(t, err)
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	text, err := os.ReadFile("../../../../deploy/alerts.yaml")
-	testkit.Must(t, err)
+	text := testkit.ReadFile(t, "../../../../deploy/alerts.yaml")
 	rises := regexp.MustCompile(`increase\(((dibs_[a-z_]+)[^\[]*)`).FindAllSubmatch(text, -1)
 	if len(rises) == 0 {
 		t.Error("no alert is of what has risen")

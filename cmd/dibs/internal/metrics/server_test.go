@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -124,8 +123,7 @@ func TestServerPage(t *testing.T) {
 		there = append(there, m[1])
 	}
 	there = slices.DeleteFunc(there, func(name string) bool { return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") })
-	page, err := os.ReadFile("../../../../docs/serve.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "../../../../docs/serve.md")
 	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(section, -1) {

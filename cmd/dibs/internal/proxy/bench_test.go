@@ -72,8 +72,7 @@ func BenchmarkProxy(b *testing.B) {
 
 func benchListen(b *testing.B) net.Listener {
 	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(b, err)
+	l := testkit.Listen(b)
 	return l
 }
 

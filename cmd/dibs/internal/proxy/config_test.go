@@ -113,8 +113,7 @@ routes:
 // TestEveryOptionHasAFlag: every option of the middleware in docs/http.md is a flag and a field
 // of the configuration file with the page's name, or is for Go only.
 func TestEveryOptionHasAFlag(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/http.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "../../../../docs/http.md")
 	text := strings.Join(strings.Fields(string(page)), " ")
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	new(Config).Bind(fs)
@@ -152,8 +151,7 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 
 // TestPageHasEverySetting: docs/proxy.md has a row for each setting.
 func TestPageHasEverySetting(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/proxy.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "../../../../docs/proxy.md")
 	for _, s := range append(new(Config).settings(), new(Route).settings()...) {
 		if !strings.Contains(string(page), "\n| `"+s.name+"` |") {
 			t.Errorf("docs/proxy.md has no row for %s", s.name)
@@ -163,8 +161,7 @@ func TestPageHasEverySetting(t *testing.T) {
 
 // TestFlagsOfThePageAreRead: the proxy takes the flags as docs/http.md writes them.
 func TestFlagsOfThePageAreRead(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/http.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "../../../../docs/http.md")
 	shown := regexp.MustCompile("`(--[a-z0-9-]+[ =][^`]+)`").FindAllStringSubmatch(string(page), -1)
 	if len(shown) < 5 {
 		t.Fatalf("the page shows %d flags with a value", len(shown))

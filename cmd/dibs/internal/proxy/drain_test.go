@@ -119,7 +119,7 @@ func TestDrainDelay(t *testing.T) {
 		admin.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
 		return w.Code
 	}
-	l := listen(t)
+	l := testkit.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l, nil, nil) }()
@@ -144,8 +144,7 @@ func TestDrainDelay(t *testing.T) {
 // reloadBy asks the admin address for a reload.
 func (r *running) reloadBy(t *testing.T, method string, fields ...string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, r.admin+"/reload", nil)
-	testkit.Must(t, err)
+	req := testkit.Request(t.Context(), t, method, r.admin+"/reload", nil)
 	for i := 0; i < len(fields); i += 2 {
 		req.Header.Set(fields[i], fields[i+1])
 	}

@@ -30,7 +30,7 @@ type mood func(c *net.TCPConn)
 
 func newMoody(t *testing.T, moods ...mood) *moody {
 	t.Helper()
-	l := listen(t)
+	l := testkit.Listen(t)
 	t.Cleanup(func() { l.Close() })
 	m := &moody{url: "http://" + l.Addr().String()}
 	go func() {

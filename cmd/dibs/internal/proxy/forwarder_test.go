@@ -79,7 +79,7 @@ func TestRelayedAnswer(t *testing.T) {
 // TestEarlyRefusalsArrive: a client that sends all before it reads gets the answer, also
 // when the origin refuses.
 func TestEarlyRefusalsArrive(t *testing.T) {
-	l := listen(t)
+	l := testkit.Listen(t)
 	t.Cleanup(func() { l.Close() })
 	go func() { // an origin that answers before it has read the body, and leaves
 		for {
@@ -124,8 +124,7 @@ func TestEarlyRefusalsArriveOverHTTP2(t *testing.T) {
 	for key, want := range map[string]int{"": 400, "k": 413} {
 		// Its length is not known before, so that all of it is sent.
 		body := io.MultiReader(strings.NewReader(strings.Repeat("x", 9<<20)))
-		req, err := http.NewRequestWithContext(t.Context(), "POST", p.url, body)
-		testkit.Must(t, err)
+		req := testkit.Request(t.Context(), t, "POST", p.url, body)
 		if key != "" {
 			req.Header.Set("Idempotency-Key", key)
 		}
@@ -157,8 +156,7 @@ func TestEarlyRefusalsEndOverHTTP2(t *testing.T) {
 	defer sends.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "POST", p.url, more)
-	testkit.Must(t, err)
+	req := testkit.Request(ctx, t, "POST", p.url, more)
 	go io.WriteString(sends, "x")
 	res, err := (&http.Client{Transport: tr}).Do(req)
 	testkit.Must(t, err)
@@ -200,13 +198,12 @@ func TestFailuresOfGRPCThroughTheProxy(t *testing.T) {
 	t.Cleanup(s.Close)
 	tr := &http.Transport{Protocols: s.Config.Protocols}
 	defer tr.CloseIdleConnections()
-	gone := listen(t)
+	gone := testkit.Listen(t)
 	gone.Close()
 	for name, upstream := range map[string]string{"of the origin": s.Listener.Addr().String(), "of the proxy": gone.Addr().String()} {
 		p := start(t, "h2c://"+upstream, "")
 		more, sends := io.Pipe()
-		req, err := http.NewRequestWithContext(t.Context(), "POST", p.url, more)
-		testkit.Must(t, err)
+		req := testkit.Request(t.Context(), t, "POST", p.url, more)
 		req.Header.Set("Content-Type", "application/grpc")
 		go io.WriteString(sends, "\x00\x00\x00\x00\x00")
 		res, err := (&http.Client{Transport: tr}).Do(req)

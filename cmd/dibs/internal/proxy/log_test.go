@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,8 +78,7 @@ func panics(t *testing.T, s *Server) {
 // TestLogFields: the lines of requests have the fields that docs/operate.md lists, and no
 // others.
 func TestLogFields(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/operate.md")
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, "../../../../docs/operate.md")
 	_, table, ok := strings.Cut(string(page), "\n| field | what it is |\n|---|---|\n")
 	if !ok {
 		t.Fatal("the page has no table of fields")

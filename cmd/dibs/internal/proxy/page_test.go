@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,8 +18,7 @@ const settings = "../../../../docs/proxy.md"
 // TestPageListsEverySetting: docs/proxy.md has a row for each flag, with its default, and
 // no other rows but those of a route.
 func TestPageListsEverySetting(t *testing.T) {
-	page, err := os.ReadFile(settings)
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, settings)
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	new(Config).Bind(fs)
 	listed := map[string]string{} // the text of the default
@@ -54,8 +52,7 @@ func TestPageListsEverySetting(t *testing.T) {
 
 // TestPageListsWhatNeedsARestart: docs/proxy.md names the settings that a reload does not change.
 func TestPageListsWhatNeedsARestart(t *testing.T) {
-	page, err := os.ReadFile(settings)
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, settings)
 	last := len(fixed) - 1
 	if want := "- `" + strings.Join(fixed[:last], "`, `") + "` and `" + fixed[last] + "` need a restart."; !strings.Contains(string(page), want) {
 		t.Errorf("the page does not say: %s", want)
@@ -75,8 +72,7 @@ func plain(s string) string {
 
 // TestPageExample: the configuration file of docs/proxy.md can be read.
 func TestPageExample(t *testing.T) {
-	page, err := os.ReadFile(settings)
-	testkit.Must(t, err)
+	page := testkit.ReadFile(t, settings)
 	example := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(string(page))
 	if example == nil {
 		t.Fatal("the page has no example")

@@ -67,8 +67,7 @@ func TestTransportReadsOnThroughTheProxy(t *testing.T) {
 				return res, err
 			}), Attempts: 20})
 			testkit.Must(t, err)
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/events", strings.NewReader("x"))
-			testkit.Must(t, err)
+			r := testkit.Request(t.Context(), t, http.MethodPost, p.url+"/events", strings.NewReader("x"))
 			res, err := tr.RoundTrip(r)
 			if err != nil || res.ProtoMajor != version {
 				t.Fatal(res, err)

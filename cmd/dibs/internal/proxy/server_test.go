@@ -55,7 +55,7 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 	s, err := New(c, client, &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}, c.Logger(r.logs))
 	testkit.Must(t, err)
 	r.server = s
-	l, admin := listen(t), listen(t)
+	l, admin := testkit.Listen(t), testkit.Listen(t)
 	r.url, r.admin = "http://"+l.Addr().String(), "http://"+admin.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -70,13 +70,6 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 	})
 	t.Cleanup(r.stop)
 	return r
-}
-
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	return l
 }
 
 // origin starts an origin with a handler.
@@ -126,7 +119,7 @@ type bareOrigin struct {
 
 func newBareOrigin(t *testing.T, answer string) *bareOrigin {
 	t.Helper()
-	l := listen(t)
+	l := testkit.Listen(t)
 	t.Cleanup(func() { l.Close() })
 	o := &bareOrigin{url: "http://" + l.Addr().String()}
 	go func() {

@@ -15,8 +15,7 @@ import (
 
 // keyed returns a request with a key.
 func keyed(t *testing.T, ctx context.Context, url, path, key string, body io.Reader) *http.Request {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, body)
-	testkit.Must(t, err)
+	r := testkit.Request(ctx, t, http.MethodPost, url+path, body)
 	r.Header.Set("Idempotency-Key", key)
 	return r
 }

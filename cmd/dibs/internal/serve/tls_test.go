@@ -35,8 +35,7 @@ func TestTLS(t *testing.T) {
 		MaxWaiters: 10, MaxWaitersEach: 10, StoreTimeout: time.Second, Drain: time.Second,
 	}, memory(t), Hooks{Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(t, err)
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
+	tcp := testkit.Listen(t)
 	socket, err := net.Listen("unix", filepath.Join(dir, "s"))
 	testkit.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())

@@ -39,9 +39,7 @@ type leaver struct {
 
 func newLeaver(t *testing.T, leave func(stream uint32) []byte) *leaver {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := testkit.Listen(t)
 	o := &leaver{url: "h2c://" + l.Addr().String()}
 	go func() {
 		for {

@@ -32,9 +32,7 @@ type turn func(c *net.TCPConn, r *bufio.Reader) bool
 // scripts[i], one turn for each; the last script serves all others.
 func newRude(t *testing.T, scripts ...[]turn) *rude {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := testkit.Listen(t)
 	o := &rude{url: "http://" + l.Addr().String()}
 	go func() {
 		for i := 0; ; i++ {
@@ -138,8 +136,7 @@ func request(t *testing.T, tr *Transport, method, body string) *http.Request {
 	if body != "" {
 		r = struct{ io.Reader }{strings.NewReader(body)}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://example.com/charges", r)
-	testkit.Must(t, err)
+	req := testkit.Request(t.Context(), t, method, "http://example.com/charges", r)
 	req.ContentLength = int64(len(body))
 	req.Header.Set("Idempotency-Key", `"k"`)
 	req.Header.Set("X-Idempotency-Key", `"k"`)

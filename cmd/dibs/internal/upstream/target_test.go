@@ -5,7 +5,6 @@ package upstream
 import (
 	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -140,8 +139,7 @@ func TestNew(t *testing.T) {
 
 // BenchmarkRoundTrip compares the transport with net/http's own.
 func BenchmarkRoundTrip(b *testing.B) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(b, err)
+	l := testkit.Listen(b)
 	origin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "ok")
 	})}
