@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -247,6 +248,13 @@ func (l *Lease) trust(sent time.Time) {
 	}
 }
 
+// doubt ends the trust in the lease, because a settlement was sent and not answered. It may
+// have been carried out, or be still on its way, so a renewal does not bring the trust back.
+func (l *Lease) doubt() {
+	l.doubted.CompareAndSwap(0, cmp.Or(int64(time.Since(l.keeper.epoch)), -1))
+	l.end(&unansweredError{l.claim.Key})
+}
+
 // end ends the lease's context. A nil cause is that of a settled lease.
 func (l *Lease) end(cause error) { l.cancel(cause) }
 
@@ -273,6 +281,14 @@ func (l *Lease) ended(kind EventKind) {
 		e.Settled = time.Since(l.settleFrom)
 	}
 	l.keeper.observe(&l.context, e)
+}
+
+// loss returns the ErrLost of the lease.
+func (l *Lease) loss() error {
+	if l.doubted.Load() != 0 {
+		return &unansweredError{l.claim.Key}
+	}
+	return ErrLost
 }
 
 // event returns an event of the lease.

@@ -1,7 +1,6 @@
 package dibs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,24 +153,9 @@ func (l *Lease) finish(o store.Outcome) {
 // endings are the events of settled leases.
 var endings = [...]EventKind{store.Release: EventReleased, store.Keep: EventCompleted, store.Abandon: EventAbandoned, store.Undo: EventReleased}
 
-// doubt ends the trust in the lease, because a settlement was sent and not answered. It may
-// have been carried out, or be still on its way, so a renewal does not bring the trust back.
-func (l *Lease) doubt() {
-	l.doubted.CompareAndSwap(0, cmp.Or(int64(time.Since(l.keeper.epoch)), -1))
-	l.end(&unansweredError{l.claim.Key})
-}
-
 // lost reports whether the lease is lost, so that no settlement is sent any more.
 func (l *Lease) lost() bool {
 	cause := context.Cause(l.context.Context)
 	_, unanswered := errors.AsType[*unansweredError](cause) // of this lease, or of one around it
 	return l.overdue() || errors.Is(cause, ErrLost) && !unanswered
-}
-
-// loss returns the ErrLost of the lease.
-func (l *Lease) loss() error {
-	if l.doubted.Load() != 0 {
-		return &unansweredError{l.claim.Key}
-	}
-	return ErrLost
 }
