@@ -75,17 +75,10 @@ func (s *Server) logged(h http.Handler) http.Handler {
 				x.call.Problem = "aborted"
 			}
 			s.report(x, r, took)
-			attrs := []slog.Attr{
-				slog.String("request_id", rand.Text()), slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
-				slog.String("remote", r.RemoteAddr), slog.String("credential", x.by), slog.Int("status", x.Status),
-				slog.Int64("bytes", x.Bytes), slog.Float64("duration_ms", accesslog.Milliseconds(took)),
-			}
-			switch err, stack := accesslog.Panicked(p); {
-			case err != nil:
-				attrs = append(attrs, slog.String("error", err.Error()), slog.String("stack", string(stack)))
-				s.log.LogAttrs(context.Background(), slog.LevelError, "call", attrs...)
-			case s.config.AccessLog:
-				s.log.LogAttrs(context.Background(), slog.LevelInfo, "call", attrs...)
+			if err, stack := accesslog.Panicked(p); err != nil {
+				s.logCall(x, r, took, slog.LevelError, slog.String("error", err.Error()), slog.String("stack", string(stack)))
+			} else if s.config.AccessLog {
+				s.logCall(x, r, took, slog.LevelInfo)
 			}
 			if p != nil {
 				panic(http.ErrAbortHandler)
@@ -93,6 +86,15 @@ func (s *Server) logged(h http.Handler) http.Handler {
 		}()
 		h.ServeHTTP(x, r)
 	})
+}
+
+// logCall writes the line of a call.
+func (s *Server) logCall(x *exchange, r *http.Request, took time.Duration, level slog.Level, more ...slog.Attr) {
+	s.log.LogAttrs(context.Background(), level, "call", append([]slog.Attr{
+		slog.String("request_id", rand.Text()), slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
+		slog.String("remote", r.RemoteAddr), slog.String("credential", x.by), slog.Int("status", x.Status),
+		slog.Int64("bytes", x.Bytes), slog.Float64("duration_ms", accesslog.Milliseconds(took)),
+	}, more...)...)
 }
 
 // report tells the program of a call. r is what the mux has served.
