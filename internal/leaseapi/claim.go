@@ -28,7 +28,7 @@ var modes = map[string]store.Mode{"try": store.Try, "queue": store.Queue, "reser
 // ReadClaims reads the body of a claim.
 func ReadClaims(body []byte) (c ClaimCall, err error) {
 	var wait *int64
-	err = read(body, fields{"claims": list("claims", &c.Claims, readClaim), "wait_ms": as(&wait)})
+	err = read(body, fields{{"claims", list("claims", &c.Claims, readClaim)}, {"wait_ms", &wait}})
 	if err != nil {
 		return c, err
 	}
@@ -53,8 +53,7 @@ type keyed struct {
 }
 
 func (k *keyed) fields(f fields) fields {
-	f["key"], f["key_b64"], f["namespace"], f["token"] = as(&k.key), as(&k.keyB64), as(&k.namespace), as(&k.token)
-	return f
+	return append(f, field{"key", &k.key}, field{"key_b64", &k.keyB64}, field{"namespace", &k.namespace}, field{"token", &k.token})
 }
 
 func (k *keyed) values(needsToken bool) (key store.Key, token store.Token, err error) {
@@ -103,9 +102,9 @@ func readClaim(d *json.Decoder, c *store.Claim) error {
 	var permits, weight *int
 	var owner owner
 	err := object(d, k.fields(fields{
-		"mode": as(&mode), "ttl_ms": as(&ttl), "stay_ms": as(&stay), "from": as(&from), "hold_ms": as(&hold),
-		"permits": as(&permits), "weight": as(&weight), "fingerprint": as(&fingerprint), "max_age_ms": as(&maxAge),
-		"at_most_once": as(&c.AtMostOnce), "owner": owner.read,
+		{"mode", &mode}, {"ttl_ms", &ttl}, {"stay_ms", &stay}, {"from", &from}, {"hold_ms", &hold},
+		{"permits", &permits}, {"weight", &weight}, {"fingerprint", &fingerprint}, {"max_age_ms", &maxAge},
+		{"at_most_once", &c.AtMostOnce}, {"owner", owner.read},
 	}))
 	if err != nil {
 		return err
@@ -154,7 +153,7 @@ func readClaim(d *json.Decoder, c *store.Claim) error {
 type owner store.Owner
 
 func (o *owner) read(d *json.Decoder) error {
-	return object(d, fields{"host": as(&o.Host), "pid": as(&o.PID), "label": as(&o.Label)})
+	return object(d, fields{{"host", &o.Host}, {"pid", &o.PID}, {"label", &o.Label}})
 }
 
 // fromMillis returns a duration; what is too long is the longest.

@@ -140,12 +140,9 @@ func ReadOrder(body []byte, others ...string) (o Order, err error) {
 	var k keyed
 	var id *string
 	var retention *int64
-	f := k.fields(fields{"id": as(&id), "data": as(&o.Data), "retention_ms": as(&retention)})
-	for name := range f {
-		if !strings.HasPrefix(name, "key") && name != "namespace" && !slices.Contains(others, name) {
-			delete(f, name)
-		}
-	}
+	f := slices.DeleteFunc(k.fields(fields{{"id", &id}, {"data", &o.Data}, {"retention_ms", &retention}}), func(f field) bool {
+		return !strings.HasPrefix(f.name, "key") && f.name != "namespace" && !slices.Contains(others, f.name)
+	})
 	if err := read(body, f); err != nil {
 		return o, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -19,12 +20,20 @@ func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%s has more than %d elements", e.Field, MaxElements)
 }
 
-// fields are the fields of an object by name, each with what reads its value.
-type fields map[string]func(*json.Decoder) error
+// fields are the fields of an object.
+type fields []field
 
-// as returns what reads a value into v.
-func as[T any](v *T) func(*json.Decoder) error {
-	return func(d *json.Decoder) error { return d.Decode(v) }
+// field is where a value goes: a pointer, or a func(*json.Decoder) error that reads it.
+type field struct {
+	name string
+	into any
+}
+
+func (f *field) read(d *json.Decoder) error {
+	if read, ok := f.into.(func(*json.Decoder) error); ok {
+		return read(d)
+	}
+	return d.Decode(f.into)
 }
 
 // list returns what reads an array, one element after the other, so that an array of many
@@ -67,26 +76,23 @@ func object(d *json.Decoder, f fields) error {
 	if err := expect(d, '{', "an object"); err != nil {
 		return err
 	}
-	var seen []string
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
 			return err
 		}
 		name, _ := t.(string)
-		read, ok := f[name]
-		if !ok {
+		i := slices.IndexFunc(f, func(f field) bool { return f.name == name })
+		if i < 0 {
 			return fmt.Errorf(": the field %s is unknown", quote(name))
 		}
-		for _, s := range seen {
-			if s == name {
-				return fmt.Errorf(": the field %q comes twice", name)
-			}
+		if f[i].into == nil {
+			return fmt.Errorf(": the field %q comes twice", name)
 		}
-		seen = append(seen, name)
-		if err := read(d); err != nil {
+		if err := f[i].read(d); err != nil {
 			return named(name, err)
 		}
+		f[i].into = nil
 	}
 	_, err := d.Token()
 	return err

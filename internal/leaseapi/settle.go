@@ -12,7 +12,7 @@ var outcomes = map[string]store.Outcome{"release": store.Release, "keep": store.
 
 // ReadRenewals reads the body of a renewal.
 func ReadRenewals(body []byte) (r []store.Renewal, err error) {
-	if err = read(body, fields{"renewals": list("renewals", &r, readRenewal)}); err == nil && r == nil {
+	if err = read(body, fields{{"renewals", list("renewals", &r, readRenewal)}}); err == nil && r == nil {
 		err = errors.New("renewals is missing")
 	}
 	return r, err
@@ -21,7 +21,7 @@ func ReadRenewals(body []byte) (r []store.Renewal, err error) {
 func readRenewal(d *json.Decoder, r *store.Renewal) error {
 	var k keyed
 	var ttl *int64
-	if err := object(d, k.fields(fields{"ttl_ms": as(&ttl), "progress": as(&r.Progress)})); err != nil {
+	if err := object(d, k.fields(fields{{"ttl_ms", &ttl}, {"progress", &r.Progress}})); err != nil {
 		return err
 	}
 	r.TTL = DefaultTTL
@@ -35,7 +35,7 @@ func readRenewal(d *json.Decoder, r *store.Renewal) error {
 
 // ReadSettlements reads the body of a settlement.
 func ReadSettlements(body []byte) (s []store.Settlement, err error) {
-	if err = read(body, fields{"settlements": list("settlements", &s, readSettlement)}); err == nil && s == nil {
+	if err = read(body, fields{{"settlements", list("settlements", &s, readSettlement)}}); err == nil && s == nil {
 		err = errors.New("settlements is missing")
 	}
 	return s, err
@@ -45,7 +45,7 @@ func readSettlement(d *json.Decoder, s *store.Settlement) error {
 	var k keyed
 	var outcome *string
 	var retention *int64
-	if err := object(d, k.fields(fields{"outcome": as(&outcome), "data": as(&s.Data), "retention_ms": as(&retention)})); err != nil {
+	if err := object(d, k.fields(fields{{"outcome", &outcome}, {"data", &s.Data}, {"retention_ms", &retention}})); err != nil {
 		return err
 	}
 	if outcome != nil {
