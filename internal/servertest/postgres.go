@@ -90,6 +90,9 @@ func newPostgres(owner Owner, o *PostgresOptions) (*PostgresServer, error) {
 			family: true,
 		},
 	}
+	if o.StandbyOf != nil {
+		s.wipe = s.copyPrimary
+	}
 	owner.Cleanup(s.end)
 	for name, text := range map[string]string{
 		"postgresql.conf": o.config(f, s.port),
@@ -192,13 +195,17 @@ func (s *PostgresServer) wipeData() error {
 
 // initdb creates a data folder.
 func (s *PostgresServer) initdb(dir string, as *account) error {
-	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", dir, "-U", "postgres", "-A", "trust",
-		"-E", "UTF8", "--locale=C", "--no-sync")
+	return s.tool(dir, as, "initdb", "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+}
+
+// tool runs one of PostgreSQL's programs in a folder.
+func (s *PostgresServer) tool(dir string, as *account, name string, args ...string) error {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
 	cmd.Dir = dir
-	cmd.Env = s.command.env
+	cmd.Env = append(s.command.env[:len(s.command.env):len(s.command.env)], "PGPASSWORD="+s.options.Password)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as.credential()}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
 	}
 	return nil
 }

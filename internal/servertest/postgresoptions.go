@@ -23,6 +23,12 @@ type PostgresOptions struct {
 	// Settings are more lines of postgresql.conf, which override the others:
 	// "lock_timeout = 500ms".
 	Settings []string
+	// Standbys keeps what a server needs that has standbys or becomes one: the log of the last
+	// changes, and what Rewind needs.
+	Standbys bool
+	// StandbyOf starts a standby of that server, with a copy of its data; nil: a server with
+	// data of its own. Both have the same password and MaxConnections.
+	StandbyOf *PostgresServer
 }
 
 // config returns postgresql.conf of a server in the folder.
@@ -45,8 +51,15 @@ func (o *PostgresOptions) config(f *folder, at *port) string {
 	if o.NoSync {
 		lines = append(lines, "fsync = off", "full_page_writes = off")
 	}
+	if o.Standbys {
+		lines = append(lines, "wal_retrieve_retry_interval = 100ms", "wal_receiver_status_interval = 1s")
+		lines = append(lines, rewindable...)
+	}
 	return strings.Join(append(lines, o.Settings...), "\n") + "\n"
 }
+
+// rewindable are the settings that pg_rewind needs.
+var rewindable = []string{"full_page_writes = on", "wal_log_hints = on", "wal_keep_size = 1GB"}
 
 // access returns pg_hba.conf. Only the test uses the socket.
 func (o *PostgresOptions) access() string {
