@@ -52,6 +52,7 @@ type facts struct {
 	isolation         string
 	fsync, pageWrites bool
 	standbys          *string // that are synchronous
+	commits           string  // synchronous_commit
 	vacuums           bool
 	timeout           float64 // seconds; 0: none
 	connections, used int64
@@ -65,7 +66,7 @@ func (s *Store) facts(ctx context.Context) (f *facts, err error) {
 	f = &facts{}
 	f.clock, err = engine.ReadClock(func() (shows int64, err error) {
 		return shows, s.front.QueryRow(ctx, s.names.source("check"), pgx.QueryExecModeExec).Scan(
-			&f.version, &f.number, &f.standby, &f.readOnly, &f.isolation, &f.fsync, &f.pageWrites, &f.standbys, &f.vacuums, &f.timeout,
+			&f.version, &f.number, &f.standby, &f.readOnly, &f.isolation, &f.fsync, &f.pageWrites, &f.standbys, &f.commits, &f.vacuums, &f.timeout,
 			&f.connections, &f.used, &f.replicas, &f.seesAll, &f.oldest, &shows)
 	})
 	return f, err
@@ -94,6 +95,9 @@ func (s *Store) checkServer(c *engine.Checkup, f *facts) {
 	c.Advice(f.replicas > 0 && f.standbys != nil && *f.standbys == "", "replication",
 		"There are replicas and none is synchronous: at a failover the last grants and records may be lost, and a key be held twice.",
 		"Set synchronous_standby_names, or guard what you write with the fence.")
+	c.Advice(f.standbys != nil && *f.standbys != "" && f.commits == "local", "replication",
+		"synchronous_commit is local, so calls do not wait for the synchronous standbys: at a failover the last grants and records may be lost, and a key be held twice.",
+		"ALTER ROLE … SET synchronous_commit = on, or guard what you write with the fence.")
 	timeout := time.Duration(f.timeout * float64(time.Second))
 	c.Advice(timeout > 0 && timeout < shortTimeout, "timeout",
 		fmt.Sprintf("statement_timeout is %v: calls that wait for a busy key are cancelled as a whole.", timeout),

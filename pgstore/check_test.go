@@ -37,6 +37,16 @@ func TestCheck(t *testing.T) {
 			Undo:  []string{"ALTER ROLE postgres RESET statement_timeout"},
 			Finds: sqltest.Found("timeout", advice, "1.5s"),
 		},
+		"commits without the standby": {
+			Undo: []string{"ALTER SYSTEM RESET synchronous_standby_names", reload, "ALTER ROLE postgres RESET synchronous_commit"},
+			Store: func(_ testing.TB, s sqltest.Store) {
+				server.Query("ALTER ROLE postgres SET synchronous_commit = local")
+				server.Query("ALTER SYSTEM SET synchronous_standby_names = '*'")
+				server.Query(reload)
+				s.(*Store).front.Reset()
+			},
+			Finds: sqltest.Found("replication", advice, "synchronous_commit is local"),
+		},
 		"page writes": {
 			Do:    []string{"ALTER SYSTEM SET full_page_writes = off", reload},
 			Undo:  []string{"ALTER SYSTEM RESET full_page_writes", reload},

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs/internal/engine"
@@ -122,6 +123,16 @@ func own(config *pgxpool.Config) *pgxpool.Config {
 	}
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "dibs"
+	}
+	before := c.BeforeConnect
+	c.BeforeConnect = func(ctx context.Context, connecting *pgx.ConnConfig) error {
+		if before != nil {
+			if err := before(ctx, connecting); err != nil {
+				return err
+			}
+		}
+		uncancelled(connecting)
+		return nil
 	}
 	return c
 }

@@ -8,6 +8,7 @@ SELECT
     current_setting('fsync')::boolean,
     current_setting('full_page_writes')::boolean,
     current_setting('synchronous_standby_names', true),
+    current_setting('synchronous_commit'),
     current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean,
     (SELECT extract(epoch FROM current_setting('statement_timeout')::interval)::float8),
     current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,

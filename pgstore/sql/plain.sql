@@ -47,6 +47,7 @@ DECLARE
     mark bigint;
     base bigint; -- the fence of a key without a row
     grants boolean := false;
+    replays boolean := false;
     r record;
     joins bigint[];
     n bigint;
@@ -112,6 +113,7 @@ BEGIN
                 age := moment - r.rec_written;
                 remains := r.rec_ends - moment;
                 data := r.rec_data;
+                replays := true;
             ELSE NULL;
         END CASE;
         RETURN NEXT;
@@ -121,6 +123,11 @@ BEGIN
         IF mark >= base THEN
             RAISE EXCEPTION 'dibs: a key was forgotten meanwhile; try again' USING ERRCODE = 'serialization_failure';
         END IF;
+    END IF;
+    -- What another transaction has committed can be seen before a synchronous standby has it, if
+    -- the server crashed or an operator ended the wait. A COMMIT that writes waits for the standby.
+    IF replays AND current_setting('synchronous_standby_names') <> '' THEN
+        PERFORM pg_logical_emit_message(true, 'dibs', '');
     END IF;
     IF joins IS NOT NULL THEN
         moment := @now();

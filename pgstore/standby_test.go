@@ -1,0 +1,76 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/store"
+)
+
+// TestSynchronousStandby: while no synchronous standby has a record, no claim is answered from it,
+// whoever ended the wait of the holder's COMMIT. Nor does a call that gives up end it.
+func TestSynchronousStandby(t *testing.T) {
+	t.Parallel()
+	options := servertest.PostgresOptions{NoSync: true, Standbys: true, Settings: []string{"synchronous_standby_names = '*'"}}
+	primary := servertest.Postgres(t, &options)
+	options.StandbyOf = primary
+	standby := servertest.Postgres(t, &options)
+	link, err := wire.Open(primary.Addr())
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, link.Close()) })
+	standby.Follow(link.Addr())
+	standby.AwaitStandby(primary)
+	s := open(t, primary.URL(), nil)
+	waiting := func() int {
+		return len(primary.Query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%settle%'"))
+	}
+	given := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1, MaxAge: time.Hour}
+	answers := make([]store.Answer, 1)
+	testkit.Must(t, s.Claim(t.Context(), []store.Claim{given}, answers))
+
+	link.Set(wire.Trouble{Hold: true}, nil)
+	settling, giveUp := context.WithCancel(t.Context())
+	settled := make(chan error, 1)
+	go func() {
+		settled <- s.Settle(settling, []store.Settlement{{Key: given.Key, Token: given.Token, Outcome: store.Keep, Data: []byte("kept"), Retention: time.Hour}}, make([]error, 1))
+	}()
+	testkit.Eventually(t, "the settlement waits for the standby", func() bool { return waiting() == 1 })
+	giveUp()
+	if err := <-settled; !errors.Is(err, context.Canceled) {
+		t.Errorf("the settlement is answered with %v", err)
+	}
+
+	primary.Query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%settle%'")
+	testkit.Eventually(t, "the record is visible", func() bool {
+		return primary.Query("SELECT count(*) FROM public.dibs_key WHERE rec_data = 'kept'")[0][0] == "1"
+	})
+	late := given
+	late.Token = store.NewToken()
+	asking, stop := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() { asked <- s.Claim(asking, []store.Claim{late}, answers) }()
+	testkit.Eventually(t, "the claim waits for the standby", func() bool {
+		return len(primary.Query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%claim%'")) == 1
+	})
+	stop()
+	if err := <-asked; !errors.Is(err, context.Canceled) {
+		t.Errorf("the claim is answered with %v, %v", answers[0], err)
+	}
+	testkit.Must(t, s.Close()) // and whatever it does in the background
+	if n := strings.Count(primary.Log(), "canceling wait for synchronous replication"); n != 1 {
+		t.Errorf("%d waits for the standby were cancelled; the test did one", n)
+	}
+
+	link.Set(wire.Trouble{}, nil)
+	s = open(t, primary.URL(), nil)
+	testkit.Must(t, s.Claim(t.Context(), []store.Claim{late}, answers))
+	if answers[0].State != store.Done || string(answers[0].Record.Data) != "kept" {
+		t.Errorf("the claim is answered with %v", answers[0])
+	}
+}
