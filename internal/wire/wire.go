@@ -151,6 +151,13 @@ func (w *Wire) Lead(target string) {
 	w.Reset()
 }
 
+// Target returns the address of the server that the wire leads to.
+func (w *Wire) Target() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.target
+}
+
 // Counts returns what has happened so far.
 func (w *Wire) Counts() Counts {
 	w.mu.Lock()

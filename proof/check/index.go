@@ -27,6 +27,7 @@ type index struct {
 	Options
 	keys      []*keyHistory            // by key
 	faults    []*history.Event         // of the store and the network
+	stale     []*history.Event         // faults of Options.Stale
 	halts     map[int][]*history.Event // when a process was killed or stood still
 	faultsEnd time.Duration            // when the last fault was over; 0 if faults go on
 	end       time.Duration
@@ -165,6 +166,9 @@ func newIndex(events []history.Event, o Options) *index {
 			case e.Key == "":
 				if !slices.Contains(o.Workers, e.Name) {
 					l.faults = append(l.faults, e)
+				}
+				if slices.Contains(o.Stale, e.Name) {
+					l.stale = append(l.stale, e)
 				}
 				if o.forgets(e.Name, false) {
 					forgot = append(forgot, e)
@@ -370,6 +374,11 @@ func until(e *history.Event) time.Duration {
 // haltedBetween reports whether a process was killed or stopped between two moments.
 func (l *index) haltedBetween(process int, from, to time.Duration) bool {
 	return slices.ContainsFunc(l.halts[process], func(h *history.Event) bool { return h.Call <= to && until(h) >= from })
+}
+
+// staleBetween reports whether an answer between two moments may come from an older state.
+func (l *index) staleBetween(from, to time.Duration) bool {
+	return slices.ContainsFunc(l.stale, func(f *history.Event) bool { return f.Call <= to && until(f) >= from })
 }
 
 // faultBetween reports whether a fault struck between two moments, or shortly before.

@@ -240,6 +240,21 @@ var leaseCases = []historyCase{
 		h.add("flush", 10, 20, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
+	{"an old server says that a key is held, which is free", "", func(h *builder) {
+		h.o.Stale = []string{"split"}
+		h.add("split", 850, 1000, history.Event{Kind: history.Fault, Name: "split", Times: 1})
+		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
+	}},
+	{"an old server says later that a key is held, which is free", "held", func(h *builder) {
+		h.o.Stale = []string{"split"}
+		h.add("split", 850, 890, history.Event{Kind: history.Fault, Name: "split", Times: 1})
+		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
+	}},
+	{"an old server grants a key that is held", "lease", func(h *builder) {
+		h.o.Stale = []string{"split"}
+		h.add("split", 100, 1000, history.Event{Kind: history.Fault, Name: "split", Times: 1})
+		h.granted("F claims", 200, 210, "mutex", "F", "try", 12)
+	}},
 	{"the store forgets, and fences fall", "fences", func(h *builder) {
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 300, 305, history.Event{Kind: history.Fault, Name: "flush", Times: 1})

@@ -92,6 +92,8 @@ func (b *keyHistory) says(a *attempt, e *history.Event) (k kind, says bool) {
 			return 0, false
 		case e.State == "done":
 			return done, true
+		case e.State != "granted" && b.staleBetween(e.Call, e.Return):
+			return 0, false
 		case e.State == "free":
 			return free, anonymous(e)
 		case e.State == "held" && holds:

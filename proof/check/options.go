@@ -35,6 +35,11 @@ type Options struct {
 	// for that key.
 	Forgets []string
 
+	// Stale are the names of the faults during which a store may answer from an older state, of when
+	// the fault began, if the answer changes nothing: that a key is held or free. A record that it
+	// answers with counts all the same.
+	Stale []string
+
 	// Workers are the names of the faults that strike single processes only. Killed and Stopped
 	// are the events of them.
 	Workers []string

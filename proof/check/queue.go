@@ -48,7 +48,7 @@ func held(c *checker) {
 			if n > 0 && slices.ContainsFunc(longest[n-1][:], func(s stay) bool { return s.of != nil && s.of != a && s.to >= e.Call }) {
 				continue
 			}
-			if c.forgotBetween(c.calls[0].Call, e.Return) {
+			if c.forgotBetween(c.calls[0].Call, e.Return) || c.staleBetween(e.Call, e.Return) {
 				continue // an older state may have come back
 			}
 			c.violated("held", "the key was held, but no other token held it or waited for it", e)

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
-
-	"github.com/dibs-go/dibs/internal/pace"
 )
 
 func dataFaults() []*Fault {
@@ -23,12 +20,6 @@ func dataFaults() []*Fault {
 			About:    "a Redis is emptied",
 			Evidence: "a server that had keys and has lost them",
 			gate:     serverGate, applies: needRedis, strike: flushAll,
-		},
-		{
-			Name: "failover", Kind: Data, Forgets: true,
-			About:    "a replica that has not heard of the last writes takes the place of its master",
-			Evidence: "a replica that was promoted and that lacks, by the servers' own counts, what its master had",
-			gate:     serverGate, applies: needFailover, strike: failOver,
 		},
 	}
 }
@@ -103,35 +94,4 @@ func flushAll(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
 		return 0, nil
 	}
 	return 1, nil
-}
-
-func needFailover(t *Target) error {
-	if t.Failover == nil {
-		return errors.New("the server has no replica of the run's own to take its place")
-	}
-	if strings.HasPrefix(t.backend(), "redis+") {
-		return nil // its clients find the new master by themselves
-	}
-	return needWires(t)
-}
-
-func failOver(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
-	if err := t.Failover.Lag(); err != nil {
-		return 0, err
-	}
-	_ = pace.Sleep(ctx, t.spell(r))
-	addr, behind, err := t.Failover.Promote()
-	if err != nil {
-		return 0, err
-	}
-	t.mu.Lock()
-	t.moved = addr
-	t.mu.Unlock()
-	for _, w := range t.Wires {
-		w.Lead(addr)
-	}
-	if behind > 0 {
-		hits = 1
-	}
-	return hits, t.Failover.Rebuild()
 }

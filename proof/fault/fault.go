@@ -31,6 +31,9 @@ type Fault struct {
 	// Forgets says that the store may lose leases, places and records that it acknowledged, or
 	// take them for older than they are. Fences rise all the same.
 	Forgets bool
+	// Stale says that some workers may be answered, without any change, from a state of when the
+	// fault began.
+	Stale bool
 	// Destroys says that it takes something away from other users of the server.
 	Destroys bool
 	// Alone says that it must not meet other faults, because their effects would look
@@ -49,7 +52,7 @@ type Absent struct {
 
 // All returns every fault, in the order of reports.
 func All() []*Fault {
-	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), dataFaults(), fileFaults())
+	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), dataFaults(), failoverFaults(), fileFaults())
 }
 
 // Names returns the names of all faults, in the order of reports.
@@ -122,7 +125,13 @@ func Select(t *Target, list string) (apply []*Fault, absent []Absent, err error)
 // of returns the fault for the target.
 func (f *Fault) of(t *Target) *Fault {
 	g := *f
-	g.Forgets = f.Forgets || f.Name == "server-kill" && !t.Durable
+	switch f.Name {
+	case "server-kill":
+		g.Forgets = !t.Durable
+	case "failover", "split":
+		g.Forgets = !t.Synchronous
+		g.Stale = f.Name == "split" && t.Synchronous
+	}
 	return &g
 }
 

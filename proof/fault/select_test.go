@@ -30,14 +30,14 @@ func (i *idlers) Stop(ctx context.Context, _ int, d time.Duration) (bool, error)
 // sham is a server, a replica and a clock to which nothing can be done.
 type sham struct{ addr string }
 
-func (*sham) Kill()                             {}
-func (*sham) Restart()                          {}
-func (*sham) Pause()                            {}
-func (*sham) Continue()                         {}
-func (*sham) Lag() error                        { return nil }
-func (*sham) Rebuild() error                    { return nil }
-func (*sham) Step(time.Duration) error          { return nil }
-func (s *sham) Promote() (string, int64, error) { return s.addr, 0, nil }
+func (*sham) Kill()                          {}
+func (*sham) Restart()                       {}
+func (*sham) Pause()                         {}
+func (*sham) Continue()                      {}
+func (*sham) Lag() error                     { return nil }
+func (*sham) Rebuild() (int64, error)        { return 0, nil }
+func (*sham) Step(time.Duration) error       { return nil }
+func (s *sham) Promote(bool) (string, error) { return s.addr, nil }
 
 func TestSelect(t *testing.T) {
 	workers := &idlers{1}
@@ -56,9 +56,9 @@ func TestSelect(t *testing.T) {
 		{file, "cut", "", "cut"},
 		{file, "oops", "there is no fault \"oops\"", ""},
 		{file, "kill,", "there is no fault \"\"", ""},
-		{theirs, "data", "", "script-flush flushall failover"},
+		{theirs, "data", "", "script-flush flushall failover split"},
 		{theirs, "flushall", "flushall", ""},
-		{ours, "data", "script-flush flushall", "failover"},
+		{ours, "data", "script-flush flushall", "failover split"},
 		{theirs, "server", "kill-connections", "server-kill server-stop server-clock"},
 		{theirs, "-worker,-data,-server,-file", "delay cut partition lost-requests lost-replies lost-reply", ""},
 	} {

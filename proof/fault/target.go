@@ -31,6 +31,9 @@ type Target struct {
 	// Durable says that a killed server still has everything that it acknowledged after its
 	// restart.
 	Durable bool
+	// Synchronous says that a call is acknowledged only when a replica has it, so that the replica
+	// that Failover promotes has everything that was acknowledged.
+	Synchronous bool
 	// TTL is how long the workers' leases last. Faults last about as long. Default: a second.
 	TTL time.Duration
 	// Began, if not nil, is called when a fault that was waiting for others begins.
@@ -84,15 +87,16 @@ type Server interface {
 
 // Failover puts a replica in a server's place.
 type Failover interface {
-	// Lag keeps the replica from hearing of what is written from now on.
+	// Lag keeps a replica from hearing of what is written from now on. It has everything that
+	// was written before.
 	Lag() error
-	// Promote takes the server away and makes the replica the server, with what it has. It
-	// returns the new server's address, and by the servers' own count how much of what was
-	// written it does not have: bytes, or how often a replica could not resynchronize.
-	Promote() (addr string, behind int64, err error)
-	// Rebuild makes a replica of what was the server before, which is in step when this
-	// returns.
-	Rebuild() error
+	// Promote makes a replica the server, with what it has, and returns its address. The old
+	// server is taken away first, unless it stays: then it goes on, cut off from its replicas.
+	Promote(stays bool) (addr string, err error)
+	// Rebuild takes the old server away, if it has stayed, and makes a replica of it, which is in
+	// step when this returns. It returns, by the servers' own count, how much the old server had
+	// done that the new one does not have: bytes, or how often a replica could not resynchronize.
+	Rebuild() (behind int64, err error)
 }
 
 // Clock is a clock that can be set wrong.

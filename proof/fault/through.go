@@ -55,7 +55,7 @@ func address(storeURL string) (string, error) {
 	case !ok || port == "":
 		return no("it has no server")
 	}
-	_, host, after := split(storeURL)
+	_, host, after := around(storeURL)
 	if strings.Contains(host, ",") {
 		return no("it has several servers; name one")
 	}
@@ -78,13 +78,13 @@ func address(storeURL string) (string, error) {
 
 // at returns the URL with another host and port.
 func at(storeURL, addr string) string {
-	before, _, after := split(storeURL)
+	before, _, after := around(storeURL)
 	return before + addr + after
 }
 
-// split cuts a URL around its host and port. It does not use net/url, because a store's password
+// around cuts a URL around its host and port. It does not use net/url, because a store's password
 // may contain characters that a URL's may not.
-func split(storeURL string) (before, host, after string) {
+func around(storeURL string) (before, host, after string) {
 	scheme, rest, _ := strings.Cut(storeURL, "://")
 	user, ends := len(rest), "/?" // where the user ends at the latest
 	if scheme == "redis" {

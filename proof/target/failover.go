@@ -18,6 +18,7 @@ type watched struct {
 	master func() *servertest.RedisServer
 	next   func(after *servertest.RedisServer) *servertest.RedisServer
 	whole  func()
+	behind int64
 }
 
 var _ fault.Failover = (*watched)(nil)
@@ -31,7 +32,7 @@ func Sentinel(owner servertest.Owner) *fault.Target {
 	s := servertest.RedisSentinel(owner, &servertest.SentinelOptions{
 		DownAfter: silence, Redis: &servertest.RedisOptions{Persistence: servertest.AOF},
 	})
-	return &fault.Target{URL: s.URL(), Failover: &watched{s.Master, s.AwaitMaster, s.Await}}
+	return &fault.Target{URL: s.URL(), Failover: &watched{master: s.Master, next: s.AwaitMaster, whole: s.Await}}
 }
 
 // Cluster starts a Redis Cluster of three masters with a replica each. It has no wires.
@@ -57,19 +58,20 @@ func (u *watched) Lag() error { return nil }
 // Promote stops the master until a replica has taken its place, and lets it go on. The old
 // master then cannot resynchronize from where it was, because it did more than its replica had.
 // The new master counts that.
-func (u *watched) Promote() (addr string, behind int64, err error) {
+func (u *watched) Promote(bool) (addr string, err error) {
 	old := u.master()
 	old.Pause()
 	master := u.next(old)
 	before, err := offset(master, "sync_partial_err")
 	if err != nil {
-		return "", 0, err
+		return "", err
 	}
 	old.Continue()
 	u.whole()
 	after, err := offset(master, "sync_partial_err")
-	return master.Addr(), after - before, err
+	u.behind = after - before
+	return master.Addr(), err
 }
 
-// Rebuild does nothing, because Promote has waited until the old master follows the new one.
-func (u *watched) Rebuild() error { return nil }
+// Rebuild only counts, because Promote has waited until the old master follows the new one.
+func (u *watched) Rebuild() (behind int64, err error) { return u.behind, nil }

@@ -22,6 +22,9 @@ type pair struct {
 
 	mu              sync.Mutex
 	master, replica *servertest.RedisServer
+
+	stays        bool  // the old master went on after the last failover
+	wrote, heard int64 // by the old master at its end, and by its replica
 }
 
 var (
@@ -84,33 +87,40 @@ func (p *pair) Lag() error {
 	return nil
 }
 
-// Promote kills the master, and makes the replica a master.
-func (p *pair) Promote() (addr string, behind int64, err error) {
-	wrote, err := offset(p.master, "master_repl_offset")
-	if err != nil {
-		return "", 0, err
+// Promote makes the replica a master. The old master is killed first, unless it stays.
+func (p *pair) Promote(stays bool) (addr string, err error) {
+	if !stays {
+		if p.wrote, err = offset(p.master, "master_repl_offset"); err != nil {
+			return "", err
+		}
+		p.master.Kill()
 	}
-	p.master.Kill()
+	p.stays = stays
+	p.link.Set(wire.Trouble{Refuse: true}, nil)
 	p.link.Reset() // what was on its way is lost
-	heard, err := offset(p.replica, "slave_repl_offset")
-	if err == nil {
+	if p.heard, err = offset(p.replica, "slave_repl_offset"); err == nil {
 		_, err = p.replica.Do("REPLICAOF", "NO", "ONE")
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("promoting the replica: %w", err)
+		return "", fmt.Errorf("promoting the replica: %w", err)
 	}
 	p.mu.Lock()
 	p.master, p.replica = p.replica, p.master
 	p.mu.Unlock()
-	return p.master.Addr(), wrote - heard, nil
+	return p.master.Addr(), nil
 }
 
 // Rebuild makes the old master an empty replica.
-func (p *pair) Rebuild() error {
+func (p *pair) Rebuild() (behind int64, err error) {
+	if p.stays {
+		if p.wrote, err = offset(p.replica, "master_repl_offset"); err != nil {
+			return 0, err
+		}
+	}
 	p.link.Set(wire.Trouble{}, nil)
 	p.link.Lead(p.master.Addr())
 	p.replica.RestartEmpty()
-	return p.follow()
+	return p.wrote - p.heard, p.follow()
 }
 
 // follow makes the replica follow the master, and returns when it is in step.

@@ -19,38 +19,40 @@ type Kind struct {
 	Name string
 	// New starts one that ends with its owner. The Target has no workers and no wires yet.
 	New func(owner servertest.Owner) *fault.Target
+	// Faults are those that it is there for, as fault.ParseList reads them. Default: all.
+	Faults string
 }
+
+// failovers are the faults of stores that are there for their failovers. Other rows have the
+// faults of the network without them.
+const failovers = "worker,server-kill,kill-connections,failover,split"
 
 // Kinds returns every kind, in the order of reports.
 func Kinds() []Kind {
 	return []Kind{
-		{"sqlite", func(owner servertest.Owner) *fault.Target { return SQLite(owner, false) }},
-		{"sqlite-shared", func(owner servertest.Owner) *fault.Target { return SQLite(owner, true) }},
-		{"redis", func(owner servertest.Owner) *fault.Target { return Redis(owner, nil) }},
+		{"sqlite", func(owner servertest.Owner) *fault.Target { return SQLite(owner, false) }, ""},
+		{"sqlite-shared", func(owner servertest.Owner) *fault.Target { return SQLite(owner, true) }, ""},
+		{"redis", func(owner servertest.Owner) *fault.Target { return Redis(owner, nil) }, ""},
 		{"valkey", func(owner servertest.Owner) *fault.Target {
 			return Redis(owner, &servertest.RedisOptions{Valkey: true})
-		}},
-		{"redis-sentinel", Sentinel},
-		{"redis-cluster", Cluster},
-		{"postgres", Postgres},
-		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }},
+		}, ""},
+		{"redis-sentinel", Sentinel, ""},
+		{"redis-cluster", Cluster, ""},
+		{"postgres", Postgres, ""},
+		{"postgres-synchronous", PostgresSynchronous, failovers},
+		{"postgres-quorum", PostgresQuorum, failovers},
+		{"postgres-local", PostgresLocal, failovers},
+		{"postgres-asynchronous", PostgresAsynchronous, failovers},
+		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }, ""},
 		{"mysql", func(owner servertest.Owner) *fault.Target {
 			return MariaDB(owner, &servertest.MariaDBOptions{MySQL: true})
-		}},
-		{"serve", Serve},
+		}, ""},
+		{"serve", Serve, ""},
 	}
 }
 
 // connections is how many connections a server has, enough for the workers.
 const connections = 100
-
-// Postgres starts a PostgreSQL. A kill of its processes loses nothing that was committed.
-func Postgres(owner servertest.Owner) *fault.Target {
-	owner.Helper()
-	clock := servertest.NewClock(owner)
-	s := servertest.Postgres(owner, &servertest.PostgresOptions{NoSync: true, MaxConnections: connections, Clock: clock})
-	return &fault.Target{URL: s.URL() + "&migrate=true", Server: s, Clock: clock, Durable: true}
-}
 
 // MariaDB starts a MariaDB or a MySQL. It sets the clock, the number of connections and NoSync.
 // Nil means the defaults. A kill loses nothing that was committed.

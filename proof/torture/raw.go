@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -83,23 +84,42 @@ func (l *lane) claim(key string) store.Claim {
 
 // ask claims. It is not ok if no answer came.
 func (l *lane) ask(c store.Claim) (a store.Answer, ok bool) {
+	ctx, cancel := l.limited()
+	defer cancel()
 	answers := make([]store.Answer, 1)
-	err := l.store.Claim(l.ctx, []store.Claim{c}, answers)
+	err := l.store.Claim(ctx, []store.Claim{c}, answers)
 	return answers[0], err == nil && answers[0].Err == nil
 }
 
 func (l *lane) renew(c store.Claim) {
+	ctx, cancel := l.limited()
+	defer cancel()
 	errs := make([]error, 1)
-	_ = l.store.Renew(l.ctx, []store.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
+	_ = l.store.Renew(ctx, []store.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
 	if errors.Is(errs[0], dibs.ErrLost) {
 		l.out.send(message{Lost: true})
 	}
 }
 
 func (l *lane) end(c store.Claim, o store.Outcome) {
-	_ = l.store.Settle(l.ctx, []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: o}}, make([]error, 1))
+	l.settle(store.Settlement{Key: c.Key, Token: c.Token, Outcome: o})
 }
 
 func (l *lane) keep(c store.Claim, data []byte) {
-	_ = l.store.Settle(l.ctx, []store.Settlement{{Key: c.Key, Token: c.Token, Outcome: store.Keep, Data: data, Retention: long}}, make([]error, 1))
+	l.settle(store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Data: data, Retention: long})
+}
+
+func (l *lane) settle(x store.Settlement) {
+	ctx, cancel := l.limited()
+	defer cancel()
+	_ = l.store.Settle(ctx, []store.Settlement{x}, make([]error, 1))
+}
+
+// limited returns the context of a call that mostly waits for as long as a lease lasts, and
+// sometimes gives up soon.
+func (l *lane) limited() (context.Context, context.CancelFunc) {
+	if l.odds(6) {
+		return context.WithTimeout(l.ctx, l.upTo(l.TTL/10))
+	}
+	return context.WithTimeout(l.ctx, l.TTL)
 }

@@ -3,6 +3,7 @@
 package torture_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -71,8 +72,8 @@ func TestStores(t *testing.T) {
 // it has a server, and with each fault that must be alone.
 func tortureOne(t *testing.T, k target.Kind) (rows []row) {
 	on := k.New(t)
-	runs := []row{{k.Name, *faults, *duration, nil}}
-	if *faults == "" {
+	runs := []row{{k.Name, cmp.Or(*faults, k.Faults), *duration, nil}}
+	if *faults == "" && k.Faults == "" {
 		if on.Server != nil {
 			runs = append(runs, row{k.Name, plain, max(*duration/plainShare, shortest), nil})
 		}

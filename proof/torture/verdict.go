@@ -34,6 +34,9 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 		if f.Forgets {
 			o.Forgets = append(o.Forgets, f.Name)
 		}
+		if f.Stale {
+			o.Stale = append(o.Stale, f.Name)
+		}
 		if f.Kind == fault.Worker {
 			o.Workers = append(o.Workers, f.Name)
 		}
