@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // target is a system that programs are built for.
@@ -75,9 +73,6 @@ func (r *release) makeDownloads(ctx context.Context) error {
 
 // makePackages makes the packages of the clients, and tries them with the program dibs.
 func (r *release) makePackages(ctx context.Context, dibs string) error {
-	if err := servertest.InstallPackagers(); err != nil {
-		return err
-	}
 	for _, c := range clients {
 		if err := r.downloadClient(ctx, &c, dibs); err != nil {
 			return fmt.Errorf("%s: %w", c.dir, err)

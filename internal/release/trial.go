@@ -29,6 +29,9 @@ func isProgram(m sibling) bool { return strings.HasPrefix(m.dir, "cmd/") }
 // is compiled and run, against real servers. Each program is
 // installed, and says its version. Then the README's lines are run.
 func (r *release) tryOut(ctx context.Context) error {
+	if err := servertest.InstallPackagers(); err != nil { // now, and not after all that is built
+		return err
+	}
 	servers := servertest.NewScope()
 	defer servers.Close()
 	r.env = append(r.env,

@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
 // TestPackages: the package of each client does what its README says, and the same commit makes the
 // same package.
 func TestPackages(t *testing.T) {
+	testkit.Must(t, servertest.InstallPackagers())
 	dir := t.TempDir()
 	r := &release{version: "v0.0.1", clone: filepath.Join(dir, "clone"), downloads: filepath.Join(dir, "downloads"), scratch: dir}
 	dibs := filepath.Join(dir, "dibs")
