@@ -58,8 +58,6 @@ var (
 // database "app" exists from the start.
 type MariaDBServer struct {
 	server
-	port    *port
-	as      *account
 	client  client
 	options MariaDBOptions
 }
@@ -84,10 +82,7 @@ func newMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.wipe(); err != nil {
-		return nil, err
-	}
-	return s, s.begin()
+	return s, s.beginEmpty()
 }
 
 // makeMariaDB makes the server's folder without data, and configures it.
@@ -105,50 +100,19 @@ func makeMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
 		return nil, err
 	}
 	s := &MariaDBServer{options: *o}
-	if s.as, err = unprivileged("mysql"); err != nil {
+	if err := s.prepare(owner, kind, "mysql"); err != nil {
 		return nil, err
 	}
-	if s.port, err = reservePort(); err != nil {
-		return nil, err
-	}
-	owner.Cleanup(s.port.release)
-	f, err := newFolder(s.as)
-	if err != nil {
-		return nil, err
-	}
+	f := s.folder
 	s.client = client{path: asker, args: []string{
 		"--no-defaults", "--batch", "--skip-column-names", "--default-character-set=utf8mb4",
 		"--socket=" + f.join("socket"), "--user=root", "--database=app",
 	}}
-	s.server = server{
-		owner:  owner,
-		name:   kind + " at " + s.port.addr(),
-		folder: f,
-		ready:  s.answers,
-		wipe:   s.wipeData,
-		command: command{
-			path: path,
-			args: []string{path, "--defaults-file=" + f.join("my.cnf")}, // the server finds its files by its path
-			dir:  f.path,
-			env:  append([]string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"}, o.Clock.env()...),
-			log:  f.join("log"),
-			as:   s.as,
-		},
-	}
-	owner.Cleanup(s.end)
-	for name, text := range map[string]string{
-		"my.cnf":   o.config(f, s.port),
-		"init.sql": o.firstSQL(),
-	} {
-		if err := s.as.write(f.join(name), text); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	s.ready, s.wipe = s.answers, s.wipeData
+	s.command.path, s.command.args = path, []string{path, "--defaults-file=" + f.join("my.cnf")} // the server finds its files by its path
+	s.command.env = append([]string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"}, o.Clock.env()...)
+	return s, s.write(map[string]string{"my.cnf": o.config(f, s.port), "init.sql": o.firstSQL()})
 }
-
-// Addr returns the server's address, "127.0.0.1:4321".
-func (s *MariaDBServer) Addr() string { return s.port.addr() }
 
 // URL returns the server's address with its superuser:
 // "mysql://root:secret@127.0.0.1:4321/app".
@@ -201,11 +165,7 @@ var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00", `\\`, `
 // Query is Do, and ends the test after an error.
 func (s *MariaDBServer) Query(sql string) [][]string {
 	s.owner.Helper()
-	rows, err := s.Do(sql)
-	if err != nil {
-		s.owner.Fatalf("%s at %s: %v", sql, s.name, err)
-	}
-	return rows
+	return s.rows(sql, s.Do)
 }
 
 // answers returns nil when the server sends its greeting.

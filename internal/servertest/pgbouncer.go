@@ -41,7 +41,6 @@ type PgBouncerOptions struct {
 // Restart.
 type PgBouncerServer struct {
 	server
-	port    *port
 	backend *PostgresServer
 }
 
@@ -66,41 +65,18 @@ func newPgBouncer(owner Owner, backend *PostgresServer, o *PgBouncerOptions) (*P
 		return nil, err
 	}
 	s := &PgBouncerServer{backend: backend}
-	as, err := unprivileged("postgres")
-	if err != nil {
+	if err := s.prepare(owner, "pgbouncer", "postgres"); err != nil {
 		return nil, err
 	}
-	if s.port, err = reservePort(); err != nil {
-		return nil, err
-	}
-	owner.Cleanup(s.port.release)
-	f, err := newFolder(as)
-	if err != nil {
-		return nil, err
-	}
-	s.server = server{
-		owner:  owner,
-		name:   "pgbouncer at " + s.port.addr(),
-		folder: f,
-		ready:  s.answers,
-		wipe:   func() error { return nil },
-		command: command{
-			path: path,
-			args: []string{"pgbouncer", f.join("pgbouncer.ini")},
-			dir:  f.path,
-			env:  []string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"},
-			log:  f.join("log"),
-			as:   as,
-		},
-	}
-	owner.Cleanup(s.end)
-	for name, text := range map[string]string{
-		"pgbouncer.ini": o.config(f, s.port, backend),
+	s.ready, s.wipe = s.answers, func() error { return nil }
+	s.command.path, s.command.args = path, []string{"pgbouncer", s.folder.join("pgbouncer.ini")}
+	s.command.env = []string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"}
+	err = s.write(map[string]string{
+		"pgbouncer.ini": o.config(s.folder, s.port, backend),
 		"users":         quoteUser("postgres") + " " + quoteUser(backend.options.Password) + "\n",
-	} {
-		if err := as.write(f.join(name), text); err != nil {
-			return nil, err
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return s, s.begin()
 }
@@ -135,9 +111,6 @@ func (o *PgBouncerOptions) config(f *folder, at *port, backend *PostgresServer) 
 // quoteUser quotes a word of PgBouncer's file of users.
 func quoteUser(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 
-// Addr returns the pooler's address, "127.0.0.1:4321".
-func (s *PgBouncerServer) Addr() string { return s.port.addr() }
-
 // URL returns the pooler's address with the superuser of the server behind it.
 func (s *PgBouncerServer) URL() string { return s.URLAt(s.Addr()) }
 
@@ -152,22 +125,14 @@ func (s *PgBouncerServer) Do(sql string) ([][]string, error) { return s.ask("pos
 // Query is Do, and ends the test after an error.
 func (s *PgBouncerServer) Query(sql string) [][]string {
 	s.owner.Helper()
-	rows, err := s.Do(sql)
-	if err != nil {
-		s.owner.Fatalf("%s at %s: %v", sql, s.name, err)
-	}
-	return rows
+	return s.rows(sql, s.Do)
 }
 
 // Console runs a command of the pooler, such as "SHOW POOLS" or "PAUSE", and returns its
 // rows. It ends the test after an error.
 func (s *PgBouncerServer) Console(command string) [][]string {
 	s.owner.Helper()
-	rows, err := s.ask("pgbouncer", command)
-	if err != nil {
-		s.owner.Fatalf("%s at %s: %v", command, s.name, err)
-	}
-	return rows
+	return s.rows(command, func(sql string) ([][]string, error) { return s.ask("pgbouncer", sql) })
 }
 
 func (s *PgBouncerServer) ask(database, sql string) ([][]string, error) {

@@ -29,8 +29,6 @@ var postgresProgram = program{
 // database "postgres" exists from the start.
 type PostgresServer struct {
 	server
-	port    *port
-	as      *account
 	bin     string // the folder of the programs
 	options PostgresOptions
 }
@@ -62,55 +60,22 @@ func newPostgres(owner Owner, o *PostgresOptions) (*PostgresServer, error) {
 		return nil, err
 	}
 	s := &PostgresServer{bin: filepath.Dir(path), options: *o}
-	if s.as, err = unprivileged("postgres"); err != nil {
+	if err := s.prepare(owner, "postgres", "postgres"); err != nil {
 		return nil, err
 	}
-	if s.port, err = reservePort(); err != nil {
-		return nil, err
-	}
-	owner.Cleanup(s.port.release)
-	f, err := newFolder(s.as)
-	if err != nil {
-		return nil, err
-	}
-	s.server = server{
-		owner:  owner,
-		name:   "postgres at " + s.port.addr(),
-		folder: f,
-		ready:  s.answers,
-		wipe:   s.wipeData,
-		asks:   syscall.SIGINT, // SIGTERM would wait for all clients
-		command: command{
-			path:   path,
-			args:   []string{"postgres", "-c", "config_file=" + f.join("postgresql.conf")},
-			dir:    f.path,
-			env:    append([]string{"LC_ALL=C", "TZ=UTC", "PATH=" + s.bin + ":/usr/bin:/bin"}, o.Clock.env()...),
-			log:    f.join("log"),
-			as:     s.as,
-			family: true,
-		},
-	}
+	s.ready, s.wipe, s.asks = s.answers, s.wipeData, syscall.SIGINT // SIGTERM would wait for all clients
 	if o.StandbyOf != nil {
 		s.wipe = s.copyPrimary
 	}
-	owner.Cleanup(s.end)
-	for name, text := range map[string]string{
-		"postgresql.conf": o.config(f, s.port),
-		"pg_hba.conf":     o.access(),
-		"pg_ident.conf":   "",
-	} {
-		if err := s.as.write(f.join(name), text); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.wipe(); err != nil {
+	s.command.path, s.command.args = path, []string{"postgres", "-c", "config_file=" + s.folder.join("postgresql.conf")}
+	s.command.env = append([]string{"LC_ALL=C", "TZ=UTC", "PATH=" + s.bin + ":/usr/bin:/bin"}, o.Clock.env()...)
+	s.command.family = true
+	err = s.write(map[string]string{"postgresql.conf": o.config(s.folder, s.port), "pg_hba.conf": o.access(), "pg_ident.conf": ""})
+	if err != nil {
 		return nil, err
 	}
-	return s, s.begin()
+	return s, s.beginEmpty()
 }
-
-// Addr returns the server's address, "127.0.0.1:4321".
-func (s *PostgresServer) Addr() string { return s.port.addr() }
 
 // URL returns the server's address with its superuser:
 // "postgres://postgres@127.0.0.1:4321/postgres?sslmode=disable".
@@ -139,11 +104,7 @@ func (s *PostgresServer) Do(sql string) ([][]string, error) {
 // Query is Do, and ends the test after an error.
 func (s *PostgresServer) Query(sql string) [][]string {
 	s.owner.Helper()
-	rows, err := s.Do(sql)
-	if err != nil {
-		s.owner.Fatalf("%s at %s: %v", sql, s.name, err)
-	}
-	return rows
+	return s.rows(sql, s.Do)
 }
 
 // psql returns a client of the superuser for PostgreSQL's protocol at host and port.

@@ -32,7 +32,6 @@ var valkeyProgram = program{
 // A RedisServer is a Redis server of a test.
 type RedisServer struct {
 	server
-	port    *port
 	bus     *port // of a cluster node
 	options RedisOptions
 }
@@ -77,46 +76,31 @@ func newRedis(owner Owner, o *RedisOptions) (*RedisServer, error) {
 func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error) {
 	s := &RedisServer{options: *o}
 	var err error
-	if s.port, err = reservePort(); err != nil {
-		return nil, err
-	}
-	owner.Cleanup(s.port.release)
 	if o.role.cluster {
 		if s.bus, err = reservePort(); err != nil {
 			return nil, err
 		}
 		owner.Cleanup(s.bus.release)
 	}
-	f, err := newFolder(nil)
-	if err != nil {
+	if err := s.prepare(owner, s.kind()); err != nil {
 		return nil, err
 	}
-	s.server = server{owner: owner, name: s.kind() + " at " + s.port.addr(), folder: f, ready: s.answers, wipe: s.wipeData}
-	s.command = command{
-		path: path,
-		// The name selects the role.
-		args: []string{"redis-server", f.join("redis.conf")},
-		dir:  f.path,
-		log:  f.join("log"),
-	}
+	s.ready, s.wipe = s.answers, s.wipeData
+	s.command.path, s.command.args = path, []string{"redis-server", s.folder.join("redis.conf")} // the name selects the role
 	if o.Clock != nil {
 		s.command.env = append(os.Environ(), o.Clock.env()...)
 	}
 	if o.role.sentinel {
 		s.command.args = append(s.command.args, "--sentinel")
 	}
-	owner.Cleanup(s.end)
-	config, err := o.config(f, s.port, s.bus)
+	config, err := o.config(s.folder, s.port, s.bus)
+	if err == nil {
+		err = s.write(map[string]string{"redis.conf": config})
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(f.join("redis.conf"), []byte(config), 0o600); err != nil {
-		return nil, err
-	}
-	if err := s.wipe(); err != nil {
-		return nil, err
-	}
-	return s, s.begin()
+	return s, s.beginEmpty()
 }
 
 // kind is the server's kind in messages.
@@ -130,9 +114,6 @@ func (s *RedisServer) kind() string {
 	}
 	return kind + "-server"
 }
-
-// Addr returns the server's address, "127.0.0.1:4321".
-func (s *RedisServer) Addr() string { return s.port.addr() }
 
 // URL returns the server's address with the default user:
 // "redis://:secret@127.0.0.1:4321/0", or "rediss://" with TLS.

@@ -26,6 +26,8 @@ const (
 type server struct {
 	owner   Owner
 	name    string // for messages
+	port    *port
+	as      *account
 	folder  *folder
 	command command
 	// ready returns nil when the server answers.
@@ -39,6 +41,59 @@ type server struct {
 	proc   *process // the last process
 	paused bool
 	down   bool // it was ended by Kill or Stop
+}
+
+// prepare reserves the server's port and makes its folder. kind is for messages. users are the
+// accounts that may run it; without one the user of the test does.
+func (s *server) prepare(owner Owner, kind string, users ...string) (err error) {
+	s.owner = owner
+	if len(users) > 0 {
+		if s.as, err = unprivileged(users...); err != nil {
+			return err
+		}
+	}
+	if s.port, err = reservePort(); err != nil {
+		return err
+	}
+	owner.Cleanup(s.port.release)
+	s.name = kind + " at " + s.port.addr()
+	if s.folder, err = newFolder(s.as); err != nil {
+		return err
+	}
+	s.command = command{dir: s.folder.path, log: s.folder.join("log"), as: s.as}
+	owner.Cleanup(s.end)
+	return nil
+}
+
+// write writes files into the folder.
+func (s *server) write(files map[string]string) error {
+	for name, text := range files {
+		if err := s.as.write(s.folder.join(name), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Addr returns the server's address, "127.0.0.1:4321".
+func (s *server) Addr() string { return s.port.addr() }
+
+// rows returns what a statement returned, and ends the test after an error.
+func (s *server) rows(sql string, do func(sql string) ([][]string, error)) [][]string {
+	s.owner.Helper()
+	rows, err := do(sql)
+	if err != nil {
+		s.owner.Fatalf("%s at %s: %v", sql, s.name, err)
+	}
+	return rows
+}
+
+// beginEmpty makes the data folder and starts the server for the first time.
+func (s *server) beginEmpty() error {
+	if err := s.wipe(); err != nil {
+		return err
+	}
+	return s.begin()
 }
 
 // begin starts the server for the first time.
