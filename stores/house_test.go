@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir: ".",
 		Imports: []string{
-			root, root + "/store", root + "/memstore", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore", root + "/httpstore", root + "/internal/backend",
+			root, root + "/store", root + "/memstore", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore", root + "/httpstore", root + "/internal/backend", root + "/internal/product",
 			"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/stdlib", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		},
 		Tests: []string{root + "/internal/failpoint", root + "/internal/house", root + "/internal/servertest"},

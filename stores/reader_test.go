@@ -53,6 +53,21 @@ func checkReaderOn(t *testing.T, server *servertest.MariaDBServer) {
 	says(t, err, "GRANT SELECT ON app.dibs_key TO 'reader'@'127.0.0.1'")
 }
 
+// TestVersionOfRedis: a server says its product and version, to a user who may not ask for INFO, too.
+func TestVersionOfRedis(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	server.Must("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-info")
+	for _, url := range []string{server.URL(), "redis://app:secret@" + server.Addr()} {
+		s, err := Open(t.Context(), url)
+		testkit.Must(t, err)
+		if v, err := s.Version(t.Context()); err != nil || v != "Redis "+server.Info("redis_version") {
+			t.Errorf("its version is %q, %v", v, err)
+		}
+		testkit.Check(t, s.Close())
+	}
+}
+
 // TestReaderOnRedis: as TestReaderOnPostgres, on Redis, with the commands that read and those of
 // connections.
 func TestReaderOnRedis(t *testing.T) {

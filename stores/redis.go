@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -60,32 +61,35 @@ func (a redisAddress) open(ctx context.Context) (*Store, error) {
 	return &Store{Store: r, address: a, close: r.Close, version: version, reads: a.given != nil}, nil
 }
 
-// redisVersion asks the server, or one server of a Cluster, for its version.
+// redisVersion asks the server, or one server of a Cluster, for its product and version.
 func redisVersion(ctx context.Context, s *redisstore.Store) (string, error) {
 	client := s.Client()
-	info, err := client.Do(ctx, client.B().Info().Section("server").Build()).ToString()
-	if err != nil { // the user may lack the right
+	said := map[string]string{}
+	if info, err := client.Do(ctx, client.B().Info().Build()).ToString(); err == nil {
+		for line := range strings.Lines(info) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			said[name] = value
+		}
+	} else { // the user may lack the right
 		hello, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
 		if err != nil {
 			return "", err
 		}
 		server, version := hello["server"], hello["version"]
 		name, _ := server.ToString()
-		v, err := version.ToString()
-		if name == "valkey" {
-			return "Valkey " + v, err
-		}
-		return "Redis " + v, err
-	}
-	version := "Redis"
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "valkey_version":
-			return "Valkey " + value, nil
-		case "redis_version":
-			version = "Redis " + value
+		if said[name+"_version"], err = version.ToString(); err != nil {
+			return "", err
 		}
 	}
-	return version, nil
+	name, version := "an unknown server", said["redis_version"]
+	// The table has the special products after the general ones.
+	for _, p := range product.Redis.Meet(said).Products {
+		name = p.Name
+		for _, sign := range p.Signs {
+			if strings.HasSuffix(sign.Asked, "_version") {
+				version = said[sign.Asked]
+			}
+		}
+	}
+	return strings.TrimSpace(name + " " + version), nil
 }
