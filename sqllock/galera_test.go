@@ -68,6 +68,7 @@ func TestGalera(t *testing.T) {
 			}
 		}
 	})
+	t.Run("Row", func(t *testing.T) { galeraRow(t, nodes, dbs, made) })
 	t.Run("Guard", func(t *testing.T) { galeraGuard(t, nodes, dbs, made) })
 	t.Run("LockRows", func(t *testing.T) {
 		nodes[0].Query("CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL) ENGINE = InnoDB; INSERT INTO account VALUES (1, 0)")
@@ -96,6 +97,37 @@ func TestGalera(t *testing.T) {
 			t.Errorf("the balance is %s, want 50", got)
 		}
 	})
+}
+
+// galeraRow: both nodes count in one row.
+func galeraRow(t *testing.T, nodes [2]*servertest.MariaDBServer, dbs [2]*sql.DB, made func(*testing.T, string)) {
+	type counter struct{ n, version int }
+	nodes[0].Query("CREATE TABLE counter (id INT PRIMARY KEY, n INT NOT NULL, version INT NOT NULL) ENGINE = InnoDB; INSERT INTO counter VALUES (1, 0, 0)")
+	made(t, "counter")
+	testkit.Eventually(t, "the counter", func() bool { return len(nodes[1].Query("SELECT id FROM counter")) > 0 })
+	row, err := NewRow(MariaDB, &RowOptions[counter]{
+		Select:   "SELECT n, version FROM counter WHERE id = ?",
+		Fields:   func(c *counter) []any { return []any{&c.n, &c.version} },
+		Update:   "UPDATE counter SET n = ?, version = version + 1 WHERE id = 1 AND version = ?",
+		Values:   func(c *counter) []any { return []any{c.n, c.version} },
+		Attempts: 1000,
+	})
+	testkit.Must(t, err)
+	var working sync.WaitGroup
+	for _, db := range dbs {
+		working.Go(func() {
+			for range 10 {
+				_, err := row.Update(t.Context(), db, func(_ context.Context, _ *sql.Tx, c *counter) error { c.n++; return nil }, 1)
+				testkit.Check(t, err)
+				_, err = row.UpdateOptimistic(t.Context(), db, func(_ context.Context, c *counter) error { c.n++; return nil }, 1)
+				testkit.Check(t, err)
+			}
+		})
+	}
+	working.Wait()
+	if got := nodes[0].Query("SET wsrep_sync_wait = 15; SELECT n FROM counter")[0][0]; got != "40" {
+		t.Errorf("counted to %s, want 40", got)
+	}
 }
 
 // galeraGuard: the first node admits a holder again, and does not know yet that the second node has
