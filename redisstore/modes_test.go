@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
@@ -101,5 +102,18 @@ func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 			}
 			cluster.Await()
 		},
+	}
+}
+
+// TestProductValkey: Valkey is known by what it says itself.
+func TestProductValkey(t *testing.T) {
+	t.Parallel()
+	s := open(t, sharedValkey().URL(), nil)
+	checkProduct(t, s, "", "")
+	servers, err := s.servers(t.Context())
+	testkit.Must(t, err)
+	met := product.Redis.Meet(servers[0].info).Products
+	if len(met) == 0 || met[len(met)-1].Name != "Valkey" {
+		t.Errorf("it is %+v", met)
 	}
 }
