@@ -208,7 +208,7 @@ func refuse(met *product.Met) error {
 	if p == nil {
 		return nil
 	}
-	return &backend.Fault{Is: ErrUnsupported, Said: errors.New(p.Refusal()), Cure: p.Cure}
+	return &backend.Fault{Is: ErrUnsupported, Said: errors.New(p.Refusal()), Cure: p.Remedy()}
 }
 
 // tooOld reads "8.0.36" or "10.11.6-MariaDB-0+deb12u1".

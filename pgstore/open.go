@@ -163,7 +163,7 @@ func (s *Store) meet(ctx context.Context) error {
 		return err
 	}
 	if p := s.met.Refusing(product.OfStore); p != nil {
-		return fault(ErrUnsupported, errors.New(p.Refusal()), p.Cure)
+		return fault(ErrUnsupported, errors.New(p.Refusal()), p.Remedy())
 	}
 	text := conn.Conn().PgConn().ParameterStatus("server_version")
 	if major, ok := majorOf(text); ok && major < oldest {

@@ -41,7 +41,7 @@ func TestProducts(t *testing.T) {
 			if p.Store == product.Refused {
 				o.Migrate = true
 				s, err := Open(t.Context(), url, o)
-				for _, want := range []string{p.Name, p.Why, p.Cure} {
+				for _, want := range []string{p.Name, p.Why, p.Cure, p.Source} {
 					if err == nil || !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
 						t.Fatalf("Open: %v, %v; want ErrUnsupported with %q", s, err, want)
 					}

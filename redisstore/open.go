@@ -160,7 +160,7 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 	// The user may lack the right to ask. Then the server is what it seems to be.
 	if info, err := s.client.Do(ctx, s.client.B().Info().Build()).ToString(); err == nil {
 		if p := product.Redis.Meet(fields(info)).Refusing(product.OfStore); p != nil {
-			return &backend.Fault{Is: ErrUnsupported, Text: p.Refusal(), Cure: p.Cure}
+			return &backend.Fault{Is: ErrUnsupported, Text: p.Refusal(), Cure: p.Remedy()}
 		}
 	}
 	field := func(name string) string {

@@ -34,7 +34,7 @@ func TestProducts(t *testing.T) {
 			url := disguise(t, info)
 			if p.Store == product.Refused {
 				s, err := Open(t.Context(), url, nil)
-				for _, want := range []string{p.Name, p.Why, p.Cure} {
+				for _, want := range []string{p.Name, p.Why, p.Cure, p.Source} {
 					if err == nil || !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
 						t.Fatalf("Open: %v, %v; want ErrUnsupported with %q", s, err, want)
 					}

@@ -96,6 +96,20 @@ func TestGalera(t *testing.T) {
 		if got := nodes[0].Query("SET wsrep_sync_wait = 15; SELECT balance FROM account")[0][0]; got != "50" {
 			t.Errorf("the balance is %s, want 50", got)
 		}
+		// Of two transactions that lock the same row and change others, the README says that both commit.
+		var both [2]*sql.Tx
+		for i, db := range dbs {
+			tx, err := db.BeginTx(t.Context(), nil)
+			testkit.Must(t, err)
+			_, err = LockRows(t.Context(), MariaDB, tx, nil, "account", "id", 1)
+			testkit.Must(t, err)
+			_, err = tx.ExecContext(t.Context(), "INSERT INTO account VALUES (?, 0)", 10+i)
+			testkit.Must(t, err)
+			both[i] = tx
+		}
+		for _, tx := range both {
+			testkit.Check(t, tx.Commit())
+		}
 	})
 }
 

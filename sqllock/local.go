@@ -61,5 +61,5 @@ func localError(met *product.Met) error {
 	if p == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %s; use a lease of a dibs store on another server", ErrLocal, p.Refusal())
+	return fmt.Errorf("%w: %s (use a lease of a dibs store on another server; see %s)", ErrLocal, p.Refusal(), p.Source)
 }

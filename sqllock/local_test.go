@@ -40,7 +40,7 @@ func TestLocalLocksAreRefused(t *testing.T) {
 						testkit.Check(t, err)
 						return
 					}
-					if !errors.Is(err, ErrLocal) || !strings.Contains(err.Error(), product.Name) || !strings.Contains(err.Error(), product.Why) {
+					if !errors.Is(err, ErrLocal) || !strings.Contains(err.Error(), product.Name) || !strings.Contains(err.Error(), product.Why) || !strings.Contains(err.Error(), product.Source) {
 						t.Errorf("got %v", err)
 					}
 				})

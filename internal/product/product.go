@@ -110,6 +110,9 @@ func (p *Product) Refusal() string { return "it is " + p.Name + ": " + p.Why }
 // page is where all products are.
 const page = "docs/databases.md"
 
+// Remedy returns what to do about the product, and where to read more.
+func (p *Product) Remedy() string { return p.Cure + "; see " + page + " and " + p.Source }
+
 // Findings returns the findings about the products, which have the name "product".
 func (m *Met) Findings() (found []store.Finding) {
 	for _, p := range m.Products {
@@ -123,7 +126,7 @@ func (m *Met) Findings() (found []store.Finding) {
 		found = append(found, store.Finding{
 			Name: "product", Severity: severity,
 			What: fmt.Sprintf("The server is %s: %s. %s", p.Name, p.Why, what),
-			Cure: sentence(p.Cure) + " See " + page + " and " + p.Source + ".",
+			Cure: sentence(p.Remedy()),
 		})
 	}
 	if len(m.Products) > 0 {
