@@ -123,26 +123,12 @@ func disguise(t *testing.T, says map[string]string, changed ...string) string {
 		changed = append(changed, question, answer[i])
 	}
 	instead := strings.NewReplacer(changed...)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	var running sync.WaitGroup
-	t.Cleanup(func() { listener.Close(); running.Wait() })
-	running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { relay(conn, instead) })
-		}
-	})
-	return mariadb().URLAt(listener.Addr().String())
+	return mariadb().URLAt(testkit.Serve(t, func(_ int, c *net.TCPConn) { relay(c, instead) }))
 }
 
 // relay carries a connection to the server, whose packets have a length of 3 bytes and a number. A
 // query is the first of a command, and begins with 3.
 func relay(client net.Conn, instead *strings.Replacer) {
-	defer client.Close()
 	server, err := net.Dial("tcp", mariadb().Addr())
 	if err != nil {
 		return

@@ -99,25 +99,11 @@ func disguise(t *testing.T, says map[string]string) string {
 	if len(rows) > 0 {
 		answer = strings.Join(rows, " UNION ALL ")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	var running sync.WaitGroup
-	t.Cleanup(func() { listener.Close(); running.Wait() })
-	running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { relay(conn, answer) })
-		}
-	})
-	return shared().URLAt(listener.Addr().String())
+	return shared().URLAt(testkit.Serve(t, func(_ int, c *net.TCPConn) { relay(c, answer) }))
 }
 
 // relay carries a connection to the shared server.
 func relay(client net.Conn, answer string) {
-	defer client.Close()
 	server, err := net.Dial("tcp", shared().Addr())
 	if err != nil {
 		return

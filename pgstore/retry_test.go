@@ -57,9 +57,7 @@ func TestCallsThatMayBeDone(t *testing.T) {
 // one call answered, and is closed.
 func fakeServer(t *testing.T, answer func(*pgproto3.Backend)) (addr string) {
 	t.Helper()
-	l := testkit.Listen(t)
-	serve := func(conn net.Conn) {
-		defer conn.Close()
+	return testkit.Serve(t, func(_ int, conn *net.TCPConn) {
 		b := pgproto3.NewBackend(conn, conn)
 		if _, err := b.ReceiveStartupMessage(); err != nil {
 			return
@@ -81,15 +79,5 @@ func fakeServer(t *testing.T, answer func(*pgproto3.Backend)) (addr string) {
 				return
 			}
 		}
-	}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn)
-		}
-	}()
-	return l.Addr().String()
+	})
 }

@@ -94,25 +94,11 @@ func checkProduct(t *testing.T, s *Store, name string, severity store.Severity) 
 func disguise(t *testing.T, info string) string {
 	t.Helper()
 	server := sharedRedis()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	var running sync.WaitGroup
-	t.Cleanup(func() { listener.Close(); running.Wait() })
-	running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { relay(conn, server.Addr(), info) })
-		}
-	})
-	return server.URLAt(listener.Addr().String())
+	return server.URLAt(testkit.Serve(t, func(_ int, c *net.TCPConn) { relay(c, server.Addr(), info) }))
 }
 
 // relay carries a connection to a server, command by command.
 func relay(client net.Conn, addr, info string) {
-	defer client.Close()
 	server, err := net.Dial("tcp", addr)
 	if err != nil {
 		return

@@ -161,21 +161,10 @@ func nothingRuns(t *testing.T, do func()) {
 // up once the client has said something.
 func speaking(t *testing.T, say func(net.Conn)) string {
 	t.Helper()
-	listener := testkit.Listen(t)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				say(conn)
-				_, _ = conn.Read(make([]byte, 64))
-			}()
-		}
-	}()
-	return listener.Addr().String()
+	return testkit.Serve(t, func(_ int, conn *net.TCPConn) {
+		say(conn)
+		_, _ = conn.Read(make([]byte, 64))
+	})
 }
 
 // pretending returns the address of a server that says to be Redis of that

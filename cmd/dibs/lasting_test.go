@@ -58,29 +58,17 @@ func TestConformProxies(t *testing.T) {
 // balance gives each connection to the next of the proxies, and returns its URL.
 func balance(t *testing.T, proxies ...*process) string {
 	t.Helper()
-	l := testkit.Listen(t)
-	go func() {
-		for i := 0; ; i++ {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", strings.TrimPrefix(proxies[i%len(proxies)].url, "http://"))
-			if err != nil {
-				in.Close()
-				continue
-			}
-			pass := func(to, from net.Conn) {
-				io.Copy(to, from)
-				to.(*net.TCPConn).CloseWrite()
-			}
-			go func() {
-				defer in.Close()
-				defer out.Close()
-				go pass(out, in)
-				pass(in, out)
-			}()
+	pass := func(to, from *net.TCPConn) {
+		io.Copy(to, from)
+		to.CloseWrite()
+	}
+	return "http://" + testkit.Serve(t, func(i int, in *net.TCPConn) {
+		out, err := net.Dial("tcp", strings.TrimPrefix(proxies[i%len(proxies)].url, "http://"))
+		if err != nil {
+			return
 		}
-	}()
-	return "http://" + l.Addr().String()
+		defer out.Close()
+		go pass(out.(*net.TCPConn), in)
+		pass(in, out.(*net.TCPConn))
+	})
 }

@@ -67,17 +67,8 @@ type lossy struct {
 // newLossy starts a lossy network before the server at addr (HOST:PORT).
 func newLossy(t *testing.T, addr string) *lossy {
 	t.Helper()
-	l := testkit.Listen(t)
-	n := &lossy{URL: "http://" + l.Addr().String(), target: addr}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go n.carry(c.(*net.TCPConn))
-		}
-	}()
+	n := &lossy{target: addr}
+	n.URL = "http://" + testkit.Serve(t, func(_ int, c *net.TCPConn) { n.carry(c) })
 	return n
 }
 

@@ -7,6 +7,7 @@
 //	Await       returns what comes next on a channel
 //	ReadFile    returns what a file has
 //	Listen      listens on a free port
+//	Serve       serves connections
 //	Request     returns a request for a client to send
 //	Output      keeps what a process or a log says
 //	Own         returns a name that no other test of this run has

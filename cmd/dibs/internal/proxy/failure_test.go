@@ -30,23 +30,12 @@ type mood func(c *net.TCPConn)
 
 func newMoody(t *testing.T, moods ...mood) *moody {
 	t.Helper()
-	l := testkit.Listen(t)
-	t.Cleanup(func() { l.Close() })
-	m := &moody{url: "http://" + l.Addr().String()}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go m.serve(c.(*net.TCPConn), moods)
-		}
-	}()
+	m := &moody{}
+	m.url = "http://" + testkit.Serve(t, func(_ int, c *net.TCPConn) { m.serve(c, moods) })
 	return m
 }
 
 func (m *moody) serve(c *net.TCPConn, moods []mood) {
-	defer c.Close()
 	r := bufio.NewReader(c)
 	for {
 		req, err := http.ReadRequest(r)

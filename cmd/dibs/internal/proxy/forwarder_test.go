@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -79,23 +80,13 @@ func TestRelayedAnswer(t *testing.T) {
 // TestEarlyRefusalsArrive: a client that sends all before it reads gets the answer, also
 // when the origin refuses.
 func TestEarlyRefusalsArrive(t *testing.T) {
-	l := testkit.Listen(t)
-	t.Cleanup(func() { l.Close() })
-	go func() { // an origin that answers before it has read the body, and leaves
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-					io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno!")
-				}
-			}()
+	// The origin answers before it has read the body, and leaves.
+	addr := testkit.Serve(t, func(_ int, c *net.TCPConn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno!")
 		}
-	}()
-	p := start(t, "http://"+l.Addr().String(), "routes:\n  - host: a\n", "--require-key=false")
+	})
+	p := start(t, "http://"+addr, "routes:\n  - host: a\n", "--require-key=false")
 	for name, test := range map[string]struct {
 		head   string
 		status int

@@ -119,23 +119,12 @@ type bareOrigin struct {
 
 func newBareOrigin(t *testing.T, answer string) *bareOrigin {
 	t.Helper()
-	l := testkit.Listen(t)
-	t.Cleanup(func() { l.Close() })
-	o := &bareOrigin{url: "http://" + l.Addr().String()}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go o.serve(c, answer)
-		}
-	}()
+	o := &bareOrigin{}
+	o.url = "http://" + testkit.Serve(t, func(_ int, c *net.TCPConn) { o.serve(c, answer) })
 	return o
 }
 
 func (o *bareOrigin) serve(c net.Conn, answer string) {
-	defer c.Close()
 	var log bytes.Buffer
 	r := bufio.NewReader(io.TeeReader(c, &log))
 	for {

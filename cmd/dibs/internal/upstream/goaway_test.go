@@ -39,24 +39,14 @@ type leaver struct {
 
 func newLeaver(t *testing.T, leave func(stream uint32) []byte) *leaver {
 	t.Helper()
-	l := testkit.Listen(t)
-	o := &leaver{url: "h2c://" + l.Addr().String()}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				if stream := readStream(c); stream > 0 {
-					o.seen.Add(1)
-					c.Write(leave(stream))
-					io.Copy(io.Discard, c) // until the client closes it
-				}
-			}()
+	o := &leaver{}
+	o.url = "h2c://" + testkit.Serve(t, func(_ int, c *net.TCPConn) {
+		if stream := readStream(c); stream > 0 {
+			o.seen.Add(1)
+			c.Write(leave(stream))
+			io.Copy(io.Discard, c) // until the client closes it
 		}
-	}()
+	})
 	return o
 }
 

@@ -32,22 +32,12 @@ type turn func(c *net.TCPConn, r *bufio.Reader) bool
 // scripts[i], one turn for each; the last script serves all others.
 func newRude(t *testing.T, scripts ...[]turn) *rude {
 	t.Helper()
-	l := testkit.Listen(t)
-	o := &rude{url: "http://" + l.Addr().String()}
-	go func() {
-		for i := 0; ; i++ {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go o.serve(c.(*net.TCPConn), scripts[min(i, len(scripts)-1)])
-		}
-	}()
+	o := &rude{}
+	o.url = "http://" + testkit.Serve(t, func(i int, c *net.TCPConn) { o.serve(c, scripts[min(i, len(scripts)-1)]) })
 	return o
 }
 
 func (o *rude) serve(c *net.TCPConn, script []turn) {
-	defer c.Close()
 	log := new(bytes.Buffer)
 	r := bufio.NewReader(io.TeeReader(c, log))
 	for _, turn := range script {
