@@ -66,13 +66,21 @@ var PostgreSQL = &Protocol{
 			Cure:   "have all processes connect to the coordinator, and do not distribute the tables of dibs",
 			Source: "https://docs.citusdata.com/en/stable/get_started/concepts.html",
 		},
+		{
+			Name:  "EDB Postgres Distributed",
+			Signs: []Sign{{"extension bdr", ""}},
+			Store: Refused, Locks: Refused,
+			Why:    "each node takes writes, with row locks, advisory locks and a clock of its own",
+			Cure:   "give dibs a PostgreSQL outside the cluster",
+			Source: "https://www.enterprisedb.com/docs/pgd/latest/concepts",
+		},
 	},
 	Questions: []string{
 		"SELECT 'version()', version()",
 		"SELECT 'relation ' || n.nspname || '.' || c.relname, '' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 			" WHERE n.nspname = 'sys' AND c.relname = 'iam_pg_role_mappings'",
 		"SELECT 'function ' || proname, '' FROM pg_proc WHERE proname = 'aurora_version'" +
-			" UNION ALL SELECT 'extension ' || extname, '' FROM pg_extension WHERE extname = 'citus'" +
+			" UNION ALL SELECT 'extension ' || extname, '' FROM pg_extension WHERE extname IN ('citus', 'bdr')" +
 			" UNION ALL SELECT 'setting ' || name, '' FROM pg_settings WHERE name = 'alloydb.enable_pgaudit'",
 	},
 }
