@@ -42,7 +42,7 @@ func (c *Client) Lead(ctx context.Context, key string, o *AcquireOptions, fn fun
 			return err
 		}
 		again = retry(ctx, c.done, time.Now())
-		if err = lease.run(fn); !errors.Is(context.Cause(lease.Context()), ErrLost) {
+		if err = lease.run(fn); !isLoss(context.Cause(lease.Context())) {
 			return err
 		}
 	}

@@ -36,7 +36,8 @@ type Lease struct {
 	// moment when the claim or the last successful renewal was sent, plus the TTL, less the
 	// margin. It is never after the limit.
 	trusted atomic.Int64
-	// doubted is when a settlement was found to have no answer, since the epoch; 0: none was.
+	// doubted is when the first settlement was sent that has no definite answer, since the
+	// epoch; 0: there is none.
 	doubted atomic.Int64
 
 	steps steps
@@ -172,10 +173,13 @@ func (l *Lease) until() time.Time {
 }
 
 // Err is nil while the lease is held and trusted. Otherwise it is the cause with which the
-// lease's context ended.
+// lease's context ended. While a settlement is under way it is an ErrLost, too.
 func (l *Lease) Err() error {
 	if l.context.Err() != nil {
 		return context.Cause(&l.context)
+	}
+	if l.doubted.Load() != 0 {
+		return l.loss()
 	}
 	return nil
 }
@@ -248,11 +252,11 @@ func (l *Lease) trust(sent time.Time) {
 	}
 }
 
-// doubt ends the trust in the lease, because a settlement was sent and not answered. It may
-// have been carried out, or be still on its way, so a renewal does not bring the trust back.
-func (l *Lease) doubt() {
-	l.doubted.CompareAndSwap(0, cmp.Or(int64(time.Since(l.keeper.epoch)), -1))
-	l.end(&unansweredError{l.claim.Key})
+// doubt takes the trust from the lease, because a settlement is sent. Until a definite answer it
+// may have been carried out, or be still on its way. first says that there was no doubt before, so
+// that the answer ends it.
+func (l *Lease) doubt() (first bool) {
+	return l.doubted.CompareAndSwap(0, cmp.Or(int64(time.Since(l.keeper.epoch)), -1))
 }
 
 // end ends the lease's context. A nil cause is that of a settled lease.

@@ -122,13 +122,17 @@ func (l *Lease) settleBy(ctx context.Context, s store.Settlement, call func(cont
 		l.keeper.undoer.abandon(l.claim)
 		return l.loss()
 	}
+	first := l.doubt()
 	err, callErr := call(ctx, s)
 	if callErr != nil {
 		// If the record was written, a renewal finds no lease. So a renewal cannot tell any
 		// more whether the lease is lost.
 		l.kept = l.kept || s.Outcome == store.Keep
-		l.doubt()
+		l.end(&unansweredError{l.claim.Key})
 		return &StoreError{Op: "settle", Err: callErr}
+	}
+	if first {
+		l.doubted.Store(0)
 	}
 	switch {
 	case errors.Is(err, ErrLost):
@@ -155,7 +159,12 @@ var endings = [...]EventKind{store.Release: EventReleased, store.Keep: EventComp
 
 // lost reports whether the lease is lost, so that no settlement is sent any more.
 func (l *Lease) lost() bool {
-	cause := context.Cause(l.context.Context)
-	_, unanswered := errors.AsType[*unansweredError](cause) // of this lease, or of one around it
-	return l.overdue() || errors.Is(cause, ErrLost) && !unanswered
+	return l.overdue() || isLoss(context.Cause(l.context.Context))
+}
+
+// isLoss reports whether the cause is that of a lease that is lost. A settlement that was not
+// answered is no loss, be it of this lease or of one around it.
+func isLoss(cause error) bool {
+	_, unanswered := errors.AsType[*unansweredError](cause)
+	return errors.Is(cause, ErrLost) && !unanswered
 }

@@ -262,3 +262,69 @@ func TestALeaseInsideAnotherIsSettled(t *testing.T) {
 		}
 	})
 }
+
+// TestErrWhileASettlementIsUnderWay: the key may be another caller's by then, so Err does not say
+// that it is held. A refusal leaves the lease as it was.
+func TestErrWhileASettlementIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := newFaulty(newStore(t))
+		c := newClient(t, &answeringLate{faulty: line, err: dibs.ErrFull}, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		testkit.Must(t, err)
+		until := lease.Until()
+		ended := make(chan error)
+		go func() { ended <- lease.Abandon(t.Context()) }()
+		time.Sleep(time.Second)
+		if err := lease.Err(); !errors.Is(err, dibs.ErrLost) || lease.Until().After(time.Now()) {
+			t.Errorf("while it is settled, the lease says %v", err)
+		}
+		testkit.Check(t, lease.Context().Err())
+		if err := <-ended; !errors.Is(err, dibs.ErrFull) {
+			t.Errorf("got %v", err)
+		}
+		testkit.Check(t, lease.Err())
+		if !lease.Until().Equal(until) {
+			t.Errorf("the lease is trusted until %v, not %v", lease.Until(), until)
+		}
+		if err := lease.Release(); !errors.Is(err, dibs.ErrFull) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// answeringLate is a store that refuses settlements after three seconds.
+type answeringLate struct {
+	*faulty
+	err error
+}
+
+func (s *answeringLate) Settle(_ context.Context, _ []store.Settlement, errs []error) error {
+	time.Sleep(3 * time.Second)
+	for i := range errs {
+		errs[i] = s.err
+	}
+	return nil
+}
+
+// TestLeadEndsAlthoughItsReleaseIsNotAnswered: the function has returned while it led, so it is not
+// called again.
+func TestLeadEndsAlthoughItsReleaseIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		line := newFaulty(s)
+		c := newClient(t, line, nil)
+		calls := 0
+		err := c.Lead(t.Context(), "k", nil, func(context.Context) error {
+			calls++
+			line.set(nil, func(string) error { line.set(nil, nil); return errCut })
+			return errStop
+		})
+		if err != errStop || calls != 1 {
+			t.Errorf("Lead returned %v after %d calls", err, calls)
+		}
+		time.Sleep(time.Minute)
+		empty(t, s)
+	})
+}
+
+var errStop = errors.New("the leader stops")

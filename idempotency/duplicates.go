@@ -106,7 +106,11 @@ func (d *duplicates) find(key string, waits func(*original) bool) (*original, wa
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.running[key]
-	if o == nil || errors.Is(o.lease.Err(), dibs.ErrLost) {
+	if o == nil {
+		return nil, nil
+	}
+	// Not Lease.Err, which does not wait for the answer to a settlement, as a waiter does.
+	if ctx := o.lease.Context(); ctx.Err() != nil && errors.Is(context.Cause(ctx), dibs.ErrLost) {
 		return nil, nil // another request may have run since the lease was lost
 	}
 	if !waits(o) {
