@@ -98,15 +98,39 @@ over("the end of a function makes an abandon or undo again", async (line, mine) 
   }
 });
 
-over("a renewal does not restore trust", async (line, mine) => {
+for (const done of [false, true]) {
+  over(`a renewal does not restore trust, and is no loss, if the lease ${done ? "has ended" : "stands"}`, async (line, mine) => {
+    const lease = await mine.acquire(unique(), { ttl: "10m" });
+    await fails(line, [[502, "text/html", "<p>"], done, UnavailableError], () => lease.complete("record"));
+    await mine.acquire(unique(), { ttl: "3s" }); // the next to be renewed, which looks at all
+    clock.forward(300_000);
+    await until("it is renewed", () => line.calls.some(([verb]) => verb === "renew"));
+    const other = await mine.acquire(unique()); // meanwhile the answer to the renewal comes
+    assert.throws(() => lease.check(), /not answered/);
+    await lease.complete("record");
+    await assert.rejects(keys.acquire(lease.key, { maxAge: "1h" }), DoneError);
+    await other.release();
+  });
+}
+
+over("a record is found after the time of its lease", async (line, mine) => {
   const lease = await mine.acquire(unique(), { ttl: "10m" });
-  await fails(line, [[502, "text/html", "<p>"], false, UnavailableError], () => lease.complete("record")); // the lease stands
-  await mine.acquire(unique(), { ttl: "3s" }); // the next to be renewed, which looks at all
-  clock.forward(300_000);
-  await until("it is renewed", () => line.calls.some(([verb]) => verb === "renew"));
-  assert.throws(() => lease.check(), /not answered/);
+  await fails(line, ENDS["the answer is lost"], () => lease.complete("record"));
+  clock.forward(700_000);
+  assert.throws(() => lease.check(), LostError);
   await lease.complete("record");
-  await assert.rejects(keys.acquire(lease.key, { maxAge: "1h" }), DoneError);
+});
+
+over("what a stopping server refused was not done", async (line, mine) => { // so the same call at another one is no repeated one
+  const [lease, ticket] = [await mine.acquire(unique(), { ttl: "10m" }), await mine.reserve(unique())];
+  await server.take(lease);
+  await keys.cancel(ticket);
+  for (const call of [() => lease.release(), () => mine.cancel(ticket)]) {
+    let calls = 0;
+    line.heard = () => { line.says = calls++ ? {} : { settle: [problem(503, "stopping"), false] }; };
+    await assert.rejects(call(), LostError);
+    assert.equal(calls, 2);
+  }
 });
 
 over("the store decides what is repeated", async (line, mine) => {

@@ -96,6 +96,25 @@ class UnansweredTest(Case):
                     call(lease)
                 self.assertFalse(lease.held)
 
+    def test_a_record_is_found_after_the_time_of_its_lease(self):
+        now, moved = dibs._now, 0
+        lease = self.over.acquire(self.key, ttl=600)
+        self.fails("the answer is lost", CALLS["complete"], lease)
+        with mock.patch.object(dibs, "_now", lambda: now() + moved):
+            moved = 700
+            self.assertRaises(dibs.Lost, lease.check)
+            lease.complete(b"record")
+
+    def test_what_a_stopping_server_refused_was_not_done(self):
+        """So the same call at another one is no repeated one."""
+        lease, ticket = self.over.acquire(self.key, ttl=600), self.over.reserve(f"{self.key}/2")
+        self.server.take(lease)
+        self.keys.cancel(ticket)
+        for call in (lease.release, lambda: self.over.cancel(ticket)):
+            self.line.says["settle"] = problem("503 Service Unavailable", "stopping"), False
+            with mock.patch.object(dibs._Tries, "again", lambda self, line=self.line: line.says.clear() or True):
+                self.assertRaises(dibs.Lost, call)
+
     def test_the_end_of_a_block_says_it(self):
         for end, (_, _, _, doubt) in ENDS.items():
             with self.subTest(end):

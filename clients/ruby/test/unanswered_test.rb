@@ -103,6 +103,30 @@ class UnansweredTest < Case
     end
   end
 
+  def test_a_record_is_found_after_the_time_of_its_lease
+    lease = @over.acquire(@key, ttl: 600)
+    fails("the answer is lost", lease, CALLS["complete"])
+    later = Dibs.now + 700
+    Dibs.stub(:now, -> { later }) do
+      assert_raises(Dibs::Lost) { lease.check }
+      lease.complete("record")
+    end
+  end
+
+  # So the same call at another one is no repeated one.
+  def test_what_a_stopping_server_refused_was_not_done
+    lease, ticket = @over.acquire(@key, ttl: 600), @over.reserve("#{@key}/2")
+    @server.keys.send(:local).call("settle", { settlements: [lease.named] }, 1)
+    @keys.cancel(ticket)
+    tries = Object.new
+    line = @line
+    tries.define_singleton_method(:again?) { line.forward && true }
+    [-> { lease.release }, -> { @over.cancel(ticket) }].each do |call|
+      @line.say("settle", Line.problem("503 Service Unavailable", "stopping"), false)
+      Dibs::Tries.stub(:new, tries) { assert_raises(Dibs::Lost, &call) }
+    end
+  end
+
   def test_the_end_of_a_block_says_it
     ENDS.each do |ending, (_, _, _, doubt)|
       key = "#{@key} #{ending}"
