@@ -14,9 +14,7 @@ import (
 )
 
 func TestCallsThatArriveMeanwhileFormTheNextBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		gate := make(chan struct{})
 		s.set(func(verb string) error { <-gate; return nil }, nil)
 		var wg sync.WaitGroup
@@ -48,9 +46,7 @@ func TestCallsThatArriveMeanwhileFormTheNextBatch(t *testing.T) {
 }
 
 func TestElementThatFailsFailsAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		gate := make(chan struct{})
 		s.set(func(verb string) error { <-gate; return nil }, nil)
 		held, mine := make([]error, 2), make([]error, 20)

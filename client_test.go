@@ -31,6 +31,15 @@ func newClient(t *testing.T, s dibs.Store, o *dibs.Options) *dibs.Client {
 	return c
 }
 
+// inMemory runs a test in a bubble, with a store and a client of it.
+func inMemory(t *testing.T, test func(t *testing.T, s *memstore.Store, c *dibs.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		test(t, s, newClient(t, s, nil))
+	})
+}
+
 // empty fails the test unless the store holds nothing at all, once the
 // background has come to rest.
 func empty(t *testing.T, s store.Inspector) {

@@ -13,12 +13,11 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 func TestDoRunsAloneAndReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		inside, most, runs := 0, 0, 0
 		var wg sync.WaitGroup
 		for range 50 {
@@ -83,9 +82,7 @@ func TestDoEndsEveryWay(t *testing.T) {
 	}
 	for name, run := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore(t)
-				c := newClient(t, s, nil)
+			inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 				testkit.Check(t, run(t.Context(), c))
 				if err := c.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
 					t.Errorf("the key is not free: %v", err)
@@ -117,9 +114,7 @@ func TestTryDoReturnsErrHeldAtOnce(t *testing.T) {
 }
 
 func TestLossIsReportedThoughTheSectionSucceeded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
 			_, err := s.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
 			return err

@@ -10,10 +10,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // TestErrorsNameTheirType: what a caller gets has the method that OpenTelemetry's packages look for,
@@ -34,8 +34,7 @@ func TestErrorsNameTheirType(t *testing.T) {
 			t.Errorf("%v is not %v", err, is)
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		err := c.Do(t.Context(), "k", func(ctx context.Context) error { return c.TryDo(ctx, "k", nil) })
 		var named interface{ ErrorType() string }
 		if !errors.As(err, &named) || named.ErrorType() != "held" {

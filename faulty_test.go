@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"testing"
+	"testing/synctest"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
@@ -26,6 +29,15 @@ type faulty struct {
 }
 
 func newFaulty(s *memstore.Store) *faulty { return &faulty{Store: s} }
+
+// withFaults runs a test in a bubble, with a store that can be made to fail and a client of it.
+func withFaults(t *testing.T, test func(t *testing.T, s *faulty, c *dibs.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		test(t, s, newClient(t, s, nil))
+	})
+}
 
 // Batching hides that of memstore.
 func (f *faulty) Batching() store.Batching { return store.Batching{} }

@@ -9,14 +9,13 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 func TestLeadReturnsWhatTheLeaderReturned(t *testing.T) {
 	for name, want := range map[string]error{"nothing": nil, "an error": errors.New("the port is taken")} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore(t)
-				c := newClient(t, s, nil)
+			inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 				err := c.Lead(t.Context(), "leader", nil, func(ctx context.Context) error {
 					if lease, ok := dibs.FromContext(ctx); !ok || lease.Key().Name != "leader" {
 						t.Error("the context does not carry the leader's lease")
@@ -84,9 +83,7 @@ func TestLeadAgainAfterALoss(t *testing.T) {
 }
 
 func TestLeadEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		leader := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, leader *dibs.Client) {
 		// Its Wait does not end the campaign.
 		candidate := newClient(t, s, &dibs.Options{Wait: time.Second})
 		why := errors.New("the service stops")
@@ -153,9 +150,7 @@ func TestLeadEndsWithItsClient(t *testing.T) {
 }
 
 func TestLeadOutlastsAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		line := newFaulty(newStore(t))
-		c := newClient(t, line, nil)
+	withFaults(t, func(t *testing.T, line *faulty, c *dibs.Client) {
 		away := errors.New("connection refused")
 		line.set(func(string) error { return away }, nil)
 		go func() {
@@ -174,8 +169,7 @@ func TestLeadOutlastsAnOutage(t *testing.T) {
 }
 
 func TestLeadRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		never := func(context.Context) error { t.Error("it leads"); return nil }
 		for _, o := range []*dibs.AcquireOptions{{Wait: time.Second}, {Detach: true}, {TTL: -1}} {
 			if err := c.Lead(t.Context(), "leader", o, never); err == nil {
@@ -192,9 +186,7 @@ func TestLeadRefuses(t *testing.T) {
 // TestLeadReturnsTheLossOfAnotherKey: an fn that lost a key of its own has returned while it
 // led, so Lead returns that and does not call it again.
 func TestLeadReturnsTheLossOfAnotherKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		terms := 0
 		err := c.Lead(t.Context(), "leader", nil, func(ctx context.Context) error {
 			if terms++; terms > 1 {
@@ -215,9 +207,7 @@ func TestLeadReturnsTheLossOfAnotherKey(t *testing.T) {
 // TestLeadDoesNotReturnALostLeadersResult: what fn returns after it lost leadership counts
 // for nothing, whatever it is.
 func TestLeadDoesNotReturnALostLeadersResult(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		terms := 0
 		if err := c.Lead(t.Context(), "leader", nil, func(ctx context.Context) error {
 			if terms++; terms > 1 {

@@ -40,9 +40,7 @@ func TestLeaseThatIsTakenAwayIsLost(t *testing.T) {
 }
 
 func TestProgressReachesTheSuccessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		first := acquire(t, c, "k", nil)
 		testkit.Must(t, first.Save(t.Context(), []byte("half")))
 		time.Sleep(time.Minute) // renewals leave it alone
@@ -67,8 +65,7 @@ func TestProgressReachesTheSuccessor(t *testing.T) {
 }
 
 func TestFromContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		if _, ok := dibs.FromContext(t.Context()); ok {
 			t.Error("a context without a lease has one")
 		}

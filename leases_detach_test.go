@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // TestDetachedKeysEndTogether: with Detach, the loss of any of the keys ends the context of
@@ -54,8 +55,7 @@ func TestDetachedKeysEndTogether(t *testing.T) {
 // TestDetachedKeysEndWithTheFirstLimit: with Detach and Longest, the limit of the key that
 // was taken first ends the context, although a later key has time left.
 func TestDetachedKeysEndWithTheFirstLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		blocker := acquire(t, c, "b", nil)
 		go func() {
 			time.Sleep(5 * time.Second)
@@ -81,9 +81,7 @@ func TestDetachedKeysWaitWithTheirContext(t *testing.T) {
 	goneAway := errors.New("the caller went away")
 	for name, want := range map[string]error{"its end": goneAway, "a loss": dibs.ErrLost} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore(t)
-				c := newClient(t, s, nil)
+			inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 				blocker := acquire(t, c, "b", nil)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)

@@ -11,12 +11,11 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 func TestSeveralKeysWithoutDeadlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		names := []string{"a", "b", "c", "d"}
 		var mu sync.Mutex
 		inside := map[string]int{}
@@ -53,9 +52,7 @@ func TestSeveralKeysWithoutDeadlock(t *testing.T) {
 }
 
 func TestSeveralKeysAllOrNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		b := acquire(t, c, "b", nil)
 		start := time.Now()
 		_, err := c.AcquireAll(t.Context(), []string{"c", "b", "a"}, &dibs.AcquireOptions{Wait: time.Minute})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // TestLongest: a lease ends when it has lasted for Longest, although it could be renewed. A
@@ -40,9 +41,7 @@ func TestLongest(t *testing.T) {
 
 // TestLongestAfterAWait: the time counts from the grant, not from the start of the wait.
 func TestLongestAfterAWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		if _, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Longest: -1}); err == nil {
 			t.Error("a negative Longest is accepted")
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -55,8 +56,7 @@ func TestOnceRunsOnceAndAnswersAll(t *testing.T) {
 }
 
 func TestTryOnceDoesNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		one := func(context.Context) (int, error) { return 1, nil }
 		got, err := dibs.TryOnce(t.Context(), c, "k", nil, func(ctx context.Context) (int, error) {
 			start := time.Now()
@@ -77,9 +77,7 @@ func TestTryOnceDoesNotWait(t *testing.T) {
 func TestOnceAndErrors(t *testing.T) {
 	declined := errors.New("card declined")
 	for _, remember := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newStore(t)
-			c := newClient(t, s, nil)
+		inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 			runs := 0
 			o := &dibs.OnceOptions{Remember: func(err error) bool { return remember && errors.Is(err, declined) }}
 			fn := func(context.Context) (int, error) { runs++; return 7, declined }
@@ -99,8 +97,7 @@ func TestOnceAndErrors(t *testing.T) {
 }
 
 func TestOnceNoticesAnotherQuestion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		fn := func(context.Context) (int, error) { return 1, nil }
 		if _, err := dibs.Once(t.Context(), c, "k", &dibs.OnceOptions{Fingerprint: dibs.Fingerprint{1}}, fn); err != nil {
 			t.Fatal(err)
@@ -122,9 +119,7 @@ func TestOnceLeavesNothingOnEveryWayOut(t *testing.T) {
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore(t)
-				c := newClient(t, s, nil)
+			inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -139,9 +134,7 @@ func TestOnceLeavesNothingOnEveryWayOut(t *testing.T) {
 }
 
 func TestOnceOutlivesAShortOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		runs := 0
 		fn := func(context.Context) (int, error) {
 			runs++
@@ -158,9 +151,7 @@ func TestOnceOutlivesAShortOutage(t *testing.T) {
 }
 
 func TestOnceSaysThatItCouldNotKeep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		got, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) {
 			s.set(func(verb string) error { return errCut }, nil)
 			return 42, nil
@@ -180,9 +171,7 @@ func TestOnceSaysThatItCouldNotKeep(t *testing.T) {
 // TestOnceWhoseRecordMayBeKept: the record was written, and no answer said so. That is no loss of
 // the lease, and the next caller gets the result.
 func TestOnceWhoseRecordMayBeKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		got, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) {
 			s.set(nil, func(verb string) error {
 				s.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -275,9 +276,7 @@ func TestOnceInLosesItsLeaseAndSaysSo(t *testing.T) {
 }
 
 func TestOnceInIsValidated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		run := func(context.Context) (int, error) { panic("it ran") }
 		if _, err := dibs.OnceIn(t.Context(), c, nil, "k", nil, run); err == nil {
 			t.Error("no Transactor, and no error")

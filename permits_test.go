@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // A caller with another number of permits than the holders waits in its turn until they
@@ -70,8 +71,7 @@ func TestPermitsThatDifferWaitInTurn(t *testing.T) {
 
 // What bounds the wait bounds this one, too. TryAcquire has its answer at once.
 func TestPermitsThatDifferBoundTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, client *dibs.Client) {
 		held := acquire(t, client, "k", &dibs.AcquireOptions{Permits: 2})
 		for name, wait := range map[string]time.Duration{"none": 0, "a moment": time.Millisecond, "a minute": time.Minute} {
 			start := time.Now()
@@ -95,9 +95,7 @@ func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 // A holder may take several permits. One that takes all of them is alone, and is not
 // starved by those that take one.
 func TestWeight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		client := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, client *dibs.Client) {
 		var inside, most atomic.Int64
 		cycle := func(weight int) func() {
 			return func() {
@@ -146,8 +144,7 @@ func TestWeight(t *testing.T) {
 // A caller that holds permits of a key is refused at once if all that it holds leaves no
 // room. What it has released does not count.
 func TestPermitsThatTheCallerHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		o := &dibs.AcquireOptions{Permits: 3}
 		ctx := t.Context()
 		var leases []*dibs.Lease
@@ -174,9 +171,7 @@ func TestPermitsThatTheCallerHolds(t *testing.T) {
 }
 
 func TestPermitsAreTheMost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		var mu sync.Mutex
 		inside, most := 0, 0
 		var wg sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // reserve reserves a place for an hour.
@@ -175,9 +176,7 @@ func TestRedeemerGoesAway(t *testing.T) {
 // TestRedeemTakesItsOptions: Detach and Margin hold for a lease from a place as
 // for any other.
 func TestRedeemTakesItsOptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		lease, err := c.Redeem(ctx, reserve(t, c), &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: 20 * time.Second, Margin: 10 * time.Second, Detach: true}})
 		testkit.Must(t, err)
@@ -195,9 +194,7 @@ func TestRedeemTakesItsOptions(t *testing.T) {
 
 // TestPlaceIsCancelledUnderItsLease: to cancel a place leaves its lease alone.
 func TestPlaceIsCancelledUnderItsLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		job := reserve(t, c)
 		lease := redeem(t, c, job)
 		testkit.Check(t, c.CancelPlace(t.Context(), job))

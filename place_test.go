@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -65,9 +66,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 }
 
 func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		holder := acquire(t, c, "k", nil)
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		testkit.Must(t, err)
@@ -102,9 +101,7 @@ func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 }
 
 func TestPlaceIsCancelledOrExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		a, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		testkit.Must(t, err)
 		if _, _, err := c.Reserve(t.Context(), "k", time.Minute, nil); err != nil {
@@ -156,9 +153,7 @@ func FuzzPlace(f *testing.F) {
 }
 
 func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		if _, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
@@ -182,9 +177,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 }
 
 func TestProlongStartsHoldAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
 		testkit.Must(t, err)
 		start := time.Now()
@@ -215,9 +208,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 }
 
 func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: time.Second})
 		testkit.Must(t, err)
 		lease, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Hold: time.Minute})
@@ -233,8 +224,7 @@ func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
 }
 
 func TestRecordLeavesPlacesAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		if _, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { return 1, nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -249,8 +239,7 @@ func TestRecordLeavesPlacesAlone(t *testing.T) {
 // TestPlaceStatusOfAnUnknownKey: a place of a key whose outcome is unknown cannot be redeemed,
 // and is not over.
 func TestPlaceStatusOfAnUnknownKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		testkit.Must(t, err)
 		o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{AtMostOnce: true}}
@@ -277,9 +266,7 @@ func TestProlongWithoutAnswerKeepsThePlace(t *testing.T) {
 		"given up": {func(string) error { time.Sleep(3 * time.Second); return nil }, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFaulty(newStore(t))
-				client := newClient(t, f, nil)
+			withFaults(t, func(t *testing.T, f *faulty, client *dibs.Client) {
 				p, _, err := client.Reserve(t.Context(), "k", time.Hour, nil)
 				testkit.Must(t, err)
 				f.set(nil, c.after)

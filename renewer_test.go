@@ -157,9 +157,7 @@ func TestRenewalDuringASettlement(t *testing.T) {
 
 // TestLeasesThatAreDueSoonShareACall: leases that were taken a moment apart are renewed in one call.
 func TestLeasesThatAreDueSoonShareACall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFaulty(newStore(t))
-		c := newClient(t, f, nil)
+	withFaults(t, func(t *testing.T, f *faulty, c *dibs.Client) {
 		var leases []*dibs.Lease
 		for _, key := range []string{"a", "b", "c"} {
 			l := acquire(t, c, key, nil)

@@ -9,13 +9,12 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
 
 func TestHeldAsksWithoutTaking(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		held := func() bool {
 			h, err := c.Held(t.Context(), "k")
 			testkit.Must(t, err)
@@ -37,9 +36,7 @@ func TestHeldAsksWithoutTaking(t *testing.T) {
 }
 
 func TestClaimWhoseAnswerWasLostIsSentAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		lost := false
 		s.set(nil, func(verb string) error {
 			if verb == "claim" && !lost {

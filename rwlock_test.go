@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // Readers share the key, a writer is alone, and each has its turn in the order of arrival.
 func TestReadersAndWriters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		start := time.Now()
 		granted := make(chan string, 10)
 		caller := func(name string, take func() (*dibs.Lease, error)) {

@@ -10,13 +10,12 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
 
 func TestComplete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, Fingerprint: dibs.Fingerprint{1}}
 		lease := acquire(t, c, "k", o)
 		testkit.Must(t, lease.Complete(t.Context(), []byte("the answer"), time.Hour))
@@ -115,9 +114,7 @@ func TestCompleteAgainWhenTrustIsOver(t *testing.T) {
 }
 
 func TestWaitersAreAnsweredByTheRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge}
 		lease := acquire(t, c, "k", o)
 		var wg sync.WaitGroup
@@ -140,9 +137,7 @@ func TestWaitersAreAnsweredByTheRecord(t *testing.T) {
 }
 
 func TestAtMostOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, AtMostOnce: true}
 		lease := acquire(t, c, "k", o)
 		testkit.Must(t, lease.Abandon(t.Context()))
@@ -216,9 +211,7 @@ func TestLostLeaseEndsAsAbandoned(t *testing.T) {
 }
 
 func TestReleaseThatFailsIsMadeUpFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		err := c.Do(t.Context(), "k", func(context.Context) error {
 			s.set(func(string) error { return errCut }, nil)
 			return nil
@@ -233,9 +226,7 @@ func TestReleaseThatFailsIsMadeUpFor(t *testing.T) {
 }
 
 func TestLeaseIsUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		testkit.Must(t, err)
 		for range 2 {

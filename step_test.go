@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 func TestStepsOfARunThatCrashedAreSkipped(t *testing.T) {
@@ -52,9 +53,7 @@ func TestStepsOfARunThatCrashedAreSkipped(t *testing.T) {
 
 func TestStepErrors(t *testing.T) {
 	broken := errors.New("broken")
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		if _, err := dibs.Step(t.Context(), "a", func(context.Context) (int, error) { return 1, nil }); !errors.Is(err, dibs.ErrNoLease) {
 			t.Errorf("without a lease: %v", err)
 		}

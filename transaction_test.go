@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/journal"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -45,8 +46,7 @@ func TestCompleteInOnce(t *testing.T) {
 // A transaction that says why it was rolled back leaves the lease as it is, whatever
 // the reason.
 func TestCompleteInLeavesTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		lease := acquire(t, c, "k", nil)
 		err := lease.CompleteIn(t.Context(), refusal{&dibs.StoreError{Op: "settle", Err: errCut}}, nil, time.Hour)
 		if !errors.Is(err, dibs.ErrRolledBack) || lease.Err() != nil {
@@ -143,9 +143,7 @@ func TestOnceIsOutsideOfTheTransaction(t *testing.T) {
 
 // A caller that asks for the outcome of a commit does not wait for the rest of the transaction.
 func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		lease := acquire(t, c, "k", nil)
 		tx := &stuck{}
 		s.set(func(verb string) error {
@@ -172,9 +170,7 @@ func (*stuck) Conflicted(error) bool { return false }
 
 // TestCompleteInEndsTheTrust: while the outcome of a commit is looked for, the lease may be over.
 func TestCompleteInEndsTheTrust(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		lease, err := c.Acquire(t.Context(), "k", nil)
 		testkit.Must(t, err)
 		s.set(func(string) error { return errCut }, nil)

@@ -201,9 +201,7 @@ func TestWhatIsNotDoneEndsNoTrust(t *testing.T) {
 // TestASettlementThatWaitsBehindAnotherIsNotSent: its caller goes away while the call of another
 // one is under way, so nothing was done. A call that is under way may be done.
 func TestASettlementThatWaitsBehindAnotherIsNotSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		line := newFaulty(newStore(t))
-		c := newClient(t, line, nil)
+	withFaults(t, func(t *testing.T, line *faulty, c *dibs.Client) {
 		first, err := c.Acquire(t.Context(), "first", nil)
 		testkit.Must(t, err)
 		second, err := c.Acquire(t.Context(), "second", nil)

@@ -16,9 +16,7 @@ import (
 )
 
 func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		s.set(nil, func(string) error { return errCut }) // everything happens, no answer arrives
 		start := time.Now()
 		_, err := c.Acquire(t.Context(), "k", nil)
@@ -37,9 +35,7 @@ func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
 func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 	for _, when := range []string{"before it is sent", "while it is under way", "when it was done"} {
 		t.Run(when, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newFaulty(newStore(t))
-				c := newClient(t, s, nil)
+			withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 				gate := make(chan struct{})
 				hold := func(string) error { <-gate; return nil }
 				ctx, cancel := context.WithCancel(t.Context())
@@ -87,9 +83,7 @@ func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 func TestUndoneClaimTellsNothing(t *testing.T) {
 	for name, o := range map[string]*dibs.AcquireOptions{"plain": nil, "at most once": {AtMostOnce: true}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newFaulty(newStore(t))
-				c := newClient(t, s, nil)
+			withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 				first := acquire(t, c, "k", nil)
 				testkit.Must(t, first.Save(t.Context(), []byte("half")))
 				testkit.Must(t, first.Abandon(t.Context()))
@@ -201,9 +195,7 @@ func TestUndoDoesNotWaitForAnother(t *testing.T) {
 
 // An undo is tried for as long as the lease or the place can last, however long that is.
 func TestUndoOfWhatLastsForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		cut := func(string) error { return errCut }
 		s.set(nil, cut) // everything happens, no answer arrives
 		if _, _, err := c.Reserve(t.Context(), "place", math.MaxInt64, nil); !errors.Is(err, dibs.ErrStore) {
@@ -232,9 +224,7 @@ func TestUndoOutlastsAnOutage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newFaulty(newStore(t))
-				c := newClient(t, s, nil)
+			withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 				s.set(func(verb string) error {
 					if verb == "settle" {
 						return errCut

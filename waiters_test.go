@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 func TestWaitersAreServedInOrder(t *testing.T) {
@@ -55,8 +56,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 // TestWaitersFarBackKeepTheirPlaces: waiters that ask seldom have a place that
 // lasts as long, also before they have asked a second time.
 func TestWaitersFarBackKeepTheirPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, newStore(t), nil)
+	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		first := acquire(t, c, "k", nil)
 		var order []int
 		var wg sync.WaitGroup
@@ -107,9 +107,7 @@ func TestGivingUpLeavesNoPlace(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore(t)
-				c := newClient(t, s, nil)
+			inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 				lease := acquire(t, c, "k", nil)
 				ctx, cancel := t.Context(), func() {}
 				if test.ctx != nil {
@@ -131,9 +129,7 @@ func TestGivingUpLeavesNoPlace(t *testing.T) {
 }
 
 func TestWaiterOutlivesAStoreThatIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		lease := acquire(t, c, "k", nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -151,9 +147,7 @@ func TestWaiterOutlivesAStoreThatIsAway(t *testing.T) {
 }
 
 func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		lease := acquire(t, c, "k", nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -178,9 +172,7 @@ func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
 // TestHeldWhileTheStoreIsAway: an ErrHeld with no time left says that the key has no lease,
 // so a waiter whose questions get no answer must not say that.
 func TestHeldWhileTheStoreIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		c := newClient(t, s, nil)
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
 		lease := acquire(t, c, "k", nil)
 		time.AfterFunc(time.Second, func() { s.set(func(string) error { return errCut }, nil) })
 		time.AfterFunc(4*time.Second, func() { s.set(nil, nil) })
