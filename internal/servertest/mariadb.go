@@ -60,6 +60,7 @@ type MariaDBServer struct {
 	server
 	client  client
 	options MariaDBOptions
+	wiped   int // how often Rejoin has begun without the data
 }
 
 // MariaDB starts a MariaDB server that ends with its owner, and returns when it answers.

@@ -18,6 +18,12 @@ type MariaDBOptions struct {
 	// BinaryLog writes a binary log in row format, as a server with replicas does. It is
 	// synced with each commit (sync_binlog = 1) unless NoSync is set. Default: no log.
 	BinaryLog bool
+	// Replicas gives a MariaDB what it needs to have replicas, or to become one: BinaryLog, and a
+	// number of its own.
+	Replicas bool
+	// SemiSync waits with each commit until a replica has it, however long that takes
+	// (AFTER_SYNC). It needs Replicas.
+	SemiSync bool
 	// MaxConnections is max_connections; 0: 151.
 	MaxConnections int
 	// Password is the password of "root" on TCP; "": none.
@@ -56,9 +62,20 @@ func (o *MariaDBOptions) config(f *folder, at *port) string {
 		sync = 0
 		lines = append(lines, "innodb_flush_log_at_trx_commit = 2", "innodb_doublewrite = OFF")
 	}
+	if o.Replicas {
+		lines = append(lines, "log_slave_updates = ON", "report-port = "+at.String())
+	}
+	if o.SemiSync {
+		lines = append(lines, "rpl_semi_sync_master_enabled = ON", "rpl_semi_sync_slave_enabled = ON",
+			"rpl_semi_sync_master_wait_point = AFTER_SYNC", "rpl_semi_sync_master_timeout = 1000000000")
+	}
+	id := "1"
+	if o.Replicas {
+		id = at.String()
+	}
 	switch {
-	case o.BinaryLog:
-		lines = append(lines, "server-id = 1", "log-bin = binlog", "binlog_format = ROW", fmt.Sprintf("sync_binlog = %d", sync))
+	case o.BinaryLog, o.Replicas:
+		lines = append(lines, "server-id = "+id, "log-bin = binlog", "binlog_format = ROW", fmt.Sprintf("sync_binlog = %d", sync))
 	case o.MySQL:
 		lines = append(lines, "skip-log-bin")
 	}
@@ -72,7 +89,11 @@ func (o *MariaDBOptions) config(f *folder, at *port) string {
 // one per line. Over the socket, root needs no password.
 func (o *MariaDBOptions) firstSQL() string {
 	password := quoteMariaDB(o.Password)
-	return "CREATE DATABASE IF NOT EXISTS app;\n" +
+	first := ""
+	if o.Replicas { // each server does this for itself, before it has a replica
+		first = "SET SESSION sql_log_bin = 0;\n"
+	}
+	return first + "CREATE DATABASE IF NOT EXISTS app;\n" +
 		"CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\n" +
 		"ALTER USER 'root'@'127.0.0.1' IDENTIFIED BY " + password + ";\n" +
 		"GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n"

@@ -24,7 +24,7 @@ type PostgresOptions struct {
 	// "lock_timeout = 500ms".
 	Settings []string
 	// Standbys keeps what a server needs that has standbys or becomes one: the log of the last
-	// changes, and what Rewind needs.
+	// changes, and what Rejoin needs.
 	Standbys bool
 	// StandbyOf starts a standby of that server, with a copy of its data; nil: a server with
 	// data of its own. Both have the same password and MaxConnections.

@@ -64,11 +64,11 @@ func (s *PostgresServer) Promote() {
 	})
 }
 
-// Rewind makes a server that was the primary before a standby of the new one: pg_rewind takes
+// Rejoin makes a server that was the primary before a standby of the new one: pg_rewind takes
 // back what only the old primary had done. It follows what is at addr, such as a Wire to the
 // primary. A server that runs is killed first. Both need
 // PostgresOptions.Standbys.
-func (s *PostgresServer) Rewind(primary *PostgresServer, addr string) {
+func (s *PostgresServer) Rejoin(primary *PostgresServer, addr string) {
 	s.owner.Helper()
 	s.do("rewinding", func() error {
 		if err := s.proc.kill(); err != nil {
@@ -96,9 +96,19 @@ func (s *PostgresServer) Rewind(primary *PostgresServer, addr string) {
 // Position returns how many bytes of its log a primary has on disk. The log has every change.
 func (s *PostgresServer) Position() (int64, error) { return s.position("pg_current_wal_flush_lsn()") }
 
-// Received returns how many bytes of its primary's log a standby has received, and so will have
-// when it is promoted.
+// Received returns how many bytes of its primary's log a standby has received that is cut off from
+// it. So much it will have when it is promoted.
 func (s *PostgresServer) Received() (int64, error) {
+	err := await(func() error {
+		rows, err := s.Do("SELECT count(*) FROM pg_stat_wal_receiver")
+		if err == nil && rows[0][0] != "0" {
+			err = errors.New("it goes on to receive")
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
 	return s.position("greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())")
 }
 

@@ -30,7 +30,7 @@ func TestPostgresStandby(t *testing.T) {
 	}
 	w.Set(wire.Trouble{Hold: true}, nil)
 	old.Query("INSERT INTO kept VALUES ('old')")
-	w.Reset()
+	w.Cut()
 	wrote, err := old.Position()
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestPostgresStandby(t *testing.T) {
 	old.Query("INSERT INTO kept VALUES ('alone')") // it does not know
 	w.Set(wire.Trouble{}, nil)
 	w.Lead(s.Addr())
-	old.Rewind(s, w.Addr())
+	old.Rejoin(s, w.Addr())
 	old.AwaitStandby(s)
 	awaitRow(t, old, "SELECT string_agg(n, ' ' ORDER BY n) FROM kept", "both new")
 	if got := old.Query("SELECT pg_is_in_recovery()"); got[0][0] != "t" {
