@@ -47,26 +47,14 @@ func Kinds() []Kind {
 		{"mysql", func(owner servertest.Owner) *fault.Target {
 			return MariaDB(owner, &servertest.MariaDBOptions{MySQL: true})
 		}, ""},
+		{"mariadb-semi-synchronous", MariaDBSemiSynchronous, failovers},
+		{"mariadb-asynchronous", MariaDBAsynchronous, failovers},
 		{"serve", Serve, ""},
 	}
 }
 
 // connections is how many connections a server has, enough for the workers.
 const connections = 100
-
-// MariaDB starts a MariaDB or a MySQL. It sets the clock, the number of connections and NoSync.
-// Nil means the defaults. A kill loses nothing that was committed.
-func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target {
-	owner.Helper()
-	options := servertest.MariaDBOptions{}
-	if o != nil {
-		options = *o
-	}
-	clock := servertest.NewClock(owner)
-	options.NoSync, options.MaxConnections, options.Clock = true, connections, clock
-	s := servertest.MariaDB(owner, &options)
-	return &fault.Target{URL: s.URL() + "?migrate=true", Server: s, Clock: clock, Durable: true}
-}
 
 // SQLite makes a folder for a store in a file, which is the store's own or shared with an
 // application. Where possible, the folder is a small filesystem of its own, which can be filled
