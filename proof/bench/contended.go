@@ -77,7 +77,7 @@ func evenness(c contention) float64 {
 
 // redisRoundTrips counts, at the server, the scripts that a contended cycle takes.
 func redisRoundTrips(ctx context.Context, c config) (figure, error) {
-	b, err := newRedisBench()
+	b, err := newRedisBench(nil)
 	if err != nil {
 		return figure{}, err
 	}
@@ -120,7 +120,7 @@ func (b *redisBench) scripts() (int, error) {
 
 // redisReplay counts the scripts of a first request and of a replay.
 func redisReplay(ctx context.Context, c config) (figure, error) {
-	b, err := newRedisBench()
+	b, err := newRedisBench(nil)
 	if err != nil {
 		return figure{}, err
 	}

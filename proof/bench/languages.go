@@ -31,7 +31,7 @@ var (
 	ruby       = language{name: "Ruby", interpreter: "ruby", script: "lock.rb", variables: []string{"RUBYLIB=CLIENTS/ruby/lib"}}
 	javaScript = language{
 		name: "JavaScript", interpreter: "node", script: "lock.mjs",
-		variables: []string{"DIBS_CLIENT=CLIENTS/js/dibs.js", "PEERS=PEERS"},
+		variables: []string{"DIBS_CLIENT=CLIENTS/js/dibs.js", "REDLOCK=PEERS"},
 		peer:      "redlock", install: []string{"npm", "install", "--silent", "--prefix", "PEERS", "redlock", "ioredis"},
 	}
 )
@@ -41,7 +41,7 @@ var errAbsent = errors.New("it is not installed")
 
 // calls measures how often a process locks and unlocks a second, with our client and with the peer.
 func (l language) calls(ctx context.Context, c config) (figure, error) {
-	s, err := newServed(ctx, c)
+	s, err := newServed(ctx, c, nil)
 	if err != nil {
 		return figure{}, err
 	}
@@ -100,6 +100,6 @@ func (l language) calls(ctx context.Context, c config) (figure, error) {
 			f.value = append(f.value, one)
 		}
 	}
-	f.detail = "no peer could be installed"
+	f.detail = "no peer"
 	return f, nil
 }

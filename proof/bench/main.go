@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 func main() {
@@ -75,7 +77,8 @@ var comparisons = []comparison{
 	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: proxyReplay},
 	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
 	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / in process by 64 goroutines", goal: "≥ 0.5", run: servedInProcess},
-	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / etcd's JSON gateway, lock+unlock", goal: "≥ 1", run: servedEtcd},
+	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / etcd's JSON gateway, lock+unlock", goal: "≥ 1", run: servedEtcd(nil)},
+	{group: "serve", name: "the same on Redis with `appendfsync always` / etcd's JSON gateway", goal: "≥ 1", run: servedEtcd(&servertest.RedisOptions{Persistence: servertest.AOF})},
 	{group: "serve", name: "`dibs serve` on Redis, one caller on a Unix socket: what a call takes longer than in process, p50", goal: "≤ 0.15 ms", run: servedLatency},
 	{group: "serve", name: "`dibs serve`: memory while 10,000 long polls wait for one key", goal: "≤ 300 MiB", run: servedMemory},
 	{group: "serve", name: "Python: lock and unlock in one process / redis-py", goal: "–", run: python.calls},

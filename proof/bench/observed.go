@@ -30,7 +30,7 @@ func (l tracedLocker) lock(ctx context.Context, key string, section func()) erro
 // redisObserved compares clients of a program that traces one section in a hundred: one
 // whose metrics are collected each second and whose spans are made, and one without.
 func redisObserved(ctx context.Context, c config) (figure, error) {
-	b, err := newRedisBench()
+	b, err := newRedisBench(nil)
 	if err != nil {
 		return figure{}, err
 	}

@@ -35,7 +35,7 @@ const (
 
 // openRedis is newRedisBench as an opener.
 func openRedis(context.Context) (*candidates, error) {
-	b, err := newRedisBench()
+	b, err := newRedisBench(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func openRedis(context.Context) (*candidates, error) {
 
 var redisPeers = []string{redsyncName, bsmName, rueidisName}
 
-func newRedisBench() (b *redisBench, err error) {
+func newRedisBench(o *servertest.RedisOptions) (b *redisBench, err error) {
 	b = &redisBench{candidates: newCandidates()}
 	// The server has one processor to itself. Otherwise the callers take it away
 	// in the middle of an answer, and what is measured is the scheduler.
@@ -55,7 +55,7 @@ func newRedisBench() (b *redisBench, err error) {
 			b.end()
 		}
 	}()
-	b.server = servertest.Redis(b.scope, nil)
+	b.server = servertest.Redis(b.scope, o)
 	if b.client, err = rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{b.server.Addr()}, DisableCache: true, ForceSingleClient: true,
 	}); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -20,8 +21,8 @@ type served struct {
 	socket string
 }
 
-func newServed(ctx context.Context, c config) (s *served, err error) {
-	b, err := newRedisBench()
+func newServed(ctx context.Context, c config, o *servertest.RedisOptions) (s *served, err error) {
+	b, err := newRedisBench(o)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (s *served) rate(ctx context.Context, d time.Duration) (float64, error) {
 
 // servedInProcess compares claims and settlements by HTTP with the same in this process.
 func servedInProcess(ctx context.Context, c config) (figure, error) {
-	s, err := newServed(ctx, c)
+	s, err := newServed(ctx, c, nil)
 	if err != nil {
 		return figure{}, err
 	}
@@ -86,24 +87,26 @@ func servedInProcess(ctx context.Context, c config) (figure, error) {
 }
 
 // servedEtcd compares them with locks of etcd's JSON gateway.
-func servedEtcd(ctx context.Context, c config) (figure, error) {
-	e, err := newEtcd(ctx)
-	if err != nil {
-		return figure{}, err
+func servedEtcd(o *servertest.RedisOptions) func(context.Context, config) (figure, error) {
+	return func(ctx context.Context, c config) (figure, error) {
+		e, err := newEtcd(ctx)
+		if err != nil {
+			return figure{}, err
+		}
+		defer e.end()
+		s, err := newServed(ctx, c, o)
+		if err != nil {
+			return figure{}, err
+		}
+		defer s.end()
+		return interleave(ctx, c, "claim+settle/s", s.rate, e.rate)
 	}
-	defer e.end()
-	s, err := newServed(ctx, c)
-	if err != nil {
-		return figure{}, err
-	}
-	defer s.end()
-	return interleave(ctx, c, "claim+settle/s", s.rate, e.rate)
 }
 
 // servedLatency measures what a call takes longer over a Unix socket than in this process, by the
 // median of one caller's claims and settlements.
 func servedLatency(ctx context.Context, c config) (figure, error) {
-	s, err := newServed(ctx, c)
+	s, err := newServed(ctx, c, nil)
 	if err != nil {
 		return figure{}, err
 	}

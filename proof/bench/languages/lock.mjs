@@ -9,7 +9,7 @@ async function locker() {
     const keys = connect(address);
     return [(key) => keys.lock(key, { ttl: "30s" }, () => {}), () => keys.close()];
   }
-  const require = createRequire(process.env.PEERS + "/");
+  const require = createRequire(process.env.REDLOCK + "/");
   let Redis, Redlock;
   try {
     Redis = require("ioredis");
