@@ -49,6 +49,16 @@ func (f *faulty) set(before, after func(verb string) error) {
 	f.before, f.after = before, after
 }
 
+// failing fails the calls of that verb.
+func failing(call string, err error) func(verb string) error {
+	return func(verb string) error {
+		if verb == call {
+			return err
+		}
+		return nil
+	}
+}
+
 func (f *faulty) around(verb string, call func() error) error {
 	f.mu.Lock()
 	before, after := f.before, f.after

@@ -92,12 +92,7 @@ func TestOnceInWithoutItsStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
-		s.set(func(verb string) error {
-			if verb == "settle" {
-				return errCut
-			}
-			return nil
-		}, nil)
+		s.set(failing("settle", errCut), nil)
 		_, err := book(t.Context(), c, l, "k", nil)
 		if !errors.Is(err, dibs.ErrStore) || errors.Is(err, dibs.ErrRolledBack) || errors.Is(err, dibs.ErrLost) {
 			t.Errorf("with an unknown outcome the caller got %v", err)
@@ -237,12 +232,7 @@ func TestOnceInLosesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c, l := newClient(t, s, &dibs.Options{TTL: time.Second}), journal.New(s.Store)
-		s.set(func(verb string) error {
-			if verb == "renew" {
-				return errCut
-			}
-			return nil
-		}, nil)
+		s.set(failing("renew", errCut), nil)
 		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
 			journal.Write(ctx, "late")
 			<-ctx.Done()
@@ -259,12 +249,7 @@ func TestOnceInLosesItsLeaseAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
 		c, l := newClient(t, s, &dibs.Options{TTL: time.Second}), journal.New(s.Store)
-		s.set(func(verb string) error {
-			if verb == "renew" {
-				return errCut
-			}
-			return nil
-		}, nil)
+		s.set(failing("renew", errCut), nil)
 		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			return 0, &dibs.StoreError{Op: "renew", Err: errCut}

@@ -187,12 +187,7 @@ func TestLostLeaseEndsAsAbandoned(t *testing.T) {
 		c, other := newClient(t, line, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
 		lease := acquire(t, c, "k", nil)
 		testkit.Must(t, lease.Save(t.Context(), []byte("half")))
-		line.set(func(verb string) error {
-			if verb == "renew" {
-				return errCut
-			}
-			return nil
-		}, nil)
+		line.set(failing("renew", errCut), nil)
 		<-lease.Context().Done()
 		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("Release returned %v", err)

@@ -116,12 +116,7 @@ func TestASettlementIsRepeated(t *testing.T) {
 		c := newClient(t, line, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
 		testkit.Must(t, err)
-		line.set(func(verb string) error {
-			if verb == "settle" {
-				return errCut
-			}
-			return nil
-		}, nil)
+		line.set(failing("settle", errCut), nil)
 		if err := end(t.Context(), lease); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("the settlement returned %v", err)
 		}

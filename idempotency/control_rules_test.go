@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
@@ -91,67 +90,63 @@ var controlRules = []rule{
 		f.send()
 		isFresh(t, f.send(withBody("other")), 500)
 	}},
-	{"Answers are kept for a day", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			for retention, o := range map[time.Duration]*idempotency.Options{24 * time.Hour: nil, time.Minute: {Retention: time.Minute}} {
-				g := newRig(t, o, nil)
-				first := g.send()
-				time.Sleep(retention - time.Second)
-				isReplay(t, g.send(), first)
+	{"Answers are kept for a day", inBubble(func(t *testing.T) {
+		for retention, o := range map[time.Duration]*idempotency.Options{24 * time.Hour: nil, time.Minute: {Retention: time.Minute}} {
+			g := newRig(t, o, nil)
+			first := g.send()
+			time.Sleep(retention - time.Second)
+			isReplay(t, g.send(), first)
+			time.Sleep(2 * time.Second)
+			isFresh(t, g.send(), 201)
+			g.ran(2)
+		}
+	})},
+	{"The application decides per answer", inBubble(func(t *testing.T) {
+		for _, test := range []struct {
+			lines   []string
+			status  int
+			keeps   time.Duration // 0: not at all
+			ignored uint64
+		}{
+			{[]string{"no-store"}, 200, 0, 0},
+			{[]string{"No-Store"}, 200, 0, 0},
+			{[]string{"max-age=60"}, 200, time.Minute, 0},
+			{[]string{"MAX-AGE=172800"}, 200, 48 * time.Hour, 0},
+			{[]string{"max-age=0"}, 200, 0, 0},
+			{[]string{"max-age=60, no-store"}, 200, 0, 0},
+			{[]string{"no-store", "max-age=60"}, 200, 0, 0},
+			{[]string{" max-age=60 , "}, 200, time.Minute, 0},
+			{[]string{"max-age=60, max-age=30"}, 200, 30 * time.Second, 0},
+			{[]string{"max-age=30", "max-age=60"}, 200, 30 * time.Second, 0},
+			{[]string{"max-age=60"}, 500, 0, 0},
+			{[]string{"max-age=-1"}, 200, 24 * time.Hour, 1},
+			{[]string{"max-age=soon"}, 200, 24 * time.Hour, 1},
+			{[]string{`max-age="60"`}, 200, 24 * time.Hour, 1},
+			{[]string{"max-age"}, 200, 24 * time.Hour, 1},
+			{[]string{"no-store=1"}, 200, 24 * time.Hour, 1},
+			{[]string{"private, max-age=60"}, 200, time.Minute, 1},
+			{[]string{""}, 200, 24 * time.Hour, 1},
+		} {
+			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Idempotency-Control"] = test.lines
+				w.WriteHeader(test.status)
+			})
+			isFresh(t, g.send(), test.status)
+			if n := g.m.Stats().ControlIgnored; n != test.ignored {
+				t.Errorf("%q: ignored %d; want %d", test.lines, n, test.ignored)
+			}
+			if test.keeps > 0 {
+				time.Sleep(test.keeps - time.Second)
+				if w := g.send(); w.Header().Get("Idempotent-Replayed") != "true" {
+					t.Errorf("%q: not kept for %v", test.lines, test.keeps)
+				}
 				time.Sleep(2 * time.Second)
-				isFresh(t, g.send(), 201)
-				g.ran(2)
 			}
-		})
-	}},
-	{"The application decides per answer", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			for _, test := range []struct {
-				lines   []string
-				status  int
-				keeps   time.Duration // 0: not at all
-				ignored uint64
-			}{
-				{[]string{"no-store"}, 200, 0, 0},
-				{[]string{"No-Store"}, 200, 0, 0},
-				{[]string{"max-age=60"}, 200, time.Minute, 0},
-				{[]string{"MAX-AGE=172800"}, 200, 48 * time.Hour, 0},
-				{[]string{"max-age=0"}, 200, 0, 0},
-				{[]string{"max-age=60, no-store"}, 200, 0, 0},
-				{[]string{"no-store", "max-age=60"}, 200, 0, 0},
-				{[]string{" max-age=60 , "}, 200, time.Minute, 0},
-				{[]string{"max-age=60, max-age=30"}, 200, 30 * time.Second, 0},
-				{[]string{"max-age=30", "max-age=60"}, 200, 30 * time.Second, 0},
-				{[]string{"max-age=60"}, 500, 0, 0},
-				{[]string{"max-age=-1"}, 200, 24 * time.Hour, 1},
-				{[]string{"max-age=soon"}, 200, 24 * time.Hour, 1},
-				{[]string{`max-age="60"`}, 200, 24 * time.Hour, 1},
-				{[]string{"max-age"}, 200, 24 * time.Hour, 1},
-				{[]string{"no-store=1"}, 200, 24 * time.Hour, 1},
-				{[]string{"private, max-age=60"}, 200, time.Minute, 1},
-				{[]string{""}, 200, 24 * time.Hour, 1},
-			} {
-				g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-					w.Header()["Idempotency-Control"] = test.lines
-					w.WriteHeader(test.status)
-				})
-				isFresh(t, g.send(), test.status)
-				if n := g.m.Stats().ControlIgnored; n != test.ignored {
-					t.Errorf("%q: ignored %d; want %d", test.lines, n, test.ignored)
-				}
-				if test.keeps > 0 {
-					time.Sleep(test.keeps - time.Second)
-					if w := g.send(); w.Header().Get("Idempotent-Replayed") != "true" {
-						t.Errorf("%q: not kept for %v", test.lines, test.keeps)
-					}
-					time.Sleep(2 * time.Second)
-				}
-				if w := g.send(); w.Header().Get("Idempotent-Replayed") != "" {
-					t.Errorf("%q: kept for longer than %v", test.lines, test.keeps)
-				}
+			if w := g.send(); w.Header().Get("Idempotent-Replayed") != "" {
+				t.Errorf("%q: kept for longer than %v", test.lines, test.keeps)
 			}
-		})
-	}},
+		}
+	})},
 	{"Idempotency-Control never leaves", func(t *testing.T) {
 		for name, write := range map[string]func(w http.ResponseWriter){
 			"nothing": func(http.ResponseWriter) {},

@@ -36,12 +36,7 @@ func TestDrainWhileAnswersCome(t *testing.T) {
 		g := newRig(t, nil, nil)
 		var drains sync.WaitGroup
 		for i := range 100 {
-			g.store.fail(func(_ context.Context, op string) error {
-				if op == "settle" {
-					return errDown
-				}
-				return nil
-			})
+			g.store.fail(failing("settle", errDown))
 			isFresh(t, g.send(withKey(fmt.Sprint(i))), 201)
 			g.store.heal()
 			drains.Go(func() {

@@ -16,86 +16,80 @@ import (
 )
 
 var failureRules = []rule{
-	{"Without a store nothing runs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, nil, nil)
-			for name, f := range map[string]func(context.Context, string) error{
-				"refuses": func(context.Context, string) error { return errDown },
-				"hangs":   func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() },
-			} {
-				g.store.fail(f)
-				start := time.Now()
-				w := g.send()
-				isProblem(t, w, "store-unavailable", 503)
-				retryAfter(t, w, 30)
-				if took := time.Since(start); took > 5*time.Second {
-					t.Errorf("a store that %s: answered after %v", name, took)
-				}
-				if e := g.last(); e.Kind != idempotency.EventUnavailable || e.Err == nil {
-					t.Errorf("observed %+v", e)
-				}
+	{"Without a store nothing runs", inBubble(func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		for name, f := range map[string]func(context.Context, string) error{
+			"refuses": func(context.Context, string) error { return errDown },
+			"hangs":   func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() },
+		} {
+			g.store.fail(f)
+			start := time.Now()
+			w := g.send()
+			isProblem(t, w, "store-unavailable", 503)
+			retryAfter(t, w, 30)
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("a store that %s: answered after %v", name, took)
 			}
-			g.store.heal()
-			g.ran(0)
-			time.Sleep(time.Minute)
-			isFresh(t, g.send(), 201)
-		})
-	}},
-	{"Without a store everything can run", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, func(w http.ResponseWriter, r *http.Request) {
-				if _, ok := leaseOf(r); ok {
-					t.Error("a bypassed request has a lease")
-				}
-				if idempotency.Fail(r.Context(), idempotency.HungUp) {
-					t.Error("Fail works on a bypassed request")
-				}
-				w.Header().Set("Idempotency-Control", "no-store")
-				var b bytes.Buffer
-				_, _ = b.ReadFrom(r.Body)
-				w.WriteHeader(http.StatusAccepted)
-				_, _ = w.Write(b.Bytes())
-			})
-			g.store.fail(func(context.Context, string) error { return errDown })
-			for range 2 {
-				w := g.send(withBody("whole"))
-				isFresh(t, w, 202)
-				res := w.Result()
-				if res.Header.Get("Idempotency-Bypassed") != "store-unavailable" || res.Header.Get("Idempotency-Control") != "" || w.Body.String() != "whole" {
-					t.Errorf("header %v, body %q", res.Header, w.Body)
-				}
-			}
-			g.ran(2)
-			if n := g.m.Stats().Bypassed; n != 2 {
-				t.Errorf("%d bypasses counted; want 2", n)
-			}
-			if e := g.last(); e.Kind != idempotency.EventBypassed || e.Status != 202 {
+			if e := g.last(); e.Kind != idempotency.EventUnavailable || e.Err == nil {
 				t.Errorf("observed %+v", e)
 			}
-			g.store.heal()
+		}
+		g.store.heal()
+		g.ran(0)
+		time.Sleep(time.Minute)
+		isFresh(t, g.send(), 201)
+	})},
+	{"Without a store everything can run", inBubble(func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, func(w http.ResponseWriter, r *http.Request) {
+			if _, ok := leaseOf(r); ok {
+				t.Error("a bypassed request has a lease")
+			}
+			if idempotency.Fail(r.Context(), idempotency.HungUp) {
+				t.Error("Fail works on a bypassed request")
+			}
+			w.Header().Set("Idempotency-Control", "no-store")
+			var b bytes.Buffer
+			_, _ = b.ReadFrom(r.Body)
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = w.Write(b.Bytes())
 		})
-	}},
-	{"Refusals are never stored", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, &idempotency.Options{MaxBody: 100}, nil)
-			g.store.fail(func(context.Context, string) error { return errDown })
-			g.send() // 503
-			g.store.heal()
-			time.Sleep(time.Minute)
-			g.send(withBody(strings.Repeat("x", 101))) // 413
-			g.send(with("Idempotency-Key", "k", "k"))  // 400
-			isFresh(t, g.send(), 201)
-			first := g.send()
-			g.send(withBody("other")) // 422
-			isReplay(t, g.send(), first)
+		g.store.fail(func(context.Context, string) error { return errDown })
+		for range 2 {
+			w := g.send(withBody("whole"))
+			isFresh(t, w, 202)
+			res := w.Result()
+			if res.Header.Get("Idempotency-Bypassed") != "store-unavailable" || res.Header.Get("Idempotency-Control") != "" || w.Body.String() != "whole" {
+				t.Errorf("header %v, body %q", res.Header, w.Body)
+			}
+		}
+		g.ran(2)
+		if n := g.m.Stats().Bypassed; n != 2 {
+			t.Errorf("%d bypasses counted; want 2", n)
+		}
+		if e := g.last(); e.Kind != idempotency.EventBypassed || e.Status != 202 {
+			t.Errorf("observed %+v", e)
+		}
+		g.store.heal()
+	})},
+	{"Refusals are never stored", inBubble(func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{MaxBody: 100}, nil)
+		g.store.fail(func(context.Context, string) error { return errDown })
+		g.send() // 503
+		g.store.heal()
+		time.Sleep(time.Minute)
+		g.send(withBody(strings.Repeat("x", 101))) // 413
+		g.send(with("Idempotency-Key", "k", "k"))  // 400
+		isFresh(t, g.send(), 201)
+		first := g.send()
+		g.send(withBody("other")) // 422
+		isReplay(t, g.send(), first)
 
-			// An application's own 410 is an answer like any other.
-			app := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "taken", http.StatusGone) })
-			first = app.send()
-			isReplay(t, app.send(), first)
-			app.ran(1)
-		})
-	}},
+		// An application's own 410 is an answer like any other.
+		app := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "taken", http.StatusGone) })
+		first = app.send()
+		isReplay(t, app.send(), first)
+		app.ran(1)
+	})},
 	{"Failures of the origin are distinguished", func(t *testing.T) {
 		for _, test := range []struct {
 			failure idempotency.Failure
@@ -150,12 +144,7 @@ var failureRules = []rule{
 	{"An answer outlives a failing store", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, nil, nil)
-			g.store.fail(func(_ context.Context, op string) error {
-				if op == "settle" {
-					return errDown
-				}
-				return nil
-			})
+			g.store.fail(failing("settle", errDown))
 			first := g.send()
 			isFresh(t, first, 201)
 			if e := g.last(); !e.StoreFailed || e.Stored || !errors.Is(e.Err, dibs.ErrStore) {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -147,42 +146,40 @@ var keyRingRules = []rule{
 			}
 		}
 	}},
-	{"An encrypted answer ends with its retention", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			log, logger := newLogger()
-			g := newRig(t, &idempotency.Options{KeyRing: ringOf(t, "new"), Retention: time.Hour, MaxStored: 100, Logger: logger}, func(w http.ResponseWriter, r *http.Request) {
-				switch r.Header.Get("Idempotency-Key") {
-				case "short":
-					w.Header().Set("Idempotency-Control", "max-age=5")
-				case "oversize":
-					_, _ = w.Write(make([]byte, 200))
-				}
-			})
-			for key, retention := range map[string]time.Duration{"k": time.Hour, "short": 5 * time.Second, "oversize": time.Hour} {
-				isFresh(t, g.send(withKey(key)), 200)
-				old := []byte(nil)
-				for name, record := range records(t, g) {
-					if strings.HasSuffix(name, ":"+key) {
-						old = record
-					}
-				}
-				time.Sleep(retention - time.Millisecond)
-				if w := g.send(withKey(key)); key != "oversize" && (w.Code != 200 || w.Header().Get("Idempotent-Replayed") != "true") {
-					t.Errorf("%s: just before its end it is answered %d", key, w.Code)
-				}
-				time.Sleep(2 * time.Second)
-				storeRecord(t, g, key, old) // which an operator of the database kept
-				isProblem(t, g.send(withKey(key)), "answer-not-kept", 410)
-				if e := g.last(); e.Err == nil && key != "oversize" || e.Err != nil && !strings.Contains(e.Err.Error(), "its retention ended at ") {
-					t.Errorf("%s: observed %v", key, e.Err)
-				}
-			}
-			g.ran(3)
-			if !strings.Contains(log.String(), "its retention ended at ") {
-				t.Errorf("the log is %s", log)
+	{"An encrypted answer ends with its retention", inBubble(func(t *testing.T) {
+		log, logger := newLogger()
+		g := newRig(t, &idempotency.Options{KeyRing: ringOf(t, "new"), Retention: time.Hour, MaxStored: 100, Logger: logger}, func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("Idempotency-Key") {
+			case "short":
+				w.Header().Set("Idempotency-Control", "max-age=5")
+			case "oversize":
+				_, _ = w.Write(make([]byte, 200))
 			}
 		})
-	}},
+		for key, retention := range map[string]time.Duration{"k": time.Hour, "short": 5 * time.Second, "oversize": time.Hour} {
+			isFresh(t, g.send(withKey(key)), 200)
+			old := []byte(nil)
+			for name, record := range records(t, g) {
+				if strings.HasSuffix(name, ":"+key) {
+					old = record
+				}
+			}
+			time.Sleep(retention - time.Millisecond)
+			if w := g.send(withKey(key)); key != "oversize" && (w.Code != 200 || w.Header().Get("Idempotent-Replayed") != "true") {
+				t.Errorf("%s: just before its end it is answered %d", key, w.Code)
+			}
+			time.Sleep(2 * time.Second)
+			storeRecord(t, g, key, old) // which an operator of the database kept
+			isProblem(t, g.send(withKey(key)), "answer-not-kept", 410)
+			if e := g.last(); e.Err == nil && key != "oversize" || e.Err != nil && !strings.Contains(e.Err.Error(), "its retention ended at ") {
+				t.Errorf("%s: observed %v", key, e.Err)
+			}
+		}
+		g.ran(3)
+		if !strings.Contains(log.String(), "its retention ended at ") {
+			t.Errorf("the log is %s", log)
+		}
+	})},
 	{"A key ring refuses answers that are not encrypted", func(t *testing.T) {
 		plain := newRig(t, nil, nil)
 		first := plain.send()

@@ -45,47 +45,45 @@ func (g *rig) isOverQuota(w *httptest.ResponseRecorder) time.Duration {
 }
 
 var quotaRules = []rule{
-	{"Stored answers can have a quota", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			gate := newGate()
-			g := newRig(t, &idempotency.Options{Quota: 2 * recordLength(t)}, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("X-Then") == "waits" {
-					gate.ServeHTTP(w, r)
-					return
-				}
-				answerQuota(w, r)
-			})
-			running := g.sendLater(withKey("running"), with("X-Then", "waits"))
-			<-gate.entered
-			first := g.send(withKey("a"))
-			second := g.send(withKey("b"))
-			isFresh(t, second, 200)
-			for range 2 {
-				g.isOverQuota(g.send(withKey("c")))
-				isReplay(t, g.send(withKey("a")), first)
-				isReplay(t, g.send(withKey("b")), second)
-				isProblem(t, g.send(withKey("a"), withBody("other")), "key-reused", 422)
-				isProblem(t, g.send(withKey("running")), "in-progress", 409)
+	{"Stored answers can have a quota", inBubble(func(t *testing.T) {
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{Quota: 2 * recordLength(t)}, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Then") == "waits" {
+				gate.ServeHTTP(w, r)
+				return
 			}
-			left := g.isOverQuota(g.send(withKey("c"), withHost("other.example")))
-			if left < idempotency.DefaultRetention {
-				t.Errorf("Retry-After is %v, before the first answer expires", left)
-			}
-			isFresh(t, g.send(withKey("c"), with("Authorization", "Bearer other")), 200)
-			if w := g.send(with("Idempotency-Key")); w.Code != 200 {
-				t.Errorf("a request without a key: %d", w.Code)
-			}
-			g.ran(5)
-			close(gate.open)
-			isFresh(t, <-running, 201)
-
-			time.Sleep(left)
-			isFresh(t, g.send(withKey("c")), 200)
-			if e := g.last(); e.Attempt != 1 {
-				t.Errorf("attempt %d after refusals; want 1, because nothing ran", e.Attempt)
-			}
+			answerQuota(w, r)
 		})
-	}},
+		running := g.sendLater(withKey("running"), with("X-Then", "waits"))
+		<-gate.entered
+		first := g.send(withKey("a"))
+		second := g.send(withKey("b"))
+		isFresh(t, second, 200)
+		for range 2 {
+			g.isOverQuota(g.send(withKey("c")))
+			isReplay(t, g.send(withKey("a")), first)
+			isReplay(t, g.send(withKey("b")), second)
+			isProblem(t, g.send(withKey("a"), withBody("other")), "key-reused", 422)
+			isProblem(t, g.send(withKey("running")), "in-progress", 409)
+		}
+		left := g.isOverQuota(g.send(withKey("c"), withHost("other.example")))
+		if left < idempotency.DefaultRetention {
+			t.Errorf("Retry-After is %v, before the first answer expires", left)
+		}
+		isFresh(t, g.send(withKey("c"), with("Authorization", "Bearer other")), 200)
+		if w := g.send(with("Idempotency-Key")); w.Code != 200 {
+			t.Errorf("a request without a key: %d", w.Code)
+		}
+		g.ran(5)
+		close(gate.open)
+		isFresh(t, <-running, 201)
+
+		time.Sleep(left)
+		isFresh(t, g.send(withKey("c")), 200)
+		if e := g.last(); e.Attempt != 1 {
+			t.Errorf("attempt %d after refusals; want 1, because nothing ran", e.Attempt)
+		}
+	})},
 	{"Stored answers can have a quota", func(t *testing.T) {
 		// An answer counts for its own retention, and an answer that is not kept does not count.
 		synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
@@ -28,6 +29,11 @@ import (
 type rule struct {
 	name  string
 	check func(t *testing.T)
+}
+
+// inBubble runs a rule's check in a bubble.
+func inBubble(check func(t *testing.T)) func(t *testing.T) {
+	return func(t *testing.T) { synctest.Test(t, check) }
 }
 
 // docs maps every rule of docs/http.md to its test.
@@ -74,6 +80,16 @@ type faulty struct {
 
 func (s *faulty) fail(f func(ctx context.Context, op string) error) { s.before.Store(&f) }
 func (s *faulty) heal()                                             { s.before.Store(nil) }
+
+// failing fails the calls of that name.
+func failing(call string, err error) func(ctx context.Context, op string) error {
+	return func(_ context.Context, op string) error {
+		if op == call {
+			return err
+		}
+		return nil
+	}
+}
 
 func (s *faulty) ask(ctx context.Context, op string) error {
 	if f := s.before.Load(); f != nil {

@@ -18,54 +18,47 @@ import (
 
 // loseLease makes the store say that every lease is lost, until healed.
 func loseLease(g *rig) {
-	g.store.fail(func(_ context.Context, op string) error {
-		if op == "renew" {
-			return errDown
-		}
-		return nil
-	})
+	g.store.fail(failing("renew", errDown))
 }
 
 var runRules = []rule{
-	{"A run outlives its client", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			entered, left, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-				close(entered)
-				<-left
-				if r.Context().Value(http.ServerContextKey) == nil || r.Context().Value(http.LocalAddrContextKey) == nil {
-					t.Error("the server's values are not in the context")
-				}
-				time.Sleep(time.Minute)
-				done <- r.Context().Err()
-				_, _ = w.Write([]byte("done all the same"))
-			})
-			_, base := newBubbleServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				// Tell when the connection's own context has ended.
-				context.AfterFunc(r.Context(), func() { close(left) })
-				g.h.ServeHTTP(w, r)
-			}))
-			conn, err := base.DialContext(t.Context(), "", "")
-			testkit.Must(t, err)
-			const text = "POST / HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: k\r\nContent-Length: 2\r\n\r\nhi"
-			if _, err := conn.Write([]byte(text)); err != nil {
-				t.Fatal(err)
+	{"A run outlives its client", inBubble(func(t *testing.T) {
+		entered, left, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			close(entered)
+			<-left
+			if r.Context().Value(http.ServerContextKey) == nil || r.Context().Value(http.LocalAddrContextKey) == nil {
+				t.Error("the server's values are not in the context")
 			}
-			<-entered
-			_ = conn.Close()
-			if err := <-done; err != nil {
-				t.Errorf("the handler's context ended: %v", err)
-			}
-			synctest.Wait() // the answer is stored
-			r := request(withHost("a.example"), withBody("hi"), withTarget("/"), with("Content-Type"))
-			w := httptest.NewRecorder()
-			g.h.ServeHTTP(w, r)
-			if w.Body.String() != "done all the same" || w.Header().Get("Idempotent-Replayed") != "true" {
-				t.Errorf("the retry got %d %q", w.Code, w.Body)
-			}
-			g.ran(1)
+			time.Sleep(time.Minute)
+			done <- r.Context().Err()
+			_, _ = w.Write([]byte("done all the same"))
 		})
-	}},
+		_, base := newBubbleServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Tell when the connection's own context has ended.
+			context.AfterFunc(r.Context(), func() { close(left) })
+			g.h.ServeHTTP(w, r)
+		}))
+		conn, err := base.DialContext(t.Context(), "", "")
+		testkit.Must(t, err)
+		const text = "POST / HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: k\r\nContent-Length: 2\r\n\r\nhi"
+		if _, err := conn.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		<-entered
+		_ = conn.Close()
+		if err := <-done; err != nil {
+			t.Errorf("the handler's context ended: %v", err)
+		}
+		synctest.Wait() // the answer is stored
+		r := request(withHost("a.example"), withBody("hi"), withTarget("/"), with("Content-Type"))
+		w := httptest.NewRecorder()
+		g.h.ServeHTTP(w, r)
+		if w.Body.String() != "done all the same" || w.Header().Get("Idempotent-Replayed") != "true" {
+			t.Errorf("the retry got %d %q", w.Code, w.Body)
+		}
+		g.ran(1)
+	})},
 	{"A run has a limit", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {

@@ -106,31 +106,29 @@ var stateRules = []rule{
 			t.Error("an unguarded handler's Idempotent-Replayed got through")
 		}
 	}},
-	{"A running key conflicts", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			gate := newGate()
-			g := newRig(t, nil, gate.ServeHTTP)
-			other := newRigOn(t, g.store, &idempotency.Options{ConflictStatus: 429}, nil)
-			first := g.sendLater()
-			<-gate.entered
-			for range 40 {
-				p := isProblem(t, g.send(), "in-progress", 409)
-				if p.Instance != "" {
-					t.Errorf("instance %q of a conflict", p.Instance)
-				}
-				retryAfter(t, g.send(), 30)
-				// A holder that lives is known to renew every third of its lease.
-				retryAfter(t, other.send(), 11)
-				time.Sleep(time.Second)
+	{"A running key conflicts", inBubble(func(t *testing.T) {
+		gate := newGate()
+		g := newRig(t, nil, gate.ServeHTTP)
+		other := newRigOn(t, g.store, &idempotency.Options{ConflictStatus: 429}, nil)
+		first := g.sendLater()
+		<-gate.entered
+		for range 40 {
+			p := isProblem(t, g.send(), "in-progress", 409)
+			if p.Instance != "" {
+				t.Errorf("instance %q of a conflict", p.Instance)
 			}
-			isProblem(t, other.send(), "in-progress", 429)
-			close(gate.open)
-			answer := <-first
-			isReplay(t, other.send(), answer)
-			g.ran(1)
-			other.ran(0)
-		})
-	}},
+			retryAfter(t, g.send(), 30)
+			// A holder that lives is known to renew every third of its lease.
+			retryAfter(t, other.send(), 11)
+			time.Sleep(time.Second)
+		}
+		isProblem(t, other.send(), "in-progress", 429)
+		close(gate.open)
+		answer := <-first
+		isReplay(t, other.send(), answer)
+		g.ran(1)
+		other.ran(0)
+	})},
 	{"A duplicate can wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			gate := newGate()
@@ -293,72 +291,68 @@ var stateRules = []rule{
 			}
 		}
 	}},
-	{"An abandoned key is taken over", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			attempts := make(chan int, 2)
-			h := func(w http.ResponseWriter, r *http.Request) {
-				lease, _ := leaseOf(r)
-				attempts <- lease.Attempt()
-			}
-			g := newRig(t, nil, h)
-			dead := newRigOn(t, g.store, nil, nil)
-			crash(t, g, func() {
-				g.send()
-				time.Sleep(15 * time.Second)
-				// One that has not renewed for so long is waited for to the end.
-				if n := retryAfter(t, dead.send(), 30); n < 14 || n > 16 {
-					t.Errorf("Retry-After %d for a dead holder's lease of 15s more", n)
-				}
-			})
-			if got := <-attempts; got != 1 {
-				t.Errorf("the first attempt is number %d", got)
-			}
-			other := newRigOn(t, g.store, nil, h)
-			isFresh(t, other.send(), 200)
-			if got := <-attempts; got != 2 {
-				t.Errorf("the attempt after a crash is number %d", got)
-			}
-			if e := other.last(); e.Attempt != 2 {
-				t.Errorf("observed %+v", e)
+	{"An abandoned key is taken over", inBubble(func(t *testing.T) {
+		attempts := make(chan int, 2)
+		h := func(w http.ResponseWriter, r *http.Request) {
+			lease, _ := leaseOf(r)
+			attempts <- lease.Attempt()
+		}
+		g := newRig(t, nil, h)
+		dead := newRigOn(t, g.store, nil, nil)
+		crash(t, g, func() {
+			g.send()
+			time.Sleep(15 * time.Second)
+			// One that has not renewed for so long is waited for to the end.
+			if n := retryAfter(t, dead.send(), 30); n < 14 || n > 16 {
+				t.Errorf("Retry-After %d for a dead holder's lease of 15s more", n)
 			}
 		})
-	}},
-	{"At most once is a choice", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			o := &idempotency.Options{OnCrash: idempotency.AtMostOnce, Retention: time.Hour}
-			g := newRig(t, o, nil)
-			crash(t, g, func() { g.send() })
-			other := newRigOn(t, g.store, o, nil)
-			var id string
-			for range 3 {
-				w := other.send()
-				p := isProblem(t, w, "outcome-unknown", 409)
-				if w.Header().Get("Retry-After") != "" {
-					t.Error("Retry-After on an unknown outcome")
-				}
-				var ok bool
-				if id, ok = strings.CutPrefix(p.Instance, "urn:dibs:claim:"); !ok || len(id) != 16 {
-					t.Errorf("instance %q", p.Instance)
-				}
-				time.Sleep(24 * time.Hour) // beyond any retention
+		if got := <-attempts; got != 1 {
+			t.Errorf("the first attempt is number %d", got)
+		}
+		other := newRigOn(t, g.store, nil, h)
+		isFresh(t, other.send(), 200)
+		if got := <-attempts; got != 2 {
+			t.Errorf("the attempt after a crash is number %d", got)
+		}
+		if e := other.last(); e.Attempt != 2 {
+			t.Errorf("observed %+v", e)
+		}
+	})},
+	{"At most once is a choice", inBubble(func(t *testing.T) {
+		o := &idempotency.Options{OnCrash: idempotency.AtMostOnce, Retention: time.Hour}
+		g := newRig(t, o, nil)
+		crash(t, g, func() { g.send() })
+		other := newRigOn(t, g.store, o, nil)
+		var id string
+		for range 3 {
+			w := other.send()
+			p := isProblem(t, w, "outcome-unknown", 409)
+			if w.Header().Get("Retry-After") != "" {
+				t.Error("Retry-After on an unknown outcome")
 			}
-			other.ran(0)
-			if e := other.last(); e.Kind != idempotency.EventUnknown {
-				t.Errorf("observed %+v", e)
+			var ok bool
+			if id, ok = strings.CutPrefix(p.Instance, "urn:dibs:claim:"); !ok || len(id) != 16 {
+				t.Errorf("instance %q", p.Instance)
 			}
-			// An operator settles it with an answer.
-			record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 200, Body: []byte("settled by hand")})
+			time.Sleep(24 * time.Hour) // beyond any retention
+		}
+		other.ran(0)
+		if e := other.last(); e.Kind != idempotency.EventUnknown {
+			t.Errorf("observed %+v", e)
+		}
+		// An operator settles it with an answer.
+		record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 200, Body: []byte("settled by hand")})
+		testkit.Must(t, err)
+		for entry, err := range other.store.List(t.Context(), store.Query{ID: id}) {
 			testkit.Must(t, err)
-			for entry, err := range other.store.List(t.Context(), store.Query{ID: id}) {
-				testkit.Must(t, err)
-				if ok, err := other.store.Resolve(t.Context(), entry.Key, id, record, time.Hour); !ok || err != nil {
-					t.Fatalf("Resolve: %v, %v", ok, err)
-				}
+			if ok, err := other.store.Resolve(t.Context(), entry.Key, id, record, time.Hour); !ok || err != nil {
+				t.Fatalf("Resolve: %v, %v", ok, err)
 			}
-			if w := other.send(); w.Code != 200 || w.Body.String() != "settled by hand" || w.Header().Get("Idempotent-Replayed") != "true" {
-				t.Errorf("after it was settled: %d %q", w.Code, w.Body)
-			}
-			other.ran(0)
-		})
-	}},
+		}
+		if w := other.send(); w.Code != 200 || w.Body.String() != "settled by hand" || w.Header().Get("Idempotent-Replayed") != "true" {
+			t.Errorf("after it was settled: %d %q", w.Code, w.Body)
+		}
+		other.ran(0)
+	})},
 }

@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -213,12 +212,7 @@ var transactionRules = []rule{
 
 		synctest.Test(t, func(t *testing.T) {
 			g, j := newJournalRig(t, &idempotency.Options{StoreTimeout: 50 * time.Millisecond}, write(http.StatusCreated), journal.Unanswered)
-			g.store.fail(func(_ context.Context, op string) error {
-				if op == "settle" {
-					return errDown
-				}
-				return nil
-			})
+			g.store.fail(failing("settle", errDown))
 			isProblem(t, g.send(), "commit-unknown", http.StatusServiceUnavailable)
 			g.store.heal()
 			if w := g.send(); w.Code != http.StatusCreated || w.Result().Header.Get("Idempotent-Replayed") != "true" {
