@@ -51,7 +51,7 @@ test("an event loop that is blocked past its lease finds it lost", async () => {
 
 test("a killed process leaves an abandoned lease", async () => {
   const key = unique();
-  const p = script(server.url, `await connect().lock(${text(key)}, { ttl: 500 }, () => { console.log("held"); return new Promise(() => setInterval(() => {}, 1000)); });`);
+  const p = script(server.url, `await connect().lock(${text(key)}, { ttl: "3s" }, () => { console.log("held"); return new Promise(() => setInterval(() => {}, 1000)); });`);
   assert.equal(await p.line(), "held");
   p.kill("SIGKILL");
   assert.equal(await p.ended(), "SIGKILL");
@@ -69,7 +69,7 @@ test("leases and the client keep no program alive, and a lease that is held then
   assert.equal((await server.entry(key)).attempts[0].id, id);
 
   const other = unique();
-  const q = script(server.url, `await connect().lock(${text(other)}, { ttl: 500 }, () => { console.log("held"); process.exit(3); });`);
+  const q = script(server.url, `await connect().lock(${text(other)}, { ttl: "3s" }, () => { console.log("held"); process.exit(3); });`);
   assert.equal(await q.line(), "held");
   assert.equal(await q.ended(), 3);
   await keys.lock(other, (lease) => assert.equal(lease.attempt, 2));

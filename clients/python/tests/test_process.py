@@ -13,7 +13,7 @@ class ProcessTest(Case):
     def test_a_stopped_process_finds_its_lease_lost(self):
         script = self.script(f"""
             try:
-                with dibs.connect().lock({self.key!r}, ttl=1) as lease:
+                with dibs.connect().lock({self.key!r}, ttl=3) as lease:
                     print("held")
                     sys.stdin.readline()
                     for name, look in (("check", lease.check), ("fence", lambda: lease.fence)):
@@ -38,7 +38,7 @@ class ProcessTest(Case):
 
     def test_a_killed_process_leaves_an_abandoned_lease(self):
         script = self.script(f"""
-            with dibs.connect().lock({self.key!r}, ttl=0.5):
+            with dibs.connect().lock({self.key!r}, ttl=3):
                 print("held")
                 time.sleep(600)
         """)

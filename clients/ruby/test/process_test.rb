@@ -8,7 +8,7 @@ class ProcessTest < Case
     pid, to, from = script(@server.url, <<~RUBY)
       keys = Dibs.connect
       begin
-        keys.lock(#{@key.inspect}, ttl: 1) do |lease|
+        keys.lock(#{@key.inspect}, ttl: 3) do |lease|
           puts "held"
           gets
           [:check, :fence].each { |m| begin; lease.send(m); puts "trusted"; rescue Dibs::Lost; puts m; end }
@@ -33,7 +33,7 @@ class ProcessTest < Case
   end
 
   def test_a_killed_process_leaves_an_abandoned_lease
-    pid, _, from = script(@server.url, "Dibs.connect.lock(#{@key.inspect}, ttl: 0.5) { puts 'held'; sleep }")
+    pid, _, from = script(@server.url, "Dibs.connect.lock(#{@key.inspect}, ttl: 3) { puts 'held'; sleep }")
     assert_equal "held", line(from)
     Process.kill("KILL", pid)
     ended(pid)
