@@ -141,6 +141,19 @@ func try(ctx context.Context, call func() error) error {
 	return explain(engine.Try(ctx, undone, call))
 }
 
+// try is try, and has the next call connect again after a server said that it takes no writes:
+// another server may have its address.
+func (s *Store) try(ctx context.Context, call func() error) error {
+	err := try(ctx, call)
+	if errors.Is(err, ErrReadOnly) {
+		for _, db := range []*sql.DB{s.front, s.back, s.polls} {
+			db.SetMaxIdleConns(-1) // which closes them
+			db.SetMaxIdleConns(db.Stats().MaxOpenConnections)
+		}
+	}
+	return err
+}
+
 // undone reports whether an error means that a call did nothing, and another try may succeed.
 func undone(err error) bool {
 	switch code(err) {

@@ -80,7 +80,7 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	s.server = &engine.Server{
 		Closer: engine.NewCloser(ErrClosed), MaxElements: maxElements, MaxBytes: maxBytes, MaxWaiters: options.MaxWaiters,
 		MaxRecord: options.MaxRecord, PushedTTL: options.pushedTTL, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
-		Busy: ErrLocked, Try: try, Stuck: s.stuck, Fits: s.fits, Claim: s.claim, Renew: s.renew, Settle: s.settle,
+		Busy: ErrLocked, Try: s.try, Stuck: s.stuck, Fits: s.fits, Claim: s.claim, Renew: s.renew, Settle: s.settle,
 		Work: s.work, List: s.list, Sweep: func() engine.Sweep { return s.sweep(0) }, TakeSweep: s.takeSweep, KeepSweep: s.keepSweep,
 		Process: func() int64 { return 1 },
 	}
