@@ -49,6 +49,17 @@ func try(ctx context.Context, call func() error) error {
 	}, call))
 }
 
+// try is try, and has the next call connect again after a server said that it takes no writes:
+// another one of the hosts may be the primary.
+func (s *Store) try(ctx context.Context, call func() error) error {
+	err := try(ctx, call)
+	if errors.Is(err, ErrReadOnly) {
+		s.front.Reset()
+		s.back.Reset()
+	}
+	return err
+}
+
 // use calls f with a connection. If f fails and leaves a transaction open, use rolls it back.
 func use(ctx context.Context, pool *pgxpool.Pool, f func(*pgconn.PgConn) error) error {
 	conn, err := pool.Acquire(ctx)

@@ -88,7 +88,7 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 	s.server = &engine.Server{
 		Closer: engine.NewCloser(ErrClosed), MaxElements: maxElements, MaxBytes: maxBytes, MaxWaiters: options.MaxWaiters,
 		MaxRecord: options.MaxRecord, PushedTTL: options.pushedTTL, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
-		Busy: ErrLocked, Try: try, Stuck: s.stuck, Claim: s.claim, Renew: s.renew, Settle: s.settle, Work: s.work, List: s.list,
+		Busy: ErrLocked, Try: s.try, Stuck: s.stuck, Claim: s.claim, Renew: s.renew, Settle: s.settle, Work: s.work, List: s.list,
 		Sweep: func() engine.Sweep { return s.sweep(0) }, TakeSweep: s.takeSweep, KeepSweep: s.keepSweep,
 		Process: s.subscriber.process.Load, Listens: s.listens, Unreached: s.subscriber.unreached,
 	}
