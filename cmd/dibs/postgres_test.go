@@ -91,6 +91,16 @@ func postgresAway(t *testing.T) {
 			checkAway(t, server.URL(), func() { trouble.begin(t, server) }, func() { trouble.end(t, server) })
 		})
 	}
+	t.Run("failover", func(t *testing.T) {
+		t.Parallel()
+		options := servertest.PostgresOptions{NoSync: true, Password: secret, Standbys: true}
+		old := servertest.Postgres(t, &options)
+		options.StandbyOf = old
+		next := servertest.Postgres(t, &options)
+		next.AwaitStandby(old)
+		hosts := strings.Replace(old.URL(), old.Addr(), old.Addr()+","+next.Addr(), 1)
+		checkAway(t, hosts, func() { next.AwaitStandby(old); old.Kill() }, next.Promote)
+	})
 }
 
 // TestKillOnPostgres is TestKill with the keys in PostgreSQL.
