@@ -35,6 +35,7 @@ var catches = map[string]struct {
 	"permits-stay":     {3, "lease"},
 	"undo-counts":      {35, "lease"},
 	"lease-short":      {3, "lease"},
+	"session-ends":     {1, "sections"},
 	"claim-anew":       {1, "lease"},
 	"place-lost":       {471, "places"},
 	"mismatch-ignored": {2, "register"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
@@ -98,6 +99,20 @@ func leaseShort(s dibs.Store) hooks {
 		return s.Renew(ctx, short, errs)
 	}
 	return h
+}
+
+// sessionEndsLease takes the server's end of each holder's session for reset when the grant has
+// left. The grace is a thirtieth of the TTL, as a second is of 30 s. The holder's end stands
+// until its next call, which is answered with ErrLost.
+func sessionEndsLease(s dibs.Store) hooks {
+	return asked(s, nil, func(c store.Claim, a *store.Answer) {
+		if a.State != store.Granted || c.Mode == store.Look {
+			return
+		}
+		time.AfterFunc(c.TTL/30, func() {
+			settleOne(context.Background(), s, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Abandon})
+		})
+	})
 }
 
 func claimAnew(s dibs.Store) hooks {

@@ -120,6 +120,11 @@ var mutants = []mutant{
 		Wrap:  by(leaseShort),
 	},
 	{
+		Name:  "session-ends",
+		About: "a lease ends a moment after its holder's session, as the server sees it: an advisory lock, an ephemeral node",
+		Wrap:  by(sessionEndsLease),
+	},
+	{
 		Name:  "claim-anew",
 		About: "a claim that is sent twice is granted twice: the token's lease is ended and made anew",
 		Wrap:  by(claimAnew),
