@@ -173,3 +173,27 @@ func TestLeasesThatAreDueSoonShareACall(t *testing.T) {
 		}
 	})
 }
+
+// TestManyLeasesTakeFewCalls: docs/operate.md says how many calls the renewals of a process take:
+// four for each third of a lease at most, for up to 512 keys.
+func TestManyLeasesTakeFewCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(newStore(t))
+		c := newClient(t, f, nil)
+		var leases []*dibs.Lease
+		for i := range 512 {
+			leases = append(leases, acquire(t, c, strconv.Itoa(i), nil))
+			time.Sleep(dibs.DefaultTTL / 512)
+		}
+		time.Sleep(dibs.DefaultTTL) // those that are due soon share calls by now
+		_, before, _ := f.counts()
+		time.Sleep(10 * dibs.DefaultTTL)
+		_, after, _ := f.counts()
+		if n := after - before; n > 120 || n < 30 {
+			t.Errorf("%d calls renewed 512 leases for ten times their TTL; want 30 to 120", n)
+		}
+		for _, l := range leases {
+			release(t, l)
+		}
+	})
+}
