@@ -33,6 +33,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores",
+				root + "/internal/survey",
 				root + "/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
@@ -40,7 +41,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/accesslog"},
 		{Dir: "internal/certificate"},
 		{Dir: "internal/demo", Imports: []string{root + "/internal/pace"}},
-		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/testkit", root + "/jobs"}},
+		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", root + "/internal/survey", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/testkit", root + "/jobs", root + "/store"}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",

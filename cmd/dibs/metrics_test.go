@@ -76,6 +76,11 @@ func TestMetricsAddUp(t *testing.T) {
 	if strings.Contains(text, "secret") {
 		t.Errorf("a key or a credential is in the metrics:\n%s", text)
 	}
+	for _, metric := range []string{"dibs_waiters", "dibs_oldest_wait_seconds", "dibs_unknown"} {
+		if value, ok := series(t, text)[metric+`{dibs_namespace=""}`]; !ok || value != 0 {
+			t.Errorf("the store has no live key, and %s is %v, %v", metric, value, ok)
+		}
+	}
 	total, got := 0.0, map[string]float64{}
 	for name, value := range series(t, text) {
 		if outcome, ok := strings.CutPrefix(name, `dibs_request_duration_seconds_count{dibs_outcome="`); ok {

@@ -16,6 +16,8 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/internal/survey"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores"
 )
 
@@ -145,7 +147,7 @@ func urlOf(l net.Listener, secure bool) string {
 const heapFloor = 64 << 20
 
 // build returns a proxy over a store.
-func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
+func build(c *proxy.Config, under dibs.Store, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
 	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: c.StoreTimeout()}
 	var admin *proxy.Admin
 	if c.Admin != "" {
@@ -153,10 +155,15 @@ func build(c *proxy.Config, store dibs.Store, log *slog.Logger) (*dibs.Client, *
 		if err != nil {
 			return nil, nil, err
 		}
+		if in, ok := under.(store.Inspector); ok {
+			if err := m.Live(survey.New(in, &c.Namespace)); err != nil {
+				return nil, nil, err
+			}
+		}
 		o.Observe, o.ObserveStore = m.Lease, m.StoreCall
 		admin = &proxy.Admin{Version: version(), Metrics: m.Handler(), Observe: m.Request}
 	}
-	client, err := dibs.New(store, o)
+	client, err := dibs.New(under, o)
 	if err != nil {
 		return nil, nil, usagef("%v", err)
 	}

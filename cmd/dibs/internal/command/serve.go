@@ -18,6 +18,8 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
+	"github.com/dibs-go/dibs/internal/survey"
+	dibstore "github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores"
 )
 
@@ -111,6 +113,11 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 		return err
 	}
 	o.Namespace = p.namespace
+	if in, ok := store.Store.(dibstore.Inspector); ok {
+		if err := m.Live(survey.New(in, ownNamespace(p.namespace))); err != nil {
+			return err
+		}
+	}
 	server, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), Metrics: m.Handler(), StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
 	if err != nil {
 		return usagef("%v", err)
@@ -141,6 +148,14 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 		return exitf(codeFailed, "")
 	}
 	return nil
+}
+
+// ownNamespace returns the namespace that the metrics are of; nil, which is all, if it is "".
+func ownNamespace(namespace string) *string {
+	if namespace == "" {
+		return nil
+	}
+	return &namespace
 }
 
 // validate names the flag that is wrong.

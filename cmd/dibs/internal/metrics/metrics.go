@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	api "go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 
@@ -18,25 +19,25 @@ import (
 type Metrics struct {
 	*dibsotel.Telemetry
 	registry *prometheus.Registry
+	meter    api.Meter
 }
 
 // New returns metrics.
 func New() (*Metrics, error) {
-	m, _, err := start()
-	return m, err
+	return start()
 }
 
-// start returns metrics, and where others can be added.
-func start(options ...metric.Option) (*Metrics, *metric.MeterProvider, error) {
+func start(options ...metric.Option) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	reader, err := exporter.New(exporter.WithRegisterer(m.registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	provider := metric.NewMeterProvider(append(options, metric.WithReader(reader), metric.WithExemplarFilter(exemplar.AlwaysOffFilter))...)
+	m.meter = provider.Meter("github.com/dibs-go/dibs/cmd/dibs")
 	m.Telemetry, err = dibsotel.New(&dibsotel.Options{MeterProvider: provider})
-	return m, provider, err
+	return m, err
 }
 
 // Handler serves the metrics.

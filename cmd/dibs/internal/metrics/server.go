@@ -27,12 +27,12 @@ func NewServer() (*Server, error) {
 	for _, name := range []string{"dibs.claim.*", "dibs.lease.*", "dibs.request.*", "dibs.job.*"} {
 		views = append(views, metric.WithView(metric.NewView(metric.Instrument{Name: name}, metric.Stream{Aggregation: metric.AggregationDrop{}})))
 	}
-	m, provider, err := start(views...)
+	m, err := start(views...)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{Metrics: m}
-	meter := provider.Meter("github.com/dibs-go/dibs/cmd/dibs")
+	meter := m.meter
 	var failed [3]error
 	s.calls, failed[0] = meter.Float64Histogram("http.server.request.duration", api.WithUnit("s"),
 		api.WithDescription("How long calls took."),

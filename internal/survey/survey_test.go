@@ -1,0 +1,165 @@
+package survey
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
+)
+
+// counted counts the looks at a store, and can make them fail or take long.
+type counted struct {
+	*memstore.Store
+	looks int
+	takes time.Duration
+	err   error
+}
+
+func (c *counted) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
+	c.looks++
+	time.Sleep(c.takes)
+	if c.err != nil {
+		return func(yield func(store.Entry, error) bool) { yield(store.Entry{}, c.err) }
+	}
+	return c.Store.List(ctx, q)
+}
+
+// bubble runs a test with a store and a client in a bubble.
+func bubble(t *testing.T, test func(*testing.T, *counted, *dibs.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		under, err := memstore.New(nil)
+		testkit.Must(t, err)
+		defer under.Close()
+		client, err := dibs.New(under, nil)
+		testkit.Must(t, err)
+		defer client.Close()
+		test(t, &counted{Store: under}, client)
+	})
+}
+
+// TestReport: it has the counts of a namespace and the age of the oldest wait, as it was seen.
+func TestReport(t *testing.T) {
+	bubble(t, func(t *testing.T, in *counted, client *dibs.Client) {
+		s := New(in, nil)
+		lease, err := client.TryAcquire(t.Context(), "k", nil)
+		testkit.Must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		for range 2 {
+			go func() {
+				_, err := client.Acquire(ctx, "k", nil)
+				done <- err
+			}()
+		}
+		// A record, which is not live.
+		done2, err := client.TryAcquire(t.Context(), "done", nil)
+		testkit.Must(t, err)
+		testkit.Must(t, done2.Complete(t.Context(), nil, time.Hour))
+		synctest.Wait()
+		r, err := s.Look(t.Context(), 0)
+		testkit.Must(t, err)
+		if got, want := r.Namespaces[""], (Counts{Held: 1, Waiters: 2}); got != want {
+			t.Errorf("the first look counts %+v; want %+v", got, want)
+		}
+		time.Sleep(20 * time.Second)
+		r, err = s.Look(t.Context(), 0)
+		testkit.Must(t, err)
+		if got, want := r.Namespaces[""], (Counts{Held: 1, Waiters: 2, OldestWait: 20 * time.Second}); got != want {
+			t.Errorf("the second look counts %+v; want %+v", got, want)
+		}
+		if len(r.Waits) != 1 || r.Waits[0].Key.Name != "k" || len(r.Waits[0].Seen) != 2 {
+			t.Errorf("it lists %+v; want the key with its two waiters", r.Waits)
+		}
+		cancel()
+		<-done
+		<-done
+		synctest.Wait()
+		r, err = s.Look(t.Context(), 0)
+		testkit.Must(t, err)
+		if got, want := r.Namespaces[""], (Counts{Held: 1}); got != want || len(r.Waits) != 0 {
+			t.Errorf("without waiters it counts %+v and lists %v", got, r.Waits)
+		}
+		time.Sleep(Long)
+		r, err = s.Look(t.Context(), 0)
+		testkit.Must(t, err)
+		if len(r.Waits) != 1 {
+			t.Errorf("a key that is held for %v is not listed", Long)
+		}
+		testkit.Must(t, lease.Release())
+	})
+}
+
+// TestUnknown: an unknown outcome is counted and listed, and is no wait.
+func TestUnknown(t *testing.T) {
+	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
+		answers := make([]store.Answer, 3)
+		claims := make([]store.Claim, 3)
+		for i := range claims {
+			claims[i] = store.Claim{
+				Key: store.Key{Namespace: "n", Name: strconv.Itoa(i)}, Token: store.Token{byte(i + 1)}, TTL: time.Second, Permits: 1, Weight: 1, AtMostOnce: true,
+			}
+		}
+		testkit.Must(t, in.Claim(t.Context(), claims[:1], answers[:1]))
+		time.Sleep(time.Minute)
+		testkit.Must(t, in.Claim(t.Context(), claims[1:], answers[1:]))
+		time.Sleep(time.Minute)
+		ns := "n"
+		r, err := New(in, &ns).Look(t.Context(), 0)
+		testkit.Must(t, err)
+		if got, want := r.Namespaces["n"], (Counts{Unknown: 3}); got != want || len(r.Namespaces) != 1 {
+			t.Errorf("it counts %+v; want %+v of n alone", r.Namespaces, want)
+		}
+		if len(r.Unknown) != 3 || r.Unknown[0].Key.Name != "0" || len(r.Waits) != 0 {
+			t.Errorf("it lists %+v and %+v; want the oldest first", r.Unknown, r.Waits)
+		}
+	})
+}
+
+// TestAsksSeldom: the store is asked once in maxAge, and a twentieth of the time, for an error, too.
+func TestAsksSeldom(t *testing.T) {
+	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
+		s := New(in, nil)
+		look := func(want int) {
+			t.Helper()
+			if _, err := s.Look(t.Context(), MetricsAge); !errors.Is(err, in.err) || in.looks != want {
+				t.Errorf("after %d looks at the store the error is %v; want %d and %v", in.looks, err, want, in.err)
+			}
+		}
+		look(1)
+		time.Sleep(MetricsAge - 1)
+		look(1)
+		time.Sleep(1)
+		in.takes = 2 * time.Second
+		look(2)
+		time.Sleep(share*in.takes - 1)
+		look(2)
+		time.Sleep(1)
+		in.err, in.takes = errors.New("the store fails"), 0
+		look(3)
+		look(3)
+		time.Sleep(MetricsAge)
+		in.err = nil
+		look(4)
+	})
+}
+
+// TestListsTheOldest: of many keys a report counts all and lists those with the oldest waits.
+func TestListsTheOldest(t *testing.T) {
+	keys := make([]Key, 3*listed)
+	for i := range keys {
+		keys[i].Key.Name, keys[i].Waited = strconv.Itoa(i), time.Duration(i)
+	}
+	got := oldest(keys, func(k *Key) time.Duration { return k.Waited })
+	if len(got) != listed || got[0].Waited != 3*listed-1 {
+		t.Errorf("it lists %d keys from %v on", len(got), got[0].Waited)
+	}
+}
