@@ -69,6 +69,6 @@ func run(version, dir string) (err error) {
 	if err := r.makeDownloads(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("%s of %d modules is in %s, and was tried. To publish it:\n  git -C %s push --atomic REMOTE %s\nThe files to put beside it are in %s.\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "), r.downloads)
+	fmt.Printf("%s of %d modules is in %s, and was tried. To publish it:\n  git -C %s push --atomic REMOTE %s\nThen take its README.md to the branch, because it says go get.\nThe files to put beside it are in %s.\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "), r.downloads)
 	return nil
 }

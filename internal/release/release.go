@@ -15,19 +15,21 @@ import (
 
 // release is a release while it is made.
 type release struct {
-	version   string
-	modules   []sibling
-	clone     string // has the commit and its tags
-	proxy     string // the files that a module proxy would serve
-	downloads string // the built programs, to be put beside the release
-	scratch   string // what goes with close: module caches of our own, because a user's own must not have a version that was never released
-	env       []string
+	version    string
+	repository string // where the clone comes from
+	untagged   string // the README's lines that install everything before a version is tagged
+	modules    []sibling
+	clone      string // has the commit and its tags
+	proxy      string // the files that a module proxy would serve
+	downloads  string // the built programs, to be put beside the release
+	scratch    string // what goes with close: module caches of our own, because a user's own must not have a version that was never released
+	env        []string
 }
 
 // prepare clones the repository into the folder, and makes each module's files and zip
 // there, in the order in which they require one another, and the tags. Close it after use.
 func prepare(ctx context.Context, repository, dir, version string) (_ *release, err error) {
-	r := &release{version: version, clone: filepath.Join(dir, "clone"), proxy: filepath.Join(dir, "proxy"), downloads: filepath.Join(dir, "downloads")}
+	r := &release{version: version, repository: repository, clone: filepath.Join(dir, "clone"), proxy: filepath.Join(dir, "proxy"), downloads: filepath.Join(dir, "downloads")}
 	if r.scratch, err = os.MkdirTemp("", "dibs-release"); err != nil {
 		return nil, err
 	}
@@ -52,6 +54,12 @@ func prepare(ctx context.Context, repository, dir, version string) (_ *release, 
 		if err := c.pin(r.clone, version); err != nil {
 			return nil, err
 		}
+	}
+	if r.untagged, err = installLines(r.clone); err != nil {
+		return nil, err
+	}
+	if err := tagReadme(r.clone); err != nil {
+		return nil, err
 	}
 	for i, m := range r.modules {
 		if err := r.add(ctx, m, i > 0); err != nil {

@@ -51,6 +51,10 @@ func TestReleasable(t *testing.T) {
 			}
 		}
 	}
+	tagged, err := installLines(r.clone)
+	if !strings.Contains(r.untagged, "git clone") || !strings.HasPrefix(tagged, "go get ") || err != nil {
+		t.Errorf("the README says %s before the release and %s after it, %v", r.untagged, tagged, err)
+	}
 	for _, dir := range []string{"sqlitestore", program, program + "-torture"} {
 		user := t.TempDir()
 		for _, arguments := range [][]string{{"mod", "init", "example.com/user"}, {"get", sibling{dir: dir}.path() + "@v0.0.1"}, {"list", "-deps", sibling{dir: dir}.path()}} {

@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -96,24 +94,31 @@ func (r *release) says(ctx context.Context, binary string) error {
 	return err
 }
 
-// getIt finds the README's lines that install everything.
-var getIt = regexp.MustCompile("(?s)\n## Get it\n\n```sh\n(.*?)```")
-
-// readme runs the README's lines in a new module.
+// readme runs the README's lines, each in a new module with a program: those that the commit has
+// until a version is tagged, with a clone of it, and those of the release.
 func (r *release) readme(ctx context.Context) error {
-	page, err := os.ReadFile(filepath.Join(r.clone, "README.md"))
+	tagged, err := installLines(r.clone)
 	if err != nil {
 		return err
 	}
-	lines := getIt.FindSubmatch(page)
-	if lines == nil {
-		return errors.New(`README.md has no lines of sh under "Get it"`)
-	}
-	dir, err := os.MkdirTemp(r.scratch, "user")
+	source, err := uses.ReadFile("testdata/sqlitestore.txt")
 	if err != nil {
 		return err
 	}
-	script := "go mod init example.com/user\n" + string(lines[1])
-	_, err = output(ctx, dir, append(r.env, "GOBIN="+dir), "sh", "-ec", script)
-	return err
+	for _, lines := range []string{r.untagged, tagged} {
+		dir, err := os.MkdirTemp(r.scratch, "user")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644); err != nil {
+			return err
+		}
+		env := append(r.env[:len(r.env):len(r.env)], "GOBIN="+filepath.Join(dir, "bin"), "GOWORK=",
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+r.repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+root)
+		script := "go mod init example.com/user\n" + lines + "go run .\nbin/dibs --version\n"
+		if _, err := output(ctx, dir, env, "sh", "-ec", script); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -53,8 +53,8 @@ func section(ctx context.Context, client *dibs.Client) error {
 }
 `}
 
-// TestReadmeCode: the README's Go compiles, in a module that uses the clone as the README
-// says.
+// TestReadmeCode: the README's Go compiles, in a module that uses the clone by the README's first
+// block.
 func TestReadmeCode(t *testing.T) {
 	page := testkit.ReadFile(t, readme)
 	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
@@ -62,22 +62,22 @@ func TestReadmeCode(t *testing.T) {
 		t.Fatalf("the README has %d pieces of Go; this test knows 2", len(found))
 	}
 	b := newBench(t)
-	source := b.path("main.go")
 	text := readmeProgram[0] + found[0][1] + readmeProgram[1] + found[1][1] + readmeProgram[2]
-	testkit.Must(t, os.WriteFile(source, []byte(text), 0o644))
-	line := regexp.MustCompile("`(go work init [^`]*)`").FindStringSubmatch(string(page))
+	b.write(t, "main.go", text)
+	lines := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindStringSubmatch(string(page))[1]
 	clone, err := filepath.Abs(filepath.Dir(readme))
 	testkit.Must(t, err)
-	if line == nil {
-		t.Fatal("the README does not say how a module uses the clone")
+	here := strings.Replace(lines, "git clone https://github.com/dibs-go/dibs ", "ln -s '"+clone+"' dibs ", 1)
+	if here == lines {
+		t.Fatalf("the README's first block makes no clone:\n%s", lines)
 	}
-	for _, command := range []string{"go mod init example.org/shop", strings.ReplaceAll(line[1], "CLONE", clone), "go vet ."} {
-		words := strings.Fields(command)
-		cmd := exec.Command(words[0], words[1:]...)
-		cmd.Dir = filepath.Dir(source)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
+	cmd := exec.Command("sh", "-ec", "go mod init example.org/shop\n"+here+"go vet .\nbin/dibs --version >version")
+	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "GOBIN="+b.path("bin"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", here, err, out)
+	}
+	if version := b.read("version"); !strings.HasPrefix(version, "dibs ") {
+		t.Errorf("the program says %q", version)
 	}
 }
 
