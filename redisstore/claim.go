@@ -34,9 +34,10 @@ func (s *Store) claims(claims []store.Claim, answers []store.Answer) []*batch {
 			answers[i] = store.Answer{Err: claims[i].Validate()}
 			return claims[i].Key, answers[i].Err == nil
 		},
-		answer:     func(i int, r *reply) { readAnswer(&answers[i], r) },
-		fail:       func(i int, err error) { answers[i].Err = err },
-		replicated: func(_ int, what byte) bool { return what == granted },
+		answer: func(i int, r *reply) { readAnswer(&answers[i], r) },
+		fail:   func(i int, err error) { answers[i].Err = err },
+		// What answers must not be lost after it has answered.
+		replicated: func(_ int, what byte) bool { return what == granted || what == done },
 	})
 	pushedTTL := s.options.pushedTTL
 	if s.options.Replicas > 0 {

@@ -27,9 +27,9 @@ type Options struct {
 	// 64 MiB.
 	MaxRecord int
 
-	// Replicas is how many replicas must acknowledge a grant, a renewal and a record
-	// (WAIT). A grant without enough acknowledgements is undone and refused with
-	// ErrNotReplicated. A renewal or a record gets ErrNotReplicated and may be sent
+	// Replicas is how many replicas must acknowledge a grant, a renewal, a record, and
+	// an answer from a record (WAIT). A grant without enough acknowledgements is undone
+	// and refused with ErrNotReplicated. The others get ErrNotReplicated and may be sent
 	// again. So a holder that is cut off together with its master loses the lease before
 	// a promoted replica can grant it again. The loss of a grant in a failover becomes
 	// unlikely, not impossible. It costs one more connection, and a round trip to the

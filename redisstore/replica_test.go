@@ -107,6 +107,9 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("a record was answered %v, %v; want ErrNotReplicated", answer, err)
 				}
 			}
+			if a, err := claim(t, s, lock("k", answered)); err != nil || !errors.Is(a.Err, ErrNotReplicated) {
+				t.Errorf("a claim was answered %+v, %v by a record that the replica does not have; want ErrNotReplicated", a, err)
+			}
 			replica.Continue()
 			testkit.Eventually(t, "the record is kept", func() bool {
 				answer, err := settle(t, s, held, store.Keep)
