@@ -60,6 +60,14 @@ func Redis(owner servertest.Owner, o *servertest.RedisOptions) *fault.Target {
 	return &fault.Target{URL: p.master.URL(), Server: p, Failover: p, Clock: clock, Durable: true}
 }
 
+// RedisReplicated starts a Redis with a replica, and a store that waits for it.
+func RedisReplicated(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := Redis(owner, nil)
+	t.URL, t.Clock, t.Synchronous = t.URL+"?replicas=1", nil, true
+	return t
+}
+
 // Kill ends the master at once.
 func (p *pair) Kill() { p.first().Kill() }
 

@@ -36,6 +36,7 @@ func Kinds() []Kind {
 		{"valkey", func(owner servertest.Owner) *fault.Target {
 			return Redis(owner, &servertest.RedisOptions{Valkey: true})
 		}, ""},
+		{"redis-replicated", RedisReplicated, failovers},
 		{"redis-sentinel", Sentinel, ""},
 		{"redis-cluster", Cluster, ""},
 		{"postgres", Postgres, ""},
