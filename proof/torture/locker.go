@@ -43,6 +43,10 @@ const (
 	stall = 200 * time.Millisecond
 )
 
+// NewCaller is in each of Report.Stuck that is about a caller which came after the last fault. The
+// others are about callers that have waited since before.
+const NewCaller = "a new caller"
+
 // errNoTurn ends the waits that have lasted since before the last fault.
 var errNoTurn = errors.New("no turn")
 
@@ -127,8 +131,8 @@ func (l *lane) under(key string, asked time.Duration, held *Held) {
 	l.note(enter)
 	leave := history.Event{Kind: history.Leave, Key: key, Token: enter.Token, Call: enter.Return, Return: enter.Return}
 	hold := time.Duration(l.r.ExpFloat64() * float64(work))
-	if l.odds(40) {
-		hold = l.upTo(2 * l.TTL)
+	if l.odds(6) { // so long that the lock must be renewed, or ends
+		hold = l.upTo(3 * l.TTL)
 	}
 	for end := time.Now().Add(hold); time.Now().Before(end) && !l.faultsEnded(); {
 		now := history.Now()
@@ -170,7 +174,7 @@ func (w *worker) sweepLocks(ctx context.Context) {
 					return
 				}
 				if pace.Sleep(ctx, 50*time.Millisecond) != nil {
-					w.out.send(message{Stuck: fmt.Sprintf("%s: a new caller does not get it within %v after the last fault: %v", key, lockLimit, err)})
+					w.out.send(message{Stuck: fmt.Sprintf("%s: %s does not get it within %v after the last fault: %v", key, NewCaller, lockLimit, err)})
 					return
 				}
 			}

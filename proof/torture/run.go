@@ -59,6 +59,7 @@ type run struct {
 	urls      []string
 	workers   *workers
 	target    *fault.Target
+	locks     bool // the workers use a Locker
 	faults    []*fault.Fault
 	strikes   []*Strikes
 	round     uint64   // of storms
@@ -123,6 +124,7 @@ func (r *run) makeTable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.locks = s.Locker != nil
 	if s.effects != nil {
 		if err := s.effects.make(ctx, r.id); err != nil {
 			return errors.Join(err, s.Close())
@@ -263,7 +265,8 @@ func (r *run) recovery(ctx context.Context) {
 }
 
 // faultsStrike lets every fault strike until the duration is over. A fault that has not hit by
-// then gets more time, because otherwise the run says nothing about it.
+// then gets more time, because otherwise the run says nothing about it. Not so with a Locker,
+// because some of them cannot show that a lock is lost.
 func (r *run) faultsStrike(ctx context.Context) {
 	for _, f := range r.faults {
 		r.strikes = append(r.strikes, &Strikes{
@@ -271,7 +274,9 @@ func (r *run) faultsStrike(ctx context.Context) {
 		})
 	}
 	r.storm(ctx, r.Duration, func(*Strikes) bool { return true })
-	r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Hits == 0 })
+	if !r.locks {
+		r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Hits == 0 })
+	}
 }
 
 // encore is the least time that a fault which has not hit gets, because workers that wait for a

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -41,12 +42,15 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", "", "the `NAMES` of contenders, with commas (default all)")
 	faults := flags.String("faults", "", "the `GROUPS` of faults, with commas (default all that apply)")
 	seed := flags.Uint64("seed", 0, "the `NUMBER` from which everything derives (default a random one)")
-	duration := flags.Duration("duration", 10*time.Second, "how long faults strike")
+	duration := flags.Duration("duration", 15*time.Second, "how long faults strike")
 	page := flags.String("page", "", "write the results to this `FILE`")
 	dir := flags.String("dir", "", "keep the histories in this `FOLDER`")
 	results := flags.String("results", "results.json", "the `FILE` of all results so far")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *page != "" && len(onEtcd) == 0 {
+		return errors.New("the page has etcd, too: go run -tags nightly")
 	}
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 48 // short enough to be typed

@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+
+	"github.com/dibs-go/dibs/proof/torture"
 )
 
 // results are the last result of each contender under each group of faults.
@@ -73,7 +75,7 @@ const (
 // tables returns a table of all contenders, and one of each with its runs.
 func (all results) tables() string {
 	var b strings.Builder
-	b.WriteString("| lock | two holders | stuck key | late writes | runs |\n|---|---|---|---|---:|\n")
+	b.WriteString("| lock | two holders | stuck | late writes | runs |\n|---|---|---|---|---:|\n")
 	for _, c := range contenders() {
 		if rs := all.of(c.name); len(rs) > 0 {
 			fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %d |\n", c.name, c.name, rs.holders(&c), rs.stuck(), rs.late(), len(rs))
@@ -143,13 +145,28 @@ func (all results) holders(c *contender) string {
 
 // stuck says under which faults a key or a caller was stuck.
 func (all results) stuck() string {
-	var under []string
+	var keys, callers []string
 	for _, r := range all {
-		if len(r.Stuck) > 0 {
-			under = append(under, r.Group)
+		switch {
+		case r.keyStuck():
+			keys = append(keys, r.Group)
+		case len(r.Stuck) > 0:
+			callers = append(callers, r.Group)
 		}
 	}
-	return cmp.Or(strings.Join(under, ", "), "never")
+	var parts []string
+	if len(keys) > 0 {
+		parts = append(parts, "a key: **"+strings.Join(keys, ", ")+"**")
+	}
+	if len(callers) > 0 {
+		parts = append(parts, "a caller: **"+strings.Join(callers, ", ")+"**")
+	}
+	return cmp.Or(strings.Join(parts, "; "), "never")
+}
+
+// keyStuck reports whether new callers did not get a key.
+func (r *result) keyStuck() bool {
+	return slices.ContainsFunc(r.Stuck, func(s string) bool { return strings.Contains(s, torture.NewCaller) })
 }
 
 // late says what became of the writes of holders that had stood still.
@@ -177,8 +194,10 @@ func (r *result) found(c *contender) string {
 		}
 		found = append(found, text)
 	}
-	if len(r.Stuck) > 0 {
-		found = append(found, "**stuck**: "+r.Stuck[0])
+	if r.keyStuck() {
+		found = append(found, "**a stuck key**: "+r.Stuck[0])
+	} else if len(r.Stuck) > 0 {
+		found = append(found, fmt.Sprintf("**a lost wake-up**: %d callers waited on, although new callers got the key", len(r.Stuck)))
 	}
 	if r.Late > 0 {
 		text := fmt.Sprintf("%d holders wrote late", r.Late)

@@ -8,8 +8,7 @@ import (
 // connections is how many connections a client may open.
 const connections = 64
 
-// pooled starts a PostgreSQL behind a PgBouncer in transaction mode. It has no faults but those
-// of workers: the pooler is the fault.
+// pooled starts a PostgreSQL behind a PgBouncer in transaction mode.
 func pooled(owner servertest.Owner) *fault.Target {
 	s := servertest.Postgres(owner, &servertest.PostgresOptions{NoSync: true, MaxConnections: connections})
 	return &fault.Target{URL: servertest.PgBouncer(owner, s, nil).URL()}
