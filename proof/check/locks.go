@@ -15,8 +15,8 @@ type Locks struct {
 	Sections int `json:"sections"`
 	// Overlaps are the pairs of sections of one key that were held at once.
 	Overlaps []Overlap `json:"overlaps"`
-	// Late is how many sections wrote after their process had stood still and another one had
-	// entered. Only a fence refuses these writes.
+	// Late is how many sections wrote after a fault had stopped their process and another section
+	// had begun. Only a fence refuses these writes.
 	Late int `json:"late"`
 	// Overtaken is by how many callers that came later a caller was passed at most.
 	Overtaken int `json:"overtaken"`
@@ -80,7 +80,7 @@ type lockSection struct {
 	wrote time.Duration // its last write
 	sure  bool          // it held the lock when it was entered
 	left  bool
-	// halted says that stop is when its process stood still.
+	// halted says that a fault stopped its process meanwhile.
 	halted bool
 	after  []string // the faults of its overlaps with earlier sections
 }
@@ -109,7 +109,8 @@ func (b *keyHistory) locked() []*lockSection {
 		}
 		for _, h := range b.halts[s.enter.Process] {
 			if until(h) >= s.from && h.Call < max(s.stop, s.wrote) {
-				s.stop, s.halted = max(s.from, min(s.stop, h.Call)), true
+				s.stop = max(s.from, min(s.stop, h.Call))
+				s.halted = s.halted || h.Kind == history.Stopped && h.Name == ""
 			}
 		}
 	}

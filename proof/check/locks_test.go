@@ -61,6 +61,9 @@ func TestSections(t *testing.T) {
 		{"stopped, and it writes when it goes on", []history.Event{
 			enter(1, 1, 2, 0), struck(history.Stopped, "", 1, 4, 30), leave(1, 3, 31), enter(2, 3, 20, 0), leave(2, 40, 40),
 		}, 0, nil, 1, 0},
+		{"stalled by the machine, and it writes when it goes on", []history.Event{
+			enter(1, 1, 2, 0), struck(history.Stopped, "stall", 1, 4, 30), leave(1, 3, 31), enter(2, 3, 20, 0), leave(2, 40, 40),
+		}, 0, nil, 0, 0},
 		{"stopped before it enters", []history.Event{
 			enter(2, 1, 4, 0), leave(2, 5, 5), struck(history.Stopped, "", 1, 3, 7), enter(1, 1, 6, 0), leave(1, 8, 8),
 		}, 0, nil, 0, 0},

@@ -40,10 +40,11 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("trial", flag.ExitOnError)
 	only := flags.String("only", "", "the `NAMES` of contenders, with commas (default all)")
-	faults := flags.String("faults", "", "the `GROUPS` of faults, with commas (default all that apply)")
+	faults := flags.String("faults", "", "the `GROUPS` of faults, with commas: "+groupNames()+" (default all that apply)")
 	seed := flags.Uint64("seed", 0, "the `NUMBER` from which everything derives (default a random one)")
-	duration := flags.Duration("duration", 15*time.Second, "how long faults strike")
+	duration := flags.Duration("duration", 12*time.Second, "how long faults strike")
 	page := flags.String("page", "", "write the results to this `FILE`")
+	tables := flags.Bool("tables", false, "only write the page, from the results so far")
 	dir := flags.String("dir", "", "keep the histories in this `FOLDER`")
 	results := flags.String("results", "results.json", "the `FILE` of all results so far")
 	if err := flags.Parse(args); err != nil {
@@ -64,11 +65,15 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	strike, err := chooseGroups(*faults)
+	if err != nil {
+		return err
+	}
+	if *tables {
+		return all.write(*results, *page)
+	}
 	for _, c := range chosen {
-		for _, g := range groups {
-			if *faults != "" && !slices.Contains(strings.Split(*faults, ","), g.name) {
-				continue
-			}
+		for _, g := range strike {
 			r, err := try(ctx, c, g, *duration, *seed, *dir, log)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", c.name, g.name, err)
@@ -76,12 +81,11 @@ func run(ctx context.Context, args []string) error {
 			if r == nil {
 				continue
 			}
-			fmt.Println(r.line(c))
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			all = all.with(*r)
-			if *page != "" {
+			fmt.Println(r.line(c))
+			if all = all.with(*r); *page != "" {
 				if err := all.write(*results, *page); err != nil {
 					return err
 				}
@@ -89,6 +93,30 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	return nil
+}
+
+func groupNames() string {
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// chooseGroups returns the groups of faults of those names, with commas between them.
+func chooseGroups(names string) ([]group, error) {
+	if names == "" {
+		return groups, nil
+	}
+	var chosen []group
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(groups, func(g group) bool { return g.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no group of faults %q; see the flag -faults", name)
+		}
+		chosen = append(chosen, groups[i])
+	}
+	return chosen, nil
 }
 
 // choose returns the contenders of those names, with commas between them.

@@ -149,7 +149,7 @@ func openRueidislock(_ context.Context, url string, ttl time.Duration) (torture.
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: o, KeyMajority: 1, NoLoopTracking: true, KeyValidity: ttl})
+	l, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: o, KeyMajority: 1, NoLoopTracking: true, KeyValidity: ttl, TryNextAfter: ttl})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -122,6 +122,9 @@ func TestChoose(t *testing.T) {
 	if _, err := choose("nothing"); err == nil {
 		t.Error("a contender of no name was found")
 	}
+	if _, err := chooseGroups("none,nothing"); err == nil {
+		t.Error("a group of no name was found")
+	}
 	all, err := choose("")
 	testkit.Must(t, err)
 	some, err := choose("redsync,pglock")
