@@ -3,6 +3,8 @@
 package target
 
 import (
+	"strings"
+
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
 )
@@ -20,6 +22,15 @@ func PostgresSynchronous(owner servertest.Owner) *fault.Target {
 	owner.Helper()
 	t := postgresGroup(owner, 1, "synchronous_standby_names = '*'")
 	t.Synchronous = true
+	return t
+}
+
+// PostgresHosts is PostgresSynchronous with a URL that names both servers. It has no wires.
+func PostgresHosts(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := PostgresSynchronous(owner)
+	g := t.Failover.(*group[*servertest.PostgresServer])
+	t.URL = strings.Replace(t.URL, g.primary.Addr(), g.primary.Addr()+","+g.standbys[0].server.Addr(), 1)
 	return t
 }
 

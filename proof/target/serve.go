@@ -3,6 +3,8 @@
 package target
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,11 +25,52 @@ type server struct {
 	cmd           *exec.Cmd
 }
 
-var _ fault.Server = (*server)(nil)
+var (
+	_ fault.Server   = (*server)(nil)
+	_ fault.Failover = (*servePair)(nil)
+)
 
 // Serve starts a dibs serve on a SQLite file. It has no memory of its own, so a kill loses
 // nothing.
 func Serve(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	s := serve(owner, 1)[0]
+	return &fault.Target{URL: "http://" + s.addr, Server: s, Durable: true}
+}
+
+// ServePair starts two dibs serve on one SQLite file. The clients know both.
+func ServePair(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	p := &servePair{both: serve(owner, 2)}
+	return &fault.Target{URL: "http://" + p.both[0].addr + "," + p.both[1].addr, Failover: p, Synchronous: true}
+}
+
+// servePair is two servers of one store. A failover ends one of them for a moment.
+type servePair struct {
+	both []*server
+	down *server
+}
+
+// Lag does nothing: what one server acknowledges, the other one knows.
+func (p *servePair) Lag() error { return nil }
+
+// Promote ends one of the servers.
+func (p *servePair) Promote(bool) (addr string, err error) {
+	i := rand.IntN(2)
+	p.down = p.both[i]
+	p.down.Kill()
+	return p.both[1-i].addr, nil
+}
+
+// Rebuild starts it again, after clients had to go to the other one.
+func (p *servePair) Rebuild() (behind int64, err error) {
+	time.Sleep(silence)
+	p.down.Restart()
+	return 0, nil
+}
+
+// serve starts n servers on one SQLite file.
+func serve(owner servertest.Owner, n int) (all []*server) {
 	owner.Helper()
 	folder, err := os.MkdirTemp("", "dibs-target-")
 	if err != nil {
@@ -38,26 +81,30 @@ func Serve(owner servertest.Owner) *fault.Target {
 			owner.Logf("removing the folder of a server: %v", err)
 		}
 	})
-	s := &server{owner: owner, program: filepath.Join(folder, "dibs"), addr: servertest.Addr(owner), store: "sqlite:" + filepath.Join(folder, "dibs.db")}
-	build := exec.Command("go", "build", "-trimpath", "-o", s.program, "github.com/dibs-go/dibs/cmd/dibs")
+	program := filepath.Join(folder, "dibs")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/dibs-go/dibs/cmd/dibs")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does, so that it is compiled once
 	if said, err := build.CombinedOutput(); err != nil {
 		owner.Fatalf("building dibs: %v: %s", err, said)
 	}
-	if s.log, err = os.Create(filepath.Join(folder, "log")); err != nil {
-		owner.Fatalf("starting dibs serve: %v", err)
-	}
-	s.Restart()
-	owner.Cleanup(func() {
-		s.Continue()
-		s.Kill()
-		if owner.Failed() {
-			text, err := os.ReadFile(s.log.Name())
-			owner.Logf("dibs serve: %s, %v", text, err)
+	for i := range n {
+		s := &server{owner: owner, program: program, addr: servertest.Addr(owner), store: "sqlite:" + filepath.Join(folder, "dibs.db")}
+		if s.log, err = os.Create(filepath.Join(folder, fmt.Sprint("log", i))); err != nil {
+			owner.Fatalf("starting dibs serve: %v", err)
 		}
-		_ = s.log.Close() // it was only written by the server
-	})
-	return &fault.Target{URL: "http://" + s.addr, Server: s, Durable: true}
+		s.Restart()
+		owner.Cleanup(func() {
+			s.Continue()
+			s.Kill()
+			if owner.Failed() {
+				text, err := os.ReadFile(s.log.Name())
+				owner.Logf("dibs serve: %s, %v", text, err)
+			}
+			_ = s.log.Close() // it was only written by the server
+		})
+		all = append(all, s)
+	}
+	return all
 }
 
 // Kill ends the server at once.

@@ -23,9 +23,13 @@ type Kind struct {
 	Faults string
 }
 
-// failovers are the faults of stores that are there for their failovers. Other rows have the
-// faults of the network without them.
-const failovers = "worker,server-kill,kill-connections,failover,split"
+const (
+	// failovers are the faults of stores that are there for their failovers. Other rows have the
+	// faults of the network without them.
+	failovers = "worker,server-kill,kill-connections,failover,split"
+	// listed are those of stores whose URL names several servers, before which there are no wires.
+	listed = "worker,failover"
+)
 
 // Kinds returns every kind, in the order of reports.
 func Kinds() []Kind {
@@ -42,6 +46,7 @@ func Kinds() []Kind {
 		{"postgres", Postgres, ""},
 		{"postgres-synchronous", PostgresSynchronous, failovers},
 		{"postgres-quorum", PostgresQuorum, failovers},
+		{"postgres-hosts", PostgresHosts, listed},
 		{"postgres-local", PostgresLocal, failovers},
 		{"postgres-asynchronous", PostgresAsynchronous, failovers},
 		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }, ""},
@@ -51,6 +56,7 @@ func Kinds() []Kind {
 		{"mariadb-semi-synchronous", MariaDBSemiSynchronous, failovers},
 		{"mariadb-asynchronous", MariaDBAsynchronous, failovers},
 		{"serve", Serve, ""},
+		{"serve-pair", ServePair, listed},
 	}
 }
 
