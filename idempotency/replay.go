@@ -51,7 +51,7 @@ func (x *exchange) warnOther(a *Answer) {
 	if a.asked != "" && x.req.whole != "" && a.asked != x.req.whole {
 		x.m.warn(&x.m.warned.otherRequest, x.req.Request, "one key came with two different requests, and the second got the first one's answer without a run, "+
 			"because nothing but the key is compared: if these are two events, choose a key that tells them apart "+
-			"(Options.Key; key or for of dibs proxy), or compare more (Fingerprint.KeyAlone; fingerprint)", "key", x.event.Key())
+			"(Options.Key), or compare more (Fingerprint.KeyAlone)", "key", x.event.Key())
 	}
 }
 

@@ -63,7 +63,7 @@ func (x *exchange) receive() {
 			return
 		case key == "":
 			x.m.warn(&x.m.warned.noKey, x.req.Request, "a request came without the key that Options.Key looks for: it runs without a guard. "+
-				"Name what has the key (key of dibs proxy), or the sender (for), or refuse such requests (RequireKey; require-key)")
+				"Name what has the key (Options.Key), or refuse such requests (Options.RequireKey)")
 			x.unguarded(x.req.withBody(x.req.Context()))
 			return
 		}

@@ -162,7 +162,7 @@ func TestAnotherRequestUnderOneKeyIsLogged(t *testing.T) {
 		}
 		g.ran(1)
 		text := log.String()
-		if strings.Count(text, "two different requests") != 1 || !strings.Contains(text, "fingerprint") || !strings.Contains(text, "key=") || strings.Contains(text, "secret") {
+		if strings.Count(text, "two different requests") != 1 || !strings.Contains(text, "Fingerprint.KeyAlone") || !strings.Contains(text, "key=") || strings.Contains(text, "secret") {
 			t.Errorf("%s: the log is\n%s", name, text)
 		}
 	}

@@ -121,5 +121,8 @@ func explain(err error) error {
 			return err
 		}
 	}
+	if errors.Is(err, mysql.ErrNoTLS) {
+		return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "turn TLS on in the server (ssl_cert and ssl_key), or write tls=false in the URL if nobody can listen in between"}
+	}
 	return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "check that it runs and listens at the address; the outcome of the call is unknown"}
 }

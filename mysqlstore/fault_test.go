@@ -31,6 +31,7 @@ func TestOpenErrors(t *testing.T) {
 		"no authority": {URL: url + "?tls-ca=/nowhere", Is: ErrURL, Says: "/nowhere"},
 		"no server":    {URL: at(server.Addr(), "127.0.0.1:1"), Is: ErrUnreachable},
 		"no socket":    {URL: url + "?socket=/nowhere", Is: ErrUnreachable},
+		"no TLS":       {URL: url + "?tls=true", Is: ErrUnreachable, Says: "write tls=false"},
 		"password":     {URL: at("secret", "wrong"), Is: ErrUnauthorized, Says: "password is wrong"},
 		"database":     {URL: at("/app", "/none"), Is: ErrUnsupported, Says: "create the database"},
 		"rights":       {URL: at("root:", "nobody:") + "?prefix=none&migrate=true", Is: ErrUnauthorized, Says: "README"},

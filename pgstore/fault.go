@@ -43,6 +43,7 @@ var (
 const (
 	rightsCure  = "the user needs the rights that the README of pgstore lists"
 	migrateCure = "run pgstore.Migrate, or dibs migrate, once as a user that may create tables; or set Options.Migrate"
+	tlsCure     = "turn TLS on in the server (ssl = on), or write sslmode=disable in the URL if nobody can listen in between"
 	standbyCure = "this is a standby; connect to the primary, such as with target_session_attrs=read-write"
 )
 
@@ -109,6 +110,8 @@ func explain(err error) error {
 		return err
 	case strings.Contains(err.Error(), "read only connection"): // pgx says so of all hosts
 		return fault(ErrReadOnly, err, standbyCure)
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return fault(ErrUnreachable, err, tlsCure)
 	}
 	return fault(ErrUnreachable, err, "check that it runs and listens at the address, and that no firewall is in between; the outcome of the call is unknown")
 }

@@ -38,6 +38,7 @@ func TestOpenErrors(t *testing.T) {
 		"no number":    {URL: at(":"+server.Addr()[10:], ":port"), Is: ErrURL},
 		"wrong wake":   {URL: url + "&wake=up", Is: ErrURL, Says: "auto, listen or poll"},
 		"no server":    {URL: at(server.Addr(), "127.0.0.1:1"), Is: ErrUnreachable},
+		"no TLS":       {URL: at("sslmode=disable", "sslmode=require"), Is: ErrUnreachable, Says: "write sslmode=disable"},
 		"password":     {URL: at("secret", "wrong"), Is: ErrUnauthorized, Says: "password is wrong"},
 		"database":     {URL: at("/postgres?", "/none?"), Is: ErrUnsupported, Says: "create the database"},
 		"rights":       {URL: at("postgres:secret", "nobody:secret"), Is: ErrUnauthorized, Says: "README"},

@@ -36,7 +36,7 @@ func Migrate(ctx context.Context, url string) (string, error) {
 	}
 	m, ok := a.(migrator)
 	if !ok {
-		return a.String() + ": nothing to migrate", nil
+		return a.String() + " has no tables, so there is nothing to migrate", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, migrateLimit)
 	defer cancel()
@@ -56,7 +56,7 @@ func Migrations(url string) (string, error) {
 	if m, ok := a.(migrator); ok {
 		return m.statements()
 	}
-	return "-- " + a.String() + ": nothing to migrate\n", nil
+	return "-- " + a.String() + " has no tables, so there is nothing to migrate\n", nil
 }
 
 // openOrCreate opens a store. If its tables are missing and the URL does not forbid it, it

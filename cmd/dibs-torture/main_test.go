@@ -67,6 +67,7 @@ func TestUsage(t *testing.T) {
 		{"--store=sqlite:x.db --lease=2m", 64, "lease is 2m0s"},
 		{"--store=sqlite:x.db --duration=1ms", 64, "duration is 1ms"},
 		{"--store=sqlite:x.db --duration=0", 64, "more than 0"},
+		{"--store=sqlite:x.db --duration=soon", 64, "write 30s, 5m, 24h or 30d"},
 		{"--nonsense", 64, "nonsense"},
 		{"extra", 64, `"extra" is not a flag`},
 		{"--store=sqlite:missing/dibs.db", 69, "missing"},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/stores"
 )
@@ -33,11 +34,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 	o := torture.Options{Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
 	flags := flag.NewFlagSet("dibs torture", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.DurationVar(&o.Duration, "duration", torture.DefaultDuration, "how long faults strike; at least 1s")
+	o.Duration, o.TTL = torture.DefaultDuration, torture.DefaultTTL
+	flags.Var((*quantity.DurationFlag)(&o.Duration), "duration", "how long faults strike; at least 1s")
 	flags.StringVar(&o.Faults, "faults", "", "the `LIST` of faults (default all that apply and take nothing from other users)")
 	flags.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
 	flags.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "how many processes use the store, 1 to 64")
-	flags.DurationVar(&o.TTL, "lease", torture.DefaultTTL, "the TTL of leases, 1s to 1m")
+	flags.Var((*quantity.DurationFlag)(&o.TTL), "lease", "the TTL of leases, 1s to 1m")
 	flags.StringVar(&o.URL, "store", getenv("DIBS_STORE"), "the `URL` of the store: "+strings.Join(stores.Forms()[1:], " or ")+"; from DIBS_STORE if that is set")
 	asJSON := flags.Bool("json", false, "print the report as JSON")
 	showVersion := flags.Bool("version", false, "print the version")

@@ -33,8 +33,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores",
-				root + "/internal/survey",
-				root + "/conform",
+				root + "/conform", root + "/internal/nearest", root + "/internal/quantity", root + "/internal/survey",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
 		},
@@ -45,7 +44,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", internal + "/accesslog", internal + "/certificate", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", internal + "/accesslog", internal + "/certificate", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{

@@ -19,6 +19,18 @@ func Name(misspelt string, names []string, plain func(string) string) (name stri
 	return name, n
 }
 
+// maxEdits bounds the edits between a misspelt name and the one that Similar returns.
+const maxEdits = 2
+
+// Similar is Name, but returns "" unless the names are so similar that the one was meant for the other.
+func Similar(misspelt string, names []string, plain func(string) string) string {
+	name, n := Name(misspelt, names, plain)
+	if n > maxEdits || 2*n >= len(misspelt) {
+		return ""
+	}
+	return name
+}
+
 // edits counts the bytes to insert, delete or replace to make one text the other.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)

@@ -20,6 +20,11 @@ func TestName(t *testing.T) {
 			t.Errorf("%q: %s with %d edits; want %s with %d", test.misspelt, got, n, test.want, test.n)
 		}
 	}
+	for misspelt, want := range map[string]string{"leese": "lease", "wiat": "", "waitt": "wait", "keeps": "Keep", "": "", "it": "", "nothing": ""} {
+		if got := nearest.Similar(misspelt, names, strings.ToLower); got != want {
+			t.Errorf("%q is similar to %q; want %q", misspelt, got, want)
+		}
+	}
 	if got, n := nearest.Name("a", nil, nil); got != "" || n != math.MaxInt {
 		t.Errorf("without names: %q, %d", got, n)
 	}

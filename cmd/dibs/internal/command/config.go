@@ -17,8 +17,10 @@ func (p *program) config() *cobra.Command {
 		Long: `Checks the configuration file of "dibs proxy". docs/proxy.md describes the file
 and its fields.`,
 		Example: `  dibs config check dibs.yaml`,
-		Args:    cobra.NoArgs,
-		RunE:    p.run(func(cmd *cobra.Command, _ []string) error { return cmd.Help() }),
+		Args:    commandsOnly,
+		RunE: p.run(func(*cobra.Command, []string) error {
+			return usagef("say what to do with the file, as in dibs config check dibs.yaml")
+		}),
 	}
 	cmd.AddCommand(p.configCheck())
 	return cmd
@@ -30,7 +32,7 @@ func (p *program) configCheck() *cobra.Command {
 		Short: "Find the faults of a configuration file",
 		Long: `Checks a configuration file as "dibs proxy --config FILE" does when it starts.
 Prints a line for each fault, at most 100, with the line and the column in the
-file, which may have 256 KiB:
+file, which can be at most 256 KiB:
 
   dibs.yaml:3:1: unknown field "leese"; did you mean "lease"?
 

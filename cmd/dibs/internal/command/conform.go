@@ -71,7 +71,7 @@ with 1 if a case failed that must pass, and with 69 if nothing could be checked.
 	f.StringSliceVar(&o.Only, "only", nil, "run only these cases, a `LIST`")
 	f.StringArrayVar(&c.headers, "header", nil, "add the field `NAME: VALUE` to every request; can be repeated")
 	f.StringVar(&c.restart, "restart", "", "a shell `COMMAND` that restarts the target and ends when the target serves")
-	f.DurationVar(&o.Timeout, "timeout", conform.DefaultTimeout, "how long a case may take")
+	durationVar(f, &o.Timeout, "timeout", conform.DefaultTimeout, "how long a case may take")
 	f.IntVar(&o.Parallel, "parallel", conform.DefaultParallel, "how many cases run at once")
 	f.BoolVar(&c.json, "json", false, "print one JSON object a line: the cases, then the summary")
 	f.BoolVar(&c.list, "list", false, "print the cases with their sources, in Markdown, and check nothing")
@@ -141,6 +141,9 @@ func (c *conformity) explain(err error) error {
 	}
 	flag := strings.NewReplacer("ConflictStatus", "conflict-status", "Target", "target", "Only", "only", "Skip", "skip",
 		"Header", "header", "Profile", "profile", "Timeout", "timeout", "Parallel", "parallel").Replace(name)
+	if strings.HasPrefix(name, "Only") || strings.HasPrefix(name, "Skip") {
+		flag += "; dibs conform --list has all cases"
+	}
 	return usagef("%s", flag)
 }
 

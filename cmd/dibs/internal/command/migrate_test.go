@@ -21,7 +21,7 @@ func TestMigrate(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		b := newBench(t)
 		b.store = "memory:"
-		b.says(t, 0, "memory:: nothing to migrate\n", "", "migrate")
+		b.says(t, 0, "memory: has no tables, so there is nothing to migrate\n", "", "migrate")
 	})
 }
 

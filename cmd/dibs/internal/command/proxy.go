@@ -106,21 +106,21 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer l.Close()
-	text := "dibs proxy: listening on " + urlOf(l, c.TLSCert != "")
+	where := []string{"url", urlOf(l, c.TLSCert != "")}
 	if c.Upstream != "" {
-		text += ", upstream " + c.Upstream
+		where = append(where, "upstream", c.Upstream)
 	}
-	text += ", store " + store.String()
+	where = append(where, "store", store.String())
 	var admin net.Listener
 	if c.Admin != "" {
 		if admin, err = net.Listen("tcp", c.Admin); err != nil {
 			return fmt.Errorf("admin: %w", err)
 		}
 		defer admin.Close()
-		text += ", admin " + urlOf(admin, c.AdminTLS)
+		where = append(where, "admin", urlOf(admin, c.AdminTLS))
 	}
 	// The line can be printed now, because the kernel queues connections.
-	if _, err := fmt.Fprintln(p.env.Stdout, text); err != nil {
+	if err := proxy.Listening(p.env.Stdout, "dibs proxy", c.LogFormat, where...); err != nil {
 		return err
 	}
 	floor := make([]byte, heapFloor)

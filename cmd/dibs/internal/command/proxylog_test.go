@@ -36,9 +36,12 @@ func TestProxyLog(t *testing.T) {
 	}()
 	p := newBench(t).start(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", "http://"+l.Addr().String(), "--log-format", "json", "--log-level", "debug")
 	testkit.Eventually(t, "the proxy listens", func() bool { return strings.Contains(p.stdout.String(), "\n") })
-	_, rest, _ := strings.Cut(p.stdout.String(), "listening on ")
-	url, _, _ := strings.Cut(rest, ",")
-	response, err := http.Get(url)
+	var listening struct{ Msg, URL, Upstream string }
+	testkit.Must(t, json.Unmarshal([]byte(p.stdout.String()), &listening))
+	if listening.Msg != "dibs proxy: listening on "+listening.URL || listening.Upstream != "http://"+l.Addr().String() {
+		t.Errorf("it says %s", p.stdout.String())
+	}
+	response, err := http.Get(listening.URL)
 	testkit.Must(t, err)
 	testkit.Must(t, response.Body.Close())
 	close(answered)
@@ -55,7 +58,8 @@ func TestProxyLog(t *testing.T) {
 		}
 		counts[fields.Level+" "+fields.Msg]++
 	}
-	if counts["INFO request"] != 1 || counts["WARN Unsolicited response received on idle HTTP channel"] != 1 || strings.Contains(p.stderr.String(), "secret") {
+	if counts["INFO the proxy drains: it ends when the requests under way are answered"] != 1 || counts["INFO the proxy has ended"] != 1 ||
+		counts["INFO request"] != 1 || counts["WARN Unsolicited response received on idle HTTP channel"] != 1 || strings.Contains(p.stderr.String(), "secret") {
 		t.Errorf("the log is %s", p.stderr.String())
 	}
 }

@@ -36,7 +36,7 @@ place.`,
 		Example: `  dibs release nightly-report
   dibs release --id q7k2v5m3x4zabcde --yes
   dibs release --place e3b7nq5x2mzk4avd --yes`,
-		Args: cobra.MaximumNArgs(1),
+		Args: oneKey,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
 			byPlace := cmd.Flags().Changed("place")
 			var err error

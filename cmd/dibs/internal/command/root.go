@@ -36,7 +36,7 @@ at a time. The keys are in a store that all processes share.`,
   dibs ls`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          commandsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if showVersion {
 				return p.printVersion()
@@ -47,17 +47,19 @@ at a time. The keys are in a store that all processes share.`,
 	// Not cobra's Version: its text is a template, which makes the linker keep every method.
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(misused)
 	root.AddCommand(p.proxy(), p.serveAPI(), p.config(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.healthcheck(), p.torture(), p.conform(), p.demo(), p.version())
 	root.AddCommand(p.unixCommands()...)
 	root.InitDefaultHelpCmd()
 	root.AddCommand(p.man())
+	initCompletion(root)
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Example = "  dibs help run"
 		explain := help.Run
 		help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
 			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-				return usagef("there is no command %q; dibs help lists them", strings.Join(args, " "))
+				return unknownCommand(root, args)
 			}
 			explain(cmd, args)
 			return nil
@@ -79,14 +81,6 @@ func (p *program) version() *cobra.Command {
 func (p *program) printVersion() error {
 	_, err := fmt.Fprintf(p.env.Stdout, "dibs %s\n", version())
 	return err
-}
-
-// flagsOnly refuses arguments. cobra.NoArgs would call them unknown commands.
-func flagsOnly(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("%q is not a flag, and %s accepts only flags", args[0], cmd.CommandPath())
-	}
-	return nil
 }
 
 // version describes this build.

@@ -66,7 +66,7 @@ func (s *selection) read(fs *pflag.FlagSet, args []string) error {
 	if fs.Changed("id") {
 		s.id = strings.TrimPrefix(s.id, urn)
 		if !isID(s.id) {
-			return usagef("id: %s is not an ID: it has 16 characters, a to z and 2 to 7", quote(s.id))
+			return usagef("id: %s is not an ID: %s", quote(s.id), idForm)
 		}
 	}
 	if fs.Changed("glob") && s.glob == "" {
@@ -82,6 +82,9 @@ func (s *selection) read(fs *pflag.FlagSet, args []string) error {
 	}
 	return nil
 }
+
+// idForm says which texts isID accepts.
+const idForm = "an ID has 16 characters, a to z and 2 to 7"
 
 // isID reports whether s has the form of an attempt's ID.
 func isID(s string) bool {
@@ -140,6 +143,9 @@ func (p *program) find(ctx context.Context, in store.Inspector, s *selection, fs
 	text := "the store has no record, holder or waiter of " + s.String()
 	if q.Namespace != nil && p.namespace != "" {
 		text += " in the namespace " + quote(p.namespace)
+	}
+	if id, ok := strings.CutPrefix(s.key, urn); s.hasKey && ok && !isID(id) {
+		text += ", and " + quote(id) + " is not the ID of an attempt: " + idForm
 	}
 	if s.hasKey {
 		text += p.hint(ctx, in, s.key)

@@ -76,14 +76,14 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
 	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")
-	f.Int64Var(&o.MaxBody, "max-body", 16<<20, "the longest call, in `BYTES`")
-	f.Int64Var(&o.MaxBodyMemory, "max-body-memory", 256<<20, "the memory that all calls may take, in `BYTES`")
+	sizeVar(f, &o.MaxBody, "max-body", 16<<20, "the longest call, a `SIZE` in bytes, KiB, MiB or GiB")
+	sizeVar(f, &o.MaxBodyMemory, "max-body-memory", 256<<20, "the memory that all calls may take, a `SIZE`")
 	f.Int64Var(&o.MaxCalls, "max-calls", 1000, "how many calls may be under way")
 	f.Int64Var(&o.MaxCallsEach, "max-calls-each", 500, "how many of them for each credential")
 	f.Int64Var(&o.MaxWaiters, "max-waiters", 20_000, "how many claims may wait")
 	f.Int64Var(&o.MaxWaitersEach, "max-waiters-each", 10_000, "how many of them for each credential")
-	f.DurationVar(&o.StoreTimeout, "store-timeout", storeLimit, "how long the store may take to answer")
-	f.DurationVar(&o.Drain, "drain", 30*time.Second, "how long calls may take after SIGTERM")
+	durationVar(f, &o.StoreTimeout, "store-timeout", storeLimit, "how long the store may take to answer")
+	durationVar(f, &o.Drain, "drain", 30*time.Second, "how long calls may take after SIGTERM")
 	f.BoolVar(&o.AccessLog, "access-log", false, "log each call")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -139,7 +139,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 			addresses[i] = "http+unix:" + l.Addr().String()
 		}
 	}
-	if _, err := fmt.Fprintf(p.env.Stdout, "dibs serve: listening on %s, store %s\n", strings.Join(addresses, " and "), store); err != nil {
+	if err := proxy.Listening(p.env.Stdout, "dibs serve", o.logFormat, "url", strings.Join(addresses, " and "), "store", store.String()); err != nil {
 		return err
 	}
 	proxy.Capture(log)

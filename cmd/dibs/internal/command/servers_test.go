@@ -132,7 +132,7 @@ func TestMigrateServers(t *testing.T) {
 	})
 	t.Run("redis", func(t *testing.T) {
 		b := newRedisBench(t)
-		b.says(t, 0, ": nothing to migrate\n", "", "migrate")
+		b.says(t, 0, " has no tables, so there is nothing to migrate\n", "", "migrate")
 		b.says(t, 0, "-- redis://", "", "migrate", "--print")
 	})
 }

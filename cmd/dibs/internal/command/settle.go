@@ -52,7 +52,7 @@ no such attempt, or its outcome is not unknown.`,
 		Example: `  dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --rerun
   dibs settle --id q7k2v5m3x4zabcde --status 201 \
       --header 'Content-Type: application/json' --body '{"id":"ch_17"}' --yes`,
-		Args: cobra.MaximumNArgs(1),
+		Args: oneKey,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err
@@ -72,7 +72,7 @@ no such attempt, or its outcome is not unknown.`,
 	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; can be repeated")
 	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer")
 	f.StringVar(&v.bodyFile, "body-file", "", "the `FILE` with the body of that answer; - is stdin")
-	f.DurationVar(&v.retention, "retention", idempotency.DefaultRetention, "how long that answer is stored")
+	durationVar(f, &v.retention, "retention", idempotency.DefaultRetention, "how long that answer is stored")
 	f.StringVar(&v.keyRing, "key-ring", "", "encrypt that answer with the key ring in a `FILE`, or in an environment variable, as env:NAME")
 	f.BoolVar(&v.yes, "yes", false, "do not ask")
 	p.storeFlags(f)

@@ -38,7 +38,7 @@ Ends with 1 if the store has no such key.`,
   dibs show --glob '*:order-17' --json
   dibs show --digest e3acbc87875c
   dibs show urn:dibs:claim:q7k2v5m3x4zabcde`,
-		Args: cobra.MaximumNArgs(1),
+		Args: oneKey,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err

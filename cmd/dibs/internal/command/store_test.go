@@ -41,8 +41,8 @@ func TestAStoreMustBeNamed(t *testing.T) {
 		}
 	}
 	b := newBench(t)
-	b.says(t, 64, "", `invalid argument "" for "--store" flag: it is empty`, "run", "--store=", "k", "--", "touch", "ran")
-	b.says(t, 64, "", `invalid argument "" for "--store" flag: it is empty`, "proxy", "--store=", "--upstream", "http://127.0.0.1:1")
+	b.says(t, 64, "", `--store: it is empty`, "run", "--store=", "k", "--", "touch", "ran")
+	b.says(t, 64, "", `--store: it is empty`, "proxy", "--store=", "--upstream", "http://127.0.0.1:1")
 	if b.exists("ran") {
 		t.Error("it ran")
 	}

@@ -213,15 +213,3 @@ func TestPattern(t *testing.T) {
 		}
 	}
 }
-
-func TestSize(t *testing.T) {
-	for text, want := range map[string]int64{"1": 1, "1KiB": 1024, "8MiB": 8 << 20, "8 MiB": 8 << 20} {
-		n, err := parseSize(text)
-		if err != nil || n != want {
-			t.Errorf("%q is %d, %v", text, n, err)
-		}
-		if again, err := parseSize(sizeText(n)); err != nil || again != n {
-			t.Errorf("%q comes back as %d, %v", sizeText(n), again, err)
-		}
-	}
-}

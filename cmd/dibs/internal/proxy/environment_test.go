@@ -46,13 +46,13 @@ func TestEnvironmentPreset(t *testing.T) {
 func TestEnvironmentRefuses(t *testing.T) {
 	_, err := loadFrom(t, "wait: soon\n", map[string]string{
 		"DIBS_PROXY_LEASE":    "1ms",
-		"DIBS_PROXY_MAX_BODY": "5MB",
+		"DIBS_PROXY_MAX_BODY": "5mb",
 		"DIBS_PROXY_FOR":      "nothing",
 	}, "--lease", "10s")
 	if err == nil {
 		t.Fatal("nothing was wrong")
 	}
-	for _, want := range []string{"DIBS_PROXY_LEASE: 1ms is too short", `DIBS_PROXY_MAX_BODY: "5MB"`, `DIBS_PROXY_FOR: "nothing"`, ":1:7: wait: "} {
+	for _, want := range []string{"DIBS_PROXY_LEASE: 1ms is too short", `DIBS_PROXY_MAX_BODY: "5mb"`, `DIBS_PROXY_FOR: "nothing"`, ":1:7: wait: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %q; want %q in it", err, want)
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/dibs-go/dibs/internal/quantity"
 )
 
 // Bounds of a configuration file. A reload must not end the proxy or keep it from its signals,
@@ -22,6 +24,9 @@ const (
 	maxNesting = 16        // collections within one another
 	maxFaults  = 100       // that are reported
 )
+
+// nestedMapping is what the parser says of a value that ends with a colon.
+const nestedMapping = "mapping value is not allowed in this context"
 
 // file is a configuration file. The zero file has no settings.
 type file struct {
@@ -47,7 +52,11 @@ func open(name string) *file {
 	tree, err := parser.Parse(tokens, 0)
 	if syntax, ok := errors.AsType[yaml.Error](err); ok && syntax.GetToken() != nil {
 		at := syntax.GetToken().Position
-		f.wrong(at.Line, at.Column, syntax.GetMessage())
+		message := syntax.GetMessage()
+		if message == nestedMapping {
+			message += `: a value with a colon may need quotes, as in store: "memory:"`
+		}
+		f.wrong(at.Line, at.Column, message)
 		return f
 	}
 	switch {
@@ -71,7 +80,7 @@ func read(name string) (string, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if len(text) > maxFile {
-		return "", fmt.Errorf("%s is longer than %s", name, sizeText(maxFile))
+		return "", fmt.Errorf("%s is longer than %s", name, quantity.SizeText(maxFile))
 	}
 	return strings.TrimPrefix(string(text), "\ufeff"), err // some editors write a byte order mark
 }

@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +25,38 @@ func (c *Config) setLevel() {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // was checked when it was set
 	c.source.level.Set(level)
+}
+
+// namingFlags is a handler for the middleware's logger. A warning names what to set, which is a
+// field in Go and a flag here.
+type namingFlags struct{ slog.Handler }
+
+var flagOfField = strings.NewReplacer(
+	"Options.Key", "--key or --for", "Options.RequireKey", "--require-key", "Fingerprint.KeyAlone", "--fingerprint",
+)
+
+func (h namingFlags) Handle(ctx context.Context, r slog.Record) error {
+	r.Message = flagOfField.Replace(r.Message)
+	return h.Handler.Handle(ctx, r)
+}
+
+// Listening writes the line which says that a server accepts connections: as text, or as a JSON
+// object if that is the format of its log. where are pairs of what it is and where it is.
+func Listening(w io.Writer, program, format string, where ...string) error {
+	text := program + ": listening on " + where[1]
+	if format == "json" {
+		args := make([]any, len(where))
+		for i, text := range where {
+			args[i] = text
+		}
+		slog.New(slog.NewJSONHandler(w, nil)).Info(text, args...)
+		return nil
+	}
+	for pair := range slices.Chunk(where[2:], 2) {
+		text += ", " + pair[0] + " " + pair[1]
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
 }
 
 // Capture makes packages that have no logger of the proxy's write to l. They are net/http's

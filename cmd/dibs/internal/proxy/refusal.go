@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/quantity"
 )
 
 // A refusal is what the guard refuses in the settings of a policy.
@@ -90,13 +91,13 @@ func (e refusal) reason() string {
 	size, isSize := e.Value.(int64)
 	switch {
 	case e.Field == "MaxBodyMemory" && e.With != "":
-		return fmt.Sprintf("it must be at least %s, which one request may need: max-stored, and up to 1MiB of body", sizeText(e.Least.(int64)))
+		return fmt.Sprintf("it must be at least %s, which one request may need: max-stored, and up to 1MiB of body", quantity.SizeText(e.Least.(int64)))
 	case e.Field == "Fingerprint" && e.With != "":
 		return "key cannot be used together with others"
 	case isSize && e.Least != nil:
-		return fmt.Sprintf("%s is too small; it must be at least %s", sizeText(size), sizeText(e.Least.(int64)))
+		return fmt.Sprintf("%s is too small; it must be at least %s", quantity.SizeText(size), quantity.SizeText(e.Least.(int64)))
 	case isSize && e.Most != nil:
-		return fmt.Sprintf("%s is too large; it may be at most %s", sizeText(size), sizeText(e.Most.(int64)))
+		return fmt.Sprintf("%s is too large; it may be at most %s", quantity.SizeText(size), quantity.SizeText(e.Most.(int64)))
 	case e.With != "":
 		return strings.ReplaceAll(e.Reason, e.With, settingOf(e.With))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/quantity"
 )
 
 // routing is what one configuration does with requests. A reload replaces it.
@@ -74,7 +75,7 @@ func (s *Server) reload() error {
 		err = now.checkFixed(next)
 	}
 	if err == nil && next.StoreTimeout() > s.storeTimeout {
-		err = fmt.Errorf("store-timeout: a running proxy cannot wait longer than %s: restart the proxy", spanText(s.storeTimeout))
+		err = fmt.Errorf("store-timeout: a running proxy cannot wait longer than %s: restart the proxy", quantity.DurationText(s.storeTimeout))
 	}
 	var r *routing
 	if err == nil {

@@ -107,3 +107,24 @@ func TestAnOrderIsNoEvent(t *testing.T) {
 		}
 	}
 }
+
+// TestWarningsNameFlags: a warning of the middleware names the flag that cures it, and no field in Go.
+func TestWarningsNameFlags(t *testing.T) {
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "routes:\n  - path: /a\n    fingerprint: key\n  - path: /b\n    key: header:X-Id\n")
+	for _, request := range []string{"/a HTTP/1.1\r\nIdempotency-Key: k", "/a?other HTTP/1.1\r\nIdempotency-Key: k", "/b HTTP/1.1"} {
+		send(t, p.url, "POST "+request+"\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+	}
+	p.stop()
+	log := p.logs.String()
+	for _, want := range []string{
+		"the key that --key or --for looks for", "refuse such requests (--require-key)",
+		"choose a key that tells them apart (--key or --for), or compare more (--fingerprint)",
+	} {
+		if strings.Count(log, want) != 1 {
+			t.Errorf("the log has not once %q", want)
+		}
+	}
+	if strings.Contains(log, "Options.") || t.Failed() {
+		t.Errorf("the log is\n%s", log)
+	}
+}

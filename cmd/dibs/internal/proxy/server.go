@@ -21,6 +21,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/linger"
 	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/internal/quantity"
 )
 
 // Server is a proxy. Make one with New.
@@ -70,7 +71,7 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 	if !p.Guard {
 		return newReading(p, s.unguarded(f)), nil
 	}
-	o.Logger = s.log
+	o.Logger = slog.New(namingFlags{s.log.Handler()})
 	o.Observe = s.observe
 	m, err := idempotency.New(s.client, o)
 	if err != nil {
@@ -146,9 +147,12 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan
 			_ = s.reload() // which logs its error
 		case <-ended:
 			s.stopping.Store(true)
+			s.log.Info("the proxy drains: it ends when the requests under way are answered",
+				"drain_delay", quantity.DurationText(s.config().DrainDelay), "drain", quantity.DurationText(s.config().Drain))
 			ended, delayed = nil, time.After(s.config().DrainDelay)
 		case <-delayed:
 			s.drain(server)
+			s.log.Info("the proxy has ended")
 			return nil
 		}
 	}
@@ -175,7 +179,7 @@ func (s *Server) drain(server *http.Server) {
 		}
 	}
 	if err != nil {
-		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", spanText(limit), "error", err)
+		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", quantity.DurationText(limit), "error", err)
 	}
 	server.Close()
 	for _, r := range s.inUse() {

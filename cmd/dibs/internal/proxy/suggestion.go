@@ -7,9 +7,6 @@ import (
 	"github.com/dibs-go/dibs/internal/nearest"
 )
 
-// maxEdits bounds the edits between a misspelt name and the suggested one.
-const maxEdits = 2
-
 // suggestion is the end of a message about an unknown name: the setting with the most similar
 // name; "" if none is similar.
 func suggestion(unknown string, all []setting) string {
@@ -17,8 +14,8 @@ func suggestion(unknown string, all []setting) string {
 	for i, s := range all {
 		names[i] = s.name
 	}
-	name, n := nearest.Name(unknown, names, plainName)
-	if n > maxEdits || 2*n >= len(unknown) {
+	name := nearest.Similar(unknown, names, plainName)
+	if name == "" {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %q?", name)

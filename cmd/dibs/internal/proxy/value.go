@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/quantity"
 )
 
 // value reads and shows the field of a setting. It is a pflag.Value.
@@ -111,14 +113,11 @@ func number(field *int) value {
 	})
 }
 
-// span is a duration, as Go writes it, that check, unless nil, accepts.
+// span is a duration that check, unless nil, accepts.
 func span(field *time.Duration, check func(time.Duration) error) value {
-	return of(field, "duration", spanText, func(s string) (time.Duration, error) {
-		d, err := time.ParseDuration(s)
-		switch {
-		case err != nil:
-			return 0, fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
-		case check != nil:
+	return of(field, "duration", quantity.DurationText, func(s string) (time.Duration, error) {
+		d, err := quantity.Duration(s)
+		if err == nil && check != nil {
 			err = check(d)
 		}
 		return d, err
@@ -129,54 +128,14 @@ func span(field *time.Duration, check func(time.Duration) error) value {
 func atLeast(least time.Duration) func(time.Duration) error {
 	return func(d time.Duration) error {
 		if d < least {
-			return fmt.Errorf("%s is too short; it must be at least %s", spanText(d), spanText(least))
+			return fmt.Errorf("%s is too short; it must be at least %s", quantity.DurationText(d), quantity.DurationText(least))
 		}
 		return nil
 	}
 }
 
-// spanText returns a duration without its zeros: 24h instead of 24h0m0s. Help does not show
-// a default of 0.
-func spanText(d time.Duration) string {
-	s := d.String()
-	switch {
-	case d == 0:
-		return "0"
-	case strings.HasSuffix(s, "h0m0s"):
-		return strings.TrimSuffix(s, "0m0s")
-	case strings.HasSuffix(s, "m0s"):
-		return strings.TrimSuffix(s, "0s")
-	}
-	return s
-}
-
 // size is a number of bytes, with or without a unit.
-func size(field *int64) value { return of(field, "size", sizeText, parseSize) }
-
-func parseSize(s string) (int64, error) {
-	digits, shift := s, 0
-	if rest, ok := strings.CutSuffix(s, "KiB"); ok {
-		digits, shift = rest, 10
-	} else if rest, ok := strings.CutSuffix(s, "MiB"); ok {
-		digits, shift = rest, 20
-	}
-	n, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63-shift)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a size: write bytes, or a number with KiB or MiB", s)
-	}
-	return int64(n << shift), nil
-}
-
-// sizeText returns a size with the largest unit that divides it.
-func sizeText(n int64) string {
-	switch {
-	case n != 0 && n%(1<<20) == 0:
-		return strconv.FormatInt(n>>20, 10) + "MiB"
-	case n != 0 && n%(1<<10) == 0:
-		return strconv.FormatInt(n>>10, 10) + "KiB"
-	}
-	return strconv.FormatInt(n, 10)
-}
+func size(field *int64) value { return of(field, "size", quantity.SizeText, quantity.Size) }
 
 // list is a list with commas; in a configuration file also a sequence. check, unless nil,
 // refuses elements.

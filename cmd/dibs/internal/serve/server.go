@@ -210,6 +210,7 @@ func (s *Server) reload() {
 // drain ends the server.
 func (s *Server) drain(server *http.Server) error {
 	s.stop.Do(func() { close(s.stopping) })
+	s.log.Info("the server drains: it ends when the calls under way are answered", "drain", s.config.Drain.String())
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	err := server.Shutdown(ctx)
@@ -218,6 +219,7 @@ func (s *Server) drain(server *http.Server) error {
 		err = nil
 	}
 	server.Close()
+	s.log.Info("the server has ended")
 	return err
 }
 
