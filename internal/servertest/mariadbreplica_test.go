@@ -38,7 +38,8 @@ func TestMariaDBReplica(t *testing.T) {
 			} else if err := <-alone; err != nil {
 				t.Fatal(err)
 			}
-			w.Cut()
+			w.Set(wire.Trouble{Hold: true, Refuse: true}, nil)
+			w.Reset()
 			wrote, err := old.Position()
 			if err != nil {
 				t.Fatal(err)

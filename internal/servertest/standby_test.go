@@ -30,7 +30,8 @@ func TestPostgresStandby(t *testing.T) {
 	}
 	w.Set(wire.Trouble{Hold: true}, nil)
 	old.Query("INSERT INTO kept VALUES ('old')")
-	w.Cut()
+	w.Set(wire.Trouble{Hold: true, Refuse: true}, nil)
+	w.Reset()
 	wrote, err := old.Position()
 	if err != nil {
 		t.Fatal(err)

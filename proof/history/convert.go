@@ -53,7 +53,7 @@ func OfSettlement(s *store.Settlement) Event {
 // Answer adds the answer of a claim.
 func (e *Event) Answer(a *store.Answer) {
 	if a.Err != nil {
-		e.Error = a.Err.Error()
+		e.failed(a.Err)
 		return
 	}
 	e.State = states[a.State]
@@ -79,15 +79,21 @@ func OfPushed(claim Event, a *store.Answer) Event {
 
 // Ended adds the answer of a renewal or a settlement.
 func (e *Event) Ended(err error) {
+	if err != nil {
+		e.failed(err)
+	}
+}
+
+// failed adds the error of an element that failed alone.
+func (e *Event) failed(err error) {
 	switch {
-	case err == nil:
 	case errors.Is(err, store.ErrLost):
 		e.Error = Lost
 	case errors.Is(err, store.ErrFull), errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrRolledBack), errors.Is(err, store.ErrTransactionEnded):
 		e.Error = err.Error()
 	default:
-		// Nothing was done for it, or something that does no harm: a part of a Redis
-		// Cluster that did not answer may have renewed.
+		// Nothing was done for it, or something that does no harm: a part of a Redis Cluster that
+		// did not answer may have renewed, and a grant that no replica has was undone.
 		e.Error, e.Text = Unknown, err.Error()
 	}
 }

@@ -117,7 +117,8 @@ func (g *group[S]) Promote(stays bool) (addr string, err error) {
 	}
 	g.forked = -1
 	for _, s := range g.standbys {
-		s.link.Cut() // what was on its way is lost
+		s.link.Set(wire.Trouble{Hold: true, Refuse: true}, nil)
+		s.link.Reset() // what was on its way is lost
 		got, err := s.server.Received()
 		if err != nil {
 			return "", err

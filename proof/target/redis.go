@@ -104,7 +104,7 @@ func (p *pair) Promote(stays bool) (addr string, err error) {
 		p.master.Kill()
 	}
 	p.stays = stays
-	p.link.Set(wire.Trouble{Refuse: true}, nil)
+	p.link.Set(wire.Trouble{Hold: true, Refuse: true}, nil)
 	p.link.Reset() // what was on its way is lost
 	if p.heard, err = offset(p.replica, "slave_repl_offset"); err == nil {
 		_, err = p.replica.Do("REPLICAOF", "NO", "ONE")
