@@ -200,9 +200,9 @@ func (p *program) settleRun(client *dibs.Client, lease *dibs.Lease, h *held, beg
 	key := strconv.Quote(h.key)
 	switch {
 	case lost || errors.Is(err, dibs.ErrLost):
-		return exitf(codeLost, "the key %s was lost while the command ran (which ended with %d): another process may have held it meanwhile", key, code)
+		return exitf(codeLost, "the key %s was lost while the command ran (which exited with %d): another process may have held it meanwhile", key, code)
 	case err != nil:
-		return exitf(codeLost, "the command ended with %d, but the key %s could not be settled: %v; it is free when its lease expires", code, key, err)
+		return exitf(codeLost, "the command exited with %d, but the key %s could not be settled: %v; it is free when its lease expires", code, key, err)
 	case code != 0:
 		return &exitError{code: code}
 	}
