@@ -20,7 +20,7 @@ build:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/dibs ./cmd/dibs-torture
 	@size=$$(wc -c <bin/dibs); echo "bin/dibs has $$size bytes, of at most $(SIZE)"; test $$size -le $(SIZE)
 
-# each runs a command in every module, also after a failure, and names the modules where it failed.
+# each runs a command in every module, even after a failure, and names the modules where it failed.
 each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && $(1)) || failed="$$failed $${m\#$(CURDIR)/}"; done; \
   test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 

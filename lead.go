@@ -12,7 +12,7 @@ import (
 // The context that fn gets carries the lease (see FromContext) and ends with cause ErrLost
 // when leadership is lost. fn must then return. Lead ignores what fn returns in that case,
 // waits for leadership again, and calls fn again. A lost leader cannot be stopped at once,
-// because its process may stand still. A resource that must not be written by two leaders
+// because its process may pause. A resource that must not be written by two leaders
 // checks Lease.Fence.
 //
 // If fn returns while it leads, with or without an error, Lead gives leadership up and

@@ -96,7 +96,7 @@ func once[T any](ctx context.Context, key string, o *OnceOptions, acquire acquir
 		return result, err
 	}
 	defer func() {
-		// Also after a panic and Goexit. After Complete it does nothing. If Complete was not
+		// Even after a panic and Goexit. After Complete it does nothing. If Complete was not
 		// answered, the lease may have ended without having been lost.
 		if lost := lease.Release(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) && !lease.unsure() {
 			err = errors.Join(err, lost)

@@ -174,7 +174,7 @@ func TestRedeemerGoesAway(t *testing.T) {
 }
 
 // TestRedeemTakesItsOptions: Detach and Margin hold for a lease from a place as
-// for any other.
+// with any other.
 func TestRedeemTakesItsOptions(t *testing.T) {
 	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		ctx, cancel := context.WithCancel(t.Context())

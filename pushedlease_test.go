@@ -95,7 +95,7 @@ func TestPushedLeaseIsRenewedInTime(t *testing.T) {
 	}
 }
 
-// TestPushedLeaseTakesItsOptions: Detach, Margin and Longest hold as for any other lease. A
+// TestPushedLeaseTakesItsOptions: Detach, Margin and Longest hold as with any other lease. A
 // margin that leaves nothing of PushedTTL makes the waiter ask.
 func TestPushedLeaseTakesItsOptions(t *testing.T) {
 	for name, test := range map[string]struct {

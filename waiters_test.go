@@ -54,7 +54,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 }
 
 // TestWaitersFarBackKeepTheirPlaces: waiters that ask seldom have a place that
-// lasts as long, also before they have asked a second time.
+// lasts as long, even before they have asked a second time.
 func TestWaitersFarBackKeepTheirPlaces(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
 		first := acquire(t, c, "k", nil)

@@ -206,7 +206,7 @@ const settlingPause = 20 * time.Millisecond
 func (t *trial) pause(d time.Duration) { t.pauseUntil(d, func() bool { return false }) }
 
 // pauseUntil waits for d, or until a condition holds. It counts ticks, because a machine that
-// stands still gives the target no time.
+// pauses gives the target no time.
 func (t *trial) pauseUntil(d time.Duration, so func() bool) {
 	const every = 5 * time.Millisecond
 	look := time.NewTicker(every)

@@ -40,7 +40,7 @@ var mutants = []struct{ name, file, old, new, says string }{
 	},
 }
 
-// TestWithoutTheCure: with its cure taken out, each program ends with 1 and says what
+// TestWithoutTheCure: with its cure taken out, each program exits with 1 and says what
 // did not hold.
 func TestWithoutTheCure(t *testing.T) {
 	temp, replaced := t.TempDir(), map[string]string{}

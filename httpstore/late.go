@@ -11,7 +11,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// A claim that a server did not answer may still be carried out: the server stood still, or the
+// A claim that a server did not answer may still be carried out: the server paused, or the
 // call is still on its way. If its token is settled meanwhile, through another server or another
 // connection, the claim comes after that and gets a lease that nobody has. So the token is settled
 // once more, lateUndo later. What comes even later stands until its TTL is over.

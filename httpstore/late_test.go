@@ -122,7 +122,7 @@ func (l *late) state(t *testing.T, c store.Claim) store.State {
 	return answers[0].State
 }
 
-// TestALateClaimIsUndone: a server stands still under a claim, its client gives up and undoes the
+// TestALateClaimIsUndone: a server pauses under a claim, its client gives up and undoes the
 // claim by another server, and the first server carries it out after that. The key is not held for
 // the TTL by a token that nobody has.
 func TestALateClaimIsUndone(t *testing.T) {

@@ -124,7 +124,7 @@ func decodeAnswer(record []byte, limit int64, take func(n int64) bool) (*Answer,
 	return a, nil
 }
 
-// inflate returns what a deflated record holds, up to one byte more than limit.
+// inflate returns what a deflated record holds, up to one more byte than limit.
 func inflate(record []byte, limit int64, take func(n int64) bool) ([]byte, error) {
 	in := io.LimitReader(flate.NewReader(bytes.NewReader(record)), limit+1)
 	message := []byte(nil)

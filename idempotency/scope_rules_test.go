@@ -339,7 +339,7 @@ var scopeRules = []rule{
 		isReplay(t, g.send(), first)
 		g.ran(1)
 
-		// Also while the first one runs: in this process, and elsewhere.
+		// Even while the first one runs: in this process, and elsewhere.
 		other := newRigOn(t, g.store, nil, nil)
 		var run *rig
 		run = newRigOn(t, g.store, &idempotency.Options{Wait: 1 << 40}, func(w http.ResponseWriter, r *http.Request) {

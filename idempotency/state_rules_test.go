@@ -18,7 +18,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// gate is a handler that stands still until it is opened.
+// gate is a handler that pauses until it is opened.
 type gate struct {
 	entered chan *http.Request
 	open    chan struct{}

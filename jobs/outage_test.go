@@ -127,7 +127,7 @@ func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 		"another delivery": func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error {
 			other := f.mutex(nil)
 			return func(ctx context.Context) error {
-				_, err := f.store.ForceRelease(t.Context(), f.client().Key("k"), "") // it stood still
+				_, err := f.store.ForceRelease(t.Context(), f.client().Key("k"), "") // it paused
 				testkit.Must(t, err)
 				testkit.Must(t, other.Run(t.Context(), j, nothing))
 				<-ctx.Done()

@@ -37,7 +37,7 @@ func TestRenewalWithoutAnswer(t *testing.T) {
 	testkit.Check(t, again.Release())
 }
 
-// TestStandstill: a process that stands still in the middle of a transaction does not
+// TestStandstill: a process that pauses in the middle of a transaction does not
 // keep the key's row locked for long.
 func TestStandstill(t *testing.T) {
 	t.Parallel()

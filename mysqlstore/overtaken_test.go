@@ -26,7 +26,7 @@ func meet(t *testing.T, url string, outcome store.Outcome, between func(*overtak
 	t.Helper()
 	prefix := testkit.Own()
 	o = &overtaken{t: t, s: open(t, url, &Options{Prefix: prefix})}
-	// The one session that settles waits for the row, however long the machine stands still.
+	// The one session that settles waits for the row, however long the machine pauses.
 	o.s.back.SetMaxOpenConns(1)
 	if _, err := o.s.back.ExecContext(t.Context(), "SET SESSION innodb_lock_wait_timeout=60"); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // tests cut its connections
-	// Nothing is late because the machine stands still.
+	// Nothing is late because the machine pauses.
 	openLimit, dialLimit = testkit.Limit, testkit.Limit
 	testkit.Main(m, testkit.Children{"sqltest": beChild}, scope.Close)
 }

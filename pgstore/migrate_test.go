@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// TestMigrateAtOnce: ten processes that start at once make one set of tables, also
+// TestMigrateAtOnce: ten processes that start at once make one set of tables, even
 // after they have seen that there is none, at whatever isolation level they are.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()

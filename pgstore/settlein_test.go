@@ -167,7 +167,7 @@ func TestTransactionRights(t *testing.T) {
 	}
 }
 
-// TestDurableTransaction: what is answered was written to the disk, also where the
+// TestDurableTransaction: what is answered was written to the disk, even where the
 // application does without.
 func TestDurableTransaction(t *testing.T) {
 	t.Parallel()

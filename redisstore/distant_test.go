@@ -149,7 +149,7 @@ func TestSubscribedAtReplica(t *testing.T) {
 	mustGrant(t, s, waiter)
 }
 
-// TestCheckWithoutAnswer: a server that stands still does not answer the check of a
+// TestCheckWithoutAnswer: a server that pauses does not answer the check of a
 // subscription, and that does not close the connection of concurrent claims.
 func TestCheckWithoutAnswer(t *testing.T) {
 	t.Parallel()

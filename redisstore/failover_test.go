@@ -70,7 +70,7 @@ func laggingReplica(t *testing.T) losing {
 }
 
 // laggingSentinel has sentinels promote a replica that received nothing for a
-// while, because the master stands still, connections and all.
+// while, because the master pauses, connections and all.
 func laggingSentinel(t *testing.T) losing {
 	sentinels := servertest.RedisSentinel(t, &servertest.SentinelOptions{DownAfter: time.Second})
 	master := sentinels.Master()

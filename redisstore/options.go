@@ -41,7 +41,7 @@ type Options struct {
 	// pushedTTL is the TTL of pushed grants; store.PushedTTL when 0. Only tests set it.
 	pushedTTL time.Duration
 	// patience replaces the limits of Open and of calls on a single server when it is not 0.
-	// Only tests set it, so that no call fails because the machine stands still.
+	// Only tests set it, so that no call fails because the machine pauses.
 	patience time.Duration
 }
 

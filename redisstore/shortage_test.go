@@ -9,7 +9,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// TestOutOfMemoryWithPlaces: a lease ends, and others go on, without memory also
+// TestOutOfMemoryWithPlaces: a lease ends, and others go on, without memory even
 // where a place goes or stands, or progress is passed on.
 func TestOutOfMemoryWithPlaces(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ var cures = map[error]string{
 	ErrOtherHost: "a file serves one host; use a database server for several",
 }
 
-// FileError is a fault of a store's file.
+// FileError is what is wrong with a store's file.
 type FileError struct {
 	Path string
 	// Err is one of this package's errors, the system's error, or both.

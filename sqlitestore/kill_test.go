@@ -27,7 +27,7 @@ const (
 	renewedTTL = 2 * time.Hour
 )
 
-// standingClock is the host's clock, but that it stands still until it is moved. Where
+// standingClock is the host's clock, but that it stops until it is moved. Where
 // others have written since, store time is that of what they wrote.
 func standingClock(t *testing.T) *testClock {
 	t.Helper()

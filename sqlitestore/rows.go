@@ -164,7 +164,7 @@ func withID(r *engine.Record, serial *int64, save func(id int64) error) error {
 		if e := sqliteError(err); e == nil || e.Extended != lite.KeyTaken {
 			return err
 		}
-		// Another record has the id. If the clock stands still, many ids in a row are
+		// Another record has the id. If the clock stops, many ids in a row are
 		// taken, so each step is longer.
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// testClock is a clock that stands still until the test moves it.
+// testClock is a clock that stops until the test moves it.
 type testClock struct {
 	bootID string
 	uptime atomic.Int64

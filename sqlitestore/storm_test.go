@@ -26,8 +26,8 @@ func init() {
 	children["book anyhow"] = childBookAnyhow
 }
 
-// countTTL is the lease under which the children count: longer than a machine stands
-// still, and waited for by the successors of a child that was killed inside.
+// countTTL is the lease under which the children count: longer than a machine pauses,
+// and waited for by the successors of a child that was killed inside.
 const countTTL = 10 * time.Second
 
 // childCount increments a plain number in a file again and again, under a lock.

@@ -49,7 +49,7 @@ func (tx *transaction) begin(s *Store) {
 		boot = string(row.Bytes(0))
 		tx.offset = row.Int(1)
 		// All processes share this clock, and it does not go back. If it ever does (a
-		// moved virtual machine), store time stands still until it has caught up.
+		// moved virtual machine), store time stops until it has caught up.
 		tx.now = max(s.clock.monotonic()+tx.offset, row.Int(2))
 		tx.others = tx.wrote != row.Int(2)
 		tx.fence = row.Int(3)

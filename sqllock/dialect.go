@@ -91,9 +91,9 @@ func (d Dialect) validateIdentifier(name string) error {
 	case n == 0:
 		return errors.New("a name must not be empty")
 	case d == PostgreSQL && n > 63: // PostgreSQL would cut it
-		return errors.New("a name may have 63 bytes in PostgreSQL")
+		return errors.New("a name has at most 63 bytes in PostgreSQL")
 	case n > 64:
-		return errors.New("a name may have 64 bytes")
+		return errors.New("a name has at most 64 bytes")
 	case !utf8.ValidString(name):
 		return errors.New("a name must be UTF-8")
 	case strings.ContainsRune(name, '.'):

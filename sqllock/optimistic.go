@@ -53,7 +53,7 @@ var errNoUpdate = errors.New("sqllock: RowOptions.Update is empty; set the state
 
 // Save writes back a row that was read at any earlier time, if no other writer has
 // changed it since. For example, a form carries the version of the row that it shows.
-// Update must be as for UpdateOptimistic. db is a *sql.DB, or a transaction (Tx).
+// Update must be as with UpdateOptimistic. db is a *sql.DB, or a transaction (Tx).
 //
 // It returns ErrConflict, and writes nothing, when another writer has changed or deleted
 // the row. Outside a transaction it returns ErrUnknown when the write was not answered.

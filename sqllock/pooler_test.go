@@ -33,7 +33,7 @@ type opaqueConn struct{ *stdlib.Conn }
 // opaqueDB opens a pool with such a driver.
 func opaqueDB(t *testing.T) *sql.DB { return openDB(t, "opaque", postgres().URL()) }
 
-// A server without a pooler is none, also where the driver does not give the number of
+// A server without a pooler is none, even where the driver does not give the number of
 // its session.
 func TestNoPooler(t *testing.T) {
 	t.Parallel()

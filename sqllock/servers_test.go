@@ -27,7 +27,7 @@ var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // connections that end are what some tests are about
-	// Nothing is late because the machine stands still.
+	// Nothing is late because the machine pauses.
 	answerLimit, connectLimit = testkit.Limit/2, testkit.Limit/2
 	testkit.Main(m, children, scope.Close, func() {
 		if left := leftovers(); left != "" {

@@ -23,7 +23,7 @@ var ErrTransactionEnded = errors.New("dibs: the run has ended its transaction it
 //
 // A crash at any moment leaves both or neither. Before the commit the database rolls back
 // and the lease expires. After the commit the record answers later claims. Only claims of
-// the same key wait for the transaction, as for any lease.
+// the same key wait for the transaction, as with any lease.
 type Transactor interface {
 	// Begin begins a transaction. It is rolled back when ctx ends.
 	Begin(ctx context.Context) (Transaction, error)

@@ -113,21 +113,21 @@ var claimProperties = []Property{
 			// done, but it must not accept and then miscount it.
 			k = key("long")
 			if d := p.try(k, a, ttl(longest)); d.Err == nil {
-				t.granted("a claim for ever", d, 1)
+				t.granted("a claim forever", d, 1)
 			} else {
 				t.granted("a claim for long", p.try(k, a), 1)
 			}
 			if err := p.renew(k, a, longest); isLost(err) {
-				t.Fatal("the lease is lost by a renewal for ever")
+				t.Fatal("the lease is lost by a renewal forever")
 			}
 			if d := p.queue(k, b, stay(longest)); d.Err == nil {
-				t.waits("a place for ever", d, 0)
+				t.waits("a place forever", d, 0)
 			} else {
 				t.waits("a place for long", p.queue(k, b), 0)
 			}
 			d := p.try(k, store.NewToken())
 			if t.state("another caller", d, store.Held); d.Left <= 0 {
-				t.Fatalf("a lease for ever has %v left", d.Left)
+				t.Fatalf("a lease forever has %v left", d.Left)
 			}
 			t.waits("one behind the place", p.queue(k, c), 1)
 			if err := p.keepFor(k, a, "answer", longest); err != nil {

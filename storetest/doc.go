@@ -33,7 +33,7 @@
 // testing/synctest bubble: days pass at once, and nothing is late.
 //
 // All other stores run in real time, with many properties side by side, because a property
-// mostly waits. A machine may stand still at any moment, for any time. A correct store still
+// mostly waits. A machine may pause at any moment, for any time. A correct store still
 // passes, because the kit follows four rules:
 //
 //   - A lease or a place that must be live lasts for half an hour or more. The property

@@ -27,7 +27,7 @@ var expiryProperties = []Property{
 	},
 	{
 		Name: "ExpiredLeaseStaysExpired",
-		Why:  "A lease that has expired has ended, also if no call has noticed it. If a late renewal or settlement still worked, another caller could hold the key by then.",
+		Why:  "A lease that has expired has ended, even if no call has noticed it. If a late renewal or settlement still worked, another caller could hold the key by then.",
 		Check: func(t *Trial) {
 			p := t.process()
 			revivals := map[string]func(k store.Key, a store.Token) error{
@@ -90,7 +90,7 @@ var expiryProperties = []Property{
 	},
 	{
 		Name: "RenewSetsTheEnd",
-		Why:  "A renewed lease lasts TTL from the renewal, also if that is shorter than before: a client that shortens its lease wants the key to be free soon if it dies.",
+		Why:  "A renewed lease lasts TTL from the renewal, even if that is shorter than before: a client that shortens its lease wants the key to be free soon if it dies.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), store.NewToken()

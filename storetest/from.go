@@ -165,7 +165,7 @@ var fromProperties = []Property{
 	},
 	{
 		Name: "PlaceExpiresUnderItsLease",
-		Why:  "A reserved place expires on time also while a worker holds a lease at it, and lasts longer if it is reserved again meanwhile. Only the job's queue decides how long.",
+		Why:  "A reserved place expires on time even while a worker holds a lease at it, and lasts longer if it is reserved again meanwhile. Only the job's queue decides how long.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			ended, job, a := key("ended"), store.NewToken(), store.NewToken()

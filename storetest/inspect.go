@@ -273,7 +273,7 @@ var inspectProperties = []Property{
 			want("the waiter of the first job, and the last caller", 2, 2)
 
 			k = key("blocks")
-			t.waits("a place for ever", p.reserve(k, jobs[0]), 0)
+			t.waits("a place forever", p.reserve(k, jobs[0]), 0)
 			want("a place without a Hold", 0, 1)
 			if p := shown[jobs[0]]; p.Blocks <= long/2 || p.Blocks > p.Left {
 				t.Errorf("a place without a Hold blocks for %v of %v", p.Blocks, p.Left)

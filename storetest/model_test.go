@@ -49,7 +49,7 @@ func TestModel(t *testing.T) {
 }
 
 // A correct store passes however slow the machine is: each call, and each wake-up, may
-// stand still for seconds on its way there and back. The properties keep to the rules
+// pause for seconds on its way there and back. The properties keep to the rules
 // for real time, in a bubble.
 func TestSlowMachine(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestSlowMachine(t *testing.T) {
 	}
 }
 
-// slowHarness is modelHarness on a machine that stands still now and then.
+// slowHarness is modelHarness on a machine that pauses now and then.
 func slowHarness(kind model.Bug, name string, seed uint64) *Harness {
 	h := modelHarness(kind, false)
 	sum := fnv.New64a()

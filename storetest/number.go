@@ -31,7 +31,7 @@ var numberProperties = []Property{
 	},
 	{
 		Name: "PlaceOutlivesTheLease",
-		Why:  "A job whose worker dies is tried again and must not queue behind later jobs. Its place blocks again when the lease expires, also if no call has noticed that.",
+		Why:  "A job whose worker dies is tried again and must not queue behind later jobs. Its place blocks again when the lease expires, even if no call has noticed that.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(k store.Key, a store.Token){

@@ -60,7 +60,7 @@ var permitsProperties = []Property{
 	},
 	{
 		Name: "PermitsChange",
-		Why:  "A new version of a program may have another number of permits. Its claims wait until the leases with the old number have ended, and the claims behind them wait, too. So the numbers never mix, and no claim waits for ever.",
+		Why:  "A new version of a program may have another number of permits. Its claims wait until the leases with the old number have ended, and the claims behind them wait, too. So the numbers never mix, and no claim waits forever.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, old, b, c, d := key("k"), tokens(2), store.NewToken(), store.NewToken(), store.NewToken()

@@ -10,7 +10,7 @@ import (
 var queueProperties = []Property{
 	{
 		Name: "FirstComeFirstServed",
-		Why:  "Waiters are granted in the order in which they joined, in whatever process they wait. Otherwise a waiter can wait for ever.",
+		Why:  "Waiters are granted in the order in which they joined, in whatever process they wait. Otherwise a waiter can wait forever.",
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process(), t.process()}
 			k, a := key("k"), store.NewToken()
@@ -40,7 +40,7 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "NoOvertaking",
-		Why:  "From the moment when it is free, the key belongs to the first waiter, also before that waiter knows it. A caller that asks at the right moment, or again and again, must not get it.",
+		Why:  "From the moment when it is free, the key belongs to the first waiter, even before that waiter knows it. A caller that asks at the right moment, or again and again, must not get it.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(store.Key, store.Token) error{

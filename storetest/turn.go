@@ -9,7 +9,7 @@ import (
 var turnProperties = []Property{
 	{
 		Name:  "WaitersGrantIsALease",
-		Why:   "A waiter that was served works, renews and settles, perhaps without claiming again. All that must work as for a caller that was granted at once.",
+		Why:   "A waiter that was served works, renews and settles, perhaps without claiming again. All that must work as with a caller that was granted at once.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -207,7 +207,7 @@ var turnProperties = []Property{
 	},
 	{
 		Name:  "HeldAnswersHaveTheFence",
-		Why:   "A waiter must recognise a pushed grant that arrives late: its fence is not above that of the last answer, also after the data was lost. The fence of a later grant is above it.",
+		Why:   "A waiter must recognise a pushed grant that arrives late: its fence is not above that of the last answer, even after the data was lost. The fence of a later grant is above it.",
 		Needs: []Feature{Notifier, Wipe},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()

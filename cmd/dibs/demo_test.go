@@ -22,7 +22,7 @@ func TestDemoInterrupted(t *testing.T) {
 	})
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 128+int(syscall.SIGTERM) {
-		t.Errorf("it ended with %d: %s", code, p.stderr.String())
+		t.Errorf("it exited with %d: %s", code, p.stderr.String())
 	}
 	if left, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*")); err != nil || len(left) > 0 {
 		t.Errorf("it left %v, %v", left, err)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestDrain: on SIGTERM the proxy accepts no new requests, sends and stores the answer under
-// way, and ends with 0. Idle connections, and connections that stopped in the middle of a
+// way, and exits with 0. Idle connections, and connections that stopped in the middle of a
 // header, do not delay it. A connection that stopped in a body delays it at most by
 // --body-timeout.
 func TestDrain(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("the answer under way was %d %q", r.status, r.body)
 	}
 	if code := p.code(t); code != 0 {
-		t.Errorf("the proxy ended with %d", code)
+		t.Errorf("the proxy exited with %d", code)
 	}
 	if log := p.stderr.String(); strings.Contains(log, "aborted") {
 		t.Errorf("requests were cut off:\n%s", log)
@@ -112,7 +112,7 @@ func TestDrainClientAway(t *testing.T) {
 	})
 	close(g.open)
 	if code := p.code(t); code != 0 {
-		t.Errorf("the proxy ended with %d", code)
+		t.Errorf("the proxy exited with %d", code)
 	}
 	next := startProxy(t, origin.URL, store)
 	if r := mustPost(t, next.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 1 of "k"` {
@@ -154,7 +154,7 @@ func TestDrainLimit(t *testing.T) {
 				})
 			}
 			if code := p.code(t); code != test.code {
-				t.Errorf("the proxy ended with %d; want %d", code, test.code)
+				t.Errorf("the proxy exited with %d; want %d", code, test.code)
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func damagedFile(t *testing.T) []byte {
 	}
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 0 {
-		t.Fatalf("the proxy ended with %d", code)
+		t.Fatalf("the proxy exited with %d", code)
 	}
 	b := testkit.ReadFile(t, path)
 	for i := 100; i < len(b); i++ {
@@ -100,7 +100,7 @@ func TestUnwritableStore(t *testing.T) {
 	}
 	q.begin(t)
 	if code := q.code(t); code != 69 || !strings.Contains(q.stderr.String(), path) {
-		t.Errorf("it ended with %d: %s", code, q.stderr.String())
+		t.Errorf("it exited with %d: %s", code, q.stderr.String())
 	}
 }
 

@@ -120,7 +120,7 @@ func (p *process) awaitServing(t *testing.T) {
 	testkit.Eventually(t, "it serves", func() bool {
 		select {
 		case <-p.done:
-			t.Fatalf("the proxy ended with %d: %s", p.ProcessState.ExitCode(), p.stderr.String())
+			t.Fatalf("the proxy exited with %d: %s", p.ProcessState.ExitCode(), p.stderr.String())
 		default:
 		}
 		return strings.HasSuffix(p.stdout.String(), "\n")

@@ -31,7 +31,7 @@ func TestDemo(t *testing.T) {
 func checkDemo(t *testing.T, flags ...string) {
 	code, stdout, stderr := run(t, append([]string{"demo", "--exit"}, flags...)...)
 	if code != 0 {
-		t.Fatalf("it ended with %d: %s%s", code, stdout, stderr)
+		t.Fatalf("it exited with %d: %s%s", code, stdout, stderr)
 	}
 	var bare, with int
 	for _, want := range []string{"orders charged more than once", "orders lost"} {

@@ -126,7 +126,7 @@ func checkPassword(t *testing.T, url, shown string) {
 	demo.code(t)
 }
 
-// TestReloadOnRedis is TestReload with a server that stands still for a while.
+// TestReloadOnRedis is TestReload with a server that pauses for a while.
 func TestReloadOnRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, nil)

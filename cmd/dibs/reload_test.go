@@ -88,7 +88,7 @@ func checkReload(t *testing.T, store string, stop, goOn func()) {
 	load.ends.Store(true)
 	proxies[0].signal(t, syscall.SIGTERM)
 	if code := proxies[0].code(t); code != 0 {
-		t.Errorf("the proxy ended with %d", code)
+		t.Errorf("the proxy exited with %d", code)
 	}
 	load.over.Store(true)
 	clients.Wait()
@@ -206,7 +206,7 @@ func TestReloadWithoutFile(t *testing.T) {
 	}
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 0 {
-		t.Errorf("the proxy ended with %d", code)
+		t.Errorf("the proxy exited with %d", code)
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// lease is how long a job keeps its key if its worker stands still.
+// lease is how long a job keeps its key if its worker pauses.
 const lease = 3 * time.Second
 
 func main() {

@@ -76,7 +76,7 @@ func (s *sessions) ensure(ctx context.Context, id string) error {
 	})
 }
 
-// open does what must be done once. A process that stands still for longer than its
+// open does what must be done once. A process that pauses for longer than its
 // lease may do it a second time. So the row is written as if there were no key, and the
 // unique index refuses a second row.
 func (s *sessions) open(ctx context.Context, id string) error {

@@ -47,7 +47,7 @@ func (o *MariaDBOptions) config(f *folder, at *port) string {
 		"bind-address = 127.0.0.1",
 		"port = " + at.String(),
 		"skip-name-resolve",
-		// A client may stand still while it connects. The default is 10 s.
+		// A client may pause while it connects. The default is 10 s.
 		"connect-timeout = 60",
 		"character-set-server = utf8mb4",
 	}

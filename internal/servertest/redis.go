@@ -209,7 +209,7 @@ func (s *RedisServer) answers() error {
 	_, err := s.Do("PING")
 	if e, ok := errors.AsType[RedisError](err); ok && !strings.HasPrefix(string(e), "LOADING") {
 		// A refusal is an answer, such as that of a replica without its master. A wrong
-		// password is a fault of the test.
+		// password is an error in the test.
 		if strings.HasPrefix(string(e), "WRONGPASS") {
 			return permanentError{e}
 		}

@@ -153,7 +153,7 @@ func (s *server) Kill() {
 	})
 }
 
-// Stop shuts the server down, also with clients connected, and waits until its data is on
+// Stop shuts the server down, even with clients connected, and waits until its data is on
 // disk and it has ended. A paused server is continued first.
 func (s *server) Stop() {
 	s.owner.Helper()

@@ -46,7 +46,7 @@ func NewCrowd(t testing.TB, stores ...Store) *Crowd {
 				err := client.Do(ctx, fmt.Sprint("lock ", n), func(ctx context.Context) error {
 					lease, _ := dibs.FromContext(ctx)
 					// Until is never later than what the server grants. The time is read after the swap,
-					// because this caller may have stood still before it, and its lease may have expired.
+					// because this caller may have paused before it, and its lease may have expired.
 					other := inside[n].Swap(lease)
 					if now := time.Now(); other != nil && now.Before(other.Until()) && now.Before(lease.Until()) {
 						t.Error("two hold a key")

@@ -208,7 +208,7 @@ func TestWireResets(t *testing.T) {
 	w := newWire(t, e)
 	idle, waiting := call(t, w), call(t, w)
 	idle.want("one", "a one")
-	w.Set(wire.Trouble{Hold: true}, nil) // also while new ones are refused, or the reply arrives before the reset
+	w.Set(wire.Trouble{Hold: true}, nil) // even while new ones are refused, or the reply arrives before the reset
 	waiting.say("two")
 	testkit.Eventually(t, "what is held", func() bool { return w.Holding() == 1 })
 	w.Set(wire.Trouble{Hold: true, Refuse: true}, nil)

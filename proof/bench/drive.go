@@ -32,7 +32,7 @@ func drive(clients []*client, deadline time.Time, next func(*client) []byte) (in
 // drive is one client's part.
 func (c *client) drive(deadline time.Time, next func(*client) []byte) (int, error) {
 	buffer := make([]byte, 64<<10)
-	if err := c.conn.SetDeadline(deadline.Add(10 * time.Second)); err != nil { // of a server that stands still
+	if err := c.conn.SetDeadline(deadline.Add(10 * time.Second)); err != nil { // of a server that pauses
 		return 0, err
 	}
 	for answers := 0; ; answers++ {

@@ -123,7 +123,7 @@ func (l advisoryLocker) lock(ctx context.Context, key string, section func()) er
 		return err
 	}
 	section()
-	// Also when the time is over meanwhile: others wait for it.
+	// Even when the time is over meanwhile: others wait for it.
 	_, err = conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)
 	return err
 }

@@ -204,7 +204,7 @@ func (c *checker) report(s span) {
 	deadline := time.Now().Add(shrinkPatience)
 	illegal := func(s *span) bool {
 		found := porcupine.Unknown
-		for range 2 { // the machine may have stood still meanwhile
+		for range 2 { // the machine may have paused meanwhile
 			if found == porcupine.Unknown && time.Now().Before(deadline) {
 				found = c.model(s).check(s, shrinkStep)
 			}

@@ -28,7 +28,7 @@ type index struct {
 	keys      []*keyHistory            // by key
 	faults    []*history.Event         // of the store and the network
 	stale     []*history.Event         // faults of Options.Stale
-	halts     map[int][]*history.Event // when a process was killed or stood still
+	halts     map[int][]*history.Event // when a process was killed or paused
 	faultsEnd time.Duration            // when the last fault was over; 0 if faults go on
 	end       time.Duration
 	unknown   int

@@ -40,7 +40,7 @@ type Overlap struct {
 //
 // An overlap counts only while both holders had reason to rely on the lock: a section counts
 // until its Leave, until Left is over, or until its process is stopped. A section without Leave,
-// or whose process stood still while it asked, counts as little as possible.
+// or whose process paused while it asked, counts as little as possible.
 func Sections(events []history.Event) *Locks {
 	l := newIndex(events, Options{})
 	r := &Locks{}

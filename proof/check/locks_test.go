@@ -70,7 +70,7 @@ func TestSections(t *testing.T) {
 		{"one overlap leads to the next", []history.Event{
 			enter(1, 1, 2, 0), leave(1, 10, 10), struck(history.Fault, "cut", 0, 3, 4), enter(2, 3, 9, 0), leave(2, 20, 20), enter(3, 9, 15, 0), leave(3, 20, 20),
 		}, 2, []string{"cut"}, 0, 0},
-		{"the second one stood still while it asked", []history.Event{
+		{"the second one paused while it asked", []history.Event{
 			enter(1, 1, 2, 0), leave(1, 10, 10), struck(history.Stopped, "", 2, 4, 8), enter(2, 3, 9, 0), leave(2, 20, 20),
 		}, 0, nil, 0, 0},
 		{"a third one's stop makes two holders", []history.Event{

@@ -168,7 +168,7 @@ func (s *state) without(i int) []lease {
 }
 
 // lasting returns a lease that an operation of its holder has made last from then on. A
-// store may look at its clock at any moment of a call, also before it waits for others; but
+// store may look at its clock at any moment of a call, even before it waits for others; but
 // of a lease that stands, after that: no call makes one end earlier than one before it did.
 func (m *model) lasting(s *state, op *operation, l lease) lease {
 	low, d := op.e.Call, op.e.TTL

@@ -107,10 +107,10 @@ var userCases = []historyCase{
 		h.at("B releases").Call, h.at("B releases").Return = 1310*ms, 1320*ms
 		h.at("A leaves").Call, h.at("A leaves").Return, h.at("A leaves").Error = 1250*ms, 1250*ms, history.Lost
 	}},
-	{"one that stood still is in the section with another", "", func(h *builder) {
+	{"one that paused is in the section with another", "", func(h *builder) {
 		stoodStill(h)
 	}},
-	{"one that did not stand still is in the section with another", "sections", func(h *builder) {
+	{"one that did not pause is in the section with another", "sections", func(h *builder) {
 		stoodStill(h)
 		h.drop("stopped")
 	}},
@@ -216,7 +216,7 @@ func share(h *builder, weight int) {
 	h.at("Q enters").Weight = weight
 }
 
-// stoodStill lets A's process stand still in its section until its lease is B's.
+// stoodStill lets A's process pause in its section until its lease is B's.
 func stoodStill(h *builder) {
 	h.drop("A renews", "A releases")
 	h.add("stopped", 300, 1240, history.Event{Kind: history.Stopped, Process: process("A")})

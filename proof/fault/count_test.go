@@ -63,7 +63,7 @@ func bitesAlways(t *testing.T, f *fault.Fault, target *fault.Target, r *rand.Ran
 }
 
 // What has not happened is not counted: a server that was not killed although a caller
-// said so, a worker that stood still and held nothing, a full disk that no worker noticed.
+// said so, a worker that paused and held nothing, a full disk that no worker noticed.
 func TestCountsNothing(t *testing.T) {
 	t.Parallel()
 	redis := servertest.Redis(t, nil)

@@ -23,7 +23,7 @@ func serverFaults() []*Fault {
 		},
 		{
 			Name: "server-stop", Kind: Host,
-			About:    "the server stands still (SIGSTOP) and goes on",
+			About:    "the server pauses (SIGSTOP) and goes on",
 			Evidence: "a server that was asked and did not answer",
 			gate:     serverGate, applies: needServer, strike: serverStop,
 		},

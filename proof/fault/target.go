@@ -61,7 +61,7 @@ type Workers interface {
 	Kill(i int) (killed bool, err error)
 
 	// Stop stops the process of worker i (SIGSTOP) and lets it go on (SIGCONT) after d, or
-	// when the context ends. It reports whether the process stood still.
+	// when the context ends. It reports whether the process paused.
 	Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error)
 
 	// Lost is how many leases worker i has reported as lost so far, over all its restarts.

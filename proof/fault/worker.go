@@ -17,8 +17,8 @@ func workerFaults() []*Fault {
 		},
 		{
 			Name: "stop", Kind: Worker,
-			About:    "a worker stands still (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)",
-			Evidence: "a lease that its worker lost by standing still",
+			About:    "a worker pauses (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)",
+			Evidence: "a lease that its worker lost by pausing",
 			applies:  needWorkers, strike: stop,
 		},
 	}

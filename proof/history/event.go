@@ -24,7 +24,7 @@ const (
 	// Of the runner.
 
 	Killed    Kind = "killed"     // a process was killed between Call and Return
-	Stopped   Kind = "stopped"    // a process was stopped from Call to Return; Name is stall if it stood still by itself
+	Stopped   Kind = "stopped"    // a process was stopped from Call to Return; Name is stall if it paused by itself
 	Fault     Kind = "fault"      // a fault with Name hit Times times between Call and Return
 	FaultsEnd Kind = "faults end" // the last fault is over
 )

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// A history is kept as lines of JSON, each an Event or a part of one:
+// A history is kept as JSON lines, each an Event or a part of one:
 //
 //	{"kind":"claim","process":1,"id":7,"call":…, what was asked}     before the call leaves
 //	{"process":1,"id":7,"return":…, what was answered}               after the answer came

@@ -131,7 +131,7 @@ var mutants = []mutant{
 	},
 	{
 		Name:  "place-lost",
-		About: "a reserved place is gone when a lease from it ends, also if that was abandoned or undone: DELETE FROM places, when it is granted",
+		About: "a reserved place is gone when a lease from it ends, even if that was abandoned or undone: DELETE FROM places, when it is granted",
 		Wrap:  by(placeLost),
 	},
 	{

@@ -20,7 +20,7 @@ type process struct {
 
 	mu           sync.Mutex
 	session      *session
-	still        time.Duration // until when it stands still
+	still        time.Duration // until when it pauses
 	cutUntil     time.Duration // until when it is cut off
 	dropRequests bool          // cut off: what it sends is lost
 	dropAnswers  bool          // cut off: what is sent to it is lost

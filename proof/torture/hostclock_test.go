@@ -11,7 +11,7 @@ import (
 )
 
 // TestClockThatIsSet: a step of the host's clock is seen, and is no drift; looks between
-// which the machine stood still out of nothing.
+// which the machine paused out of nothing.
 func TestClockThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

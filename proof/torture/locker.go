@@ -39,7 +39,7 @@ const (
 	lockLimit = 30 * time.Second
 	// work is how long a holder of a lock works on average.
 	work = 60 * time.Millisecond
-	// stall is for how long a process stands still that cannot be relied upon.
+	// stall is for how long a process pauses that cannot be relied upon.
 	stall = 200 * time.Millisecond
 )
 
@@ -78,7 +78,7 @@ func (w *worker) workLocks(ctx context.Context) {
 	w.beside.Wait()
 }
 
-// noteStalls writes down when this process stood still because the machine had no time for it.
+// noteStalls writes down when this process paused because the machine had no time for it.
 func (w *worker) noteStalls(ctx context.Context) {
 	for last := history.Now(); pace.Sleep(ctx, stall/10) == nil; {
 		now := history.Now()

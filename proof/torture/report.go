@@ -216,7 +216,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(t, "crash\t%d\t%d\ta worker killed itself between two steps\n", r.Crashes, r.Crashes)
 	}
 	if r.Freezes > 0 {
-		fmt.Fprintf(t, "freeze\t%d\t%d\ta worker stood still until its lease had ended, and then wrote\n", r.Freezes, r.Freezes)
+		fmt.Fprintf(t, "freeze\t%d\t%d\ta worker paused until its lease had ended, and then wrote\n", r.Freezes, r.Freezes)
 	}
 	t.Flush()
 	if slices.ContainsFunc(r.Faults, func(s *Strikes) bool { return s.Forgets }) {

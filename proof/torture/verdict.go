@@ -16,7 +16,7 @@ type verdict struct{ check.Verdict }
 // Cluster. After a failover it may take twice as long.
 const subscribeDelay = 3 * time.Second
 
-// reaction is how late a section may end, because the machine may stand still for a second. The
+// reaction is how late a section may end, because the machine may pause for a second. The
 // simulation checks it exactly.
 const reaction = 2 * time.Second
 

@@ -235,7 +235,7 @@ func (l *lane) look() {
 func (w *worker) sweepLimit() time.Duration { return w.TTL + store.PushedTTL + sweepSlack }
 
 // sweepSlack is for connections that must be made again, for other workers that want the key,
-// and for a machine that stands still.
+// and for a machine that pauses.
 const sweepSlack = 3 * time.Second
 
 // sweep acquires every hot key once, and this worker's share of the others.

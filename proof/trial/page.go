@@ -169,7 +169,7 @@ func (r *result) keyStuck() bool {
 	return slices.ContainsFunc(r.Stuck, func(s string) bool { return strings.Contains(s, torture.NewCaller) })
 }
 
-// late says what became of the writes of holders that had stood still.
+// late says what became of the writes of holders that had paused.
 func (all results) late() string {
 	n, refused, fenced := 0, 0, false
 	for _, r := range all {

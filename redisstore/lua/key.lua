@@ -172,7 +172,7 @@ local function refusal(k, c)
 end
 
 -- grant makes a claim a lease, at the number if that is not nil. own is the place of its
--- token. The claim's Hold goes to the reserved place at the number, also when the claim is
+-- token. The claim's Hold goes to the reserved place at the number, even when the claim is
 -- from another one.
 local function grant(k, c, own, number, ttl)
   if own then remove(k, own) end

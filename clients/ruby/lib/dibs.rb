@@ -1299,7 +1299,7 @@ module Dibs
     # remember: error classes (or a proc) that are stored like a result; later callers get
     # Remembered. Default: none, and the next caller runs.
     #
-    # in: a connection as for Lease#complete_in, outside of a transaction. The block then runs in a
+    # in: a connection as with Lease#complete_in, outside of a transaction. The block then runs in a
     # transaction on it, which commits together with the result. So a crash leaves both or neither,
     # and the block has its effect exactly once. An error rolls back; errors of PG are for the
     # caller, who calls once again after a conflict.

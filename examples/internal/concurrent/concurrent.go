@@ -39,7 +39,7 @@ func NewBarrier(n int) *Barrier {
 	return m
 }
 
-// Arrive counts one caller more. Calls after the last one do nothing.
+// Arrive counts one more caller. Calls after the last one do nothing.
 func (m *Barrier) Arrive() {
 	if m.missing.Add(-1) == 0 {
 		close(m.all)

@@ -28,7 +28,7 @@ func call(t *testing.T, env map[string]string, args ...string) (code int, stdout
 	return code, out.String(), errs.String()
 }
 
-// TestUsage: a wrong command line ends with 64 and a message, and changes nothing.
+// TestUsage: a wrong command line exits with 64 and a message, and changes nothing.
 func TestUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	tests := []struct {
@@ -112,7 +112,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestHelp: each command has a page with an example, on stdout, and ends with 0.
+// TestHelp: each command has a page with an example, on stdout, and exits with 0.
 func TestHelp(t *testing.T) {
 	for _, args := range []string{"", "--help", "proxy --help", "show --help", "settle --help", "forget --help", "demo --help", "version --help"} {
 		code, stdout, stderr := call(t, nil, strings.Fields(args)...)
@@ -196,7 +196,7 @@ func TestShow(t *testing.T) {
 			code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": url}, test.args...)
 			all := stdout + stderr
 			if code != test.code {
-				t.Errorf("it ended with %d: %s", code, all)
+				t.Errorf("it exited with %d: %s", code, all)
 			}
 			for _, want := range test.has {
 				if !strings.Contains(all, want) {

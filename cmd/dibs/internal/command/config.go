@@ -36,7 +36,7 @@ file, which can be at most 256 KiB:
 
   dibs.yaml:3:1: unknown field "leese"; did you mean "lease"?
 
-Checks the environment variables of the proxy too, but not its flags. Ends with
+Checks the environment variables of the proxy too, but not its flags. Exits with
 64 if there is a fault. Connects to nothing.`,
 		Example: `  dibs config check dibs.yaml
   dibs config check /etc/dibs/proxy.yaml && systemctl reload dibs-proxy`,

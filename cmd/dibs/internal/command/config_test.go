@@ -9,7 +9,7 @@ import (
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// TestConfigCheck: config check ends with 0 for a file that the proxy takes. Otherwise it ends
+// TestConfigCheck: config check exits with 0 for a file that the proxy takes. Otherwise it exits
 // with 64 and the faults that the proxy finds when it starts.
 func TestConfigCheck(t *testing.T) {
 	t.Chdir(t.TempDir())

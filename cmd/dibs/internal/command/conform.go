@@ -43,8 +43,9 @@ source. docs/conformance.md and --list have the cases.
 The target forwards requests to the address of --origin, where the kit answers.
 
 Prints a line for each case. Below a case that failed it prints what happened. A
-case for something that the target does not claim is skipped, never passed. Ends
-with 1 if a case failed that must pass, and with 69 if nothing could be checked.`,
+case for something that the target does not claim is skipped, never passed.
+Exits with 1 if a case failed that must pass, and with 69 if nothing could be
+checked.`,
 		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
   dibs conform --target http://127.0.0.1:8080 --profile dibs
   dibs conform --target https://api.example --header 'Authorization: Bearer …'`,

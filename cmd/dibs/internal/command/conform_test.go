@@ -81,8 +81,8 @@ func TestConform(t *testing.T) {
 	}
 }
 
-// TestConformFails: a failed case that must pass ends with 1 and says what happened. A failed
-// case that should pass ends with 0.
+// TestConformFails: a failed case that must pass exits with 1 and says what happened. A failed
+// case that should pass exits with 0.
 func TestConformFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -36,8 +36,8 @@ func TestRunCrowd(t *testing.T) {
 	everyStore(t, func(t *testing.T, b *bench) { checkRunMany(t, b, b.most(crowd)) })
 }
 
-// TestRunOrder: processes get the key in the order of their arrival. A process that stands
-// still for a second loses its place.
+// TestRunOrder: processes get the key in the order of their arrival. A process that pauses
+// for a second loses its place.
 func TestRunOrder(t *testing.T) { everyStore(t, checkRunOrder) }
 
 func checkRunOrder(t *testing.T, b *bench) {
@@ -54,7 +54,7 @@ func checkRunOrder(t *testing.T, b *bench) {
 	gate.signal(t, syscall.SIGTERM)
 	for i, p := range all {
 		if code := p.code(t); code != 0 {
-			t.Fatalf("process %d ended with %d: %s", i, code, p.stderr.String())
+			t.Fatalf("process %d exited with %d: %s", i, code, p.stderr.String())
 		}
 	}
 	b.checkSum(t, inLine)
@@ -103,7 +103,7 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 		case 70: // it was held up for so long that it could not trust its lease any more
 			late = append(late, i)
 		default:
-			t.Errorf("process %d ended with %d: %s", i, code, p.stderr.String())
+			t.Errorf("process %d exited with %d: %s", i, code, p.stderr.String())
 		}
 	}
 	if len(late) > 0 {

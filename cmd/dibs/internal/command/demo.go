@@ -20,7 +20,7 @@ half-way. Prints the charges side by side. Then it goes on serving until Ctrl-C,
 and names a few things to try.
 
 Uses only the loopback interface and a temporary folder, unless --store or
-DIBS_STORE names a store that several processes can share. Ends with 1 if dibs
+DIBS_STORE names a store that several processes can share. Exits with 1 if dibs
 let an order be charged twice or lost.`,
 		Example: `  dibs demo
   dibs demo --exit --store sqlite:/tmp/demo.db

@@ -121,7 +121,7 @@ func (d *deployed) checkLends(t *testing.T, b *bench) {
 		}
 		code, said, why := b.run(t, "run", "--store", at, "invoice 42", "--", "echo", "held")
 		if ok := code == 0; ok != (said == "held\n") || !ok && !strings.Contains(why, "credential") {
-			t.Errorf("with %q the command ended with %d: %s%s", token, code, said, why)
+			t.Errorf("with %q the command exited with %d: %s%s", token, code, said, why)
 		}
 		return code == 0
 	}

@@ -127,14 +127,14 @@ func checkImage(t *testing.T, files, built string, image map[string]string) {
 	}
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 0 {
-		t.Errorf("the proxy ended with %d", code)
+		t.Errorf("the proxy exited with %d", code)
 	}
 	if asked := inside(health[1:]...); asked.code(t) != 1 {
 		t.Errorf("without a proxy the health check exits with %d", asked.code(t))
 	}
 	testkit.Must(t, os.Remove(filepath.Join(files, "tmp")))
 	if p := inside("proxy", "--listen", listen, "--upstream", "http://127.0.0.1:1"); p.code(t) != 64 || !strings.Contains(p.stderr.String(), "max-body: ") {
-		t.Errorf("without /tmp the proxy ended with %d: %s", p.code(t), p.stderr.String())
+		t.Errorf("without /tmp the proxy exited with %d: %s", p.code(t), p.stderr.String())
 	}
 }
 

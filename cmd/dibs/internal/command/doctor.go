@@ -55,8 +55,8 @@ proxy uses. Prints what it finds, the worst first, each with its cure:
   unchecked   the check was not possible
 
 Changes nothing. The last line has the backend, its version and the median time
-of a question to it. Ends with 1 if something is dangerous, and with 64 if the
-configuration has a fault. --json prints one object a line: the findings, then
+of a question to it. Exits with 1 if something is dangerous, and with 64 if the
+configuration has an error. --json prints one object a line: the findings, then
 the backend.`,
 		Example: `  dibs doctor
   dibs doctor --store postgres://app@db.internal/app

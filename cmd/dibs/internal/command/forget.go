@@ -24,7 +24,7 @@ func (p *program) forget() *cobra.Command {
 request with the key runs as if it were the first, and so does the next
 "dibs run --once-per". A holder keeps its key.
 
-Asks before it changes anything, unless --yes is given. Ends with 1 if one of
+Asks before it changes anything, unless --yes is given. Exits with 1 if one of
 the keys has no record.`,
 		Example: `  dibs forget 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
   dibs forget --yes urn:dibs:claim:q7k2v5m3x4zabcde

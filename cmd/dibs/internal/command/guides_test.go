@@ -139,7 +139,7 @@ func checkGuide(t *testing.T, page string) {
 	}
 }
 
-// TestItem18CurlFailsWhenRefused: the guide's curl line does not end with 0 when it was
+// TestItem18CurlFailsWhenRefused: the guide's curl line does not exit with 0 when it was
 // refused: because the first try still runs (with --max-time 1), or for another body.
 func TestItem18CurlFailsWhenRefused(t *testing.T) {
 	t.Parallel()

@@ -255,6 +255,6 @@ func TestRunWithoutShell(t *testing.T) {
 	_, err := keyboard.WriteString(ctrlZ + "on\n")
 	testkit.Must(t, err)
 	if code := p.code(t); code != 0 || b.read("line") != "on\n" {
-		t.Errorf("it ended with %d and read %q", code, b.read("line"))
+		t.Errorf("it exited with %d and read %q", code, b.read("line"))
 	}
 }

@@ -223,8 +223,8 @@ func checkWaitersAreWhoWaitsNow(t *testing.T, b *bench) {
 	if p := one("show", "free").Places[0]; p.BlocksMS < 1 || p.BlocksMS >= 120_000 {
 		t.Errorf("a place that blocks now: %+v", p)
 	}
-	f.claim("for ever", func(c *store.Claim) { c.Mode = store.Reserve })
-	if p := one("show", "for ever").Places[0]; p.BlocksMS < 3_000_000 || p.BlocksMS > p.LeftMS {
+	f.claim("forever", func(c *store.Claim) { c.Mode = store.Reserve })
+	if p := one("show", "forever").Places[0]; p.BlocksMS < 3_000_000 || p.BlocksMS > p.LeftMS {
 		t.Errorf("a place without a Hold: %+v", p)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// TestProxyLog: what the process of the proxy writes to stderr is lines of JSON. That holds for
+// TestProxyLog: what the process of the proxy writes to stderr is JSON lines. That holds for
 // lines of net/http's transport too, which quote an answer that the log must not have.
 func TestProxyLog(t *testing.T) {
 	const stray = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"

@@ -20,7 +20,7 @@ write it back. First they use no lock, so some overwrite what others wrote. Then
 each holds a key of the store meanwhile, so every update counts.
 
 The file is a temporary one, and so is the store if none is named. File and key
-are removed at the end. Ends with 1 unless updates were lost without a lock and
+are removed at the end. Exits with 1 unless updates were lost without a lock and
 none with it.`,
 		Example: `  dibs race
   dibs race --store redis://cache.internal

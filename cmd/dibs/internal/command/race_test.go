@@ -27,7 +27,7 @@ with dibs       read   100  101  102  103  104
 $`)
 
 // race runs a race, checks what it says, and returns whether updates were lost without a
-// lock. That depends on the machine: the program ends with 1 if none was lost.
+// lock. That depends on the machine: the program exits with 1 if none was lost.
 func (b *bench) race(t *testing.T, args ...string) (lost bool) {
 	t.Helper()
 	code, stdout, stderr := b.run(t, append([]string{"race"}, args...)...)
@@ -67,7 +67,7 @@ func TestRaceTerminated(t *testing.T) {
 		testkit.Eventually(t, "the race", func() bool { return strings.Contains(p.stdout.String(), "lost") })
 		_ = p.Process.Signal(syscall.SIGTERM)
 		if code := p.code(t); code != 128+int(syscall.SIGTERM) && code != 0 { // if it was over
-			t.Errorf("it ended with %d", code)
+			t.Errorf("it exited with %d", code)
 		}
 		b.noneOfARace(t)
 	})

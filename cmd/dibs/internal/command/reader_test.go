@@ -52,7 +52,7 @@ func TestReader(t *testing.T) {
 			if code, stdout, stderr := b.run(t, "show", "k"); code != 0 || stderr != "" || !strings.Contains(stdout, "done") {
 				t.Errorf("show: %d, %q, %q", code, stdout, stderr)
 			}
-			// It ends with 1 because the server is not durable.
+			// It exits with 1 because the server is not durable.
 			if _, stdout, stderr := b.run(t, "doctor"); stderr != "" || !strings.Contains(stdout, "unchecked  rights: ") {
 				t.Errorf("doctor: %q, %q", stdout, stderr)
 			}

@@ -31,7 +31,7 @@ can bear a second holder (see docs/guides/fences.md).
 "dibs show KEY" lists the places.
 
 Records stay; "dibs forget" deletes them. Asks before it changes anything,
-unless --yes is given. Ends with 1 if the key has no holder, or there is no such
+unless --yes is given. Exits with 1 if the key has no holder, or there is no such
 place.`,
 		Example: `  dibs release nightly-report
   dibs release --id q7k2v5m3x4zabcde --yes

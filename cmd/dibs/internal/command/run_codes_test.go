@@ -263,7 +263,7 @@ func checkRunBusy(t *testing.T, b *bench) {
 	}
 	holder.signal(t, syscall.SIGTERM)
 	if code := holder.code(t); code != 143 {
-		t.Errorf("the holder ended with %d", code)
+		t.Errorf("the holder exited with %d", code)
 	}
 }
 

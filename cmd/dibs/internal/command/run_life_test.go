@@ -40,7 +40,7 @@ func TestRunSignals(t *testing.T) {
 				t.Errorf("%d, got %q", code, b.read("got"))
 			}
 			if code := next.code(t); code != 0 {
-				t.Errorf("the next one ended with %d", code)
+				t.Errorf("the next one exited with %d", code)
 			}
 		})
 	}
@@ -56,7 +56,7 @@ func TestRunSecondInterrupt(t *testing.T) {
 	testkit.Eventually(t, "the first SIGINT", func() bool { return b.read("got") != "" })
 	p.signal(t, syscall.SIGINT)
 	if code := p.code(t); code != 137 {
-		t.Errorf("it ended with %d", code)
+		t.Errorf("it exited with %d", code)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestRunLeavesChildren(t *testing.T) {
 		t.Errorf("%d, %q", code, p.stderr.String())
 	}
 	if code := b.start(t, "run", "--skip", "k", "--", "true").code(t); code != 0 {
-		t.Errorf("the next run ended with %d", code)
+		t.Errorf("the next run exited with %d", code)
 	}
 	b.write(t, "enough", "")
 	testkit.Eventually(t, "the end of the process that was left", func() bool { return b.read("survived") != "" })
@@ -124,7 +124,7 @@ func checkRunKeepsTheKey(t *testing.T, b *bench) {
 	})
 	b.write(t, "enough", "")
 	if code := p.code(t); code != 0 {
-		t.Errorf("it ended with %d", code)
+		t.Errorf("it exited with %d", code)
 	}
 }
 
@@ -184,7 +184,7 @@ func checkRunKilledWaiting(t *testing.T, b *bench) {
 	<-killed.done
 	holder.signal(t, syscall.SIGTERM)
 	if code := next.code(t); code != 0 || !b.exists("next") || b.exists("killed") {
-		t.Errorf("the next one ended with %d; the command of the killed one ran: %v", code, b.exists("killed"))
+		t.Errorf("the next one exited with %d; the command of the killed one ran: %v", code, b.exists("killed"))
 	}
 }
 
@@ -297,7 +297,7 @@ func TestRunStopped(t *testing.T) {
 	}
 	next.signal(t, syscall.SIGTERM)
 	if code := next.code(t); code != 143 {
-		t.Errorf("the successor ended with %d, %q", code, next.stderr.String())
+		t.Errorf("the successor exited with %d, %q", code, next.stderr.String())
 	}
 }
 
@@ -360,9 +360,9 @@ func checkRunReleasedByOperator(t *testing.T, b *bench) {
 		t.Errorf("release: %d, %q, %q", code, stdout, stderr)
 	}
 	if code := next.code(t); code != 0 {
-		t.Errorf("the waiter ended with %d", code)
+		t.Errorf("the waiter exited with %d", code)
 	}
 	if code := p.code(t); code != 70 {
-		t.Errorf("the holder ended with %d, %q", code, p.stderr.String())
+		t.Errorf("the holder exited with %d, %q", code, p.stderr.String())
 	}
 }

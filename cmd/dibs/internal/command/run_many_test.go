@@ -64,7 +64,7 @@ func checkRunMany(t *testing.T, b *bench, many int) {
 	}
 	for i, p := range all {
 		if code := p.code(t); code != 0 {
-			t.Fatalf("process %d ended with %d: %s", i, code, p.stderr.String())
+			t.Fatalf("process %d exited with %d: %s", i, code, p.stderr.String())
 		}
 	}
 	b.checkSum(t, many)

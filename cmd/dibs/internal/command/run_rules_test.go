@@ -62,7 +62,7 @@ func checkRunOncePer(t *testing.T, b *bench) {
 		t.Fatal(stderr)
 	}
 	if code, _, _ := b.run(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "exit 5"); code != 5 {
-		t.Errorf("after forget it ended with %d", code)
+		t.Errorf("after forget it exited with %d", code)
 	}
 }
 
@@ -98,7 +98,7 @@ func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {
 			b.write(t, "go", "")
 			first.code(t)
 			if code := waiter.code(t); code != 0 {
-				t.Errorf("the waiter ended with %d, %q", code, waiter.stderr.String())
+				t.Errorf("the waiter exited with %d, %q", code, waiter.stderr.String())
 			}
 			if ran := len(b.lines("ran")); ran != test.ran {
 				t.Errorf("it ran %d times; want %d", ran, test.ran)

@@ -34,7 +34,7 @@ func TestMetricsFile(t *testing.T) {
 		file := filepath.Join(dir, test.name+".prom")
 		code, _, stderr := b.run(t, append([]string{"run", "--metrics-file", file}, test.args...)...)
 		if code != test.code {
-			t.Errorf("%s ended with %d, want %d: %s", test.name, code, test.code, stderr)
+			t.Errorf("%s exited with %d, want %d: %s", test.name, code, test.code, stderr)
 		}
 		text := testkit.ReadFile(t, file)
 		for _, line := range append(test.want, `dibs_run_end_timestamp_seconds{run="`+test.name+`"} `) {
@@ -79,7 +79,7 @@ func TestMetricsFileKeepsLastSuccess(t *testing.T) {
 	run := func(code int, args ...string) string {
 		t.Helper()
 		if got, _, stderr := b.run(t, append([]string{"run", "--metrics-file", "job.prom"}, args...)...); got != code {
-			t.Errorf("%q ended with %d: %s", args, got, stderr)
+			t.Errorf("%q exited with %d: %s", args, got, stderr)
 		}
 		return success(t, b)
 	}

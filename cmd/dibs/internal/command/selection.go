@@ -244,7 +244,7 @@ func (p *program) hint(ctx context.Context, in store.Inspector, key string) stri
 
 // glob reports whether the text matches the pattern: * is any text, ? any byte.
 func glob(pattern, text string) bool {
-	// star is where to go on after the last *, which takes one byte more each
+	// star is where to go on after the last *, which takes one more byte each
 	// time that the rest does not match.
 	p, t, star, taken := 0, 0, -1, 0
 	for t < len(text) {

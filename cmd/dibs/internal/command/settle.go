@@ -47,7 +47,7 @@ Find out what happened, then settle the request:
   --rerun      it did not take effect: the next retry runs
 
 The client's problem document names the attempt in "instance".
-Asks before it changes anything, unless --yes is given. Ends with 1 if there is
+Asks before it changes anything, unless --yes is given. Exits with 1 if there is
 no such attempt, or its outcome is not unknown.`,
 		Example: `  dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --rerun
   dibs settle --id q7k2v5m3x4zabcde --status 201 \

@@ -33,7 +33,7 @@ and "reserved" the places whose jobs have not come. Each place has an ID.
 Logs name a key by its digest. --digest finds the key. It reads all keys of the
 store, because a digest cannot be looked up.
 
-Ends with 1 if the store has no such key.`,
+Exits with 1 if the store has no such key.`,
 		Example: `  dibs show 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
   dibs show --glob '*:order-17' --json
   dibs show --digest e3acbc87875c

@@ -88,10 +88,10 @@ func TestOneStoreForTwoFolders(t *testing.T) {
 	other := b.command("run", "--skip", "k", "--", "touch", "ran")
 	other.Dir = t.TempDir()
 	if code := other.begin(t).code(t); code != 75 {
-		t.Errorf("the run in the other folder ended with %d: %s", code, other.stderr.String())
+		t.Errorf("the run in the other folder exited with %d: %s", code, other.stderr.String())
 	}
 	b.write(t, "enough", "")
 	if code := p.code(t); code != 0 {
-		t.Errorf("the first run ended with %d", code)
+		t.Errorf("the first run exited with %d", code)
 	}
 }

@@ -60,7 +60,7 @@ echo "$line" > last`, binary}
 	// The shell could not read if it were in the background.
 	typing("bye\n")
 	if code := p.code(t); code != 0 || b.read("last") != "bye\n" {
-		t.Errorf("the shell ended with %d and had read %q; on the screen:\n%s", code, b.read("last"), <-screen)
+		t.Errorf("the shell exited with %d and had read %q; on the screen:\n%s", code, b.read("last"), <-screen)
 	}
 }
 

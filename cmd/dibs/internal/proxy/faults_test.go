@@ -103,8 +103,8 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestLoadFindsEveryFault: the error has a line for each fault of the file, and an inherited
-// fault only once.
+// TestLoadFindsEveryFault: the error has a line for each error in the file, and an inherited
+// error only once.
 func TestLoadFindsEveryFault(t *testing.T) {
 	_, err := load(t, `upstream: http://x
 leese: 3s

@@ -77,7 +77,7 @@ func TestRelayedAnswer(t *testing.T) {
 	}
 }
 
-// TestEarlyRefusalsArrive: a client that sends all before it reads gets the answer, also
+// TestEarlyRefusalsArrive: a client that sends all before it reads gets the answer, even
 // when the origin refuses.
 func TestEarlyRefusalsArrive(t *testing.T) {
 	// The origin answers before it has read the body, and leaves.
@@ -177,7 +177,7 @@ func TestLastOfConnection(t *testing.T) {
 }
 
 // TestFailuresOfGRPCThroughTheProxy: the header of an answer that is a trailer alone ends the
-// stream, and an answer ends when the origin's does, also while the client could send more.
+// stream, and an answer ends when the origin's does, even while the client could send more.
 func TestFailuresOfGRPCThroughTheProxy(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")

@@ -268,7 +268,7 @@ func TestLogOfBrokenAnswer(t *testing.T) {
 	}
 }
 
-// TestLogOfFullDisk: a body that cannot be kept is a fault of the proxy, and a store's file
+// TestLogOfFullDisk: a body that cannot be kept is an error in the proxy, and a store's file
 // that is missing is not.
 func TestLogOfFullDisk(t *testing.T) {
 	full := &fs.PathError{Op: "write", Path: "body", Err: errors.New("no space")}

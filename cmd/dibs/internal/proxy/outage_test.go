@@ -54,7 +54,7 @@ func outageCounts(t *testing.T, log string) (fails, answers []int) {
 
 // TestStoreAwayIsALineAMinute: while the store does not answer, many requests leave one line
 // a minute, with the number of requests, whether the access log is on or off. When it
-// answers, there is one line more.
+// answers, there is one more line.
 func TestStoreAwayIsALineAMinute(t *testing.T) {
 	for _, access := range []bool{true, false} {
 		t.Run(fmt.Sprintf("access-log %v", access), func(t *testing.T) {

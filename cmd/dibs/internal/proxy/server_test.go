@@ -173,7 +173,7 @@ func TestRequestFields(t *testing.T) {
 		{name: "in the spelling of CGI as well", to: p,
 			fields: "Idempotency-Key: a4\r\nDibs_Fence: 999999999999999999\r\ndibs-FENCE: 8\r\nDIBS_fence: 9\r\nDibs.Fence: 7\r\nX~Forwarded~For: 6.6.6.6\r\nIdempotency_Key: b\r\nX_Idempotency-Key: b\r\nIdempotency_Control: no-store\r\nX_Forwarded_For: 6.6.6.6\r\nx-forwarded_proto: https\r\nX_End: 2\r\n",
 			has:    []string{"\r\nIdempotency-Key: a4\r\n", "\r\nX_end: 2\r\n"}, hasNot: []string{"_Fence", "_fence", "Fence: 8", ".fence", "_Key", "_key", "_Control", "_control", "6.6.6.6", "https"}},
-		{name: "also without a key", to: p, fields: "Dibs-Fence: 7\r\nIdempotent-Replayed: true\r\n", hasNot: []string{"Dibs-Fence", "Idempotent-Replayed"}},
+		{name: "even without a key", to: p, fields: "Dibs-Fence: 7\r\nIdempotent-Replayed: true\r\n", hasNot: []string{"Dibs-Fence", "Idempotent-Replayed"}},
 		{name: "hop-by-hop fields are removed", to: p,
 			fields: "Connection: close, x-hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Connection: a\r\nProxy-Authorization: x\r\nTE: gzip\r\nX-End: 2\r\n",
 			has:    []string{"\r\nX-End: 2\r\n"}, hasNot: []string{"X-Hop", "Keep-Alive", "Proxy-", "Connection", "Te:"}},

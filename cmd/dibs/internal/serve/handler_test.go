@@ -274,7 +274,7 @@ func TestBounds(t *testing.T) {
 	}
 	r.waits(2)
 	if got := r.claim(4, queued); got.status != http.StatusTooManyRequests {
-		t.Errorf("one waiter more is %d", got.status)
+		t.Errorf("one more waiter is %d", got.status)
 	}
 	if got := r.server.load.calls.Load(); got != 0 {
 		t.Errorf("%d calls are counted while all wait", got)

@@ -64,7 +64,7 @@ func query(values url.Values) (q store.Query, err error) {
 	return q, nil
 }
 
-// list serves GET /v1/keys: a line of JSON for each key.
+// list serves GET /v1/keys: a JSON line for each key.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, by *credential) {
 	q, err := query(r.URL.Query())
 	if err != nil {
