@@ -31,8 +31,8 @@ can bear a second holder (see docs/guides/fences.md).
 "dibs show KEY" lists the places.
 
 Records stay; "dibs forget" deletes them. Asks before it changes anything,
-unless --yes is given. Exits with 1 if the key has no holder, or there is no such
-place.`,
+unless --yes is given. Exits with 1 if the key has no holder, or there is no
+such place.`,
 		Example: `  dibs release nightly-report
   dibs release --id q7k2v5m3x4zabcde --yes
   dibs release --place e3b7nq5x2mzk4avd --yes`,
