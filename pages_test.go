@@ -137,7 +137,7 @@ func TestPagesNameIdentifiers(t *testing.T) {
 }
 
 // TestPagesFragments: a fragment of Go on a page can be parsed, as declarations or as
-// statements.
+// statements. If a program of the page has its first line, the program has all of it.
 func TestPagesFragments(t *testing.T) {
 	found := 0
 	for page, text := range docPages(t) {
@@ -145,6 +145,10 @@ func TestPagesFragments(t *testing.T) {
 			found++
 			_, declarations := parser.ParseFile(token.NewFileSet(), page, "package p\n"+m[1], 0)
 			_, statements := parser.ParseFile(token.NewFileSet(), page, "package p\nfunc _() {\n"+m[1]+"}\n", 0)
+			first, _, _ := strings.Cut(m[1], "\n")
+			if strings.HasPrefix(first, "// ") && strings.Count(text, "\n"+first+"\n") > 1 && strings.Count(text, "\n"+m[1]) < 2 {
+				t.Errorf("%s: the program differs from the fragment that begins with %q", page, first)
+			}
 			if declarations != nil && statements != nil {
 				t.Errorf("%s\n%v\n%v", m[1], declarations, statements)
 			}
