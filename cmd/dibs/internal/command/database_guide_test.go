@@ -1,0 +1,68 @@
+//go:build unix
+
+package command_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
+)
+
+// databases is the page that has a server for each database.
+const databases = "start/database.md"
+
+// TestDatabaseGuide: each server of the page answers the page's requests as the page shows, ends
+// with 0 when it is told to, and gives the same answers when it is started again.
+func TestDatabaseGuide(t *testing.T) {
+	t.Parallel()
+	var requests block
+	var sources []string
+	for _, b := range blocks(t, databases) {
+		switch b.language {
+		case "sh":
+			requests = b
+		case "go":
+			sources = append(sources, b.code)
+		}
+	}
+	for name, env := range map[string]func(*testing.T) string{
+		"sqlitestore": func(*testing.T) string { return "" },
+		"pgstore":     func(t *testing.T) string { return "DATABASE_URL=" + servertest.Postgres(t, nil).URL() },
+		"mysqlstore":  func(t *testing.T) string { return "MYSQL_URL=" + servertest.MariaDB(t, nil).URL() },
+		"redisstore":  func(t *testing.T) string { return "REDIS_URL=" + servertest.Redis(t, nil).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			here := strings.NewReplacer("127.0.0.1:8080", servertest.Addr(t))
+			for _, source := range sources {
+				if strings.Contains(source, `"github.com/dibs-go/dibs/`+name+`"`) {
+					b.write(t, "main.go", here.Replace(source))
+				}
+			}
+			server := filepath.Join(b.dir, "server")
+			testkit.Must(t, compile(server, b.path("main.go")))
+			b.env = []string{env(t)}
+			for range 2 {
+				p := b.command()
+				p.Cmd.Path, p.Args = server, []string{server}
+				p.begin(t)
+				curl := exec.CommandContext(t.Context(), "sh", "-c", here.Replace(requests.code))
+				curl.Env = os.Environ()
+				if got, err := curl.CombinedOutput(); err != nil || string(got) != requests.output {
+					t.Errorf("the requests print %q, %v; the page shows %q", got, err, requests.output)
+				}
+				p.signal(t, syscall.SIGTERM)
+				if code := p.code(t); code != 0 || p.stderr.String() != "" {
+					t.Errorf("the server ended with %d and said %q", code, p.stderr.String())
+				}
+			}
+		})
+	}
+}
