@@ -40,7 +40,7 @@ type lookJSON struct {
 }
 
 func (p *program) doctor() *cobra.Command {
-	var asJSON bool
+	var asJSON, report bool
 	var file string
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -57,29 +57,47 @@ proxy uses. Prints what it finds, the worst first, each with its cure:
 Changes nothing. The last line has the backend, its version and the median time
 of a question to it. Exits with 1 if something is dangerous, and with 64 if the
 configuration has an error. --json prints one object a line: the findings, then
-the backend.`,
+the backend.
+
+--report prints what an issue about dibs needs and anybody may read: versions,
+the kind of the store, the names of the findings, and with --config the settings
+of the proxy. It has no address, no password and no path.`,
 		Example: `  dibs doctor
   dibs doctor --store postgres://app@db.internal/app
   dibs doctor --config /etc/dibs/proxy.yaml
-  dibs doctor --json --store redis://cache.internal | jq -r 'select(.cure) | .what'`,
+  dibs doctor --json --store redis://cache.internal | jq -r 'select(.cure) | .what'
+  dibs doctor --report --config /etc/dibs/proxy.yaml`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			found, err := p.checkSettings(file, cmd.Flags())
+			if report && asJSON {
+				return usagef("--report and --json exclude each other: a report is text")
+			}
+			found, settings, err := p.checkSettings(file, cmd.Flags())
 			if err != nil {
 				return err
 			}
-			return p.examine(cmd.Context(), found, asJSON)
+			write := writeFindings
+			switch {
+			case report:
+				write = func(w io.Writer, found []store.Finding, look *lookJSON) error {
+					return p.writeReport(w, settings, found, look)
+				}
+			case asJSON:
+				write = writeFindingsJSON
+			}
+			return p.examine(cmd.Context(), found, write)
 		}),
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the YAML `FILE` of a proxy to check too")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&report, "report", false, "print what an issue about dibs needs, without addresses and secrets")
 	p.storeFlags(cmd.Flags())
 	return cmd
 }
 
 // checkSettings returns what it finds in the flags and in the configuration of a proxy, unless
-// file is "". It takes the store of the proxy.
-func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []store.Finding, err error) {
+// file is "", and the lines of a report about that. It takes the store of the proxy.
+func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []store.Finding, settings []string, err error) {
 	if _, secret := stores.Show(p.storeURL); secret && p.storeURL != "" {
 		found = append(found, store.Finding{
 			Name: "password", Severity: store.SeverityAdvice,
@@ -88,11 +106,11 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []stor
 		})
 	}
 	if file == "" {
-		return found, nil
+		return found, nil, nil
 	}
 	c, err := p.load(file, flags)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var secrets []string
 	if p.namedStore() == "" && c.Store != "" {
@@ -101,21 +119,17 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []stor
 			secrets = append(secrets, file)
 		}
 	}
-	return append(found, c.Check(time.Now(), secrets...)...), nil
+	return append(found, c.Check(time.Now(), secrets...)...), c.Report(), nil
 }
 
-// examine asks the store, and prints what it finds with what was found before, even if the store
+// examine asks the store, and writes what it finds with what was found before, even if the store
 // does not answer.
-func (p *program) examine(ctx context.Context, found []store.Finding, asJSON bool) error {
+func (p *program) examine(ctx context.Context, found []store.Finding, write func(io.Writer, []store.Finding, *lookJSON) error) error {
 	more, look, failed := p.ask(ctx)
 	found = append(found, more...)
 	slices.SortStableFunc(found, store.Finding.Compare)
 	if look != nil {
 		look.Findings = len(found)
-	}
-	write := writeFindings
-	if asJSON {
-		write = writeFindingsJSON
 	}
 	if err := cmp.Or(write(p.env.Stdout, found, look), failed); err != nil {
 		return err

@@ -66,3 +66,45 @@ func TestDoctorPassword(t *testing.T) {
 	b.store = ""
 	b.says(t, 1, file, "", "doctor", "--config", "dibs.yaml")
 }
+
+// TestDoctorReport: a report has versions, kinds, names and settings, and nothing of a URL but its
+// scheme, whether the store answers or not.
+func TestDoctorReport(t *testing.T) {
+	b := newPostgresBench(t) // whose URL has a password
+	b.inspector(t)
+	b.write(t, "dibs.yaml", "upstream: http://inner.example:1\nadmin: 127.0.0.1:1\nscope: none\nlease: 45s\non-crash: at-most-once\n"+
+		"store-5xx: true\ndocs-url: https://outer.example/page?token=abc\nroutes:\n  - path: /hidden\n")
+	for _, test := range []struct {
+		name, store string
+		code        int
+		stdout      string
+	}{
+		{"a store that answers", b.store, 1, "postgres, PostgreSQL "},
+		{"a store that does not", "postgres://app:" + secret + "@127.0.0.1:1/hidden?sslmode=disable", 69, "postgres, which was not asked or did not answer"},
+		{"a file that is missing", "sqlite:" + b.path("hidden.db"), 69, "sqlite, which was not asked or did not answer"},
+		{"no store", "", 64, "none"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b.store = test.store
+			code, stdout, stderr := b.run(t, "doctor", "--report", "--config", "dibs.yaml")
+			if code != test.code {
+				t.Errorf("it exited with %d: %s", code, stderr)
+			}
+			for _, want := range []string{
+				"dibs      ", " go1.", "store     " + test.stdout, "advice    scope\n",
+				"setting   upstream: (set)\n", "setting   scope: (set)\n", "setting   lease: 45s\n",
+				"setting   on-crash: at-most-once\n", "setting   store-5xx: true\n", "setting   docs-url: (set)\n", "setting   routes: 1\n",
+			} {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("%q is not in\n%s", want, stdout)
+				}
+			}
+			for _, private := range []string{secret, "127.0.0.1", "inner", "outer", "token", "hidden", "app", "postgres@", "bench", b.dir} {
+				if strings.Contains(stdout, private) {
+					t.Errorf("%q is in\n%s", private, stdout)
+				}
+			}
+		})
+	}
+	b.says(t, 64, "", "--report and --json exclude each other", "doctor", "--report", "--json")
+}

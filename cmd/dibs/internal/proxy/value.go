@@ -19,6 +19,8 @@ type value struct {
 	show  func() string
 	// setList sets the elements of a list; nil for other kinds.
 	setList func([]string) error
+	// public says that the text is true or false, a number or one of some words, which can be no secret.
+	public bool
 }
 
 // Set sets the field from its text.
@@ -34,6 +36,12 @@ func (v value) String() string {
 
 // Type returns the word that help shows.
 func (v value) Type() string { return v.kind }
+
+// open says that the text can be no secret.
+func (v value) open() value {
+	v.public = true
+	return v
+}
 
 // orElse sets the text of a flag without one.
 func (v value) orElse(alone string) value {
@@ -89,7 +97,7 @@ func word[T ~string](field *T, words ...T) value {
 			return "", fmt.Errorf("%q is none of %s", s, strings.Join(texts, ", "))
 		}
 		return T(s), nil
-	})
+	}).open()
 }
 
 // yes is true or false; on and off are accepted too.
@@ -99,7 +107,7 @@ func yes(field *bool) value {
 			return false, fmt.Errorf("%q is neither true nor false", s)
 		}
 		return s == "true" || s == "on", nil
-	}).orElse("true")
+	}).orElse("true").open()
 }
 
 // number is a whole number.
@@ -110,7 +118,7 @@ func number(field *int) value {
 			return 0, fmt.Errorf("%q is not a whole number", s)
 		}
 		return n, nil
-	})
+	}).open()
 }
 
 // span is a duration that check, unless nil, accepts.
@@ -121,7 +129,7 @@ func span(field *time.Duration, check func(time.Duration) error) value {
 			err = check(d)
 		}
 		return d, err
-	})
+	}).open()
 }
 
 // atLeast refuses a shorter duration.
@@ -135,7 +143,7 @@ func atLeast(least time.Duration) func(time.Duration) error {
 }
 
 // size is a number of bytes, with or without a unit.
-func size(field *int64) value { return of(field, "size", quantity.SizeText, quantity.Size) }
+func size(field *int64) value { return of(field, "size", quantity.SizeText, quantity.Size).open() }
 
 // list is a list with commas; in a configuration file also a sequence. check, unless nil,
 // refuses elements.
