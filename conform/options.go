@@ -28,7 +28,7 @@ type Options struct {
 
 	// Profile is what the target sets out to do. Default: Draft.
 	Profile Profile
-	// RequireKey says that the target refuses requests without a key.
+	// RequireKey says that the target refuses requests without a key. With ACP it does.
 	RequireKey bool
 	// StrictKey says that it refuses keys without quotes.
 	StrictKey bool
@@ -36,6 +36,9 @@ type Options struct {
 	Keeps5xx bool
 	// ConflictStatus is its status for a duplicate while the first request runs. Default: 409.
 	ConflictStatus int
+	// MismatchStatus is its status for another request under the same key. Default: what the
+	// profile says, 422 with Draft and Dibs.
+	MismatchStatus int
 	// Restart stops the target, starts it again, and returns when it serves. Default: nil, and
 	// the case is skipped.
 	Restart func(context.Context) error
@@ -76,14 +79,14 @@ func (o *Options) withDefaults() (Options, *url.URL, error) {
 }
 
 func (o *Options) validate() error {
-	all := Cases()
+	all := casesOf(o.Profile)
 	for _, list := range []struct {
 		field string
 		ids   []string
 	}{{"Only", o.Only}, {"Skip", o.Skip}} {
 		for _, id := range list.ids {
 			if find(all, id) == nil {
-				return fmt.Errorf("conform: Options.%s: there is no case %q", list.field, id)
+				return fmt.Errorf("conform: Options.%s: the profile %s has no case %q", list.field, o.Profile, id)
 			}
 		}
 	}
@@ -97,6 +100,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("conform: Options.Profile: %q is none of %s", o.Profile, profileNames())
 	case o.ConflictStatus != 0 && (o.ConflictStatus < 400 || o.ConflictStatus > 499):
 		return fmt.Errorf("conform: Options.ConflictStatus is %d; it must be 400 to 499", o.ConflictStatus)
+	case o.MismatchStatus != 0 && (o.MismatchStatus < 400 || o.MismatchStatus > 499):
+		return fmt.Errorf("conform: Options.MismatchStatus is %d; it must be 400 to 499", o.MismatchStatus)
 	case o.Timeout < time.Second:
 		return fmt.Errorf("conform: Options.Timeout is %v; it must be at least 1s", o.Timeout)
 	case o.Parallel < 1:

@@ -51,7 +51,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	}
 	began := time.Now()
 	report := &Report{Target: target.Redacted(), Profile: options.Profile, Name: k.name}
-	for _, c := range Cases() {
+	for _, c := range casesOf(options.Profile) {
 		report.Results = append(report.Results, Result{Case: c})
 	}
 	k.all(ctx, report.Results)

@@ -113,9 +113,10 @@ func (t *trial) open(run int) { t.kit.options.Origin.find(t.id).open(run) }
 // quoted returns the case's key as the draft writes it.
 func (t *trial) quoted() string { return t.quote(t.key) }
 
-// quote returns a key as the field's value: a quoted string, but with Stripe the key itself.
+// quote returns a key as the field's value: a quoted string, but with the profile of an API the
+// key itself.
 func (t *trial) quote(key string) string {
-	if t.kit.terms.profile == Stripe {
+	if t.kit.terms.api != nil {
 		return key
 	}
 	return `"` + key + `"`
@@ -189,10 +190,16 @@ func (t *trial) outcome() *reply { return t.againFor(min(t.patience(), settling)
 const settling = 2 * time.Second
 
 func (t *trial) againFor(d time.Duration, changes ...change) *reply {
-	until := time.Now().Add(d)
+	begun := time.Now()
 	for {
 		a := t.send(changes...)
-		if a.err != nil || !slices.Contains(t.kit.terms.conflict, a.status) || a.run() != 0 || time.Now().After(until) {
+		if a.err != nil || !slices.Contains(t.kit.terms.conflict, a.status) || a.run() != 0 {
+			return a
+		}
+		if slices.Equal(t.kit.terms.mismatch, t.kit.terms.conflict) && a.values("Retry-After") == nil {
+			d = min(d, settling) // the refusal may be that of another request
+		}
+		if time.Since(begun) > d {
 			return a
 		}
 		t.pause(settlingPause)

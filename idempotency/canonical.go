@@ -18,7 +18,7 @@ const maxDepth = 100
 
 // A canonical reads a document for a digest that is the same for two documents only if they mean
 // the same: white space, the order of members and the escaping of strings do not count. Numbers are
-// as they are spelled, because 1.0 may not be 1. It keeps two digests for each member of the
+// compared by value, exactly. It keeps two digests for each member of the
 // objects that it is in, and no part of the document.
 type canonical struct {
 	*document
@@ -105,7 +105,7 @@ func (c *canonical) rest(h hash.Hash, token json.Token, depth int, part *chosen)
 		c.write(h, 'b', strconv.FormatBool(t))
 		return nil
 	case json.Number:
-		c.write(h, 'n', string(t))
+		c.write(h, 'n', canonicalNumber(string(t)))
 		return nil
 	case string:
 		c.write(h, 's', t)
@@ -127,6 +127,32 @@ func (c *canonical) rest(h hash.Hash, token json.Token, depth int, part *chosen)
 	})
 	c.write(h, ']', "")
 	return err
+}
+
+// canonicalNumber returns one spelling of a JSON number: its digits without zeros at either end, and
+// the power of ten of the last digit. An exponent of more than 15 characters stays as it is.
+func canonicalNumber(s string) string {
+	digits, negative := strings.CutPrefix(s, "-")
+	power := 0
+	if i := strings.IndexAny(digits, "eE"); i >= 0 {
+		if len(digits)-i > 16 {
+			return s
+		}
+		power, _ = strconv.Atoi(digits[i+1:]) // JSON allows nothing else
+		digits = digits[:i]
+	}
+	whole, fraction, _ := strings.Cut(digits, ".")
+	digits = strings.TrimLeft(whole+fraction, "0")
+	short := strings.TrimRight(digits, "0")
+	if short == "" {
+		return "0"
+	}
+	power += len(digits) - len(short) - len(fraction)
+	text := short + "e" + strconv.Itoa(power)
+	if negative {
+		text = "-" + text
+	}
+	return text
 }
 
 // object hashes the members of an object, in the order of the digests of their names.

@@ -208,4 +208,54 @@ var controlRules = []rule{
 		idempotency.WriteProblem(w, httptest.NewRequest("POST", "/", nil), "", idempotency.FailureProblem(idempotency.TimedOut))
 		isProblem(t, w, "origin-timeout", 504)
 	}},
+	{"Refusals have the shape that the API chose", func(t *testing.T) {
+		link := idempotency.DefaultDocsURL + "#"
+		for _, c := range []struct {
+			name                            string
+			write                           idempotency.ProblemWriter
+			contentType, mismatch, required string
+		}{
+			{
+				"stripe", idempotency.WriteStripeError, "application/json",
+				`{"error":{"type":"idempotency_error","code":"key_reused","message":"The Idempotency-Key was used for another request. `,
+				`{"error":{"type":"invalid_request_error","code":"key_required","message":"An Idempotency-Key is required. `,
+			},
+			{
+				"acp", idempotency.WriteACPError, "application/json",
+				`{"type":"invalid_request","code":"idempotency_conflict","message":"`, `{"type":"invalid_request","code":"idempotency_key_required","message":"`,
+			},
+			{"ucp", idempotency.WriteUCPError, "application/json", `{"code":"key_reused","content":"`, `{"code":"key_required","content":"`},
+			{
+				"jsonapi", idempotency.WriteJSONAPIError, "application/vnd.api+json",
+				`{"errors":[{"links":{"about":"` + link + `key-reused"},"status":"409","code":"key-reused","title":"The`,
+				`{"errors":[{"links":{"about":"` + link + `key-required"},"status":"400","code":"key-required","title":"An`,
+			},
+		} {
+			g := newRig(t, &idempotency.Options{WriteProblem: c.write, MismatchStatus: 409, RequireKey: true}, nil)
+			g.send(withBody("1"))
+			for want, w := range map[string]*httptest.ResponseRecorder{
+				c.mismatch: g.send(withBody("2")), c.required: g.send(with("Idempotency-Key")),
+			} {
+				wantStatus := map[string]int{c.mismatch: 409, c.required: 400}[want]
+				if w.Code != wantStatus || !strings.HasPrefix(w.Body.String(), want) || w.Header().Get("Content-Type") != c.contentType {
+					t.Errorf("%s: %d %s, %s", c.name, w.Code, w.Header().Get("Content-Type"), w.Body)
+				}
+				if w.Header().Get("Retry-After") != "" || w.Header().Get("Cache-Control") != "no-store" {
+					t.Errorf("%s: the header is %v", c.name, w.Header())
+				}
+			}
+			w := httptest.NewRecorder()
+			failed := idempotency.Problem{Name: "a-b", Status: 503, Title: "T", Instance: "urn:dibs:claim:1", RetryAfter: time.Millisecond}
+			c.write(w, httptest.NewRequest("POST", "/", nil), "", failed)
+			if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "urn:dibs:claim:1") {
+				t.Errorf("%s: %d %v %s", c.name, w.Code, w.Header(), w.Body)
+			}
+			w = httptest.NewRecorder()
+			r := httptest.NewRequest("POST", "/", nil)
+			r.Header.Set("Content-Type", "application/grpc")
+			if c.write(w, r, "", failed); w.Header().Get("Grpc-Status") != "14" {
+				t.Errorf("%s: gRPC is answered %v", c.name, w.Header())
+			}
+		}
+	}},
 }

@@ -22,7 +22,7 @@ func (x *exchange) join() {
 	case w != nil:
 		x.wait(w)
 	case original.fingerprint.Differs(x.req.fingerprint):
-		x.refuse(EventMismatch, problemMismatch)
+		x.refuseMismatch()
 	default:
 		x.refuseHeld(time.Since(original.began))
 	}

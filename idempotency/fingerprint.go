@@ -27,7 +27,7 @@ type FingerprintOptions struct {
 	// SortQuery ignores the order of the query's parameters of different names.
 	SortQuery bool
 	// CanonicalJSON ignores white space, the order of members and the escaping of strings in a JSON
-	// body. Numbers are compared as they are spelled.
+	// body. Numbers are compared by value, exactly: 1.0 is 1.
 	CanonicalJSON bool
 	// Multipart compares a multipart body part by part (headers and content), whatever the
 	// boundary.

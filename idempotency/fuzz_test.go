@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/textproto"
@@ -209,6 +210,28 @@ func meaning(t *testing.T, text []byte) any {
 	var v any
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("%q has a canonical form and is not JSON: %v", text, err)
+	}
+	return byValue(v)
+}
+
+// byValue replaces each number of a document by its value. A number with a long exponent stays.
+func byValue(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		_, exponent, _ := strings.Cut(strings.ToLower(string(v)), "e")
+		if len(exponent) > 4 {
+			return json.Number(canonicalNumber(string(v)))
+		}
+		n, _ := new(big.Rat).SetString(string(v))
+		return n.String()
+	case []any:
+		for i := range v {
+			v[i] = byValue(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = byValue(v[name])
+		}
 	}
 	return v
 }

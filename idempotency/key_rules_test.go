@@ -281,6 +281,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"Retention":                            {Retention: 2 * idempotency.MaxRetention},
 		"Wait":                                 {Wait: -1},
 		"ConflictStatus":                       {ConflictStatus: 200},
+		"MismatchStatus":                       {MismatchStatus: 500},
 		"OnOversize":                           {OnOversize: "?"},
 		"OnCrash":                              {OnCrash: "?"},
 		"OnStoreFailure":                       {OnStoreFailure: "?"},

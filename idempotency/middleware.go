@@ -94,7 +94,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.unguarded(w, r, next)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
-		linger.Answer(w, r, func() { WriteProblem(w, r, m.options.DocsURL, problemMethod) })
+		linger.Answer(w, r, func() { m.options.WriteProblem(w, r, m.options.DocsURL, problemMethod) })
 		m.observe(r, Event{Kind: EventInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
 	case !m.guardsAny(r):
 		m.unguarded(w, r, next)

@@ -135,6 +135,7 @@ func (o *Options) limits() []error {
 		between("Options", "Retention", o.Retention, time.Second, MaxRetention),
 		between("Options", "Wait", o.Wait, 0, MaxRetention),
 		between("Options", "ConflictStatus", o.ConflictStatus, 400, 499),
+		between("Options", "MismatchStatus", o.MismatchStatus, 400, 499),
 		between("Options", "MaxStored", o.MaxStored, 1, MaxStored),
 		between("Options", "StoreTimeout", o.StoreTimeout, time.Millisecond, math.MaxInt64),
 		between("Options", "HandlerLimit", o.HandlerLimit, time.Millisecond, math.MaxInt64),

@@ -24,6 +24,7 @@ const (
 	DefaultMaxMemory      = 1 << 20
 	DefaultMaxStored      = 1 << 20
 	DefaultConflictStatus = http.StatusConflict
+	DefaultMismatchStatus = http.StatusUnprocessableEntity
 	DefaultDocsURL        = "https://github.com/dibs-go/dibs/blob/main/docs/http.md"
 )
 
@@ -143,6 +144,8 @@ type Options struct {
 	// ConflictStatus answers a duplicate of a request that still runs: a 4xx. Default:
 	// DefaultConflictStatus.
 	ConflictStatus int
+	// MismatchStatus answers another request under a used key: a 4xx. Default: DefaultMismatchStatus.
+	MismatchStatus int
 
 	// MaxStored is the longest body, in bytes, of an answer that is kept; at most MaxStored. Default:
 	// DefaultMaxStored.
@@ -196,6 +199,11 @@ type Options struct {
 
 	// DocsURL is the page that problem types link to, without a fragment. Default: DefaultDocsURL.
 	DocsURL string
+	// WriteProblem writes refusals in the shape of the API's own errors: WriteStripeError,
+	// WriteACPError, WriteUCPError, WriteJSONAPIError or a function of the application, which must
+	// send p.Status and Retry-After. Requests of gRPC and Connect are answered in their protocol by the
+	// functions named here. Default: WriteProblem.
+	WriteProblem ProblemWriter
 	// Label tells operators what a key is held for. Default: the client's.
 	Label string
 
@@ -242,6 +250,7 @@ func (o *Options) withDefaults() Options {
 	r.Lease = cmp.Or(r.Lease, DefaultLease)
 	r.Retention = cmp.Or(r.Retention, DefaultRetention)
 	r.ConflictStatus = cmp.Or(r.ConflictStatus, DefaultConflictStatus)
+	r.MismatchStatus = cmp.Or(r.MismatchStatus, DefaultMismatchStatus)
 	r.MaxStored = cmp.Or(r.MaxStored, DefaultMaxStored)
 	r.OnOversize = cmp.Or(r.OnOversize, Tombstone)
 	r.OnCrash = cmp.Or(r.OnCrash, TakeOver)
@@ -249,6 +258,9 @@ func (o *Options) withDefaults() Options {
 	r.StoreTimeout = cmp.Or(r.StoreTimeout, DefaultStoreTimeout)
 	r.HandlerLimit = cmp.Or(r.HandlerLimit, DefaultHandlerLimit)
 	r.DocsURL = cmp.Or(r.DocsURL, DefaultDocsURL)
+	if r.WriteProblem == nil {
+		r.WriteProblem = WriteProblem
+	}
 	if r.Observe == nil {
 		r.Observe = func(context.Context, Event) {}
 	}

@@ -1,14 +1,12 @@
 package idempotency
 
 import (
-	"cmp"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
 )
 
-// Problem is a refusal of the Middleware, as a problem document (RFC 9457).
+// Problem is a refusal of the Middleware. Options.WriteProblem says in which shape it is sent.
 type Problem struct {
 	// Name is the fragment of the type's address. Programs may rely on it.
 	Name string
@@ -81,37 +79,6 @@ var (
 // without a guard writes it itself.
 func FailureProblem(f Failure) Problem {
 	return [...]Problem{problemHungUp, Unreached: problemUnreached, HungUp: problemHungUp, TimedOut: problemTimedOut, BrokeOff: problemBrokeOff}[f]
-}
-
-// WriteProblem answers a request with a problem document. A request of gRPC or Connect is answered
-// in that protocol. docsURL is the page whose section p.Name describes the problem; "" means
-// DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
-func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	if p.Status < 300 || p.Status > 599 {
-		p.Status = http.StatusInternalServerError
-	}
-	docsURL = cmp.Or(docsURL, DefaultDocsURL)
-	if protocolOf(r.Header) != plainHTTP {
-		writeRPCProblem(w, r, docsURL, p)
-		return
-	}
-	body, _ := json.Marshal(struct { // which cannot fail
-		Type     string `json:"type"`
-		Title    string `json:"title"`
-		Status   int    `json:"status"`
-		Detail   string `json:"detail,omitempty"`
-		Instance string `json:"instance,omitempty"`
-	}{docsURL + "#" + p.Name, p.Title, p.Status, p.Detail, p.Instance})
-	body = append(body, '\n')
-	h := w.Header()
-	clearContent(h)
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if p.RetryAfter > 0 {
-		h.Set("Retry-After", retryAfterOf(p))
-	}
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // the client may have gone away
 }
 
 // clearContent removes the fields that described another answer.

@@ -15,7 +15,7 @@ import (
 // refuse answers with a problem.
 func (x *exchange) refuse(kind EventKind, p Problem) {
 	x.event.Status, x.event.Problem = p.Status, p.Name
-	WriteProblem(x.w, x.req.Request, x.m.options.DocsURL, p)
+	x.m.options.WriteProblem(x.w, x.req.Request, x.m.options.DocsURL, p)
 	x.observe(kind)
 }
 
@@ -93,6 +93,13 @@ func (x *exchange) refuseHeld(retry time.Duration) {
 	x.refuse(o, x.inProgress(retry))
 }
 
+// refuseMismatch refuses another request under the same key.
+func (x *exchange) refuseMismatch() {
+	p := problemMismatch
+	p.Status = x.m.options.MismatchStatus
+	x.refuse(EventMismatch, p)
+}
+
 // refuseClaim answers a request whose claim was not granted. It returns the record that answered it, if
 // any.
 func (x *exchange) refuseClaim(err error) (record []byte) {
@@ -110,7 +117,7 @@ func (x *exchange) refuseClaim(err error) (record []byte) {
 		p.Instance = ClaimURI(unknown.ID)
 		x.refuse(EventUnknown, p)
 	case errors.Is(err, dibs.ErrMismatch):
-		x.refuse(EventMismatch, problemMismatch)
+		x.refuseMismatch()
 	case x.req.Context().Err() != nil:
 		x.canceled(x.inProgress(0))
 	case x.m.options.OnStoreFailure == FailOpen && !errors.Is(err, dibs.ErrClosed):

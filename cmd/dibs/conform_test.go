@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/conform"
@@ -74,6 +75,42 @@ func TestConformProxyStrictly(t *testing.T) {
 		RequireKey: true, StrictKey: true, Keeps5xx: true, ConflictStatus: 429,
 	}
 	conforms(t, &o, "key-bare", "key-bare-is-quoted", "missing-runs", "key-in-trailer", "failed-runs-again", "restart")
+}
+
+// TestConformAPIs: the proxy is what the profiles of APIs ask for if it is told so, and a service
+// without a guard is not.
+func TestConformAPIs(t *testing.T) {
+	t.Parallel()
+	for profile, flags := range map[conform.Profile]string{
+		conform.Stripe: "--errors=stripe --mismatch-status=400 --store-5xx",
+		conform.ACP:    "--errors=acp --require-key --fingerprint=json",
+		conform.UCP:    "--errors=ucp --mismatch-status=409",
+	} {
+		t.Run(string(profile), func(t *testing.T) {
+			t.Parallel()
+			origin := newOrigin(t)
+			p := startProxy(t, "http://"+origin.Addr(), "memory:", strings.Fields(flags)...)
+			r, err := conform.Run(t.Context(), &conform.Options{Target: p.url, Origin: origin, Profile: profile, Timeout: 4 * testkit.Limit})
+			testkit.Must(t, err)
+			for i := range r.Results {
+				if r.Results[i].Outcome == conform.Failed {
+					t.Error(r.Results[i].Line())
+				}
+			}
+			if !r.Conforms() {
+				t.Error(r.Summary())
+			}
+			origin = conform.NewOrigin()
+			plain := httptest.NewServer(origin)
+			defer plain.Close()
+			// A case waits a quarter of a second for what a service without a guard never does.
+			r, err = conform.Run(t.Context(), &conform.Options{Target: plain.URL, Origin: origin, Profile: profile, Timeout: time.Second})
+			testkit.Must(t, err)
+			if r.Conforms() {
+				t.Errorf("a service without a guard conforms: %s", r.Summary())
+			}
+		})
+	}
 }
 
 // TestConformMiddleware: the middleware passes every case but those that are about the

@@ -63,11 +63,12 @@ checked.`,
 	f, o := cmd.Flags(), &c.options
 	f.StringVar(&o.Target, "target", "", "the `URL` of the implementation")
 	f.StringVar(&c.origin, "origin", "127.0.0.1:3000", "the `ADDR` on which the kit answers the requests that the target forwards")
-	f.StringVar(&c.profile, "profile", string(conform.Draft), "`WHAT` the target claims: draft, dibs or stripe")
+	f.StringVar(&c.profile, "profile", string(conform.Draft), "`WHAT` the target claims: draft, dibs, stripe, acp (Agentic Commerce Protocol) or ucp (Universal Commerce Protocol)")
 	f.BoolVar(&o.RequireKey, "require-key", false, "the target refuses requests without a key")
 	f.BoolVar(&o.StrictKey, "strict-key", false, "the target refuses keys without quotes")
 	f.BoolVar(&o.Keeps5xx, "keeps-5xx", false, "the target stores answers of 500 and above")
 	f.IntVar(&o.ConflictStatus, "conflict-status", http.StatusConflict, "the `STATUS` with which the target refuses a duplicate of a running request")
+	f.IntVar(&o.MismatchStatus, "mismatch-status", 0, "the `STATUS` with which the target refuses another request under a used key (default what the profile says)")
 	f.StringSliceVar(&o.Skip, "skip", nil, "skip these cases, a `LIST`")
 	f.StringSliceVar(&o.Only, "only", nil, "run only these cases, a `LIST`")
 	f.StringArrayVar(&c.headers, "header", nil, "add the field `NAME: VALUE` to every request; can be repeated")
@@ -140,7 +141,7 @@ func (c *conformity) explain(err error) error {
 	if !ok {
 		return err
 	}
-	flag := strings.NewReplacer("ConflictStatus", "conflict-status", "Target", "target", "Only", "only", "Skip", "skip",
+	flag := strings.NewReplacer("ConflictStatus", "conflict-status", "MismatchStatus", "mismatch-status", "Target", "target", "Only", "only", "Skip", "skip",
 		"Header", "header", "Profile", "profile", "Timeout", "timeout", "Parallel", "parallel").Replace(name)
 	if strings.HasPrefix(name, "Only") || strings.HasPrefix(name, "Skip") {
 		flag += "; dibs conform --list has all cases"

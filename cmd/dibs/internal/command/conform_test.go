@@ -126,7 +126,7 @@ func TestConformUnable(t *testing.T) {
 		"no target":       {64, "target: ", nil},
 		"no URL":          {64, `target: "localhost:1" is not a URL`, []string{"--target", "localhost:1", "--origin", free}},
 		"no profile":      {64, `profile: "best" is none of draft, dibs, stripe`, []string{"--target", elsewhere.URL, "--profile", "best", "--origin", free}},
-		"no case":         {64, `skip: there is no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all", "--origin", free}},
+		"no case":         {64, `skip: the profile draft has no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all", "--origin", free}},
 		"no header":       {64, `header: `, []string{"--target", elsewhere.URL, "--header", "x"}},
 		"no status":       {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200", "--origin", free}},
 		"not the target":  {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", free}},

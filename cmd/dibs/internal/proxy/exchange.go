@@ -58,10 +58,10 @@ func requestID(r *http.Request) string {
 	return rand.Text()
 }
 
-// writeProblem answers with a problem document of the proxy itself.
-func writeProblem(w http.ResponseWriter, r *http.Request, docsURL string, p idempotency.Problem) {
-	exchangeOf(r.Context()).problem = p.Name
-	idempotency.WriteProblem(w, r, docsURL, p)
+// writeProblem answers with a problem of the proxy itself.
+func (p *Policy) writeProblem(w http.ResponseWriter, r *http.Request, problem idempotency.Problem) {
+	exchangeOf(r.Context()).problem = problem.Name
+	problemWriters[p.Errors](w, r, p.Options.DocsURL, problem)
 }
 
 // end writes the line, if all is true or the level is above info. Defer it: it recovers from a

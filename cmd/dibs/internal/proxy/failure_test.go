@@ -125,6 +125,22 @@ func TestOriginFails(t *testing.T) {
 	}
 }
 
+// TestErrorsOfRoute: what the proxy itself refuses has the shape of the route, guarded or not.
+func TestErrorsOfRoute(t *testing.T) {
+	t.Parallel()
+	o := newMoody(t, leave, leave)
+	p := start(t, o.url, "errors: jsonapi\nroutes:\n- path: /pay\n  errors: stripe\n- path: /**\n  guard: false\n")
+	for path, want := range map[string]string{
+		"/pay":   `{"error":{"type":"api_error","code":"origin_hung_up",`,
+		"/other": `{"errors":[{"links":{"about":"https://`,
+		"//|":    `{"errors":[{"links":{"about":"https://`,
+	} {
+		if _, text := send(t, p.url, "POST "+path+" HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n"); !strings.HasPrefix(text, want) {
+			t.Errorf("%s is answered %s", path, text)
+		}
+	}
+}
+
 // lent is a store whose Close does nothing.
 type lent struct{ dibs.Store }
 

@@ -28,11 +28,11 @@ type forwarder struct {
 	forwarded bool
 	trusted   []netip.Prefix // peers whose forwarded fields are kept
 	endToEnd  []string       // fields that ReverseProxy removes and that the origin gets nevertheless
-	docsURL   string
+	policy    *Policy
 }
 
 func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
-	f := &forwarder{transport: t, forwarded: p.Forwarded, trusted: networks(p.TrustedProxies), endToEnd: p.endToEnd(), docsURL: p.Options.DocsURL}
+	f := &forwarder{transport: t, forwarded: p.Forwarded, trusted: networks(p.TrustedProxies), endToEnd: p.endToEnd(), policy: p}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: cleanAnswer,
@@ -49,7 +49,7 @@ func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if upstream.CheckTarget(r) != nil {
-		linger.Answer(w, r, func() { writeProblem(w, r, f.docsURL, badTarget) })
+		linger.Answer(w, r, func() { f.policy.writeProblem(w, r, badTarget) })
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
@@ -197,7 +197,7 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 		exchangeOf(r.Context()).failure = err
 	}
 	if !idempotency.Fail(r.Context(), failure) {
-		writeProblem(w, r, f.docsURL, idempotency.FailureProblem(failure))
+		f.policy.writeProblem(w, r, idempotency.FailureProblem(failure))
 	}
 }
 

@@ -26,6 +26,7 @@ type Policy struct {
 	TrustedProxies []string
 	CORS           []string
 	KeyRing        string
+	Errors         string
 
 	// Options has everything else, as the middleware takes it.
 	Options idempotency.Options
@@ -38,6 +39,7 @@ func (p *Policy) middleware() *idempotency.Options {
 	o.Fingerprint.Multipart = slices.Contains(p.Fingerprint, "multipart")
 	o.Fingerprint.SortQuery = slices.Contains(p.Fingerprint, "query-order")
 	o.Fingerprint.KeyAlone = slices.Contains(p.Fingerprint, "key")
+	o.WriteProblem = problemWriters[p.Errors]
 	for _, text := range p.Scope {
 		part, _ := scopePart(text) // was checked when it was set
 		o.Scope = append(o.Scope, part)
@@ -55,6 +57,15 @@ func (p *Policy) middleware() *idempotency.Options {
 	return &o
 }
 
+// problemWriters are the shapes of refusals.
+var problemWriters = map[string]idempotency.ProblemWriter{
+	"problem": idempotency.WriteProblem,
+	"stripe":  idempotency.WriteStripeError,
+	"acp":     idempotency.WriteACPError,
+	"ucp":     idempotency.WriteUCPError,
+	"jsonapi": idempotency.WriteJSONAPIError,
+}
+
 // check refuses settings that contradict each other.
 func (p *Policy) check() *settingError {
 	if len(p.Scope) == 0 && p.SessionCookie == "" {
@@ -67,7 +78,7 @@ func (p *Policy) check() *settingError {
 }
 
 // unguarded are the settings that have an effect without a guard.
-var unguarded = []string{"host", "path", "upstream", "guard", "methods", "connect-timeout", "forwarded", "trusted-proxies", "cors", "docs-url"}
+var unguarded = []string{"host", "path", "upstream", "guard", "methods", "connect-timeout", "forwarded", "trusted-proxies", "cors", "docs-url", "errors"}
 
 // idle returns an error for a setting of these that has no effect because of another one. guard says
 // that a guard that is off counts.

@@ -243,7 +243,7 @@ func lastOfConnection(r *http.Request) bool {
 // refuse answers a request that the origin does not get.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, by *routing, p idempotency.Problem) {
 	s.observe(r.Context(), idempotency.Event{Kind: idempotency.EventInvalid, Method: r.Method, Status: p.Status, Problem: p.Name})
-	linger.Answer(w, r, func() { writeProblem(w, r, by.config.Options.DocsURL, p) })
+	linger.Answer(w, r, func() { by.config.writeProblem(w, r, p) })
 }
 
 // The problems of requests that the proxy refuses, guarded or not.

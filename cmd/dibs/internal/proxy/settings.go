@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,6 +91,7 @@ func (p *Policy) rows() []setting {
 		{"retention", span(&o.Retention, nil), "how long answers are stored"},
 		{"wait", span(&o.Wait, nil), "how long a duplicate waits for the running request before it is refused"},
 		{"conflict-status", number(&o.ConflictStatus), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
+		{"mismatch-status", number(&o.MismatchStatus), "the `STATUS` that refuses another request under a used key, 400 to 499"},
 		{"body-timeout", span(&o.BodyTimeout, nil), "how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"},
 		{"max-concurrent", number(&o.MaxConcurrent), "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
 		{"max-waiting", number(&o.MaxWaiting), "how many duplicates wait at once, a `NUMBER`; a further one is refused as without wait. Each route counts its own (default no bound)"},
@@ -110,6 +113,7 @@ func (p *Policy) rows() []setting {
 		{"forwarded", yes(&p.Forwarded), "send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"},
 		{"trusted-proxies", list(&p.TrustedProxies, checkTrusted), "the IP addresses and networks of gateways, a `LIST` such as 10.0.0.0/8: forwarded keeps what these say, and adds their address (default none)"},
 		{"cors", list(&p.CORS, checkPage).orElse(corsLearned), "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
+		{"errors", word(&p.Errors, slices.Sorted(maps.Keys(problemWriters))...), "the `SHAPE` of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol) or jsonapi"},
 		{"docs-url", text(&o.DocsURL, nil), "the `URL` of the page that problem types link to"},
 	}
 }
@@ -120,10 +124,12 @@ func defaults() Config {
 		Guard:          true,
 		Scope:          []string{idempotency.ScopeCredentials.String()},
 		ConnectTimeout: 5 * time.Second,
+		Errors:         "problem",
 		Options: idempotency.Options{
 			Lease:          idempotency.DefaultLease,
 			Retention:      idempotency.DefaultRetention,
 			ConflictStatus: idempotency.DefaultConflictStatus,
+			MismatchStatus: idempotency.DefaultMismatchStatus,
 			BodyTimeout:    idempotency.DefaultBodyTimeout,
 			MaxBody:        idempotency.DefaultMaxBody,
 			MaxStored:      idempotency.DefaultMaxStored,
