@@ -1,0 +1,24 @@
+//go:build nightly
+
+package torture_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/proof/target"
+	"github.com/dibs-go/dibs/proof/torture"
+)
+
+// TestLostByFailover: what a failover loses is found, if the store was to lose nothing.
+func TestLostByFailover(t *testing.T) {
+	t.Parallel()
+	on := target.PostgresLocal(t)
+	on.Synchronous = true // which it is not
+	r, err := torture.Run(t.Context(), &torture.Options{URL: on.URL, Target: on, Duration: 10 * time.Second, Faults: "split", Seed: 1, Dir: t.TempDir()})
+	testkit.Must(t, err)
+	if r.OK() || len(r.Violations) == 0 {
+		t.Errorf("nothing was found: %q", r.Failures())
+	}
+}
