@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 	flags.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
 	flags.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "how many processes use the store, 1 to 64")
 	flags.Var((*quantity.DurationFlag)(&o.TTL), "lease", "the TTL of leases, 1s to 1m")
-	flags.StringVar(&o.URL, "store", getenv("DIBS_STORE"), "the `URL` of the store: "+strings.Join(stores.Forms()[1:], " or ")+"; from DIBS_STORE if that is set")
+	flags.StringVar(&o.URL, "store", getenv("DIBS_STORE"), "the `URL` of the store: see dibs help store; from DIBS_STORE if that is set")
 	asJSON := flags.Bool("json", false, "print the report as JSON")
 	showVersion := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)

@@ -77,7 +77,27 @@ checked.`,
 	f.IntVar(&o.Parallel, "parallel", conform.DefaultParallel, "how many cases run at once")
 	f.BoolVar(&c.json, "json", false, "print one JSON object a line: the cases, then the summary")
 	f.BoolVar(&c.list, "list", false, "print the cases with their sources, in Markdown, and check nothing")
+	complete(cmd, "profile", profiles()...)
+	for _, name := range []string{"only", "skip"} {
+		complete(cmd, name, caseIDs()...)
+	}
 	return cmd
+}
+
+// profiles returns the names of the profiles.
+func profiles() (names []string) {
+	for _, p := range conform.Profiles {
+		names = append(names, string(p))
+	}
+	return names
+}
+
+// caseIDs returns the IDs of all cases.
+func caseIDs() (ids []string) {
+	for _, c := range conform.Cases() {
+		ids = append(ids, c.ID)
+	}
+	return ids
 }
 
 // read sets the options that have no flag of their own type.

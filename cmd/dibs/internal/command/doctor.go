@@ -76,7 +76,7 @@ of the proxy. It has no address, no password and no path.`,
 			if err != nil {
 				return err
 			}
-			write := writeFindings
+			write := p.painter(p.env.Stdout).writeFindings
 			switch {
 			case report:
 				write = func(w io.Writer, found []store.Finding, look *lookJSON) error {
@@ -201,10 +201,10 @@ func writeFindingsJSON(w io.Writer, found []store.Finding, look *lookJSON) error
 }
 
 // writeFindings is writeFindingsJSON as text.
-func writeFindings(w io.Writer, found []store.Finding, look *lookJSON) error {
+func (paint painter) writeFindings(w io.Writer, found []store.Finding, look *lookJSON) error {
 	var b strings.Builder
 	for _, f := range found {
-		fmt.Fprintf(&b, "%-10s %s: %s\n           Cure: %s\n", f.Severity, f.Name, quote(f.What), quote(f.Cure))
+		fmt.Fprintf(&b, "%s %s: %s\n           Cure: %s\n", paint.paint(colourOfSeverity(f.Severity), fmt.Sprintf("%-10s", f.Severity)), f.Name, quote(f.What), quote(f.Cure))
 	}
 	if look != nil {
 		if len(found) == 0 {

@@ -127,7 +127,7 @@ func writeLines(w io.Writer, lines []entryJSON) error {
 }
 
 // writeText writes an entry for people.
-func writeText(w io.Writer, e store.Entry) error {
+func writeText(w io.Writer, paint painter, e store.Entry) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s  "+format+"\n", append([]any{name}, args...)...)
@@ -137,7 +137,7 @@ func writeText(w io.Writer, e store.Entry) error {
 		line("namespace", "%s", quote(e.Key.Namespace))
 	}
 	line("digest", "%s", e.Key.Digest())
-	line("state", "%s", stateText(e))
+	line("state", "%s", paint.paint(colourOf(e.Condition), stateText(e)))
 	for _, a := range e.Attempts {
 		line("attempt", "%d, id %s, fence %d", a.Attempt, a.ID, a.Fence)
 		line("holder", "%s", quote(holderText(a)))

@@ -44,6 +44,7 @@ the keys has no record.`,
 	s.bindGlob(cmd.Flags())
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	p.storeFlags(cmd.Flags())
+	p.completeKeys(cmd, store.ConditionDone, store.ConditionUnknown, store.ConditionAbandoned)
 	return cmd
 }
 

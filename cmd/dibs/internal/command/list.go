@@ -90,6 +90,8 @@ for programs, and no last line.`,
 	f.BoolVar(&l.namespaces, "all-namespaces", false, "list the keys of all namespaces")
 	f.BoolVar(&l.json, "json", false, "print one JSON object a line")
 	p.storeFlags(f)
+	complete(cmd, "sort", "since", "waiters")
+	complete(cmd, "state", texts(conditions)...)
 	return cmd
 }
 
@@ -180,7 +182,7 @@ func (p *program) listAll(ctx context.Context, s *stores.Store, in store.Inspect
 	if _, err := fmt.Fprintln(p.env.Stderr, where); err != nil {
 		return err
 	}
-	if err := writeTable(p.env.Stdout, lines, l.namespaces, f.now); err != nil {
+	if err := writeTable(p.env.Stdout, p.painter(p.env.Stdout), lines, l.namespaces, f.now); err != nil {
 		return err
 	}
 	return f.writeHidden(p.env.Stdout)

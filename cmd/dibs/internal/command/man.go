@@ -33,7 +33,7 @@ func manual(root *cobra.Command) string {
 	describe(&page, root)
 	page.WriteString(".SH COMMANDS\n")
 	for _, c := range root.Commands() {
-		if !c.IsAvailableCommand() {
+		if !c.IsAvailableCommand() && !c.IsAdditionalHelpTopicCommand() {
 			continue
 		}
 		fmt.Fprintf(&page, ".SS %s\n%s.\n", roff(c.UseLine()), roff(c.Short))

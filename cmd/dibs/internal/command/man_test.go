@@ -21,8 +21,8 @@ func TestMan(t *testing.T) {
 	}
 	plain := strings.NewReplacer(`\-`, "-", `\e`, `\`, `\&`, "").Replace(page)
 	_, help, _ := call(t, nil, "help")
-	_, help, _ = strings.Cut(help, "Available Commands:\n")
-	help, _, _ = strings.Cut(help, "\n\n")
+	_, help, _ = strings.Cut(help, "Serve requests:\n")
+	help, _, _ = strings.Cut(help, "\nFlags:")
 	commands := regexp.MustCompile(`(?m)^  ([a-z]+)`).FindAllStringSubmatch(help, -1)
 	if len(commands) < 10 {
 		t.Fatalf("dibs help lists %q", commands)

@@ -337,10 +337,10 @@ func TestHelp(t *testing.T) {
 		t.Fatal(code)
 	}
 	var commands []string
-	_, rest, _ := strings.Cut(stdout, "Available Commands:\n")
-	list, _, _ := strings.Cut(rest, "\n\n")
-	for line := range strings.Lines(list) {
-		commands = append(commands, strings.Fields(line)[0])
+	_, rest, _ := strings.Cut(stdout, "Serve requests:\n")
+	list, _, _ := strings.Cut(rest, "\nOther commands:\n")
+	for _, m := range regexp.MustCompile(`(?m)^  (\S+)`).FindAllStringSubmatch(list, -1) {
+		commands = append(commands, m[1])
 	}
 	for _, name := range []string{"run", "ls", "show", "release", "settle", "forget", "prune", "race", "migrate", "doctor", "proxy", "demo"} {
 		if !slices.Contains(commands, name) {

@@ -172,26 +172,12 @@ func (p *program) run(fn func(cmd *cobra.Command, args []string) error) func(*co
 	}
 }
 
-// interactive reports whether standard input is a terminal.
-func (p *program) interactive() bool {
-	f, ok := p.env.Stdin.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
-}
-
 // confirm asks the question, unless yes answers it.
 func (p *program) confirm(question string, yes bool) error {
 	if yes {
 		return nil
 	}
-	if !p.interactive() {
+	if !isTerminal(p.env.Stdin) {
 		return &failure{is: errDeclined, text: "declined: the question cannot be asked, because stdin is not a terminal; answer it with --yes"}
 	}
 	fmt.Fprintf(p.env.Stderr, "%s [y/N] ", question)

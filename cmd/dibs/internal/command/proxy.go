@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
@@ -81,6 +82,11 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 	p.storeFlags(cmd.Flags())
 	flags.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "a YAML `FILE` with the same settings, and with routes")
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if words := proxy.Words(f); words != nil {
+			complete(cmd, f.Name, words...)
+		}
+	})
 	return cmd
 }
 

@@ -61,6 +61,7 @@ such place.`,
 	cmd.Flags().StringVar(&place, "place", "", "the `ID` of a reserved place")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	p.storeFlags(cmd.Flags())
+	p.completeKeys(cmd, store.ConditionHeld)
 	return cmd
 }
 

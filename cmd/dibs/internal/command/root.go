@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,14 +47,16 @@ at a time. The keys are in a store that all processes share.`,
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(misused)
-	root.AddCommand(p.proxy(), p.serveAPI(), p.config(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
-		p.migrate(), p.doctor(), p.healthcheck(), p.torture(), p.conform(), p.demo(), p.version())
-	root.AddCommand(p.unixCommands()...)
+	root.SetUsageFunc(usage)
+	addGroup(root, "Serve requests", p.proxy(), p.serveAPI(), p.config(), p.healthcheck())
+	addGroup(root, "Run commands", p.unixCommands()...)
+	addGroup(root, "Look and repair", p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(), p.migrate(), p.doctor())
+	addGroup(root, "Prove", p.demo(), p.race(), p.conform(), p.torture())
+	root.AddCommand(p.version(), p.man(), helpOnStores())
 	root.InitDefaultHelpCmd()
-	root.AddCommand(p.man())
 	initCompletion(root)
 	if help, _, err := root.Find([]string{"help"}); err == nil {
-		help.Example = "  dibs help run"
+		help.Example = "  dibs help run\n  dibs help store"
 		explain := help.Run
 		help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
 			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
@@ -98,7 +99,7 @@ func release() string {
 
 // storeFlags adds the flags of the store.
 func (p *program) storeFlags(fs *pflag.FlagSet) {
-	fs.VarP((*storeURL)(&p.storeURL), "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE)")
+	fs.VarP((*storeURL)(&p.storeURL), "store", "", "the `URL` of the store: see dibs help store (default $DIBS_STORE)")
 	fs.StringVar(&p.namespace, "namespace", "", "the `NAME` that keeps these keys apart from others in the store")
 }
 

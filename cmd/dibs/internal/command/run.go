@@ -112,6 +112,8 @@ Ends with the command's own exit code, with 128+n if signal n killed it, with
 	f.BoolVar(&h.leave, "leave-children", false, "do not end processes that the command started and did not wait for")
 	f.StringVar(&h.metrics, "metrics-file", "", "write how the run ended, and when one last succeeded, to `FILE`, whose name ends in .prom, for a node exporter")
 	p.storeFlags(f)
+	complete(cmd, "once-per-from", fromStart, fromEnd)
+	p.completeKeys(cmd, conditions...)
 	return []*cobra.Command{cmd}
 }
 

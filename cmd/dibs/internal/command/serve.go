@@ -86,6 +86,7 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	durationVar(f, &o.Drain, "drain", 30*time.Second, "how long calls may take after SIGTERM")
 	f.BoolVar(&o.AccessLog, "access-log", false, "log each call")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	complete(cmd, "log-format", "text", "json")
 	return cmd
 }
 

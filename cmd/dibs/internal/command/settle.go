@@ -76,6 +76,7 @@ no such attempt, or its outcome is not unknown.`,
 	f.StringVar(&v.keyRing, "key-ring", "", "encrypt that answer with the key ring in a `FILE`, or in an environment variable, as env:NAME")
 	f.BoolVar(&v.yes, "yes", false, "do not ask")
 	p.storeFlags(f)
+	p.completeKeys(cmd, store.ConditionUnknown)
 	return cmd
 }
 

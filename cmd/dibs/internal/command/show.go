@@ -57,6 +57,7 @@ Exits with 1 if the store has no such key.`,
 	cmd.Flags().StringVar(&s.digest, "digest", "", "the `DIGEST` of a key, as in logs; reads all keys")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	p.storeFlags(cmd.Flags())
+	p.completeKeys(cmd, conditions...)
 	return cmd
 }
 
@@ -71,7 +72,7 @@ func (p *program) writeEntries(all []store.Entry, asJSON bool) error {
 			if i > 0 {
 				fmt.Fprintln(p.env.Stdout)
 			}
-			err = writeText(p.env.Stdout, e)
+			err = writeText(p.env.Stdout, p.painter(p.env.Stdout), e)
 		}
 		if err != nil {
 			return err

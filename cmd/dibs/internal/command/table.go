@@ -9,14 +9,17 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/dibs-go/dibs/store"
 )
 
 // writeTable writes lines for people. It writes nothing if there are none.
-func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) error {
+func writeTable(w io.Writer, paint painter, lines []entryJSON, namespaces bool, now time.Time) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	row := func(namespace string, cells ...string) {
 		if namespaces {
 			cells = slices.Insert(cells, 0, namespace)
@@ -45,5 +48,9 @@ func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) 
 		}
 		row(cmp.Or(e.Namespace, "-"), cell(e.name), e.Digest, e.State, holder, since, left, strconv.Itoa(e.Waiters), strconv.Itoa(e.Reserved), record)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, paint.paintColumn(table.String(), "STATE", func(row int) string { return colourOf(store.Condition(lines[row].State)) }))
+	return err
 }

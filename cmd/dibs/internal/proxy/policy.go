@@ -101,7 +101,7 @@ const presetName = "for"
 
 // preset is the name of a preset. Setting it sets what the preset stands for.
 func preset(p *Policy) value {
-	return of(&p.For, "string", func(s string) string { return s }, func(s string) (string, error) {
+	v := of(&p.For, "string", func(s string) string { return s }, func(s string) (string, error) {
 		if s == p.For {
 			return s, nil
 		}
@@ -114,6 +114,8 @@ func preset(p *Policy) value {
 		p.Options.Keep, p.Options.Wait = o.Keep, o.Wait
 		return s, nil
 	})
+	v.words = idempotency.WebhookSenders()
+	return v
 }
 
 func checkUpstream(s string) error {

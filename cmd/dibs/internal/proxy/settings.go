@@ -17,6 +17,29 @@ type setting struct {
 	name  string
 	value value
 	usage string
+
+	section string // of docs/proxy.md, in which it stands
+}
+
+// The sections of docs/proxy.md, in their order. Help has the flags in them.
+const (
+	theProcess    = "The process"
+	whichRequests = "Which requests"
+	theKey        = "The key"
+	whileItRuns   = "While it runs"
+	theAnswer     = "The answer"
+	theStoreFails = "The store fails"
+)
+
+// Sections are the titles under which help shows the flags of a proxy, in this order.
+var Sections = []string{theProcess, whichRequests, theKey, whileItRuns, theAnswer, theStoreFails}
+
+// in sets the section of settings.
+func in(section string, all []setting) []setting {
+	for i := range all {
+		all[i].section = section
+	}
+	return all
 }
 
 // variable returns the name of the setting's environment variable. It does not begin with
@@ -32,20 +55,20 @@ func (s setting) variable() string {
 // settings is the table of what can be set once for the whole proxy. What can be set for
 // a route can be set here too.
 func (c *Config) settings() []setting {
-	return append([]setting{
-		{"listen", text(&c.Listen, checkAddress), "the `ADDR` to listen on; port 0 takes a free port"},
-		{"tls-cert", text(&c.TLSCert, nil), "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes (default off)"},
-		{"tls-key", text(&c.TLSKey, nil), "the PEM `FILE` of the certificate's key"},
-		{"admin", text(&c.Admin, checkAddress), "the `ADDR` of /healthz, /readyz, /version, /metrics and POST /reload (default off)"},
-		{"admin-tls", yes(&c.AdminTLS), "serve the admin address over HTTPS too, with the same certificate"},
-		{"store", text(&c.Store, c.checkStore), "the `URL` of the store"},
-		{"namespace", text(&c.Namespace, checkNamespace), "the `NAME` that keeps these keys apart from others in the store"},
-		{"drain", span(&c.Drain, atLeast(0)), "how long requests and upgraded connections may take to finish after SIGTERM"},
-		{"drain-delay", span(&c.DrainDelay, atLeast(0)), "how long the proxy accepts requests after SIGTERM, while /readyz says 503, before it drains"},
-		{"access-log", yes(&c.AccessLog), "log each request to stderr"},
-		{"log-format", word(&c.LogFormat, "text", "json"), "the `FORMAT` of the log on stderr: text or json"},
-		{"log-level", word(&c.LogLevel, "debug", "info", "warn", "error"), "the least `LEVEL` that is logged: debug, info, warn or error"},
-	}, c.Policy.settings()...)
+	return append(in(theProcess, []setting{
+		{name: "listen", value: text(&c.Listen, checkAddress), usage: "the `ADDR` to listen on; port 0 takes a free port"},
+		{name: "tls-cert", value: text(&c.TLSCert, nil), usage: "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes (default off)"},
+		{name: "tls-key", value: text(&c.TLSKey, nil), usage: "the PEM `FILE` of the certificate's key"},
+		{name: "admin", value: text(&c.Admin, checkAddress), usage: "the `ADDR` of /healthz, /readyz, /version, /metrics and POST /reload (default off)"},
+		{name: "admin-tls", value: yes(&c.AdminTLS), usage: "serve the admin address over HTTPS too, with the same certificate"},
+		{name: "store", value: text(&c.Store, c.checkStore), usage: "the `URL` of the store"},
+		{name: "namespace", value: text(&c.Namespace, checkNamespace), usage: "the `NAME` that keeps these keys apart from others in the store"},
+		{name: "drain", value: span(&c.Drain, atLeast(0)), usage: "how long requests and upgraded connections may take to finish after SIGTERM"},
+		{name: "drain-delay", value: span(&c.DrainDelay, atLeast(0)), usage: "how long the proxy accepts requests after SIGTERM, while /readyz says 503, before it drains"},
+		{name: "access-log", value: yes(&c.AccessLog), usage: "log each request to stderr"},
+		{name: "log-format", value: word(&c.LogFormat, "text", "json"), usage: "the `FORMAT` of the log on stderr: text or json"},
+		{name: "log-level", value: word(&c.LogLevel, "debug", "info", "warn", "error"), usage: "the least `LEVEL` that is logged: debug, info, warn or error"},
+	}), c.Policy.settings()...)
 }
 
 // fixed are the settings that need a restart. A reload that would change one changes nothing.
@@ -54,8 +77,8 @@ var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "sto
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {
 	return append([]setting{
-		{"host", of(&r.Host, "string", hostPattern.String, parseHost), "the `HOST` that requests name, with its port or for every port; *. before it stands for one or more labels (default any)"},
-		{"path", of(&r.Path, "string", pattern.String, parsePattern), "the `PATTERN` of paths: * is one segment, ** any number of segments (default any)"},
+		{name: "host", value: of(&r.Host, "string", hostPattern.String, parseHost), usage: "the `HOST` that requests name, with its port or for every port; *. before it stands for one or more labels (default any)"},
+		{name: "path", value: of(&r.Path, "string", pattern.String, parsePattern), usage: "the `PATTERN` of paths: * is one segment, ** any number of segments (default any)"},
 	}, r.Policy.settings()...)
 }
 
@@ -73,49 +96,59 @@ func (p *Policy) settings() []setting {
 // for.
 func (p *Policy) rows() []setting {
 	o := &p.Options
-	return []setting{
-		{"upstream", text(&p.Upstream, checkUpstream), "the `URL` of the origin: http://, https:// or h2c://"},
-		{"guard", yes(&p.Guard), "guard requests that carry a key"},
-		{"methods", list(&o.Methods, checkMethod), "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
-		{"require-key", yes(&o.RequireKey), "refuse requests without a key if their method is guarded"},
-		{"strict-key", yes(&o.StrictKey), "refuse keys that are not quoted strings"},
-		{"ignore-x-key", yes(&o.IgnoreXKey), "ignore X-Idempotency-Key"},
-		{"for", preset(p), "a `PRESET` of key, scope, fingerprint, keep and wait, for an endpoint that receives webhooks: " + strings.Join(idempotency.WebhookSenders(), ", ")},
-		{"key", list(&p.Key, checkKey), "take the key from elsewhere, a `LIST` of header:NAME, json:FIELD and form:FIELD; | separates alternatives"},
-		{"scope", list(&p.Scope, checkScope), "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
-		{"session-cookie", text(&p.SessionCookie, nil), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
-		{"any-host", yes(&o.AnyAuthority), "let requests to different hosts share keys"},
-		{"fingerprint", list(&p.Fingerprint, checkFingerprint), "compare requests loosely, a `LIST` of json, multipart and query-order; or key, to compare only the key"},
-		{"fingerprint-fields", list(&o.Fingerprint.Fields, nil), "compare only these fields of a JSON or form body, a `LIST`"},
-		{"lease", span(&o.Lease, nil), "how long a key stays taken after the proxy that holds it crashed, at least 1s"},
-		{"retention", span(&o.Retention, nil), "how long answers are stored"},
-		{"wait", span(&o.Wait, nil), "how long a duplicate waits for the running request before it is refused"},
-		{"conflict-status", number(&o.ConflictStatus), "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
-		{"mismatch-status", number(&o.MismatchStatus), "the `STATUS` that refuses another request under a used key, 400 to 499"},
-		{"body-timeout", span(&o.BodyTimeout, nil), "how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"},
-		{"max-concurrent", number(&o.MaxConcurrent), "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
-		{"max-waiting", number(&o.MaxWaiting), "how many duplicates wait at once, a `NUMBER`; a further one is refused as without wait. Each route counts its own (default no bound)"},
-		{"max-body-memory", size(&o.MaxBodyMemory), "how many bytes of bodies are in memory at once, a `SIZE`: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"},
-		{"max-body", size(&o.MaxBody), "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
-		{"max-stored", size(&o.MaxStored), "the largest body of an answer that is stored, a `SIZE`"},
-		{"on-oversize", word(&o.OnOversize), "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
-		{"quota", size(&o.Quota), "how many bytes of stored answers each owner of keys may have, a `SIZE`; then a new key gets 429. Each route and each process counts what it stored (default none)"},
-		{"on-crash", word(&o.OnCrash), "`WHAT` follows a run with an unknown outcome: takeover (run again) or at-most-once"},
-		{"keep", list(&o.Keep, nil), "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
-		{"store-5xx", yes(&o.Store5xx), "store answers of 500 and above too"},
-		{"keep-set-cookie", yes(&o.KeepSetCookie), "store and replay Set-Cookie"},
-		{"not-stored", list(&o.NotStored, nil), "further response fields that are not stored, a `LIST`"},
-		{"key-ring", keyRing(p), "encrypt stored answers with the key ring in a `FILE`, or in an environment variable, as env:NAME"},
-		{"on-store-failure", word(&o.OnStoreFailure), "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
-		{"store-timeout", span(&o.StoreTimeout, nil), "how long the proxy waits for the store"},
-		{"handler-timeout", span(&o.HandlerLimit, nil), "how long the origin may take for a guarded request"},
-		{"connect-timeout", span(&p.ConnectTimeout, atLeast(time.Millisecond)), "how long connecting to the origin may take"},
-		{"forwarded", yes(&p.Forwarded), "send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"},
-		{"trusted-proxies", list(&p.TrustedProxies, checkTrusted), "the IP addresses and networks of gateways, a `LIST` such as 10.0.0.0/8: forwarded keeps what these say, and adds their address (default none)"},
-		{"cors", list(&p.CORS, checkPage).orElse(corsLearned), "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
-		{"errors", word(&p.Errors, slices.Sorted(maps.Keys(problemWriters))...), "the `SHAPE` of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol) or jsonapi"},
-		{"docs-url", text(&o.DocsURL, nil), "the `URL` of the page that problem types link to"},
-	}
+	return slices.Concat(
+		in(whichRequests, []setting{
+			{name: "upstream", value: text(&p.Upstream, checkUpstream), usage: "the `URL` of the origin: http://, https:// or h2c://"},
+			{name: "guard", value: yes(&p.Guard), usage: "guard requests that carry a key"},
+			{name: "methods", value: list(&o.Methods, checkMethod), usage: "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
+			{name: "require-key", value: yes(&o.RequireKey), usage: "refuse requests without a key if their method is guarded"},
+			{name: "for", value: preset(p), usage: "a `PRESET` of key, scope, fingerprint, keep and wait, for an endpoint that receives webhooks: " + strings.Join(idempotency.WebhookSenders(), ", ")},
+			{name: "forwarded", value: yes(&p.Forwarded), usage: "send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"},
+			{name: "trusted-proxies", value: list(&p.TrustedProxies, checkTrusted), usage: "the IP addresses and networks of gateways, a `LIST` such as 10.0.0.0/8: forwarded keeps what these say, and adds their address (default none)"},
+			{name: "cors", value: list(&p.CORS, checkPage).orElse(corsLearned), usage: "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
+			{name: "errors", value: word(&p.Errors, slices.Sorted(maps.Keys(problemWriters))...), usage: "the `SHAPE` of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol) or jsonapi"},
+			{name: "docs-url", value: text(&o.DocsURL, nil), usage: "the `URL` of the page that problem types link to"},
+		}),
+		in(theKey, []setting{
+			{name: "key", value: list(&p.Key, checkKey), usage: "take the key from elsewhere, a `LIST` of header:NAME, json:FIELD and form:FIELD; | separates alternatives"},
+			{name: "strict-key", value: yes(&o.StrictKey), usage: "refuse keys that are not quoted strings"},
+			{name: "ignore-x-key", value: yes(&o.IgnoreXKey), usage: "ignore X-Idempotency-Key"},
+			{name: "scope", value: list(&p.Scope, checkScope), usage: "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
+			{name: "session-cookie", value: text(&p.SessionCookie, nil), usage: "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
+			{name: "any-host", value: yes(&o.AnyAuthority), usage: "let requests to different hosts share keys"},
+			{name: "fingerprint", value: list(&p.Fingerprint, checkFingerprint), usage: "compare requests loosely, a `LIST` of json, multipart and query-order; or key, to compare only the key"},
+			{name: "fingerprint-fields", value: list(&o.Fingerprint.Fields, nil), usage: "compare only these fields of a JSON or form body, a `LIST`"},
+		}),
+		in(whileItRuns, []setting{
+			{name: "wait", value: span(&o.Wait, nil), usage: "how long a duplicate waits for the running request before it is refused"},
+			{name: "conflict-status", value: number(&o.ConflictStatus), usage: "the `STATUS` that refuses a duplicate of a running request, 400 to 499"},
+			{name: "mismatch-status", value: number(&o.MismatchStatus), usage: "the `STATUS` that refuses another request under a used key, 400 to 499"},
+			{name: "lease", value: span(&o.Lease, nil), usage: "how long a key stays taken after the proxy that holds it crashed, at least 1s"},
+			{name: "on-crash", value: word(&o.OnCrash, idempotency.TakeOver, idempotency.AtMostOnce), usage: "`WHAT` follows a run with an unknown outcome: takeover (run again) or at-most-once"},
+			{name: "handler-timeout", value: span(&o.HandlerLimit, nil), usage: "how long the origin may take for a guarded request"},
+			{name: "connect-timeout", value: span(&p.ConnectTimeout, atLeast(time.Millisecond)), usage: "how long connecting to the origin may take"},
+			{name: "max-concurrent", value: number(&o.MaxConcurrent), usage: "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
+			{name: "max-waiting", value: number(&o.MaxWaiting), usage: "how many duplicates wait at once, a `NUMBER`; a further one is refused as without wait. Each route counts its own (default no bound)"},
+			{name: "max-body-memory", value: size(&o.MaxBodyMemory), usage: "how many bytes of bodies are in memory at once, a `SIZE`: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"},
+			{name: "max-body", value: size(&o.MaxBody), usage: "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
+			{name: "body-timeout", value: span(&o.BodyTimeout, nil), usage: "how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"},
+		}),
+		in(theAnswer, []setting{
+			{name: "retention", value: span(&o.Retention, nil), usage: "how long answers are stored"},
+			{name: "keep", value: list(&o.Keep, nil), usage: "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
+			{name: "store-5xx", value: yes(&o.Store5xx), usage: "store answers of 500 and above too"},
+			{name: "max-stored", value: size(&o.MaxStored), usage: "the largest body of an answer that is stored, a `SIZE`"},
+			{name: "on-oversize", value: word(&o.OnOversize, idempotency.Tombstone, idempotency.Rerun), usage: "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
+			{name: "quota", value: size(&o.Quota), usage: "how many bytes of stored answers each owner of keys may have, a `SIZE`; then a new key gets 429. Each route and each process counts what it stored (default none)"},
+			{name: "keep-set-cookie", value: yes(&o.KeepSetCookie), usage: "store and replay Set-Cookie"},
+			{name: "not-stored", value: list(&o.NotStored, nil), usage: "further response fields that are not stored, a `LIST`"},
+			{name: "key-ring", value: keyRing(p), usage: "encrypt stored answers with the key ring in a `FILE`, or in an environment variable, as env:NAME"},
+		}),
+		in(theStoreFails, []setting{
+			{name: "store-timeout", value: span(&o.StoreTimeout, nil), usage: "how long the proxy waits for the store"},
+			{name: "on-store-failure", value: word(&o.OnStoreFailure, idempotency.FailClosed, idempotency.FailOpen), usage: "`WHAT` happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"},
+		}),
+	)
 }
 
 // defaults returns the configuration before anything is set.
@@ -144,11 +177,29 @@ func defaults() Config {
 	}}
 }
 
+// The annotations of flags.
+const (
+	sectionOf = "dibs_section"
+	wordsOf   = "dibs_words"
+)
+
+// Section returns the title under which help shows a flag; "" if it is no setting.
+func Section(f *pflag.Flag) string { return strings.Join(f.Annotations[sectionOf], "") }
+
+// Words returns the words of which a flag is one; nil if it accepts others.
+func Words(f *pflag.Flag) []string { return f.Annotations[wordsOf] }
+
 // bind makes each setting a flag, unless fs has a flag of that name already.
 func bind(fs *pflag.FlagSet, all []setting) {
 	for _, s := range all {
-		if fs.Lookup(s.name) == nil {
-			fs.VarPF(s.value.filled(), s.name, "", s.usage).NoOptDefVal = s.value.alone
+		f := fs.Lookup(s.name)
+		if f == nil {
+			f = fs.VarPF(s.value.filled(), s.name, "", s.usage)
+			f.NoOptDefVal = s.value.alone
+		}
+		f.Annotations = map[string][]string{sectionOf: {s.section}}
+		if s.value.words != nil {
+			f.Annotations[wordsOf] = s.value.words
 		}
 	}
 }

@@ -13,8 +13,9 @@ import (
 
 // value reads and shows the field of a setting. It is a pflag.Value.
 type value struct {
-	kind  string // the word that help shows
-	alone string // the text of a flag without one; "" if it needs a text
+	kind  string   // the word that help shows
+	words []string // of which its text is one; nil for other kinds
+	alone string   // the text of a flag without one; "" if it needs a text
 	set   func(string) error
 	show  func() string
 	// setList sets the elements of a list; nil for other kinds.
@@ -83,21 +84,23 @@ func text(field *string, check func(string) error) value {
 	})
 }
 
-// word is one of these words; without any, a word that is checked elsewhere.
+// word is one of these words.
 func word[T ~string](field *T, words ...T) value {
 	texts := make([]string, len(words))
 	for i, w := range words {
 		texts[i] = string(w)
 	}
-	return of(field, "string", func(t T) string { return string(t) }, func(s string) (T, error) {
+	v := of(field, "string", func(t T) string { return string(t) }, func(s string) (T, error) {
 		switch {
 		case s == "":
 			return "", errors.New("it is empty; leave it out for the default")
-		case len(texts) > 0 && !slices.Contains(texts, s):
+		case !slices.Contains(texts, s):
 			return "", fmt.Errorf("%q is none of %s", s, strings.Join(texts, ", "))
 		}
 		return T(s), nil
 	}).open()
+	v.words = texts
+	return v
 }
 
 // yes is true or false; on and off are accepted too.

@@ -1,0 +1,137 @@
+package command
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// TestHelpIsNarrow: no line of any help has more than 100 columns, and no flag repeats the forms of
+// the store's URL.
+func TestHelpIsNarrow(t *testing.T) {
+	var check func(c *cobra.Command)
+	seen := 0
+	check = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			if sub.Name() != "completion" {
+				check(sub)
+			}
+		}
+		seen++
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		code, text, stderr := call(t, nil, args...)
+		if code != 0 || stderr != "" {
+			t.Errorf("%v: %d %q", args, code, stderr)
+		}
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > helpWidth {
+				t.Errorf("%v: a line has %d columns: %s", args, n, line)
+			}
+		}
+		if strings.Contains(text, "redis+cluster://") != (c.Name() == "store") {
+			t.Errorf("%v: the forms of URLs are not in dibs help store alone", args)
+		}
+	}
+	check((&program{}).root())
+	if seen < 20 {
+		t.Errorf("%d commands were checked", seen)
+	}
+}
+
+// TestHelpGroups: each command stands in a group of dibs --help, once.
+func TestHelpGroups(t *testing.T) {
+	_, text, _ := call(t, nil, "--help")
+	for title, names := range map[string][]string{
+		"Serve requests":  {"config", "healthcheck", "proxy", "serve"},
+		"Look and repair": {"doctor", "forget", "ls", "migrate", "prune", "release", "settle", "show"},
+		"Prove":           {"conform", "demo", "race", "torture"},
+		"Other commands":  {"help", "help store", "version"},
+	} {
+		_, section, _ := strings.Cut(text, "\n"+title+":\n")
+		section, _, _ = strings.Cut(section, "\n\n")
+		var got []string
+		for _, m := range regexp.MustCompile(`(?m)^  (\S+(?: store)?) +[A-Z]`).FindAllStringSubmatch(section, -1) {
+			got = append(got, strings.TrimSpace(m[1]))
+		}
+		if !slices.Equal(got, names) {
+			t.Errorf("%s has %q; want %q", title, got, names)
+		}
+	}
+}
+
+// TestProxyHelpIsThePage: help has the flags under the titles of docs/proxy.md, with the same flags
+// under each.
+func TestProxyHelpIsThePage(t *testing.T) {
+	_, text, _ := call(t, nil, "proxy", "--help")
+	page := readTop(t, "docs/proxy.md")
+	for _, title := range proxy.Sections {
+		_, onPage, ok := strings.Cut(page, "\n## "+title+"\n")
+		onPage, _, _ = strings.Cut(onPage, "\n## ")
+		_, inHelp, found := strings.Cut(text, "\n"+title+":\n")
+		inHelp, _, _ = strings.Cut(inHelp, "\n\n")
+		names := func(pattern, text string) (all []string) {
+			for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+				if m[1] != "config" { // which is only a flag
+					all = append(all, m[1])
+				}
+			}
+			slices.Sort(all)
+			return all
+		}
+		want, got := names("(?m)^\\| `([a-z0-9-]+)` \\|", onPage), names(`(?m)^ +--([a-z0-9-]+)`, inHelp)
+		if !ok || !found || len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("%s: help has %q, and the page %q", title, got, want)
+		}
+	}
+}
+
+// TestCompletion: a shell completes values of flags, and keys from the store in the states that the
+// command is for. Without a store it completes nothing, and says nothing.
+func TestCompletion(t *testing.T) {
+	url, _ := leave(t)
+	for _, test := range []struct {
+		args  []string
+		store string
+		want  []string
+	}{
+		{[]string{"proxy", "--on-crash", ""}, "", []string{"takeover", "at-most-once"}},
+		{[]string{"proxy", "--for", ""}, "", idempotency.WebhookSenders()},
+		{[]string{"conform", "--profile", ""}, "", profiles()},
+		{[]string{"run", "--once-per-from", ""}, "", []string{"start", "end"}},
+		{[]string{"ls", "--state", ""}, "", texts(conditions)},
+		{[]string{"show", ""}, url, []string{"abandoned", scope + "unknown", scope + "done", "urn:dibs:claim:not-an-id", "-v"}},
+		{[]string{"show", "ab"}, url, []string{"abandoned"}},
+		{[]string{"show", "abandoned", ""}, url, nil},
+		{[]string{"settle", ""}, url, []string{scope + "unknown"}},
+		{[]string{"release", ""}, url, nil},
+		{[]string{"forget", "abandoned", "ht"}, url, []string{scope + "unknown", scope + "done"}},
+		{[]string{"show", ""}, "", nil},
+		{[]string{"show", ""}, "sqlite:" + t.TempDir() + "/missing.db", nil},
+	} {
+		args := slices.Insert(slices.Clone(test.args), 0, "__complete")
+		if test.store != "" {
+			args = slices.Insert(args, 2, "--store="+test.store)
+		}
+		code, stdout, _ := call(t, nil, args...)
+		text, _, found := strings.Cut(stdout, ":")
+		if i := strings.LastIndex(stdout, "\n:"); i >= 0 {
+			text = stdout[:i+1]
+		}
+		got := strings.Fields(text)
+		slices.Sort(got)
+		slices.Sort(test.want)
+		if strings.HasPrefix(stdout, ":") {
+			got = nil
+		}
+		if code != 0 || !found || !slices.Equal(got, test.want) {
+			t.Errorf("%q: %d %q; want %q", test.args, code, stdout, test.want)
+		}
+	}
+}
