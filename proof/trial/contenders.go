@@ -59,8 +59,8 @@ const (
 	redisLost = "Redis's page on locks says that a replica which lacks the lock lets a second holder in"
 	deletes   = "Redis's page on SET says that a holder which comes late deletes the lock of the next one, and advises a token"
 	redisTime = "Redis's page on locks says that times to live go by the wall clock, whose steps let a second holder in"
-	ended     = "the documentation says that the lock ends with its session; the library learns of that at its next call, and does not tell the holder"
-	shared    = "PgBouncer's page says so: two clients share one session, and a session may lock again what it has locked"
+	ended     = "the lock ends with its session; the client learns of that at its next call, and does not tell the holder"
+	shared    = "two clients share one session, which may lock again what it has locked, and unlock only what it has locked"
 	ownClock  = "[reliability.md](reliability.md) says that leases end early if the server's clock steps"
 )
 
@@ -85,7 +85,7 @@ func contenders() []contender {
 			promises: "a lock that is released after its time to live; the page itself advises a token and a script", link: "https://redis.io/docs/latest/commands/set/#patterns",
 			setUp: "`SET key 1 NX PX 2000`, then `DEL key`, tried every 20 ms",
 			says: map[string]string{
-				"none": deletes + "; some work here lasts longer than the lock", "stop": deletes, "kill": deletes,
+				"none": deletes, "stop": deletes, "kill": deletes,
 				"cut": deletes, "partition": deletes, "loss": deletes, "disconnect": deletes, "restart": deletes,
 				"failover": redisLost, "clock": redisTime,
 			},
@@ -122,7 +122,7 @@ func contenders() []contender {
 		},
 		{
 			name: "advisory-lock-pooler", server: "PostgreSQL behind PgBouncer in transaction mode", start: pooled, open: openAdvisory, calm: true,
-			promises: "nothing: PgBouncer's page lists session-level advisory locks as broken in transaction mode", link: "https://www.pgbouncer.org/features.html",
+			promises: "nothing: by PgBouncer's page, session-level advisory locks never work in transaction mode", link: "https://www.pgbouncer.org/features.html",
 			setUp: "the same program; only the port is another one",
 			says:  map[string]string{"none": shared},
 		},

@@ -36,13 +36,16 @@ func main() {
 	}
 }
 
+// defaultDuration is how long faults strike in a run.
+const defaultDuration = 12 * time.Second
+
 // run runs what the flags say.
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("trial", flag.ExitOnError)
 	only := flags.String("only", "", "the `NAMES` of contenders, with commas (default all)")
 	faults := flags.String("faults", "", "the `GROUPS` of faults, with commas: "+groupNames()+" (default all that apply)")
 	seed := flags.Uint64("seed", 0, "the `NUMBER` from which everything derives (default a random one)")
-	duration := flags.Duration("duration", 12*time.Second, "how long faults strike")
+	duration := flags.Duration("duration", defaultDuration, "how long faults strike")
 	page := flags.String("page", "", "write the results to this `FILE`")
 	tables := flags.Bool("tables", false, "only write the page, from the results so far")
 	dir := flags.String("dir", "", "keep the histories in this `FOLDER`")
@@ -70,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if *tables {
-		return all.write(*results, *page)
+		return all.sorted().write(*results, *page)
 	}
 	for _, c := range chosen {
 		for _, g := range strike {

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs/proof/torture"
 )
@@ -32,7 +33,11 @@ func readResults(file string) (all results, err error) {
 // with returns the results with a new one in the place of the old one.
 func (all results) with(r result) results {
 	all = slices.DeleteFunc(all, func(o result) bool { return o.Contender == r.Contender && o.Group == r.Group })
-	all = append(all, r)
+	return append(all, r).sorted()
+}
+
+// sorted returns the results in the order of the page.
+func (all results) sorted() results {
 	order := func(r result) (c, g int) {
 		return slices.IndexFunc(contenders(), func(c contender) bool { return c.name == r.Contender }),
 			slices.IndexFunc(groups, func(g group) bool { return g.name == r.Group })
@@ -78,7 +83,7 @@ func (all results) tables() string {
 	b.WriteString("| lock | two holders | stuck | late writes | runs |\n|---|---|---|---|---:|\n")
 	for _, c := range contenders() {
 		if rs := all.of(c.name); len(rs) > 0 {
-			fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %d |\n", c.name, c.name, rs.holders(&c), rs.stuck(), rs.late(), len(rs))
+			fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %d |\n", c.name, c.name, rs.holders(&c), rs.stuck(&c), rs.late(), len(rs))
 		}
 	}
 	for _, c := range contenders() {
@@ -92,14 +97,34 @@ func (all results) tables() string {
 		} else {
 			b.WriteString("On ")
 		}
-		fmt.Fprintf(&b, "%s. It promises: %s ([its documentation](%s)).", c.server, c.promises, c.link)
+		fmt.Fprintf(&b, "%s. Promised: %s ([source](%s)).", c.server, c.promises, c.link)
 		if c.setUp != "" {
 			fmt.Fprintf(&b, " Set up: %s.", c.setUp)
 		}
+		b.WriteString(c.documented())
 		b.WriteString("\n\n| faults, and how often each had an effect | sections | found | passed by at most | again, in `proof/trial` |\n|---|---:|---|---:|---|\n")
 		for _, r := range rs {
-			fmt.Fprintf(&b, "| %s | %d | %s | %d | `%s` |\n", cmp.Or(strings.Join(r.Hits, ", "), "none"), r.Sections, r.found(&c), r.Overtaken, r.command(&c))
+			fmt.Fprintf(&b, "| %s | %d | %s | %d | `%s` |\n", r.hits(), r.Sections, r.found(&c), r.Overtaken, r.command(&c))
 		}
+	}
+	return b.String()
+}
+
+// documented says under which faults its documentation expects two holders, and why.
+func (c *contender) documented() string {
+	var why []string
+	under := map[string][]string{}
+	for _, g := range groups {
+		if says := c.says[g.name]; says != "" {
+			if under[says] == nil {
+				why = append(why, says)
+			}
+			under[says] = append(under[says], g.name)
+		}
+	}
+	var b strings.Builder
+	for _, says := range why {
+		fmt.Fprintf(&b, " Documented for %s: %s.", strings.Join(under[says], ", "), says)
 	}
 	return b.String()
 }
@@ -144,22 +169,24 @@ func (all results) holders(c *contender) string {
 }
 
 // stuck says under which faults a key or a caller was stuck.
-func (all results) stuck() string {
+func (all results) stuck(c *contender) string {
 	var keys, callers []string
 	for _, r := range all {
 		switch {
+		case r.keyStuck() && c.says[r.Group] != "":
+			keys = append(keys, r.Group+" (as documented)")
 		case r.keyStuck():
-			keys = append(keys, r.Group)
+			keys = append(keys, "**"+r.Group+"**")
 		case len(r.Stuck) > 0:
-			callers = append(callers, r.Group)
+			callers = append(callers, "**"+r.Group+"**")
 		}
 	}
 	var parts []string
 	if len(keys) > 0 {
-		parts = append(parts, "a key: **"+strings.Join(keys, ", ")+"**")
+		parts = append(parts, "a key: "+strings.Join(keys, ", "))
 	}
 	if len(callers) > 0 {
-		parts = append(parts, "a caller: **"+strings.Join(callers, ", ")+"**")
+		parts = append(parts, "a caller: "+strings.Join(callers, ", "))
 	}
 	return cmp.Or(strings.Join(parts, "; "), "never")
 }
@@ -179,47 +206,63 @@ func (all results) late() string {
 	case n == 0 && refused == 0:
 		return "none"
 	case fenced:
-		return fmt.Sprintf("%d holders; the fence refused %d writes", n, refused)
+		return count(n, "holder") + "; the fence refused " + count(refused, "write")
 	}
-	return fmt.Sprintf("%d holders; nothing refuses them", n)
+	return count(n, "holder") + "; nothing refuses them"
 }
 
-// found says what one run found.
+// found says what one run found. What is not documented is bold.
 func (r *result) found(c *contender) string {
+	mark, documented := "**", ""
+	if c.says[r.Group] != "" {
+		mark, documented = "", ", as documented"
+	}
 	var found []string
 	if r.Overlaps > 0 {
-		text := fmt.Sprintf("**two holders** %d times (after %s)", r.Overlaps, strings.Join(r.After, ", "))
-		if says := c.says[r.Group]; says != "" {
-			text = fmt.Sprintf("two holders %d times (after %s), as documented: %s", r.Overlaps, strings.Join(r.After, ", "), says)
-		}
-		found = append(found, text)
+		found = append(found, fmt.Sprintf("%stwo holders%s %s (after %s)%s", mark, mark, count(r.Overlaps, "time"), strings.Join(r.After, ", "), documented))
 	}
 	if r.keyStuck() {
-		found = append(found, "**a stuck key**: "+r.Stuck[0])
+		found = append(found, mark+"a stuck key"+mark+", which no new caller got"+documented)
 	} else if len(r.Stuck) > 0 {
-		found = append(found, fmt.Sprintf("**a lost wake-up**: %d callers waited on, although new callers got the key", len(r.Stuck)))
+		found = append(found, fmt.Sprintf("**a lost wake-up**: %s waited on, although new callers got the key", count(len(r.Stuck), "caller")))
 	}
-	if r.Late > 0 {
-		text := fmt.Sprintf("%d holders wrote late", r.Late)
-		if r.Fenced {
-			text += fmt.Sprintf("; the fence refused %d writes", r.Refused)
-		} else {
-			text += ", and nothing refused it"
-		}
-		found = append(found, text)
-	} else if r.Refused > 0 {
-		found = append(found, fmt.Sprintf("the fence refused %d writes", r.Refused))
+	switch {
+	case r.Late > 0 && !r.Fenced:
+		found = append(found, count(r.Late, "holder")+" wrote late, and nothing refused it")
+	case r.Late > 0:
+		found = append(found, count(r.Late, "holder")+" wrote late")
+		fallthrough
+	case r.Refused > 0:
+		found = append(found, "the fence refused "+count(r.Refused, "write"))
 	}
 	return cmp.Or(strings.Join(found, "; "), "kept")
+}
+
+// hits lists how often each fault had an effect.
+func (r *result) hits() string {
+	had := slices.DeleteFunc(slices.Clone(r.Hits), func(hit string) bool { return strings.HasSuffix(hit, " 0") })
+	return cmp.Or(strings.Join(had, ", "), "none")
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // line is the result for people at a terminal.
 func (r *result) line(c *contender) string {
 	return fmt.Sprintf("%s, %s: %s. %d sections, passed by at most %d; %s. Again with: %s",
-		r.Contender, r.Group, r.found(c), r.Sections, r.Overtaken, cmp.Or(strings.Join(r.Hits, ", "), "no faults"), r.command(c))
+		r.Contender, r.Group, r.found(c), r.Sections, r.Overtaken, r.hits(), r.command(c))
 }
 
 // command repeats the run.
 func (r *result) command(c *contender) string {
-	return fmt.Sprintf("go run "+c.tags+". -only %s -faults %s -seed %d", r.Contender, r.Group, r.Seed)
+	again := fmt.Sprintf("go run "+c.tags+". -only %s -faults %s -seed %d", r.Contender, r.Group, r.Seed)
+	if d := time.Duration(r.Seconds) * time.Second; d != defaultDuration {
+		again += fmt.Sprint(" -duration ", d)
+	}
+	return again
 }
