@@ -156,6 +156,9 @@ func writeText(w io.Writer, paint painter, e store.Entry) error {
 	if e.Reserved > 0 {
 		line("reserved", "%d", e.Reserved)
 	}
+	if text := jobsText(e); text != "" {
+		line("jobs", "%s", quote(text))
+	}
 	for _, p := range e.Places {
 		line("place", "%s", placeText(p))
 	}

@@ -44,7 +44,9 @@ func blocks(t *testing.T, name string) []block {
 	var all []block
 	for _, m := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		if m[1] == "text" && len(all) > 0 {
-			all[len(all)-1].output, all[len(all)-1].shown = m[2], true
+			if last := &all[len(all)-1]; !last.shown { // a second one shows something else
+				last.output, last.shown = m[2], true
+			}
 			continue
 		}
 		all = append(all, block{language: m[1], code: m[2]})

@@ -207,7 +207,7 @@ func checkWaitersAreWhoWaitsNow(t *testing.T, b *bench) {
 	}
 	_, stdout, _ := b.run(t, "show", "k")
 	for _, want := range []string{
-		"\nwaiters    2\n", "\nreserved   1\n",
+		"\nwaiters    2\n", "\nreserved   1\n", "\njobs       job runs; job, job wait in a worker on web1; 1 is in the queue\n",
 		places[0].Token.ID() + ", web1 42 (job), reserved; its job holds the key now\n",
 		places[1].Token.ID() + ", web1 42 (job), reserved; its job waits now\n",
 		places[3].Token.ID() + ", web1 42 (job), reserved; blocks others for 2m0s at most when the key is free, expires in 16",
