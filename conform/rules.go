@@ -42,6 +42,16 @@ var acpRules = []Case{
 		},
 	},
 	{
+		ID: "acp-path", Title: "The same key at another path is another key", Level: Must,
+		Sources: []Source{acp("6.1")},
+		check: func(t *trial) {
+			first := t.first()
+			t.isRun("the answer at the other path", t.again(withPath("other")), 2)
+			t.repeats("the retry's answer", t.again(), first)
+			t.ran(2)
+		},
+	},
+	{
 		ID: "acp-mismatch", Title: "The refusal of another body has the code `idempotency_conflict`", Level: Must,
 		Sources: []Source{acp("6.4")},
 		check: func(t *trial) {

@@ -106,6 +106,14 @@ func (o *Options) faults() (all []error) {
 	case o.Transactor != nil && o.OnStoreFailure == FailOpen:
 		wrong("OnStoreFailure", "Transactor", "FailOpen would run handlers without the transaction of Transactor")
 	}
+	switch {
+	case o.KeyPer != KeyPerPrincipal && o.KeyPer != KeyPerPath && o.KeyPer != KeyPerRequest:
+		wrong("KeyPer", "", "%q is none of %s, %s, %s", o.KeyPer, KeyPerPrincipal, KeyPerPath, KeyPerRequest)
+	case o.KeyPer == KeyPerPrincipal && o.Key != nil:
+		wrong("KeyPer", "Key", "%s cannot be used together with Key, because a sender may send one event to several paths", KeyPerPrincipal)
+	case o.KeyPer == KeyPerRequest && f.KeyAlone:
+		wrong("KeyPer", "Fingerprint.KeyAlone", "%s has no effect together with Fingerprint.KeyAlone, which leaves nothing to tell requests apart", KeyPerRequest)
+	}
 	if o.OnOversize != Tombstone && o.OnOversize != Rerun {
 		wrong("OnOversize", "", "%q is neither %s nor %s", o.OnOversize, Tombstone, Rerun)
 	}

@@ -67,9 +67,26 @@ const (
 	FailOpen StoreFailure = "open"
 )
 
+// KeyPer says what names a run beside the key.
+type KeyPer string
+
+// The values of Options.KeyPer.
+const (
+	// KeyPerPrincipal: the key alone names a run of its principal. Another request under the key is
+	// refused.
+	KeyPerPrincipal KeyPer = "principal"
+	// KeyPerPath: the key counts for the request's path alone. The same key at another path names
+	// another run.
+	KeyPerPath KeyPer = "path"
+	// KeyPerRequest: the key and the request's fingerprint name a run. Requests that differ share a
+	// key, and each runs once. No request is refused because the key was used for another one, so a
+	// retry that is not the same request runs.
+	KeyPerRequest KeyPer = "request"
+)
+
 // Options are the policy of a Middleware. The zero value, and nil, mean the defaults. A program
 // with several policies makes several Middlewares, which may share a client. Middlewares that may
-// see the same key must have the same Scope, AnyAuthority and Fingerprint.
+// see the same key must have the same Scope, AnyAuthority, KeyPer and Fingerprint.
 type Options struct {
 	// Methods are the methods that are guarded. Safe methods (GET, HEAD, OPTIONS, TRACE) and
 	// CONNECT cannot be. Default: all others.
@@ -96,6 +113,9 @@ type Options struct {
 	Scope []ScopePart
 	// AnyAuthority lets requests for different hosts share keys.
 	AnyAuthority bool
+	// KeyPer says what names a run beside the key. Default: KeyPerPrincipal; KeyPerPath for a derived
+	// key.
+	KeyPer KeyPer
 
 	// Fingerprint says how a request under a reused key is recognised.
 	Fingerprint FingerprintOptions
@@ -252,6 +272,10 @@ func (o *Options) withDefaults() Options {
 	r.ConflictStatus = cmp.Or(r.ConflictStatus, DefaultConflictStatus)
 	r.MismatchStatus = cmp.Or(r.MismatchStatus, DefaultMismatchStatus)
 	r.MaxStored = cmp.Or(r.MaxStored, DefaultMaxStored)
+	if r.KeyPer == "" && r.Key != nil {
+		r.KeyPer = KeyPerPath
+	}
+	r.KeyPer = cmp.Or(r.KeyPer, KeyPerPrincipal)
 	r.OnOversize = cmp.Or(r.OnOversize, Tombstone)
 	r.OnCrash = cmp.Or(r.OnCrash, TakeOver)
 	r.OnStoreFailure = cmp.Or(r.OnStoreFailure, FailClosed)

@@ -90,13 +90,13 @@ func (x *exchange) identify(key string) {
 	principal := o.principal(req.Request)
 	x.m.warnScope(req.Request, principal)
 	req.principal = x.m.quota.digest(principal)
-	req.key = o.keyName(req.Request, principal, key)
-	x.event.key = req.key
 	var err error
 	if req.fingerprint, err = o.Fingerprint.of(req.Request, &req.body); err == nil {
 		req.whole, err = o.Fingerprint.whole(req.Request, &req.body)
 	}
 	req.body.within.end()
+	req.key = o.keyName(req.Request, principal, key, req.fingerprint)
+	x.event.key = req.key
 	if err != nil {
 		x.refuseInside(err, problemBodyBroken)
 		return

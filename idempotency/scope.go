@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/dibs-go/dibs"
 )
 
 // A ScopePart is a part of what tells principals apart; see Options.Scope.
@@ -233,14 +235,16 @@ const keyPrefix = "http:"
 const scopeBytes = 16
 
 // keyName returns the name under which a request's key is stored: the digest of its scope, and the
-// key as people know it. A derived key counts for the path of the request alone, because a sender
-// may send one event to several endpoints.
-func (o *Options) keyName(r *http.Request, principal []byte, key string) string {
+// key as people know it.
+func (o *Options) keyName(r *http.Request, principal []byte, key string, fingerprint dibs.Fingerprint) string {
 	b := append(make([]byte, 0, 256), "dibs http scope 1\x00"...)
+	if o.KeyPer == KeyPerRequest {
+		b = append(append(b[:0], "dibs http scope 1, request\x00"...), fingerprint[:]...)
+	}
 	if !o.AnyAuthority {
 		b = appendCounted(b, authority(r))
 	}
-	if o.Key != nil {
+	if o.KeyPer == KeyPerPath {
 		path, _, _ := strings.Cut(targetOf(r), "?")
 		b = appendCounted(b, path)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -266,6 +267,47 @@ var scopeRules = []rule{
 			r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("bo"), strings.NewReader("dy"))), -1
 		})...), first)
 		g.ran(1)
+	}},
+	{"A key can count for one path", func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{KeyPer: idempotency.KeyPerPath}, nil)
+		first := g.send(withTarget("/a?x=1"))
+		g.send(withTarget("/b?x=1"))
+		g.ran(2)
+		isReplay(t, g.send(withTarget("/a?x=1")), first)
+		isProblem(t, g.send(withTarget("/a?x=2")), "key-reused", 422)
+		isProblem(t, g.send(withTarget("/a?x=1"), withBody("other")), "key-reused", 422)
+		g.ran(2)
+	}},
+	{"A key can serve many requests", func(t *testing.T) {
+		const uploads = 40
+		g := newRig(t, &idempotency.Options{KeyPer: idempotency.KeyPerRequest, Wait: time.Minute}, nil)
+		other := newRigOn(t, g.store, &idempotency.Options{KeyPer: idempotency.KeyPerRequest, Wait: time.Minute}, nil)
+		part := func(i int) []change {
+			return []change{withTarget("/parts/" + strconv.Itoa(i%8)), withBody(strconv.Itoa(i))}
+		}
+		answers := make([]*httptest.ResponseRecorder, uploads)
+		var group sync.WaitGroup
+		for i := range uploads {
+			group.Go(func() { answers[i] = g.send(part(i)...) })
+			group.Go(func() { other.send(part(i)...) })
+		}
+		group.Wait()
+		if n := g.runs.Load() + other.runs.Load(); n != uploads {
+			t.Fatalf("%d requests ran %d times", uploads, n)
+		}
+		for i, first := range answers {
+			again := other.send(part(i)...)
+			if again.Body.String() != first.Body.String() || again.Header().Get("Idempotent-Replayed") != "true" {
+				t.Errorf("the retry of part %d got %v %q", i, again.Header(), again.Body)
+			}
+		}
+		// What is given up: a retry that is not the same request runs.
+		g.send(withTarget("/parts/0"), withBody("changed"))
+		g.send(append(part(0), withMethod("PUT"))...)
+		g.send(append(part(0), with("Authorization", "another"))...)
+		if n := g.runs.Load() + other.runs.Load(); n != uploads+3 {
+			t.Errorf("ran %d times; want %d", n, uploads+3)
+		}
 	}},
 	{"The fingerprint can be looser", func(t *testing.T) {
 		type pair struct {

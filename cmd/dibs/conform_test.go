@@ -83,7 +83,7 @@ func TestConformAPIs(t *testing.T) {
 	t.Parallel()
 	for profile, flags := range map[conform.Profile]string{
 		conform.Stripe: "--errors=stripe --mismatch-status=400 --store-5xx",
-		conform.ACP:    "--errors=acp --require-key --fingerprint=json",
+		conform.ACP:    "--errors=acp --require-key --key-per=path --fingerprint=json",
 		conform.UCP:    "--errors=ucp --mismatch-status=409",
 	} {
 		t.Run(string(profile), func(t *testing.T) {
