@@ -39,6 +39,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/outage"},
 		{Dir: "internal/pace"},
 		{Dir: "internal/product", Imports: []string{house.Root + "/store"}},
+		{Dir: "internal/progress"},
 		{Dir: "internal/quantity"},
 		{Dir: "internal/servertest", Imports: []string{house.Root + "/internal/wire"}},
 		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/errtype", house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/testkit", house.Root + "/internal/wire"}},

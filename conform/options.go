@@ -45,6 +45,11 @@ type Options struct {
 
 	// Only are the IDs of the cases to run, if not empty. Skip are those to leave out.
 	Only, Skip []string
+	// Levels are the levels of the cases to run, if not empty.
+	Levels []Level
+	// Progress, unless nil, is called after each case, by one goroutine at a time: how many of all
+	// cases are done, and how many of them failed.
+	Progress func(done, all, failed int)
 	// Header is added to every request, for example credentials.
 	Header http.Header
 
@@ -93,6 +98,11 @@ func (o *Options) validate() error {
 	for name, values := range o.Header {
 		if slices.ContainsFunc(append(values, name), func(s string) bool { return strings.ContainsAny(s, "\r\n") }) {
 			return fmt.Errorf("conform: Options.Header: %q has a line break", name)
+		}
+	}
+	for _, level := range o.Levels {
+		if !slices.Contains(Levels, level) {
+			return fmt.Errorf("conform: Options.Levels: %q is none of %s", level, levelNames())
 		}
 	}
 	switch {

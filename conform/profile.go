@@ -122,6 +122,8 @@ func (t *terms) skips(c *Case, o *Options) string {
 	switch {
 	case len(o.Only) > 0 && !slices.Contains(o.Only, c.ID):
 		return "not asked for (--only)"
+	case len(o.Levels) > 0 && !slices.Contains(o.Levels, c.Level):
+		return "not asked for (--level)"
 	case slices.Contains(o.Skip, c.ID):
 		return "left out (--skip)"
 	case !t.has[c.needs]:
@@ -132,6 +134,15 @@ func (t *terms) skips(c *Case, o *Options) string {
 		return fmt.Sprintf("not in the profile %s", t.profile)
 	}
 	return ""
+}
+
+// levelNames lists the levels, for messages.
+func levelNames() string {
+	names := make([]string, len(Levels))
+	for i, l := range Levels {
+		names[i] = string(l)
+	}
+	return strings.Join(names, ", ")
 }
 
 // profileNames lists the profiles, for messages.

@@ -83,13 +83,33 @@ func (r *Report) Summary() string {
 	return text + fmt.Sprintf(", %d skipped, in %v", r.Count(Skipped), r.Took.Round(100*time.Millisecond))
 }
 
-// WriteText writes a line for each case, and the summary.
+// WriteText writes a line for each case, the summary, and a line with the cases that failed and
+// must pass, if there are any.
 func (r *Report) WriteText(w io.Writer) error {
+	return r.writeText(w, func(*Result) bool { return true })
+}
+
+// WriteFailed is WriteText without the cases that passed or were skipped.
+func (r *Report) WriteFailed(w io.Writer) error {
+	return r.writeText(w, func(c *Result) bool { return c.Outcome == Failed })
+}
+
+func (r *Report) writeText(w io.Writer, shown func(*Result) bool) error {
 	var b strings.Builder
+	var failed []string
 	for i := range r.Results {
-		b.WriteString(r.Results[i].Line())
+		c := &r.Results[i]
+		if shown(c) {
+			b.WriteString(c.Line())
+		}
+		if c.Outcome == Failed && c.Case.Level == Must {
+			failed = append(failed, c.Case.ID)
+		}
 	}
 	b.WriteString(r.Summary() + "\n")
+	if len(failed) > 0 {
+		b.WriteString("failed, and must pass: " + strings.Join(failed, ", ") + "\n")
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

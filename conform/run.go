@@ -91,12 +91,25 @@ func (k *kit) probe(ctx context.Context) error {
 // all runs the cases, several at once, and then those that must be alone.
 func (k *kit) all(ctx context.Context, results []Result) {
 	var group sync.WaitGroup
+	var mu sync.Mutex
+	done, failed := 0, 0
+	ended := func(r *Result) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done++; r.Outcome == Failed {
+			failed++
+		}
+		if k.options.Progress != nil {
+			k.options.Progress(done, len(results), failed)
+		}
+	}
 	free := make(chan struct{}, k.options.Parallel)
 	for i := range results {
 		if !results[i].Case.alone {
 			free <- struct{}{}
 			group.Go(func() {
 				k.one(ctx, &results[i])
+				ended(&results[i])
 				<-free
 			})
 		}
@@ -105,6 +118,7 @@ func (k *kit) all(ctx context.Context, results []Result) {
 	for i := range results {
 		if results[i].Case.alone {
 			k.one(ctx, &results[i])
+			ended(&results[i])
 		}
 	}
 }

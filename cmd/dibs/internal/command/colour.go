@@ -2,33 +2,19 @@ package command
 
 import (
 	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/store"
 )
-
-// isTerminal reports whether a stream is a terminal.
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
-}
 
 // painter colours what is bad. Only a terminal gets colours, unless NO_COLOR is set
 // (https://no-color.org) or TERM is dumb.
 type painter struct{ on bool }
 
 func (p *program) painter(w io.Writer) painter {
-	return painter{on: isTerminal(w) && p.env.Getenv("NO_COLOR") == "" && p.env.Getenv("TERM") != "dumb"}
+	return painter{on: progress.IsTerminal(w) && p.env.Getenv("NO_COLOR") == "" && p.env.Getenv("TERM") != "dumb"}
 }
 
 // The colours of SGR, which every terminal knows.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/conform"
+	"github.com/dibs-go/dibs/internal/progress"
 )
 
 // conformity has the flags of dibs conform.
@@ -22,7 +23,9 @@ type conformity struct {
 	headers []string
 	restart string
 	origin  string
+	levels  []string
 	json    bool
+	quiet   bool
 	list    bool
 }
 
@@ -40,15 +43,20 @@ and how often it forwarded each request. There are more than a hundred cases
 from the IETF draft, the RFCs and the practice of providers, each with its
 source. docs/conformance.md and --list have the cases.
 
-The target forwards requests to the address of --origin, where the kit answers.
+The target forwards requests to the address of --origin, where the kit answers
+and counts them. A service that answers by itself cannot be checked.
 
 Prints a line for each case. Below a case that failed it prints what happened. A
-case for something that the target does not claim is skipped, never passed.
+case for something that the target does not claim is skipped, never passed. The
+last line has the cases that failed and must pass. --quiet prints only failed
+cases. A terminal shows meanwhile how many cases are done.
+
 Exits with 1 if a case failed that must pass, and with 69 if nothing could be
 checked.`,
 		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
   dibs conform --target http://127.0.0.1:8080 --profile dibs
-  dibs conform --target https://api.example --header 'Authorization: Bearer …'`,
+  dibs conform --target http://127.0.0.1:8080 --level must --quiet
+  dibs conform --target https://staging.example --origin :3000 --header 'Authorization: Bearer …'`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			if c.list {
@@ -75,9 +83,12 @@ checked.`,
 	f.StringVar(&c.restart, "restart", "", "a shell `COMMAND` that restarts the target and ends when the target serves")
 	durationVar(f, &o.Timeout, "timeout", conform.DefaultTimeout, "how long a case may take")
 	f.IntVar(&o.Parallel, "parallel", conform.DefaultParallel, "how many cases run at once")
+	f.StringSliceVar(&c.levels, "level", nil, "run only the cases of these levels, a `LIST` of must, should, practice and extension")
+	f.BoolVar(&c.quiet, "quiet", false, "print only the cases that failed, and the summary")
 	f.BoolVar(&c.json, "json", false, "print one JSON object a line: the cases, then the summary")
 	f.BoolVar(&c.list, "list", false, "print the cases with their sources, in Markdown, and check nothing")
 	complete(cmd, "profile", profiles()...)
+	complete(cmd, "level", levels()...)
 	for _, name := range []string{"only", "skip"} {
 		complete(cmd, name, caseIDs()...)
 	}
@@ -88,6 +99,14 @@ checked.`,
 func profiles() (names []string) {
 	for _, p := range conform.Profiles {
 		names = append(names, string(p))
+	}
+	return names
+}
+
+// levels returns the names of the levels.
+func levels() (names []string) {
+	for _, l := range conform.Levels {
+		names = append(names, string(l))
 	}
 	return names
 }
@@ -105,7 +124,13 @@ func (c *conformity) read() error {
 	if c.options.Target == "" {
 		return usagef("target: name the implementation by its URL, as in --target http://127.0.0.1:8080")
 	}
+	if c.quiet && c.json {
+		return usagef("quiet: it cannot be used together with --json; remove one of them")
+	}
 	c.options.Profile = conform.Profile(c.profile)
+	for _, level := range c.levels {
+		c.options.Levels = append(c.options.Levels, conform.Level(level))
+	}
 	for _, line := range c.headers {
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
@@ -127,16 +152,24 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 	}
 	defer origin.Close()
 	c.options.Origin = origin
+	line := progress.New(p.env.Stderr, p.env.Getenv)
 	if c.restart != "" {
 		c.options.Restart = func(ctx context.Context) error { return restart(ctx, c.restart, p.env.Stderr) }
 	}
+	c.options.Progress = func(done, all, failed int) {
+		line.Show(fmt.Sprintf("%d of %d cases are done, %d failed", done, all, failed))
+	}
 	report, err := conform.Run(ctx, &c.options)
+	line.Show("")
 	if err != nil {
 		return c.explain(err)
 	}
 	write := report.WriteText
-	if c.json {
+	switch {
+	case c.json:
 		write = report.WriteJSON
+	case c.quiet:
+		write = report.WriteFailed
 	}
 	if err := write(p.env.Stdout); err != nil {
 		return err
@@ -161,7 +194,7 @@ func (c *conformity) explain(err error) error {
 	if !ok {
 		return err
 	}
-	flag := strings.NewReplacer("ConflictStatus", "conflict-status", "MismatchStatus", "mismatch-status", "Target", "target", "Only", "only", "Skip", "skip",
+	flag := strings.NewReplacer("ConflictStatus", "conflict-status", "MismatchStatus", "mismatch-status", "Target", "target", "Levels", "level", "Only", "only", "Skip", "skip",
 		"Header", "header", "Profile", "profile", "Timeout", "timeout", "Parallel", "parallel").Replace(name)
 	if strings.HasPrefix(name, "Only") || strings.HasPrefix(name, "Skip") {
 		flag += "; dibs conform --list has all cases"

@@ -94,11 +94,20 @@ func TestConformFails(t *testing.T) {
 	for _, want := range []string{
 		"FAIL  must       replay ", "\n      the origin ran 2 times; want once\n", "\npass  should     safe-get ",
 		"\nFAIL  should     restart ", "\n      the target could not be restarted: exit 3: exit status 3\n",
-		"1 passed, 2 failed (1 must, 1 should)",
+		"1 passed, 2 failed (1 must, 1 should)", "\nfailed, and must pass: replay\n",
 	} {
 		if !strings.Contains("\n"+stdout, want) {
 			t.Errorf("the report has no %q:\n%s", want, stdout)
 		}
+	}
+	code, stdout, _ = b.run(t, "conform", "--target", target, "--origin", origin, "--only", "replay,safe-get,restart", "--level", "must,should", "--quiet")
+	if code != 1 || !strings.HasPrefix(stdout, "FAIL  must       replay ") || strings.Contains(stdout, "\npass") || strings.Contains(stdout, "\nskip") ||
+		!strings.HasSuffix(stdout, "\nfailed, and must pass: replay\n") {
+		t.Errorf("with --quiet: %d\n%s", code, stdout)
+	}
+	code, stdout, _ = b.run(t, "conform", "--target", target, "--origin", origin, "--only", "replay,safe-get", "--level", "should")
+	if code != 0 || !strings.Contains(stdout, "1 passed, 0 failed") || !strings.Contains(stdout, ": not asked for (--level)\n") || strings.Contains(stdout, "must pass") {
+		t.Errorf("with --level: %d\n%s", code, stdout)
 	}
 	target, origin = newTarget(t, &idempotency.Options{Wait: 20 * time.Second})
 	code, stdout, _ = b.run(t, "conform", "--target", target, "--origin", origin, "--only", "running-once,running-refused")
@@ -127,6 +136,8 @@ func TestConformUnable(t *testing.T) {
 		"no URL":          {64, `target: "localhost:1" is not a URL`, []string{"--target", "localhost:1", "--origin", free}},
 		"no profile":      {64, `profile: "best" is none of draft, dibs, stripe`, []string{"--target", elsewhere.URL, "--profile", "best", "--origin", free}},
 		"no case":         {64, `skip: the profile draft has no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all", "--origin", free}},
+		"no level":        {64, `level: "most" is none of must, should, practice`, []string{"--target", elsewhere.URL, "--level", "most", "--origin", free}},
+		"quiet JSON":      {64, "quiet: ", []string{"--target", elsewhere.URL, "--quiet", "--json"}},
 		"no header":       {64, `header: `, []string{"--target", elsewhere.URL, "--header", "x"}},
 		"no status":       {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200", "--origin", free}},
 		"not the target":  {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", free}},

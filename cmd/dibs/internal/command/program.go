@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
 	"github.com/dibs-go/dibs/conform"
+	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/stores"
 )
 
@@ -177,7 +178,7 @@ func (p *program) confirm(question string, yes bool) error {
 	if yes {
 		return nil
 	}
-	if !isTerminal(p.env.Stdin) {
+	if !progress.IsTerminal(p.env.Stdin) {
 		return &failure{is: errDeclined, text: "declined: the question cannot be asked, because stdin is not a terminal; answer it with --yes"}
 	}
 	fmt.Fprintf(p.env.Stderr, "%s [y/N] ", question)
