@@ -207,7 +207,7 @@ func (a *attempt) requeue(ahead int) error {
 	case a.job.Promoted:
 		back.Parked, back.After = true, requeueParked+rand.N(requeueParked)
 	default:
-		back.After = min(max(time.Duration(ahead), 1)*requeueStep, requeueMax)
+		back.After = min(time.Duration(max(ahead, 1))*requeueStep, requeueMax)
 	}
 	return a.within(back)
 }

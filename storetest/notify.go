@@ -113,7 +113,7 @@ var notifyProperties = []Property{
 			d := p.queue(k, unreachable)
 			if d.State == store.Held { // the store has skipped it
 				t.waits("the skipped waiter", d, 0)
-				last, _ = wakes.turn("the reachable waiter", k, b, last, 1)
+				wakes.turn("the reachable waiter", k, b, last, 1)
 				t.ok("its release", q.release(k, b))
 				t.state("the late one", p.queue(k, late), store.Held)
 				t.granted("the skipped waiter", p.queue(k, unreachable), 1)
@@ -238,7 +238,7 @@ var notifyProperties = []Property{
 							procs[(i+1)%len(procs)].reserve(k, job)
 						}
 						if round%4 == 0 && p.queue(k, w, edits...).State == store.Held {
-							p.undo(k, w)
+							_ = p.undo(k, w)
 							w = store.NewToken()
 						}
 						var d store.Answer

@@ -214,7 +214,7 @@ func (b *Bank) lateWaiters(t *testing.T) {
 			if !waits {
 				continue
 			}
-			age := time.Duration(store.AnyAge)
+			age := store.AnyAge
 			if token == lock {
 				age = 0
 			}
