@@ -50,6 +50,9 @@ func TestHouse(t *testing.T) {
 	})
 }
 
+// TestHouseEnglish: no text of the tree has a phrase that stops a native reader.
+func TestHouseEnglish(t *testing.T) { house.English(t, ".") }
+
 func TestModuleRequiresNothing(t *testing.T) {
 	mod := testkit.ReadFile(t, "go.mod")
 	if bytes.Contains(mod, []byte("require")) {

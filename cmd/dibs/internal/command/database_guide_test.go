@@ -17,7 +17,7 @@ import (
 // databases is the page that has a server for each database.
 const databases = "start/database.md"
 
-// TestDatabaseGuide: each server of the page answers the page's requests as the page shows, ends
+// TestDatabaseGuide: each server of the page answers the page's requests as the page shows, exits
 // with 0 when it is told to, and gives the same answers when it is started again.
 func TestDatabaseGuide(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestDatabaseGuide(t *testing.T) {
 				}
 				p.signal(t, syscall.SIGTERM)
 				if code := p.code(t); code != 0 || p.stderr.String() != "" {
-					t.Errorf("the server ended with %d and said %q", code, p.stderr.String())
+					t.Errorf("the server exited with %d and said %q", code, p.stderr.String())
 				}
 			}
 		})
