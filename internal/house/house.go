@@ -1,7 +1,7 @@
 // Package house checks that a module keeps to the table of packages in docs/architecture.md:
 // which package may import which. It also checks that packages and exported names have
-// comments, and that a README is short and true. Each module lists its packages in its
-// house_test.go.
+// comments, that a README is short and true, and that no text has a phrase that stops a native
+// reader. Each module lists its packages in its house_test.go.
 package house
 
 import (
