@@ -69,6 +69,10 @@ var comparisons = []comparison{
 	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: fairness(openPostgres, []string{advisoryName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 64, []string{singlyName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 512, []string{singlyName})},
+	{group: "alone", name: "SQLite, one caller: claim and settle, p50", goal: "–", run: alone(openSQLite)},
+	{group: "alone", name: "Redis, one caller: claim and settle, p50", goal: "–", run: alone(openRedis, floorName)},
+	{group: "alone", name: "PostgreSQL, one caller: claim and settle, p50", goal: "–", run: alone(openPostgres, advisoryName)},
+	{group: "alone", name: "MariaDB, one caller: claim and settle, p50", goal: "–", run: alone(openMySQL)},
 	{group: "sqllock", name: "gapless numbers, 100 a transaction / `MAX+1` under an advisory lock", goal: "≥ 20", run: sequenceNumbers},
 	{group: "jobs", name: "River jobs of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openRiver, 20*time.Millisecond)},
 	{group: "jobs", name: "Asynq tasks of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openAsynq, 20*time.Millisecond)},
@@ -92,7 +96,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, sqllock, jobs, middleware, proxy or serve")
+	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, alone, sqllock, jobs, middleware, proxy or serve")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
