@@ -11,7 +11,7 @@ func TestHouse(t *testing.T) {
 	const root = house.Root
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{root + "/internal/quantity", root + "/stores", root + "/proof/torture"},
+		Imports: []string{root + "/internal/progress", root + "/internal/quantity", root + "/stores", root + "/proof/torture"},
 		Tests:   []string{root + "/store", root + "/sqlitestore", root + "/internal/house"},
 	}})
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/proof/torture"
@@ -126,6 +127,28 @@ func TestPasses(t *testing.T) {
 	}
 	if left := entries(t, temp); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+// TestProgress: a run reports how far it is, which is one line on a terminal.
+func TestProgress(t *testing.T) {
+	var last torture.Progress
+	o := torture.Options{
+		URL: "sqlite:" + filepath.Join(t.TempDir(), "dibs.db"), Dir: t.TempDir(), Duration: time.Second, Faults: "kill", Workers: 2,
+		Progress: func(p torture.Progress) { last = p },
+	}
+	r, err := torture.Run(t.Context(), &o)
+	testkit.Must(t, err)
+	if last.Doing != "checking" || last.Left != 0 || last.Faults != 1 || last.Hit > 1 || last.Lines == 0 || !r.OK() {
+		t.Errorf("the last progress is %+v, and the report is OK: %v", last, r.OK())
+	}
+	for want, p := range map[string]torture.Progress{
+		"faults strike, 1m2s left: 1 of 3 faults have hit, 4 lines of history": {Doing: "faults strike", Left: 62*time.Second + 1, Faults: 3, Hit: 1, Lines: 4},
+		"checking: 3 of 3 faults have hit, 5 lines of history":                 {Doing: "checking", Faults: 3, Hit: 3, Lines: 5},
+	} {
+		if got := progressText(p); got != want {
+			t.Errorf("%+v is %q; want %q", p, got, want)
+		}
 	}
 }
 

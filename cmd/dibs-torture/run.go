@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/stores"
@@ -31,7 +32,8 @@ const (
 
 // run runs the program with the arguments after its name and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
-	o := torture.Options{Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
+	line := progress.New(stderr, getenv)
+	o := torture.Options{Log: slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
 	flags := flag.NewFlagSet("dibs torture", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	o.Duration, o.TTL = torture.DefaultDuration, torture.DefaultTTL
@@ -64,7 +66,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 		return codeUsage
 	}
 	o.Shown, _ = stores.Show(o.URL)
-	code, err := report(ctx, &o, *asJSON, stdout)
+	o.Progress = func(p torture.Progress) { line.Show(progressText(p)) }
+	if !line.On() {
+		o.Progress = nil
+	}
+	code, err := report(ctx, &o, *asJSON, stdout, line)
 	if err != nil {
 		fmt.Fprintf(stderr, "dibs torture: %v\n", err)
 	}
@@ -72,8 +78,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 }
 
 // report runs the torture and prints its report.
-func report(ctx context.Context, o *torture.Options, asJSON bool, stdout io.Writer) (code int, err error) {
+func report(ctx context.Context, o *torture.Options, asJSON bool, stdout io.Writer, line *progress.Line) (code int, err error) {
 	r, err := torture.Run(ctx, o)
+	line.Show("")
 	i, interrupted := errors.AsType[*interruptedError](context.Cause(ctx))
 	switch {
 	case err != nil && interrupted:
@@ -99,6 +106,15 @@ func report(ctx context.Context, o *torture.Options, asJSON bool, stdout io.Writ
 		return codeFailed, nil
 	}
 	return codeOK, nil
+}
+
+// progressText is the line of a terminal while the torture runs.
+func progressText(p torture.Progress) string {
+	text := p.Doing
+	if p.Left > 0 {
+		text += fmt.Sprintf(", %v left", p.Left.Round(time.Second))
+	}
+	return text + fmt.Sprintf(": %d of %d faults have hit, %d lines of history", p.Hit, p.Faults, p.Lines)
 }
 
 // validate returns what is wrong with the flags. An error names the flag.

@@ -46,6 +46,9 @@ type Options struct {
 	// Log gets what happens during the run. Default: it is discarded.
 	Log *slog.Logger
 
+	// Progress, unless nil, is called once a second and at the end, from another goroutine.
+	Progress func(Progress)
+
 	wanted fault.List // Faults, parsed
 }
 

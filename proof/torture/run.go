@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/pace"
@@ -64,6 +65,8 @@ type run struct {
 	strikes   []*Strikes
 	round     uint64   // of storms
 	begun     sync.Map // when a fault began to strike, by its name
+	stage     atomic.Pointer[stage]
+	hit       atomic.Int64 // how many faults had an effect
 	report    *Report
 	remains   remains
 }
@@ -200,6 +203,8 @@ func (r *run) perform(ctx context.Context) error {
 	r.began = time.Now()
 	unwatch := r.watchClock()
 	defer unwatch()
+	untell := sync.OnceFunc(r.tell())
+	defer untell()
 	r.Log.Info("faults strike", "workers", r.Workers, "faults", len(r.faults), "seed", r.Seed)
 	r.faultsStrike(ctx)
 	interrupted := ctx.Err() != nil
@@ -216,6 +221,7 @@ func (r *run) perform(ctx context.Context) error {
 		r.workers.trouble(err.Error())
 	}
 	_ = r.w.Happened(history.Event{Kind: history.FaultsEnd})
+	r.begin("recovery", 0)
 	r.Log.Info("recovery: every key must be free soon")
 	r.recovery(ctx)
 	r.workers.finish(ctx)
@@ -231,6 +237,7 @@ func (r *run) perform(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.begin("checking", 0)
 	r.Log.Info("checking", "events", len(events))
 	checking := time.Now()
 	var v *verdict
@@ -273,8 +280,10 @@ func (r *run) faultsStrike(ctx context.Context) {
 			Name: f.Name, Kind: string(f.Kind), About: f.About, Evidence: f.Evidence, Forgets: f.Forgets,
 		})
 	}
+	r.begin("faults strike", r.Duration)
 	r.storm(ctx, r.Duration, func(*Strikes) bool { return true })
 	if !r.locks {
+		r.begin("more time for faults that have not hit", max(r.Duration/2, encore))
 		r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Hits == 0 })
 	}
 }
@@ -318,6 +327,9 @@ func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func
 			call = began.(time.Duration)
 		}
 		s.Strikes++
+		if s.Hits == 0 && hits > 0 {
+			r.hit.Add(1)
+		}
 		s.Hits += hits
 		if err != nil {
 			s.Errors = append(s.Errors, err.Error())
