@@ -3,6 +3,7 @@ package dibs
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Do waits for its turn on the key and runs fn while it holds the key. The context that fn
@@ -14,6 +15,9 @@ import (
 // returns ErrHeld when Options.Wait was over, the context's cause when it ended, ErrStore
 // when the store did not answer, or another error of Acquire.
 func (c *Client) Do(ctx context.Context, key string, fn func(context.Context) error) error {
+	if fn == nil {
+		return noFunction("Do")
+	}
 	lease, err := c.Acquire(ctx, key, nil)
 	if err != nil {
 		return err
@@ -24,11 +28,19 @@ func (c *Client) Do(ctx context.Context, key string, fn func(context.Context) er
 // TryDo is Do without waiting: it returns ErrHeld at once if the key is held or others
 // wait for it.
 func (c *Client) TryDo(ctx context.Context, key string, fn func(context.Context) error) error {
+	if fn == nil {
+		return noFunction("TryDo")
+	}
 	lease, err := c.TryAcquire(ctx, key, nil)
 	if err != nil {
 		return err
 	}
 	return lease.run(fn)
+}
+
+// noFunction returns the error of a call without a function to run. It is found before a key is taken.
+func noFunction(call string) error {
+	return fmt.Errorf("dibs: %s was given no function; pass the function that runs under the key", call)
 }
 
 // run runs fn under the lease and releases it on every way out.

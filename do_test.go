@@ -124,3 +124,41 @@ func TestLossIsReportedThoughTheSectionSucceeded(t *testing.T) {
 		}
 	})
 }
+
+// TestNoFunction: a call without a function is refused before the store is asked for the key.
+func TestNoFunction(t *testing.T) {
+	s, err := memstore.New(nil)
+	testkit.Must(t, err)
+	defer s.Close()
+	c := newClient(t, s, &dibs.Options{ObserveStore: func(call dibs.StoreCall) { t.Errorf("the store was asked to %s", call.Verb) }})
+	ctx := t.Context()
+	for call, do := range map[string]func() error{
+		"Do":    func() error { return c.Do(ctx, "k", nil) },
+		"TryDo": func() error { return c.TryDo(ctx, "k", nil) },
+		"DoAll": func() error { return c.DoAll(ctx, []string{"k"}, nil) },
+		"Lead":  func() error { return c.Lead(ctx, "k", nil, nil) },
+		"Once": func() error {
+			_, err := dibs.Once[int](ctx, c, "k", nil, nil)
+			return err
+		},
+		"OnceIn": func() error {
+			_, err := dibs.OnceIn[int](ctx, c, noTransactor{}, "k", nil, nil)
+			return err
+		},
+		"Step": func() error {
+			_, err := dibs.Step[int](ctx, "s", nil)
+			return err
+		},
+	} {
+		if err := do(); err == nil || !strings.Contains(err.Error(), call+" was given no function") {
+			t.Errorf("%s without a function: %v", call, err)
+		}
+	}
+}
+
+// noTransactor has no transactions.
+type noTransactor struct{}
+
+func (noTransactor) Begin(context.Context) (dibs.Transaction, error) {
+	return nil, errors.New("a transaction was begun")
+}

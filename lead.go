@@ -23,6 +23,9 @@ import (
 // all other errors of Acquire. Of the options, Wait and Detach must be zero, because
 // Lead waits until ctx ends.
 func (c *Client) Lead(ctx context.Context, key string, o *AcquireOptions, fn func(context.Context) error) error {
+	if fn == nil {
+		return noFunction("Lead")
+	}
 	var campaign AcquireOptions
 	if o != nil {
 		campaign = *o

@@ -89,6 +89,9 @@ func (a *Leases) Release() error {
 // DoAll is Do for several keys: it waits until it holds all of them and runs fn. See
 // AcquireAll for the order, and Do for what it returns.
 func (c *Client) DoAll(ctx context.Context, keys []string, fn func(context.Context) error) (err error) {
+	if fn == nil {
+		return noFunction("DoAll")
+	}
 	all, err := c.AcquireAll(ctx, keys, nil)
 	if err != nil {
 		return err

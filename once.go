@@ -88,6 +88,9 @@ func once[T any](ctx context.Context, key string, o *OnceOptions, acquire acquir
 	if o == nil {
 		o = &OnceOptions{}
 	}
+	if fn == nil {
+		return result, noFunction("Once")
+	}
 	lease, err := o.acquire(ctx, acquire, key)
 	if done, ok := errors.AsType[*DoneError](err); ok {
 		return recall[T](done)

@@ -35,6 +35,8 @@ func OnceIn[T any](ctx context.Context, c *Client, t Transactor, key string, o *
 	switch {
 	case t == nil:
 		return result, errors.New("dibs: OnceIn was given no Transactor")
+	case fn == nil:
+		return result, noFunction("OnceIn")
 	case o.AtMostOnce:
 		return result, errors.New("dibs: OnceOptions.AtMostOnce is not for OnceIn, because a run that crashed in a transaction has done nothing")
 	}

@@ -29,6 +29,9 @@ var ErrNoLease = errors.New("dibs: the context carries no lease")
 // when the store did not answer. After ErrStore fn has run and its result is returned, but
 // not kept.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (result T, err error) {
+	if fn == nil {
+		return result, noFunction("Step")
+	}
 	lease, ok := FromContext(ctx)
 	if !ok {
 		return result, ErrNoLease

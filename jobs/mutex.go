@@ -57,6 +57,9 @@ func (m *Mutex) closed() bool { return m.closing.Err() != nil }
 //
 // The key is released when fn returns, panics or calls runtime.Goexit.
 func (m *Mutex) Run(ctx context.Context, j Job, fn func(context.Context) error) error {
+	if fn == nil {
+		return errors.New("jobs: Run was given no function; pass the function that runs the job")
+	}
 	if j.Key == "" {
 		m.Cancel(ctx, j.Ticket) // it may have had a key when it was enqueued
 		return fn(ctx)

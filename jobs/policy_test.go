@@ -393,6 +393,11 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%+v: %v, want an error that names %s", o, err, name)
 		}
 	}
+	m, err := jobs.New(c, nil)
+	testkit.Must(t, err)
+	if err := m.Run(t.Context(), jobs.Job{Key: "k"}, nil); err == nil || !strings.Contains(err.Error(), "was given no function") {
+		t.Errorf("a job without a function: %v", err)
+	}
 	if _, err := jobs.New(nil, nil); err == nil {
 		t.Error("a mutex without a client")
 	}

@@ -107,6 +107,9 @@ func (a *Advisory) LockAll(ctx context.Context, keys []AdvisoryKey, o *LockOptio
 // fn's context ends when the lock is lost; then Do returns dibs.ErrLost, joined to fn's
 // error. If the lock cannot be taken, Do returns the error of Lock.
 func (a *Advisory) Do(ctx context.Context, key AdvisoryKey, o *LockOptions, fn func(context.Context) error) error {
+	if fn == nil {
+		return noFunction("Advisory.Do")
+	}
 	l, err := a.Lock(ctx, key, o)
 	if err != nil {
 		return err
@@ -116,6 +119,9 @@ func (a *Advisory) Do(ctx context.Context, key AdvisoryKey, o *LockOptions, fn f
 
 // TryDo is Do without the wait: it returns dibs.ErrHeld when the lock is held.
 func (a *Advisory) TryDo(ctx context.Context, key AdvisoryKey, o *LockOptions, fn func(context.Context) error) error {
+	if fn == nil {
+		return noFunction("Advisory.TryDo")
+	}
 	l, err := a.TryLock(ctx, key, o)
 	if err != nil {
 		return err

@@ -191,6 +191,52 @@ func ExampleSequence() {
 	// 2 Grace
 }
 
+// A row keeps its number however often the event fires that numbers it.
+func ExampleSequence_row() {
+	db, stop := openSQLite("CREATE TABLE invoice (id INTEGER PRIMARY KEY, number INTEGER UNIQUE); INSERT INTO invoice (id) VALUES (7), (8)")
+	defer stop()
+	ctx := context.Background()
+
+	numbers, err := sqllock.NewSequence(sqllock.SQLite, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := numbers.Migrate(ctx, db); err != nil {
+		log.Fatal(err)
+	}
+	type invoice struct {
+		id     int64
+		number sql.NullInt64
+	}
+	rows, err := sqllock.NewRow(sqllock.SQLite, &sqllock.RowOptions[invoice]{
+		Select: "SELECT id, number FROM invoice WHERE id = ?",
+		Fields: func(i *invoice) []any { return []any{&i.id, &i.number} },
+		Update: "UPDATE invoice SET number = ? WHERE id = ?",
+		Values: func(i *invoice) []any { return []any{i.number, i.id} },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	paid := func(ctx context.Context, tx *sql.Tx, i *invoice) (err error) {
+		if !i.number.Valid { // the row is locked: no other event numbers it now
+			i.number.Int64, err = numbers.Next(ctx, tx, "invoice 2026")
+			i.number.Valid = true
+		}
+		return err
+	}
+	for _, id := range []int64{8, 7, 8, 7, 8} {
+		i, err := rows.Update(ctx, db, paid, id)
+		fmt.Println("invoice", i.id, "has number", i.number.Int64, err)
+	}
+	// Output:
+	// invoice 8 has number 1 <nil>
+	// invoice 7 has number 2 <nil>
+	// invoice 8 has number 1 <nil>
+	// invoice 7 has number 2 <nil>
+	// invoice 8 has number 1 <nil>
+}
+
 // Taking a thousand numbers costs as much as taking one.
 func ExampleSequence_NextN() {
 	db, stop := openSQLite("")

@@ -70,6 +70,11 @@ func (l *Lock) lose(why error) {
 	}
 }
 
+// noFunction returns the error of a call without a function to run. It is found before a lock is taken.
+func noFunction(call string) error {
+	return fmt.Errorf("sqllock: %s was given no function; pass the function that runs under the lock", call)
+}
+
 // run runs fn under the lock and unlocks it however fn ends.
 func (l *Lock) run(fn func(context.Context) error) (err error) {
 	defer func() {

@@ -108,6 +108,9 @@ func (n *Named) LockAll(ctx context.Context, names []string, o *LockOptions) (*L
 // fn's context ends when the lock is lost; then Do returns dibs.ErrLost, joined to fn's
 // error. If the lock cannot be taken, Do returns the error of Lock.
 func (n *Named) Do(ctx context.Context, name string, o *LockOptions, fn func(context.Context) error) error {
+	if fn == nil {
+		return noFunction("Named.Do")
+	}
 	l, err := n.Lock(ctx, name, o)
 	if err != nil {
 		return err
@@ -117,6 +120,9 @@ func (n *Named) Do(ctx context.Context, name string, o *LockOptions, fn func(con
 
 // TryDo is Do without the wait: it returns dibs.ErrHeld when the lock is held.
 func (n *Named) TryDo(ctx context.Context, name string, o *LockOptions, fn func(context.Context) error) error {
+	if fn == nil {
+		return noFunction("Named.TryDo")
+	}
 	l, err := n.TryLock(ctx, name, o)
 	if err != nil {
 		return err

@@ -116,6 +116,9 @@ func (o *RowOptions[T]) validate() error {
 // out. ErrUnknown: the commit was not answered.
 func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx, row *T) error, args ...any) (T, error) {
 	var row T
+	if fn == nil {
+		return row, noFunction("Row.Update")
+	}
 	update := func() error {
 		return r.t.run(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
 			var err error

@@ -36,6 +36,9 @@ func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn
 	if err := d.validate(); err != nil {
 		return err
 	}
+	if fn == nil {
+		return noFunction("Transact")
+	}
 	if o.Attempts < 0 {
 		return fmt.Errorf("sqllock: TransactOptions.Attempts is %d; it must not be negative", o.Attempts)
 	}
