@@ -26,6 +26,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/linger", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "conform", Tests: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/memstore"}},
 		{Dir: "jobs", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
+		{Dir: "page", Imports: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/internal/leaseapi", house.Root + "/internal/outage", house.Root + "/internal/survey"}, Tests: []string{house.Root + "/memstore"}},
 		{Dir: "internal/backend", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/engine", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "internal/batch"},

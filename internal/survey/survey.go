@@ -20,7 +20,7 @@ const (
 	// limit is how long one look at the store can take.
 	limit = 8 * time.Second
 	// share is which part of the time looks take at most: one in share.
-	share = 20
+	share = 50
 )
 
 // live are the conditions of the keys that are looked at.
@@ -76,7 +76,7 @@ func New(in store.Inspector, namespace *string) *Survey {
 }
 
 // Look returns a report that is at most maxAge old. It asks the store if there is none, but
-// spends at most a twentieth of the time on that, so a report can be older if one took long.
+// spends at most a fiftieth of the time on that, so a report can be older if one took long.
 // It returns the store's error, for as long as it would return a report.
 func (s *Survey) Look(ctx context.Context, maxAge time.Duration) (*Report, error) {
 	s.mu.Lock()

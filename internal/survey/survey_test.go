@@ -124,7 +124,7 @@ func TestUnknown(t *testing.T) {
 	})
 }
 
-// TestAsksSeldom: the store is asked once in maxAge, and a twentieth of the time, for an error, too.
+// TestAsksSeldom: the store is asked once in maxAge, and a fiftieth of the time, for an error, too.
 func TestAsksSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
 		s := New(in, nil)

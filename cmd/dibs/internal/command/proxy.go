@@ -17,7 +17,9 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/survey"
+	"github.com/dibs-go/dibs/page"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores"
 )
@@ -166,8 +168,16 @@ func build(c *proxy.Config, under dibs.Store, log *slog.Logger) (*dibs.Client, *
 				return nil, nil, err
 			}
 		}
-		o.Observe, o.ObserveStore = m.Lease, m.StoreCall
-		admin = &proxy.Admin{Version: version(), Metrics: m.Handler(), Observe: m.Request}
+		traffic := new(page.Traffic)
+		o.Observe = m.Lease
+		o.ObserveStore = func(c dibs.StoreCall) {
+			m.StoreCall(c)
+			traffic.StoreCall(c)
+		}
+		admin = &proxy.Admin{Version: version(), Metrics: m.Handler(), Store: under, Traffic: traffic, Observe: func(ctx context.Context, e idempotency.Event) {
+			m.Request(ctx, e)
+			traffic.Request(ctx, e)
+		}}
 	}
 	client, err := dibs.New(under, o)
 	if err != nil {

@@ -74,6 +74,8 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringArrayVar(&o.listen, "listen", []string{"127.0.0.1:7331"}, "an `ADDRESS` such as :7331 or unix:/run/dibs/dibs.sock; may come several times")
 	f.StringVar(&o.socketMode, "socket-mode", "0600", "the `MODE` of Unix sockets, octal")
 	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
+	f.StringVar(&o.Header, "user-header", "", "the header `FIELD` in which a single sign-on names its user; its users see the page at /")
+	f.BoolVar(&o.Act, "user-act", false, "users of the single sign-on may release, forget and settle keys")
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
 	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")
 	sizeVar(f, &o.MaxBody, "max-body", 16<<20, "the longest call, a `SIZE` in bytes, KiB, MiB or GiB")
@@ -175,6 +177,8 @@ func (o *serving) validate() error {
 	switch {
 	case (o.TLSCert == "") != (o.TLSKey == ""):
 		return usagef("--tls-cert and --tls-key belong together")
+	case o.Act && o.Header == "":
+		return usagef("--user-act has no effect without --user-header")
 	case o.Drain < 0:
 		return usagef("--drain must not be negative")
 	case o.logFormat != "text" && o.logFormat != "json":

@@ -79,8 +79,12 @@ of the proxies is killed with -9.
   tail -n 3 %[2]s
   %[3]s show%[4]s --namespace %[5]s --glob '*:mine'
 
-Then change the amount and send it again.
-`, with.proxy.url, with.payments.file.Name(), name, store, d.namespace)
+Then change the amount and send it again. The page for operators shows the last five
+minutes, and finds your key:
+
+  %[6]s
+
+`, with.proxy.url, with.payments.file.Name(), name, store, d.namespace, with.proxy.page)
 	<-ctx.Done()
 	return nil
 }

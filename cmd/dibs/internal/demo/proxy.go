@@ -16,6 +16,7 @@ import (
 type proxyProcess struct {
 	cmd  *exec.Cmd
 	url  string
+	page string // its URL
 	done chan struct{}
 }
 
@@ -36,7 +37,7 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 // startProxy starts dibs proxy with the flags, and waits until it serves.
 func (d *demo) startProxy(flags ...string) (*proxyProcess, error) {
 	p := &proxyProcess{done: make(chan struct{})}
-	args := append([]string{"proxy", "--listen", "127.0.0.1:0", "--access-log=off"}, flags...)
+	args := append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--access-log=off"}, flags...)
 	p.cmd = d.command(context.Background(), args...) // ended by kill or stop
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
@@ -61,6 +62,7 @@ func (d *demo) startProxy(flags ...string) (*proxyProcess, error) {
 		return nil, fmt.Errorf("the proxy did not start: %s", strings.TrimSpace(stderr.String()))
 	}
 	p.url, _, _ = strings.Cut(strings.TrimSpace(rest), ",")
+	_, p.page, _ = strings.Cut(strings.TrimSpace(rest), ", admin ")
 	return p, nil
 }
 

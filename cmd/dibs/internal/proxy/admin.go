@@ -7,7 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/page"
 )
 
 // readyLimit is how long the store may take to answer a readiness check.
@@ -19,10 +22,14 @@ type Admin struct {
 	Metrics http.Handler
 	// Observe is called for each request.
 	Observe func(context.Context, idempotency.Event)
+	// Store and Traffic are for the page for operators.
+	Store   dibs.Store
+	Traffic *page.Traffic
 }
 
 // adminHandler serves /healthz (the process is alive), /readyz (it is not about to end and, if it
-// needs the store, the store answers), /version, /metrics, and POST /reload.
+// needs the store, the store answers), /version, /metrics, POST /reload, and the page for operators
+// at /.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,8 +63,34 @@ func (s *Server) adminHandler() http.Handler {
 		}
 		writeText(w, http.StatusOK, "the configuration was reloaded")
 	})
+	mux.Handle("GET /{$}", s.page)
+	mux.Handle("/page/", s.page)
 	// A page in a browser of this host must not reload the proxy.
 	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// viewer returns who looks at the page; nil if nobody who may. Without tokens these are browsers on
+// this host.
+func (s *Server) viewer(r *http.Request) *page.Viewer {
+	v := s.signIn(page.Token(r))
+	if v == nil {
+		v = s.config().AdminUsers.Viewer(r)
+	}
+	if v == nil && s.config().AdminTokens == "" {
+		v = page.OnThisHost(r)
+	}
+	return v
+}
+
+// signIn returns the viewer with a token of the file.
+func (s *Server) signIn(token string) *page.Viewer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	c := credential.Find(s.current.tokens, token)
+	if c == nil || !c.May(credential.Look) {
+		return nil
+	}
+	return &page.Viewer{Name: c.Name, Namespace: &c.Namespace, Act: c.May(credential.Act)}
 }
 
 // askStore returns an error if guarded requests are refused now, because the store does not

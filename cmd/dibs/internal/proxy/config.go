@@ -14,22 +14,25 @@ import (
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/page"
 )
 
 // Config configures a proxy. Make one with Source.Load. settings.go describes its fields.
 type Config struct {
-	Listen     string
-	TLSCert    string
-	TLSKey     string
-	Admin      string
-	AdminTLS   bool
-	Store      string
-	Namespace  string
-	Drain      time.Duration
-	DrainDelay time.Duration
-	AccessLog  bool
-	LogFormat  string
-	LogLevel   string
+	Listen      string
+	TLSCert     string
+	TLSKey      string
+	Admin       string
+	AdminTLS    bool
+	AdminTokens string // the file of credentials of the page for operators; "" for none
+	AdminUsers  page.SingleSignOn
+	Store       string
+	Namespace   string
+	Drain       time.Duration
+	DrainDelay  time.Duration
+	AccessLog   bool
+	LogFormat   string
+	LogLevel    string
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -212,6 +215,12 @@ func (c *Config) checkTLS() *settingError {
 		return &settingError{"admin-tls", "it needs tls-cert and tls-key"}
 	case c.AdminTLS && c.Admin == "":
 		return &settingError{"admin-tls", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
+	case c.AdminTokens != "" && c.Admin == "":
+		return &settingError{"admin-tokens", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
+	case c.AdminUsers.Header != "" && c.Admin == "":
+		return &settingError{"admin-user-header", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
+	case c.AdminUsers.Act && c.AdminUsers.Header == "":
+		return &settingError{"admin-user-act", "it has no effect without admin-user-header"}
 	case c.TLSCert == "" && c.TLSKey == "":
 		return nil
 	case c.TLSCert == "":

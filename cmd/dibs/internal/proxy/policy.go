@@ -129,6 +129,14 @@ func checkUpstream(s string) error {
 // checkNamespace refuses what the client would refuse.
 func checkNamespace(s string) error { return dibs.Key{Namespace: s, Name: "any"}.Validate() }
 
+// checkField refuses what is not the name of a header field.
+func checkField(s string) error {
+	if s != "" && !isName(s) {
+		return fmt.Errorf("%q is not the name of a header field, such as X-Forwarded-User", s)
+	}
+	return nil
+}
+
 func checkMethod(s string) error {
 	if !isName(s) || strings.ToUpper(s) != s {
 		return fmt.Errorf("%q is not a method in capitals, such as POST", s)

@@ -172,7 +172,7 @@ func TestReloadRefused(t *testing.T) {
 
 // TestEverySettingReloads: a reload changes a setting of the process, or refuses to.
 func TestEverySettingReloads(t *testing.T) {
-	reloads := []string{"drain", "drain-delay", "access-log", "log-level"}
+	reloads := []string{"admin-tokens", "drain", "drain-delay", "access-log", "log-level"}
 	c := defaults()
 	all := c.settings()
 	for _, row := range all[:len(all)-len(c.Policy.settings())] {

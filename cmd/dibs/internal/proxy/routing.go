@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/quantity"
@@ -22,6 +23,7 @@ type routing struct {
 	routes  []route
 	guards  []*idempotency.Middleware
 	origins []*upstream.Transport
+	tokens  []*credential.Credential // of the page for operators
 
 	requests sync.WaitGroup // that it serves
 }
@@ -38,6 +40,12 @@ func (s *Server) newRouting(c *Config) (*routing, error) {
 		return nil, err
 	}
 	r := &routing{config: c}
+	if c.AdminTokens != "" {
+		var err error
+		if r.tokens, err = credential.Read(c.AdminTokens); err != nil {
+			return nil, fmt.Errorf("admin-tokens: %w", err)
+		}
+	}
 	all := c.Routes
 	if c.Upstream != "" {
 		all = append(slices.Clip(all), Route{Policy: c.Policy})

@@ -22,6 +22,7 @@ import (
 	"github.com/dibs-go/dibs/internal/linger"
 	"github.com/dibs-go/dibs/internal/outage"
 	"github.com/dibs-go/dibs/internal/quantity"
+	"github.com/dibs-go/dibs/page"
 )
 
 // Server is a proxy. Make one with New.
@@ -32,6 +33,7 @@ type Server struct {
 	admin  *Admin                   // nil if off
 	scopes []string                 // that were logged
 	secure *certificate.Certificate // nil without TLS
+	page   *page.Handler            // nil without admin
 
 	storeTimeout time.Duration // that the client was made for
 
@@ -55,6 +57,9 @@ func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Serve
 	}
 	if s.current, err = s.newRouting(c); err != nil {
 		return nil, err
+	}
+	if admin != nil {
+		s.page = page.New(admin.Store, &page.Options{Namespace: &c.Namespace, Viewer: s.viewer, SignIn: s.signIn, Traffic: admin.Traffic, Logger: log})
 	}
 	return s, nil
 }

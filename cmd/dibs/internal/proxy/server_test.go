@@ -19,6 +19,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/page"
 )
 
 // running is a proxy that serves.
@@ -52,7 +53,7 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 	client, err := dibs.New(store, nil)
 	testkit.Must(t, err)
 	r := &running{logs: new(testkit.Output), reload: make(chan os.Signal)}
-	s, err := New(c, client, &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}, c.Logger(r.logs))
+	s, err := New(c, client, &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}, Store: store, Traffic: new(page.Traffic)}, c.Logger(r.logs))
 	testkit.Must(t, err)
 	r.server = s
 	l, admin := testkit.Listen(t), testkit.Listen(t)

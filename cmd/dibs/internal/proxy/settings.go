@@ -61,6 +61,9 @@ func (c *Config) settings() []setting {
 		{name: "tls-key", value: text(&c.TLSKey, nil), usage: "the PEM `FILE` of the certificate's key"},
 		{name: "admin", value: text(&c.Admin, checkAddress), usage: "the `ADDR` of /healthz, /readyz, /version, /metrics and POST /reload (default off)"},
 		{name: "admin-tls", value: yes(&c.AdminTLS), usage: "serve the admin address over HTTPS too, with the same certificate"},
+		{name: "admin-tokens", value: text(&c.AdminTokens, nil), usage: "the `FILE` of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"},
+		{name: "admin-user-header", value: text(&c.AdminUsers.Header, checkField), usage: "the header `FIELD` in which a single sign-on names its user; its users see the page"},
+		{name: "admin-user-act", value: yes(&c.AdminUsers.Act), usage: "users of the single sign-on may release, forget and settle keys"},
 		{name: "store", value: text(&c.Store, c.checkStore), usage: "the `URL` of the store"},
 		{name: "namespace", value: text(&c.Namespace, checkNamespace), usage: "the `NAME` that keeps these keys apart from others in the store"},
 		{name: "drain", value: span(&c.Drain, atLeast(0)), usage: "how long requests and upgraded connections may take to finish after SIGTERM"},
@@ -72,7 +75,7 @@ func (c *Config) settings() []setting {
 }
 
 // fixed are the settings that need a restart. A reload that would change one changes nothing.
-var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "store", "namespace", "log-format"}
+var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "admin-user-header", "admin-user-act", "store", "namespace", "log-format"}
 
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {

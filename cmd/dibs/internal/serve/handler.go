@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 )
 
@@ -21,15 +22,15 @@ func (s *Server) routes() []route {
 	return []route{
 		{"GET", "/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "alive") }},
 		{"GET", "/readyz", s.ready},
-		{"GET", "/version", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *credential) {
+		{"GET", "/version", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *caller) {
 			writeText(w, http.StatusOK, "dibs "+s.hooks.Version)
 		})},
-		{"GET", "/metrics", s.guard(Look, func(w http.ResponseWriter, r *http.Request, _ *credential) { s.hooks.Metrics.ServeHTTP(w, r) })},
-		{"GET", leaseapi.Version + "/openapi.json", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *credential) { s.answer(w, leaseapi.Description) })},
-		{"POST", leaseapi.Version + "/claim", s.guarded(Use, (*call).claim)},
-		{"POST", leaseapi.Version + "/renew", s.guarded(Use, (*call).renew)},
-		{"POST", leaseapi.Version + "/settle", s.guarded(Use, (*call).settle)},
-		{"GET", leaseapi.Version + "/keys", s.guard(Look, s.counted(s.list))},
+		{"GET", "/metrics", s.guard(credential.Look, func(w http.ResponseWriter, r *http.Request, _ *caller) { s.hooks.Metrics.ServeHTTP(w, r) })},
+		{"GET", leaseapi.Version + "/openapi.json", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *caller) { s.answer(w, leaseapi.Description) })},
+		{"POST", leaseapi.Version + "/claim", s.guarded(credential.Use, (*call).claim)},
+		{"POST", leaseapi.Version + "/renew", s.guarded(credential.Use, (*call).renew)},
+		{"POST", leaseapi.Version + "/settle", s.guarded(credential.Use, (*call).settle)},
+		{"GET", leaseapi.Version + "/keys", s.guard(credential.Look, s.counted(s.list))},
 		{"POST", leaseapi.Version + "/keys/release", s.order(release, "id")},
 		{"POST", leaseapi.Version + "/keys/forget", s.order(forget)},
 		{"POST", leaseapi.Version + "/keys/settle", s.order(resolve, "id", "data", "retention_ms")},
@@ -46,7 +47,9 @@ func (s *Server) Handler() http.Handler {
 			refuse(w, req, problemMethod.with("It is "+r.method+"."))
 		})
 	}
-	mux.HandleFunc("/", s.guard("", func(w http.ResponseWriter, r *http.Request, _ *credential) { refuse(w, r, &problemNotFound) }))
+	mux.Handle("GET /{$}", s.page)
+	mux.Handle("/page/", s.page)
+	mux.HandleFunc("/", s.guard("", func(w http.ResponseWriter, r *http.Request, _ *caller) { refuse(w, r, &problemNotFound) }))
 	own := http.NewCrossOriginProtection()
 	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, problemForbidden.with("A page of another origin may not call this server."))
@@ -55,28 +58,28 @@ func (s *Server) Handler() http.Handler {
 }
 
 // guard calls h for a call whose credential has the role, or any role if it is "".
-func (s *Server) guard(role Role, h func(http.ResponseWriter, *http.Request, *credential)) http.HandlerFunc {
+func (s *Server) guard(role credential.Role, h func(http.ResponseWriter, *http.Request, *caller)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		by, p := s.credentialOf(r)
 		switch {
 		case p != nil:
 			refuse(w, r, p)
 			return
-		case role != "" && !by.may(role):
-			refuse(w, r, problemForbidden.with(fmt.Sprintf("The credential %s has not the role %s.", by.name, role)))
+		case role != "" && !by.May(role):
+			refuse(w, r, problemForbidden.with(fmt.Sprintf("The credential %s has not the role %s.", by.Name, role)))
 			return
 		case s.isStopping() && r.Method == http.MethodPost:
 			w.Header().Set("Connection", "close")
 			refuse(w, r, &problemStopping)
 			return
 		}
-		exchangeOf(r.Context()).by = by.name
+		exchangeOf(r.Context()).by = by.Name
 		h(w, r, by)
 	}
 }
 
 // credentialOf returns the credential of a call.
-func (s *Server) credentialOf(r *http.Request) (*credential, *problem) {
+func (s *Server) credentialOf(r *http.Request) (*caller, *problem) {
 	s.mu.RLock()
 	tokens := s.tokens
 	s.mu.RUnlock()
@@ -86,7 +89,7 @@ func (s *Server) credentialOf(r *http.Request) (*credential, *problem) {
 		}
 		return s.open, nil
 	}
-	if by := find(tokens, r); by != nil {
+	if by := find(tokens, bearer(r)); by != nil {
 		return by, nil
 	}
 	return nil, &problemUnauthorized

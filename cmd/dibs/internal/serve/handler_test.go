@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -100,36 +99,6 @@ func TestCredentials(t *testing.T) {
 	}
 	if strings.Contains(r.log.String(), "secret-") {
 		t.Error("a token is in the log")
-	}
-}
-
-// TestWrongTokensFiles: the error names the line and what is wrong, and quotes nothing.
-func TestWrongTokensFiles(t *testing.T) {
-	good := credentialLine("a", "t", "-", "use")
-	for text, want := range map[string]string{
-		"":                                    "has no token",
-		"a b c":                               "line 1: it has 3 columns",
-		good + "\na b c d e":                  "line 2: it has 5 columns",
-		"a secret - use":                      "64 hexadecimal digits",
-		good + "\n" + good:                    "line 2: its name or its digest",
-		credentialLine("a", "t", "-", "root"): "a role is use, look or act",
-		credentialLine("a", "t", "n\u00e4h", "use"): "not printable ASCII",
-	} {
-		_, err := readTokens(tokensFile(t, text))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret ") {
-			t.Errorf("%q: %v; want %s", text, err, want)
-		}
-	}
-	if all, err := readTokens(tokensFile(t, "\ufeff"+good)); err != nil || len(all) != 1 {
-		t.Errorf("with a byte order mark: %v", err)
-	}
-	if _, err := readTokens(t.TempDir()); err == nil {
-		t.Error("a folder was read")
-	}
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	testkit.Must(t, exec.Command("mkfifo", pipe).Run())
-	if _, err := readTokens(pipe); err == nil {
-		t.Error("a pipe was read")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/store"
 )
@@ -65,7 +66,7 @@ func query(values url.Values) (q store.Query, err error) {
 }
 
 // list serves GET /v1/keys: a JSON line for each key.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, by *credential) {
+func (s *Server) list(w http.ResponseWriter, r *http.Request, by *caller) {
 	q, err := query(r.URL.Query())
 	if err != nil {
 		refuse(w, r, problemInvalid.with(err.Error()+"."))
@@ -87,7 +88,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, by *credential) {
 		refuse(w, r, p)
 		return
 	}
-	q.Data = q.Data && by.may(Act)
+	q.Data = q.Data && by.May(credential.Act)
 	lines := bufio.NewWriterSize(deadlined{w, s.limits.silence}, growth)
 	out := json.NewEncoder(lines)
 	begun := false
@@ -105,7 +106,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, by *credential) {
 			w.Header().Set("Content-Type", "application/jsonl")
 			w.Header().Set("Cache-Control", "no-store")
 		}
-		if out.Encode(leaseapi.EntryOf(&e, by.may(Act))) != nil {
+		if out.Encode(leaseapi.EntryOf(&e, by.May(credential.Act))) != nil {
 			return
 		}
 	}
@@ -190,7 +191,7 @@ func (s *Server) inspector() (store.Inspector, *problem) {
 // order returns the handler of what an operator does to a key. fields are the fields of the
 // call beside the key.
 func (s *Server) order(do func(context.Context, store.Inspector, leaseapi.Order) (int, error), fields ...string) http.HandlerFunc {
-	return s.guarded(Act, func(c *call, ctx context.Context, body []byte) ([]byte, *problem) {
+	return s.guarded(credential.Act, func(c *call, ctx context.Context, body []byte) ([]byte, *problem) {
 		o, err := leaseapi.ReadOrder(body, fields...)
 		if err != nil {
 			return nil, problemInvalid.with(err.Error() + ".")
@@ -212,7 +213,7 @@ func (s *Server) order(do func(context.Context, store.Inspector, leaseapi.Order)
 			s.failed(err)
 			return nil, &problemStore
 		}
-		s.log.Info("a key was changed by hand", "key", o.Key.Digest(), "credential", c.by.name, "id", o.ID, "done", n)
+		s.log.Info("a key was changed by hand", "key", o.Key.Digest(), "credential", c.by.Name, "id", o.ID, "done", n)
 		return leaseapi.WriteDone(n), nil
 	})
 }

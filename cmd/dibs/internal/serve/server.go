@@ -14,8 +14,10 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/page"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -24,6 +26,8 @@ import (
 type Config struct {
 	Namespace string // of calls that need no credential; "" lets them name any
 	Tokens    string // the file of credentials; "" for none
+
+	page.SingleSignOn // of the page for operators
 
 	MaxBody                    int64 // bytes of a call
 	MaxBodyMemory              int64 // bytes that the bodies, elements and records of all calls may take
@@ -63,6 +67,8 @@ type Server struct {
 	limits      limits
 	outage      *outage.Log
 	readiness   readiness
+	page        *page.Handler
+	traffic     page.Traffic
 
 	secure *certificate.Certificate // nil without TLS
 
@@ -70,8 +76,8 @@ type Server struct {
 	stopping chan struct{}
 
 	mu     sync.RWMutex
-	tokens []*credential // under mu; nil: none is needed
-	open   *credential   // what calls have where none is needed
+	tokens []*caller // under mu; nil: none is needed
+	open   *caller   // what calls have where none is needed
 }
 
 // New returns a server of the store. The error names the setting that is wrong.
@@ -104,6 +110,7 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	s.waiters = newWaiters(func(r store.Renewal) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
+	s.page = page.New(under, &page.Options{Viewer: s.viewer, SignIn: s.signIn, Traffic: &s.traffic, Logger: s.log})
 	s.unnotify = func() {}
 	if n, ok := under.(store.Notifier); ok {
 		s.notified, s.unnotify = true, n.Notify(s.waiters.wake)
@@ -113,28 +120,33 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 
 // observed reports each call of the store.
 func observed[Q, A any](s *Server, verb string, send func(context.Context, []Q, []A) error) func(context.Context, []Q, []A) error {
-	if s.hooks.StoreCall == nil {
-		return send
-	}
 	return func(ctx context.Context, q []Q, a []A) error {
 		began := time.Now()
 		err := send(ctx, q, a)
-		s.hooks.StoreCall(dibs.StoreCall{Verb: verb, Size: len(q), Took: time.Since(began), Err: err})
+		c := dibs.StoreCall{Verb: verb, Size: len(q), Took: time.Since(began), Err: err}
+		s.traffic.StoreCall(c)
+		if s.hooks.StoreCall != nil {
+			s.hooks.StoreCall(c)
+		}
 		return err
 	}
 }
 
 // readTokens reads the file of tokens. Calls under way keep the credential that they had.
 func (s *Server) readTokens() error {
-	tokens, err := readTokens(s.config.Tokens)
+	all, err := credential.Read(s.config.Tokens)
 	if err != nil {
 		return err
+	}
+	tokens := make([]*caller, len(all))
+	for i, c := range all {
+		tokens[i] = &caller{Credential: c, load: new(load)}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range tokens {
 		for _, old := range s.tokens {
-			if old.name == t.name {
+			if old.Name == t.Name {
 				t.load = old.load
 			}
 		}
@@ -211,6 +223,7 @@ func (s *Server) reload() {
 func (s *Server) drain(server *http.Server) error {
 	s.stop.Do(func() { close(s.stopping) })
 	s.log.Info("the server drains: it ends when the calls under way are answered", "drain", s.config.Drain.String())
+	s.page.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	err := server.Shutdown(ctx)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/store"
@@ -17,7 +18,7 @@ import (
 // call is one call of a verb.
 type call struct {
 	*Server
-	by *credential
+	by *caller
 }
 
 // claim serves POST /v1/claim.
@@ -252,9 +253,9 @@ func inParts[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, valid []i
 func (c *call) place(k *dibs.Key) *problem {
 	switch {
 	case k.Namespace == leaseapi.Namespace:
-		k.Namespace = c.by.namespace
-	case k.Namespace != c.by.namespace && !c.by.free:
-		return problemForbidden.with(fmt.Sprintf("The credential %s is for the namespace %q, and the call names %q.", c.by.name, c.by.namespace, k.Namespace))
+		k.Namespace = c.by.Namespace
+	case k.Namespace != c.by.Namespace && !c.by.free:
+		return problemForbidden.with(fmt.Sprintf("The credential %s is for the namespace %q, and the call names %q.", c.by.Name, c.by.Namespace, k.Namespace))
 	}
 	return nil
 }
@@ -268,8 +269,8 @@ func unreadable(err error) *problem {
 }
 
 // counted calls h for a call that is within the bounds on calls under way.
-func (s *Server) counted(h func(http.ResponseWriter, *http.Request, *credential)) func(http.ResponseWriter, *http.Request, *credential) {
-	return func(w http.ResponseWriter, r *http.Request, by *credential) {
+func (s *Server) counted(h func(http.ResponseWriter, *http.Request, *caller)) func(http.ResponseWriter, *http.Request, *caller) {
+	return func(w http.ResponseWriter, r *http.Request, by *caller) {
 		if !take(&s.load.calls, 1, s.config.MaxCalls) {
 			refuse(w, r, problemOverloaded.with("The server has as many calls under way as --max-calls."))
 			return
@@ -285,8 +286,8 @@ func (s *Server) counted(h func(http.ResponseWriter, *http.Request, *credential)
 }
 
 // guarded returns the handler of calls that have a body, for credentials with the role.
-func (s *Server) guarded(role Role, do func(*call, context.Context, []byte) ([]byte, *problem)) http.HandlerFunc {
-	return s.guard(role, s.counted(func(w http.ResponseWriter, r *http.Request, by *credential) {
+func (s *Server) guarded(role credential.Role, do func(*call, context.Context, []byte) ([]byte, *problem)) http.HandlerFunc {
+	return s.guard(role, s.counted(func(w http.ResponseWriter, r *http.Request, by *caller) {
 		body, free, p := s.body(w, r)
 		if p != nil {
 			refuse(w, r, p)

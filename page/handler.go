@@ -1,0 +1,236 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/internal/survey"
+	"github.com/dibs-go/dibs/store"
+)
+
+// Options configures a Handler. nil and the zero value mean the defaults.
+type Options struct {
+	// Namespace, if not nil, is the only one that the page shows. Default: all.
+	Namespace *string
+	// Viewer returns who sends a request, or nil if nobody who may look: the answer is 401.
+	// Default: requests from this host to this host may look and act, and no others.
+	Viewer func(*http.Request) *Viewer
+	// SignIn returns the viewer with a token; nil if there is none. The page then asks for a
+	// token and keeps it in the cookie CookieName, which Viewer reads. Default: no form.
+	SignIn func(token string) *Viewer
+	// Traffic counts what the page shows of requests. Default: it shows none.
+	Traffic *Traffic
+	// Logger gets a line for each action. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Viewer is who looks at the page.
+type Viewer struct {
+	Name      string  // for the log
+	Namespace *string // the only one that the viewer may see; nil: all
+	Act       bool    // may release, forget and settle keys
+}
+
+const (
+	// beat is how often a page that is open gets news.
+	beat = 2 * time.Second
+	// maxStreams is how many pages can be open.
+	maxStreams = 100
+	// maxForm is how long the body of a call can be, in bytes.
+	maxForm = 1 << 20
+	// storeLimit is how long the store can take to answer.
+	storeLimit = 8 * time.Second
+)
+
+// Handler serves the page. Make one with New.
+type Handler struct {
+	http.Handler
+	options Options
+	store   store.Store
+	in      store.Inspector // nil: the store cannot list
+	health  health
+	outage  *outage.Log
+	streams chan struct{} // one for each open page
+	search  chan struct{} // one for each search
+	closed  chan struct{}
+	close   sync.Once
+
+	mu      sync.Mutex
+	surveys map[string]*survey.Survey // under mu: by namespace; "\x00" is all
+}
+
+//go:embed page.html
+var source []byte
+
+// policy is the Content-Security-Policy: the style and the script of the file and no others, and
+// requests to the page's own server only.
+var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; style-src " +
+	hashOf("style") + "; script-src " + hashOf("script")
+
+// challenge is what HTTP asks for. A browser shows no form of its own for it.
+const challenge = `Bearer realm="dibs"`
+
+// hashOf returns the source of an inline element.
+func hashOf(element string) string {
+	_, text, _ := bytes.Cut(source, []byte("<"+element+">"))
+	text, _, _ = bytes.Cut(text, []byte("</"+element+">"))
+	sum := sha256.Sum256(text)
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// New returns the page of a store. If the store is no store.Inspector, the page shows the
+// store's health only.
+func New(under store.Store, o *Options) *Handler {
+	h := &Handler{
+		store: under, streams: make(chan struct{}, maxStreams), search: make(chan struct{}, 1),
+		closed: make(chan struct{}), surveys: map[string]*survey.Survey{},
+	}
+	if o != nil {
+		h.options = *o
+	}
+	h.options.Logger = cmp.Or(h.options.Logger, slog.Default())
+	h.outage = outage.New(h.options.Logger, "requests")
+	if h.options.Viewer == nil {
+		h.options.Viewer = OnThisHost
+	}
+	h.in, _ = under.(store.Inspector)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", h.page)
+	mux.HandleFunc("GET /page/events", h.looking(h.events))
+	mux.HandleFunc("GET /page/search", h.looking(h.find))
+	mux.HandleFunc("GET /page/key", h.looking(h.key))
+	mux.HandleFunc("POST /page/sign-in", h.signIn)
+	mux.HandleFunc("POST /page/sign-out", h.signOut)
+	mux.HandleFunc("POST /page/release", h.acting(h.release))
+	mux.HandleFunc("POST /page/forget", h.acting(h.forget))
+	mux.HandleFunc("POST /page/settle", h.acting(h.settle))
+	own := http.NewCrossOriginProtection()
+	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusForbidden, "A page of another origin may not act here.")
+	}))
+	guarded := own.Handler(mux)
+	h.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := w.Header()
+		f.Set("Content-Security-Policy", policy)
+		f.Set("Cache-Control", "no-store")
+		f.Set("X-Content-Type-Options", "nosniff")
+		f.Set("Referrer-Policy", "no-referrer")
+		f.Set("Cross-Origin-Resource-Policy", "same-origin")
+		guarded.ServeHTTP(w, r)
+	})
+	return h
+}
+
+// Close ends the updates of all open pages, so that a server can shut down. It returns nil.
+func (h *Handler) Close() error {
+	h.close.Do(func() { close(h.closed) })
+	return nil
+}
+
+// page serves the file. It has no secret, so somebody without a credential gets it too, with 401,
+// and it asks for one.
+func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if h.options.Viewer(r) == nil {
+		w.Header().Set("WWW-Authenticate", challenge)
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+	_, _ = w.Write(source)
+}
+
+// looking calls serve for a viewer.
+func (h *Handler) looking(serve func(http.ResponseWriter, *http.Request, *Viewer)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v := h.options.Viewer(r)
+		if v == nil {
+			w.Header().Set("WWW-Authenticate", challenge)
+		}
+		switch {
+		case v == nil && h.options.SignIn == nil:
+			fail(w, http.StatusUnauthorized, "Only a browser on the server's own host may look. The server's credentials open the page to others.")
+		case v == nil:
+			answer(w, http.StatusUnauthorized, map[string]any{"error": "Sign in with a token that may look.", "sign_in": true})
+		case h.options.Namespace != nil && v.Namespace != nil && *h.options.Namespace != *v.Namespace:
+			fail(w, http.StatusForbidden, "The credential is for another namespace than the page.")
+		default:
+			serve(w, r, v)
+		}
+	}
+}
+
+// namespace returns the only namespace that the viewer may see; nil: all.
+func (h *Handler) namespace(v *Viewer) *string { return cmp.Or(h.options.Namespace, v.Namespace) }
+
+// sees reports whether the viewer may see a key.
+func (h *Handler) sees(v *Viewer, k store.Key) bool {
+	for _, only := range []*string{h.options.Namespace, v.Namespace} {
+		if only != nil && *only != k.Namespace {
+			return false
+		}
+	}
+	return true
+}
+
+// survey returns the survey of what the viewer may see.
+func (h *Handler) survey(v *Viewer) *survey.Survey {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ns := h.namespace(v)
+	name := "\x00"
+	if ns != nil {
+		name = *ns
+	}
+	if h.surveys[name] == nil {
+		h.surveys[name] = survey.New(h.in, ns)
+	}
+	return h.surveys[name]
+}
+
+// answer writes a JSON document.
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // a browser that is gone reads nothing
+}
+
+// fail answers with a sentence that the page shows.
+func fail(w http.ResponseWriter, status int, sentence string) {
+	answer(w, status, map[string]string{"error": sentence})
+}
+
+// read reads the JSON body of a call. It answers if it cannot.
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
+	if r.Header.Get("Content-Type") != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, "The body must be application/json.")
+		return false
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxForm))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil && d.More() {
+		err = errMore
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, "The body must be one JSON object with the fields of the call.")
+		return false
+	}
+	return true
+}
+
+var errMore = errors.New("the body has more than one JSON value")
+
+// limited returns a context for calls of the store.
+func limited(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Context(), storeLimit)
+}
