@@ -24,6 +24,10 @@ func TestHouse(t *testing.T) {
 			root + "/proof/target", root + "/internal/failpoint", root + "/internal/servertest", root + "/stores",
 		}},
 		{Dir: "target", Imports: []string{root + "/internal/wire", root + "/proof/fault", root + "/internal/servertest", unix}},
+		{Dir: "browser", Tests: []string{
+			root + "/store", root + "/memstore", root + "/page", root + "/internal/servertest",
+			"github.com/chromedp/chromedp", "github.com/chromedp/chromedp/kb", "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/runtime",
+		}},
 		{
 			Dir:     "torture",
 			Imports: []string{root, root + "/store", root + "/stores", root + "/internal/pace", root + "/internal/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},

@@ -1,0 +1,2 @@
+// Package browser has the tests of the page for operators in Chromium.
+package browser
