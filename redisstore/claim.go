@@ -27,9 +27,13 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store
 
 // claims makes the batches of claims.
 func (s *Store) claims(claims []store.Claim, answers []store.Answer) []*batch {
+	replicated := "0"
+	if s.options.Replicas > 0 {
+		replicated = "1"
+	}
 	all := s.batches(len(claims), verb{
 		script: claimScript,
-		head:   []string{s.names.sharded(), "", strconv.Itoa(s.options.MaxWaiters)},
+		head:   []string{s.names.sharded(), "", strconv.Itoa(s.options.MaxWaiters), replicated},
 		key: func(i int) (store.Key, bool) {
 			answers[i] = store.Answer{Err: claims[i].Validate()}
 			return claims[i].Key, answers[i].Err == nil

@@ -3,7 +3,8 @@
 -- KEYS  the fence, then the state of each key. On a cluster also the record of each claim
 --       that a record can answer: while a slot is moved, state and record may be on two
 --       servers, and the server refuses a call that names both.
--- ARGV  sharded, channel, MaxWaiters; then the claims, see state.lua
+-- ARGV  sharded, channel, MaxWaiters, 1 if replicas must have what answers; then the
+--       claims, see state.lua
 --
 -- Each answer begins with the state:
 --   granted   the fence; or 1, fence, number, progress if there is any
@@ -13,8 +14,8 @@
 --   mismatch  5
 --   unknown   6, token
 
-local sharded, channel, max_places = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
-local FIRST, COUNT = 3, #ARGV - 3
+local sharded, channel, max_places, replicated = ARGV[1] == '1', ARGV[2], ARGV[3] + 0, ARGV[4] == '1'
+local FIRST, COUNT = 4, #ARGV - 4
 local SIMPLE = 1 -- flags above it: a record can answer the claim
 
 local mark = highest()
@@ -123,6 +124,10 @@ local function decide(k, c)
   local state, answer = refusal(k, c)
   if state then
     if own and state ~= UNKNOWN then remove(k, own) end -- the waiter has its answer
+    if replicated and state == DONE then
+      local _, left = unpack('>I8I8', answer)
+      call('PEXPIRE', k.r, ceil(left / 1000)) -- a write, so that WAIT covers the record
+    end
     return pack('>B', state) .. (answer or '')
   end
 
