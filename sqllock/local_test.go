@@ -49,6 +49,16 @@ func TestLocalLocksAreRefused(t *testing.T) {
 	}
 }
 
+// TestUnidentifiedServer: a server that lets nobody in, and so cannot be asked what it is, is not
+// taken for a product on which locks exclude all others.
+func TestUnidentifiedServer(t *testing.T) {
+	t.Parallel()
+	db := openDB(t, "pgx", "postgres://stranger@"+postgres().Addr()+"/postgres")
+	if _, err := NewAdvisory(t.Context(), db, &AdvisoryOptions{SessionPooler: true}); !errors.Is(err, ErrServer) {
+		t.Errorf("got %v; want ErrServer", err)
+	}
+}
+
 // TestLocalLockTx: a transaction of CockroachDB gets no lock, at read committed, too.
 func TestLocalLockTx(t *testing.T) {
 	t.Parallel()
