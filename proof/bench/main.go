@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
@@ -103,12 +104,17 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	chosen := slices.DeleteFunc(slices.Clone(comparisons), func(each comparison) bool {
+		return *only != each.group && !strings.Contains(each.name, *only)
+	})
+	fmt.Fprint(os.Stderr, c.announcement(len(chosen)))
+	line, began := progress.New(os.Stderr, os.Getenv), time.Now()
+	defer line.Show("")
 	report := newReport(os.Stdout, c)
-	for _, comparison := range comparisons {
-		if *only != comparison.group && !strings.Contains(comparison.name, *only) {
-			continue
-		}
+	for i, comparison := range chosen {
+		line.Show(pace(i, len(chosen), comparison.name, time.Since(began)))
 		f, err := comparison.run(ctx, c)
+		line.Show("")
 		if err != nil {
 			return fmt.Errorf("%s: %w", comparison.name, err)
 		}
