@@ -105,7 +105,7 @@ func TestOptionsAreValidated(t *testing.T) {
 			_, err := dibs.TryOnce(t.Context(), c, "k", &dibs.OnceOptions{Wait: time.Second}, func(context.Context) (int, error) { return 0, nil })
 			return err
 		},
-		"AcquireOptions.Wait and Detach are not for Lead": func() error { return c.Lead(t.Context(), "k", &wait, nil) },
+		"AcquireOptions.Wait and Detach are not for Lead": func() error { return c.Lead(t.Context(), "k", &wait, func(context.Context) error { return nil }) },
 		"AtMostOnce are not for RLock":                    func() error { _, err := c.RLock(t.Context(), "k", &dibs.AcquireOptions{AtMostOnce: true}); return err },
 		"RedeemOptions.Hold is -1ns":                      func() error { _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Hold: -1}); return err },
 		"PlaceOptions.Hold is -1ns":                       func() error { _, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Hold: -1}); return err },

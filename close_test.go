@@ -42,7 +42,7 @@ func TestClose(t *testing.T) {
 		}
 		wg.Wait()
 		empty(t, s)
-		if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
+		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); !errors.Is(err, dibs.ErrClosed) {
 			t.Errorf("a closed client answered %v", err)
 		}
 	})

@@ -35,7 +35,7 @@ func TestErrorsNameTheirType(t *testing.T) {
 		}
 	}
 	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
-		err := c.Do(t.Context(), "k", func(ctx context.Context) error { return c.TryDo(ctx, "k", nil) })
+		err := c.Do(t.Context(), "k", func(ctx context.Context) error { return c.TryDo(ctx, "k", func(context.Context) error { return nil }) })
 		var named interface{ ErrorType() string }
 		if !errors.As(err, &named) || named.ErrorType() != "held" {
 			t.Errorf("a held key: %v", err)

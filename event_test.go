@@ -30,7 +30,7 @@ func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
 
 		l, err := c.Acquire(ctx, secret, nil)
 		testkit.Must(t, err)
-		_ = c.TryDo(ctx, secret, nil) // refused
+		_ = c.TryDo(ctx, secret, func(context.Context) error { return nil }) // refused
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = c.Do(ctx, secret, func(context.Context) error { time.Sleep(time.Second); return nil }) })
 		time.Sleep(time.Minute)

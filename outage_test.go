@@ -145,7 +145,7 @@ func TestWhatIsNoOutage(t *testing.T) {
 				client := newClient(t, silent{newFaulty(newStore(t))}, &dibs.Options{Logger: slog.New(slog.NewJSONHandler(log, nil))})
 				ctx, cancel := context.WithTimeout(t.Context(), c.limit)
 				defer cancel()
-				if err := client.TryDo(ctx, "k", nil); err == nil {
+				if err := client.TryDo(ctx, "k", func(context.Context) error { return nil }); err == nil {
 					t.Fatal("a store that does not answer granted a key")
 				}
 				lines := linesAboutStore(t, log)

@@ -31,7 +31,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 			}
 			places = append(places, q)
 		}
-		if err := worker.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
+		if err := worker.TryDo(t.Context(), "k", func(context.Context) error { return nil }); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("a caller overtook the places: %v", err)
 		}
 		if _, err := worker.TryRedeem(t.Context(), places[3], nil); !errors.Is(err, dibs.ErrHeld) {
@@ -181,7 +181,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
 		testkit.Must(t, err)
 		start := time.Now()
-		if err := c.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
+		if err := c.TryDo(t.Context(), "k", func(context.Context) error { return nil }); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second)

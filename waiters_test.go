@@ -151,7 +151,7 @@ func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
 		lease := acquire(t, c, "k", nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
+			if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); !errors.Is(err, dibs.ErrStore) {
 				t.Errorf("got %v", err)
 			}
 		})

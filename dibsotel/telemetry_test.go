@@ -112,7 +112,7 @@ func TestLeases(t *testing.T) {
 	ctx, root := b.tracer.Tracer("test").Start(t.Context(), "root")
 	lease, err := b.client.Acquire(ctx, secret, nil)
 	testkit.Must(t, err)
-	if err := b.client.TryDo(ctx, secret, nil); !errors.Is(err, dibs.ErrHeld) {
+	if err := b.client.TryDo(ctx, secret, func(context.Context) error { return nil }); !errors.Is(err, dibs.ErrHeld) {
 		t.Fatal(err)
 	}
 	if n := b.read(t)["dibs.lease.active{}"]; n != 1 {
@@ -236,7 +236,7 @@ func TestErrorType(t *testing.T) {
 			store, err := memstore.New(nil)
 			testkit.Must(t, err)
 			b := newBenchOn(t, refusing{store, kind})
-			if err := b.client.TryDo(t.Context(), "k", nil); err == nil {
+			if err := b.client.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err == nil {
 				t.Fatal("a store that fails granted a key")
 			}
 			read := b.read(t)

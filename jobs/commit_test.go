@@ -97,7 +97,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		}
 		f.empty() // until it commits
 		testkit.Must(t, f.store.Claim(t.Context(), tx, make([]store.Answer, 1)))
-		if err := f.client().TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
+		if err := f.client().TryDo(t.Context(), "k", nothing); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the place does not stand after the commit: %v", err)
 		}
 		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
