@@ -18,7 +18,8 @@ import (
 const databases = "start/database.md"
 
 // TestDatabaseGuide: each server of the page answers the page's requests as the page shows, exits
-// with 0 when it is told to, and gives the same answers when it is started again.
+// with 0 when it is told to, and gives the same answers when it is started again, even after it
+// was killed.
 func TestDatabaseGuide(t *testing.T) {
 	t.Parallel()
 	var requests block
@@ -49,7 +50,10 @@ func TestDatabaseGuide(t *testing.T) {
 			server := filepath.Join(b.dir, "server")
 			testkit.Must(t, compile(server, b.path("main.go")))
 			b.env = []string{env(t)}
-			for range 2 {
+			for _, end := range []struct {
+				signal syscall.Signal
+				code   int
+			}{{syscall.SIGKILL, -1}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 0}} {
 				p := b.command()
 				p.Cmd.Path, p.Args = server, []string{server}
 				p.begin(t)
@@ -58,9 +62,9 @@ func TestDatabaseGuide(t *testing.T) {
 				if got, err := curl.CombinedOutput(); err != nil || string(got) != requests.output {
 					t.Errorf("the requests print %q, %v; the page shows %q", got, err, requests.output)
 				}
-				p.signal(t, syscall.SIGTERM)
-				if code := p.code(t); code != 0 || p.stderr.String() != "" {
-					t.Errorf("the server exited with %d and said %q", code, p.stderr.String())
+				p.signal(t, end.signal)
+				if code := p.code(t); code != end.code || p.stderr.String() != "" {
+					t.Errorf("after %v the server exited with %d and said %q", end.signal, code, p.stderr.String())
 				}
 			}
 		})
