@@ -113,7 +113,7 @@ func checkPassword(t *testing.T, url, shown string) {
 		t.Errorf("the proxy prints %q", line)
 	}
 	demo := startWith(t, store, "demo")
-	testkit.Eventually(t, "the demo goes on", func() bool { return strings.Contains(demo.stdout.String(), "goes on serving") })
+	testkit.Eventually(t, "the demo goes on", func() bool { return strings.Contains(demo.stdout.String(), "finds your key:\n\n") })
 	out, err := exec.Command("ps", "-e", "-o", "args=").Output()
 	testkit.Must(t, err)
 	if !strings.Contains(string(out), "--namespace demo-") || strings.Contains(string(out), secret) {
@@ -121,6 +121,14 @@ func checkPassword(t *testing.T, url, shown string) {
 	}
 	if said := demo.stdout.String() + demo.stderr.String(); strings.Contains(said, secret) || !strings.Contains(said, "show --namespace") {
 		t.Errorf("the demo prints\n%s", said)
+	}
+	_, rest, _ := strings.Cut(demo.stdout.String(), "The page for operators")
+	_, page, _ := strings.Cut(rest, "http://")
+	page, _, _ = strings.Cut(page, "\n")
+	if res, err := http.Get("http://" + page); err != nil || res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
+		t.Errorf("the demo names the page %q: %v, %v", page, res, err)
+	} else {
+		res.Body.Close()
 	}
 	demo.signal(t, syscall.SIGTERM)
 	demo.code(t)

@@ -54,6 +54,9 @@ SHA256 is that of the token (printf %s TOKEN | sha256sum). The roles are use
 the keys of others). With --tokens every listener needs a credential. SIGHUP
 makes the server read the file again.
 
+At / is a page for operators: who waits, what a person must decide, and the life
+of one key. It takes the same tokens, or the users of a single sign-on.
+
 Once it accepts connections, it prints one line with its addresses. After
 SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 		Example: `  dibs serve --store redis://cache.internal --listen unix:/run/dibs/dibs.sock
