@@ -64,7 +64,7 @@ func readyURL(addr string, secure bool) (url, socket string, err error) {
 	if addr == "" {
 		return "", "", usagef("no address is named; set --admin or DIBS_PROXY_ADMIN to the proxy's --admin, such as 127.0.0.1:9090")
 	}
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok && path != "" {
 		return "http://dibs/readyz", path, nil
 	}
 	host, port, err := net.SplitHostPort(addr)

@@ -50,7 +50,7 @@ func TestHealthcheck(t *testing.T) {
 
 	b.env = nil
 	b.says(t, 64, "", "no address is named; set --admin or DIBS_PROXY_ADMIN", "healthcheck")
-	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "http://127.0.0.1:9090"} {
+	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "http://127.0.0.1:9090", "unix:"} {
 		b.says(t, 64, "", "is not HOST:PORT", "healthcheck", "--admin", addr)
 	}
 }
@@ -62,6 +62,7 @@ func TestHealthcheckOfServe(t *testing.T) {
 	dir, err := os.MkdirTemp("", "dibs") // short, because the path of a socket must be
 	testkit.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	b.says(t, 64, "", "--listen is unix: without a path", "serve", "--listen", "unix:")
 	socket := "unix:" + dir + "/s"
 	b.says(t, 1, "", "it does not answer", "healthcheck", "--admin", socket)
 	b.write(t, "tokens", fmt.Sprintf("shop %x shop use\n", sha256.Sum256([]byte(secret))))

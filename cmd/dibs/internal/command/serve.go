@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -184,6 +185,8 @@ func (o *serving) validate() error {
 		return usagef("--user-act has no effect without --user-header")
 	case o.Drain < 0:
 		return usagef("--drain must not be negative")
+	case slices.Contains(o.listen, "unix:"):
+		return usagef("--listen is unix: without a path; write unix:PATH, such as unix:/run/dibs/dibs.sock")
 	case o.logFormat != "text" && o.logFormat != "json":
 		return usagef("--log-format is %q; it must be text or json", o.logFormat)
 	}
