@@ -81,12 +81,13 @@ func (a *Address) String() string {
 	if a.socket != "" {
 		return "http+unix:" + a.socket
 	}
-	text := a.servers[0]
+	var text strings.Builder
+	text.WriteString(a.servers[0])
 	for _, s := range a.servers[1:] {
 		_, host, _ := strings.Cut(s, "://")
-		text += "," + host
+		text.WriteString("," + host)
 	}
-	return text
+	return text.String()
 }
 
 // HasToken reports whether the URL has a token.

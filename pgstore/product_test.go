@@ -149,6 +149,6 @@ func relay(client net.Conn, answer string) {
 				break
 			}
 		}
-		to.Send(m.(pgproto3.FrontendMessage))
+		to.Send(m)
 	}
 }

@@ -56,11 +56,12 @@ func (n namer) statements() *statements {
 			" ON CONFLICT (" + id + ") DO UPDATE SET " + set("excluded.", columns)
 	}
 	remove := func(table, columns string, like ...any) string {
-		sql := "DELETE FROM @" + table + " t USING " + unnest(like) + " AS u (" + columns + ") WHERE true"
+		var sql strings.Builder
+		sql.WriteString("DELETE FROM @" + table + " t USING " + unnest(like) + " AS u (" + columns + ") WHERE true")
 		for c := range strings.SplitSeq(columns, ",") {
-			sql += " AND t." + c + " = u." + c
+			sql.WriteString(" AND t." + c + " = u." + c)
 		}
-		return sql
+		return sql.String()
 	}
 	rows := "SELECT " + rowColumns + " FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @key t WHERE t.k = u.key LIMIT 1"
 	w := of("w.", placeColumns)

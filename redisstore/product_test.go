@@ -27,11 +27,12 @@ func TestProducts(t *testing.T) {
 	for _, p := range product.Redis.Products {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			info := "# Server\r\nredis_version:7.4.0\r\n"
+			var info strings.Builder
+			info.WriteString("# Server\r\nredis_version:7.4.0\r\n")
 			for _, sign := range p.Signs {
-				info += sign.Asked + ":" + sign.Says + "\r\n"
+				info.WriteString(sign.Asked + ":" + sign.Says + "\r\n")
 			}
-			url := disguise(t, info)
+			url := disguise(t, info.String())
 			if p.Store == product.Refused {
 				s, err := Open(t.Context(), url, nil)
 				for _, want := range []string{p.Name, p.Why, p.Cure, p.Source} {
@@ -136,11 +137,12 @@ func relay(client net.Conn, addr, info string) {
 		if strings.EqualFold(command[0], "INFO") {
 			command = []string{"ECHO", info}
 		}
-		text := fmt.Sprintf("*%d\r\n", len(command))
+		var text strings.Builder
+		text.WriteString(fmt.Sprintf("*%d\r\n", len(command)))
 		for _, word := range command {
-			text += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
+			text.WriteString(fmt.Sprintf("$%d\r\n%s\r\n", len(word), word))
 		}
-		if _, err := io.WriteString(server, text); err != nil {
+		if _, err := io.WriteString(server, text.String()); err != nil {
 			return
 		}
 	}

@@ -144,7 +144,7 @@ func (a *asking) leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.wanted = false; a.ended {
-		<-a.came
+		<-a.came //nolint:errcheck // its caller gets the error
 		unlockFile(a.file)
 	}
 }

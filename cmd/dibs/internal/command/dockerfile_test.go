@@ -143,7 +143,7 @@ func TestDockerignore(t *testing.T) {
 	top := filepath.Join(deploy, "..")
 	ignored := strings.Fields(readDeploy(t, "../.dockerignore"))
 	git := readDeploy(t, "../.gitignore")
-	for _, line := range strings.Fields(git) {
+	for line := range strings.FieldsSeq(git) {
 		line = strings.Trim(line, "/")
 		if !slices.Contains(ignored, line) && !slices.Contains(ignored, "**/"+line) {
 			t.Errorf("%s is not in .dockerignore", line)

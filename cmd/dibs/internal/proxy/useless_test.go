@@ -232,12 +232,12 @@ func TestHostsOfRoutes(t *testing.T) {
 	} {
 		h, err := parseHost(test.host)
 		testkit.Must(t, err)
-		for _, host := range strings.Fields(test.yes) {
+		for host := range strings.FieldsSeq(test.yes) {
 			if !h.match(host) {
 				t.Errorf("%s does not match %s", test.host, host)
 			}
 		}
-		for _, host := range strings.Fields(test.no) {
+		for host := range strings.FieldsSeq(test.no) {
 			if h.match(host) {
 				t.Errorf("%s matches %s", test.host, host)
 			}
