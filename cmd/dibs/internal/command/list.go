@@ -63,6 +63,9 @@ Lines are sorted by key. --sort since begins with what has lasted longest: the
 lease, or without one the record. --sort waiters begins with the longest queue.
 --limit without --sort takes the first keys that the store finds.
 
+On a terminal the states unknown and abandoned have a colour, unless NO_COLOR is
+set.
+
 A key with characters that a terminal does not show is printed in double quotes.
 Those characters are escaped as in Go and JSON. --json prints one object a line,
 for programs, and no last line.`,

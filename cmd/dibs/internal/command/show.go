@@ -27,9 +27,9 @@ on which host, and when it began.
 Also shows the places in the queue, in order. A reserved place is one that was
 taken before its job came. While the key is free it blocks others for as long as
 the line says, and then gives way. "waiters" counts the callers that wait now,
-and "reserved" the places whose jobs have not come. "jobs" names the jobs that run
-and those that wait in a worker, with its host. Each place has an ID.
-"dibs release --place ID" removes a reserved place.
+and "reserved" the places whose jobs have not come. "jobs" names the jobs that
+run and those that wait in a worker, with its host. Each place has an ID. "dibs
+release --place ID" removes a reserved place.
 
 Logs name a key by its digest. --digest finds the key. It reads all keys of the
 store, because a digest cannot be looked up.
