@@ -144,7 +144,7 @@ func (a *asking) leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.wanted = false; a.ended {
-		<-a.came //nolint:errcheck // its caller gets the error
+		<-a.came //nolint:errcheck // the caller has given up
 		unlockFile(a.file)
 	}
 }
