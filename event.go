@@ -39,6 +39,13 @@ type Event struct {
 	token store.Token
 }
 
+// WithKey returns the event of another key. It is for packages that observe other locks as a Client
+// observes its leases.
+func (e Event) WithKey(key Key) Event {
+	e.key = key
+	return e
+}
+
 // Key returns the key's digest.
 func (e *Event) Key() string { return e.key.Digest() }
 

@@ -6,6 +6,10 @@
 //	client, err := dibs.New(store, &dibs.Options{Observe: telemetry.Lease, ObserveStore: telemetry.StoreCall})
 //	guard, err := idempotency.New(client, &idempotency.Options{Observe: telemetry.Request, Trace: dibsotel.Trace})
 //	mutex, err := jobs.New(client, &jobs.Options{Observe: telemetry.Job})
+//	locks, err := sqllock.NewAdvisory(ctx, db, &sqllock.AdvisoryOptions{Observe: telemetry.Lease})
+//
+// The locks of sqllock count as claims and leases. They have no fence, and dibs.queued is false,
+// because the server does not say whether a caller waited: the claim's duration is the wait.
 //
 // # Metrics
 //

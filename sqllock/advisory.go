@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/product"
 )
 
@@ -32,6 +33,11 @@ type AdvisoryOptions struct {
 	// SessionPooler says that a pooler in front of the server leaves each client its
 	// session (PgBouncer's pool_mode=session). Then no pooler is refused. Default: false.
 	SessionPooler bool
+	// Observe is called when a lock was taken or refused, and when it ended, with the context given
+	// to Lock; dibsotel's Telemetry.Lease makes metrics and spans of that. Waited has the whole wait.
+	// Queued is not set, because the server does not say it, and there is no fence. Event.Key is the
+	// digest of what Lock.String returns. It must not block. Default: none.
+	Observe func(context.Context, dibs.Event)
 }
 
 // NewAdvisory returns an Advisory on the pool. The caller closes the pool. It returns
@@ -59,7 +65,7 @@ func NewAdvisory(ctx context.Context, db *sql.DB, o *AdvisoryOptions) (*Advisory
 		}
 	}
 	functions := &advisoryFunctions{unchecked: o.SessionPooler}
-	return &Advisory{db: db, sessions: sessions[AdvisoryKey]{db: db, functions: functions, heartbeat: heartbeat}}, nil
+	return &Advisory{db: db, sessions: sessions[AdvisoryKey]{db: db, functions: functions, heartbeat: heartbeat, observe: o.Observe}}, nil
 }
 
 func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) {

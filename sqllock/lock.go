@@ -17,6 +17,7 @@ type Lock struct {
 	context context.Context
 	cancel  context.CancelCauseFunc
 	release func(context.Context) error
+	observe func(kind dibs.EventKind, settled time.Duration, err error) // called once
 
 	ending atomic.Bool   // Unlock or lose has begun
 	ended  chan struct{} // closed when err is set
@@ -52,9 +53,11 @@ func (l *Lock) Unlock() error {
 	l.cancel(nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.context), answerLimit)
 	defer cancel()
+	began, kind := time.Now(), dibs.EventReleased
 	if err := l.release(ctx); err != nil {
-		l.err = lost(l.name, err)
+		l.err, kind = lost(l.name, err), dibs.EventLost
 	}
+	l.observe(kind, time.Since(began), l.err)
 	close(l.ended)
 	return l.err
 }
@@ -66,6 +69,7 @@ func (l *Lock) lose(why error) {
 	l.cancel(cause)
 	if l.ending.CompareAndSwap(false, true) {
 		l.err = cause
+		l.observe(dibs.EventLost, 0, cause)
 		close(l.ended)
 	}
 }

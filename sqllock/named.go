@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/product"
 )
 
@@ -36,6 +37,11 @@ type NamedOptions struct {
 	// ms. It is also how soon the end of a session is noticed. A session that does not
 	// answer within 4 s counts as ended.
 	Heartbeat time.Duration
+	// Observe is called when a lock was taken or refused, and when it ended, with the context given
+	// to Lock; dibsotel's Telemetry.Lease makes metrics and spans of that. Waited has the whole wait.
+	// Queued is not set, because the server does not say it, and there is no fence. Event.Key is the
+	// digest of what Lock.String returns. It must not block. Default: none.
+	Observe func(context.Context, dibs.Event)
 }
 
 // NewNamed returns a Named on the pool. The caller closes the pool. It returns ErrServer
@@ -67,7 +73,7 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 	functions := &namedFunctions{db: db, maria: strings.Contains(strings.ToLower(version), "mariadb")}
 	return &Named{
 		db: db, schema: cmp.Or(o.Schema, schema.String),
-		sessions: sessions[string]{db: db, functions: functions, heartbeat: heartbeat},
+		sessions: sessions[string]{db: db, functions: functions, heartbeat: heartbeat, observe: o.Observe},
 	}, nil
 }
 

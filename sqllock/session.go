@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // functions calls a database's functions for locks of a session.
@@ -33,6 +35,7 @@ type sessions[T comparable] struct {
 	functions functions[T]
 	heartbeat time.Duration
 	queues    localQueues[T]
+	observe   func(context.Context, dibs.Event) // or nil
 }
 
 // lock takes all targets on one session, or none.
@@ -41,6 +44,9 @@ func (p *sessions[T]) lock(ctx context.Context, targets []T, t request) (*Lock, 
 	for attempt := 0; ; attempt++ {
 		l, err := p.attempt(ctx, targets, &t)
 		if !errors.Is(err, driver.ErrBadConn) || attempt == 2 {
+			if err != nil {
+				p.tell(ctx, dibs.Event{Kind: dibs.EventRefused, Waited: time.Since(t.since), Err: err}.WithKey(dibs.Key{Name: p.names(targets)}))
+			}
 			return l, err
 		}
 	}
@@ -97,7 +103,7 @@ func (p *sessions[T]) attempt(ctx context.Context, targets []T, t *request) (*Lo
 		}
 	}
 	keep = true
-	return p.hold(ctx, conn, targets, t.shared), nil
+	return p.hold(ctx, conn, targets, t), nil
 }
 
 // turn waits for the caller's turn to ask for a target; try skips it.
@@ -124,7 +130,7 @@ func (p *sessions[T]) drop(ctx context.Context, conn *sql.Conn, targets []T, sha
 }
 
 // hold returns the lock that a session has, and watches the session.
-func (p *sessions[T]) hold(ctx context.Context, conn *sql.Conn, targets []T, shared bool) *Lock {
+func (p *sessions[T]) hold(ctx context.Context, conn *sql.Conn, targets []T, t *request) *Lock {
 	watching, stop := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	var ended error // set when the watch is over
@@ -134,17 +140,20 @@ func (p *sessions[T]) hold(ctx context.Context, conn *sql.Conn, targets []T, sha
 		if ended != nil {
 			return ended
 		}
-		if err := p.drop(ctx, conn, targets, shared); err != nil {
+		if err := p.drop(ctx, conn, targets, t.shared); err != nil {
 			discard(conn)
 			return err
 		}
 		return conn.Close()
 	}
-	names := make([]string, len(targets))
-	for i, target := range targets {
-		names[i] = p.functions.name(target)
+	l := newLock(ctx, p.names(targets), release)
+	event := dibs.Event{Kind: dibs.EventAcquired, Waited: time.Since(t.since)}.WithKey(dibs.Key{Name: l.name})
+	granted := time.Now()
+	l.observe = func(kind dibs.EventKind, settled time.Duration, err error) {
+		event.Kind, event.Held, event.Settled, event.Err = kind, time.Since(granted), settled, err
+		p.tell(ctx, event)
 	}
-	l := newLock(ctx, strings.Join(names, " and "), release)
+	p.tell(ctx, event)
 	watch.Go(func() {
 		ended = p.watch(watching, conn, targets)
 		if ended != nil {
@@ -154,6 +163,22 @@ func (p *sessions[T]) hold(ctx context.Context, conn *sql.Conn, targets []T, sha
 		}
 	})
 	return l
+}
+
+// tell calls observe.
+func (p *sessions[T]) tell(ctx context.Context, e dibs.Event) {
+	if p.observe != nil {
+		p.observe(ctx, e)
+	}
+}
+
+// names returns the name of a lock of all targets.
+func (p *sessions[T]) names(targets []T) string {
+	names := make([]string, len(targets))
+	for i, target := range targets {
+		names[i] = p.functions.name(target)
+	}
+	return strings.Join(names, " and ")
 }
 
 // watch returns nil when the context ends, or earlier the reason why the session ended.
