@@ -25,3 +25,13 @@ func TestGaleraIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestServerOfNoCluster: a server whose configuration could make it a node, and that has joined no
+// cluster, is a server like any other.
+func TestServerOfNoCluster(t *testing.T) {
+	t.Parallel()
+	server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{"wsrep_on = ON"}})
+	s, err := Open(t.Context(), server.URL(), &Options{Migrate: true})
+	testkit.Must(t, err)
+	testkit.Check(t, s.Close())
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,7 +110,7 @@ func checkProduct(t *testing.T, s *Store, name string, severity store.Severity) 
 // changed are further statements, each with what replaces it.
 func disguise(t *testing.T, says map[string]string, changed ...string) string {
 	t.Helper()
-	answer := []string{"SELECT nothing_of_this_name()", "SELECT nothing_of_this_name()"}
+	answer := slices.Repeat([]string{"SELECT nothing_of_this_name()"}, len(product.MySQL.Questions))
 	if says != nil {
 		var rows []string
 		for name, text := range says {
@@ -117,7 +118,8 @@ func disguise(t *testing.T, says map[string]string, changed ...string) string {
 				rows = append(rows, fmt.Sprintf("SELECT '%s','%s'", name, text))
 			}
 		}
-		answer = []string{strings.Join(rows, " UNION ALL "), "SELECT '" + says[product.MySQL.Questions[1]] + "'"}
+		all := strings.Join(rows, " UNION ALL ")
+		answer = []string{all, "SELECT '" + says[product.MySQL.Questions[1]] + "'", all}
 	}
 	for i, question := range product.MySQL.Questions {
 		changed = append(changed, question, answer[i])

@@ -1,7 +1,7 @@
 package product
 
-// MySQL are the products that speak MySQL's protocol. Their signs are variables of the server, and
-// what a proxy answers itself.
+// MySQL are the products that speak MySQL's protocol. Their signs are variables and the status of the
+// server, and what a proxy answers itself.
 var MySQL = &Protocol{
 	Products: []Product{
 		{
@@ -27,7 +27,7 @@ var MySQL = &Protocol{
 		},
 		{
 			Name:  "a Galera cluster",
-			Signs: []Sign{{"wsrep_on", "ON"}},
+			Signs: []Sign{{"wsrep_provider_name", "Galera"}},
 			Store: Refused, Locks: Refused,
 			Why: "each node has its own row locks, named locks and clock, so two nodes grant a key twice",
 			Cure: "give dibs a server outside the cluster, with a semi-synchronous replica, " +
@@ -84,9 +84,11 @@ var MySQL = &Protocol{
 		},
 	},
 	Questions: []string{
-		"SHOW VARIABLES WHERE Variable_name IN ('version','version_comment','wsrep_on'," +
+		"SHOW VARIABLES WHERE Variable_name IN ('version','version_comment'," +
 			"'group_replication_single_primary_mode','aurora_version','memsql_version')",
 		proxied,
+		// The library that has joined a cluster. wsrep_on is ON without one, too.
+		"SHOW STATUS WHERE Variable_name = 'wsrep_provider_name'",
 	},
 }
 

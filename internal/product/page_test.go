@@ -100,7 +100,7 @@ func TestAsk(t *testing.T) {
 			add(question, "(ProxySQL)")
 		} else {
 			add("Version", "10.11.6-MariaDB")
-			add("wsrep_on", "ON")
+			add("wsrep_provider_name", "Galera")
 		}
 		return nil
 	})
