@@ -57,11 +57,11 @@ func New(origin string, o *Options) (*Transport, error) {
 	u, err := url.Parse(origin)
 	switch {
 	case err != nil:
-		return nil, errors.New("the upstream is not a URL") // it is not quoted, because it may have a password
+		return nil, errors.New("the upstream is not a URL, as in http://127.0.0.1:3000") // it is not quoted, because it may have a password
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
 		return nil, fmt.Errorf("the upstream has an unknown scheme, %q: it must be http, https or h2c, as in http://127.0.0.1:3000", u.Scheme)
 	case u.Hostname() == "":
-		return nil, fmt.Errorf("the upstream %q names no host", u.Redacted())
+		return nil, fmt.Errorf("the upstream %q names no host, as in http://127.0.0.1:3000", u.Redacted())
 	case u.Port() != "" && !isPort(u.Port()):
 		return nil, fmt.Errorf("the upstream %q has the port %s; ports are 1 to 65535", u.Redacted(), u.Port())
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
