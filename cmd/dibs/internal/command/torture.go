@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,7 +24,7 @@ func (p *program) torture() *cobra.Command {
 It is a program of its own, because a production binary of dibs contains nothing
 that breaks a store. Install it with
 
-  go install github.com/dibs-go/dibs/cmd/dibs-torture@` + releaseOf(),
+  ` + installTorturer(release()),
 		Example:            `  dibs torture --store postgres://app@db.internal/app --duration 5m`,
 		DisableFlagParsing: true,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
@@ -34,7 +34,7 @@ that breaks a store. Install it with
 			}
 			if err != nil {
 				return &failure{is: errNotInstalled, text: fmt.Sprintf(
-					"the program %s is not on PATH; install it with: go install github.com/dibs-go/dibs/cmd/%s@%s", torturer, torturer, releaseOf())}
+					"the program %s is not on PATH; install it with: %s", torturer, installTorturer(release()))}
 			}
 			if err := syscall.Exec(path, append([]string{torturer}, args...), os.Environ()); err != nil {
 				return &failure{is: errNotInstalled, text: fmt.Sprintf("%s cannot be run: %v", path, err)}
@@ -44,10 +44,13 @@ that breaks a store. Install it with
 	}
 }
 
-// releaseOf returns the version of this build for go install.
-func releaseOf() string {
-	if v, _, _ := strings.Cut(version(), " "); v != "devel" {
-		return v
+// tagged matches the version of a release. The build of a clone has none, or that of a commit.
+var tagged = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
+
+// installTorturer returns the command that installs the dibs-torture of this build.
+func installTorturer(release string) string {
+	if tagged.MatchString(release) {
+		return "go install github.com/dibs-go/dibs/cmd/" + torturer + "@" + release
 	}
-	return "latest"
+	return "go install ./cmd/" + torturer + " # in the clone"
 }

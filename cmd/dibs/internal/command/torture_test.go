@@ -18,7 +18,7 @@ func TestTorture(t *testing.T) {
 	dir := t.TempDir()
 	b.env = append(b.env, "PATH="+dir)
 	code, _, stderr := b.run(t, "torture", "--duration", "5m")
-	if code != 69 || !strings.Contains(stderr, "go install github.com/dibs-go/dibs/cmd/dibs-torture@") {
+	if code != 69 || !strings.Contains(stderr, "go install ./cmd/dibs-torture # in the clone") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	script := "#!/bin/sh\necho \"$0 $*\"\nexit 3\n"
