@@ -122,7 +122,7 @@ func TestPrefix(t *testing.T) {
 // TestNew: the error says what is wrong with the URL.
 func TestNew(t *testing.T) {
 	for origin, want := range map[string]string{
-		"127.0.0.1:3000":     "not a URL, as in http://127.0.0.1:3000",
+		"127.0.0.1:3000":     "not a URL such as http://127.0.0.1:3000",
 		"localhost:3000":     "an unknown scheme",
 		"ftp://x":            "an unknown scheme",
 		"http://":            "names no host, as in http://127.0.0.1:3000",

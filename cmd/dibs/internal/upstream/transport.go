@@ -57,7 +57,7 @@ func New(origin string, o *Options) (*Transport, error) {
 	u, err := url.Parse(origin)
 	switch {
 	case err != nil:
-		return nil, errors.New("the upstream is not a URL, as in http://127.0.0.1:3000") // it is not quoted, because it may have a password
+		return nil, errors.New("the upstream is not a URL such as http://127.0.0.1:3000") // it is not quoted, because it may have a password
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
 		return nil, fmt.Errorf("the upstream has an unknown scheme, %q: it must be http, https or h2c, as in http://127.0.0.1:3000", u.Scheme)
 	case u.Hostname() == "":
