@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
@@ -388,89 +387,6 @@ func TestSearchIsBounded(t *testing.T) {
 	testkit.Must(t, json.Unmarshal([]byte(text), &found))
 	if len(found.Keys) != hits || !found.More {
 		t.Errorf("it finds %d keys, and more is %v", len(found.Keys), found.More)
-	}
-}
-
-// TestActions: each does what its sentence says, once, and leaves a line in the log with who did it
-// and without the key.
-func TestActions(t *testing.T) {
-	r := start(t, false)
-	secret := store.Key{Name: "http:GQ0p0hV7Hq3b8QkHn1oSLg:secret-order"}
-	done := func(path, body string) int {
-		t.Helper()
-		var d struct{ Done int }
-		resp, text := r.do("POST", "/page/"+path, "actor", body)
-		testkit.Check(t, json.Unmarshal([]byte(text), &d))
-		if resp.StatusCode != 200 {
-			t.Errorf("%s %s is %d %s", path, body, resp.StatusCode, text)
-		}
-		return d.Done
-	}
-	link := `"link":"` + linkOf(secret) + `"`
-
-	waiter := store.NewToken()
-	r.claim(store.Claim{Key: secret}, store.Claim{Key: secret, Token: waiter, Mode: store.Queue, Stay: time.Hour})
-	if n := done("release", `{`+link+`}`); n != 1 {
-		t.Errorf("the release has ended %d attempts", n)
-	}
-	r.claim(store.Claim{Key: secret, Token: waiter, Mode: store.Queue, Stay: time.Hour})
-	if a := r.look(secret).Attempts; len(a) != 1 || a[0].ID != waiter.ID() {
-		t.Errorf("after the release the holder is %+v; want the waiter", a)
-	}
-	if n := done("release", `{`+link+`,"id":"aaaaaaaaaaaaaaaa"}`); n != 0 {
-		t.Errorf("the release of another attempt has ended %d", n)
-	}
-	done("release", `{`+link+`}`)
-
-	id := r.unknown(secret)
-	if n := r.first("actor"); n.Unknown != 1 || len(n.Undecided) != 1 || !n.Undecided[0].HTTP || n.Undecided[0].Attempts[0].ID != id {
-		t.Errorf("the news of an unknown outcome are %+v", n)
-	}
-	for _, wrong := range []string{`{` + link + `,"status":200}`, `{` + link + `,"id":"` + id + `"}`, `{` + link + `,"id":"` + id + `","status":600}`} {
-		if resp, text := r.do("POST", "/page/settle", "actor", wrong); resp.StatusCode != 422 {
-			t.Errorf("settling with %s is %d %s", wrong, resp.StatusCode, text)
-		}
-	}
-	settle := `{` + link + `,"id":"` + id + `","status":201,"type":"application/json","body":"{\"secret\":1}"}`
-	if n := done("settle", settle); n != 1 {
-		t.Errorf("settling has done %d", n)
-	}
-	a, err := idempotency.DecodeAnswer(r.look(secret).Record.Data, 1<<20)
-	testkit.Must(t, err)
-	if a.Status != 201 || string(a.Body) != `{"secret":1}` || a.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("the stored answer is %+v", a)
-	}
-	if n := done("settle", settle); n != 0 {
-		t.Errorf("settling twice has done %d", n)
-	}
-	if _, text := r.do("GET", "/page/key?"+linkOf(secret), "looker", ""); !strings.Contains(text, `"status":201`) || strings.Contains(text, "secret\\") || strings.Contains(text, `"data"`) {
-		t.Errorf("the page of the key is %s; want the status without the body", text)
-	}
-	if n := done("forget", `{`+link+`}`); n != 1 || r.look(secret).Condition != "free" {
-		t.Errorf("forgetting has done %d, and the key is %s", n, r.look(secret).Condition)
-	}
-	id = r.unknown(secret)
-	if n := done("release", `{`+link+`,"id":"`+id+`"}`); n != 1 || r.look(secret).Condition != "free" {
-		t.Errorf("letting it run again has done %d, and the key is %s", n, r.look(secret).Condition)
-	}
-
-	plain := store.Key{Name: "plain"}
-	id = r.unknown(plain)
-	if resp, _ := r.do("POST", "/page/settle", "actor", `{"link":"`+linkOf(plain)+`","id":"`+id+`","status":200}`); resp.StatusCode != 422 {
-		t.Errorf("an answer for a key that is no request's is %d", resp.StatusCode)
-	}
-
-	lines := r.log.With("a key was changed by hand")
-	if len(lines) != 7 {
-		t.Errorf("there are %d lines of 7 actions: %s", len(lines), r.log.String())
-	}
-	for _, l := range lines {
-		if !strings.Contains(l, "viewer=Ada") || !strings.Contains(l, "key="+secret.Digest()) || !strings.Contains(l, "action=/page/") {
-			t.Errorf("a line is %s", l)
-		}
-	}
-	if strings.Contains(r.log.String(), "secret") {
-		t.Error("the key or the answer is in the log")
 	}
 }
 
