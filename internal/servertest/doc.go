@@ -31,6 +31,7 @@
 //   - [Postgres]: one server; durable or not, limits, settings.
 //   - [PgBouncer]: a pooler in front of it, in transaction or session mode.
 //   - [MariaDB]: one server, MariaDB or MySQL; with or without a binary log.
+//   - [Gateway]: nginx, Caddy or HAProxy, with a configuration of the test.
 //   - [Galera]: two MariaDB servers that take writes at the same time.
 //   - [NewClock]: a time of day for servers, which can be set wrong.
 //   - [NewWire]: a connection that can be cut, delayed, stopped, or lose replies.
