@@ -13,7 +13,9 @@ import (
 type news struct {
 	Viewer    string                `json:"viewer"`
 	Act       bool                  `json:"act"`
-	SignedIn  bool                  `json:"signed_in"` // by the form
+	SignedIn  bool                  `json:"signed_in"`           // by the form
+	Store     string                `json:"store,omitempty"`     // its name
+	Namespace *string               `json:"namespace,omitempty"` // the only one that the page shows
 	StoreUS   int64                 `json:"store_us"`
 	Error     string                `json:"error,omitempty"`
 	Finding   *finding              `json:"finding,omitempty"` // the worst
@@ -77,7 +79,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, v *Viewer) {
 
 // news returns what an open page shows.
 func (h *Handler) news(r *http.Request, v *Viewer) *news {
-	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Token(r) != "", Waits: []line{}, Undecided: []line{}}
+	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Token(r) != "", Store: h.options.StoreName, Namespace: h.namespace(v), Waits: []line{}, Undecided: []line{}}
 	began := time.Now()
 	took, found, err := h.health.ask(h.store)
 	n.StoreUS, n.Findings = took.Microseconds(), len(found)

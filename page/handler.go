@@ -21,6 +21,9 @@ import (
 
 // Options configures a Handler. nil and the zero value mean the defaults.
 type Options struct {
+	// StoreName is what the page calls the store, such as its address without a password: a wrong
+	// store looks like one where nothing happens. Default: no name.
+	StoreName string
 	// Namespace, if not nil, is the only one that the page shows. Default: all.
 	Namespace *string
 	// Viewer returns who sends a request, or nil if nobody who may look: the answer is 401.

@@ -35,7 +35,7 @@ func start(t *testing.T, open bool) *rig {
 	under, err := memstore.New(nil)
 	testkit.Must(t, err)
 	r := &rig{t: t, store: under}
-	o := &Options{Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Traffic: new(Traffic)}
+	o := &Options{Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Traffic: new(Traffic), StoreName: "memory:"}
 	if !open {
 		shop := "shop"
 		viewers := map[string]*Viewer{"looker": {Name: "Lou"}, "actor": {Name: "Ada", Act: true}, "shop": {Name: "Sam", Act: true, Namespace: &shop}}
@@ -157,6 +157,17 @@ func TestFile(t *testing.T) {
 	}
 	if strings.Count(text, "<script>") != 1 || strings.Count(text, "<style>") != 1 {
 		t.Error("the policy has a hash for one script and one style")
+	}
+}
+
+// TestNames: the page says which store it is of, and the namespace if it shows only one.
+func TestNames(t *testing.T) {
+	r := start(t, false)
+	if n := r.first("looker"); n.Store != "memory:" || n.Namespace != nil {
+		t.Errorf("the page is of %q, namespace %v", n.Store, n.Namespace)
+	}
+	if n := r.first("shop"); n.Namespace == nil || *n.Namespace != "shop" {
+		t.Errorf("the namespace is %v; want shop", n.Namespace)
 	}
 }
 

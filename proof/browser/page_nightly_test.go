@@ -56,7 +56,7 @@ func TestLooks(t *testing.T) {
 				}
 				r.run(chromedp.Click(`//bdi[text()="invoice 42"]`, chromedp.BySearch))
 				r.sees("#key h2", "invoice 42")
-				r.sees("#places", "web-0.internal 100 (checkout) waits")
+				r.sees("#places", "web-0.internal pid 100 (checkout) has waited")
 				r.sees("#meaning", "held")
 				if !r.is("document.querySelectorAll('#diagram .now').length === 1 && document.querySelector('#diagram .now').dataset.state === 'held'") {
 					t.Error("the diagram does not mark the state")
@@ -64,7 +64,7 @@ func TestLooks(t *testing.T) {
 				fits()
 				r.shot("key")
 				r.run(chromedp.Click(`#actions button`))
-				r.sees("#sure", "takes the key from worker-1.internal 4711 (nightly report)")
+				r.sees("#sure", "takes the key from worker-1.internal pid 4711 (nightly report)")
 				fits()
 				r.shot("sure")
 				r.run(chromedp.SendKeys("#q", "order-17"+kb.Enter))
@@ -125,10 +125,10 @@ func TestActions(t *testing.T) {
 		r.run(chromedp.Click(`//*[self::button or self::a][not(ancestor-or-self::*[@hidden])][normalize-space()="`+text+`"]`, chromedp.BySearch, chromedp.NodeVisible))
 	}
 	r.run(chromedp.Click(`//li[contains(., "order-17")]//a[contains(., "It happened")]`, chromedp.BySearch))
-	r.sees("#sure", "get this answer for 24 hours")
+	r.sees("#sure", "For 24 hours, retries of this request get the answer")
 	r.run(chromedp.SetValue("#sure [name=status]", "201"), chromedp.SetValue("#sure textarea", `{"id":17}`))
 	r.shot("answer")
-	click("Yes: answer so")
+	click("Yes: store the answer")
 	r.sees("#done", "Done")
 	r.sees("#facts", "HTTP 201")
 	click("Forget")
@@ -140,14 +140,14 @@ func TestActions(t *testing.T) {
 	r.sees("#meaning", "free")
 
 	click("All keys")
-	r.run(chromedp.Click(`//li[contains(., "payout 9")]//a[contains(., "It did not")]`, chromedp.BySearch))
-	r.sees("#sure", "the next retry runs")
+	r.run(chromedp.Click(`//li[contains(., "payout 9")]//a[contains(., "It did not happen")]`, chromedp.BySearch))
+	r.sees("#sure", "the next caller runs")
 	click("Cancel")
 	r.holds("document.getElementById('sure').hidden")
 	if got := r.condition("payout 9"); got != store.ConditionUnknown {
 		t.Fatalf("after Cancel the key is %s", got)
 	}
-	click("It did not: let it run again")
+	click("It did not happen: let it run again")
 	click("Yes: let it run again")
 	r.sees("#meaning", "free")
 

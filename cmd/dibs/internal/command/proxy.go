@@ -104,7 +104,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 	}
 	defer store.Close()
 	log := c.Logger(p.env.Stderr)
-	client, server, err := build(c, store.Store, log)
+	client, server, err := build(c, store.Store, store.String(), log)
 	if err != nil {
 		return err
 	}
@@ -154,8 +154,8 @@ func urlOf(l net.Listener, secure bool) string {
 // megabytes.
 const heapFloor = 64 << 20
 
-// build returns a proxy over a store.
-func build(c *proxy.Config, under dibs.Store, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
+// build returns a proxy over a store. The page for operators shows the store's name.
+func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
 	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: c.StoreTimeout()}
 	var admin *proxy.Admin
 	if c.Admin != "" {
@@ -174,7 +174,7 @@ func build(c *proxy.Config, under dibs.Store, log *slog.Logger) (*dibs.Client, *
 			m.StoreCall(c)
 			traffic.StoreCall(c)
 		}
-		admin = &proxy.Admin{Version: version(), Metrics: m.Handler(), Store: under, Traffic: traffic, Observe: func(ctx context.Context, e idempotency.Event) {
+		admin = &proxy.Admin{Version: version(), Metrics: m.Handler(), Store: under, StoreName: name, Traffic: traffic, Observe: func(ctx context.Context, e idempotency.Event) {
 			m.Request(ctx, e)
 			traffic.Request(ctx, e)
 		}}

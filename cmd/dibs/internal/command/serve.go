@@ -125,7 +125,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 			return err
 		}
 	}
-	server, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), Metrics: m.Handler(), StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
+	server, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), StoreName: store.String(), Metrics: m.Handler(), StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
 	if err != nil {
 		return usagef("%v", err)
 	}

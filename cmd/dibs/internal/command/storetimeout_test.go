@@ -39,7 +39,7 @@ func TestStoreTimeoutIsLong(t *testing.T) {
 		store, err := memstore.New(nil)
 		testkit.Must(t, err)
 		defer store.Close()
-		client, _, err := build(c, hanging{store}, slog.New(slog.DiscardHandler))
+		client, _, err := build(c, hanging{store}, "", slog.New(slog.DiscardHandler))
 		testkit.Must(t, err)
 		defer client.Close()
 		began := time.Now()

@@ -22,9 +22,10 @@ type Admin struct {
 	Metrics http.Handler
 	// Observe is called for each request.
 	Observe func(context.Context, idempotency.Event)
-	// Store and Traffic are for the page for operators.
-	Store   dibs.Store
-	Traffic *page.Traffic
+	// Store, StoreName and Traffic are for the page for operators.
+	Store     dibs.Store
+	StoreName string
+	Traffic   *page.Traffic
 }
 
 // adminHandler serves /healthz (the process is alive), /readyz (it is not about to end and, if it

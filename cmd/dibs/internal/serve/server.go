@@ -41,6 +41,7 @@ type Config struct {
 // Hooks are what a server tells the program.
 type Hooks struct {
 	Version   string
+	StoreName string               // what the page calls the store
 	Metrics   http.Handler         // serves /metrics
 	StoreCall func(dibs.StoreCall) // after each call of the store
 	Call      func(Call)           // after each call; nil is fine
@@ -110,7 +111,7 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	s.waiters = newWaiters(func(r store.Renewal) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
-	s.page = page.New(under, &page.Options{Viewer: s.viewer, SignIn: s.signIn, Traffic: &s.traffic, Logger: s.log})
+	s.page = page.New(under, &page.Options{StoreName: h.StoreName, Viewer: s.viewer, SignIn: s.signIn, Traffic: &s.traffic, Logger: s.log})
 	s.unnotify = func() {}
 	if n, ok := under.(store.Notifier); ok {
 		s.notified, s.unnotify = true, n.Notify(s.waiters.wake)
