@@ -110,3 +110,14 @@ func TestSetUp(t *testing.T) {
 type nothing struct{}
 
 func (nothing) MakeRedisClient() any { return nothing{} }
+
+// A missing handler is found before a task is taken.
+func TestNoHandler(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if said, _ := recover().(string); said != "asynqjobs: Middleware was given no handler; pass the handler of the tasks" {
+			t.Errorf("it panicked with %q", said)
+		}
+	}()
+	new(Mutex).Middleware(nil)
+}

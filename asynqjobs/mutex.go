@@ -100,8 +100,11 @@ func (m *Mutex) Close() error {
 //
 // A task whose turn has not come waits in the worker or is parked. Then next runs with a
 // context that ends when the task's key is lost (cause dibs.ErrLost). jobs.FromContext
-// reads the context.
+// reads the context. It panics if next is nil.
 func (m *Mutex) Middleware(next asynq.Handler) asynq.Handler {
+	if next == nil {
+		panic("asynqjobs: Middleware was given no handler; pass the handler of the tasks")
+	}
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		key := t.Headers()[headerKey]
 		if key == "" && m.options.Key != nil {

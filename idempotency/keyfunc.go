@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash"
 	"io"
 	"mime"
@@ -149,7 +150,9 @@ func unlessNoContent(err error) error {
 }
 
 // KeyOf derives a key from several parts. A request that lacks a part has no key.
+// It panics if a part is nil.
 func KeyOf(parts ...KeyFunc) KeyFunc {
+	needAll("KeyOf", parts)
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		values := make([]string, len(parts))
 		for i, part := range parts {
@@ -162,8 +165,9 @@ func KeyOf(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// KeyFirst derives the key by the first function that finds one.
+// KeyFirst derives the key by the first function that finds one. It panics if one is nil.
 func KeyFirst(ways ...KeyFunc) KeyFunc {
+	needAll("KeyFirst", ways)
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		for _, way := range ways {
 			if key, err := derive(way, r, body); err != nil || key != "" {
@@ -171,6 +175,15 @@ func KeyFirst(ways ...KeyFunc) KeyFunc {
 			}
 		}
 		return "", nil
+	}
+}
+
+// needAll panics before a request is served if a function of the call is nil.
+func needAll(call string, functions []KeyFunc) {
+	for i, f := range functions {
+		if f == nil {
+			panic(fmt.Sprintf("idempotency: argument %d of %s is nil; it must be a function that finds a key", i+1, call))
+		}
 	}
 }
 

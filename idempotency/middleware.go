@@ -54,8 +54,12 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 // Wrap returns a handler that guards next. The context of a guarded request carries its lease (see
 // dibs.FromContext) and does not end when the client goes away. It ends with cause dibs.ErrLost
 // when the lease is lost, and with context.DeadlineExceeded at Options.HandlerLimit. The
-// ResponseWriter holds the answer back until it is stored, unless the handler flushes.
+// ResponseWriter holds the answer back until it is stored, unless the handler flushes. Wrap panics if
+// next is nil.
 func (m *Middleware) Wrap(next http.Handler) http.Handler {
+	if next == nil {
+		panic("idempotency: Wrap was given no handler; pass the handler to guard")
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 }
 

@@ -13,7 +13,10 @@ import (
 // again after that time; it has not failed. Any other error: it has failed. If the broker
 // redelivers in any order, use the policy Wait, or send the text of Enqueue in the
 // message's headers.
+//
+// Handle panics if describe or fn is nil.
 func Handle[M any](m *Mutex, describe func(M) Job, fn func(context.Context, M) error) func(context.Context, M) error {
+	need("Handle", describe == nil || fn == nil)
 	return func(ctx context.Context, message M) error {
 		return m.Run(ctx, describe(message), func(ctx context.Context) error { return fn(ctx, message) })
 	}
@@ -33,8 +36,9 @@ func Handle[M any](m *Mutex, describe func(M) Job, fn func(context.Context, M) e
 // HandleBatch returns when its last message is over. So Options.Wait or Job.Patience should
 // be well below the time after which the broker delivers the batch again. After a message
 // was requeued, the later messages of its key do not wait in the worker. If fn panics, the
-// program ends.
+// program ends. HandleBatch panics if describe or fn is nil.
 func HandleBatch[M any](m *Mutex, workers int, describe func(M) Job, fn func(context.Context, M) error) func(context.Context, []M) []error {
+	need("HandleBatch", describe == nil || fn == nil)
 	return func(ctx context.Context, batch []M) []error {
 		jobs, errs := make([]Job, len(batch)), make([]error, len(batch))
 		for i, message := range batch {
@@ -51,6 +55,13 @@ func HandleBatch[M any](m *Mutex, workers int, describe func(M) Job, fn func(con
 		}
 		wg.Wait()
 		return errs
+	}
+}
+
+// need panics before a message is taken if a function of the call is missing.
+func need(call string, missing bool) {
+	if missing {
+		panic("jobs: " + call + " needs a function that describes a message, and one that handles it; one of them is nil")
 	}
 }
 

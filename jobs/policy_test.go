@@ -398,7 +398,30 @@ func TestOptionsAreChecked(t *testing.T) {
 	if err := m.Run(t.Context(), jobs.Job{Key: "k"}, nil); err == nil || !strings.Contains(err.Error(), "was given no function") {
 		t.Errorf("a job without a function: %v", err)
 	}
+	if err := jobs.Commit(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "was given no function") {
+		t.Errorf("a transaction without a function: %v", err)
+	}
 	if _, err := jobs.New(nil, nil); err == nil {
 		t.Error("a mutex without a client")
+	}
+}
+
+// A consumer without a function is refused before it takes a message.
+func TestHandleNothing(t *testing.T) {
+	describe, run := func(int) jobs.Job { return jobs.Job{} }, func(context.Context, int) error { return nil }
+	for name, wrap := range map[string]func(){
+		"Handle":                  func() { jobs.Handle(nil, describe, nil) },
+		"Handle, undescribed":     func() { jobs.Handle(nil, nil, run) },
+		"HandleBatch":             func() { jobs.HandleBatch(nil, 1, describe, nil) },
+		"HandleBatch undescribed": func() { jobs.HandleBatch(nil, 1, nil, run) },
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "jobs: Handle") {
+					t.Errorf("%s: %q", name, text)
+				}
+			}()
+			wrap()
+		}()
 	}
 }

@@ -165,6 +165,9 @@ func unended(err error) bool { return err != nil && !errors.Is(err, dibs.ErrLost
 // fn's error, dibs.ErrNoLease when the job runs without its key, and the errors of
 // dibs.Lease.CompleteIn.
 func Commit(ctx context.Context, t dibs.Transactor, fn func(context.Context) error) error {
+	if fn == nil {
+		return errors.New("jobs: Commit was given no function; pass the function that runs in the transaction")
+	}
 	r, ok := FromContext(ctx)
 	if !ok || r.Lease == nil {
 		return dibs.ErrNoLease

@@ -35,6 +35,9 @@ var errDone = errors.New("riverjobs: the job was completed by another delivery")
 // ErrOver, or the error of the commit; and nil when another delivery has completed the
 // job.
 func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx context.Context, tx pgx.Tx) error) error {
+	if fn == nil {
+		return errors.New("riverjobs: Commit was given no function; pass the function that runs in the transaction")
+	}
 	m, ok := ctx.Value(mutexKey{}).(*Mutex)
 	if !ok {
 		return errors.New("riverjobs: Commit was called outside a worker of a client with a Mutex; see Configure")

@@ -88,3 +88,11 @@ func TestCommit(t *testing.T) {
 		})
 	}
 }
+
+// A missing function is found before a transaction begins.
+func TestCommitNothing(t *testing.T) {
+	t.Parallel()
+	if err := Commit[job](t.Context(), nil, nil); err == nil || err.Error() != "riverjobs: Commit was given no function; pass the function that runs in the transaction" {
+		t.Error(err)
+	}
+}

@@ -20,9 +20,12 @@ type keyFunc func(args rivertype.JobArgs, encoded []byte) (string, error)
 // if their keys are equal, so begin keys with the kind of thing, such as "conversation
 // 42". The function must return the same key for arguments that were stored as JSON.
 //
-// Call it before the River client is made. It panics if m already has the kind, as
-// river.AddWorker does.
+// Call it before the River client is made. It panics if key is nil, and if m already has the
+// kind, as river.AddWorker does.
 func Key[A river.JobArgs](m *Mutex, key func(A) string) {
+	if key == nil {
+		panic("riverjobs: Key was given no function; pass the function that returns the key of a job")
+	}
 	register[A](m, func(args A) (string, error) { return key(args), nil })
 }
 

@@ -52,6 +52,7 @@ func TestKey(t *testing.T) {
 		"already has the kind \"job\"":         Tagged[job],
 		"no field of riverjobs.bare has a tag": Tagged[bare],
 		"cannot be part of a key":              Tagged[wrong],
+		"was given no function":                func(m *Mutex) { Key[bare](m, nil) },
 	} {
 		func() {
 			defer func() {
