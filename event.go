@@ -34,6 +34,9 @@ type Event struct {
 	// Attempt is more than 1 if the last holder abandoned the key; see Lease.Attempt.
 	Attempt int
 	Err     error
+	// InTx says that the lock is one of the application's transaction, so that no event tells its
+	// end. Only sqllock sets it.
+	InTx bool
 
 	key   Key
 	token store.Token

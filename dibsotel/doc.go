@@ -8,8 +8,11 @@
 //	mutex, err := jobs.New(client, &jobs.Options{Observe: telemetry.Job})
 //	locks, err := sqllock.NewAdvisory(ctx, db, &sqllock.AdvisoryOptions{Observe: telemetry.Lease})
 //
-// The locks of sqllock count as claims and leases. They have no fence, and dibs.queued is false,
-// because the server does not say whether a caller waited: the claim's duration is the wait.
+// The locks of sqllock count as claims and leases: those of sessions, and with Observe of RowLock,
+// LockTxOptions, TransactOptions, SequenceOptions and GuardOptions those of transactions. They have
+// no fence, and dibs.queued is false, because the server does not say whether a caller waited: the
+// claim's duration is the wait. A lock of the application's own transaction is a claim only, because
+// its end is not seen.
 //
 // # Metrics
 //

@@ -20,7 +20,7 @@ func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
 	case dibs.EventAcquired, dibs.EventRefused:
 		became := outcomeOf(ctx, e)
 		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{became, e.Queued}])
-		if e.Kind == dibs.EventAcquired {
+		if e.Kind == dibs.EventAcquired && !e.InTx {
 			t.active.Add(ctx, 1)
 		}
 		if traced {

@@ -82,7 +82,7 @@ func ExampleLockTx() {
 	if err := sqllock.LockTx(ctx, one, key, nil); err != nil {
 		log.Fatal(err)
 	}
-	err = sqllock.LockTx(ctx, two, key, &sqllock.LockOptions{Wait: 50 * time.Millisecond})
+	err = sqllock.LockTx(ctx, two, key, &sqllock.LockTxOptions{Wait: 50 * time.Millisecond})
 	fmt.Println("held:", errors.Is(err, dibs.ErrHeld))
 	if err := one.Commit(); err != nil {
 		log.Fatal(err)

@@ -4,9 +4,26 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/product"
 )
+
+// LockTxOptions says how LockTx takes a lock. nil and the zero value mean: exclusively, and wait
+// until the context ends.
+type LockTxOptions struct {
+	// Shared lets other holders in that take the lock shared, too. Default: false.
+	Shared bool
+	// Wait is the longest wait; then the error is dibs.ErrHeld. 0: until the context ends.
+	// TryLockTx ignores it.
+	Wait time.Duration
+	// Observe is called when the lock was taken or refused, with the context given to LockTx. Waited
+	// has the whole wait. The end is not seen (Event.InTx). Event.Key is the digest of what
+	// Lock.String returns for an Advisory's lock of this key. dibsotel's Telemetry.Lease makes
+	// metrics and spans of it. It must not block. Default: none.
+	Observe func(context.Context, dibs.Event)
+}
 
 // LockTx waits for the lock and takes it for a transaction of PostgreSQL. The lock lasts
 // until the transaction commits or rolls back. It works behind every pooler. nil options
@@ -20,29 +37,34 @@ import (
 // A waiting transaction blocks CREATE INDEX CONCURRENTLY, as every open transaction does.
 // Use a short Wait, or Advisory.
 //
-// It returns dibs.ErrHeld when LockOptions.Wait is over, and ErrDeadlock. With a Wait,
+// It returns dibs.ErrHeld when LockTxOptions.Wait is over, and ErrDeadlock. With a Wait,
 // the transaction can go on after these errors, with its settings unchanged. This costs a
 // savepoint and four statements if the lock is held. Without a Wait, these errors abort
 // the transaction. A rollback to a savepoint releases the locks taken after it.
-func LockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions) error {
+func LockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockTxOptions) error {
 	return lockTx(ctx, tx, key, o, false)
 }
 
 // TryLockTx is LockTx without the wait: it returns dibs.ErrHeld when the lock is held,
 // and the transaction can go on.
-func TryLockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions) error {
+func TryLockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockTxOptions) error {
 	return lockTx(ctx, tx, key, o, true)
 }
 
-func lockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockOptions, try bool) error {
+func lockTx(ctx context.Context, tx Tx, key AdvisoryKey, o *LockTxOptions, try bool) (err error) {
 	s, err := statementsOf(PostgreSQL, tx)
 	if err != nil {
 		return err
 	}
-	t, err := o.begin(try)
+	if o == nil {
+		o = &LockTxOptions{}
+	}
+	t, err := begin("LockTxOptions", o.Shared, o.Wait, try)
 	if err != nil {
 		return err
 	}
+	seen := observed(o.Observe, advisoryName(key))
+	defer func() { seen.inTx(ctx, err) }()
 	args, params := key.args()
 	if t.try || t.wait > 0 {
 		var got sql.NullBool

@@ -15,7 +15,7 @@ import (
 
 // transaction is what the tests need of one of any client.
 type transaction struct {
-	lock, try func(AdvisoryKey, *LockOptions) error
+	lock, try func(AdvisoryKey, *LockTxOptions) error
 	setting   func() (string, error) // asks for lock_timeout
 	end       func() error
 }
@@ -33,8 +33,8 @@ func transactions() map[string]func(t *testing.T) transaction {
 			tx, err := conn.Begin(t.Context())
 			testkit.Must(t, err)
 			return transaction{
-				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTx(t.Context(), tx, k, o) },
-				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTx(t.Context(), tx, k, o) },
+				lock: func(k AdvisoryKey, o *LockTxOptions) error { return LockTx(t.Context(), tx, k, o) },
+				try:  func(k AdvisoryKey, o *LockTxOptions) error { return TryLockTx(t.Context(), tx, k, o) },
 				setting: func() (s string, err error) {
 					err = tx.QueryRow(t.Context(), "SELECT current_setting('lock_timeout')").Scan(&s)
 					return s, err
@@ -49,8 +49,8 @@ func transactions() map[string]func(t *testing.T) transaction {
 			testkit.Must(t, err)
 			t.Cleanup(func() { _ = tx.Rollback() })
 			return transaction{
-				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTx(t.Context(), tx, k, o) },
-				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTx(t.Context(), tx, k, o) },
+				lock: func(k AdvisoryKey, o *LockTxOptions) error { return LockTx(t.Context(), tx, k, o) },
+				try:  func(k AdvisoryKey, o *LockTxOptions) error { return TryLockTx(t.Context(), tx, k, o) },
 				setting: func() (s string, err error) {
 					err = tx.QueryRowContext(t.Context(), "SELECT current_setting('lock_timeout')").Scan(&s)
 					return s, err
@@ -68,15 +68,15 @@ func TestLockTx(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			one, two := begin(t), begin(t)
-			key, shared := ownKey(), &LockOptions{Shared: true}
+			key, shared := ownKey(), &LockTxOptions{Shared: true}
 			testkit.Must(t, one.lock(key, nil))
-			for _, o := range []*LockOptions{nil, shared} {
+			for _, o := range []*LockTxOptions{nil, shared} {
 				if err := two.try(key, o); !errors.Is(err, dibs.ErrHeld) {
 					t.Errorf("TryLockTx: %v", err)
 				}
 			}
 			start := time.Now()
-			err := two.lock(key, &LockOptions{Wait: 100 * time.Millisecond})
+			err := two.lock(key, &LockTxOptions{Wait: 100 * time.Millisecond})
 			if took := time.Since(start); !errors.Is(err, dibs.ErrHeld) || took < 100*time.Millisecond {
 				t.Errorf("after %v: %v", took, err)
 			}
@@ -86,7 +86,7 @@ func TestLockTx(t *testing.T) {
 			}
 			got := make(chan error, 1)
 			// More than the 24 days that the server can count.
-			go func() { got <- two.lock(key, &LockOptions{Wait: 60 * 24 * time.Hour}) }()
+			go func() { got <- two.lock(key, &LockTxOptions{Wait: 60 * 24 * time.Hour}) }()
 			testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
 			testkit.Check(t, one.end())
 			testkit.Check(t, <-got)
@@ -137,7 +137,7 @@ func TestLockTxDeadlock(t *testing.T) {
 	got := make(chan error, 1)
 	go func() { got <- LockTx(t.Context(), other, one, nil) }()
 	testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, one) == 2 })
-	if err := LockTx(t.Context(), first, two, &LockOptions{Wait: time.Minute}); !errors.Is(err, ErrDeadlock) {
+	if err := LockTx(t.Context(), first, two, &LockTxOptions{Wait: time.Minute}); !errors.Is(err, ErrDeadlock) {
 		t.Error(err)
 	}
 	if _, err := first.ExecContext(t.Context(), "SELECT 1"); err != nil {

@@ -41,8 +41,9 @@ func (e *OvertakenError) Is(target error) bool {
 // keeps the highest fence that has written to each resource in the application's
 // database, and refuses lower ones. It is safe for concurrent use.
 type Guard struct {
-	table ownTable
-	admit string
+	table   ownTable
+	admit   string
+	observe func(context.Context, dibs.Event)
 }
 
 // GuardOptions configures a Guard. nil and the zero value mean the defaults.
@@ -50,6 +51,11 @@ type GuardOptions struct {
 	// Table is the table of the fences, with its schema and a dot if needed. "":
 	// dibs_fence.
 	Table string
+	// Observe is called when Admit admitted a holder or failed, with the context given to it.
+	// Waited has the wait for the transaction before. The end is not seen (Event.InTx). Event.Key
+	// is the resource's digest, and Event.Fence the caller's. dibsotel's Telemetry.Lease makes
+	// metrics and spans of it. It must not block. Default: none.
+	Observe func(context.Context, dibs.Event)
 }
 
 // NewGuard returns a Guard, or an error that names the wrong option.
@@ -66,7 +72,7 @@ func NewGuard(d Dialect, o *GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{table: t}
+	g := &Guard{table: t, observe: o.Observe}
 	switch {
 	case d.mysql():
 		g.admit = "INSERT INTO " + t.sql + " (resource, fence) VALUES (?, LAST_INSERT_ID(?))" +
@@ -99,7 +105,7 @@ func (g *Guard) Migrate(ctx context.Context, db *sql.DB) error { return g.table.
 // It returns ErrOvertaken, which is a dibs.ErrLost too, when a higher fence was admitted
 // before. Roll the transaction back then. Admit is one statement and locks the resource's
 // row.
-func (g *Guard) Admit(ctx context.Context, tx Tx, resource string, fence uint64) error {
+func (g *Guard) Admit(ctx context.Context, tx Tx, resource string, fence uint64) (err error) {
 	st, err := statementsOf(g.table.d, tx)
 	if err != nil {
 		return err
@@ -111,6 +117,9 @@ func (g *Guard) Admit(ctx context.Context, tx Tx, resource string, fence uint64)
 	if err != nil {
 		return err
 	}
+	seen := observed(g.observe, resource)
+	seen.fence = fence
+	defer func() { seen.inTx(ctx, err) }()
 	var highest int64
 	if g.table.d.mysql() {
 		highest, err = lastInsertID(ctx, st, g.admit, []byte(resource), mine, mine)

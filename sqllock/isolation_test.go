@@ -25,8 +25,8 @@ func TestLockTxIsRefusedInsideASnapshot(t *testing.T) {
 		for _, before := range []string{"", "SELECT 1"} {
 			for name, lock := range map[string]func(Tx, AdvisoryKey) error{
 				"LockTx":          func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, nil) },
-				"LockTx and Wait": func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, &LockOptions{Wait: time.Minute}) },
-				"LockTx, shared":  func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, &LockOptions{Shared: true}) },
+				"LockTx and Wait": func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, &LockTxOptions{Wait: time.Minute}) },
+				"LockTx, shared":  func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, &LockTxOptions{Shared: true}) },
 				"TryLockTx":       func(tx Tx, k AdvisoryKey) error { return TryLockTx(t.Context(), tx, k, nil) },
 			} {
 				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})

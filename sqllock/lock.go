@@ -112,10 +112,14 @@ func (o *LockOptions) begin(try bool) (request, error) {
 	if o == nil {
 		o = &LockOptions{}
 	}
-	if o.Wait < 0 {
-		return request{}, fmt.Errorf("sqllock: LockOptions.Wait is %v; it must not be negative", o.Wait)
+	return begin("LockOptions", o.Shared, o.Wait, try)
+}
+
+func begin(options string, shared bool, wait time.Duration, try bool) (request, error) {
+	if wait < 0 {
+		return request{}, fmt.Errorf("sqllock: %s.Wait is %v; it must not be negative", options, wait)
 	}
-	return request{shared: o.Shared, try: try, wait: o.Wait, since: time.Now()}, nil
+	return request{shared: shared, try: try, wait: wait, since: time.Now()}, nil
 }
 
 // limit returns a context that ends with cause errWaited when the wait is over.

@@ -119,31 +119,40 @@ func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Con
 	if fn == nil {
 		return row, noFunction("Row.Update")
 	}
+	seen := observed(r.o.Lock.Observe, r.o.Select, args)
 	update := func() error {
-		return r.t.run(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+		return r.t.run(ctx, db, &seen, func(ctx context.Context, tx *sql.Tx) error {
 			var err error
 			if row, err = r.readLocked(ctx, tx, args); err != nil {
 				return err
 			}
+			seen.acquired(ctx)
 			if err := fn(ctx, tx, &row); err != nil {
 				return err
 			}
 			return r.write(ctx, tx, &row)
 		})
 	}
+	err := r.poll(ctx, update)
+	seen.refused(ctx, err)
+	return row, err
+}
+
+// poll calls update until MySQL grants the lock, or the wait is over.
+func (r *Row[T]) poll(ctx context.Context, update func() error) error {
 	since := time.Now()
 	for {
 		err := update()
 		refused, ok := errors.AsType[*refusedError](err)
 		if !ok {
-			return row, err
+			return err
 		}
 		left := r.o.Lock.Wait - time.Since(since)
 		if left <= 0 {
-			return row, held(since, r.o.Lock.Wait, refused.err)
+			return held(since, r.o.Lock.Wait, refused.err)
 		}
 		if err := pace.Sleep(ctx, min(left, pollPause)); err != nil {
-			return row, fmt.Errorf("sqllock: waiting for the row: %w", err)
+			return fmt.Errorf("sqllock: waiting for the row: %w", err)
 		}
 	}
 }

@@ -32,6 +32,12 @@ type RowLock struct {
 	// (PostgreSQL's FOR NO KEY UPDATE; no effect on other databases). Leave it false if
 	// the row may be deleted or its key changed.
 	NoKey bool
+	// Observe is called when rows were locked or refused, with the context given to the call, and
+	// when Row.Update ends its transaction: released after a commit or a rollback, abandoned after a
+	// conflict, lost if the commit was not answered. LockRows does not see the end (Event.InTx).
+	// Event.Key is the digest of fmt.Sprint(table, ids), or of fmt.Sprint(Select, args).
+	// dibsotel's Telemetry.Lease makes metrics and spans of it. It must not block. Default: none.
+	Observe func(context.Context, dibs.Event)
 }
 
 func (l *RowLock) validate(field string) error {
@@ -134,6 +140,22 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 	case len(args) > maxRows:
 		return nil, fmt.Errorf("sqllock: %d rows are too many to lock at once; lock at most %d, or one row that represents them", len(args), maxRows)
 	}
+	seen := observed(l.Observe, table, args)
+	locked, err := takeRows[ID](ctx, d, s, l, from, id, text.String(), args)
+	// Compare the numbers first, because a column may equate ids that Go does not.
+	if err == nil && !l.SkipLocked && len(locked) < len(args) {
+		err = missingRows(table, locked, args)
+	}
+	refused := err
+	if err == nil && len(locked) == 0 { // SkipLocked
+		refused = sql.ErrNoRows
+	}
+	seen.inTx(ctx, refused)
+	return locked, err
+}
+
+// takeRows locks rows whose column has one of the values.
+func takeRows[ID comparable](ctx context.Context, d Dialect, s statements, l *RowLock, from, id, values string, args []any) ([]ID, error) {
 	if d == SQLite {
 		if err := takeSQLite(ctx, s, l, from, id); err != nil {
 			return nil, err
@@ -143,12 +165,12 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 	if d == PostgreSQL {
 		columns += ", current_setting('transaction_isolation')"
 	}
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s IN (%s) ORDER BY %s", columns, from, id, text.String(), id)
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s IN (%s) ORDER BY %s", columns, from, id, values, id)
 	if d.mysql() { // otherwise the session's sql_select_limit would leave rows unlocked
 		query += " LIMIT 18446744073709551615"
 	}
 	locked := make([]ID, 0, len(args))
-	err = l.read(ctx, d, s, query, args, func(scan func(...any) error) error {
+	err := l.read(ctx, d, s, query, args, func(scan func(...any) error) error {
 		var id ID
 		var isolation string
 		into := []any{&id, &isolation}
@@ -167,17 +189,17 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 	if err != nil {
 		return nil, lockFault(err)
 	}
-	// Compare the numbers first, because a column may equate ids that Go does not.
-	if l.SkipLocked || len(locked) >= len(args) {
-		return locked, nil
-	}
+	return locked, nil
+}
+
+func missingRows[ID comparable](table string, locked []ID, wanted []any) error {
 	missing := &MissingRowsError{Table: table}
-	for _, id := range args {
+	for _, id := range wanted {
 		if !slices.Contains(locked, id.(ID)) {
 			missing.IDs = append(missing.IDs, id)
 		}
 	}
-	return locked, missing
+	return missing
 }
 
 // takeSQLite takes the lock of SQLite's file, with an UPDATE that matches no row.

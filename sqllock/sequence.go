@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/dibs-go/dibs"
 )
 
 // MaxScope is the longest scope of a Sequence, in bytes.
@@ -28,8 +30,9 @@ const MaxScope = 255
 //
 // A Sequence is safe for concurrent use.
 type Sequence struct {
-	table ownTable
-	start int64
+	table   ownTable
+	start   int64
+	observe func(context.Context, dibs.Event)
 
 	next, raise string
 }
@@ -41,6 +44,11 @@ type SequenceOptions struct {
 	Table string
 	// Start is the first number of a scope. 0: 1.
 	Start int64
+	// Observe is called when Next, NextN or Raise got the scope or failed, with the context given to
+	// it. Waited has the wait for the transaction before. The end is not seen (Event.InTx).
+	// Event.Key is the scope's digest. dibsotel's Telemetry.Lease makes metrics and spans of it. It
+	// must not block. Default: none.
+	Observe func(context.Context, dibs.Event)
 }
 
 // NewSequence returns a Sequence, or an error that names the wrong option.
@@ -62,7 +70,7 @@ func NewSequence(d Dialect, o *SequenceOptions) (*Sequence, error) {
 	if o.Start < 0 {
 		return nil, fmt.Errorf("sqllock: SequenceOptions.Start is %d; it must not be negative", o.Start)
 	}
-	s := &Sequence{table: t, start: cmp.Or(o.Start, 1)}
+	s := &Sequence{table: t, start: cmp.Or(o.Start, 1), observe: o.Observe}
 	switch {
 	case d.mysql():
 		// LAST_INSERT_ID(n) is n, and the statement's answer contains it.
@@ -121,6 +129,8 @@ func (s *Sequence) NextN(ctx context.Context, tx Tx, scope string, n int) (first
 	if n < 1 || int64(n) > math.MaxInt64-s.start {
 		return 0, fmt.Errorf("sqllock: cannot take %d numbers; take 1 or more", n)
 	}
+	seen := observed(s.observe, scope)
+	defer func() { seen.inTx(ctx, err) }()
 	last := s.start - 1 + int64(n) // if they are the first
 	if s.table.d.mysql() {
 		last, err = lastInsertID(ctx, st, s.next, []byte(scope), last, int64(n))
@@ -138,7 +148,7 @@ func (s *Sequence) NextN(ctx context.Context, tx Tx, scope string, n int) (first
 
 // Raise sets the count to at least last: the next number is last + 1, or higher if more
 // were taken. Use it to continue numbers that were given before the Sequence existed.
-func (s *Sequence) Raise(ctx context.Context, tx Tx, scope string, last int64) error {
+func (s *Sequence) Raise(ctx context.Context, tx Tx, scope string, last int64) (err error) {
 	st, err := statementsOf(s.table.d, tx)
 	if err != nil {
 		return err
@@ -146,6 +156,8 @@ func (s *Sequence) Raise(ctx context.Context, tx Tx, scope string, last int64) e
 	if err := validateScope(scope); err != nil {
 		return err
 	}
+	seen := observed(s.observe, scope)
+	defer func() { seen.inTx(ctx, err) }()
 	last = max(last, s.start-1)
 	args := []any{scope, last}
 	if s.table.d.mysql() {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // TransactOptions configures Transact. nil and the zero value mean the defaults.
@@ -17,6 +19,13 @@ type TransactOptions struct {
 	// Attempts bounds how often the transaction is tried after conflicts. 0: 10. 1: fn
 	// runs once.
 	Attempts int
+	// Observe is called when an attempt has begun (acquired) and when it has ended: released after a
+	// commit or a rollback, abandoned after a conflict, lost if the commit was not answered. A call
+	// whose last attempt did not begin is refused. Waited is the time since the call or the attempt
+	// before; on SQLite it has the wait for the file. A transaction has no name, so Event.Key is the
+	// digest of the Dialect's. dibsotel's Telemetry.Lease makes metrics and spans of it. It must not
+	// block. Default: none.
+	Observe func(context.Context, dibs.Event)
 }
 
 // Transact runs fn in a transaction and commits it. After a conflict (see
@@ -43,7 +52,13 @@ func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn
 		return fmt.Errorf("sqllock: TransactOptions.Attempts is %d; it must not be negative", o.Attempts)
 	}
 	t := transactor{d: d, isolation: o.Isolation, attempts: cmp.Or(o.Attempts, defaultAttempts)}
-	return t.run(ctx, db, fn)
+	seen := observed(o.Observe, d)
+	err := t.run(ctx, db, &seen, func(ctx context.Context, tx *sql.Tx) error {
+		seen.acquired(ctx)
+		return fn(ctx, tx)
+	})
+	seen.refused(ctx, err)
+	return err
 }
 
 const defaultAttempts = 10
@@ -56,11 +71,15 @@ type transactor struct {
 }
 
 // run tries fn until there is no conflict.
-func (t *transactor) run(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
-	return retry(ctx, t.attempts, "shorten the transaction", t.d.Conflicted, func() error { return t.try(ctx, db, fn) })
+func (t *transactor) run(ctx context.Context, db *sql.DB, seen *observation, fn func(context.Context, *sql.Tx) error) error {
+	return retry(ctx, t.attempts, "shorten the transaction", t.d.Conflicted, func() (err error) {
+		seen.had = false
+		defer func() { seen.ended(ctx, t.d, err) }()
+		return t.try(ctx, db, seen, fn)
+	})
 }
 
-func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
+func (t *transactor) try(ctx context.Context, db *sql.DB, seen *observation, fn func(context.Context, *sql.Tx) error) error {
 	tx, end, err := t.begin(ctx, db)
 	if err != nil {
 		return err
@@ -74,6 +93,7 @@ func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Contex
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqllock: nothing was committed: %w", context.Cause(ctx))
 	}
+	seen.settling = time.Now()
 	err = tx.Commit()
 	switch {
 	case err == nil:

@@ -18,6 +18,6 @@ func TestHouse(t *testing.T) {
 			// The peers, and what they are built on.
 			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
 			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",
-		}, Tests: []string{house.Root + "/internal/house"}},
+		}, Tests: []string{house.Root + "/internal/house", "modernc.org/sqlite"}},
 	})
 }
