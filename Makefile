@@ -11,7 +11,7 @@ export GORACE ?= atexit_sleep_ms=0
 # The most bytes that bin/dibs may have.
 SIZE := 30000000
 
-.PHONY: demo build test nightly nightly-tests fuzz torture trial bench release lint tidy need
+.PHONY: demo build test nightly nightly-tests fuzz torture trial bench pictures release lint tidy need
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -52,7 +52,11 @@ trial: need
 	cd proof/trial && go run -tags nightly . -page ../../docs/trial.md $(if $(ONLY),-only $(ONLY))
 
 bench: build
-	cd proof/bench && go run .
+	cd proof/bench && go run . -page ../../docs/benchmarks.md
+
+# Draws the pictures of the pages again, from the pages' tables.
+pictures:
+	go run ./internal/draw/pictures
 
 # Every module at a version, tried as its users will get it, and the programs for every
 # system, in bin/release. It pushes nothing.

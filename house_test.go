@@ -30,6 +30,8 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/backend", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/engine", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "internal/batch"},
+		{Dir: "internal/draw"},
+		{Dir: "internal/draw/pictures", Imports: []string{house.Root + "/internal/draw"}},
 		{Dir: "internal/errtype"},
 		{Dir: "internal/failpoint", Imports: []string{house.Root + "/internal/testkit"}},
 		{Dir: "internal/house", Imports: []string{house.Root + "/internal/testkit"}},

@@ -1,5 +1,5 @@
 // Command bench measures dibs against raw floors and peers in one run, as
-// ratios, and prints the table of docs/benchmarks.md.
+// ratios, and prints the rows of docs/benchmarks.md. With -page it writes them there, and draws them.
 //
 // The sides of a comparison run in turns, round after round. The median of the rounds' ratios
 // counts, because the machine's speed drifts for both sides.
@@ -12,10 +12,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/draw"
 	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
@@ -101,6 +103,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
+	page := flags.String("page", "", "replace the tables of this `FILE` that were measured whole, and draw the pictures of the pages")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -120,7 +123,13 @@ func run(ctx context.Context, args []string) error {
 		}
 		report.add(comparison, f)
 	}
-	return report.end()
+	if err := report.end(); err != nil || *page == "" {
+		return err
+	}
+	if err := report.write(*page); err != nil {
+		return err
+	}
+	return draw.Write(filepath.Join(filepath.Dir(*page), ".."))
 }
 
 // figure is the result of a comparison.

@@ -12,20 +12,23 @@ import (
 
 // report prints the table as Markdown while it grows.
 type report struct {
-	w io.Writer
+	w    io.Writer
+	head string            // how it is measured
+	rows map[string]string // by the comparison's name
 }
 
 func newReport(w io.Writer, c config) *report {
-	fmt.Fprintf(w, "%s on %s/%s, %d processors (%s), %s. Median of %d interleaved rounds of %v a side, with the smallest and the largest. %s\n\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor(), time.Now().Format(time.DateOnly), c.rounds, c.round, disk())
-	fmt.Fprintln(w, "| what | goal | median | min … max | absolute, for orientation |")
-	fmt.Fprintln(w, "|---|---|---|---|---|")
-	return &report{w: w}
+	head := fmt.Sprintf("%s on %s/%s, %d processors (%s), %s%s. Median of %d interleaved rounds of %v a side, with the smallest and the largest. %s",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor(), time.Now().Format(time.DateOnly), busy(), c.rounds, c.round, disk())
+	fmt.Fprint(w, head, "\n\n", tableHead)
+	return &report{w: w, head: head, rows: map[string]string{}}
 }
 
 func (r *report) add(c comparison, f figure) {
-	fmt.Fprintf(r.w, "| %s | %s | **%s** | %s … %s | %s |\n", c.name, c.goal, strings.TrimSpace(count(median(f.value))+" "+f.unit),
+	row := fmt.Sprintf("| %s | %s | **%s** | %s … %s | %s |", c.name, c.goal, strings.TrimSpace(count(median(f.value))+" "+f.unit),
 		count(slices.Min(f.value)), count(slices.Max(f.value)), f.detail)
+	r.rows[c.name] = row
+	fmt.Fprintln(r.w, row)
 }
 
 func (r *report) end() error {
@@ -45,4 +48,13 @@ func processor() string {
 		}
 	}
 	return "unknown"
+}
+
+// busy says, where the system tells, how busy the machine was in the fifteen minutes before the run.
+func busy() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(text)); err == nil && len(f) > 2 {
+		return ", at a load of " + f[2]
+	}
+	return ""
 }
