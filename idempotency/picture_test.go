@@ -1,0 +1,91 @@
+package idempotency_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/store"
+)
+
+// TestLifeOfARequest: what docs/http.md draws is what happens. The middleware is the proxy here, and
+// the handler is the service.
+func TestLifeOfARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newGate()
+		g := newRig(t, nil, service.ServeHTTP)
+		var rows [][]string
+		known := "" // the condition of the key
+		// look writes the condition beside the message that changed it.
+		look := func() {
+			now := "free"
+			for e, err := range g.store.List(t.Context(), store.Query{}) {
+				testkit.Must(t, err)
+				now = string(e.Condition)
+			}
+			if now != known {
+				rows[len(rows)-1][3] = now
+			}
+			known = now
+		}
+		say := func(from, to, what string) {
+			if rows != nil {
+				look()
+			}
+			rows = append(rows, []string{from, to, what, ""})
+		}
+		what := map[string]string{"claim": "Claim", "renew": "Renew, after a third of the lease", "settle": "Keep, with the answer"}
+		g.store.fail(func(_ context.Context, op string) error {
+			say("proxy", "store", what[op])
+			return nil
+		})
+
+		ctx, giveUp := context.WithCancel(t.Context())
+		say("client", "proxy", "`POST`, with a key")
+		first := g.sendLater(func(r *http.Request) { *r = *r.WithContext(ctx) })
+		if l, ok := dibs.FromContext((<-service.entered).Context()); !ok || l.Fence() == 0 {
+			t.Error("the request that runs has no fence")
+		}
+		say("proxy", "service", "the request, with its fence")
+		time.Sleep(idempotency.DefaultLease/3 + 2*time.Second)
+		say("client", "", "gives up")
+		giveUp()
+		say("client", "proxy", "the same request again")
+		second := g.send()
+		isProblem(t, second, "in-progress", http.StatusConflict)
+		retryAfter(t, second, int(idempotency.DefaultLease/time.Second))
+		say("proxy", "client", "409 `in-progress`, with `Retry-After`")
+		say("service", "proxy", "201, after the client has gone")
+		close(service.open)
+		<-first
+		what["claim"] = "Claim: the record answers"
+		say("client", "proxy", "the same request again")
+		third := g.send()
+		if third.Code != 201 || third.Header().Get("Idempotent-Replayed") != "true" || g.runs.Load() != 1 {
+			t.Errorf("%d %v after %d runs", third.Code, third.Header(), g.runs.Load())
+		}
+		say("proxy", "client", "201, with `Idempotent-Replayed`")
+		say("", "", "a day later, the retention is over")
+		time.Sleep(24 * time.Hour)
+		look()
+
+		var table strings.Builder
+		for _, row := range rows {
+			table.WriteString("|")
+			for _, cell := range row {
+				table.WriteString(strings.TrimRight(" "+cell, " ") + " |")
+			}
+			table.WriteString("\n")
+		}
+		drawn := table.String()
+		if page := string(testkit.ReadFile(t, "../docs/http.md")); !strings.Contains(page, "\n| from | to | what | the key |\n|---|---|---|---|\n"+drawn+"\n") {
+			t.Errorf("docs/http.md does not draw what happens:\n%s", drawn)
+		}
+	})
+}
