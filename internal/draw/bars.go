@@ -90,7 +90,7 @@ func (p *picture) bars(rows [][]string) (string, error) {
 }
 
 // The plot's edges. To the right of it are the figures.
-const left, right = 16.0, 560.0
+const left, right = 16.0, 544.0
 
 // group draws the bars of one unit from y on, and returns where they end.
 func (p *picture) group(y float64, unit string, figures []figure) float64 {
@@ -127,9 +127,8 @@ func (p *picture) group(y float64, unit string, figures []figure) float64 {
 		y += 24
 	} else {
 		end -= 24
-		y += 2
 	}
-	p.line(zero, y+8, zero, end, "k")
+	p.line(zero, y+24, zero, end, "k")
 	for _, f := range figures {
 		p.text(left, y+20, "", f.what)
 		from, to := min(zero, scale(f.at)), max(zero, scale(f.at))
@@ -143,7 +142,7 @@ func (p *picture) group(y float64, unit string, figures []figure) float64 {
 				label += ": missed"
 			}
 		}
-		p.text(right+12, y+37, "", label)
+		p.text(right+14, y+37, "", label)
 		y += 40
 	}
 	return end + 16

@@ -46,8 +46,8 @@ func Record(w io.Writer, command string, output io.Reader) error {
 
 // terminal is the style of a recording. Each line appears once, at its time, and stays. A reader who
 // wants no motion sees all of them at once.
-const terminal = `.t{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre}
-@keyframes p{from{visibility:hidden}}
+const terminal = `.t{font-size:15px;font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre}
+@keyframes p{from{opacity:0}}
 @media(prefers-reduced-motion:no-preference){.t{animation:p 1s step-end backwards;animation-delay:calc(var(--t)*1s - 1s)}}
 `
 
@@ -62,7 +62,8 @@ func (p *picture) recording(text []byte) (string, error) {
 	show := func(at float64, y int, class, line string) {
 		p.add(`<text x="24" y="%d" class="t %s" style="--t:%.1f">%s</text>`, y, class, at, escape(line))
 	}
-	y, at, last := 32, 1.0, 0.0
+	p.title = head.Command
+	y, at, last := 34, 1.0, 0.0
 	show(0, y, "s", "$ "+head.Command)
 	for in.More() {
 		var event [3]any
@@ -75,8 +76,10 @@ func (p *picture) recording(text []byte) (string, error) {
 			return "", fmt.Errorf("%v is no event", event)
 		}
 		at += min(max(when-last, 0.1), head.Idle)
-		last, y = when, y+18
-		show(at, y, "", strings.TrimRight(line, "\r\n"))
+		last, y = when, y+20
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			show(at, y, "", line)
+		}
 	}
-	return p.svg(float64(y+24), terminal), nil
+	return p.svg(float64(y+20), terminal), nil
 }

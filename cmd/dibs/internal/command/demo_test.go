@@ -3,6 +3,8 @@
 package command_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -11,15 +13,18 @@ import (
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// TestReadmeDemo: the README's first command prints the table that the README shows. Of the
-// numbers, only the double charges and the lost orders are compared.
+// TestReadmeDemo: the demo prints what the README's recording shows. Of the numbers, only the double
+// charges and the lost orders are compared.
 func TestReadmeDemo(t *testing.T) {
-	page := testkit.ReadFile(t, readme)
-	_, rest, ok := strings.Cut(string(page), "go run ./cmd/dibs demo\n```\n\n```\n")
-	want, _, ended := strings.Cut(rest, "\n```")
-	if !ok || !ended {
-		t.Fatal("the README does not show what the demo prints")
+	var recorded strings.Builder
+	events := json.NewDecoder(bytes.NewReader(testkit.ReadFile(t, top+"/docs/pictures/demo.cast")))
+	testkit.Must(t, events.Decode(&struct{}{}))
+	for events.More() {
+		var event [3]any // time, "o", text
+		testkit.Must(t, events.Decode(&event))
+		recorded.WriteString(event[2].(string))
 	}
+	want := recorded.String()
 	out, err := exec.Command(binary, "demo", "--exit").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -40,9 +45,7 @@ func TestReadmeDemo(t *testing.T) {
 		}
 		return lines
 	}
-	_, table, _ := strings.Cut(string(out), "of the proxies is killed with -9.")
-	_, table, _ = strings.Cut(table, "\n\n")
-	got, shown := shape(table), shape(want)
+	got, shown := shape(string(out)), shape(want)
 	for i := range max(len(got), len(shown)) {
 		if i >= len(got) || i >= len(shown) || got[i] != shown[i] {
 			t.Fatalf("the demo prints\n%s\nthe README shows\n%s", out, want)
