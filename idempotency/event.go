@@ -55,7 +55,8 @@ const (
 	EventCanceled EventKind = "canceled"
 )
 
-// Event describes one request to Options.Observe. It has no key, credential or answer.
+// Event describes one request to Options.Observe. Its fields have no key, credential or
+// answer.
 type Event struct {
 	Kind EventKind
 	// Status that was sent; 0 if none was (a panic), if the transfer broke, or if the request had no
@@ -95,16 +96,20 @@ type Event struct {
 	// text of the request.
 	Err error
 
-	key string // its name in the store
+	key dibs.Key // in the store
 }
 
 // Key returns the short digest by which keys are logged; "" if there is no valid key.
 func (e *Event) Key() string {
-	if e.key == "" {
+	if e.key.Name == "" {
 		return ""
 	}
-	return dibs.Key{Name: e.key}.Digest()
+	return e.key.Digest()
 }
+
+// StoreKey returns the key in the store, whose name has what the client chose; the zero Key if there
+// is no valid key. log/slog writes its digest.
+func (e *Event) StoreKey() dibs.Key { return e.key }
 
 // observe calls Options.Observe with what happened.
 func (x *exchange) observe(kind EventKind) {

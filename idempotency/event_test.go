@@ -3,12 +3,16 @@ package idempotency_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // Options.Observe is called once for a request, even when a function of the application panics.
@@ -64,5 +68,35 @@ func TestReplayNamesTheFirstTrace(t *testing.T) {
 				t.Errorf("the replay has %s: %s", name, value)
 			}
 		}
+	}
+}
+
+// TestEventNamesTheKeyInItsNamespace: the digest of a log line is the one that dibs show finds, and
+// the key is logged as its digest.
+func TestEventNamesTheKeyInItsNamespace(t *testing.T) {
+	s, err := memstore.New(nil)
+	testkit.Must(t, err)
+	client, err := dibs.New(s, &dibs.Options{Namespace: "shop"})
+	testkit.Must(t, err)
+	defer client.Close()
+	var seen idempotency.Event
+	m, err := idempotency.New(client, &idempotency.Options{Observe: func(_ context.Context, e idempotency.Event) { seen = e }})
+	testkit.Must(t, err)
+	var held dibs.Key
+	m.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		lease, _ := dibs.FromContext(r.Context())
+		held = lease.Key()
+	})).ServeHTTP(httptest.NewRecorder(), request())
+	if seen.Key() != held.Digest() || seen.StoreKey() != held || held.Namespace != "shop" {
+		t.Errorf("the event names %q, and the lease %q of %q", seen.Key(), held.Digest(), held.Namespace)
+	}
+	var line strings.Builder
+	slog.New(slog.NewTextHandler(&line, nil)).Info("it", "key", seen.StoreKey())
+	if !strings.HasSuffix(line.String(), " key="+held.Digest()+"\n") {
+		t.Errorf("logged is %s", line.String())
+	}
+	var none idempotency.Event
+	if none.Key() != "" {
+		t.Errorf("no key has the digest %q", none.Key())
 	}
 }

@@ -96,7 +96,7 @@ func (x *exchange) identify(key string) {
 	}
 	req.body.within.end()
 	req.key = o.keyName(req.Request, principal, key, req.fingerprint)
-	x.event.key = req.key
+	x.event.key = x.m.client.Key(req.key)
 	if err != nil {
 		x.refuseInside(err, problemBodyBroken)
 		return
