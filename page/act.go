@@ -51,7 +51,7 @@ func (h *Handler) acting(do func(context.Context, *order) (int, error)) http.Han
 		case err != nil:
 			h.failed(w, err)
 		default:
-			h.options.Logger.Info("a key was changed by hand", "action", r.URL.Path, "key", o.key.Digest(), "id", o.ID, "viewer", v.Name, "remote", r.RemoteAddr, "done", done)
+			h.options.Logger.Info("a key was changed by hand", "action", r.URL.Path, "key", o.key, "id", o.ID, "viewer", v.Name, "remote", r.RemoteAddr, "done", done)
 			answer(w, http.StatusOK, map[string]int{"done": done})
 		}
 	})

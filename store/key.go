@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -73,6 +74,9 @@ func (k Key) Digest() string {
 	var sum [sha256.Size]byte
 	return hex.EncodeToString(h.Sum(sum[:0])[:6])
 }
+
+// LogValue makes log/slog write the digest, because a key may be a secret.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.Digest()) }
 
 // Token names one attempt to hold a key: 128 random bits, made by the caller and never used
 // for a second attempt. It must not be logged, because it is enough to settle the lease. ID

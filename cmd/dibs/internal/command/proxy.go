@@ -18,6 +18,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/page"
 	"github.com/dibs-go/dibs/store"
@@ -92,8 +93,19 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 	return cmd
 }
 
+// checkLogKeys refuses to log keys where no person reads the log.
+func (p *program) checkLogKeys(keys bool) error {
+	if keys && !progress.IsTerminal(p.env.Stderr) {
+		return usagef("log-keys: %s", proxy.LogKeysNeedTerminal)
+	}
+	return nil
+}
+
 // serve runs the proxy until ctx ends. Signals from reload make it read its configuration again.
 func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.Signal) error {
+	if err := p.checkLogKeys(c.LogKeys); err != nil {
+		return err
+	}
 	url, err := p.storeOf()
 	if err != nil {
 		return err

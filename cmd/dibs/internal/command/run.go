@@ -95,7 +95,7 @@ Ends with the command's own exit code, with 128+n if signal n killed it, with
 			if err := h.read(cmd.Flags(), args, p); err != nil {
 				return err
 			}
-			return p.runMeasured(cmd.Context(), &h)
+			return h.named(p.namespace, p.runMeasured(cmd.Context(), &h))
 		}),
 	}
 	f := cmd.Flags()
@@ -174,6 +174,15 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 	}
 	_, err := p.storeOf()
 	return err
+}
+
+// named returns the error with the key in place of its digest, because the caller named it.
+func (h *held) named(namespace string, err error) error {
+	if err == nil {
+		return nil
+	}
+	key := dibs.Key{Namespace: namespace, Name: h.key}
+	return &failure{is: err, text: strings.ReplaceAll(err.Error(), key.Digest(), strconv.Quote(h.key))}
 }
 
 // digest names a key in the environment.

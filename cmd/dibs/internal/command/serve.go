@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
@@ -30,6 +31,7 @@ type serving struct {
 	listen     []string
 	socketMode string
 	logFormat  string
+	logKeys    bool
 }
 
 func (p *program) serveAPI() *cobra.Command {
@@ -92,6 +94,7 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	durationVar(f, &o.Drain, "drain", 30*time.Second, "how long calls may take after SIGTERM")
 	f.BoolVar(&o.AccessLog, "access-log", false, "log each call")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	f.BoolVar(&o.logKeys, "log-keys", false, "log keys instead of their digests, in a text log on a terminal; refused elsewhere")
 	complete(cmd, "log-format", "text", "json")
 	return cmd
 }
@@ -105,16 +108,18 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	if err := o.validate(); err != nil {
 		return err
 	}
+	if err := p.checkLogKeys(o.logKeys); err != nil {
+		return err
+	}
 	store, err := stores.Open(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	var handler slog.Handler = slog.NewTextHandler(p.env.Stderr, nil)
+	log := accesslog.Text(p.env.Stderr, nil, o.logKeys)
 	if o.logFormat == "json" {
-		handler = slog.NewJSONHandler(p.env.Stderr, nil)
+		log = slog.New(slog.NewJSONHandler(p.env.Stderr, nil))
 	}
-	log := slog.New(handler)
 	m, err := metrics.NewServer()
 	if err != nil {
 		return err
@@ -189,6 +194,8 @@ func (o *serving) validate() error {
 		return usagef("--listen is unix: without a path; write unix:PATH, such as unix:/run/dibs/dibs.sock")
 	case o.logFormat != "text" && o.logFormat != "json":
 		return usagef("--log-format is %q; it must be text or json", o.logFormat)
+	case o.logKeys && o.logFormat != "text":
+		return usagef("--log-keys: %s", proxy.LogKeysNeedText)
 	}
 	return nil
 }

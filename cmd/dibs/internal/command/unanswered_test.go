@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,5 +72,18 @@ func TestCompleteIsRepeated(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRunNamesTheKey: errors of dibs run have the key that its caller named, and not its digest.
+func TestRunNamesTheKey(t *testing.T) {
+	h, lost := &held{key: "nightly\x1breport"}, errors.New("lost")
+	key := dibs.Key{Namespace: "shop", Name: h.key}
+	err := h.named("shop", fmt.Errorf("the lease of key %s: %w", key.Digest(), lost))
+	if want := `the lease of key "nightly\x1breport": lost`; err.Error() != want || !errors.Is(err, lost) {
+		t.Errorf("%q; want %q", err, want)
+	}
+	if err := h.named("shop", nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -33,6 +33,7 @@ type Config struct {
 	AccessLog   bool
 	LogFormat   string
 	LogLevel    string
+	LogKeys     bool
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -190,6 +191,9 @@ func (c *Config) check(routes int) *settingError {
 	}
 	if listen, admin := addressOf(c.Listen), addressOf(c.Admin); c.Admin != "" && listen.excludes(admin) {
 		return &settingError{"admin", fmt.Sprintf("%s has the port of listen, %s; choose another port", c.Admin, c.Listen)}
+	}
+	if c.LogKeys && c.LogFormat != "text" {
+		return &settingError{"log-keys", LogKeysNeedText}
 	}
 	if err := c.checkTLS(); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// exchange is a request and its answer. Its end writes one line to the log. The line has no
-// key, credential or body. Of the target it has only the path, because queries carry secrets.
+// exchange is a request and its answer. Its end writes one line to the log. The line has the
+// digest of the key, and no credential or body. Of the target it has only the path, because queries carry secrets.
 type exchange struct {
 	accesslog.Recorder
 	request *http.Request
@@ -111,8 +111,8 @@ func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
 	if problem := cmp.Or(e.Problem, x.problem); problem != "" {
 		attrs = append(attrs, slog.String("problem", problem))
 	}
-	if key := e.Key(); key != "" {
-		attrs = append(attrs, slog.String("key", key), slog.Float64("store_ms", accesslog.Milliseconds(e.Claiming+e.Settling)))
+	if e.Key() != "" {
+		attrs = append(attrs, slog.Any("key", e.StoreKey()), slog.Float64("store_ms", accesslog.Milliseconds(e.Claiming+e.Settling)))
 	}
 	if e.Attempt > 0 {
 		attrs = append(attrs,

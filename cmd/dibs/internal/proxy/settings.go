@@ -71,11 +71,12 @@ func (c *Config) settings() []setting {
 		{name: "access-log", value: yes(&c.AccessLog), usage: "log each request to stderr"},
 		{name: "log-format", value: word(&c.LogFormat, "text", "json"), usage: "the `FORMAT` of the log on stderr: text or json"},
 		{name: "log-level", value: word(&c.LogLevel, "debug", "info", "warn", "error"), usage: "the least `LEVEL` that is logged: debug, info, warn or error"},
+		{name: "log-keys", value: yes(&c.LogKeys), usage: "log keys instead of their digests, in a text log on a terminal; refused elsewhere"},
 	}), c.Policy.settings()...)
 }
 
 // fixed are the settings that need a restart. A reload that would change one changes nothing.
-var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "admin-user-header", "admin-user-act", "store", "namespace", "log-format"}
+var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "admin-user-header", "admin-user-act", "store", "namespace", "log-format", "log-keys"}
 
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {

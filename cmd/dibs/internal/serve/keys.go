@@ -213,7 +213,7 @@ func (s *Server) order(do func(context.Context, store.Inspector, leaseapi.Order)
 			s.failed(err)
 			return nil, &problemStore
 		}
-		s.log.Info("a key was changed by hand", "key", o.Key.Digest(), "credential", c.by.Name, "id", o.ID, "done", n)
+		s.log.Info("a key was changed by hand", "key", o.Key, "credential", c.by.Name, "id", o.ID, "done", n)
 		return leaseapi.WriteDone(n), nil
 	})
 }
