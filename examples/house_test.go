@@ -34,6 +34,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "redelivery", Imports: []string{
 			database, concurrent, crash, root, root + "/jobs", "github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats.go/...",
 		}},
+		{Dir: "stripe", Imports: []string{database, root, root + "/idempotency"}, Tests: []string{root + "/conform", root + "/memstore"}},
 		{Dir: "internal/concurrent"},
 		{Dir: "internal/crash"},
 		{Dir: "internal/database", Imports: []string{

@@ -38,6 +38,10 @@ var mutants = []struct{ name, file, old, new, says string }{
 		name: "redelivery", file: "consumer.go", says: "not every message once, in the order of its conversation",
 		old: `if way == "mutex" {`, new: `if way == "" {`,
 	},
+	{
+		name: "stripe", file: "main.go", says: "an invalid amount, then a valid one: not 400, then 201",
+		old: `w.Header().Set("Idempotency-Control", "no-store")`, new: "",
+	},
 }
 
 // TestWithoutTheCure: with its cure taken out, each program exits with 1 and says what

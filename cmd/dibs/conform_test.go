@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -77,16 +78,17 @@ func TestConformProxyStrictly(t *testing.T) {
 	conforms(t, &o, "key-bare", "key-bare-is-quoted", "missing-runs", "key-in-trailer", "failed-runs-again", "restart")
 }
 
-// TestConformAPIs: the proxy is what the profiles of APIs ask for if it is told so, and a service
-// without a guard is not.
+// TestConformAPIs: with the flags of docs/http.md the proxy is what the profiles of APIs ask for, and
+// a service without a guard is not.
 func TestConformAPIs(t *testing.T) {
 	t.Parallel()
-	for profile, flags := range map[conform.Profile]string{
-		conform.Stripe: "--errors=stripe --mismatch-status=400 --store-5xx",
-		conform.ACP:    "--errors=acp --require-key --key-per=path --fingerprint=json",
-		conform.UCP:    "--errors=ucp --mismatch-status=409",
-	} {
-		t.Run(string(profile), func(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| .* \\| `(--.*)` \\| `([a-z]+)` \\|$").FindAllStringSubmatch(string(testkit.ReadFile(t, "../../docs/http.md")), -1)
+	if len(rows) != 3 {
+		t.Fatalf("docs/http.md has the flags of %d APIs", len(rows))
+	}
+	for _, row := range rows {
+		flags, profile := row[1], conform.Profile(row[2])
+		t.Run(row[2], func(t *testing.T) {
 			t.Parallel()
 			origin := newOrigin(t)
 			p := startProxy(t, "http://"+origin.Addr(), "memory:", strings.Fields(flags)...)
