@@ -16,14 +16,30 @@ type ProblemWriter func(w http.ResponseWriter, r *http.Request, docsURL string, 
 // answered in that protocol. docsURL is the page whose section p.Name describes the problem; "" means
 // DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
 func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	writeShape(w, r, docsURL, p, "application/problem+json", func(p Problem, link string) any {
-		return struct {
-			Type     string `json:"type"`
-			Title    string `json:"title"`
-			Status   int    `json:"status"`
-			Detail   string `json:"detail,omitempty"`
-			Instance string `json:"instance,omitempty"`
-		}{link, p.Title, p.Status, p.Detail, p.Instance}
+	writeShape(w, r, docsURL, p, "application/problem+json", func(p Problem, link string) any { return p.document(link) })
+}
+
+// document returns the problem document.
+func (p Problem) document(link string) any {
+	return struct {
+		Type     string `json:"type"`
+		Title    string `json:"title"`
+		Status   int    `json:"status"`
+		Detail   string `json:"detail,omitempty"`
+		Instance string `json:"instance,omitempty"`
+	}{link, p.Title, p.Status, p.Detail, p.Instance}
+}
+
+// WriteJSONRPCError is a ProblemWriter of an error of JSON-RPC (https://www.jsonrpc.org/specification).
+// With Options.MCP its id is the request's, or null if that has none or was not read. Its code is the
+// status, because that is outside of what JSON-RPC reserves. Its data is the problem document.
+func WriteJSONRPCError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
+	writeShape(w, r, docsURL, p, "application/json", func(p Problem, link string) any {
+		id := json.RawMessage("null")
+		if m := messageOf(r.Context()); m != nil && m.id != nil {
+			id = m.id
+		}
+		return map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": p.Status, "message": p.text(), "data": p.document(link)}}
 	})
 }
 

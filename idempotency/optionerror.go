@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -94,6 +95,19 @@ func (o *Options) faults() (all []error) {
 	}
 	if f.Func != nil && (compares || f.KeyAlone) || f.KeyAlone && compares {
 		wrong("Fingerprint", "Fingerprint", "Func and KeyAlone cannot be used together with other fields")
+	}
+	for _, tool := range slices.Sorted(maps.Keys(o.ToolWindows)) {
+		if window := o.ToolWindows[tool]; tool == "" || window < time.Second || window > MaxRetention {
+			wrong("ToolWindows", "", "%q: %v is not a time from 1s to %v after a call of a tool", tool, window, MaxRetention)
+		}
+	}
+	switch {
+	case !o.MCP && len(o.ToolWindows) > 0:
+		wrong("ToolWindows", "MCP", "it has no effect without MCP")
+	case o.MCP && o.Key == nil:
+		wrong("MCP", "Key", "it needs Key, such as that of MCPOptions")
+	case o.MCP && (compares || f.Func != nil || f.KeyAlone):
+		wrong("Fingerprint", "MCP", "it has no effect together with MCP, which compares params without _meta")
 	}
 	if o.KeyRing != nil && len(o.KeyRing.ciphers) == 0 {
 		wrong("KeyRing", "", "it has no key; make it with NewKeyRing or ParseKeyRing")

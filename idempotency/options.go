@@ -106,6 +106,17 @@ type Options struct {
 	// Idempotency-Key header.
 	Key KeyFunc
 
+	// MCP guards calls of tools (tools/call) of the Model Context Protocol, and passes every other
+	// message. Key is asked about calls only. The body says which message it is. Whatever the client
+	// sends must be JSON-RPC; a batch with a call, and a call with a key and without an id, are
+	// refused. Two calls are compared by params without _meta, in place of Fingerprint. A replay has the
+	// id of the new request, and nothing else of the first answer's stream than the response. MCPOptions
+	// sets what belongs to it.
+	MCP bool
+	// ToolWindows are the tools whose calls need no key: for this long after one, an equal call of the
+	// same principal gets its answer. Only with MCP. Default: none.
+	ToolWindows map[string]time.Duration
+
 	// Scope says which principal a key belongs to. All of these parts together tell principals
 	// apart. Requests that have none of them share keys; the Logger gets one warning. See
 	// ScopeCredentials, ScopeAuthorization, ScopeHeader, ScopeCookie, ScopeFunc and ScopeNone.
@@ -220,7 +231,7 @@ type Options struct {
 	// DocsURL is the page that problem types link to, without a fragment. Default: DefaultDocsURL.
 	DocsURL string
 	// WriteProblem writes refusals in the shape of the API's own errors: WriteStripeError,
-	// WriteACPError, WriteUCPError, WriteJSONAPIError or a function of the application, which must
+	// WriteACPError, WriteUCPError, WriteJSONAPIError, WriteJSONRPCError or a function of the application, which must
 	// send p.Status and Retry-After. Requests of gRPC and Connect are answered in their protocol by the
 	// functions named here. Default: WriteProblem.
 	WriteProblem ProblemWriter

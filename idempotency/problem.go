@@ -33,6 +33,10 @@ var (
 		Detail: "It ended early or is malformed. Nothing was run."}
 	problemTypes = Problem{Name: "body-unreadable", Status: 400, Title: problemBodyBroken.Title,
 		Detail: "The request has several Content-Type lines. Send one. Nothing was run."}
+	problemNoMessage = Problem{Name: "body-unreadable", Status: 400, Title: problemBodyBroken.Title,
+		Detail: "It is no JSON-RPC message in UTF-8. Nothing was run."}
+	problemCall = Problem{Name: "call-refused", Status: 400, Title: "This call of a tool cannot be guarded",
+		Detail: "Send it alone, and not in a batch, with an id that is a string or a number. Nothing was run."}
 	problemMethod = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
 		Detail: "This server does not open tunnels."}
 	problemBodyTimeout = Problem{Name: "body-timeout", Status: 408, Title: "The request's body did not arrive",

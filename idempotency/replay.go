@@ -38,6 +38,9 @@ func (x *exchange) replay(record []byte) {
 		x.refuse(EventNotKept, problemNotKept)
 		return
 	}
+	if m := messageOf(x.req.Context()); m != nil {
+		a.replyTo(x.req.Request, m)
+	}
 	x.req.body.remove()
 	x.slot.end()
 	a.send(x.w)

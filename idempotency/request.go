@@ -21,6 +21,7 @@ type request struct {
 	fingerprint dibs.Fingerprint
 	whole       string // the digest of the whole request; "" unless only keys are compared
 	principal   principalDigest
+	retention   time.Duration // of its answer; 0: Options.Retention
 }
 
 // receive reads the request. If it can be read, it is served.
@@ -32,6 +33,9 @@ func (x *exchange) receive() {
 		key, found, err = o.headerKey(x.req.Header)
 	}
 	switch {
+	case o.MCP && x.req.Method != http.MethodPost: // which carries no message
+		x.unguarded(x.req.Request)
+		return
 	case err != nil:
 		x.event.Err = err
 		x.refuseUnread(EventInvalid, keyProblem(err))
@@ -52,6 +56,9 @@ func (x *exchange) receive() {
 		x.refuseBody(err)
 		return
 	}
+	if o.MCP && !x.readCall() {
+		return
+	}
 	if o.Key != nil {
 		key, err = x.req.derivedKey(o)
 		switch {
@@ -65,6 +72,9 @@ func (x *exchange) receive() {
 			x.m.warn(&x.m.warned.noKey, x.req.Request, "a request came without the key that Options.Key looks for: it runs without a guard. "+
 				"Name what has the key (Options.Key), or refuse such requests (Options.RequireKey)")
 			x.unguarded(x.req.withBody(x.req.Context()))
+			return
+		case o.MCP && messageOf(x.req.Context()).id == nil:
+			x.refuse(EventInvalid, problemCall)
 			return
 		}
 	}
@@ -91,7 +101,9 @@ func (x *exchange) identify(key string) {
 	x.m.warnScope(req.Request, principal)
 	req.principal = x.m.quota.digest(principal)
 	var err error
-	if req.fingerprint, err = o.Fingerprint.of(req.Request, &req.body); err == nil {
+	if m := messageOf(req.Context()); m != nil {
+		req.fingerprint = m.asked
+	} else if req.fingerprint, err = o.Fingerprint.of(req.Request, &req.body); err == nil {
 		req.whole, err = o.Fingerprint.whole(req.Request, &req.body)
 	}
 	req.body.within.end()
@@ -109,6 +121,9 @@ func (x *exchange) identify(key string) {
 func (r *request) derivedKey(o *Options) (string, error) {
 	key, err := o.Key(r.Request, r.body.inside())
 	r.body.within.end()
+	if m := messageOf(r.Context()); err == nil && key == "" && m != nil && m.window > 0 {
+		key, r.retention = m.derivedKey(), m.window
+	}
 	if err == nil && key != "" {
 		err = checkKey(key)
 	}

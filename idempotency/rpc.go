@@ -50,12 +50,16 @@ func protocolOf(h http.Header) protocol {
 }
 
 // withoutDeadlines removes the fields in which a client of gRPC or Connect says how long it waits,
-// because they end its waiting and not the run.
+// because they end its waiting and not the run; and of a call of MCP which encodings it accepts.
 func withoutDeadlines(r *http.Request) *http.Request {
 	if r.Header.Get("Grpc-Timeout") != "" || r.Header.Get("Connect-Timeout-Ms") != "" {
 		r.Header = r.Header.Clone()
 		r.Header.Del("Grpc-Timeout")
 		r.Header.Del("Connect-Timeout-Ms")
+	}
+	if messageOf(r.Context()) != nil { // an encoded result could not be read
+		r.Header = r.Header.Clone()
+		r.Header.Del("Accept-Encoding")
 	}
 	return r
 }

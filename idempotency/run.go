@@ -17,8 +17,9 @@ type run struct {
 	ctx      *runContext
 	tx       dibs.Transaction // with Options.Transactor
 	answer   *recorder
-	tooLarge bool // the store will never take the answer
-	settled  bool // or will be in the background
+	reply    *reply // with Options.MCP
+	tooLarge bool   // the store will never take the answer
+	settled  bool   // or will be in the background
 }
 
 // claim claims the key, and runs the handler if the key is granted.
@@ -119,7 +120,7 @@ func (r *run) admitted() bool {
 // through it.
 func (r *run) handle() {
 	r.next.ServeHTTP(r.answer, withoutDeadlines(r.req.withBody(r.ctx)))
-	whole := r.answer.finish()
+	whole := r.finish()
 	r.event.Handler = time.Since(r.original.began)
 	r.conclude(whole)
 }

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -54,6 +55,9 @@ func (r *run) concludeFailure(f Failure) {
 // settlement returns how a run with a whole answer is settled.
 func (r *run) settlement() settlement {
 	c := r.m.parseControl(r.answer.controls)
+	if !c.asked {
+		c.maxAge = cmp.Or(r.req.retention, c.maxAge)
+	}
 	if !r.keeps(c) {
 		return settlement{outcome: store.Release}
 	}
@@ -69,6 +73,9 @@ func (r *run) settlement() settlement {
 		Body:    w.body,
 		trace:   r.m.options.Trace(r.req.Context()),
 		asked:   r.req.whole,
+	}
+	if r.reply != nil {
+		a.keepReply(r.reply)
 	}
 	r.m.options.Redact(r.req.Context(), &a)
 	message := a.message()
@@ -89,7 +96,8 @@ func (r *run) tombstone() settlement {
 		return settlement{outcome: store.Release}
 	}
 	a := Answer{Status: r.answer.status, NotKept: true, trace: r.m.options.Trace(r.req.Context()), asked: r.req.whole}
-	return settlement{store.Keep, r.record(a.message(), r.m.options.Retention), r.m.options.Retention}
+	retention := cmp.Or(r.req.retention, r.m.options.Retention)
+	return settlement{store.Keep, r.record(a.message(), retention), retention}
 }
 
 // keeps reports whether the answer is kept.
@@ -107,9 +115,12 @@ func (r *run) keeps(c control) bool {
 }
 
 // status returns the status that the answer is treated by: that of HTTP, or the one that stands for
-// the status of gRPC or Connect.
+// the status of gRPC or Connect, or for the result of a call.
 func (r *run) status() int {
 	w := r.answer
+	if r.reply != nil {
+		return r.reply.status
+	}
 	if protocolOf(r.req.Header) == connectUnary && w.status >= 400 && !w.oversize {
 		if status, ok := connectStatus(w.header.Get("Content-Encoding"), w.body); ok {
 			return status

@@ -44,7 +44,7 @@ func (r *run) tryIn() (again bool) {
 	r.tx = tx
 	ctx := store.WithTransaction(r.ctx, tx)
 	r.next.ServeHTTP(r.answer, withoutDeadlines(r.req.withBody(ctx).Clone(ctx))) // nothing is shared with other tries
-	whole := r.answer.finish()
+	whole := r.finish()
 	r.event.Handler = time.Since(r.original.began)
 	answered := whole && r.ctx.failure.Load() == uint32(noFailure)
 	if answered && r.m.options.commits(r.status()) {

@@ -102,7 +102,7 @@ func TestCompletion(t *testing.T) {
 		want  []string
 	}{
 		{[]string{"proxy", "--on-crash", ""}, "", []string{"takeover", "at-most-once"}},
-		{[]string{"proxy", "--for", ""}, "", idempotency.WebhookSenders()},
+		{[]string{"proxy", "--for", ""}, "", append(idempotency.WebhookSenders(), "mcp")},
 		{[]string{"conform", "--profile", ""}, "", profiles()},
 		{[]string{"run", "--once-per-from", ""}, "", []string{"start", "end"}},
 		{[]string{"ls", "--state", ""}, "", texts(conditions)},

@@ -24,7 +24,7 @@ var judgements = []struct {
 	finding store.Finding
 }{
 	{
-		func(p *Policy) bool { return slices.Contains(p.Scope, "none") && p.For == "" },
+		func(p *Policy) bool { return slices.Contains(p.Scope, "none") && (p.For == "" || p.Options.MCP) },
 		store.Finding{
 			Name: "scope", Severity: store.SeverityAdvice,
 			What: "scope is none, so all clients share keys: a client that uses the key of another client gets its answer.",

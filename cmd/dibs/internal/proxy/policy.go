@@ -9,6 +9,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/quantity"
 )
 
 // Policy configures what happens to the requests of a route. settings.go describes its
@@ -27,6 +28,7 @@ type Policy struct {
 	CORS           []string
 	KeyRing        string
 	Errors         string
+	ToolWindows    []string
 
 	// Options has everything else, as the middleware takes it.
 	Options idempotency.Options
@@ -54,6 +56,13 @@ func (p *Policy) middleware() *idempotency.Options {
 		}
 		o.Key = idempotency.KeyOf(parts...)
 	}
+	for _, text := range p.ToolWindows {
+		tool, window, _ := toolWindow(text)
+		if o.ToolWindows == nil {
+			o.ToolWindows = make(map[string]time.Duration)
+		}
+		o.ToolWindows[tool] = window
+	}
 	return &o
 }
 
@@ -64,6 +73,7 @@ var problemWriters = map[string]idempotency.ProblemWriter{
 	"acp":     idempotency.WriteACPError,
 	"ucp":     idempotency.WriteUCPError,
 	"jsonapi": idempotency.WriteJSONAPIError,
+	"jsonrpc": idempotency.WriteJSONRPCError,
 }
 
 // check refuses settings that contradict each other.
@@ -105,17 +115,44 @@ func preset(p *Policy) value {
 		if s == p.For {
 			return s, nil
 		}
-		o, err := idempotency.WebhookOptions(s)
-		if err != nil {
-			return "", fmt.Errorf("%q is no preset; there are %s", s, strings.Join(idempotency.WebhookSenders(), ", "))
+		o, scope, fingerprint := idempotency.MCPOptions(), defaults().Scope, []string(nil)
+		if s != presetMCP {
+			var err error
+			if o, err = idempotency.WebhookOptions(s); err != nil {
+				return "", fmt.Errorf("%q is no preset; there are %s", s, strings.Join(presets, ", "))
+			}
+			scope, fingerprint = []string{"none"}, []string{"key"}
+		} else {
+			p.Options.OnCrash, p.Errors = o.OnCrash, "jsonrpc"
 		}
 		p.Key, p.Options.Key = nil, o.Key
-		p.Scope, p.Fingerprint = []string{"none"}, []string{"key"}
-		p.Options.Keep, p.Options.Wait = o.Keep, o.Wait
+		p.Scope, p.Fingerprint = scope, fingerprint
+		p.Options.Keep, p.Options.Wait, p.Options.MCP, p.ToolWindows = o.Keep, o.Wait, o.MCP, nil
 		return s, nil
 	})
-	v.words = idempotency.WebhookSenders()
+	v.words = presets
 	return v
+}
+
+// presetMCP is the preset for the Model Context Protocol.
+const presetMCP = "mcp"
+
+// presets are the names of all presets.
+var presets = append(idempotency.WebhookSenders(), presetMCP)
+
+func checkToolWindow(s string) error {
+	_, _, err := toolWindow(s)
+	return err
+}
+
+// toolWindow reads an element of ToolWindows.
+func toolWindow(s string) (tool string, window time.Duration, err error) {
+	i := strings.LastIndexByte(s, '=')
+	if i < 1 {
+		return "", 0, fmt.Errorf("%q is not TOOL=DURATION, such as charge=10m", s)
+	}
+	window, err = quantity.Duration(s[i+1:])
+	return s[:i], window, err
 }
 
 func checkUpstream(s string) error {

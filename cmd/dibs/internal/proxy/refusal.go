@@ -105,7 +105,7 @@ func (e refusal) reason() string {
 }
 
 // renamed are the settings with another name than the field of the options that they set.
-var renamed = map[string]string{"AnyAuthority": "any-host", "HandlerLimit": "handler-timeout", "Fingerprint.Fields": "fingerprint-fields", "WriteProblem": "errors"}
+var renamed = map[string]string{"AnyAuthority": "any-host", "HandlerLimit": "handler-timeout", "Fingerprint.Fields": "fingerprint-fields", "WriteProblem": "errors", "MCP": "for mcp"}
 
 // settingOf returns the name of the setting for a field of the options.
 func settingOf(field string) string {

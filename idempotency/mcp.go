@@ -1,0 +1,302 @@
+package idempotency
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// MCPKey is the member of params._meta in which MCPOptions looks for the key. The Model Context Protocol
+// defines none.
+const MCPKey = "io.github.dibs-go/idempotency-key"
+
+// MCPOptions returns options for an endpoint of the Model Context Protocol (streamable HTTP, revisions
+// 2025-03-26 to 2026-07-28); see Options.MCP. Change them as needed.
+//
+//   - The key is the member MCPKey of params._meta. It counts for one path.
+//   - Only results are kept. One with isError counts as status 500, an error of JSON-RPC too, and a
+//     request for more input as 409.
+//   - A duplicate waits for the first for up to 30 s, half of what clients commonly wait.
+//   - A call whose run left no outcome is not run again (AtMostOnce).
+//   - Refusals are errors of JSON-RPC (WriteJSONRPCError).
+func MCPOptions() *Options {
+	return &Options{
+		MCP:          true,
+		Key:          KeyJSON("/params/_meta/" + strings.ReplaceAll(MCPKey, "/", "~1")),
+		Keep:         []string{"2xx"},
+		Wait:         30 * time.Second,
+		OnCrash:      AtMostOnce,
+		WriteProblem: WriteJSONRPCError,
+	}
+}
+
+// A message is what a client of MCP sends. The request's context carries it.
+type message struct {
+	id     json.RawMessage // that answers repeat; nil if there is none
+	call   bool            // of a tool
+	asked  dibs.Fingerprint
+	window time.Duration // of Options.ToolWindows for the tool
+}
+
+type messageKey struct{}
+
+// messageOf returns the message of a request; nil if the request has none.
+func messageOf(ctx context.Context) *message {
+	m, _ := ctx.Value(messageKey{}).(*message)
+	return m
+}
+
+var (
+	errNoMessage = errors.New("the body is no JSON-RPC message")
+	errCall      = errors.New("a call needs an id that is a string or a number, and cannot be guarded in a batch")
+)
+
+// readCall reads the request's message, which its context then carries. If that is no call, or none
+// that can be guarded, the request has been served, and readCall reports false.
+func (x *exchange) readCall() bool {
+	m, err := x.req.readMessage(&x.m.options)
+	x.req.Request = x.req.WithContext(context.WithValue(x.req.Context(), messageKey{}, m))
+	switch {
+	case err == errCall:
+		x.event.Err = err
+		x.refuse(EventInvalid, problemCall)
+	case err != nil:
+		x.refuseInside(err, problemNoMessage)
+	case !m.call:
+		x.unguarded(x.req.withBody(x.req.Context()))
+	default:
+		return true
+	}
+	return false
+}
+
+// readMessage reads the request's message. It returns errCall for a batch with a call.
+func (r *request) readMessage(o *Options) (*message, error) {
+	m := new(message)
+	defer r.body.within.end()
+	in, err := contentOf(r.Request, r.body.inside())
+	if err != nil {
+		return m, err
+	}
+	d := newDocument(in)
+	first, err := d.Token()
+	if first == json.Delim('[') { // which revision 2025-03-26 alone has
+		err = d.each(func(int) error {
+			first, _ := d.Token()
+			one := new(message)
+			if err := one.read(d, first, o); err != nil || !one.call {
+				return err
+			}
+			return errCall
+		})
+	} else if err == nil {
+		err = m.read(d, first, o)
+	}
+	if err == nil {
+		err = d.end()
+	}
+	return m, cmp.Or(in.err, err)
+}
+
+// read reads a message whose first token was read.
+func (m *message) read(d *document, first json.Token, o *Options) error {
+	all, err := d.members(first)
+	var method, tool string
+	if id := all["id"]; err == nil && len(id) > 0 && strings.IndexByte(`"-0123456789`, id[0]) >= 0 {
+		m.id = id
+	}
+	switch {
+	case err != nil:
+		return err
+	case all["method"] == nil && (all["result"] != nil || all["error"] != nil): // a response of the client
+		return nil
+	case json.Unmarshal(all["method"], &method) != nil:
+		return errNoMessage
+	case method != "tools/call":
+		return nil
+	}
+	params := newDocument(inMemory(all["params"]))
+	first, _ = params.Token()
+	members, err := params.members(first)
+	if err != nil || json.Unmarshal(members["name"], &tool) != nil {
+		return errNoMessage
+	}
+	delete(members, "_meta")
+	m.call, m.asked, m.window = true, digestOf(members), o.ToolWindows[tool]
+	return nil
+}
+
+// members returns the members of an object whose first token was read.
+func (d *document) members(first json.Token) (map[string]json.RawMessage, error) {
+	if first != json.Delim('{') {
+		return nil, errNoMessage
+	}
+	all := make(map[string]json.RawMessage)
+	return all, d.eachMember(func(name string) error {
+		var value json.RawMessage
+		err := d.Decode(&value)
+		if all[name] != nil {
+			return errNotPlain
+		}
+		all[name] = value
+		return err
+	})
+}
+
+// inMemory returns the content of a text that is in memory.
+func inMemory(text []byte) *content {
+	return &content{in: bytes.NewReader(text), room: new(reservation)}
+}
+
+// digestOf returns the fingerprint of a call's params. Those that have no canonical form are compared
+// byte by byte, without white space.
+func digestOf(params map[string]json.RawMessage) dibs.Fingerprint {
+	text, _ := json.Marshal(params) // which was JSON
+	sum, err := canonicalJSON(inMemory(text), nil)
+	if err != nil {
+		sum = append([]byte("bytes"), text...)
+	}
+	return sha256.Sum256(append([]byte("dibs mcp fingerprint 1\x00"), sum...))
+}
+
+// derivedKey returns the key of a call that has none.
+func (m *message) derivedKey() string {
+	return "call:" + base64.RawURLEncoding.EncodeToString(m.asked[:])
+}
+
+// A reply is the response of JSON-RPC in an answer.
+type reply struct {
+	text     []byte
+	from, to int // where its id is
+	status   int // that it is treated by
+}
+
+// finish ends the answer, and finds the reply of a call in it. It reports whether the answer is whole:
+// a result that cannot be found, or told from another, is no outcome.
+func (r *run) finish() (whole bool) {
+	whole, r.reply = r.answer.finish(), nil
+	if m := messageOf(r.req.Context()); m == nil || !m.call || r.answer.oversize || r.answer.status/100 != 2 {
+		return whole
+	}
+	r.reply = r.answer.reply()
+	return whole && r.reply != nil
+}
+
+// reply returns the reply in an answer; nil if there is none, or more than one.
+func (w *recorder) reply() (found *reply) {
+	if !strings.HasPrefix(strings.ToLower(w.header.Get("Content-Type")), "text/event-stream") {
+		return replyOf(w.body)
+	}
+	for data := range eventsOf(w.body) {
+		if one := replyOf(data); one != nil && found != nil {
+			return nil
+		} else if one != nil {
+			found = one
+		}
+	}
+	return found
+}
+
+// replyOf reads a response. It returns nil for any other text.
+func replyOf(text []byte) *reply {
+	r := &reply{text: text}
+	d := newDocument(inMemory(text))
+	if first, _ := d.Token(); first != json.Delim('{') {
+		return nil
+	}
+	err := d.eachMember(func(name string) error {
+		var value json.RawMessage
+		err := d.Decode(&value)
+		switch {
+		case name == "method" || name == "id" && r.to > 0:
+			return errNotPlain
+		case name == "id":
+			r.to = int(d.InputOffset())
+			r.from = r.to - len(value)
+		case name == "error":
+			r.status = http.StatusInternalServerError
+		case name == "result":
+			r.status = statusOfResult(value)
+		}
+		return err
+	})
+	if err != nil || d.end() != nil || r.to == 0 || r.status == 0 {
+		return nil
+	}
+	return r
+}
+
+// statusOfResult returns the status that stands for a result.
+func statusOfResult(text []byte) int {
+	var result struct {
+		IsError    bool   `json:"isError"`
+		ResultType string `json:"resultType"`
+	}
+	_ = json.Unmarshal(text, &result) // what is of another type says nothing
+	switch {
+	case result.IsError:
+		return http.StatusInternalServerError
+	case result.ResultType == "input_required":
+		return http.StatusConflict
+	}
+	return http.StatusOK
+}
+
+// eventsOf yields the data of the messages in an event stream, as
+// https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation says.
+func eventsOf(stream []byte) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		var data []byte
+		named := false
+		for line := range strings.SplitSeq(lineEnds.Replace(strings.TrimPrefix(string(stream), "\ufeff"))+"\n\n", "\n") {
+			field, value, _ := strings.Cut(line, ":")
+			value = strings.TrimPrefix(value, " ")
+			switch {
+			case field == "data":
+				data = append(append(data, value...), '\n')
+			case field == "event":
+				named = value != "" && value != "message"
+			case line == "":
+				if len(data) > 0 && !named && !yield(data[:len(data)-1]) {
+					return
+				}
+				data, named = nil, false
+			}
+		}
+	}
+}
+
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// keepReply makes an answer one with nothing but the reply. Notifications name the progress token of the
+// first request, and requests of the server and ids of events its stream, and are of no use to another.
+func (a *Answer) keepReply(r *reply) {
+	a.Body = r.text
+	a.Header["Content-Type"] = []string{"application/json"}
+	delete(a.Header, "Mcp-Session-Id") // which clients would take for a new session
+}
+
+// replyTo makes a stored answer one to another request: with its id, and as a stream if the client
+// accepts nothing else.
+func (a *Answer) replyTo(r *http.Request, m *message) {
+	stored := replyOf(a.Body)
+	if stored == nil {
+		return
+	}
+	a.Body = slices.Concat(stored.text[:stored.from], m.id, stored.text[stored.to:])
+	accept := strings.ToLower(strings.Join(r.Header["Accept"], ","))
+	if strings.Contains(accept, "text/event-stream") && !strings.Contains(accept, "application/") && !strings.Contains(accept, "*/*") {
+		a.Header["Content-Type"] = []string{"text/event-stream"}
+		a.Body = []byte("event: message\ndata: " + strings.ReplaceAll(lineEnds.Replace(string(a.Body)), "\n", "\ndata: ") + "\n\n")
+	}
+}
