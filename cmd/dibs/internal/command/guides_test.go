@@ -57,7 +57,7 @@ func blocks(t *testing.T, name string) []block {
 // quick are the pages whose commands and programs take a second or two. The nightly
 // tests have the others.
 var quick = []string{
-	"start/library.md", "start/proxy.md", "start/command.md", "start/jobs.md",
+	"start/library.md", "start/proxy.md", "start/command.md", "start/jobs.md", "guides/deploys.md",
 	"guides/cron-on-two-hosts.md", "guides/retrying-clients.md", "guides/webhooks.md", "guides/payment-provider.md", "operate.md",
 }
 
