@@ -128,22 +128,27 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestFrameworksGuide: the guide's code is that of the package.
-func TestFrameworksGuide(t *testing.T) {
+// TestGuides: the code of a guide is that of its package.
+func TestGuides(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("frameworks/*.go")
-	testkit.Must(t, err)
-	var source strings.Builder
-	for _, file := range files {
-		source.WriteString(read(t, file))
-	}
-	blocks := regexp.MustCompile("(?ms)^```golang\n(.*?)^```$").FindAllStringSubmatch(read(t, "../docs/guides/frameworks.md"), -1)
-	if len(blocks) != 5 {
-		t.Errorf("the guide has %d pieces of code; the package has 5", len(blocks))
-	}
-	for _, b := range blocks {
-		if !strings.Contains(source.String(), b[1]) {
-			t.Errorf("this piece of the guide is not in the package:\n%s", b[1])
+	for guide, of := range map[string]struct {
+		folder string
+		pieces int
+	}{"guides/frameworks.md": {"frameworks", 5}, "guides/testing-your-code.md": {"invoices", 7}, "http.md": {"stripe", 2}} {
+		files, err := filepath.Glob(of.folder + "/*.go")
+		testkit.Must(t, err)
+		var source strings.Builder
+		for _, file := range files {
+			source.WriteString(read(t, file))
+		}
+		blocks := regexp.MustCompile("(?ms)^```golang\n(.*?)^```$").FindAllStringSubmatch(read(t, "../docs/"+guide), -1)
+		if len(blocks) != of.pieces {
+			t.Errorf("%s has %d pieces of code; %s has %d", guide, len(blocks), of.folder, of.pieces)
+		}
+		for _, b := range blocks {
+			if !strings.Contains(source.String(), b[1]) {
+				t.Errorf("this piece of %s is not in %s:\n%s", guide, of.folder, b[1])
+			}
 		}
 	}
 }

@@ -29,6 +29,7 @@ func TestHouse(t *testing.T) {
 			"github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/labstack/echo/v4", "gorm.io/gorm",
 		}},
 		{Dir: "invoice-number", Imports: []string{database, concurrent, root + "/sqllock"}},
+		{Dir: "invoices", Imports: []string{root}, Tests: []string{root + "/memstore"}},
 		{Dir: "lesson-session", Imports: []string{database, concurrent, root}},
 		{Dir: "payments", Imports: []string{database, crash, root, root + "/idempotency"}},
 		{Dir: "redelivery", Imports: []string{
