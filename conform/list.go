@@ -20,7 +20,7 @@ func WriteList(w io.Writer) error {
 	for _, c := range all {
 		count[c.Level]++
 	}
-	numbers := []string{"{{all}}", strconv.Itoa(len(all))}
+	numbers := []string{"{{all}}", strconv.Itoa(len(all)), "{{outside}}", strconv.Itoa(outside(all))}
 	for _, level := range Levels {
 		numbers = append(numbers, "{{"+string(level)+"}}", strconv.Itoa(count[level]))
 	}

@@ -18,13 +18,21 @@ const (
 	DefaultParallel = 8
 )
 
-// Options say what to check. Target and Origin are needed. Every other zero field has a default.
+// Options say what to check. Target and either Origin or Service are needed. Every other zero field
+// has a default.
 type Options struct {
 	// Target is the URL of the implementation, http:// or https://, with a path if it guards
-	// only what is below one. It must forward to Origin.
+	// only what is below one. It must forward to Origin. With Service it is the URL of the requests.
 	Target string
 	// Origin is the server behind the target.
 	Origin *Origin
+	// Service says that the target answers by itself, and forwards nothing. Then a case is judged
+	// only if the answers show what it asks for; the others are NotJudged. Requests run at the
+	// service: take one for tests.
+	Service bool
+	// Body is the JSON of the usual request to a Service, and OtherBody that of another request that
+	// it accepts. Default: {"amount":1200} and {"amount":1300}.
+	Body, OtherBody string
 
 	// Profile is what the target sets out to do. Default: Draft.
 	Profile Profile
@@ -77,9 +85,14 @@ func (o *Options) withDefaults() (Options, *url.URL, error) {
 		return r, nil, fmt.Errorf("conform: Options.Target: %q is not a URL with http:// or https:// and a host", r.Target)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return r, nil, fmt.Errorf("conform: Options.Target: %s may have a host, a port and a path only; credentials go into Header", u.Redacted())
-	case r.Origin == nil:
-		return r, nil, errors.New("conform: Options.Origin is nil; it must be the origin behind the target")
 	}
+	if r.Service {
+		r.OtherBody = cmp.Or(r.OtherBody, `{"amount":1300}`)
+	}
+	if err := r.checkService(); err != nil {
+		return r, nil, err
+	}
+	r.Body = cmp.Or(r.Body, `{"amount":1200}`)
 	return r, u, r.validate()
 }
 

@@ -101,7 +101,7 @@ func termsOf(o *Options) terms {
 	}
 	t.mismatch = []int{cmp.Or(o.MismatchStatus, mismatch)}
 	t.conflict = []int{cmp.Or(o.ConflictStatus, http.StatusConflict)}
-	wired := o.Origin.Addr() != ""
+	wired := o.Service || o.Origin.Addr() != ""
 	t.has = map[need]bool{
 		always:         true,
 		needsRequired:  required,

@@ -18,6 +18,8 @@ const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
 	Skipped Outcome = "skipped" // it was not run; that says nothing about the target
+	// NotJudged: the answers of a service alone do not show it. It was not run.
+	NotJudged Outcome = "not-judged"
 )
 
 // Result is the result of one case.
@@ -25,7 +27,7 @@ type Result struct {
 	Case    Case
 	Outcome Outcome
 	Saw     []string // Failed: what was seen and should not have been
-	Why     string   // Skipped: why
+	Why     string   // Skipped, NotJudged: why
 	Took    time.Duration
 }
 
@@ -50,12 +52,13 @@ func (r *Report) Count(outcome Outcome, levels ...Level) int {
 	return n
 }
 
-// Conforms reports whether no case failed that must pass, and at least one passed.
+// Conforms reports whether no case failed that must pass, and at least one passed. It says nothing of
+// the cases that were not judged.
 func (r *Report) Conforms() bool { return r.Count(Failed, Must) == 0 && r.Count(Passed) > 0 }
 
 // Line returns the result as a line of text. A failed case has more lines, with what was seen.
 func (r *Result) Line() string {
-	mark := map[Outcome]string{Passed: "pass", Failed: "FAIL", Skipped: "skip"}[r.Outcome]
+	mark := map[Outcome]string{Passed: "pass", Failed: "FAIL", Skipped: "skip", NotJudged: "----"}[r.Outcome]
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-4s  %-9s  %-22s  %s", mark, r.Case.Level, r.Case.ID, r.Case.Title)
 	if r.Why != "" {
@@ -80,7 +83,11 @@ func (r *Report) Summary() string {
 	if len(failed) > 0 {
 		text += " (" + strings.Join(failed, ", ") + ")"
 	}
-	return text + fmt.Sprintf(", %d skipped, in %v", r.Count(Skipped), r.Took.Round(100*time.Millisecond))
+	text += fmt.Sprintf(", %d skipped", r.Count(Skipped))
+	if n := r.Count(NotJudged); n > 0 {
+		text += fmt.Sprintf(", %d not judged (%d must)", n, r.Count(NotJudged, Must))
+	}
+	return text + fmt.Sprintf(", in %v", r.Took.Round(100*time.Millisecond))
 }
 
 // WriteText writes a line for each case, the summary, and a line with the cases that failed and
@@ -89,7 +96,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return r.writeText(w, func(*Result) bool { return true })
 }
 
-// WriteFailed is WriteText without the cases that passed or were skipped.
+// WriteFailed is WriteText without the cases that passed, were skipped or were not judged.
 func (r *Report) WriteFailed(w io.Writer) error {
 	return r.writeText(w, func(c *Result) bool { return c.Outcome == Failed })
 }
@@ -135,6 +142,7 @@ type summaryJSON struct {
 	Failed     int     `json:"failed"`
 	FailedMust int     `json:"failed_must"`
 	Skipped    int     `json:"skipped"`
+	NotJudged  int     `json:"not_judged"`
 	TookMS     int64   `json:"took_ms"`
 }
 
@@ -154,7 +162,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	}
 	err := out.Encode(summaryJSON{
 		Target: r.Target, Profile: r.Profile, Run: r.Name, Conforms: r.Conforms(),
-		Passed: r.Count(Passed), Failed: r.Count(Failed), FailedMust: r.Count(Failed, Must), Skipped: r.Count(Skipped),
+		Passed: r.Count(Passed), Failed: r.Count(Failed), FailedMust: r.Count(Failed, Must), Skipped: r.Count(Skipped), NotJudged: r.Count(NotJudged),
 		TookMS: r.Took.Milliseconds(),
 	})
 	if err != nil {

@@ -90,7 +90,7 @@ var acpRules = []Case{
 		Sources: []Source{acp("3.1")},
 		check: func(t *trial) {
 			t.first()
-			if a := t.again(withBody("another")); a.err != nil || a.header.Get("Idempotency-Key") != t.quoted() {
+			if a := t.again(t.another("another")); a.err != nil || a.header.Get("Idempotency-Key") != t.quoted() {
 				t.wrongf("the refusal does not repeat the key: %v", a)
 			}
 		},
@@ -108,7 +108,7 @@ var ucpRules = []Case{
 // mismatchSays checks the members of the refusal of another request.
 func (t *trial) mismatchSays(members ...string) {
 	t.first()
-	t.says("the refusal", t.again(withBody(`{"amount":1300}`)), t.kit.terms.mismatch, members...)
+	t.says("the refusal", t.again(t.another(`{"amount":1300}`)), t.kit.terms.mismatch, members...)
 	t.ran(1)
 }
 

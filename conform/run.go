@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,10 +27,11 @@ type kit struct {
 	target  *url.URL
 	base    string // of the targets of requests
 	name    string // of the run
+	alike   bool   // a service gives the same answer to each run
 }
 
-// Run checks the target. A failed case is not an error. It returns ErrTarget or ErrOrigin if
-// nothing could be checked, the cause of ctx if that ended, and otherwise an error that names a
+// Run checks the target. A failed case is not an error. It returns ErrTarget, ErrOrigin or ErrService
+// if nothing could be checked, the cause of ctx if that ended, and otherwise an error that names a
 // wrong option.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	options, target, err := o.withDefaults()
@@ -43,7 +45,11 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		base:    strings.TrimSuffix(target.EscapedPath(), "/") + prefix,
 		name:    strings.ToLower(rand.Text()[:10]),
 	}
-	if err := k.probe(ctx); err != nil {
+	probe := k.probe
+	if options.Service {
+		k.base, probe = cmp.Or(target.EscapedPath(), "/"), k.try
+	}
+	if err := probe(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -127,6 +133,10 @@ func (k *kit) all(ctx context.Context, results []Result) {
 func (k *kit) one(ctx context.Context, r *Result) {
 	if r.Why = k.terms.skips(&r.Case, &k.options); r.Why != "" {
 		r.Outcome = Skipped
+		return
+	}
+	if missing := k.unjudged(&r.Case); missing != "" {
+		r.Outcome, r.Why = NotJudged, "not judged: needs "+missing
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.options.Timeout)

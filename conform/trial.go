@@ -20,15 +20,18 @@ type trial struct {
 	id  string // of the case in this run
 	key string // unique
 
-	mu    sync.Mutex
-	wrong []string // what was seen and should not have been
-	lines []*line
+	mu      sync.Mutex
+	wrong   []string // what was seen and should not have been
+	lines   []*line
+	answers [][]byte // of a service, that differ
 }
 
 // trial begins a case: the origin answers every request with its number.
 func (k *kit) trial(ctx context.Context, id string) *trial {
 	t := &trial{ctx: ctx, kit: k, id: k.name + "-" + id, key: "conform-" + strings.ToLower(rand.Text())}
-	k.options.Origin.play(t.id, []originAnswer{usual()})
+	if !k.options.Service {
+		k.options.Origin.play(t.id, []originAnswer{usual()})
+	}
 	return t
 }
 
@@ -62,7 +65,9 @@ func (t *trial) end() {
 	for _, l := range lines {
 		_ = l.Close()
 	}
-	t.kit.options.Origin.forget(t.id)
+	if !t.kit.options.Service {
+		t.kit.options.Origin.forget(t.id)
+	}
 }
 
 // wrongf notes what was seen, and lets the case go on.
@@ -90,8 +95,12 @@ func (t *trial) plays(answers ...originAnswer) {
 	t.kit.options.Origin.play(t.id, answers)
 }
 
-// seen waits until n requests have reached the origin, and returns all.
+// seen waits until n requests have reached the origin, and returns all. What reaches a service is not
+// seen.
 func (t *trial) seen(n int) []seenRequest {
+	if t.kit.options.Service {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(t.ctx, t.patience())
 	defer cancel()
 	return t.kit.options.Origin.find(t.id).await(ctx, n)
@@ -125,10 +134,15 @@ func (t *trial) quote(key string) string {
 // request returns the usual request, a POST with the case's key, with these changes.
 func (t *trial) request(changes ...change) *request {
 	r := &request{
-		method: http.MethodPost, target: t.kit.base + t.id + "/", version: "HTTP/1.1", host: t.kit.target.Host,
-		length: -1, body: []byte(`{"amount":1200}`),
+		method: http.MethodPost, target: t.kit.base, version: "HTTP/1.1", host: t.kit.target.Host,
+		length: -1, body: []byte(t.kit.options.Body),
 	}
-	with("Content-Type", "application/json")(r)
+	if !t.kit.options.Service {
+		r.target += t.id + "/"
+	}
+	if t.kit.options.Header.Get("Content-Type") == "" {
+		with("Content-Type", "application/json")(r)
+	}
 	for name, values := range t.kit.options.Header {
 		for _, value := range values {
 			with(name, value)(r)
@@ -152,6 +166,9 @@ func (t *trial) connect() (*line, error) {
 	l, err := dial(t.ctx, t.kit.target)
 	if err != nil {
 		return nil, fmt.Errorf("the target cannot be reached: %w", err)
+	}
+	if t.kit.options.Service {
+		l.runOf = t.runOf
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,8 +307,17 @@ func (t *trial) repeats(what string, again, first *reply) {
 	}
 }
 
-// ran checks how many requests reached the origin.
+// ran checks how many requests reached the origin. At a service it checks how many answers differ.
 func (t *trial) ran(n int) {
+	if t.kit.options.Service {
+		t.mu.Lock()
+		answers := len(t.answers)
+		t.mu.Unlock()
+		if answers != n {
+			t.wrongf("the service gave %d different answers; want %d", answers, n)
+		}
+		return
+	}
 	if seen := t.seen(0); len(seen) != n {
 		t.wrongf("the origin ran %s; want %s", times(len(seen)), times(n))
 	}

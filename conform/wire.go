@@ -132,8 +132,11 @@ type reply struct {
 	early   []int // the statuses of informational answers
 	chunked bool
 	minor   int
-	closes  bool  // the connection ends with it
-	err     error // there is no answer, or it broke off; status is 0 when there is none
+	closes  bool // the connection ends with it
+	// number is the run whose answer it is if ofService, which does not name it.
+	ofService bool
+	number    int
+	err       error // there is no answer, or it broke off; status is 0 when there is none
 }
 
 // String describes the answer in a few words.
@@ -179,7 +182,8 @@ func excerpt(b []byte) string {
 type line struct {
 	net.Conn
 	r        *bufio.Reader
-	deadline time.Time // zero: none
+	deadline time.Time        // zero: none
+	runOf    func(*reply) int // nil: the origin names the run
 }
 
 // dial connects to the target. The connection ends with ctx at the latest.
@@ -232,6 +236,9 @@ func (l *line) reply(method string) *reply {
 		a.err = fmt.Errorf("its body has more than %d MiB", maxBody>>20)
 	}
 	a.trailer = content.Trailer
+	if l.runOf != nil {
+		a.ofService, a.number = true, l.runOf(a)
+	}
 	return a
 }
 
@@ -270,6 +277,9 @@ func (l *line) await(d time.Duration) bool {
 // run returns the number of the run whose answer it is, or 0 if it is not the origin's. The body
 // has it too, because some targets do not store fields.
 func (r *reply) run() int {
+	if r.ofService {
+		return r.number
+	}
 	text := r.header.Get(runField)
 	if rest, ok := strings.CutPrefix(string(r.body), "run "); ok && text == "" {
 		text, _, _ = strings.Cut(rest, " of ")

@@ -44,7 +44,9 @@ from the IETF draft, the RFCs and the practice of providers, each with its
 source. docs/conformance.md and --list have the cases.
 
 The target forwards requests to the address of --origin, where the kit answers
-and counts them. A service that answers by itself cannot be checked.
+and counts them. With --service the target answers by itself, such as another
+team's API: then the kit judges what the answers show, and prints "not judged"
+for the rest. Its requests run there, so name a system for tests.
 
 Prints a line for each case. Below a case that failed it prints what happened. A
 case for something that the target does not claim is skipped, never passed. The
@@ -56,7 +58,8 @@ checked.`,
 		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
   dibs conform --target http://127.0.0.1:8080 --profile dibs
   dibs conform --target http://127.0.0.1:8080 --level must --quiet
-  dibs conform --target https://staging.example --origin :3000 --header 'Authorization: Bearer …'`,
+  dibs conform --service --target https://staging.example/v1/orders \
+    --body '{"item":"a book"}' --other-body '{"item":"a pen"}' --header 'Authorization: Bearer …'`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			if c.list {
@@ -65,12 +68,18 @@ checked.`,
 			if err := c.read(); err != nil {
 				return err
 			}
+			if c.options.Service && cmd.Flags().Changed("origin") {
+				return usagef("origin: it cannot be used together with --service, whose target answers by itself; remove one of them")
+			}
 			return p.check(cmd.Context(), &c)
 		}),
 	}
 	f, o := cmd.Flags(), &c.options
 	f.StringVar(&o.Target, "target", "", "the `URL` of the implementation")
 	f.StringVar(&c.origin, "origin", "127.0.0.1:3000", "the `ADDR` on which the kit answers the requests that the target forwards")
+	f.BoolVar(&o.Service, "service", false, "the target answers by itself, and its URL is that of the requests: judge only what the answers show")
+	f.StringVar(&o.Body, "body", "", "with --service: the `JSON` of a request that the service accepts (default {\"amount\":1200})")
+	f.StringVar(&o.OtherBody, "other-body", "", "with --service: the `JSON` of another request that it accepts (default {\"amount\":1300})")
 	f.StringVar(&c.profile, "profile", string(conform.Draft), "`WHAT` the target claims: draft, dibs, stripe, acp (Agentic Commerce Protocol) or ucp (Universal Commerce Protocol)")
 	f.BoolVar(&o.RequireKey, "require-key", false, "the target refuses requests without a key")
 	f.BoolVar(&o.StrictKey, "strict-key", false, "the target refuses keys without quotes")
@@ -146,12 +155,14 @@ func (c *conformity) read() error {
 
 // check runs the kit and prints its report.
 func (p *program) check(ctx context.Context, c *conformity) error {
-	origin, err := conform.Listen(c.origin)
-	if err != nil {
-		return &failure{is: conform.ErrOrigin, text: strings.TrimPrefix(err.Error(), "conform: ")}
+	if !c.options.Service {
+		origin, err := conform.Listen(c.origin)
+		if err != nil {
+			return &failure{is: conform.ErrOrigin, text: strings.TrimPrefix(err.Error(), "conform: ")}
+		}
+		defer origin.Close()
+		c.options.Origin = origin
 	}
-	defer origin.Close()
-	c.options.Origin = origin
 	line := progress.New(p.env.Stderr, p.env.Getenv)
 	if c.restart != "" {
 		c.options.Restart = func(ctx context.Context) error { return restart(ctx, c.restart, p.env.Stderr) }
@@ -184,7 +195,9 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 func (c *conformity) explain(err error) error {
 	switch {
 	case errors.Is(err, conform.ErrOrigin):
-		return fmt.Errorf("%w; let it forward to http://%s, or name the address to which it forwards with --origin", err, c.origin)
+		return fmt.Errorf("%w; let it forward to http://%s, name the address to which it forwards with --origin, or check a service that answers by itself with --service", err, c.origin)
+	case errors.Is(err, conform.ErrService):
+		return fmt.Errorf("%w; name the URL of a POST in --target, what it accepts in --body and --other-body, and credentials in --header", err)
 	case errors.Is(err, conform.ErrTarget):
 		return err
 	}
@@ -195,7 +208,7 @@ func (c *conformity) explain(err error) error {
 		return err
 	}
 	flag := strings.NewReplacer("ConflictStatus", "conflict-status", "MismatchStatus", "mismatch-status", "Target", "target", "Levels", "level", "Only", "only", "Skip", "skip",
-		"Header", "header", "Profile", "profile", "Timeout", "timeout", "Parallel", "parallel").Replace(name)
+		"Header", "header", "Profile", "profile", "Timeout", "timeout", "Parallel", "parallel", "OtherBody", "other-body", "Body", "body", "Service", "service").Replace(name)
 	if strings.HasPrefix(name, "Only") || strings.HasPrefix(name, "Skip") {
 		flag += "; dibs conform --list has all cases"
 	}

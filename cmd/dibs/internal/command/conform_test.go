@@ -5,11 +5,14 @@ package command_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +116,58 @@ func TestConformFails(t *testing.T) {
 	code, stdout, _ = b.run(t, "conform", "--target", target, "--origin", origin, "--only", "running-once,running-refused")
 	if code != 0 || !strings.Contains(stdout, "FAIL  should     running-refused") || !strings.Contains(stdout, "1 passed, 1 failed (1 should)") {
 		t.Errorf("with what should hold alone: %d\n%s", code, stdout)
+	}
+}
+
+// TestConformService: the proxy makes a service that knows no keys what the profile asks for, as far as
+// its answers show it. The service alone fails, and what they do not show is not passed.
+func TestConformService(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var orders atomic.Int64
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); !strings.HasPrefix(string(body), `{"item":`) {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"id":%d}`, orders.Add(1))
+	}))
+	t.Cleanup(shop.Close)
+	p := b.start(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", shop.URL, "--errors", "acp", "--require-key", "--key-per", "path", "--fingerprint", "json")
+	testkit.Eventually(t, "the proxy listens", func() bool { return strings.Contains(p.stdout.String(), "\n") })
+	_, guarded, _ := strings.Cut(p.stdout.String(), "listening on ")
+	guarded, _, _ = strings.Cut(guarded, ",")
+	args := func(target string, more ...string) []string {
+		return append([]string{"conform", "--service", "--profile", "acp", "--target", target + "/orders", "--body", `{"item":"a book"}`, "--other-body", `{"item":"a pen"}`}, more...)
+	}
+	code, stdout, stderr := b.run(t, args(guarded, "--timeout", "4m")...)
+	for _, want := range []string{
+		"\npass  must       replay ", "\npass  must       acp-mismatch ",
+		"\n----  must       running-once            Duplicates do not run while the first request runs: not judged: needs an origin behind the target",
+		" 0 failed, ", " must), in ",
+	} {
+		if !strings.Contains("\n"+stdout, want) {
+			t.Errorf("the report has no %q:\n%s", want, stdout)
+		}
+	}
+	if code != 0 || stderr != "" {
+		t.Errorf("behind the proxy: %d %q", code, stderr)
+	}
+	if code, stdout, _ = b.run(t, args(shop.URL, "--timeout", "1s", "--quiet")...); code != 1 || !strings.Contains(stdout, "\nfailed, and must pass: replay, ") || !strings.Contains(stdout, "acp-missing") {
+		t.Errorf("without a guard: %d\n%s", code, stdout)
+	}
+	for says, c := range map[string]struct {
+		code int
+		args []string
+	}{
+		"origin: it cannot be used together with --service": {64, args(shop.URL, "--origin", "127.0.0.1:0")},
+		"other-body is body":                      {64, args(shop.URL, "--other-body", `{"item":"a book"}`)},
+		"was answered 422: \"\"; name the URL of": {69, args(shop.URL, "--body", `{"amount":1200}`)},
+	} {
+		if code, stdout, stderr := b.run(t, c.args...); code != c.code || stdout != "" || !strings.Contains(stderr, says) {
+			t.Errorf("%d %q %q; want %d and %q", code, stdout, stderr, c.code, says)
+		}
 	}
 }
 

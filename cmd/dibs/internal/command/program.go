@@ -55,6 +55,7 @@ var codes = []struct {
 	{dibs.ErrStore, codeUnusable},
 	{conform.ErrTarget, codeUnusable},
 	{conform.ErrOrigin, codeUnusable},
+	{conform.ErrService, codeUnusable},
 	{errNotInstalled, codeUnusable},
 	{errAbsent, codeFailed},
 	{errDeclined, codeFailed},
