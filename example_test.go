@@ -122,7 +122,7 @@ func ExampleOnce() {
 		return invoice{Number: 1000 + issued}, nil
 	}
 	for range 3 {
-		inv, err := dibs.Once(context.Background(), client, "invoice of order 17", nil, issue)
+		inv, err := dibs.Once(context.Background(), client, "invoice of order-17", nil, issue)
 		fmt.Println(inv.Number, err)
 	}
 	fmt.Println("issued:", issued)
@@ -153,7 +153,7 @@ func ExampleStep() {
 		return err
 	}
 
-	lease, err := client.Acquire(context.Background(), "order 17", nil)
+	lease, err := client.Acquire(context.Background(), "order-17", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func ExampleStep() {
 		log.Fatal(err)
 	}
 
-	err = client.Do(context.Background(), "order 17", func(ctx context.Context) error {
+	err = client.Do(context.Background(), "order-17", func(ctx context.Context) error {
 		lease, _ := dibs.FromContext(ctx)
 		fmt.Println("attempt", lease.Attempt())
 		return ship(ctx, false)

@@ -119,7 +119,7 @@ func ExampleStore_Transactions() {
 
 	for range 2 {
 		r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader("700"))
-		r.Header.Set("Idempotency-Key", `"order 17"`)
+		r.Header.Set("Idempotency-Key", `"order-17"`)
 		w := httptest.NewRecorder()
 		charge.ServeHTTP(w, r)
 		fmt.Println(w.Code, w.Body)

@@ -7,7 +7,7 @@
 //   await keys.lock("invoice 42", { wait: "30s" }, async (lease) => {
 //     lease.check();                               // throws LostError
 //   });
-//   const receipt = await keys.once("order 17", { keep: "24h" }, charge);
+//   const receipt = await keys.once("order-17", { keep: "24h" }, charge);
 //
 // Durations are milliseconds, or texts such as "90s" and "1h30m". The types are in dibs.d.ts.
 

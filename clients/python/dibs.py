@@ -6,7 +6,7 @@ the same answer. One file, the standard library only.
     keys = dibs.connect()                                  # DIBS_SERVER, or unix:/run/dibs/dibs.sock
     with keys.lock("invoice 42", wait=30) as lease:
         lease.check()                                      # raises dibs.Lost
-    receipt = keys.once("order 17", charge, keep="24h")
+    receipt = keys.once("order-17", charge, keep="24h")
 
 Durations are seconds, a text such as "1h30m", or a datetime.timedelta. Keys are str or bytes.
 `keys.aio` has the same calls for asyncio.

@@ -14,7 +14,7 @@ require "uri"
 #   keys.lock("invoice 42", wait: 30) do |lease|
 #     lease.check                            # raises Dibs::Lost
 #   end
-#   receipt = keys.once("order 17", keep: "24h") { charge }
+#   receipt = keys.once("order-17", keep: "24h") { charge }
 #
 # Durations are seconds, a text such as "1h30m", or an ActiveSupport::Duration.
 module Dibs
