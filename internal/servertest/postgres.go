@@ -109,13 +109,7 @@ func (s *PostgresServer) Query(sql string) [][]string {
 
 // psql returns a client of the superuser for PostgreSQL's protocol at host and port.
 func (s *PostgresServer) psql(host string, at *port) *psql {
-	return &psql{client{
-		path: filepath.Join(s.bin, "psql"),
-		args: []string{"-X", "-q", "-w", "-A", "-t", "-F", fieldEnd, "-R", rowEnd,
-			"-v", "ON_ERROR_STOP=1", "-v", "SHOW_ALL_RESULTS=off", "-P", "null=NULL",
-			"-h", host, "-p", at.String(), "-U", "postgres"},
-		env: []string{"PGPASSWORD=" + s.options.Password, "PGCONNECT_TIMEOUT=60", "PGSSLMODE=disable"},
-	}}
+	return newPsql(s.bin, host, at, s.options.Password)
 }
 
 // answers returns nil when the server's own file says that it accepts connections. That

@@ -2,7 +2,10 @@
 
 package servertest
 
-import "strings"
+import (
+	"path/filepath"
+	"strings"
+)
 
 const (
 	// fieldEnd and rowEnd separate psql's output. No test has them in a value.
@@ -12,6 +15,18 @@ const (
 
 // psql is PostgreSQL's command line client.
 type psql struct{ client }
+
+// newPsql returns a client of the superuser for PostgreSQL's protocol at host and port. bin is the
+// folder of PostgreSQL's programs.
+func newPsql(bin, host string, at *port, password string) *psql {
+	return &psql{client{
+		path: filepath.Join(bin, "psql"),
+		args: []string{"-X", "-q", "-w", "-A", "-t", "-F", fieldEnd, "-R", rowEnd,
+			"-v", "ON_ERROR_STOP=1", "-v", "SHOW_ALL_RESULTS=off", "-P", "null=NULL",
+			"-h", host, "-p", at.String(), "-U", "postgres"},
+		env: []string{"PGPASSWORD=" + password, "PGCONNECT_TIMEOUT=60", "PGSSLMODE=disable"},
+	}}
+}
 
 // query returns the rows of the last statement.
 func (c *psql) query(database, sql string) ([][]string, error) {

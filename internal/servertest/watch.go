@@ -21,18 +21,23 @@ type watch struct {
 // watchOver starts a watch over processes. They must not end before the watch.
 func watchOver(pids []int) (*watch, error) {
 	var script strings.Builder
-	script.WriteString("read end; kill -9")
+	script.WriteString("kill -9")
 	for _, pid := range pids {
 		script.WriteString(" " + strconv.Itoa(pid))
 	}
-	shell := exec.Command("/bin/sh", "-c", script.String())
+	return watchScript(script.String())
+}
+
+// watchScript starts a watch that runs a script.
+func watchScript(script string) (*watch, error) {
+	shell := exec.Command("/bin/sh", "-c", "read end; "+script)
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // no signals from the keyboard
 	pipe, err := shell.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	if err := shell.Start(); err != nil {
-		return nil, fmt.Errorf("start the watch over paused processes: %w", err)
+		return nil, fmt.Errorf("start a watch over processes: %w", err)
 	}
 	return &watch{shell: shell, pipe: pipe}, nil
 }

@@ -52,7 +52,7 @@ type Absent struct {
 
 // All returns every fault, in the order of reports.
 func All() []*Fault {
-	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), dataFaults(), failoverFaults(), fileFaults())
+	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), dataFaults(), failoverFaults(), managerFaults(), fileFaults())
 }
 
 // Names returns the names of all faults, in the order of reports.
@@ -131,6 +131,8 @@ func (f *Fault) of(t *Target) *Fault {
 	case "failover", "split":
 		g.Forgets = !t.Synchronous
 		g.Stale = f.Name == "split" && t.Synchronous
+	case "manager-stop", "manager-cut":
+		g.Stale = true
 	}
 	return &g
 }

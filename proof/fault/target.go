@@ -26,6 +26,8 @@ type Target struct {
 	Server Server
 	// Failover puts another server in the place of this one.
 	Failover Failover
+	// Manager decides which server is the primary.
+	Manager Manager
 	// Clock is the server's clock.
 	Clock Clock
 	// Durable says that a killed server still has everything that it acknowledged after its

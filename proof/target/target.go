@@ -29,6 +29,8 @@ const (
 	failovers = "worker,server-kill,kill-connections,failover,split"
 	// listed are those of stores whose URL names several servers, before which there are no wires.
 	listed = "worker,failover"
+	// managed are those of stores under a program that manages failovers.
+	managed = "worker,primary-kill,manager-stop,manager-cut,switchover,etcd-kill"
 )
 
 // Kinds returns every kind, in the order of reports.
@@ -49,6 +51,8 @@ func Kinds() []Kind {
 		{"postgres-hosts", PostgresHosts, listed},
 		{"postgres-local", PostgresLocal, failovers},
 		{"postgres-asynchronous", PostgresAsynchronous, failovers},
+		{"postgres-patroni", func(owner servertest.Owner) *fault.Target { return PostgresPatroni(owner, nil) }, managed},
+		{"postgres-patroni-hosts", func(owner servertest.Owner) *fault.Target { return PostgresPatroniHosts(owner, nil) }, managed},
 		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }, ""},
 		{"mysql", func(owner servertest.Owner) *fault.Target {
 			return MariaDB(owner, &servertest.MariaDBOptions{MySQL: true})

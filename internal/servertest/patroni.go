@@ -1,0 +1,279 @@
+//go:build unix
+
+package servertest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// patroniProgram is Patroni 3. patronictl is beside it.
+var patroniProgram = program{names: []string{"patroni"}, pkg: "patroni", service: "patroni"}
+
+// haproxyProgram is HAProxy 2.
+var haproxyProgram = program{names: []string{"haproxy"}, places: []string{"/usr/sbin"}, pkg: "haproxy", service: "haproxy"}
+
+// asking is for the health checks of servers, which may be stopped.
+var asking = http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// PatroniOptions describes PostgreSQL servers under Patroni. nil and the zero value mean three
+// servers, of which two have every commit that is acknowledged.
+type PatroniOptions struct {
+	// Nodes is how many PostgreSQL servers there are; 0: 3.
+	Nodes int
+	// MaxConnections is max_connections; 0: 100.
+	MaxConnections int
+	// Asynchronous leaves out synchronous_mode, and synchronous_mode_strict with it.
+	Asynchronous bool
+}
+
+// A PatroniCluster is PostgreSQL servers under Patroni, the etcd in which they agree on a primary,
+// and an HAProxy that leads to the primary. Nobody waits for the disk.
+type PatroniCluster struct {
+	Etcd    *EtcdServer
+	Nodes   []*PatroniNode
+	proxy   *server
+	control string // the path of patronictl
+	sync    bool
+}
+
+// Patroni starts a cluster that ends with its owner, and returns when it is whole. nil options mean
+// the defaults.
+func Patroni(owner Owner, o *PatroniOptions) *PatroniCluster {
+	owner.Helper()
+	if o == nil {
+		o = &PatroniOptions{}
+	}
+	c := &PatroniCluster{sync: !o.Asynchronous}
+	err := c.start(owner, o)
+	if err == nil {
+		err = c.Await()
+	}
+	if err != nil {
+		owner.Fatalf("starting Patroni: %v", err)
+	}
+	return c
+}
+
+// start starts all processes.
+func (c *PatroniCluster) start(owner Owner, o *PatroniOptions) error {
+	path, err := patroniProgram.find()
+	if err != nil {
+		return err
+	}
+	c.control = filepath.Join(filepath.Dir(path), "patronictl")
+	postgres, err := postgresProgram.find()
+	if err != nil {
+		return err
+	}
+	if postgres, err = filepath.EvalSymlinks(postgres); err != nil {
+		return err
+	}
+	if c.Etcd, err = newEtcd(owner); err != nil {
+		return err
+	}
+	for i := range cmp.Or(o.Nodes, 3) {
+		n, err := newPatroniNode(owner, c.Etcd, fmt.Sprint("node", i+1), path, filepath.Dir(postgres), o)
+		if err != nil {
+			return err
+		}
+		c.Nodes = append(c.Nodes, n)
+	}
+	return c.startProxy(owner)
+}
+
+// startProxy starts the HAProxy, as Patroni's documentation sets it up: the health check of a server
+// is its Patroni's word that it is the primary.
+// https://patroni.readthedocs.io/en/latest/rest_api.html#health-check-endpoints
+func (c *PatroniCluster) startProxy(owner Owner) error {
+	path, err := haproxyProgram.find()
+	if err != nil {
+		return err
+	}
+	s := &server{}
+	if err := s.prepare(owner, "haproxy", "haproxy"); err != nil {
+		return err
+	}
+	lines := []string{
+		"global", " maxconn 400", " nbthread 1",
+		"defaults", " mode tcp", " retries 2", " timeout client 30m", " timeout connect 4s", " timeout server 30m", " timeout check 1s",
+		"listen primary", " bind " + s.Addr(), " option httpchk OPTIONS /primary", " http-check expect status 200",
+		" default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions",
+	}
+	for _, n := range c.Nodes {
+		lines = append(lines, fmt.Sprintf(" server %s %s check port %s", n.id, n.postgres.addr(), n.port))
+	}
+	if err := s.write(map[string]string{"haproxy.cfg": strings.Join(lines, "\n") + "\n"}); err != nil {
+		return err
+	}
+	s.ready = func() error {
+		conn, err := net.DialTimeout("tcp", s.Addr(), waitLimit)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	s.command.path, s.command.args, s.command.env = path, []string{"haproxy", "-db", "-f", s.folder.join("haproxy.cfg")}, []string{"PATH=/usr/bin:/bin"}
+	c.proxy = s
+	return s.begin()
+}
+
+// URL returns the address of the HAProxy, with the superuser of the servers.
+func (c *PatroniCluster) URL() string { return postgresURL(c.proxy.Addr(), "") }
+
+// HostsURL returns the addresses of all servers.
+func (c *PatroniCluster) HostsURL() string {
+	var addrs []string
+	for _, n := range c.Nodes {
+		addrs = append(addrs, n.postgres.addr())
+	}
+	return postgresURL(strings.Join(addrs, ","), "")
+}
+
+// Primary returns the server that is the primary by its Patroni's word, when there is one.
+func (c *PatroniCluster) Primary() (primary *PatroniNode, err error) {
+	err = await(func() error {
+		if primary = c.primary(); primary == nil {
+			return errors.New("there is no primary")
+		}
+		return nil
+	})
+	return primary, err
+}
+
+func (c *PatroniCluster) primary() *PatroniNode {
+	i := slices.IndexFunc(c.Nodes, func(n *PatroniNode) bool {
+		_, err := n.get("/primary")
+		return err == nil
+	})
+	if i < 0 {
+		return nil
+	}
+	return c.Nodes[i]
+}
+
+// Timeline returns how often a server of the cluster was promoted, and one.
+func (c *PatroniCluster) Timeline() (int64, error) { return c.TimelineAfter(0) }
+
+// TimelineAfter is Timeline when a primary was promoted since another timeline.
+func (c *PatroniCluster) TimelineAfter(before int64) (now int64, err error) {
+	err = await(func() error {
+		primary := c.primary()
+		if primary == nil {
+			return errors.New("there is no primary")
+		}
+		rows, err := primary.Do("SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)")
+		if err != nil {
+			return err
+		}
+		if now, err = strconv.ParseInt(rows[0][0], 16, 64); err == nil && now <= before {
+			err = fmt.Errorf("no server was promoted: %s is the primary since timeline %d", primary.id, now)
+		}
+		return err
+	})
+	return now, err
+}
+
+// Switchover makes another server the primary, as patronictl switchover does.
+func (c *PatroniCluster) Switchover() error {
+	n := c.Nodes[0]
+	cmd := exec.Command(c.control, "-c", n.folder.join("patroni.yml"), "switchover", "--force")
+	cmd.Dir, cmd.Env = n.folder.path, n.command.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: n.as.credential()}
+	out, err := cmd.CombinedOutput()
+	if err == nil && !strings.Contains(string(out), "Successfully switched over") {
+		err = errors.New("it was refused")
+	}
+	if err != nil {
+		return fmt.Errorf("patronictl switchover: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Await returns when the HAProxy leads to a primary that all other servers follow, and Patroni would
+// promote one of them.
+func (c *PatroniCluster) Await() error { return await(c.whole) }
+
+func (c *PatroniCluster) whole() error {
+	rows, err := c.Nodes[0].psql(c.proxy.port).query("postgres", "SELECT current_setting('port')")
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(c.Nodes, func(n *PatroniNode) bool { return n.postgres.String() == rows[0][0] })
+	primary := c.Nodes[i]
+	// The primary's Patroni asks etcd for this. The other answers are from its last look.
+	cluster, err := primary.get("/cluster")
+	if err != nil {
+		return err
+	}
+	if _, err := primary.get("/primary"); err != nil {
+		return err
+	}
+	if c.sync && !strings.Contains(cluster, `"sync_standby"`) {
+		return errors.New("the primary has no synchronous standby that may be promoted")
+	}
+	rows, err = primary.Do("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
+	if want := strconv.Itoa(len(c.Nodes) - 1); err == nil && rows[0][0] != want {
+		err = fmt.Errorf("%s of %s servers follow the primary", rows[0][0], want)
+	}
+	return err
+}
+
+// endPostgres ends a PostgreSQL at once that is not a child of this process, nor of its Patroni.
+func endPostgres(data string) error {
+	pid := postmaster(data)
+	if pid == 0 || ended(pid) {
+		return nil
+	}
+	if err := send(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := awaitStop(pid); err != nil {
+		return err
+	}
+	all, err := descendants(pid)
+	if err != nil {
+		return err
+	}
+	all = append(all, pid)
+	for _, p := range all {
+		if err := send(p, syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	for _, p := range all {
+		if err := awaitEnd(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// postmaster returns the process of the server that runs on a data folder; 0: none.
+func postmaster(data string) int {
+	file, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	if err != nil {
+		return 0
+	}
+	line, _, _ := strings.Cut(string(file), "\n")
+	pid, err := strconv.Atoi(line)
+	if err != nil {
+		return 0
+	}
+	// The number may be another process's by now.
+	if at, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err != nil || at != data {
+		return 0
+	}
+	return pid
+}

@@ -1,0 +1,112 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/dibs-go/dibs/internal/pace"
+)
+
+// Manager is Patroni: it decides which server of a group is the primary. Each method but the last
+// three is about the server that is the primary at the call.
+type Manager interface {
+	// KillServer kills the primary, and with its host its manager, too.
+	KillServer(host bool) error
+	// StopManager stops the primary's manager, and CutManager cuts it off from etcd. The primary goes
+	// on meanwhile.
+	StopManager() error
+	CutManager() error
+	// Switchover asks for another primary.
+	Switchover() error
+
+	// Etcd is the URL of the server in which the managers agree; EtcdServer is its process.
+	Etcd() (url string, server Server)
+	// Promoted returns how often a server was promoted so far, when that is more than it was.
+	Promoted(before int64) (now int64, err error)
+	// Heal undoes what was done, and returns when every server has its role.
+	Heal() error
+}
+
+func managerFaults() []*Fault {
+	const evidence = "a server that was promoted since, by its own count"
+	return []*Fault{
+		{
+			Name: "primary-kill", Kind: Host,
+			About:    "the primary is killed (SIGKILL), half of the time with its Patroni",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(m Manager, r *rand.Rand) error { return m.KillServer(r.IntN(2) == 0) }),
+		},
+		{
+			Name: "manager-stop", Kind: Host,
+			About:    "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary goes on beside it",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(m Manager, _ *rand.Rand) error { return m.StopManager() }),
+		},
+		{
+			Name: "manager-cut", Kind: Host,
+			About:    "the primary's Patroni is cut off from etcd until another server is promoted",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(m Manager, _ *rand.Rand) error { return m.CutManager() }),
+		},
+		{
+			Name: "switchover", Kind: Host,
+			About:    "another server is made the primary (patronictl switchover)",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(m Manager, _ *rand.Rand) error { return m.Switchover() }),
+		},
+		{
+			Name: "etcd-kill", Kind: Host,
+			About:    "the etcd of Patroni is killed (SIGKILL) and started again",
+			Evidence: "an etcd that says it was started since",
+			gate:     serverGate, applies: needManager, strike: etcdKill,
+		},
+	}
+}
+
+func needManager(t *Target) error {
+	if t.Manager == nil {
+		return errors.New("the server is not under a Patroni of the run's own")
+	}
+	return nil
+}
+
+// promoting returns a strike that does something until another server is promoted.
+func promoting(do func(Manager, *rand.Rand) error) func(context.Context, *Target, *rand.Rand) (int, error) {
+	return func(_ context.Context, t *Target, r *rand.Rand) (hits int, err error) {
+		before, err := t.Manager.Promoted(0)
+		if err != nil {
+			return 0, err
+		}
+		if err = do(t.Manager, r); err == nil {
+			_, err = t.Manager.Promoted(before)
+		}
+		if err = errors.Join(err, t.Manager.Heal()); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	}
+}
+
+// etcdKill takes etcd away, for longer than a primary may be one without it as often as for less.
+func etcdKill(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
+	url, server := t.Manager.Etcd()
+	etcd := &Target{URL: strings.Replace(url, "http", "etcd", 1)}
+	before, err := ask(ctx, etcd, witness.start)
+	if err != nil {
+		return 0, err
+	}
+	server.Kill()
+	_ = pace.Sleep(ctx, 4*t.spell(r))
+	server.Restart()
+	after, err := ask(ctx, etcd, witness.start)
+	if err = errors.Join(err, t.Manager.Heal()); err == nil && after.after(before) {
+		hits = 1
+	}
+	return hits, err
+}
