@@ -5,8 +5,11 @@ package fault_test
 import (
 	"context"
 	"database/sql"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"testing"
@@ -69,6 +72,10 @@ func TestCountsNothing(t *testing.T) {
 	redis := servertest.Redis(t, nil)
 	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
 	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
+	etcd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "process_start_time_seconds 1\n")
+	}))
+	t.Cleanup(etcd.Close)
 	for _, store := range []struct {
 		name, url, addr string
 		silent          []string // faults that hit although no process uses the store
@@ -82,8 +89,8 @@ func TestCountsNothing(t *testing.T) {
 			t.Parallel()
 			target := &fault.Target{URL: store.url, Workers: newIdlers(t), TTL: 100 * time.Millisecond}
 			if store.addr != "" {
-				s := &sham{store.addr}
-				target.Server, target.Failover, target.Clock = s, s, s
+				s := &sham{store.addr, etcd.URL}
+				target.Server, target.Failover, target.Clock, target.Manager = s, s, s, s
 				var err error
 				if target.Wires, _, err = fault.Through(store.url, 2); err != nil {
 					t.Fatal(err)

@@ -23,7 +23,7 @@ type Manager interface {
 
 	// Etcd is the URL of the server in which the managers agree; EtcdServer is its process.
 	Etcd() (url string, server Server)
-	// Promoted returns how often a server was promoted so far, when that is more than it was.
+	// Promoted waits until a server was promoted more often than before, and returns how often.
 	Promoted(before int64) (now int64, err error)
 	// Heal undoes what was done, and returns when every server has its role.
 	Heal() error
@@ -83,13 +83,14 @@ func promoting(do func(Manager, *rand.Rand) error) func(context.Context, *Target
 		if err != nil {
 			return 0, err
 		}
+		var now int64
 		if err = do(t.Manager, r); err == nil {
-			_, err = t.Manager.Promoted(before)
+			now, err = t.Manager.Promoted(before)
 		}
-		if err = errors.Join(err, t.Manager.Heal()); err != nil {
-			return 0, err
+		if err = errors.Join(err, t.Manager.Heal()); err == nil && now > before {
+			hits = 1
 		}
-		return 1, nil
+		return hits, err
 	}
 }
 

@@ -27,8 +27,8 @@ func (i *idlers) Stop(ctx context.Context, _ int, d time.Duration) (bool, error)
 	return true, nil
 }
 
-// sham is a server, a replica and a clock to which nothing can be done.
-type sham struct{ addr string }
+// sham is a server, a replica, a clock and a manager to which nothing can be done.
+type sham struct{ addr, etcd string }
 
 func (*sham) Kill()                          {}
 func (*sham) Restart()                       {}
@@ -37,6 +37,13 @@ func (*sham) Continue()                      {}
 func (*sham) Lag() error                     { return nil }
 func (*sham) Rebuild() (int64, error)        { return 0, nil }
 func (*sham) Step(time.Duration) error       { return nil }
+func (*sham) KillServer(bool) error          { return nil }
+func (*sham) StopManager() error             { return nil }
+func (*sham) CutManager() error              { return nil }
+func (*sham) Switchover() error              { return nil }
+func (*sham) Promoted(int64) (int64, error)  { return 1, nil }
+func (*sham) Heal() error                    { return nil }
+func (s *sham) Etcd() (string, fault.Server) { return s.etcd, s }
 func (s *sham) Promote(bool) (string, error) { return s.addr, nil }
 
 func TestSelect(t *testing.T) {

@@ -8,27 +8,22 @@ import (
 )
 
 // PostgresPatroni starts three PostgreSQL servers under Patroni, behind the address of an HAProxy.
-func PostgresPatroni(owner servertest.Owner, o *servertest.PatroniOptions) *fault.Target {
+func PostgresPatroni(owner servertest.Owner) *fault.Target {
 	owner.Helper()
-	c, synchronous := patroni(owner, o)
-	return &fault.Target{URL: c.URL() + "&migrate=true", Manager: &managedBy{c: c}, Durable: true, Synchronous: synchronous}
+	c := servertest.Patroni(owner, &servertest.PatroniOptions{MaxConnections: connections})
+	return underPatroni(c, c.URL())
 }
 
 // PostgresPatroniHosts is PostgresPatroni with a URL that names the servers. It has no wires.
-func PostgresPatroniHosts(owner servertest.Owner, o *servertest.PatroniOptions) *fault.Target {
+// Asynchronous leaves out Patroni's synchronous_mode.
+func PostgresPatroniHosts(owner servertest.Owner, asynchronous bool) *fault.Target {
 	owner.Helper()
-	c, synchronous := patroni(owner, o)
-	return &fault.Target{URL: c.HostsURL() + "&migrate=true", Manager: &managedBy{c: c}, Durable: true, Synchronous: synchronous}
+	c := servertest.Patroni(owner, &servertest.PatroniOptions{MaxConnections: connections, Asynchronous: asynchronous})
+	return underPatroni(c, c.HostsURL())
 }
 
-func patroni(owner servertest.Owner, o *servertest.PatroniOptions) (c *servertest.PatroniCluster, synchronous bool) {
-	owner.Helper()
-	options := servertest.PatroniOptions{}
-	if o != nil {
-		options = *o
-	}
-	options.MaxConnections = connections
-	return servertest.Patroni(owner, &options), !options.Asynchronous
+func underPatroni(c *servertest.PatroniCluster, url string) *fault.Target {
+	return &fault.Target{URL: url + "&migrate=true", Manager: &managedBy{c: c}, Durable: true, Synchronous: true}
 }
 
 // managedBy is Patroni as a fault.Manager.
@@ -71,7 +66,7 @@ func (m *managedBy) Switchover() error { return m.c.Switchover() }
 // Etcd is the etcd in which the Patronis agree.
 func (m *managedBy) Etcd() (url string, server fault.Server) { return m.c.Etcd.URL(), m.c.Etcd }
 
-// Promoted returns how often a server was promoted so far, when that is more than it was.
+// Promoted waits until a server was promoted more often than before, and returns how often.
 func (m *managedBy) Promoted(before int64) (now int64, err error) { return m.c.TimelineAfter(before) }
 
 // Heal lets the primary that was struck follow the new one.

@@ -51,8 +51,8 @@ func Kinds() []Kind {
 		{"postgres-hosts", PostgresHosts, listed},
 		{"postgres-local", PostgresLocal, failovers},
 		{"postgres-asynchronous", PostgresAsynchronous, failovers},
-		{"postgres-patroni", func(owner servertest.Owner) *fault.Target { return PostgresPatroni(owner, nil) }, managed},
-		{"postgres-patroni-hosts", func(owner servertest.Owner) *fault.Target { return PostgresPatroniHosts(owner, nil) }, managed},
+		{"postgres-patroni", PostgresPatroni, managed},
+		{"postgres-patroni-hosts", func(owner servertest.Owner) *fault.Target { return PostgresPatroniHosts(owner, false) }, managed},
 		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }, ""},
 		{"mysql", func(owner servertest.Owner) *fault.Target {
 			return MariaDB(owner, &servertest.MariaDBOptions{MySQL: true})

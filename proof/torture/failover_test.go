@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
 	"github.com/dibs-go/dibs/proof/torture"
 )
@@ -16,7 +17,18 @@ func TestLostByFailover(t *testing.T) {
 	t.Parallel()
 	on := target.PostgresLocal(t)
 	on.Synchronous = true // which it is not
-	r, err := torture.Run(t.Context(), &torture.Options{URL: on.URL, Target: on, Duration: 10 * time.Second, Faults: "split", Seed: 1, Dir: t.TempDir()})
+	findsLoss(t, on, "split")
+}
+
+// TestLostByPatroni: what Patroni loses without synchronous_mode is found.
+func TestLostByPatroni(t *testing.T) {
+	t.Parallel()
+	findsLoss(t, target.PostgresPatroniHosts(t, true), "manager-stop")
+}
+
+func findsLoss(t *testing.T, on *fault.Target, faults string) {
+	t.Helper()
+	r, err := torture.Run(t.Context(), &torture.Options{URL: on.URL, Target: on, Duration: 10 * time.Second, Faults: faults, Seed: 1, Dir: t.TempDir()})
 	testkit.Must(t, err)
 	if r.OK() || len(r.Violations) == 0 {
 		t.Errorf("nothing was found: %q", r.Failures())
