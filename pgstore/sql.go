@@ -12,6 +12,7 @@ import (
 type statements struct {
 	claim, renew, settle, stuck, settleIn *statement
 
+	outlive                                                                                        *statement // see Store.work
 	beginWork, beginLook                                                                           []query
 	create, rows, lockRows, passRows, now, leases, saved, places, lookPlaces, numbers, lookNumbers *statement // see Store.load
 
@@ -96,6 +97,11 @@ func (n namer) statements() *statements {
 			{statement: &statement{sql: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}},
 			{statement: n.statement("begin_look", "SELECT "+planned)},
 		},
+
+		// As a claim does that is answered from a record, see sql/plain.sql. A transaction that is
+		// READ ONLY may send messages.
+		outlive: n.statement("outlive", "SELECT set_config('synchronous_commit', 'on', true) FROM (SELECT WHERE current_setting('synchronous_commit') = 'off') AS t"+
+			" UNION ALL SELECT pg_logical_emit_message(true, 'dibs', '')::text WHERE current_setting('synchronous_standby_names') <> '' AND NOT pg_is_in_recovery()"),
 
 		// This locks the rows that exist, too.
 		create: n.statement("create", "INSERT INTO @key AS t (k, fence) SELECT u.k, 0 FROM unnest($1::bytea[]) AS u (k) ORDER BY u.k"+

@@ -52,16 +52,27 @@ func TestSynchronousStandby(t *testing.T) {
 	})
 	late := given
 	late.Token = store.NewToken()
-	asking, stop := context.WithCancel(t.Context())
-	asked := make(chan error, 1)
-	go func() { asked <- s.Claim(asking, []store.Claim{late}, answers) }()
-	testkit.Eventually(t, "the claim waits for the standby", func() bool {
-		return len(primary.Query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%claim%'")) == 1
-	})
-	stop()
-	if err := <-asked; !errors.Is(err, context.Canceled) {
-		t.Errorf("the claim is answered with %v, %v", answers[0], err)
+	waits := func(what string, claim store.Claim, statement string) {
+		t.Helper()
+		waiting := func() int { // the server goes on with what was given up
+			return len(primary.Query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '" + statement + "'"))
+		}
+		before := waiting()
+		asking, stop := context.WithCancel(t.Context())
+		asked := make(chan error, 1)
+		go func() { asked <- s.Claim(asking, []store.Claim{claim}, answers) }()
+		testkit.Eventually(t, what+" waits for the standby", func() bool { return waiting() == before+1 })
+		stop()
+		if err := <-asked; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s is answered with %v, %v", what, answers[0], err)
+		}
 	}
+	waits("the claim", late, "%claim%")
+	look := late
+	look.Mode, look.TTL = store.Look, 0
+	waits("the look", look, "%claim%")
+	primary.Query("SET synchronous_commit = local; UPDATE public.dibs_key SET busy = true")
+	waits("the look at a busy key", look, "COMMIT")
 	testkit.Must(t, s.Close()) // and whatever it does in the background
 	if n := strings.Count(primary.Log(), "canceling wait for synchronous replication"); n != 1 {
 		t.Errorf("%d waits for the standby were cancelled; the test did one", n)

@@ -36,7 +36,11 @@ func (s *Store) work(ctx context.Context, how engine.Load, b *engine.Batch, do f
 			}
 			ask = nil
 		}
-		return s.send(ctx, pg, true, append(s.write(b), commit)...)
+		all := s.write(b)
+		if how == engine.Looking && b.Replays { // other loads write, and wait
+			all = append(all, query{statement: s.sql.outlive})
+		}
+		return s.send(ctx, pg, true, append(all, commit)...)
 	})
 }
 

@@ -29,6 +29,9 @@ type Batch struct {
 	// a store keeps all leases in rows of their own, and only wakes. nil: each key has its mark.
 	NextFence func() int64
 
+	// Replays says that a claim is answered from a record.
+	Replays bool
+
 	readOnly  bool
 	pushedTTL int64
 	states    map[string]*State

@@ -55,6 +55,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store
 			for _, i := range part {
 				answers[i] = store.Answer{}
 				b.State(c.keys[i]).Claim(&claims[i], o, &answers[i])
+				b.Replays = b.Replays || answers[i].State == store.Done
 			}
 		})
 	}
