@@ -38,7 +38,7 @@ func TestCallsThatMayBeDone(t *testing.T) {
 			})
 			config, err := pgxpool.ParseConfig("postgres://app@" + addr + "/app?sslmode=disable")
 			testkit.Must(t, err)
-			pool, err := pgxpool.NewWithConfig(t.Context(), sized(own(config), 1))
+			pool, err := pgxpool.NewWithConfig(t.Context(), sized(own(config, t.Context()), 1))
 			testkit.Must(t, err)
 			defer pool.Close()
 			s := &Store{}

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,19 +14,24 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
+// synchronous starts a server with a synchronous standby, and returns the way between them.
+func synchronous(t *testing.T) (primary *servertest.PostgresServer, link *wire.Wire) {
+	t.Helper()
+	options := servertest.PostgresOptions{NoSync: true, Standbys: true, Settings: []string{"synchronous_standby_names = '*'"}}
+	primary = servertest.Postgres(t, &options)
+	options.StandbyOf = primary
+	standby := servertest.Postgres(t, &options)
+	link = servertest.NewWire(t, primary.Addr())
+	standby.Follow(link.Addr())
+	standby.AwaitStandby(primary)
+	return primary, link
+}
+
 // TestSynchronousStandby: while no synchronous standby has a record, no claim is answered from it,
 // whoever ended the wait of the holder's COMMIT. Nor does a call that gives up end it.
 func TestSynchronousStandby(t *testing.T) {
 	t.Parallel()
-	options := servertest.PostgresOptions{NoSync: true, Standbys: true, Settings: []string{"synchronous_standby_names = '*'"}}
-	primary := servertest.Postgres(t, &options)
-	options.StandbyOf = primary
-	standby := servertest.Postgres(t, &options)
-	link, err := wire.Open(primary.Addr())
-	testkit.Must(t, err)
-	t.Cleanup(func() { testkit.Check(t, link.Close()) })
-	standby.Follow(link.Addr())
-	standby.AwaitStandby(primary)
+	primary, link := synchronous(t)
 	s := open(t, primary.URL(), nil)
 	waiting := func() int {
 		return len(primary.Query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%settle%'"))
@@ -83,5 +89,28 @@ func TestSynchronousStandby(t *testing.T) {
 	testkit.Must(t, s.Claim(t.Context(), []store.Claim{late}, answers))
 	if answers[0].State != store.Done || string(answers[0].Record.Data) != "kept" {
 		t.Errorf("the claim is answered with %v", answers[0])
+	}
+}
+
+// TestGivenUpConnections: calls that are given up while the standby is away keep no more connections
+// of the server than the store may have.
+func TestGivenUpConnections(t *testing.T) {
+	t.Parallel()
+	primary, link := synchronous(t)
+	s := open(t, primary.URL(), nil)
+	claim := store.Claim{Key: store.Key{Name: "k"}, TTL: time.Hour, Permits: 1, Weight: 1}
+	link.Set(wire.Trouble{Hold: true}, nil)
+	for range 4 * frontConns {
+		claim.Token = store.NewToken()
+		claim.Key.Name += "k"
+		asking, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := s.Claim(asking, []store.Claim{claim}, make([]store.Answer, 1)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the claim is answered with %v", err)
+		}
+		stop()
+	}
+	n := primary.Query("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")[0][0]
+	if left, err := strconv.Atoi(n); err != nil || left == 0 || left > frontConns {
+		t.Errorf("%s connections wait for the standby; want at most %d", n, frontConns)
 	}
 }

@@ -82,7 +82,7 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: options, names: namer{schema: options.Schema, prefix: options.Prefix}, config: own(config)}
+	s := &Store{options: options, names: namer{schema: options.Schema, prefix: options.Prefix}}
 	s.sql = s.names.statements()
 	s.subscriber = &subscriber{s: s}
 	s.server = &engine.Server{
@@ -93,6 +93,7 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 		Process: s.subscriber.process.Load, Listens: s.listens, Unreached: s.subscriber.unreached,
 	}
 	s.core = engine.New(s.server)
+	s.config = own(config, s.server.Context())
 	if s.front, err = pgxpool.NewWithConfig(s.server.Context(), sized(s.config, frontConns)); err == nil {
 		s.back, err = pgxpool.NewWithConfig(s.server.Context(), sized(s.config, backConns))
 	}
@@ -109,8 +110,8 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 }
 
 // own returns the settings of the store's connections. They have the application's address and
-// user, but not its hooks.
-func own(config *pgxpool.Config) *pgxpool.Config {
+// user, but not its hooks. They end at once when closing does.
+func own(config *pgxpool.Config, closing context.Context) *pgxpool.Config {
 	c := config.Copy()
 	c.PrepareConn, c.AfterRelease, c.BeforeClose = nil, nil, nil
 	c.BeforeAcquire = nil                                                                //nolint:staticcheck // the application may still use it
@@ -131,7 +132,7 @@ func own(config *pgxpool.Config) *pgxpool.Config {
 				return err
 			}
 		}
-		uncancelled(connecting)
+		uncancelled(connecting, closing)
 		return nil
 	}
 	return c

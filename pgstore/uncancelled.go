@@ -12,15 +12,25 @@ import (
 
 var errUncancelled = errors.New("pgstore: its statements are not cancelled")
 
-// uncancelled has a connection end, and send no request to cancel, when a call is over before its
-// answer has come. Such a request would end the wait of a COMMIT for a synchronous standby: then
-// the server shows and notifies what a failover loses.
-func uncancelled(config *pgx.ConnConfig) {
+// uncancelled has a connection send no request to cancel when a call is over before its answer has
+// come. Such a request would end the wait of a COMMIT for a synchronous standby: then the server
+// shows and notifies what a failover loses.
+//
+// Meanwhile the server keeps its side of the connection. So the connection has its place in the pool
+// until the server has closed it, for up to 15 s (pgx), or closing ends. Otherwise calls that are
+// given up would soon have all connections of a server whose standby is away.
+func uncancelled(config *pgx.ConnConfig, closing context.Context) {
 	dial, connected := config.DialFunc, config.AfterConnect
 	var made atomic.Pointer[pgconn.PgConn]
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if pg := made.Load(); pg != nil { // pgx connects again only to cancel
-			_ = pg.Conn().Close() // it was given up
+			go func() {
+				select {
+				case <-pg.CleanupDone():
+				case <-closing.Done():
+					_ = pg.Conn().Close() // which ends the cleanup
+				}
+			}()
 			return nil, errUncancelled
 		}
 		return dial(ctx, network, addr)
