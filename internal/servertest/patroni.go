@@ -60,6 +60,9 @@ func Patroni(owner Owner, o *PatroniOptions) *PatroniCluster {
 	if err == nil {
 		err = c.Await()
 	}
+	if err == nil {
+		err = c.addUser()
+	}
 	if err != nil {
 		owner.Fatalf("starting Patroni: %v", err)
 	}
@@ -129,8 +132,24 @@ func (c *PatroniCluster) startProxy(owner Owner) error {
 	return s.begin()
 }
 
-// URL returns the address of the HAProxy, with the superuser of the servers.
-func (c *PatroniCluster) URL() string { return postgresURL(c.proxy.Addr(), "") }
+// patroniUser is the user of the applications. They must not be superusers, because a superuser takes
+// the connections that the server reserves for Patroni.
+const patroniUser = "dibs"
+
+func (c *PatroniCluster) addUser() error {
+	primary, err := c.Primary()
+	if err == nil {
+		_, err = primary.Do("CREATE ROLE " + patroniUser + " LOGIN; GRANT ALL ON SCHEMA public TO " + patroniUser)
+	}
+	return err
+}
+
+func urlOfUser(addr string) string {
+	return strings.Replace(postgresURL(addr, ""), "postgres@", patroniUser+"@", 1)
+}
+
+// URL returns the address of the HAProxy, with a user who may make tables.
+func (c *PatroniCluster) URL() string { return urlOfUser(c.proxy.Addr()) }
 
 // HostsURL returns the addresses of all servers.
 func (c *PatroniCluster) HostsURL() string {
@@ -138,7 +157,7 @@ func (c *PatroniCluster) HostsURL() string {
 	for _, n := range c.Nodes {
 		addrs = append(addrs, n.postgres.addr())
 	}
-	return postgresURL(strings.Join(addrs, ","), "")
+	return urlOfUser(strings.Join(addrs, ","))
 }
 
 // Primary returns the server that is the primary by its Patroni's word, when there is one.
@@ -183,6 +202,16 @@ func (c *PatroniCluster) TimelineAfter(before int64) (now int64, err error) {
 		return err
 	})
 	return now, err
+}
+
+// AwaitDemoted returns when a server is not the primary, by its Patroni's word.
+func (c *PatroniCluster) AwaitDemoted(n *PatroniNode) error {
+	return await(func() error {
+		if _, err := n.get("/primary"); err == nil {
+			return fmt.Errorf("%s is still the primary", n.id)
+		}
+		return nil
+	})
 }
 
 // Switchover makes another server the primary, as patronictl switchover does.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/pace"
 )
@@ -14,10 +15,11 @@ import (
 type Manager interface {
 	// KillServer kills the primary, and with its host its manager, too.
 	KillServer(host bool) error
-	// StopManager stops the primary's manager, and CutManager cuts it off from etcd. The primary goes
-	// on meanwhile.
+	// StopManager stops the primary's manager. The primary goes on meanwhile.
 	StopManager() error
-	CutManager() error
+	// CutManager cuts the primary's manager off from etcd until it has taken its role from the
+	// primary, and for that long after it.
+	CutManager(after time.Duration) error
 	// Switchover asks for another primary.
 	Switchover() error
 
@@ -37,28 +39,28 @@ func managerFaults() []*Fault {
 			About:    "the primary is killed (SIGKILL), half of the time with its Patroni",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
-			strike: promoting(func(m Manager, r *rand.Rand) error { return m.KillServer(r.IntN(2) == 0) }),
+			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.KillServer(r.IntN(2) == 0) }),
 		},
 		{
 			Name: "manager-stop", Kind: Host,
 			About:    "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary goes on beside it",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
-			strike: promoting(func(m Manager, _ *rand.Rand) error { return m.StopManager() }),
+			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.StopManager() }),
 		},
 		{
 			Name: "manager-cut", Kind: Host,
-			About:    "the primary's Patroni is cut off from etcd until another server is promoted",
+			About:    "the primary's Patroni is cut off from etcd until it has made the primary a standby, and for a while after that",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
-			strike: promoting(func(m Manager, _ *rand.Rand) error { return m.CutManager() }),
+			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.CutManager(4 * t.spell(r)) }),
 		},
 		{
 			Name: "switchover", Kind: Host,
 			About:    "another server is made the primary (patronictl switchover)",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
-			strike: promoting(func(m Manager, _ *rand.Rand) error { return m.Switchover() }),
+			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.Switchover() }),
 		},
 		{
 			Name: "etcd-kill", Kind: Host,
@@ -77,14 +79,14 @@ func needManager(t *Target) error {
 }
 
 // promoting returns a strike that does something until another server is promoted.
-func promoting(do func(Manager, *rand.Rand) error) func(context.Context, *Target, *rand.Rand) (int, error) {
+func promoting(do func(*Target, *rand.Rand) error) func(context.Context, *Target, *rand.Rand) (int, error) {
 	return func(_ context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 		before, err := t.Manager.Promoted(0)
 		if err != nil {
 			return 0, err
 		}
 		var now int64
-		if err = do(t.Manager, r); err == nil {
+		if err = do(t, r); err == nil {
 			now, err = t.Manager.Promoted(before)
 		}
 		if err = errors.Join(err, t.Manager.Heal()); err == nil && now > before {

@@ -39,7 +39,7 @@ func (*sham) Rebuild() (int64, error)        { return 0, nil }
 func (*sham) Step(time.Duration) error       { return nil }
 func (*sham) KillServer(bool) error          { return nil }
 func (*sham) StopManager() error             { return nil }
-func (*sham) CutManager() error              { return nil }
+func (*sham) CutManager(time.Duration) error { return nil }
 func (*sham) Switchover() error              { return nil }
 func (*sham) Promoted(int64) (int64, error)  { return 1, nil }
 func (*sham) Heal() error                    { return nil }

@@ -3,6 +3,8 @@
 package target
 
 import (
+	"time"
+
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
 )
@@ -48,9 +50,16 @@ func (m *managedBy) KillServer(host bool) error {
 // StopManager stops the primary's Patroni.
 func (m *managedBy) StopManager() error { return m.strike((*servertest.PatroniNode).Pause) }
 
-// CutManager cuts the primary's Patroni off from etcd.
-func (m *managedBy) CutManager() error {
-	return m.strike(func(n *servertest.PatroniNode) { n.Link.Cut() })
+// CutManager cuts the primary's Patroni off from etcd until it has demoted the primary, and for that
+// long after it. While the other Patronis can ask that one, they may promote nobody: it may have more.
+func (m *managedBy) CutManager(after time.Duration) error {
+	err := m.strike(func(n *servertest.PatroniNode) { n.Link.Cut() })
+	if err == nil {
+		err = m.c.AwaitDemoted(m.struck)
+		time.Sleep(after)
+		m.struck.Link.Mend()
+	}
+	return err
 }
 
 func (m *managedBy) strike(do func(*servertest.PatroniNode)) (err error) {
