@@ -18,6 +18,7 @@ const (
 	Network Kind = "network" // what is between them and the server
 	Host    Kind = "server"  // the server's process and its connections
 	Data    Kind = "data"    // what the server knows
+	Manages Kind = "manager" // what decides which server is the primary
 	File    Kind = "file"    // the file of a store that is one
 )
 
@@ -91,7 +92,7 @@ func ParseList(list string) (List, error) {
 			l.named[f.Name] = l.named[f.Name] || word == f.Name && !without
 		}
 		if !known {
-			return l, fmt.Errorf("there is no fault %q; there are %s, the kinds worker, network, server, data and file, all and none",
+			return l, fmt.Errorf("there is no fault %q; there are %s, the kinds worker, network, server, data, manager and file, all and none",
 				word, strings.Join(Names(), ", "))
 		}
 	}

@@ -35,35 +35,35 @@ func managerFaults() []*Fault {
 	const evidence = "a server that was promoted since, by its own count"
 	return []*Fault{
 		{
-			Name: "primary-kill", Kind: Host,
+			Name: "primary-kill", Kind: Manages,
 			About:    "the primary is killed (SIGKILL), half of the time with its Patroni",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
 			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.KillServer(r.IntN(2) == 0) }),
 		},
 		{
-			Name: "manager-stop", Kind: Host,
+			Name: "manager-stop", Kind: Manages,
 			About:    "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary goes on beside it",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
 			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.StopManager() }),
 		},
 		{
-			Name: "manager-cut", Kind: Host,
+			Name: "manager-cut", Kind: Manages,
 			About:    "the primary's Patroni is cut off from etcd until it has made the primary a standby, and for a while after that",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
 			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.CutManager(4 * t.spell(r)) }),
 		},
 		{
-			Name: "switchover", Kind: Host,
+			Name: "switchover", Kind: Manages,
 			About:    "another server is made the primary (patronictl switchover)",
 			Evidence: evidence,
 			gate:     serverGate, applies: needManager,
 			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.Switchover() }),
 		},
 		{
-			Name: "etcd-kill", Kind: Host,
+			Name: "etcd-kill", Kind: Manages,
 			About:    "the etcd of Patroni is killed (SIGKILL) and started again",
 			Evidence: "an etcd that says it was started since",
 			gate:     serverGate, applies: needManager, strike: etcdKill,

@@ -67,7 +67,7 @@ func TestSelect(t *testing.T) {
 		{theirs, "flushall", "flushall", ""},
 		{ours, "data", "script-flush flushall", "failover split"},
 		{theirs, "server", "kill-connections", "server-kill server-stop server-clock"},
-		{theirs, "-worker,-data,-server,-file", "delay cut partition lost-requests lost-replies lost-reply", ""},
+		{theirs, "-worker,-data,-server,-manager,-file", "delay cut partition lost-requests lost-replies lost-reply", ""},
 	} {
 		var got, absent []string
 		apply, not, err := fault.Select(test.target, test.list)

@@ -30,7 +30,7 @@ const (
 	// listed are those of stores whose URL names several servers, before which there are no wires.
 	listed = "worker,failover"
 	// managed are those of stores under a program that manages failovers.
-	managed = "worker,primary-kill,manager-stop,manager-cut,switchover,etcd-kill"
+	managed = "worker,manager"
 )
 
 // Kinds returns every kind, in the order of reports.
