@@ -96,7 +96,7 @@ func promoting(do func(*Target, *rand.Rand) error) func(context.Context, *Target
 	}
 }
 
-// etcdKill takes etcd away, for longer than a primary may be one without it as often as for less.
+// etcdKill takes etcd away: sometimes for longer than a primary may go on without it.
 func etcdKill(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	url, server := t.Manager.Etcd()
 	etcd := &Target{URL: strings.Replace(url, "http", "etcd", 1)}
