@@ -174,6 +174,21 @@ func TestLanguagesExamples(t *testing.T) {
 	}
 }
 
+// TestComingFromCode: the jobs of docs/guides/coming-from.md print what the page shows.
+func TestComingFromCode(t *testing.T) {
+	t.Parallel()
+	page := testkit.ReadFile(t, "../../docs/guides/coming-from.md")
+	for i, fence := range []string{"rb", "py", "js"} {
+		found := regexp.MustCompile("(?ms)^```" + fence + "\n(.*?)^```\n\n```text\n(.*?)^```$").FindSubmatch(page)
+		if found == nil {
+			t.Fatalf("the page has no %s", fence)
+		}
+		if got := languages[i].says(t, startServe(t), string(found[1])); got != string(found[2]) {
+			t.Errorf("%s prints\n%s\nthe page shows\n%s", languages[i].name, got, found[2])
+		}
+	}
+}
+
 // TestLanguagesShareResults: each language and Go read what each of them has stored.
 func TestLanguagesShareResults(t *testing.T) {
 	t.Parallel()
