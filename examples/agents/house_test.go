@@ -11,6 +11,6 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
 		Imports: []string{"github.com/modelcontextprotocol/go-sdk/mcp"},
-		Tests:   []string{house.Root + "/internal/house", house.Root + "/internal/testkit"},
+		Tests:   []string{"github.com/modelcontextprotocol/go-sdk/jsonrpc", house.Root + "/internal/house", house.Root + "/internal/servertest", house.Root + "/internal/testkit"},
 	}})
 }

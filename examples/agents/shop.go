@@ -28,12 +28,12 @@ func (s *shop) charges() int64 { return s.n.Load() }
 
 // handler serves the tool over streamable HTTP, as the revision 2026-07-28 has it.
 func (s *shop) handler() http.Handler {
-	return s.serve(&mcp.StreamableHTTPOptions{Stateless: true})
+	return serve(s.charge, &mcp.StreamableHTTPOptions{Stateless: true})
 }
 
-// serve is handler with options of the SDK.
-func (s *shop) serve(o *mcp.StreamableHTTPOptions) http.Handler {
+// serve serves a tool that charges.
+func serve(charge mcp.ToolHandlerFor[order, any], o *mcp.StreamableHTTPOptions) http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
-	mcp.AddTool(server, &mcp.Tool{Name: "charge", Description: "Charges the card for an order."}, s.charge)
+	mcp.AddTool(server, &mcp.Tool{Name: "charge", Description: "Charges the card for an order."}, charge)
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o)
 }
