@@ -3,6 +3,8 @@
 package torture_test
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,3 +36,19 @@ func findsLoss(t *testing.T, on *fault.Target, faults string) {
 		t.Errorf("nothing was found: %q", r.Failures())
 	}
 }
+
+// TestStrikeEnds: a fault that ends the test, because its server cannot be started again, ends the run.
+func TestStrikeEnds(t *testing.T) {
+	t.Parallel()
+	on := target.Redis(t, nil)
+	on.Server = unstartable{on.Server}
+	_, err := torture.Run(t.Context(), &torture.Options{URL: on.URL, Target: on, Duration: time.Hour, Faults: "server-kill", Dir: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "server-kill") {
+		t.Errorf("the run ended with %v", err)
+	}
+}
+
+// unstartable is a server that cannot be started again.
+type unstartable struct{ fault.Server }
+
+func (unstartable) Restart() { runtime.Goexit() }

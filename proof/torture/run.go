@@ -29,7 +29,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Options: options, id: store.NewToken().ID()}
+	r := &run{Options: options, id: store.NewToken().ID(), gone: make(chan string, 1)}
 	r.namespace = "torture-" + r.id
 	if err := r.setUp(ctx); err != nil {
 		return nil, errors.Join(err, r.tearDown())
@@ -67,6 +67,7 @@ type run struct {
 	begun     sync.Map // when a fault began to strike, by its name
 	stage     atomic.Pointer[stage]
 	hit       atomic.Int64 // how many faults had an effect
+	gone      chan string  // a fault that did not come back
 	report    *Report
 	remains   remains
 }
@@ -207,6 +208,9 @@ func (r *run) perform(ctx context.Context) error {
 	defer untell()
 	r.Log.Info("faults strike", "workers", r.Workers, "faults", len(r.faults), "seed", r.Seed)
 	r.faultsStrike(ctx)
+	if len(r.gone) > 0 {
+		return fmt.Errorf("the fault %s ended its goroutine, as a test's Fatalf does", <-r.gone)
+	}
 	interrupted := ctx.Err() != nil
 	// An interrupted run ends in order too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.orderLimit())
@@ -282,7 +286,7 @@ func (r *run) faultsStrike(ctx context.Context) {
 	}
 	r.begin("faults strike", r.Duration)
 	r.storm(ctx, r.Duration, func(*Strikes) bool { return true })
-	if !r.locks {
+	if !r.locks && len(r.gone) == 0 {
 		r.begin("more time for faults that have not hit", max(r.Duration/2, encore))
 		r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Hits == 0 })
 	}
@@ -308,7 +312,20 @@ func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) b
 		if s := r.strikes[i]; wants(s) {
 			random := rand.New(rand.NewPCG(r.Seed, 1<<63|r.round<<32|uint64(i)))
 			between := min(float64(r.TTL)*float64(n)*strikeShare, float64(r.Duration)/4)
-			all.Go(func() { r.strike(ctx, f, s, wants, between, random) })
+			all.Go(func() {
+				back := false
+				defer func() {
+					if !back { // what it broke stays broken, so nothing more can be learned
+						select {
+						case r.gone <- f.Name:
+						default:
+						}
+						cancel()
+					}
+				}()
+				r.strike(ctx, f, s, wants, between, random)
+				back = true
+			})
 		}
 	}
 	if len(r.faults) == 0 && r.round == 1 {
