@@ -51,7 +51,7 @@ func (m *managedBy) KillServer(host bool) error {
 func (m *managedBy) StopManager() error { return m.strike((*servertest.PatroniNode).Pause) }
 
 // CutManager cuts the primary's Patroni off from etcd until it has demoted the primary, and for that
-// long after it. While the other Patronis can ask that one, they may promote nobody: it may have more.
+// long after it.
 func (m *managedBy) CutManager(after time.Duration) error {
 	err := m.strike(func(n *servertest.PatroniNode) { n.Link.Cut() })
 	if err == nil {
