@@ -29,6 +29,8 @@
 //   - [RedisCluster]: masters and replicas with all slots served.
 //   - [RedisSentinel]: a master, its replicas and three sentinels.
 //   - [Postgres]: one server; durable or not, limits, settings.
+//   - [Patroni]: three PostgreSQL servers, the etcd in which Patroni chooses the primary, and an
+//     HAProxy that leads to it.
 //   - [PgBouncer]: a pooler in front of it, in transaction or session mode.
 //   - [MariaDB]: one server, MariaDB or MySQL; with or without a binary log.
 //   - [Gateway]: nginx, Caddy or HAProxy, with a configuration of the test.
