@@ -4,7 +4,7 @@ package nearest
 import "math"
 
 // Name returns the name with the fewest edits from the misspelt one, and how many these are: bytes to
-// insert, delete or replace. Of several the first counts. plain, unless nil, returns a name as it is
+// insert, delete or replace, and neighbours to exchange. Of several the first counts. plain, unless nil, returns a name as it is
 // compared. Without names, Name returns "" and math.MaxInt.
 func Name(misspelt string, names []string, plain func(string) string) (name string, n int) {
 	if plain == nil {
@@ -31,23 +31,27 @@ func Similar(misspelt string, names []string, plain func(string) string) string 
 	return name
 }
 
-// edits counts the bytes to insert, delete or replace to make one text the other.
+// edits counts the bytes to insert, delete or replace, and the neighbours to exchange, to make one
+// text the other: the distance of optimal string alignment.
 func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	var before []int // the row before the last one
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
+		row := []int{i + 1}
 		for j := range len(b) {
-			replaced := diagonal
+			n := last[j]
 			if a[i] != b[j] {
-				replaced++
+				n++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				n = min(n, before[j-1]+1)
+			}
+			row = append(row, min(n, row[j]+1, last[j+1]+1))
 		}
+		before, last = last, row
 	}
-	return row[len(b)]
+	return last[len(b)]
 }

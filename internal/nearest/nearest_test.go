@@ -14,13 +14,13 @@ func TestName(t *testing.T) {
 		misspelt, want string
 		n              int
 	}{
-		{"leese", "lease", 1}, {"lease", "lease", 0}, {"", "wait", 4}, {"wiat", "wait", 2}, {"keeps", "Keep", 1}, {"leas", "lease", 1},
+		{"leese", "lease", 1}, {"lease", "lease", 0}, {"", "wait", 4}, {"wiat", "wait", 1}, {"lesae", "lease", 1}, {"ewit", "wait", 2}, {"keeps", "Keep", 1}, {"leas", "lease", 1},
 	} {
 		if got, n := nearest.Name(test.misspelt, names, strings.ToLower); got != test.want || n != test.n {
 			t.Errorf("%q: %s with %d edits; want %s with %d", test.misspelt, got, n, test.want, test.n)
 		}
 	}
-	for misspelt, want := range map[string]string{"leese": "lease", "wiat": "", "waitt": "wait", "keeps": "Keep", "": "", "it": "", "nothing": ""} {
+	for misspelt, want := range map[string]string{"leese": "lease", "wiat": "wait", "waitt": "wait", "keeps": "Keep", "": "", "it": "", "nothing": ""} {
 		if got := nearest.Similar(misspelt, names, strings.ToLower); got != want {
 			t.Errorf("%q is similar to %q; want %q", misspelt, got, want)
 		}
