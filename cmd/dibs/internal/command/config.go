@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -46,7 +47,9 @@ Checks the environment variables of the proxy too, but not its flags. Exits with
 				return usagef("name one configuration file, as in dibs config check dibs.yaml")
 			}
 			if _, err := p.load(args[0], cmd.Flags()); err != nil {
-				return err
+				// A line begins with its place in the file, so that editors find it.
+				fmt.Fprintln(p.env.Stderr, strings.TrimPrefix(err.Error(), "config: "))
+				return exitf(codeUsage, "")
 			}
 			_, err := fmt.Fprintf(p.env.Stdout, "%s: no faults\n", args[0])
 			return err

@@ -31,7 +31,7 @@ func TestConfigCheck(t *testing.T) {
 			}
 			continue
 		}
-		if code != 64 || stdout != "" || !strings.HasPrefix(stderr, "dibs config check: "+test.want) {
+		if code != 64 || stdout != "" || !strings.HasPrefix(stderr, test.want) || strings.Contains(stderr, "dibs config check") {
 			t.Errorf("%q: %d %q %q; want 64 and %q", test.text, code, stdout, stderr, test.want)
 		}
 		code, stdout, stderr = call(t, nil, "proxy", "--config", "dibs.yaml")
@@ -49,5 +49,8 @@ func TestConfigCheck(t *testing.T) {
 		if code, stdout, _ := call(t, nil, strings.Fields(args)...); code != 64 || stdout != "" {
 			t.Errorf("dibs %s: %d %q; want 64", args, code, stdout)
 		}
+	}
+	if _, _, stderr := call(t, nil, "config", "check", "missing.yaml"); stderr != "open missing.yaml: no such file or directory\n" {
+		t.Errorf("a file that is not there: %q", stderr)
 	}
 }
