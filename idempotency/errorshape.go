@@ -47,7 +47,7 @@ func WriteJSONRPCError(w http.ResponseWriter, r *http.Request, docsURL string, p
 // an idempotency_error for another request under the same key, an api_error for a failure of the
 // server, and an invalid_request_error otherwise. A duplicate of a running request has Stripe's code
 // idempotency_key_in_use (https://docs.stripe.com/error-codes). The code of others is Problem.Name
-// with underscores.
+// with underscores; it is not Stripe's, which documents no code for an idempotency_error.
 func WriteStripeError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
 	writeShape(w, r, docsURL, p, "application/json", func(p Problem, link string) any {
 		kind := "invalid_request_error"
@@ -99,7 +99,8 @@ func WriteACPError(w http.ResponseWriter, r *http.Request, docsURL string, p Pro
 
 // WriteUCPError is a ProblemWriter of the protocol errors of the Universal Commerce Protocol over REST
 // (https://github.com/Universal-Commerce-Protocol/ucp/blob/main/docs/specification/checkout-rest.md,
-// "Error Responses"): code and content. The code is Problem.Name with underscores.
+// "Error Responses"): code and content. The code is Problem.Name with underscores; the protocol
+// documents none for keys.
 func WriteUCPError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
 	writeShape(w, r, docsURL, p, "application/json", func(p Problem, _ string) any {
 		return struct {
