@@ -158,6 +158,9 @@ const closeGrace = 5 * time.Second
 // end with cause ErrClosed. Close waits up to 5 s for the holders to release their leases
 // and for claims to be undone. A lease that is still held then is not renewed any more and
 // expires. The error counts these leases and whatever else is left. The store stays open.
+//
+// Release before Close: a caller that closes the client while it holds a lease itself waits those
+// 5 s for nothing.
 func (c *Client) Close() error {
 	c.close.Do(func() {
 		c.closed.Store(true)

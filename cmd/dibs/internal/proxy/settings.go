@@ -59,7 +59,7 @@ func (c *Config) settings() []setting {
 		{name: "listen", value: text(&c.Listen, checkAddress), usage: "the `ADDR` to listen on; port 0 takes a free port"},
 		{name: "tls-cert", value: text(&c.TLSCert, nil), usage: "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes (default off)"},
 		{name: "tls-key", value: text(&c.TLSKey, nil), usage: "the PEM `FILE` of the certificate's key"},
-		{name: "admin", value: text(&c.Admin, checkAddress), usage: "the `ADDR` of /healthz, /readyz, /version, /metrics and POST /reload (default off)"},
+		{name: "admin", value: text(&c.Admin, checkAddress), usage: "the `ADDR` of /healthz, /readyz, /version, /metrics and POST /reload, which need no credential (default off)"},
 		{name: "admin-tls", value: yes(&c.AdminTLS), usage: "serve the admin address over HTTPS too, with the same certificate"},
 		{name: "admin-tokens", value: text(&c.AdminTokens, nil), usage: "the `FILE` of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"},
 		{name: "admin-user-header", value: text(&c.AdminUsers.Header, checkField), usage: "the header `FIELD` in which a single sign-on names its user; its users see the page"},
