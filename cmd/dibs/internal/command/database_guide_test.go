@@ -49,6 +49,14 @@ func TestDatabaseGuide(t *testing.T) {
 			}
 			server := filepath.Join(b.dir, "server")
 			testkit.Must(t, compile(server, b.path("main.go")))
+			if cure := map[string]string{"mysqlstore": "write mysql://", "redisstore": "REDIS_URL must be an address such as redis://"}[name]; cure != "" {
+				p := b.command()
+				p.Cmd.Path, p.Args = server, []string{server}
+				p.begin(t)
+				if code := p.code(t); code != 1 || !strings.Contains(p.stderr.String(), cure) {
+					t.Errorf("without an address the server exited with %d and said %q", code, p.stderr.String())
+				}
+			}
 			b.env = []string{env(t)}
 			for _, end := range []struct {
 				signal syscall.Signal
