@@ -135,8 +135,8 @@ func (l *lanes) message(y float64, m message) float64 {
 		l.add(`<path d="M%.1f %.1fl%.0f -4v8z" class="h"/>`, to, arrow, back*9)
 	}
 	for _, actor := range []string{m.from, m.to} {
-		if actor != crash && actor != "" && l.since[actor] == 0 { // it has started again
-			l.since[actor] = arrow
+		if m.to != crash && actor != "" && l.since[actor] == 0 { // it has started again
+			l.since[actor] = top
 		}
 	}
 	if m.key != "" {
