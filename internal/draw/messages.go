@@ -43,7 +43,7 @@ func (p *picture) messages(rows [][]string) (string, error) {
 			}
 		}
 	}
-	l := lanes{picture: p, x: map[string]float64{}, since: map[string]float64{}, state: message{}}
+	l := lanes{picture: p, x: map[string]float64{}, since: map[string]float64{}}
 	first, last := 60.0, band-80.0
 	if timed {
 		first = 120

@@ -21,7 +21,7 @@ const style = `:root{--ink:#1f2328;--mute:#59636e;--line:#d1d9e0;--paper:#fff;--
 @media(prefers-color-scheme:dark){:root{--ink:#f0f6fc;--mute:#9198a1;--line:#3d444d;--paper:#0d1117;--a:#1f6feb;--b:#bd561d;--c:#238636;--d:#656c76}}
 text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:var(--ink);stroke:var(--paper);stroke-width:4px;paint-order:stroke}
 .m{fill:var(--mute)}.s{font-weight:600}.e{text-anchor:end}.i{text-anchor:middle}
-.l{stroke:var(--line)}.k{stroke:var(--ink);stroke-width:1.5;fill:none}.x{stroke-dasharray:2 5}
+.l{stroke:var(--line)}.k{stroke:var(--ink);stroke-width:1.5;fill:none}
 .n{stroke:none}.z{stroke-width:3}.h{fill:var(--ink)}.o{fill:none;stroke:var(--line)}
 .a{fill:var(--a)}.b{fill:var(--b)}.c{fill:var(--c)}.d{fill:var(--d)}
 `
