@@ -10,6 +10,9 @@
 // sets what the origin answers to the requests of each case, counts how often a request ran,
 // and makes the origin wait, close connections and truncate answers.
 //
+// With Options.Service the target answers by itself. Then a case is judged only if the answers alone
+// show what it asks for.
+//
 // Every case of a run has its own keys, so a run can be repeated, also against a shared server.
 // The kit writes HTTP/1.1 byte by byte, because a client library would hide the defects that
 // the kit looks for.

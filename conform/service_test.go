@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -111,6 +112,37 @@ func TestTerseService(t *testing.T) {
 		if c := &r.Results[i]; c.Case.ID == "replay" && c.Outcome != conform.NotJudged || c.Case.ID == "mismatch-body" && c.Outcome != conform.Passed {
 			t.Errorf("judged or not: %s", c.Line())
 		}
+	}
+}
+
+// late lets two requests of a key run, and keeps the second answer.
+func late(next http.Handler) http.Handler {
+	var mu sync.Mutex
+	came, answers := map[string]int{}, map[string]*httptest.ResponseRecorder{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		key := r.Header.Get("Idempotency-Key")
+		if came[key]++; came[key] <= 2 {
+			answers[key] = httptest.NewRecorder()
+			next.ServeHTTP(answers[key], r)
+		}
+		w.WriteHeader(answers[key].Code)
+		_, _ = w.Write(answers[key].Body.Bytes())
+	})
+}
+
+// TestBrokenService: a fault of a service fails the case that is about it.
+func TestBrokenService(t *testing.T) {
+	t.Parallel()
+	only := []string{"replay", "mismatch-body", "mismatch-unharmed", "running-race", "keys-apart"}
+	for want, h := range map[string]http.Handler{
+		"mismatch-body": guard(t, nil, &idempotency.Options{Fingerprint: idempotency.FingerprintOptions{KeyAlone: true}}).Wrap(shop(false)),
+		"replay mismatch-body mismatch-unharmed running-race": late(shop(false)),
+	} {
+		r, err := outside(t, h, conform.Options{Only: only})
+		testkit.Must(t, err)
+		fails(t, r, want, "")
 	}
 }
 
