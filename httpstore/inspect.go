@@ -73,6 +73,9 @@ func parameters(q store.Query) string {
 	if len(states) > 0 {
 		v.Set("state", strings.Join(states, ","))
 	}
+	if ms := (q.HeldFor + time.Millisecond - 1).Milliseconds(); ms > 0 {
+		v.Set("held_for_ms", strconv.FormatInt(ms, 10))
+	}
 	v.Set("places", strconv.FormatBool(q.Places))
 	v.Set("data", strconv.FormatBool(q.Data))
 	return v.Encode()

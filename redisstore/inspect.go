@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,9 +21,18 @@ const scanned = "512"
 // kindsOf are the kinds of names that the keys of a part have.
 var kindsOf = map[backend.Part][]byte{backend.All: {'s', 'r'}, backend.Live: {'s'}, backend.Kept: {'r'}}
 
-// List implements store.Inspector with SCAN and other commands that only read. A key that exists
-// during the whole listing is listed once. Other clients are not blocked. A key that changes
-// meanwhile may be described by parts of two moments.
+// longHeld is MINUTE of lua/state.lua.
+const longHeld = time.Minute
+
+// isListed reports whether all keys that the query selects are under the listed names.
+func isListed(q *store.Query) bool {
+	return q.HeldFor >= longHeld && backend.PartOf(q) == backend.Live && !slices.Contains(q.Conditions, store.ConditionAbandoned)
+}
+
+// List implements store.Inspector with SCAN and other commands that only read. With a HeldFor of
+// at least a minute, and without abandoned and done keys, it reads the listed names only. A key
+// that exists during the whole listing is listed once. Other clients are not blocked. A key that
+// changes meanwhile may be described by parts of two moments.
 func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
 	return func(yield func(store.Entry, error) bool) {
 		if err := s.usable(ctx); err != nil {
@@ -35,26 +45,79 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 			}
 			return
 		}
-		// SCAN may return a name twice, and a key has a name for its state and one
-		// for its record.
+		scans := s.scan
+		if isListed(&q) {
+			scans = s.scanListed
+		}
+		// A name may come twice, and a key has a name for its state and one for its record.
 		seen := make(map[store.Key]struct{})
+		for names, err := range scans(ctx, &q) {
+			if err != nil {
+				yield(store.Entry{}, explain(err))
+				return
+			}
+			if !s.list(ctx, &q, s.unseen(&q, names, seen), yield) {
+				return
+			}
+		}
+	}
+}
+
+// scan yields the names of the keys that the query may select, and perhaps others.
+func (s *Store) scan(ctx context.Context, q *store.Query) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
 		for _, node := range s.masters(ctx) {
-			for _, kind := range kindsOf[backend.PartOf(&q)] {
+			for _, kind := range kindsOf[backend.PartOf(q)] {
 				for cursor, more := uint64(0), true; more; more = cursor != 0 {
-					scan, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
+					part, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
 						"MATCH", s.names.pattern(kind, q.Namespace), "COUNT", scanned).Build()).AsScanEntry()
-					if err != nil {
-						yield(store.Entry{}, explain(err))
-						return
-					}
-					cursor = scan.Cursor
-					if !s.list(ctx, &q, s.unseen(&q, scan.Elements, seen), yield) {
+					if cursor = part.Cursor; !yield(part.Elements, err) || err != nil {
 						return
 					}
 				}
 			}
 		}
 	}
+}
+
+// scanListed yields the listed names. On a Cluster each bucket has its own.
+func (s *Store) scanListed(ctx context.Context, q *store.Query) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		groups := []string{""}
+		if s.names.cluster {
+			groups = buckets()
+		}
+		for part := range slices.Chunk(groups, maxBatch) {
+			for cursors := make([]uint64, len(part)); len(part) > 0; {
+				commands := make(rueidis.Commands, len(part))
+				for i, group := range part {
+					commands[i] = s.client.B().Arbitrary("ZSCAN").Keys(s.names.listed(group)).
+						Args(strconv.FormatUint(cursors[i], 10), "MATCH", s.names.pattern('s', q.Namespace), "COUNT", scanned).Build()
+				}
+				var open []string
+				var at []uint64
+				for i, result := range s.client.DoMulti(ctx, commands...) {
+					found, err := result.AsScanEntry()
+					if !yield(members(found.Elements), err) || err != nil {
+						return
+					}
+					if found.Cursor != 0 {
+						open, at = append(open, part[i]), append(at, found.Cursor)
+					}
+				}
+				part, cursors = open, at
+			}
+		}
+	}
+}
+
+// members returns the members of a sorted set without their scores.
+func members(pairs []string) []string {
+	all := make([]string, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, pairs[i])
+	}
+	return all
 }
 
 // unseen returns the keys of names that match the query and are new.

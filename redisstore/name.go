@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"hash/fnv"
 	"strings"
 
@@ -30,6 +31,15 @@ func bucket(k store.Key) [3]byte {
 	sum := h.Sum32()
 	sum ^= sum >> 12 // the low bits of FNV are weak
 	return [3]byte{hexDigits[sum>>8&15], hexDigits[sum>>4&15], hexDigits[sum&15]}
+}
+
+// buckets returns the groups of all keys on a Cluster.
+func buckets() []string {
+	all := make([]string, 0, 1<<12)
+	for n := range cap(all) {
+		all = append(all, fmt.Sprintf("{%03x}:", n))
+	}
+	return all
 }
 
 // state returns the name of the key's state.
@@ -71,6 +81,9 @@ func (n *namer) group(k store.Key) string {
 
 // fence returns the name of a group's highest fence.
 func (n *namer) fence(group string) string { return n.prefix + ":" + group + "fence" }
+
+// listed returns the name of a group's sorted set of states that operators look for.
+func (n *namer) listed(group string) string { return n.prefix + ":" + group + "listed" }
 
 // channel returns the name of the channel of a group and a process.
 func (n *namer) channel(group, process string) string {
@@ -117,9 +130,15 @@ func (n *namer) isFence(name string) bool {
 	return ours && fence && group == ""
 }
 
+// isListed reports whether the name is that of a group's listed names.
+func (n *namer) isListed(name string) bool {
+	group, ours := strings.CutSuffix(name, "listed")
+	return ours && n.isFence(group+"fence")
+}
+
 // isOurs reports whether the store makes such names.
 func (n *namer) isOurs(name string) bool {
-	if n.isFence(name) {
+	if n.isFence(name) || n.isListed(name) {
 		return true
 	}
 	at := len(name) - 2

@@ -58,6 +58,10 @@ func FuzzName(f *testing.F) {
 						t.Fatalf("%q and %q are in other slots than %q", fence, channel, state)
 					}
 					take(fence, "the fence "+fence)
+					take(n.listed(n.group(k)), "the listed names beside "+fence)
+					if listed := n.listed(n.group(k)); !n.isListed(listed) || !n.isOurs(listed) || n.isListed(fence) || n.isListed(state) {
+						t.Fatalf("%q is not taken for the listed names", listed)
+					}
 					if !n.isFence(fence) {
 						t.Fatalf("%q is not taken for a fence", fence)
 					}

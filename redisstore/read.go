@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -160,7 +161,7 @@ func (s *Store) dates(ctx context.Context, entries []entry, all []values) error 
 		for pair := range slices.Chunk(results[4*i:4*i+4], 2) {
 			at, err := pair[0].AsInt64()
 			left, err2 := pair[1].AsInt64()
-			if err = errors.Join(err, err2); err != nil {
+			if err = cmp.Or(err, err2); err != nil {
 				return explain(err)
 			}
 			if at > 0 && left >= 0 {

@@ -152,8 +152,8 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	one(h)
 	_, err = s.ForceRelease(ctx, e.Key, h.Token.ID())
 	steps = append(steps, err)
-	for _, data := range []bool{true, false} {
-		for _, err := range s.List(ctx, store.Query{Data: data}) {
+	for _, q := range []store.Query{{Data: true}, {}, {HeldFor: longHeld, Conditions: []store.Condition{store.ConditionHeld}}} {
+		for _, err := range s.List(ctx, q) {
 			steps = append(steps, err)
 		}
 	}
@@ -237,5 +237,5 @@ var leastRights = []string{
 	"+get", "+getrange", "+strlen", "+set", "+del", "+exists", "+pexpire", "+persist",
 	"+zadd", "+zrem", "+zrange", "+zcount", "+zcard",
 	"+hset", "+hget", "+hdel", "+hkeys", "+hmget",
-	"+scan",
+	"+scan", "+zscan",
 }

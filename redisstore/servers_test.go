@@ -207,7 +207,7 @@ func leftover(t testing.TB, server *servertest.RedisServer, prefix string) []str
 	t.Helper()
 	var left []string
 	for _, name := range names(server, prefix) {
-		if strings.HasSuffix(name, "fence") {
+		if strings.HasSuffix(name, "fence") || strings.HasSuffix(name, "listed") {
 			continue
 		}
 		if ttl := server.Must("PTTL", name); ttl == int64(-1) {

@@ -129,7 +129,7 @@ func (s *Store) batches(n int, v verb) []*batch {
 		}
 		if b == nil || len(b.indexes) == maxBatch {
 			b = &batch{verb: &v, group: group}
-			b.keys = append(make([]string, 0, min(n, maxBatch)+1), s.names.fence(group))
+			b.keys = append(make([]string, 0, min(n, maxBatch)+2), s.names.fence(group), s.names.listed(group))
 			b.args = append(make([]string, 0, min(n, maxBatch)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, maxBatch))
 			all, open[group] = append(all, b), b

@@ -52,6 +52,9 @@ type Query struct {
 	// that are ConditionDone, and the others are few. So a store that can finds the others
 	// without going through those, and it reads those without the others.
 	Conditions []Condition
+	// HeldFor, if not 0, leaves out the keys that are held, but not yet for that long, and that
+	// no claim waits for: a busy store has thousands of those.
+	HeldFor time.Duration
 	// Data asks for the records' data too.
 	Data bool
 	// Places asks for the places too.

@@ -217,6 +217,47 @@ var inspectProperties = []Property{
 		},
 	},
 	{
+		Name:  "ListLeavesOutWhatIsHeldBriefly",
+		Why:   "An operator asks who waits and what hangs, while thousands of keys are held for a moment.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			a, b := store.NewToken(), store.NewToken()
+			for _, name := range []string{"held", "wanted", "reserved", "done", "unknown", "abandoned"} {
+				t.granted(name, p.try(key(name), a, func(c *store.Claim) { c.AtMostOnce = name == "unknown" }), 1)
+			}
+			t.waits("a waiter", p.queue(key("wanted"), b), 0)
+			t.waits("a place behind a lease", p.reserve(key("reserved"), b), 0)
+			t.waits("a place", p.reserve(key("free"), b), 0)
+			t.ok("keep", p.keep(key("done"), a, "answer"))
+			for _, name := range []string{"unknown", "abandoned"} {
+				t.ok("abandon", p.abandon(key(name), a))
+			}
+			live := []store.Condition{store.ConditionHeld, store.ConditionWaiting, store.ConditionUnknown}
+			names := func(heldFor time.Duration, conditions []store.Condition) (all []string) {
+				for k := range q.list(store.Query{HeldFor: heldFor, Conditions: conditions}) {
+					all = append(all, k.Name)
+				}
+				slices.Sort(all)
+				return all
+			}
+			for _, c := range []struct {
+				conditions []store.Condition
+				want       []string
+			}{
+				{nil, []string{"abandoned", "done", "free", "unknown", "wanted"}},
+				{live, []string{"free", "unknown", "wanted"}},
+			} {
+				if got := names(long, c.conditions); !slices.Equal(got, c.want) {
+					t.Errorf("of the keys that are %q, those that are held for long or wanted are %q, want %q", c.conditions, got, c.want)
+				}
+			}
+			t.poll("all leases are old enough", func() bool {
+				return slices.Equal(names(t.short(), live), []string{"free", "held", "reserved", "unknown", "wanted"})
+			})
+		},
+	},
+	{
 		Name:  "ListTellsWaitersFromReservedPlaces",
 		Why:   "A job that waits from its place is one waiter, the place of a job that runs is none, and an operator sees how long a place can block.",
 		Needs: []Feature{Inspector},

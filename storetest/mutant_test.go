@@ -33,6 +33,7 @@ var meant = map[model.Bug]string{
 	model.ForceReleaseStrands:  "ForceReleaseServesTheNext",
 	model.ForgetReleases:       "ForgetLetsTheNextRun",
 	model.ConditionsIgnored:    "ListSelectsByCondition",
+	model.HeldForIgnored:       "ListLeavesOutWhatIsHeldBriefly",
 	model.PlacesWait:           "ListTellsWaitersFromReservedPlaces",
 	model.BlocksWhileThere:     "ListTellsWaitersFromReservedPlaces",
 	model.PermitsMix:           "PermitsChange",

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"slices"
+	"time"
 
 	"github.com/dibs-go/dibs/store"
 )
@@ -28,12 +29,18 @@ func Selects(q *store.Query, k store.Key) bool {
 		(q.Match == nil || q.Match(k))
 }
 
-// Matches reports whether the entry has a Condition and the query selects it by its ID and its
-// Condition.
+// Matches reports whether the entry has a Condition and the query selects it by its ID, its
+// Condition and how long it has been held.
 func Matches(e *store.Entry, q *store.Query) bool {
-	return e.Condition != "" && (len(q.Conditions) == 0 || slices.Contains(q.Conditions, e.Condition)) &&
+	return e.Condition != "" && (len(q.Conditions) == 0 || slices.Contains(q.Conditions, e.Condition)) && !young(e, q.HeldFor) &&
 		(q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
 			slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.ID == q.ID }))
+}
+
+// young reports whether a key has been held for less than that, and no claim waits for it.
+func young(e *store.Entry, least time.Duration) bool {
+	return least > 0 && e.Condition == store.ConditionHeld && e.Waiters == 0 &&
+		!slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left > 0 && a.Since >= least })
 }
 
 // Part is a part of the keys that a store can find without the others.

@@ -1,8 +1,8 @@
 -- claim answers claims.
 --
--- KEYS  the fence, then the state of each key. On a cluster also the record of each claim
---       that a record can answer: while a slot is moved, state and record may be on two
---       servers, and the server refuses a call that names both.
+-- KEYS  the fence, the listed names, then the state of each key. On a cluster also the record
+--       of each claim that a record can answer: while a slot is moved, state and record may be
+--       on two servers, and the server refuses a call that names both.
 -- ARGV  sharded, channel, MaxWaiters, 1 if replicas must have what answers; then the
 --       claims, see state.lua
 --
@@ -23,24 +23,30 @@ local given = mark
 
 -- The fast path: a key without a state. Consecutive claims usually begin with the same
 -- bytes, which are decoded once.
-local answers, rest = {}, 0
-local beginning, flags, times, ms
+local answers, rest, listed = {}, 0, {}
+local beginning, flags, times, ms, expires
 for i = 1, COUNT do
-  local claim, name = ARGV[FIRST + i], KEYS[i + 1]
+  local claim, name = ARGV[FIRST + i], KEYS[i + 2]
   local b = sub(claim, 1, 14)
   if b ~= beginning then
     local f, once, ttl = unpack('>BBI8', b, 5)
-    beginning, flags, times, ms = b, f, pack('>I8I8', now, now + ttl), digits(ceil((ttl + memory(once)) / 1000))
+    local kept = ceil((ttl + memory(once)) / 1000)
+    beginning, flags, times, ms = b, f, pack('>I8I8', now, now + ttl), digits(kept)
+    expires = (ttl >= MINUTE or once == 1) and digits(ceil(now / 1000) + kept)
   end
   if flags == SIMPLE or flags > SIMPLE and call('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
     local fence = max(given + 1, now)
     local done = pcall_redis('SET', name, PLAIN .. pack('>I8', fence) .. times .. claim, 'NX', 'PX', ms)
-    if done and done.ok then given, answers[i] = fence, fence end
+    if done and done.ok then
+      given, answers[i] = fence, fence
+      if expires then listed[#listed + 1], listed[#listed + 2] = expires, name end
+    end
   end
   if not answers[i] then rest = rest + 1 end -- the full path decides
 end
+if #listed > 0 then list(spread(listed)) end
 if rest == 0 then
-  pcall_redis('SET', KEYS[1], digits(given))
+  finished(given)
   return answers
 end
 
@@ -150,7 +156,7 @@ end
 
 return each(answers, COUNT, function(i)
   local c = read(ARGV[FIRST + i])
-  local k = open(KEYS[i + 1], c.mode == LOOK)
+  local k = open(KEYS[i + 2], c.mode == LOOK)
   local answer = decide(k, c)
   close(k)
   return answer

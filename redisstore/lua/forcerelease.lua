@@ -1,6 +1,6 @@
 -- forcerelease ends leases of any token, and deletes the abandoned row.
 --
--- KEYS  the fence, the state of the key
+-- KEYS  the fence, the listed names, the state of the key
 -- ARGV  sharded; the token of the attempt, or '' for all
 --
 -- The answer is how many attempts it ended.

@@ -1,6 +1,6 @@
 -- forget deletes a key's record and its abandoned row.
 --
--- KEYS  the fence, the state of the key
+-- KEYS  the fence, the listed names, the state of the key
 -- ARGV  sharded
 --
 -- Answers: 1 deleted; 0 nothing to delete.

@@ -44,6 +44,7 @@ local function read_state(k, v)
   local version, abandoned, at
   version, k.free, k.queue, abandoned, at = unpack(HEAD, v)
   if version ~= VERSION then error() end
+  k.expires, k.listed = k.queue, k.queue > 0
   if k.queue <= now then k.queue, k.free = 0, 0 end
   while at <= #v do
     local place, inherits, saved, number, fence, since, ends, from = unpack(ATTEMPT, v, at)
@@ -56,6 +57,7 @@ local function read_state(k, v)
       as = sub(v, at, next - 1), -- the stored bytes, until the lease changes
     }
     if saved == 1 or inherits ~= 0 then k.progress = true end
+    k.expires, k.listed = max(k.expires, ends + memory(once)), k.listed or once == 1 or ends - since >= MINUTE
     at = next
   end
   if abandoned == 1 then k.abandoned = table.remove(k.leases) end
@@ -65,7 +67,7 @@ local function open(name, looks)
   local base = sub(name, 1, -2)
   local k = {
     s = name, q = base .. 'q', w = base .. 'w', r = base .. 'r', p = base .. 'p',
-    leases = {}, free = 0, queue = 0, removed = {}, notified = {}, looks = looks,
+    leases = {}, free = 0, queue = 0, expires = 0, removed = {}, notified = {}, looks = looks,
   }
   local v = call('GET', name)
   if v then
@@ -92,10 +94,10 @@ end
 local function write(k)
   if not k.changed or k.looks then return end
   if k.found then affirm() end
-  local ends = k.queue
+  local ends, listed = k.queue, k.queue > 0
   local v = { pack(HEAD, VERSION, k.free, k.queue, k.abandoned and 1 or 0) }
   local function add(l)
-    ends = max(ends, l.ends + memory(l.once))
+    ends, listed = max(ends, l.ends + memory(l.once)), listed or l.once == 1 or l.ends - l.since >= MINUTE
     v[#v + 1] = l.as or pack(ATTEMPT, l.place, l.inherits, l.saved, l.number, l.fence, l.since, l.ends) .. l.claim
   end
   for _, l in ipairs(k.leases) do add(l) end
@@ -105,8 +107,15 @@ local function write(k)
     call('SET', k.s, table.concat(v), 'PX', ms)
   elseif k.found then
     call('DEL', k.s)
+    listed = false
   end
-  k.found, k.changed = ms > 0, false
+  if listed and not (k.listed and ends <= k.expires) then
+    list(digits(floor(now / 1000) + ms), k.s)
+    k.expires = ends
+  elseif k.listed and not listed then
+    unlist(k.s)
+  end
+  k.found, k.changed, k.listed = ms > 0, false, listed
   if k.progress then tidy(k, ms) end
 end
 
@@ -297,15 +306,15 @@ local function each(answers, count, f)
       answers[i] = answer
     end
   end
-  if given > mark then pcall_redis('SET', KEYS[1], digits(given)) end
+  if given > mark then finished(given) end
   return answers
 end
 
 -- forced calls f for each key, whichever token holds it. f returns the element's answer.
 local function forced(f)
-  return each({}, #KEYS - 1, function(i)
+  return each({}, #KEYS - 2, function(i)
     affirm()
-    local k = open(KEYS[i + 1])
+    local k = open(KEYS[i + 2])
     advance(k)
     local answer = f(k)
     close(k)

@@ -1,6 +1,6 @@
 -- renew prolongs leases.
 --
--- KEYS  the fence, then the state of each key
+-- KEYS  the fence, the listed names, then the state of each key
 -- ARGV  sharded; then for each renewal four: token, TTL in µs, whether there is
 --       progress, progress
 --
@@ -13,10 +13,10 @@ local given = mark
 
 --@key.lua
 
-return each({}, #KEYS - 1, function(i)
+return each({}, #KEYS - 2, function(i)
   local a = FIRST + EACH * (i - 1)
   local token, ttl = ARGV[a + 1], ARGV[a + 2] + 0
-  local k = open(KEYS[i + 1])
+  local k = open(KEYS[i + 2])
   advance(k)
   local l = holder(k, token)
   if l then

@@ -1,6 +1,6 @@
 -- resolve settles an unknown outcome with a record.
 --
--- KEYS  the fence, the state of the key
+-- KEYS  the fence, the listed names, the state of the key
 -- ARGV  sharded; the token of the attempt, or '' for any; data; retention
 --       in µs
 --

@@ -36,13 +36,17 @@
 -- The record (…:r) is 1 byte version, 8 bytes each written and ends, 16 bytes token, 32
 -- bytes fingerprint, and the data. The progress of leases is in …:p, a hash by fence.
 --
--- All times are the server's, in µs. Zero bytes mean none. Everything but the fence has an
--- expiry.
+-- The listed names are those of states that an operator looks for: with places, with a lease
+-- that ends MINUTE or more after its grant, or with one that may run at most once. They are in a
+-- sorted set, by when the states expire, in ms. An expired state's name stays for a while.
+--
+-- All times are the server's, in µs. Zero bytes mean none. Everything but the fence and the
+-- listed names has an expiry.
 
 local spread = unpack
 local KEYS, ARGV = KEYS, ARGV
 local call, pcall_redis, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local sub, max, min, ceil = string.sub, math.max, math.min, math.ceil
+local sub, max, min, ceil, floor = string.sub, math.max, math.min, math.ceil, math.floor
 
 local VERSION = 1
 local RECORD = '>BI8I8c16c32'
@@ -51,8 +55,9 @@ local ZEROS = string.rep('\0', 41)
 
 -- The state of a key with one lease, and nothing else, is PLAIN (VERSION first), fence, since, ends and claim.
 local PLAIN = '\1' .. ZEROS .. '\1'
-local P_ENDS, P_CLAIM, P_TOKEN = 60, 68, 82
+local P_SINCE, P_CLAIM, P_TOKEN = 52, 68, 82
 
+local MINUTE = 60 * 1000000
 local MEMORY = 24 * 3600 * 1000000 -- store.AbandonedRetention
 local FOREVER = 3650 * MEMORY      -- for an unknown outcome
 
@@ -75,6 +80,22 @@ local function highest()
   local fence = tonumber(call('GET', KEYS[1]) or 0)
   if not fence or fence > 2 ^ 53 - MEMORY then error(WRONG, 0) end
   return fence
+end
+
+-- list adds names of states to the listed names, each behind its state's expiry.
+local function list(...) pcall_redis('ZADD', KEYS[2], ...) end
+
+local function unlist(...) pcall_redis('ZREM', KEYS[2], ...) end
+
+-- finished ends a script that has granted something: it writes the highest fence. Now and then
+-- it removes names of expired states. It does that last, because a script that has written may
+-- write on a server that is out of memory.
+local function finished(given)
+  pcall_redis('SET', KEYS[1], digits(given))
+  if now % 1024 == 0 then
+    local over = pcall_redis('ZRANGE', KEYS[2], 0, '(' .. digits(floor(now / 1000)), 'BYSCORE', 'LIMIT', 0, 500)
+    if over[1] then unlist(spread(over)) end
+  end
 end
 
 -- record_of returns the value of a record.

@@ -35,6 +35,7 @@ const (
 	ForgetReleases      Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
 
 	ConditionsIgnored Bug = "List ignores the conditions"       // The list is read as a whole, and its reader picks.
+	HeldForIgnored    Bug = "List ignores HeldFor"              // The index has all that is held.
 	PlacesWait        Bug = "every place counts as a waiter"    // SELECT count(*) FROM places.
 	BlocksWhileThere  Bug = "a place is said to block its Stay" // Left is shown, not what is left of the Hold.
 

@@ -36,12 +36,25 @@ func (s *Store) entries(q store.Query) []store.Entry {
 			continue
 		}
 		st.advance(now)
-		if e := st.entry(k, q, now); e.Condition != "" && (q.ID == "" || named(e, q.ID)) &&
+		if e := st.entry(k, q, now); e.Condition != "" && (s.b.bug == HeldForIgnored || !st.young(e, q, now)) && (q.ID == "" || named(e, q.ID)) &&
 			(len(q.Conditions) == 0 || slices.Contains(q.Conditions, e.Condition) || s.b.bug == ConditionsIgnored) {
 			list = append(list, e)
 		}
 	}
 	return list
+}
+
+// young reports whether HeldFor leaves the key out.
+func (st *state) young(e store.Entry, q store.Query, now time.Time) bool {
+	if q.HeldFor == 0 || len(st.leases) == 0 || e.Waiters > 0 {
+		return false
+	}
+	for _, l := range st.leases {
+		if now.Sub(l.since) >= q.HeldFor {
+			return false
+		}
+	}
+	return true
 }
 
 func named(e store.Entry, id string) bool {

@@ -45,6 +45,12 @@ func query(values url.Values) (q store.Query, err error) {
 				}
 				q.Conditions = append(q.Conditions, store.Condition(state))
 			}
+		case "held_for_ms":
+			var ms uint64
+			if ms, err = strconv.ParseUint(value, 10, 40); err != nil {
+				err = errors.New("held_for_ms must be a number of milliseconds, below 2^40")
+			}
+			q.HeldFor = time.Duration(ms) * time.Millisecond
 		case "places", "data":
 			var on bool
 			if on, err = strconv.ParseBool(value); err != nil {
@@ -53,7 +59,7 @@ func query(values url.Values) (q store.Query, err error) {
 			q.Places = q.Places || name == "places" && on
 			q.Data = q.Data || name == "data" && on
 		default:
-			err = fmt.Errorf("the parameter %q is unknown; there are namespace, key, id, state, places and data", name)
+			err = fmt.Errorf("the parameter %q is unknown; there are namespace, key, id, state, held_for_ms, places and data", name)
 		}
 		if err == nil && len(all) > 1 {
 			err = fmt.Errorf("the parameter %s comes twice", name)
