@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -169,11 +168,6 @@ func digestOf(params map[string]json.RawMessage) dibs.Fingerprint {
 	return sha256.Sum256(append([]byte("dibs mcp fingerprint 1\x00"), sum...))
 }
 
-// derivedKey returns the key of a call that has none.
-func (m *message) derivedKey() string {
-	return "call:" + base64.RawURLEncoding.EncodeToString(m.asked[:])
-}
-
 // A reply is the response of JSON-RPC in an answer.
 type reply struct {
 	text     []byte
@@ -182,34 +176,33 @@ type reply struct {
 }
 
 // finish ends the answer, and finds the reply of a call in it. It reports whether the answer is whole:
-// a result that cannot be found, or told from another, is no outcome.
+// a reply that is missing, or not the only one, is no outcome.
 func (r *run) finish() (whole bool) {
-	whole, r.reply = r.answer.finish(), nil
-	if m := messageOf(r.req.Context()); m == nil || !m.call || r.answer.oversize || r.answer.status/100 != 2 {
+	w := r.answer
+	whole, r.reply = w.finish(), nil
+	if m := messageOf(r.req.Context()); m == nil || !m.call || w.oversize || w.status/100 != 2 {
 		return whole
 	}
-	r.reply = r.answer.reply()
-	return whole && r.reply != nil
-}
-
-// reply returns the reply in an answer; nil if there is none, or more than one.
-func (w *recorder) reply() (found *reply) {
-	if !strings.HasPrefix(strings.ToLower(w.header.Get("Content-Type")), "text/event-stream") {
-		return replyOf(w.body)
+	texts, n := [][]byte{w.body}, 0
+	if strings.HasPrefix(strings.ToLower(w.header.Get("Content-Type")), "text/event-stream") {
+		texts = eventsOf(w.body)
 	}
-	for data := range eventsOf(w.body) {
-		if one := replyOf(data); one != nil && found != nil {
-			return nil
-		} else if one != nil {
-			found = one
+	for _, text := range texts {
+		if one := replyOf(text); one != nil {
+			r.reply = one
+			n++
 		}
 	}
-	return found
+	return whole && n == 1
 }
 
 // replyOf reads a response. It returns nil for any other text.
 func replyOf(text []byte) *reply {
-	r := &reply{text: text}
+	var result struct {
+		IsError    bool   `json:"isError"`
+		ResultType string `json:"resultType"`
+	}
+	r, answers := &reply{text: text, status: http.StatusOK}, false
 	d := newDocument(inMemory(text))
 	if first, _ := d.Token(); first != json.Delim('{') {
 		return nil
@@ -224,56 +217,45 @@ func replyOf(text []byte) *reply {
 			r.to = int(d.InputOffset())
 			r.from = r.to - len(value)
 		case name == "error":
-			r.status = http.StatusInternalServerError
+			result.IsError, answers = true, true
 		case name == "result":
-			r.status = statusOfResult(value)
+			_ = json.Unmarshal(value, &result) // what is of another type says nothing
+			answers = true
 		}
 		return err
 	})
-	if err != nil || d.end() != nil || r.to == 0 || r.status == 0 {
+	switch {
+	case err != nil || d.end() != nil || r.to == 0 || !answers:
 		return nil
+	case result.IsError:
+		r.status = http.StatusInternalServerError
+	case result.ResultType == "input_required":
+		r.status = http.StatusConflict
 	}
 	return r
 }
 
-// statusOfResult returns the status that stands for a result.
-func statusOfResult(text []byte) int {
-	var result struct {
-		IsError    bool   `json:"isError"`
-		ResultType string `json:"resultType"`
-	}
-	_ = json.Unmarshal(text, &result) // what is of another type says nothing
-	switch {
-	case result.IsError:
-		return http.StatusInternalServerError
-	case result.ResultType == "input_required":
-		return http.StatusConflict
-	}
-	return http.StatusOK
-}
-
-// eventsOf yields the data of the messages in an event stream, as
+// eventsOf returns the data of the messages in an event stream, as
 // https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation says.
-func eventsOf(stream []byte) func(yield func([]byte) bool) {
-	return func(yield func([]byte) bool) {
-		var data []byte
-		named := false
-		for line := range strings.SplitSeq(lineEnds.Replace(strings.TrimPrefix(string(stream), "\ufeff"))+"\n\n", "\n") {
-			field, value, _ := strings.Cut(line, ":")
-			value = strings.TrimPrefix(value, " ")
-			switch {
-			case field == "data":
-				data = append(append(data, value...), '\n')
-			case field == "event":
-				named = value != "" && value != "message"
-			case line == "":
-				if len(data) > 0 && !named && !yield(data[:len(data)-1]) {
-					return
-				}
-				data, named = nil, false
+func eventsOf(stream []byte) (all [][]byte) {
+	var data []byte
+	named := false
+	for line := range strings.SplitSeq(lineEnds.Replace(strings.TrimPrefix(string(stream), "\ufeff"))+"\n\n", "\n") {
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case field == "data":
+			data = append(append(data, value...), '\n')
+		case field == "event":
+			named = value != "" && value != "message"
+		case line == "":
+			if len(data) > 0 && !named {
+				all = append(all, data[:len(data)-1])
 			}
+			data, named = nil, false
 		}
 	}
+	return all
 }
 
 var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
@@ -283,12 +265,12 @@ var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 func (a *Answer) keepReply(r *reply) {
 	a.Body = r.text
 	a.Header["Content-Type"] = []string{"application/json"}
-	delete(a.Header, "Mcp-Session-Id") // which clients would take for a new session
 }
 
 // replyTo makes a stored answer one to another request: with its id, and as a stream if the client
 // accepts nothing else.
 func (a *Answer) replyTo(r *http.Request, m *message) {
+	delete(a.Header, "Mcp-Session-Id") // which clients would take for a new session
 	stored := replyOf(a.Body)
 	if stored == nil {
 		return

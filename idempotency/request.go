@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net/http"
@@ -122,7 +123,7 @@ func (r *request) derivedKey(o *Options) (string, error) {
 	key, err := o.Key(r.Request, r.body.inside())
 	r.body.within.end()
 	if m := messageOf(r.Context()); err == nil && key == "" && m != nil && m.window > 0 {
-		key, r.retention = m.derivedKey(), m.window
+		key, r.retention = "call:"+base64.RawURLEncoding.EncodeToString(m.asked[:]), m.window
 	}
 	if err == nil && key != "" {
 		err = checkKey(key)

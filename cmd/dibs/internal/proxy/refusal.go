@@ -92,7 +92,7 @@ func (e refusal) reason() string {
 	switch {
 	case e.Field == "MaxBodyMemory" && e.With != "":
 		return fmt.Sprintf("it must be at least %s, which one request may need: max-stored, and up to 1MiB of body", quantity.SizeText(e.Least.(int64)))
-	case e.Field == "Fingerprint" && e.With != "":
+	case e.Field == "Fingerprint" && e.With == e.Field:
 		return "key cannot be used together with others"
 	case isSize && e.Least != nil:
 		return fmt.Sprintf("%s is too small; it must be at least %s", quantity.SizeText(size), quantity.SizeText(e.Least.(int64)))
