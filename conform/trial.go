@@ -314,7 +314,7 @@ func (t *trial) ran(n int) {
 		answers := len(t.answers)
 		t.mu.Unlock()
 		if answers != n {
-			t.wrongf("the service gave %d different answers; want %d", answers, n)
+			t.wrongf("by its answers, the service ran %s; want %s", times(answers), times(n))
 		}
 		return
 	}
