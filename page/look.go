@@ -126,7 +126,7 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 		return
 	}
 	found := survey.Key{Entry: e}
-	if report, err := h.survey(v).Look(ctx, beat); err == nil {
+	if report, err := h.survey(v).Look(ctx, fresh); err == nil {
 		for _, o := range slices.Concat(report.Waits, report.Unknown) {
 			if o.Entry.Key == k {
 				found.Seen, found.Waited = o.Seen, o.Waited

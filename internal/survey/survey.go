@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -13,15 +14,21 @@ import (
 const (
 	// MetricsAge is how old a report can be that metrics are taken from.
 	MetricsAge = 15 * time.Second
-	// Long is how long a key is held before a report lists it without a waiter.
+	// Long is how long a key is held before a report lists it without a waiter, unless New is
+	// told otherwise.
 	Long = 5 * time.Minute
 	// listed is how many keys of each kind a report lists.
 	listed = 200
 	// limit is how long one look at the store can take.
 	limit = 8 * time.Second
+	// patience is how long a caller waits for a look. Prometheus gives a scrape ten seconds, or less.
+	patience = time.Second
 	// share is which part of the time looks take at most: one in share.
 	share = 50
 )
+
+// ErrCounting is returned until the first look at the store is over.
+var ErrCounting = errors.New("the store is being read for the first time")
 
 // live are the conditions of the keys that are looked at.
 var live = []store.Condition{store.ConditionHeld, store.ConditionWaiting, store.ConditionUnknown}
@@ -30,14 +37,16 @@ var live = []store.Condition{store.ConditionHeld, store.ConditionWaiting, store.
 type Survey struct {
 	in        store.Inspector
 	namespace *string
-	now       func() time.Time
+	long      time.Duration
 
-	mu   sync.Mutex // held while the store is asked: other callers get the same report
-	last *Report
-	err  error
-	next time.Time // not before: the last look has taken its share
-	at   time.Time // when the last look ended
-	seen map[waiter]time.Time
+	mu      sync.Mutex
+	last    *Report
+	err     error
+	next    time.Time     // not before: the last look has taken its share
+	at      time.Time     // when the last look ended
+	looking chan struct{} // closed when the look that goes on is over; nil: none goes on
+
+	seen map[waiter]time.Time // of the goroutine that looks
 }
 
 // waiter is a claim that waits.
@@ -51,14 +60,16 @@ type Report struct {
 	At         time.Time         // when it was complete
 	Took       time.Duration     // to read it
 	Namespaces map[string]Counts // those with a live key, and the survey's own
-	Waits      []Key             // with waiters, or held for Long: the oldest wait first, at most 200
+	Waits      []Key             // with waiters, or held for long: the oldest wait first, at most 200
 	Unknown    []Key             // the oldest first, at most 200
 }
 
 // Counts are the counts of a namespace.
 type Counts struct {
-	Held, Waiters, Unknown int
-	OldestWait             time.Duration
+	Long       int // keys held for long
+	Waiters    int // claims that wait
+	Unknown    int // keys with an unknown outcome
+	OldestWait time.Duration
 }
 
 // Key is a live key.
@@ -70,32 +81,59 @@ type Key struct {
 	Seen []time.Duration
 }
 
-// New returns a survey of a namespace, or of all if it is nil.
-func New(in store.Inspector, namespace *string) *Survey {
-	return &Survey{in: in, namespace: namespace, now: time.Now}
+// New returns a survey of a namespace, or of all if it is nil. Keys that are held for long are in
+// its reports even if nobody waits for them; 0 means Long.
+func New(in store.Inspector, namespace *string, long time.Duration) *Survey {
+	return &Survey{in: in, namespace: namespace, long: cmp.Or(long, Long)}
 }
 
-// Look returns a report that is at most maxAge old. It asks the store if there is none, but
-// spends at most a fiftieth of the time on that, so a report can be older if one took long.
-// It returns the store's error, for as long as it would return a report.
+// Look returns the last report. If that is older than maxAge, it starts a look at the store, and
+// waits for it for at most a second. All callers share one look, and looks take at most a
+// fiftieth of the time. So a report can be older if one took long: 7 minutes at most. Look returns
+// the store's error for as long as it would return a report, and ErrCounting before there is any.
 func (s *Survey) Look(ctx context.Context, maxAge time.Duration) (*Report, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	began := s.now()
-	if !s.at.IsZero() && (began.Before(s.next) || began.Sub(s.at) < maxAge) {
-		return s.last, s.err
+	now := time.Now()
+	if s.looking == nil && (s.at.IsZero() || !now.Before(s.next) && now.Sub(s.at) >= maxAge) {
+		s.looking = make(chan struct{})
+		// Detached, because other callers get the same report.
+		go s.look(context.WithoutCancel(ctx))
 	}
-	// Detached, because other callers get the same report.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	s.last, s.err = s.read(ctx)
-	s.at = s.now()
-	took := s.at.Sub(began)
-	s.next = s.at.Add(share * took)
-	if s.last != nil {
-		s.last.At, s.last.Took = s.at, took
+	looking := s.looking
+	s.mu.Unlock()
+	if looking != nil {
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case <-looking:
+		case <-late.C:
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() {
+		return nil, ErrCounting
 	}
 	return s.last, s.err
+}
+
+// look looks at the store.
+func (s *Survey) look(ctx context.Context) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r, err := s.read(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.err, s.at = r, err, time.Now()
+	took := s.at.Sub(began)
+	s.next = s.at.Add(share * took)
+	if r != nil {
+		r.At, r.Took = s.at, took
+	}
+	close(s.looking)
+	s.looking = nil
 }
 
 // read reads the live keys.
@@ -106,8 +144,8 @@ func (s *Survey) read(ctx context.Context) (*Report, error) {
 	} else {
 		r.Namespaces[""] = Counts{}
 	}
-	now, seen := s.now(), map[waiter]time.Time{}
-	for e, err := range s.in.List(ctx, store.Query{Namespace: s.namespace, Conditions: live, Places: true}) {
+	now, seen := time.Now(), map[waiter]time.Time{}
+	for e, err := range s.in.List(ctx, store.Query{Namespace: s.namespace, Conditions: live, HeldFor: s.long, Places: true}) {
 		if err != nil {
 			return nil, err
 		}
@@ -130,17 +168,16 @@ func (s *Survey) read(ctx context.Context) (*Report, error) {
 		c := r.Namespaces[e.Key.Namespace]
 		c.Waiters += e.Waiters
 		c.OldestWait = max(c.OldestWait, k.Waited)
+		long := e.Condition == store.ConditionHeld && k.heldFor() >= s.long
 		switch {
 		case e.Condition == store.ConditionUnknown:
 			c.Unknown++
 			r.Unknown = append(r.Unknown, k)
-		case e.Condition == store.ConditionHeld:
-			c.Held++
-			fallthrough
-		default:
-			if e.Waiters > 0 || k.heldFor() >= Long {
-				r.Waits = append(r.Waits, k)
-			}
+		case e.Waiters > 0 || long:
+			r.Waits = append(r.Waits, k)
+		}
+		if long {
+			c.Long++
 		}
 		r.Namespaces[e.Key.Namespace] = c
 	}

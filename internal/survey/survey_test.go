@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,13 @@ import (
 // counted counts the looks at a store, and can make them fail or take long.
 type counted struct {
 	*memstore.Store
-	looks int
+	looks atomic.Int32
 	takes time.Duration
 	err   error
 }
 
 func (c *counted) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, error] {
-	c.looks++
+	c.looks.Add(1)
 	time.Sleep(c.takes)
 	if c.err != nil {
 		return func(yield func(store.Entry, error) bool) { yield(store.Entry{}, c.err) }
@@ -49,7 +50,7 @@ func bubble(t *testing.T, test func(*testing.T, *counted, *dibs.Client)) {
 // TestReport: it has the counts of a namespace and the age of the oldest wait, as it was seen.
 func TestReport(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, client *dibs.Client) {
-		s := New(in, nil)
+		s := New(in, nil, 0)
 		lease, err := client.TryAcquire(t.Context(), "k", nil)
 		testkit.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -67,13 +68,13 @@ func TestReport(t *testing.T) {
 		synctest.Wait()
 		r, err := s.Look(t.Context(), 0)
 		testkit.Must(t, err)
-		if got, want := r.Namespaces[""], (Counts{Held: 1, Waiters: 2}); got != want {
+		if got, want := r.Namespaces[""], (Counts{Waiters: 2}); got != want {
 			t.Errorf("the first look counts %+v; want %+v", got, want)
 		}
 		time.Sleep(20 * time.Second)
 		r, err = s.Look(t.Context(), 0)
 		testkit.Must(t, err)
-		if got, want := r.Namespaces[""], (Counts{Held: 1, Waiters: 2, OldestWait: 20 * time.Second}); got != want {
+		if got, want := r.Namespaces[""], (Counts{Waiters: 2, OldestWait: 20 * time.Second}); got != want {
 			t.Errorf("the second look counts %+v; want %+v", got, want)
 		}
 		if len(r.Waits) != 1 || r.Waits[0].Key.Name != "k" || len(r.Waits[0].Seen) != 2 {
@@ -85,14 +86,14 @@ func TestReport(t *testing.T) {
 		synctest.Wait()
 		r, err = s.Look(t.Context(), 0)
 		testkit.Must(t, err)
-		if got, want := r.Namespaces[""], (Counts{Held: 1}); got != want || len(r.Waits) != 0 {
+		if got, want := r.Namespaces[""], (Counts{}); got != want || len(r.Waits) != 0 {
 			t.Errorf("without waiters it counts %+v and lists %v", got, r.Waits)
 		}
 		time.Sleep(Long)
 		r, err = s.Look(t.Context(), 0)
 		testkit.Must(t, err)
-		if len(r.Waits) != 1 {
-			t.Errorf("a key that is held for %v is not listed", Long)
+		if got, want := r.Namespaces[""], (Counts{Long: 1}); got != want || len(r.Waits) != 1 {
+			t.Errorf("a key is held for %v: it counts %+v and lists %v", Long, got, r.Waits)
 		}
 		testkit.Must(t, lease.Release())
 	})
@@ -113,7 +114,7 @@ func TestUnknown(t *testing.T) {
 		testkit.Must(t, in.Claim(t.Context(), claims[1:], answers[1:]))
 		time.Sleep(time.Minute)
 		ns := "n"
-		r, err := New(in, &ns).Look(t.Context(), 0)
+		r, err := New(in, &ns, 0).Look(t.Context(), 0)
 		testkit.Must(t, err)
 		if got, want := r.Namespaces["n"], (Counts{Unknown: 3}); got != want || len(r.Namespaces) != 1 {
 			t.Errorf("it counts %+v; want %+v of n alone", r.Namespaces, want)
@@ -127,11 +128,11 @@ func TestUnknown(t *testing.T) {
 // TestAsksSeldom: the store is asked once in maxAge, and a fiftieth of the time, for an error, too.
 func TestAsksSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
-		s := New(in, nil)
-		look := func(want int) {
+		s := New(in, nil, 0)
+		look := func(want int32) {
 			t.Helper()
-			if _, err := s.Look(t.Context(), MetricsAge); !errors.Is(err, in.err) || in.looks != want {
-				t.Errorf("after %d looks at the store the error is %v; want %d and %v", in.looks, err, want, in.err)
+			if _, err := s.Look(t.Context(), MetricsAge); !errors.Is(err, in.err) || in.looks.Load() != want {
+				t.Errorf("after %d looks at the store the error is %v; want %d and %v", in.looks.Load(), err, want, in.err)
 			}
 		}
 		look(1)
@@ -140,7 +141,7 @@ func TestAsksSeldom(t *testing.T) {
 		time.Sleep(1)
 		in.takes = 2 * time.Second
 		look(2)
-		time.Sleep(share*in.takes - 1)
+		time.Sleep(in.takes + share*in.takes - patience - 1)
 		look(2)
 		time.Sleep(1)
 		in.err, in.takes = errors.New("the store fails"), 0
@@ -149,6 +150,49 @@ func TestAsksSeldom(t *testing.T) {
 		time.Sleep(MetricsAge)
 		in.err = nil
 		look(4)
+	})
+}
+
+// TestDoesNotBlock: a store that takes long keeps no caller for more than a second. They get the
+// last report, and all share the one look that goes on.
+func TestDoesNotBlock(t *testing.T) {
+	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
+		s := New(in, nil, 0)
+		began := time.Now()
+		in.takes = 5 * time.Second
+		for range 3 {
+			if r, err := s.Look(t.Context(), MetricsAge); r != nil || !errors.Is(err, ErrCounting) {
+				t.Errorf("before the first report it is %v, %v", r, err)
+			}
+		}
+		if took := time.Since(began); took != 3*patience || in.looks.Load() != 1 {
+			t.Errorf("three calls took %v and %d looks", took, in.looks.Load())
+		}
+		time.Sleep(in.takes)
+		first, err := s.Look(t.Context(), time.Hour)
+		testkit.Must(t, err)
+		if first.Took != in.takes {
+			t.Errorf("it took %v", first.Took)
+		}
+		time.Sleep(share * in.takes)
+		for range 3 {
+			if r, err := s.Look(t.Context(), 0); r != first || err != nil || in.looks.Load() != 2 {
+				t.Errorf("during the second look it is %v, %v after %d looks", r, err, in.looks.Load())
+			}
+		}
+		time.Sleep(in.takes)
+		if r, err := s.Look(t.Context(), time.Hour); r == first || err != nil {
+			t.Errorf("after the second look it is %v, %v", r, err)
+		}
+		// A caller that goes away does not end the look.
+		time.Sleep(share * in.takes)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _ = s.Look(gone, 0)
+		time.Sleep(in.takes)
+		if r, err := s.Look(t.Context(), time.Hour); r == nil || err != nil || in.looks.Load() != 3 {
+			t.Errorf("after a caller has gone it is %v, %v after %d looks", r, err, in.looks.Load())
+		}
 	})
 }
 

@@ -126,7 +126,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	}
 	o.Namespace = p.namespace
 	if in, ok := store.Store.(dibstore.Inspector); ok {
-		if err := m.Live(survey.New(in, ownNamespace(p.namespace))); err != nil {
+		if err := m.Live(survey.New(in, ownNamespace(p.namespace), 0)); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ func TestLiveKeys(t *testing.T) {
 	served := func(in store.Inspector) string {
 		m, err := New()
 		testkit.Must(t, err)
-		testkit.Must(t, m.Live(survey.New(in, &shop)))
+		testkit.Must(t, m.Live(survey.New(in, &shop, 0)))
 		w := httptest.NewRecorder()
 		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if w.Code != 200 || !strings.Contains(w.Body.String(), "\ndibs_request_unstored_total 0\n") {
