@@ -51,6 +51,7 @@ func (c *caller) call(path, body, want string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err == nil && (res.StatusCode != http.StatusOK || !strings.Contains(string(text), want)) {
 		err = fmt.Errorf("%s answered %s: %s", path, res.Status, text)
