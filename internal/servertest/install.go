@@ -38,7 +38,7 @@ var pythonLibraries = []string{"/usr/lib/python3/dist-packages"}
 func InstallPackagers() error { return install(packagerPrograms) }
 
 // Install installs Redis, PostgreSQL, MariaDB and the tools of the tests if they are
-// missing. If a program cannot be installed, the error says what to do. Valkey, MySQL, Galera,
+// missing. If a program cannot be installed, the error says what to do. Valkey, MySQL, Galera, Patroni,
 // PgBouncer and gateways are installed by the nightly tests that need them.
 func Install() error {
 	if err := install(toolPrograms); err != nil {
