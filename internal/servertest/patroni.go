@@ -182,10 +182,7 @@ func (c *PatroniCluster) primary() *PatroniNode {
 	return c.Nodes[i]
 }
 
-// Timeline returns how often a server of the cluster was promoted, and one.
-func (c *PatroniCluster) Timeline() (int64, error) { return c.TimelineAfter(0) }
-
-// TimelineAfter is Timeline when a primary was promoted since another timeline.
+// TimelineAfter waits until a server was promoted since a timeline, and returns the timeline of then.
 func (c *PatroniCluster) TimelineAfter(before int64) (now int64, err error) {
 	err = await(func() error {
 		primary := c.primary()

@@ -19,7 +19,7 @@ func TestPatroni(t *testing.T) {
 		for _, n := range c.Nodes {
 			folders = append(folders, n.folder.path)
 		}
-		timeline, err := c.Timeline()
+		timeline, err := c.TimelineAfter(0)
 		testkit.Must(t, err)
 		for _, strike := range []func(*PatroniNode) error{
 			func(*PatroniNode) error { return c.Switchover() },
