@@ -232,13 +232,17 @@ func (c *PatroniCluster) Switchover() error {
 func (c *PatroniCluster) Await() error { return await(c.whole) }
 
 func (c *PatroniCluster) whole() error {
-	rows, err := c.Nodes[0].psql(c.proxy.port).query("postgres", "SELECT current_setting('port')")
+	rows, err := c.Nodes[0].psql(c.proxy.port).query("postgres", "SELECT current_setting('port') WHERE NOT pg_is_in_recovery()")
 	if err != nil {
 		return err
 	}
+	if len(rows) == 0 {
+		return errors.New("the primary is not promoted yet")
+	}
 	i := slices.IndexFunc(c.Nodes, func(n *PatroniNode) bool { return n.postgres.String() == rows[0][0] })
 	primary := c.Nodes[i]
-	// The primary's Patroni asks etcd for this. The other answers are from its last look.
+	// The primary's Patroni asks etcd for this. The other answers are from its last look. Before a
+	// promotion it may name the standby of the time before.
 	cluster, err := primary.get("/cluster")
 	if err != nil {
 		return err
