@@ -211,7 +211,7 @@ func replyOf(text []byte) *reply {
 		var value json.RawMessage
 		err := d.Decode(&value)
 		switch {
-		case name == "method" || name == "id" && r.to > 0:
+		case name == "id" && r.to > 0:
 			return errNotPlain
 		case name == "id":
 			r.to = int(d.InputOffset())

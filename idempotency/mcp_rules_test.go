@@ -197,7 +197,7 @@ func replaysHaveTheNewID(t *testing.T) {
 		t.Errorf("a client that accepts only a stream gets %q; want %q", w.Body, want)
 	}
 	g.ran(1)
-	for _, accept := range []string{"*/*", "application/*", "application/json;q=0.1, text/event-stream"} {
+	for _, accept := range []string{"*/*", "text/event-stream, */*", "application/*", "application/json;q=0.1, text/event-stream"} {
 		isReplayTo(t, g.send(callOf("2", "k", chargeParams), with("Accept", accept)), "2", "run 1")
 	}
 	// A compressed body is read as any other.
@@ -234,6 +234,7 @@ func replaysOfStreams(t *testing.T) {
 		{strings.ReplaceAll(progress+response, "\n", "\r")},
 		{strings.Replace(response, `,"result"`, ",\ndata:\"result\"", 1)},
 		{strings.TrimSuffix(response, "\n\n")},
+		{"\ufeff" + strings.TrimPrefix(response, "event: message\nid: 3\n")},
 	} {
 		g := newRig(t, idempotency.MCPOptions(), streaming(parts...))
 		if w := g.send(callOf("1", "k", chargeParams)); w.Body.String() != strings.Join(parts, "") {
@@ -305,6 +306,7 @@ func callsWithoutAResult(t *testing.T) {
 		streaming(progress, response, response),
 		streaming(strings.Replace(response, "}}", "}", 1)),
 		streaming(strings.Replace(response, `"id":1,`, "", 1)),
+		streaming(strings.Replace(response, `"id":1,`, `"id":1,"id":2,`, 1)),
 		streaming(strings.Replace(response, "{\"jsonrpc", "[{\"jsonrpc", 1)),
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") },

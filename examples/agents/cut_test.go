@@ -120,6 +120,7 @@ type caller struct {
 	url, revision string
 	network       *cutting
 	session       *mcp.ClientSession
+	instance      string // of the last problem
 }
 
 // newCaller connects a client, which speaks the revision.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +18,7 @@ import (
 )
 
 // TestKilled kills the proxy while the tool runs, and after it has answered. The card is charged once.
-// While the outcome is unknown each of two callers hears that; and later each hears the result.
+// While the outcome is unknown each of two callers hears that, and what an operator has settled after it.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	s, charged, answer := new(shop), make(chan struct{}), make(chan struct{})
@@ -75,6 +76,16 @@ func TestKilled(t *testing.T) {
 	if n := s.charges(); n != 1 {
 		t.Errorf("%d charges", n)
 	}
+	// An operator, who has seen the charge, says so as the guide does.
+	command := regexp.MustCompile(`dibs settle ID (--status=200 .*?) '(\{.*\})'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
+	args := append([]string{"settle", "--yes", flags[0], callers[0].instance}, strings.Fields(command[1])...)
+	out, err := exec.Command("dibs", append(args, command[2])...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("dibs settle: %v: %s", err, out)
+	}
+	if heard := all("k"); heard[0] != "charge 1" || heard[1] != "charge 1" {
+		t.Errorf("after dibs settle the callers heard %q", heard)
+	}
 
 	go func() { <-charged }()
 	if heard := all("l"); heard[0] != "charge 2" || heard[1] != "charge 2" {
@@ -96,7 +107,7 @@ func (c *caller) outcome(t *testing.T, key string) string {
 	for {
 		text, err := c.call(ctx, key)
 		var refused *jsonrpc.Error
-		var problem struct{ Type string }
+		var problem struct{ Type, Instance string }
 		switch {
 		case err == nil:
 			return text
@@ -104,6 +115,7 @@ func (c *caller) outcome(t *testing.T, key string) string {
 			return err.Error()
 		case errors.As(err, &refused) && json.Unmarshal(refused.Data, &problem) == nil && !strings.HasSuffix(problem.Type, "#in-progress"):
 			_, name, _ := strings.Cut(problem.Type, "#")
+			c.instance = problem.Instance
 			return name
 		}
 	}

@@ -98,6 +98,8 @@ func (e refusal) reason() string {
 		return fmt.Sprintf("%s is too small; it must be at least %s", quantity.SizeText(size), quantity.SizeText(e.Least.(int64)))
 	case isSize && e.Most != nil:
 		return fmt.Sprintf("%s is too large; it may be at most %s", quantity.SizeText(size), quantity.SizeText(e.Most.(int64)))
+	case e.With == "MCP":
+		return strings.ReplaceAll(e.Reason, e.With, "for mcp")
 	case e.With != "":
 		return strings.ReplaceAll(e.Reason, e.With, settingOf(e.With))
 	}
@@ -105,7 +107,7 @@ func (e refusal) reason() string {
 }
 
 // renamed are the settings with another name than the field of the options that they set.
-var renamed = map[string]string{"AnyAuthority": "any-host", "HandlerLimit": "handler-timeout", "Fingerprint.Fields": "fingerprint-fields", "WriteProblem": "errors", "MCP": "for mcp"}
+var renamed = map[string]string{"AnyAuthority": "any-host", "HandlerLimit": "handler-timeout", "Fingerprint.Fields": "fingerprint-fields", "WriteProblem": "errors", "MCP": presetName}
 
 // settingOf returns the name of the setting for a field of the options.
 func settingOf(field string) string {
