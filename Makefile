@@ -11,7 +11,7 @@ export GORACE ?= atexit_sleep_ms=0
 # The most bytes that bin/dibs may have.
 SIZE := 30000000
 
-.PHONY: demo build test nightly nightly-tests fuzz torture trial bench pictures release lint tidy need
+.PHONY: demo build test nightly nightly-tests fuzz torture trial bench pictures screenshots release lint tidy need
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -57,6 +57,10 @@ bench: build
 # Draws the pictures of the pages again, from the pages' tables.
 pictures:
 	go run ./internal/draw/pictures
+
+# Makes the screenshots of the pages again, from the tests that live through these states.
+screenshots: need
+	cd proof && go test -count=1 -tags nightly -run '^Test(StuckWorker|CustomersConflict|UnknownOutcome|Demo)$$/by_clicks' ./browser -args -pictures ../../docs/pictures
 
 # Every module at a version, tried as its users will get it, and the programs for every
 # system, in bin/release. It pushes nothing.

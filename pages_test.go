@@ -159,6 +159,27 @@ func TestPagesFragments(t *testing.T) {
 	}
 }
 
+// TestPicturesAreShown: the pictures that the pages show are there, and there are no others.
+func TestPicturesAreShown(t *testing.T) {
+	shown := map[string]bool{}
+	for page, text := range docPages(t) {
+		for _, m := range regexp.MustCompile(`(?:\]\(|src="|srcset=")([^")]*pictures/[^")]+)`).FindAllStringSubmatch(text, -1) {
+			name := filepath.Join(filepath.Dir(page), m[1])
+			if _, err := os.Stat(name); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+			shown[name] = true
+		}
+	}
+	names, err := filepath.Glob("docs/pictures/*")
+	testkit.Must(t, err)
+	for _, name := range names {
+		if !shown[name] {
+			t.Errorf("no page shows %s", name)
+		}
+	}
+}
+
 // TestDecisionsAreShort: a decision has at most 200 words, says what else was weighed and
 // what it costs, and is listed.
 func TestDecisionsAreShort(t *testing.T) {

@@ -26,7 +26,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "target", Imports: []string{root + "/internal/wire", root + "/proof/fault", root + "/internal/servertest", unix}},
 		{Dir: "browser", Tests: []string{
 			root + "/store", root + "/memstore", root + "/page", root + "/internal/servertest",
-			"github.com/chromedp/chromedp", "github.com/chromedp/chromedp/kb", "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/runtime",
+			"github.com/chromedp/chromedp", "github.com/chromedp/chromedp/kb", "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/page", "github.com/chromedp/cdproto/runtime",
 		}},
 		{
 			Dir:     "torture",

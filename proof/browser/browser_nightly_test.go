@@ -3,23 +3,14 @@
 package browser
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/page"
@@ -32,14 +23,10 @@ const scope = "http:GQ0p0hV7Hq3b8QkHn1oSLg:"
 // rig is a page in a browser.
 type rig struct {
 	*httptest.Server
-	t     *testing.T
+	*tab
 	store *memstore.Store
 	page  *page.Handler
 	log   testkit.Output
-	tab   context.Context
-
-	mu       sync.Mutex
-	complain []string // under mu: what the console says
 }
 
 // start opens a page in a browser with a window of that size. With a token it needs a credential.
@@ -47,7 +34,7 @@ func start(t *testing.T, width, height int64, token string) *rig {
 	t.Helper()
 	under, err := memstore.New(nil)
 	testkit.Must(t, err)
-	r := &rig{t: t, store: under}
+	r := &rig{store: under}
 	o := &page.Options{Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Traffic: new(page.Traffic), StoreName: "memory:"}
 	if token != "" {
 		o.SignIn = func(given string) *page.Viewer {
@@ -60,90 +47,14 @@ func start(t *testing.T, width, height int64, token string) *rig {
 	}
 	r.page = page.New(under, o)
 	r.Server = httptest.NewServer(r.page)
-	flags := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(servertest.Chromium(t)), chromedp.NoSandbox)
-	browser, end := chromedp.NewExecAllocator(context.Background(), flags...)
-	tab, closeTab := chromedp.NewContext(browser)
-	r.tab = tab
 	t.Cleanup(func() {
-		closeTab()
-		end()
 		r.page.Close()
 		r.Close()
 		under.Close()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.complain) > 0 {
-			t.Errorf("the console says %q", r.complain)
-		}
 	})
-	chromedp.ListenTarget(tab, func(event any) {
-		text := ""
-		switch e := event.(type) {
-		case *runtime.EventExceptionThrown:
-			text = e.ExceptionDetails.Error()
-		case *runtime.EventConsoleAPICalled:
-			text = fmt.Sprint(e.Type)
-		}
-		if text != "" {
-			r.mu.Lock()
-			r.complain = append(r.complain, text)
-			r.mu.Unlock()
-		}
-	})
-	testkit.Must(t, chromedp.Run(tab)) // starts the browser, which ends with that context
-	r.run(emulation.SetDeviceMetricsOverride(width, height, 1, width < 800), chromedp.Navigate(r.URL+"/"))
+	r.tab = newTab(t, width, height, 1)
+	r.run(chromedp.Navigate(r.URL + "/"))
 	return r
-}
-
-// run runs actions.
-func (r *rig) run(actions ...chromedp.Action) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.tab, time.Minute)
-	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		r.shot("failed")
-		r.t.Fatal(err)
-	}
-}
-
-// sees waits until an element has a text.
-func (r *rig) sees(selector, text string) {
-	r.t.Helper()
-	r.holds(fmt.Sprintf(`(document.querySelector(%q)?.checkVisibility() ? document.querySelector(%q).innerText : '').includes(%q)`, selector, selector, text))
-}
-
-// holds waits until an expression is true in the page.
-func (r *rig) holds(expression string) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.tab, time.Minute)
-	defer cancel()
-	if err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(50*time.Second))); err != nil {
-		r.shot("failed")
-		var text string
-		_ = chromedp.Run(r.tab, chromedp.Evaluate("document.body.innerText", &text))
-		r.t.Fatalf("it does not hold that %s: %v\n%s", expression, err, text)
-	}
-}
-
-// is reports whether an expression is true now.
-func (r *rig) is(expression string) (holds bool) {
-	r.t.Helper()
-	r.run(chromedp.Evaluate(expression, &holds))
-	return holds
-}
-
-// shot writes a picture to the folder DIBS_SHOTS, if that is set.
-func (r *rig) shot(name string) {
-	r.t.Helper()
-	folder := os.Getenv("DIBS_SHOTS")
-	if folder == "" {
-		return
-	}
-	var png []byte
-	if err := chromedp.Run(r.tab, chromedp.FullScreenshot(&png, 100)); err == nil {
-		err = os.WriteFile(filepath.Join(folder, strings.ReplaceAll(r.t.Name(), "/", "-")+"-"+name+".png"), png, 0o644)
-		testkit.Check(r.t, err)
-	}
 }
 
 // claim makes claims, with what is left out.

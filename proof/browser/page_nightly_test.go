@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -36,7 +35,7 @@ func TestLooks(t *testing.T) {
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(fmt.Sprintf("%d %s", width, scheme), func(t *testing.T) {
 				r := start(t, width, 900, "")
-				r.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+				r.scheme(scheme)
 				r.sees("#quiet", "Nobody waits")
 				r.sees("#decided", "No outcome is unknown")
 				r.shot("quiet")
@@ -120,41 +119,37 @@ func TestActions(t *testing.T) {
 	r.sees("#who", "Ada")
 	r.sees("#undecided", "payout 9")
 
-	click := func(text string) {
-		t.Helper()
-		r.run(chromedp.Click(`//*[self::button or self::a][not(ancestor-or-self::*[@hidden])][normalize-space()="`+text+`"]`, chromedp.BySearch, chromedp.NodeVisible))
-	}
 	r.run(chromedp.Click(`//li[contains(., "order-17")]//a[contains(., "It happened")]`, chromedp.BySearch))
 	r.sees("#sure", "For 24 hours, retries of this request get the answer")
 	r.run(chromedp.SetValue("#sure [name=status]", "201"), chromedp.SetValue("#sure textarea", `{"id":17}`))
 	r.shot("answer")
-	click("Yes: store the answer")
+	r.click("Yes: store the answer")
 	r.sees("#done", "Done")
 	r.sees("#facts", "HTTP 201")
-	click("Forget")
+	r.click("Forget")
 	r.sees("#sure", "deletes the record")
 	if got := r.condition(scope + "order-17"); got != store.ConditionDone {
 		t.Fatalf("after one click the key is %s", got)
 	}
-	click("Yes: forget")
+	r.click("Yes: forget")
 	r.sees("#meaning", "free")
 
-	click("All keys")
+	r.click("All keys")
 	r.run(chromedp.Click(`//li[contains(., "payout 9")]//a[contains(., "It did not happen")]`, chromedp.BySearch))
 	r.sees("#sure", "the next caller runs")
-	click("Cancel")
+	r.click("Cancel")
 	r.holds("document.getElementById('sure').hidden")
 	if got := r.condition("payout 9"); got != store.ConditionUnknown {
 		t.Fatalf("after Cancel the key is %s", got)
 	}
-	click("It did not happen: let it run again")
-	click("Yes: let it run again")
+	r.click("It did not happen: let it run again")
+	r.click("Yes: let it run again")
 	r.sees("#meaning", "free")
 
-	click("All keys")
+	r.click("All keys")
 	r.run(chromedp.Click(`//bdi[text()="invoice 42"]`, chromedp.BySearch))
-	click("Release")
-	click("Yes: release")
+	r.click("Release")
+	r.click("Yes: release")
 	r.sees("#done", "Done")
 	if lines := r.log.With("a key was changed by hand", "viewer=Ada"); len(lines) != 4 {
 		t.Errorf("the log has %q; want a line for each of four actions", lines)
@@ -165,7 +160,7 @@ func TestActions(t *testing.T) {
 	if r.is("document.cookie !== '' || location.href.includes('secret')") {
 		t.Error("a script can read the cookie, or the token is in the address")
 	}
-	click("Sign out")
+	r.click("Sign out")
 	r.sees("#signin", "Sign in")
 	r.run(chromedp.Reload())
 	r.sees("#signin", "Sign in")
