@@ -12,8 +12,8 @@ import (
 // width is how many columns the line has at most, because a longer one would wrap.
 const width = 79
 
-// clear moves the cursor to the beginning of the line, and erases it.
-const clear = "\r\x1b[K"
+// erase moves the cursor to the beginning of the line, and erases it.
+const erase = "\r\x1b[K"
 
 // Line is the last line of a terminal. Other output of the program goes through Write, which moves
 // the line down. A Line can be used by several goroutines.
@@ -45,7 +45,7 @@ func (l *Line) Show(text string) {
 	defer l.mu.Unlock()
 	if text != l.text {
 		l.text = text
-		_, _ = io.WriteString(l.w, clear+text) // a terminal that is gone ends the program by other means
+		_, _ = io.WriteString(l.w, erase+text) // a terminal that is gone ends the program by other means
 	}
 }
 
@@ -56,7 +56,7 @@ func (l *Line) Write(p []byte) (int, error) {
 	if l.text == "" {
 		return l.w.Write(p)
 	}
-	if _, err := io.WriteString(l.w, clear); err != nil {
+	if _, err := io.WriteString(l.w, erase); err != nil {
 		return 0, err
 	}
 	n, err := l.w.Write(p)

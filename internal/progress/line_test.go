@@ -21,12 +21,12 @@ func TestLine(t *testing.T) {
 	l.Show("")
 	_, err = io.WriteString(l, "done\n")
 	testkit.Must(t, err)
-	if want := clear + "1 of 3" + clear + "a fault\n1 of 3" + clear + "2 of 3" + clear + "done\n"; b.String() != want {
+	if want := erase + "1 of 3" + erase + "a fault\n1 of 3" + erase + "2 of 3" + erase + "done\n"; b.String() != want {
 		t.Errorf("the terminal gets %q; want %q", b.String(), want)
 	}
 	b.Reset()
 	l.Show(strings.Repeat("é", 200))
-	if got := strings.TrimPrefix(b.String(), clear); len([]rune(got)) != width || !strings.HasSuffix(got, "é…") {
+	if got := strings.TrimPrefix(b.String(), erase); len([]rune(got)) != width || !strings.HasSuffix(got, "é…") {
 		t.Errorf("a long text is %q", got)
 	}
 }
