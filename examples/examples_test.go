@@ -42,7 +42,7 @@ var wanted = []string{"counter", "invoice-number", "lesson-session", "payments",
 var built = sync.OnceValues(func() (string, error) { return build("built") })
 
 // sameFlags are those of this test binary, so that the build cache has what a program
-// imports.
+// imports. Of several -gcflags it has the last one.
 func sameFlags() (flags []string) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
