@@ -59,7 +59,9 @@ func TestDialLimit(t *testing.T) {
 	w.Set(wire.Trouble{Hold: true}, nil)
 	d := newDialer("tcp", 50*time.Millisecond)
 	defer d.leave()
-	if _, err := d.dial(t.Context(), w.Addr(), &net.Dialer{}, nil); err == nil || !strings.Contains(err.Error(), "has not answered for 50ms") {
+	_, err := d.dial(t.Context(), w.Addr(), &net.Dialer{}, nil)
+	// On a busy machine the limit can also end the connecting.
+	if err == nil || !strings.Contains(err.Error(), "has not answered for 50ms") && !strings.Contains(err.Error(), "i/o timeout") {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -115,13 +115,17 @@ func TestOpenRefuses(t *testing.T) {
 	})
 }
 
-// refuses opens all of them at once, because some take their time.
+// refuses opens four of them at once, because some take their time, and because servers that answer
+// have to do so within the store's limit.
 func refuses(t *testing.T, tests []refusal) {
 	t.Helper()
 	nothingRuns(t, func() {
 		var all sync.WaitGroup
+		slots := make(chan struct{}, 4)
 		for _, test := range tests {
+			slots <- struct{}{}
 			all.Go(func() {
+				defer func() { <-slots }()
 				s, err := Open(t.Context(), test.url, nil)
 				if err == nil {
 					s.Close()
