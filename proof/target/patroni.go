@@ -72,7 +72,7 @@ func (m *managedBy) strike(do func(*servertest.PatroniNode)) (err error) {
 // Switchover asks for another primary.
 func (m *managedBy) Switchover() error { return m.c.Switchover() }
 
-// Etcd is the etcd in which the Patronis agree.
+// Etcd is the etcd in which they agree on a primary.
 func (m *managedBy) Etcd() (url string, server fault.Server) { return m.c.Etcd.URL(), m.c.Etcd }
 
 // Promoted waits until a server was promoted more often than before, and returns how often.
