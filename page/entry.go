@@ -20,6 +20,7 @@ type line struct {
 	Link   string  `json:"link"` // the query of the key's page
 	HTTP   bool    `json:"http,omitempty"`
 	Status int     `json:"status,omitempty"` // of the stored answer
+	Body   *body   `json:"body,omitempty"`   // with Options.ShowBodies
 	Waited int64   `json:"waited_ms"`
 	Seen   []int64 `json:"seen_ms,omitempty"` // how long each place has been seen to wait
 }

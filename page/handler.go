@@ -35,6 +35,8 @@ type Options struct {
 	// Long is how long a key is held before the page lists it though nobody waits for it.
 	// Default: 5 minutes.
 	Long time.Duration
+	// ShowBodies shows the bodies of records to viewers who may act. Default: nobody sees them.
+	ShowBodies bool
 	// Traffic counts what the page shows of requests. Default: it shows none.
 	Traffic *Traffic
 	// Logger gets a line for each action. Default: slog.Default().

@@ -2,114 +2,16 @@ package page
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/store"
 )
 
-const (
-	// hits is how many keys a search finds.
-	hits = 50
-	// maxAnswer is how long a record can be whose status is read, in bytes.
-	maxAnswer = 8 << 20
-)
-
-// urn begins the URI that names an attempt in a problem document.
-const urn = "urn:dibs:claim:"
-
-// live are the conditions of keys that are found first, because they are few.
-var live = []store.Condition{store.ConditionHeld, store.ConditionUnknown, store.ConditionWaiting, store.ConditionAbandoned}
-
-// find serves a search: a key or a part of it, an ID, or a digest.
-func (h *Handler) find(w http.ResponseWriter, r *http.Request, v *Viewer) {
-	text := strings.TrimSpace(r.URL.Query().Get("q"))
-	if text == "" || len(text) > 4*store.MaxKey {
-		fail(w, http.StatusBadRequest, "Search for a key, a part of it, an ID, or the digest from a log line.")
-		return
-	}
-	if h.in == nil {
-		fail(w, http.StatusNotFound, "The store cannot list its keys.")
-		return
-	}
-	select { // one at a time, because it may read all keys
-	case h.search <- struct{}{}:
-		defer func() { <-h.search }()
-	case <-r.Context().Done():
-		return
-	}
-	ctx, cancel := limited(r)
-	defer cancel()
-	var answered struct {
-		Keys []line `json:"keys"`
-		More bool   `json:"more"` // there may be more
-	}
-	answered.Keys = []line{}
-	err := h.matches(ctx, v, text, func(e store.Entry) bool {
-		l := lineOf(&survey.Key{Entry: e}, shown)
-		if slices.ContainsFunc(answered.Keys, func(o line) bool { return o.Link == l.Link }) {
-			return true
-		}
-		if answered.More = len(answered.Keys) == hits; answered.More {
-			return false
-		}
-		answered.Keys = append(answered.Keys, l)
-		return true
-	})
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		answered.More = true
-	case err != nil:
-		h.failed(w, err)
-		return
-	}
-	answer(w, http.StatusOK, answered)
-}
-
-// matches yields keys that a text finds until yield returns false: first the key of that name, then
-// those that are live, then all.
-func (h *Handler) matches(ctx context.Context, v *Viewer, text string, yield func(store.Entry) bool) error {
-	id := strings.TrimPrefix(text, urn)
-	match := func(k store.Key) bool {
-		return strings.Contains(k.Name, text) || k.Digest() == text || strings.Contains(escape(k.Name), text)
-	}
-	ns := h.namespace(v)
-	queries := []store.Query{{Namespace: ns, Match: match, Conditions: live, Places: true}}
-	if isID(id) {
-		queries = append(queries, store.Query{Namespace: ns, ID: id, Conditions: live, Places: true}, store.Query{Namespace: ns, ID: id, Places: true})
-	}
-	queries = append(queries, store.Query{Namespace: ns, Match: match, Places: true})
-	if len(text) <= store.MaxKey {
-		queries = slices.Insert(queries, 0, store.Query{Namespace: ns, Name: text, Places: true})
-		if ns == nil {
-			none := ""
-			queries[0].Namespace = &none // the store looks that one up
-		}
-	}
-	for _, q := range queries {
-		for e, err := range h.in.List(ctx, q) {
-			if err != nil {
-				if cause := context.Cause(ctx); cause != nil {
-					return cause
-				}
-				return err
-			}
-			if h.sees(v, e.Key) && !yield(e) {
-				return nil
-			}
-		}
-	}
-	return nil
-}
-
-// isID reports whether s has the form of an attempt's ID.
-func isID(s string) bool {
-	return len(s) == 16 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz234567") == ""
-}
+// maxAnswer is how long a record can be whose status and body are read, in bytes.
+const maxAnswer = 8 << 20
 
 // key serves what the store knows of one key.
 func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
@@ -137,14 +39,37 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 	if e.Condition == "" {
 		l.State = "free"
 	}
-	if l.HTTP && e.Record != nil && e.Record.Bytes <= maxAnswer {
-		if e, err = h.entry(ctx, k, true); err == nil && e.Record != nil {
-			if a, err := idempotency.DecodeAnswer(e.Record.Data, maxAnswer); err == nil {
-				l.Status = a.Status
-			}
+	bodies := h.options.ShowBodies && v.Act
+	if e.Record != nil && (l.HTTP || bodies) {
+		l.Status, l.Body = h.record(ctx, &e, l.HTTP)
+		if !bodies {
+			l.Body = nil
 		}
 	}
 	answer(w, http.StatusOK, l)
+}
+
+// record returns the status of a key's record, if it is an answer, and the body.
+func (h *Handler) record(ctx context.Context, e *store.Entry, isHTTP bool) (int, *body) {
+	if e.Record.Bytes > maxAnswer {
+		return 0, &body{Bytes: e.Record.Bytes, Hidden: "It is longer than 8 MiB."}
+	}
+	full, err := h.entry(ctx, e.Key, true)
+	if err != nil || full.Record == nil {
+		return 0, nil
+	}
+	data := full.Record.Data
+	if _, encrypted := idempotency.EncryptedWith(data); encrypted {
+		return 0, &body{Bytes: len(data), Hidden: "It is encrypted."}
+	}
+	if !isHTTP {
+		return 0, bodyOf(nil, data)
+	}
+	a, err := idempotency.DecodeAnswer(data, maxAnswer)
+	if err != nil {
+		return 0, &body{Bytes: len(data), Hidden: "It is no answer that this version can read."}
+	}
+	return a.Status, bodyOf(a, nil)
 }
 
 // entry returns what the store knows of a key. Its Condition is "" if that is nothing.

@@ -35,7 +35,7 @@ func start(t *testing.T, width, height int64, token string) *rig {
 	under, err := memstore.New(nil)
 	testkit.Must(t, err)
 	r := &rig{store: under}
-	o := &page.Options{Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Traffic: new(page.Traffic), StoreName: "memory:"}
+	o := &page.Options{Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Traffic: new(page.Traffic), StoreName: "memory:", ShowBodies: true}
 	if token != "" {
 		o.SignIn = func(given string) *page.Viewer {
 			if given == token {

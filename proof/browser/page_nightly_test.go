@@ -126,6 +126,8 @@ func TestActions(t *testing.T) {
 	r.click("Yes: store the answer")
 	r.sees("#done", "Done")
 	r.sees("#facts", "HTTP 201")
+	r.sees("#stored", "9 bytes, application/json")
+	r.sees("#stored pre", `{"id":17}`)
 	r.click("Forget")
 	r.sees("#sure", "deletes the record")
 	if got := r.condition(scope + "order-17"); got != store.ConditionDone {
@@ -164,6 +166,25 @@ func TestActions(t *testing.T) {
 	r.sees("#signin", "Sign in")
 	r.run(chromedp.Reload())
 	r.sees("#signin", "Sign in")
+}
+
+// TestSearch: a search shows at once what is on the page, and goes through all keys on request, or if it has
+// found none. It says how many it has looked at.
+func TestSearch(t *testing.T) {
+	r := start(t, 1440, 900, "")
+	r.fill()
+	r.claim(store.Claim{Key: store.Key{Name: "invoice, briefly"}})
+	r.run(chromedp.SendKeys("#q", "invoice"+kb.Enter))
+	r.sees("#hits", "1 key")
+	r.run(chromedp.Click("#deep"))
+	r.sees("#hits", "2 keys of all (7 looked at)")
+	r.sees("#found ul", "invoice, briefly")
+	r.holds("document.querySelectorAll('#found li').length === 2 && document.getElementById('deep').hidden")
+	r.shot("all")
+	r.run(chromedp.Evaluate("document.getElementById('q').value = ''", nil), chromedp.SendKeys("#q", "briefly"+kb.Enter))
+	r.sees("#hits", "1 key of all (7 looked at)")
+	r.run(chromedp.Evaluate("document.getElementById('q').value = ''", nil), chromedp.SendKeys("#q", "nothing of the kind"+kb.Enter))
+	r.sees("#hits", "No key of all (7 looked at)")
 }
 
 // TestKeyboard: from the search to the release with the keyboard only.

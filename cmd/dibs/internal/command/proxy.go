@@ -176,7 +176,7 @@ func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*d
 			return nil, nil, err
 		}
 		if in, ok := under.(store.Inspector); ok {
-			if err := m.Live(survey.New(in, &c.Namespace, 0)); err != nil {
+			if err := m.Live(survey.New(in, &c.Namespace, c.AdminLong)); err != nil {
 				return nil, nil, err
 			}
 		}

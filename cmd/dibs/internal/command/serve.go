@@ -82,6 +82,8 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
 	f.StringVar(&o.Header, "user-header", "", "the header `FIELD` in which a single sign-on names its user; its users see the page at /")
 	f.BoolVar(&o.Act, "user-act", false, "users of the single sign-on may release, forget and settle keys")
+	durationVar(f, &o.Long, "long", survey.Long, "how long a key is held before the page lists it though nobody waits for it, at least 1m")
+	f.BoolVar(&o.ShowBodies, "show-bodies", false, "show the bodies of records on the page, to those who may act")
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
 	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")
 	sizeVar(f, &o.MaxBody, "max-body", 16<<20, "the longest call, a `SIZE` in bytes, KiB, MiB or GiB")
@@ -126,7 +128,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	}
 	o.Namespace = p.namespace
 	if in, ok := store.Store.(dibstore.Inspector); ok {
-		if err := m.Live(survey.New(in, ownNamespace(p.namespace), 0)); err != nil {
+		if err := m.Live(survey.New(in, ownNamespace(p.namespace), o.Long)); err != nil {
 			return err
 		}
 	}
@@ -188,6 +190,8 @@ func (o *serving) validate() error {
 		return usagef("--tls-cert and --tls-key belong together")
 	case o.Act && o.Header == "":
 		return usagef("--user-act has no effect without --user-header")
+	case o.Long < time.Minute:
+		return usagef("--long must be at least 1m")
 	case o.Drain < 0:
 		return usagef("--drain must not be negative")
 	case slices.Contains(o.listen, "unix:"):

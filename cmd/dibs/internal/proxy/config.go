@@ -19,21 +19,23 @@ import (
 
 // Config configures a proxy. Make one with Source.Load. settings.go describes its fields.
 type Config struct {
-	Listen      string
-	TLSCert     string
-	TLSKey      string
-	Admin       string
-	AdminTLS    bool
-	AdminTokens string // the file of credentials of the page for operators; "" for none
-	AdminUsers  page.SingleSignOn
-	Store       string
-	Namespace   string
-	Drain       time.Duration
-	DrainDelay  time.Duration
-	AccessLog   bool
-	LogFormat   string
-	LogLevel    string
-	LogKeys     bool
+	Listen          string
+	TLSCert         string
+	TLSKey          string
+	Admin           string
+	AdminTLS        bool
+	AdminTokens     string // the file of credentials of the page for operators; "" for none
+	AdminUsers      page.SingleSignOn
+	AdminLong       time.Duration // how long a key is held before the page lists it
+	AdminShowBodies bool          // on the page
+	Store           string
+	Namespace       string
+	Drain           time.Duration
+	DrainDelay      time.Duration
+	AccessLog       bool
+	LogFormat       string
+	LogLevel        string
+	LogKeys         bool
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -225,6 +227,8 @@ func (c *Config) checkTLS() *settingError {
 		return &settingError{"admin-user-header", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
 	case c.AdminUsers.Act && c.AdminUsers.Header == "":
 		return &settingError{"admin-user-act", "it has no effect without admin-user-header"}
+	case c.AdminShowBodies && c.Admin == "":
+		return &settingError{"admin-show-bodies", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
 	case c.TLSCert == "" && c.TLSKey == "":
 		return nil
 	case c.TLSCert == "":

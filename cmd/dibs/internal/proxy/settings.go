@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/survey"
 )
 
 // setting is a row of the tables below. Its name is a flag of dibs proxy and a field of the
@@ -64,6 +65,8 @@ func (c *Config) settings() []setting {
 		{name: "admin-tokens", value: text(&c.AdminTokens, nil), usage: "the `FILE` of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"},
 		{name: "admin-user-header", value: text(&c.AdminUsers.Header, checkField), usage: "the header `FIELD` in which a single sign-on names its user; its users see the page"},
 		{name: "admin-user-act", value: yes(&c.AdminUsers.Act), usage: "users of the single sign-on may release, forget and settle keys"},
+		{name: "admin-long", value: span(&c.AdminLong, atLeast(time.Minute)), usage: "how long a key is held before the page lists it though nobody waits for it"},
+		{name: "admin-show-bodies", value: yes(&c.AdminShowBodies), usage: "show the bodies of records on the page, to those who may act"},
 		{name: "store", value: text(&c.Store, c.checkStore), usage: "the `URL` of the store"},
 		{name: "namespace", value: text(&c.Namespace, checkNamespace), usage: "the `NAME` that keeps these keys apart from others in the store"},
 		{name: "drain", value: span(&c.Drain, atLeast(0)), usage: "how long requests and upgraded connections may take to finish after SIGTERM"},
@@ -76,7 +79,7 @@ func (c *Config) settings() []setting {
 }
 
 // fixed are the settings that need a restart. A reload that would change one changes nothing.
-var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "admin-user-header", "admin-user-act", "store", "namespace", "log-format", "log-keys"}
+var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "admin-user-header", "admin-user-act", "admin-long", "admin-show-bodies", "store", "namespace", "log-format", "log-keys"}
 
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {
@@ -159,7 +162,7 @@ func (p *Policy) rows() []setting {
 
 // defaults returns the configuration before anything is set.
 func defaults() Config {
-	return Config{Listen: "127.0.0.1:8080", Drain: 30 * time.Second, AccessLog: true, LogFormat: "text", LogLevel: "info", Policy: Policy{
+	return Config{Listen: "127.0.0.1:8080", AdminLong: survey.Long, Drain: 30 * time.Second, AccessLog: true, LogFormat: "text", LogLevel: "info", Policy: Policy{
 		Guard:          true,
 		Scope:          []string{idempotency.ScopeCredentials.String()},
 		ConnectTimeout: 5 * time.Second,

@@ -1,0 +1,81 @@
+package page
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/store"
+)
+
+// record stores a record of a key.
+func (r *rig) record(key store.Key, data []byte) {
+	r.t.Helper()
+	token := store.NewToken()
+	r.claim(store.Claim{Key: key, Token: token})
+	testkit.Must(r.t, r.store.Settle(r.t.Context(), []store.Settlement{{Key: key, Token: token, Outcome: store.Keep, Data: data, Retention: time.Hour}}, make([]error, 1)))
+}
+
+// TestBodies: the body of a record is shown with the option only, and to those who may act. It is text whose
+// characters are all visible. Of the headers only Content-Type is shown.
+func TestBodies(t *testing.T) {
+	r := start(t, false)
+	key := store.Key{Name: "http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17"}
+	data, err := idempotency.EncodeAnswer(&idempotency.Answer{
+		Status: 201, Body: []byte("{\n\t\"id\": 17, \"text\": \"<b>\u202e\x00\"}"),
+		Header: http.Header{"Content-Type": {"application/json"}, "Set-Cookie": {"session=secret"}, "Authorization": {"Bearer secret"}, "X-Api-Key": {"secret"}},
+	})
+	testkit.Must(t, err)
+	r.record(key, data)
+	show := func(token string) (l line, text string) {
+		t.Helper()
+		_, text = r.do("GET", "/page/key?"+linkOf(key), token, "")
+		testkit.Must(t, json.Unmarshal([]byte(text), &l))
+		return l, text
+	}
+	if l, text := show("actor"); l.Status != 201 || l.Body != nil || strings.Contains(text, "17,") {
+		t.Errorf("without the option it shows %s", text)
+	}
+	r.page.options.ShowBodies = true
+	if l, text := show("looker"); l.Status != 201 || l.Body != nil || strings.Contains(text, "17,") {
+		t.Errorf("to a viewer who may look it shows %s", text)
+	}
+	l, text := show("actor")
+	if l.Status != 201 || l.Body == nil || l.Body.Type != "application/json" || l.Body.Text != "{\n\t\"id\": 17, \"text\": \"<b>\\u202e\\x00\"}" {
+		t.Errorf("it shows %s", text)
+	}
+	if strings.Contains(text, "secret") {
+		t.Errorf("it shows a credential: %s", text)
+	}
+}
+
+// TestBodyOf: what is no text, too long or encrypted is not shown, and the page says why.
+func TestBodyOf(t *testing.T) {
+	long := strings.Repeat("ü", maxBody)
+	for _, of := range []struct {
+		answer *idempotency.Answer
+		data   string
+		want   body
+	}{
+		{nil, "result 7", body{Text: "result 7", Bytes: 8}},
+		{nil, "", body{}},
+		{nil, "\xff\xfe", body{Bytes: 2, Hidden: "It is not text."}},
+		{nil, "x" + long, body{Text: "x" + long[:maxBody-2], Bytes: 1 + len(long), Cut: true}},
+		{&idempotency.Answer{Header: http.Header{"Content-Encoding": {"gzip"}}, Body: []byte("zip")}, "", body{Bytes: 3, Hidden: "It is compressed."}},
+	} {
+		if got := bodyOf(of.answer, []byte(of.data)); *got != of.want {
+			t.Errorf("%.20q is shown as %+v; want %+v", of.data, *got, of.want)
+		}
+	}
+	r := start(t, true)
+	r.page.options.ShowBodies = true
+	key := store.Key{Name: "http:GQ0p0hV7Hq3b8QkHn1oSLg:k"}
+	r.record(key, []byte("of another program"))
+	if _, text := r.do("GET", "/page/key?"+linkOf(key), "", ""); !strings.Contains(text, "no answer that this version can read") {
+		t.Errorf("a foreign record is shown as %s", text)
+	}
+}
