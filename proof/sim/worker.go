@@ -156,20 +156,20 @@ func (w *worker) settle(ctx context.Context, lease *dibs.Lease, k key) bool {
 	if !w.gate() {
 		return false
 	}
-	clean := true
+	var failed bool
 	switch n := w.IntN(100); {
 	case n < 8:
-		clean = lease.Abandon(ctx) != nil
+		failed = lease.Abandon(ctx) != nil
 	case n < 16:
-		clean = lease.Undo(ctx) != nil
+		failed = lease.Undo(ctx) != nil
 	default:
 		return lease.Release() == nil
 	}
-	if clean && w.gate() && lease.Err() == nil {
+	if failed && w.gate() && lease.Err() == nil {
 		w.section(lease, k)
 	}
-	// It does nothing if the lease is settled by now.
-	return lease.Release() == nil && clean
+	// It does nothing if the lease is settled by now. What was abandoned or undone did not end cleanly.
+	return lease.Release() == nil && failed
 }
 
 // section is the work under a lease: it takes some time, and saves some progress.
