@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +18,12 @@ import (
 func TestTimelineOfACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, keys := time.Now(), newStore(t)
-		var table strings.Builder
-		known := ""
+		var mu sync.Mutex
+		var table strings.Builder // under mu
+		known := ""               // under mu
 		say := func(from, to, what string) {
+			mu.Lock()
+			defer mu.Unlock()
 			now := "free"
 			for e, err := range keys.List(t.Context(), store.Query{}) {
 				testkit.Must(t, err)
