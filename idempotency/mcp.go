@@ -26,7 +26,7 @@ const MCPKey = "io.github.dibs-go/idempotency-key"
 //   - Only results are kept. One with isError counts as status 500, an error of JSON-RPC too, and a
 //     request for more input as 409.
 //   - A duplicate waits for the first for up to 30 s, half of what clients commonly wait.
-//   - A call whose run left no outcome is not run again (AtMostOnce).
+//   - A call whose run left no outcome is not run again (AtMostOnce). With a Transactor, set TakeOver.
 //   - Refusals are errors of JSON-RPC (WriteJSONRPCError).
 func MCPOptions() *Options {
 	return &Options{

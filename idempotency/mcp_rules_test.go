@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -353,16 +354,16 @@ func duplicatesOfCallsWait(t *testing.T) {
 	}
 	synctest.Wait()
 	close(release)
-	seen := ""
+	var seen []string
 	for range 3 {
 		w := <-answers
 		var m struct{ ID json.Number }
 		_ = json.Unmarshal(w.Body.Bytes(), &m)
 		isReplayTo(t, w, m.ID.String(), "content")
-		seen += m.ID.String()
+		seen = append(seen, m.ID.String())
 	}
 	for _, id := range []string{"2", "3", "4"} {
-		if !strings.Contains(seen, id) {
+		if !slices.Contains(seen, id) {
 			t.Errorf("the ids %q were answered; %s was not", seen, id)
 		}
 	}
