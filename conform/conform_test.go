@@ -116,3 +116,21 @@ func TestMiddleware(t *testing.T) {
 		})
 	}
 }
+
+// TestSlow: a target that takes longer than an answer is kept is no wrong one.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	var others []string
+	for _, c := range conform.Cases() {
+		if c.ID != "control-max-age" {
+			others = append(others, c.ID)
+		}
+	}
+	origin := conform.NewOrigin()
+	guarded := guard(t, nil, &idempotency.Options{}).Wrap(origin)
+	slow := func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(2100 * time.Millisecond) // the case keeps an answer for 2 s
+		guarded.ServeHTTP(w, r)
+	}
+	passes(t, run(t, http.HandlerFunc(slow), origin, conform.Options{Profile: conform.Dibs, Skip: others}))
+}

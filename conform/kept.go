@@ -144,11 +144,11 @@ var keptCases = []Case{
 			t.plays(a)
 			sent := time.Now()
 			first := t.first()
-			if again := t.send(); time.Since(sent) < 1500*time.Millisecond {
+			again := t.send()
+			if time.Since(sent) < 1500*time.Millisecond {
 				t.repeats("the answer at once", again, first)
 			}
 			until := time.Now().Add(2*time.Second + t.patience())
-			again := t.send()
 			for again.run() == 1 && time.Now().Before(until) {
 				t.pause(100 * time.Millisecond)
 				again = t.send()
