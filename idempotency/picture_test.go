@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ func TestLifeOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newGate()
 		g := newRig(t, nil, service.ServeHTTP)
+		var mu sync.Mutex // the renewer's goroutine writes, too
 		var rows [][]string
 		known := "" // the condition of the key
 		// look writes the condition beside the message that changed it.
@@ -35,14 +37,21 @@ func TestLifeOfARequest(t *testing.T) {
 			known = now
 		}
 		say := func(from, to, what string) {
+			mu.Lock()
+			defer mu.Unlock()
 			if rows != nil {
 				look()
 			}
 			rows = append(rows, []string{from, to, what, ""})
 		}
-		what := map[string]string{"claim": "Claim", "renew": "Renew, after a third of the lease", "settle": "Keep, with the answer"}
+		claim := "Claim"
+		what := map[string]string{"renew": "Renew, after a third of the lease", "settle": "Keep, with the answer"}
 		g.store.fail(func(_ context.Context, op string) error {
-			say("proxy", "store", what[op])
+			text := what[op]
+			if op == "claim" {
+				text = claim // no other goroutine claims
+			}
+			say("proxy", "store", text)
 			return nil
 		})
 
@@ -64,7 +73,7 @@ func TestLifeOfARequest(t *testing.T) {
 		say("service", "proxy", "201, after the client has gone")
 		close(service.open)
 		<-first
-		what["claim"] = "Claim: the record answers"
+		claim = "Claim: the record answers"
 		say("client", "proxy", "the same request again")
 		third := g.send()
 		if third.Code != 201 || third.Header().Get("Idempotent-Replayed") != "true" || g.runs.Load() != 1 {
