@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +28,9 @@ func TestListedNames(t *testing.T) {
 		var got []string
 		all, _ := server.Must("ZRANGE", s.names.listed(""), 0, -1).([]any)
 		for _, name := range all {
-			k, _ := s.names.parse(name.(string))
-			got = append(got, k.Name)
+			if k, ok := s.names.parse(name.(string)); ok {
+				got = append(got, k.Name)
+			}
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("%s, the listed names are those of %q; want %q", when, got, want)
@@ -90,17 +92,62 @@ func TestListedNames(t *testing.T) {
 	listed("after a batch", names...)
 	testkit.Must(t, s.Settle(t.Context(), settlements, make([]error, len(settlements))))
 	listed("after its release")
+}
 
-	// A holder that died leaves a name. A later claim removes it.
-	server.Must("ZADD", s.names.listed(""), time.Now().Add(-time.Hour).UnixMilli(), s.names.state(key("dead")))
-	testkit.Eventually(t, "the name of the dead is gone", func() bool {
+// TestNamesOfTheDead: a holder that died leaves a name. Scripts remove more of those than they add.
+func TestNamesOfTheDead(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	long := time.Now().Add(-time.Hour).UnixMilli()
+	dead := func(n int) {
+		args := []any{"ZADD", s.names.listed("")}
+		for i := range n {
+			args = append(args, long, s.names.state(key(fmt.Sprint("dead ", i))))
+		}
+		server.Must(args...)
+	}
+	left := func() any { return server.Must("ZCOUNT", s.names.listed(""), 0, long) }
+	dead(1)
+	testkit.Eventually(t, "a brief lease removes a name", func() bool {
 		for range 200 {
 			c := lock("busy", brief)
 			mustGrant(t, s, c)
 			mustSettle(t, s, c, store.Release)
 		}
-		return server.Must("ZCARD", s.names.listed("")) == int64(0)
+		return left() == int64(0)
 	})
+
+	const batches, size = 20, 250
+	dead(batches * size)
+	for n := range batches {
+		claims := make([]store.Claim, size)
+		for i := range claims {
+			claims[i] = lock(fmt.Sprint(n, " ", i))
+		}
+		testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, len(claims))))
+	}
+	if n := left(); n != int64(0) {
+		t.Errorf("after as many leases as there were names of the dead, %v of those are left", n)
+	}
+}
+
+// TestListedUntilTheStateExpires: a name is listed with the expiry of its state, even after that has
+// come nearer: otherwise the name of a waiter that died would stay for as long as an unknown outcome.
+func TestListedUntilTheStateExpires(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	once := lock("k", func(c *store.Claim) { c.AtMostOnce = true })
+	mustGrant(t, s, once)
+	mustWait(t, s, lock("k", queued, brief))
+	mustSettle(t, s, once, store.Release)
+	expires, _ := server.Must("PEXPIRETIME", s.names.state(once.Key)).(int64)
+	text, _ := server.Must("ZSCORE", s.names.listed(""), s.names.state(once.Key)).(string)
+	score, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || expires <= 0 || score > expires+time.Hour.Milliseconds() {
+		t.Errorf("the state expires at %d ms, and its name is listed with %q", expires, text)
+	}
 }
 
 // TestListingCostsTheBriefNothing: a lease that is taken and released within a minute, without a
@@ -109,12 +156,16 @@ func TestListingCostsTheBriefNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, nil)
 	s := open(t, server.URL(), nil)
-	before := commandsOf(server)
-	const cycles = 20
-	for range cycles {
+	cycle := func() {
 		c := lock("brief", brief)
 		mustGrant(t, s, c)
 		mustSettle(t, s, c, store.Release)
+	}
+	cycle() // the first one makes the listed names
+	before := commandsOf(server)
+	const cycles = 20
+	for range cycles {
+		cycle()
 	}
 	took := since(before, commandsOf(server))
 	delete(took, "zrange") // now and then, for names of expired states

@@ -47,6 +47,7 @@ func TestSlotIsMoved(t *testing.T) {
 		}
 	}
 	m.move(s.names.fence(s.names.group(held.Key)))
+	m.move(s.names.listed(s.names.group(held.Key)))
 	m.end()
 	if answer, err := renew(t, s, held); answer != nil || err != nil {
 		t.Errorf("the renewal was answered %v, %v", answer, err)
@@ -55,6 +56,21 @@ func TestSlotIsMoved(t *testing.T) {
 	if a := mustGrant(t, s, next); a.Attempt != 1 {
 		t.Errorf("it is attempt %d, want 1", a.Attempt)
 	}
+}
+
+// TestSlotIsToMove: while a slot's move has begun, and nothing of a key has gone yet, its lease can be
+// renewed and released, even if nothing is listed.
+func TestSlotIsToMove(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.RedisCluster(t, nil)
+	s := open(t, cluster.URL(), nil)
+	held := lock("k", brief)
+	mustGrant(t, s, held)
+	beginMove(t, cluster, s.names.state(held.Key))
+	if answer, err := renew(t, s, held); answer != nil || err != nil {
+		t.Errorf("the renewal was answered %v, %v", answer, err)
+	}
+	mustSettle(t, s, held, store.Release)
 }
 
 // TestRecordIsMoved: a key's state has gone to another server, and its record not
@@ -72,6 +88,7 @@ func TestRecordIsMoved(t *testing.T) {
 	m := beginMove(t, cluster, s.names.state(done.Key))
 	m.move(s.names.state(done.Key))
 	m.move(s.names.fence(s.names.group(done.Key)))
+	m.move(s.names.listed(s.names.group(done.Key)))
 	for _, mode := range []store.Mode{store.Try, store.Queue, store.Look} {
 		a, err := claim(t, s, lock("k", answered, func(c *store.Claim) { c.Mode = mode }))
 		if !errors.Is(err, ErrReadOnly) {

@@ -46,7 +46,7 @@ for i = 1, COUNT do
 end
 if #listed > 0 then list(spread(listed)) end
 if rest == 0 then
-  finished(given)
+  finished(mark, given)
   return answers
 end
 

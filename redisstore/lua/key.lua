@@ -109,7 +109,7 @@ local function write(k)
     call('DEL', k.s)
     listed = false
   end
-  if listed and not (k.listed and ends <= k.expires) then
+  if listed and not (k.listed and ends == k.expires) then
     list(digits(floor(now / 1000) + ms), k.s)
     k.expires = ends
   elseif k.listed and not listed then
@@ -306,7 +306,7 @@ local function each(answers, count, f)
       answers[i] = answer
     end
   end
-  if given > mark then finished(given) end
+  finished(mark, given)
   return answers
 end
 

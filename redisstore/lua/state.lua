@@ -38,7 +38,9 @@
 --
 -- The listed names are those of states that an operator looks for: with places, with a lease
 -- that ends MINUTE or more after its grant, or with one that may run at most once. They are in a
--- sorted set, by when the states expire, in ms. An expired state's name stays for a while.
+-- sorted set, by when the states expire, in ms. An expired state's name stays for a while. The set
+-- has an empty name, too, so that it always exists: while a cluster's slot is moved, the server
+-- refuses a call with a name that does not.
 --
 -- All times are the server's, in µs. Zero bytes mean none. Everything but the fence and the
 -- listed names has an expiry.
@@ -82,17 +84,25 @@ local function highest()
   return fence
 end
 
+local added = 0 -- to the listed names
+
 -- list adds names of states to the listed names, each behind its state's expiry.
-local function list(...) pcall_redis('ZADD', KEYS[2], ...) end
+local function list(...)
+  added = added + select('#', ...) / 2
+  pcall_redis('ZADD', KEYS[2], ...)
+end
 
 local function unlist(...) pcall_redis('ZREM', KEYS[2], ...) end
 
--- finished ends a script that has granted something: it writes the highest fence. Now and then
--- it removes names of expired states. It does that last, because a script that has written may
--- write on a server that is out of memory.
-local function finished(given)
-  pcall_redis('SET', KEYS[1], digits(given))
-  if now % 1024 == 0 then
+-- finished ends a script: it writes the highest fence if that has risen. Now and then it removes
+-- names of expired states: more than scripts add. It does that last, because a script that has
+-- written may write on a server that is out of memory.
+local function finished(mark, given)
+  if given > mark then
+    pcall_redis('SET', KEYS[1], digits(given))
+    if mark == 0 then list('+inf', '') end
+  end
+  if (given > mark or added > 0) and now % 128 <= added then
     local over = pcall_redis('ZRANGE', KEYS[2], 0, '(' .. digits(floor(now / 1000)), 'BYSCORE', 'LIMIT', 0, 500)
     if over[1] then unlist(spread(over)) end
   end
