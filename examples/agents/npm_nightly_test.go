@@ -54,7 +54,8 @@ func started(t *testing.T, cmd *exec.Cmd) (io.Writer, *bufio.Reader) {
 	return in, bufio.NewReader(out)
 }
 
-// TestCutsOfJavaScript is TestCuts with the SDK for JavaScript on both sides.
+// TestCutsOfJavaScript is TestCuts with the SDK for JavaScript on both sides, and with its next version,
+// which speaks the revision 2026-07-28, in front of the SDK for Go.
 func TestCutsOfJavaScript(t *testing.T) {
 	t.Parallel()
 	node, err := node()
@@ -63,9 +64,20 @@ func TestCutsOfJavaScript(t *testing.T) {
 	line, err := port.ReadString('\n')
 	testkit.Must(t, err)
 	origin := "http://127.0.0.1:" + strings.TrimSpace(line)
-	url := proxiedOrigin(t, origin)
+	t.Run("1", func(t *testing.T) {
+		cutJavaScript(t, node, "1", proxiedOrigin(t, origin), func() string { return get(t, origin+"/charges") })
+	})
+	t.Run("2", func(t *testing.T) {
+		s := new(shop)
+		cutJavaScript(t, node, "2", proxied(t, s.handler()), func() string { return fmt.Sprint(s.charges()) })
+	})
+}
+
+// cutJavaScript cuts the connection of a client of the version at every byte of its call.
+func cutJavaScript(t *testing.T, node func(args ...string) *exec.Cmd, version, url string, charged func() string) {
+	t.Helper()
 	relay := newRelay(t, strings.TrimPrefix(url, "http://"))
-	keys, heard := started(t, node("client.mjs", "http://"+relay.addr+"/mcp", url+"/mcp"))
+	keys, heard := started(t, node("client.mjs", version, "http://"+relay.addr+"/mcp", url+"/mcp"))
 	charges, cuts := 0, 0
 	for _, answer := range []bool{false, true} {
 		for at := int64(0); ; at++ {
@@ -76,7 +88,7 @@ func TestCutsOfJavaScript(t *testing.T) {
 			line, err := heard.ReadString('\n')
 			testkit.Must(t, err)
 			charges++
-			if got := get(t, origin+"/charges"); got != fmt.Sprint(charges) || line != fmt.Sprintf("[\"charge %[1]d\",\"charge %[1]d\"]\n", charges) {
+			if got := charged(); got != fmt.Sprint(charges) || line != fmt.Sprintf("[\"charge %[1]d\",\"charge %[1]d\"]\n", charges) {
 				t.Fatalf("cut at byte %d, of the answer: %v: %s charges for %d keys; the callers heard %s", at, answer, got, charges, line)
 			}
 			if !c.hit.Load() {
