@@ -103,6 +103,9 @@ func TestStale(t *testing.T) {
 	r.sees("#quiet", "Nobody waits")
 	r.run(chromedp.Evaluate("heard = Date.now() - 60000; source.close(); source.onmessage = null", nil))
 	r.sees("#stale", "no word from the server")
+	if !r.is("getComputedStyle(document.querySelector('#health b')).color === getComputedStyle(document.querySelector('#from')).color") {
+		t.Error("what is stale looks as if it were good")
+	}
 	r.shot("stale")
 	r.run(chromedp.Evaluate("listen()", nil))
 	r.holds("document.getElementById('stale').hidden")
