@@ -43,6 +43,7 @@ type Survey struct {
 	last    *Report
 	err     error
 	next    time.Time     // not before: the last look has taken its share
+	failed  int           // how many looks have failed since one did not
 	at      time.Time     // when the last look ended
 	looking chan struct{} // closed when the look that goes on is over; nil: none goes on
 
@@ -89,8 +90,10 @@ func New(in store.Inspector, namespace *string, long time.Duration) *Survey {
 
 // Look returns the last report. If that is older than maxAge, it starts a look at the store, and
 // waits for it for at most a second. All callers share one look, and looks take at most a
-// fiftieth of the time. So a report can be older if one took long: 7 minutes at most. Look returns
-// the store's error for as long as it would return a report, and ErrCounting before there is any.
+// fiftieth of the time. So a report can be older if one took long: 7 minutes at most. After a look
+// that failed the next one begins after as long as it took, and after twice as long with each further
+// failure, so that a report comes soon after an outage. Until then Look returns the store's error. It
+// returns ErrCounting until the first look is over.
 func (s *Survey) Look(ctx context.Context, maxAge time.Duration) (*Report, error) {
 	s.mu.Lock()
 	now := time.Now()
@@ -128,10 +131,15 @@ func (s *Survey) look(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.last, s.err, s.at = r, err, time.Now()
 	took := s.at.Sub(began)
-	s.next = s.at.Add(share * took)
+	pause := share * took
 	if r != nil {
 		r.At, r.Took = s.at, took
+		s.failed = 0
+	} else {
+		pause = min(pause, took<<min(s.failed, 6)) // 1<<6 is above share
+		s.failed++
 	}
+	s.next = s.at.Add(pause)
 	close(s.looking)
 	s.looking = nil
 }

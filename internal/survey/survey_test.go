@@ -196,6 +196,38 @@ func TestDoesNotBlock(t *testing.T) {
 	})
 }
 
+// TestComesBack: after an outage in which each look took the whole limit, there is a report again
+// within as long as the outage took. A store that keeps failing is asked more and more seldom.
+func TestComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
+		s := New(in, nil, 0)
+		began := time.Now()
+		ask := func(until time.Duration) (err error) {
+			for time.Since(began) < until {
+				_, err = s.Look(t.Context(), 0)
+				time.Sleep(time.Second)
+			}
+			return err
+		}
+		const outage = 40 * time.Second
+		in.takes, in.err = limit, errors.New("the store hangs")
+		if err := ask(outage); err != in.err {
+			t.Errorf("during the outage the error is %v", err)
+		}
+		time.Sleep(limit) // of the look that goes on
+		in.takes, in.err = 0, nil
+		if err := ask(2 * outage); err != nil {
+			t.Errorf("%v after an outage of %v the error is %v", outage, outage, err)
+		}
+		in.takes, in.err = limit, errors.New("the store hangs")
+		_ = ask(24 * time.Hour)
+		looks := in.looks.Load()
+		if _ = ask(25 * time.Hour); in.looks.Load()-looks > int32(time.Hour/(share*limit)) {
+			t.Errorf("a store that has failed for a day is looked at %d times in an hour", in.looks.Load()-looks)
+		}
+	})
+}
+
 // TestListsTheOldest: of many keys a report counts all and lists those with the oldest waits.
 func TestListsTheOldest(t *testing.T) {
 	keys := make([]Key, 3*listed)
