@@ -83,6 +83,7 @@ var comparisons = []comparison{
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.8", run: proxyMiss},
 	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: proxyReplay},
 	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
+	{group: "proxy", name: "proxy: first request, with ten pages for operators open / with none", goal: "≥ 0.97", run: proxyPages},
 	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / in process by 64 goroutines", goal: "≥ 0.5", run: servedInProcess},
 	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / etcd's JSON gateway, lock+unlock", goal: "≥ 1", run: servedEtcd(nil)},
 	{group: "serve", name: "the same on Redis with `appendfsync always` / etcd's JSON gateway", goal: "≥ 1", run: servedEtcd(&servertest.RedisOptions{Persistence: servertest.AOF})},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -106,4 +107,33 @@ func proxyObserved(ctx context.Context, c config) (figure, error) {
 	defer cancel()
 	go eachSecond(ctx, func() { _, _ = read(ctx, observed.admin+"/metrics") })
 	return compareServers(ctx, c, observed, bare, once)
+}
+
+// proxyPages compares first requests through a proxy while ten pages for operators are open with
+// the same through the same proxy without them. The pages are opened anew in each round, so they
+// get more messages than pages that stay open.
+func proxyPages(ctx context.Context, c config) (figure, error) {
+	origin, err := serveOwn(ctx, "bare")
+	if err != nil {
+		return figure{}, err
+	}
+	defer origin.end()
+	proxy, err := serve(ctx, c.dibs, "proxy", "--listen", "127.0.0.1:0", "--upstream", origin.url, "--store", "memory:", "--access-log=off", "--admin", "127.0.0.1:0")
+	if err != nil {
+		return figure{}, err
+	}
+	defer proxy.end()
+	with := func(pages int) func(context.Context, time.Duration) (float64, error) {
+		return func(ctx context.Context, d time.Duration) (float64, error) {
+			opened, closeAll := context.WithCancel(ctx)
+			var open sync.WaitGroup
+			defer open.Wait()
+			defer closeAll()
+			for range pages {
+				open.Go(func() { _, _ = read(opened, proxy.admin+"/page/events") })
+			}
+			return load{addr: proxy.addr(), keys: once()}.perSecond(ctx, d)
+		}
+	}
+	return interleave(ctx, c, "answers/s", with(10), with(0))
 }
