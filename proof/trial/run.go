@@ -77,7 +77,7 @@ func try(ctx context.Context, c *contender, g group, duration time.Duration, see
 	scope := servertest.NewScope()
 	defer scope.Close()
 	on := c.start(scope)
-	if any, err := applies(on, g); err != nil || !any || c.calm && g.faults != "none" {
+	if some, err := applies(on, g); err != nil || !some || c.calm && g.faults != "none" {
 		return nil, err
 	}
 	if err := os.Setenv(inWorker, c.name); err != nil {
