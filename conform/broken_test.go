@@ -151,7 +151,7 @@ var brokenOnes = []broken{
 			h.Del("Retry-After")
 		}
 	}), fails: "running-retry-after"},
-	{name: "guards safe methods too", around: disguised, within: undisguised, fails: "safe-get safe-head safe-options safe-after control-hidden mark-forged"},
+	{name: "guards safe methods too", around: disguised, within: undisguised, fails: "safe-get safe-head safe-options safe-after upgrade control-hidden mark-forged"},
 	{name: "ends with its client", around: remembering, within: ending, fails: "client-gone client-gone-running", may: "client-gone-huge stream-lost"},
 	{name: "takes a part for the whole", within: buffering, fails: "informational stream origin-hangs-up sent-once answer-cut answer-cut-chunks stream-running stream-lost"},
 	{name: "takes half a request for a whole one", around: halving, fails: "body-cut request-two-lengths"},
