@@ -77,8 +77,8 @@ func TestKilled(t *testing.T) {
 		t.Errorf("%d charges", n)
 	}
 	// An operator, who has seen the charge, says so as the guide does.
-	command := regexp.MustCompile(`dibs settle ID (--status=200 .*?) '(\{.*\})'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
-	args := append([]string{"settle", "--yes", flags[0], callers[0].instance}, strings.Fields(command[1])...)
+	command := regexp.MustCompile(`dibs settle --id ID (--status=200 .*?) '(\{.*\})'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
+	args := append([]string{"settle", "--yes", flags[0], "--id", callers[0].instance}, strings.Fields(command[1])...)
 	out, err := exec.Command("dibs", append(args, command[2])...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("dibs settle: %v: %s", err, out)

@@ -266,7 +266,12 @@ func TestSettle(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"settle", unknown, "--rerun"}, 1, "the store has no record, holder or waiter of the key " + unknown},
+		{[]string{"settle", unknown, "--rerun"}, 1, "the store has no record, holder or waiter of the key " + unknown + "; an ID is named by --id " + unknown},
+		{[]string{"show", unknown}, 1, "; an ID is named by --id " + unknown},
+		{[]string{"forget", unknown, "--yes"}, 1, "; an ID is named by --id " + unknown},
+		{[]string{"release", unknown, "--yes"}, 1, "; an ID is named by --id " + unknown},
+		{[]string{"settle", "--help"}, 0, "settle (KEY | --id ID) (--status N | --rerun)"},
+		{[]string{"forget", "--help"}, 0, "forget KEY ... | --id ID | --glob PATTERN"},
 		{[]string{"settle", "--id", unknown, "--rerun"}, 1, "stdin is not a terminal"},
 		{[]string{"settle", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},
 		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "the store has no record"},

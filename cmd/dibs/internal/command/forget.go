@@ -18,7 +18,7 @@ func (p *program) forget() *cobra.Command {
 	var s selection
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "forget KEY | ID ... | --glob PATTERN",
+		Use:   "forget KEY ... | --id ID | --glob PATTERN",
 		Short: "Delete the record of a key, so that its next request runs",
 		Long: `Deletes the record of a key: a stored answer, or an abandoned attempt. The next
 request with the key runs as if it were the first, and so does the next

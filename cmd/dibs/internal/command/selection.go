@@ -147,6 +147,9 @@ func (p *program) find(ctx context.Context, in store.Inspector, s *selection, fs
 	if id, ok := strings.CutPrefix(s.key, urn); s.hasKey && ok && !isID(id) {
 		text += ", and " + quote(id) + " is not the ID of an attempt: " + idForm
 	}
+	if s.hasKey && isID(s.key) {
+		text += "; an ID is named by --id " + s.key
+	}
 	if s.hasKey {
 		text += p.hint(ctx, in, s.key)
 	}

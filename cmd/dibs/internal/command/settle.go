@@ -37,7 +37,7 @@ func (p *program) settle() *cobra.Command {
 	var s selection
 	var v verdict
 	cmd := &cobra.Command{
-		Use:   "settle KEY | ID (--status N | --rerun)",
+		Use:   "settle (KEY | --id ID) (--status N | --rerun)",
 		Short: "Settle a request whose outcome is unknown",
 		Long: `With --on-crash at-most-once, a request whose proxy crashed is not run again: it
 may or may not have taken effect. Its retries get the problem "outcome unknown".
@@ -46,11 +46,12 @@ Find out what happened, then settle the request:
   --status N   it took effect: retries get this answer
   --rerun      it did not take effect: the next retry runs
 
-The client's problem document names the attempt in "instance".
+The client's problem document names the attempt in "instance", and "dibs show"
+prints its ID.
 Asks before it changes anything, unless --yes is given. Exits with 1 if there is
 no such attempt, or its outcome is not unknown.`,
-		Example: `  dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --rerun
-  dibs settle --id q7k2v5m3x4zabcde --status 201 \
+		Example: `  dibs settle --id q7k2v5m3x4zabcde --rerun
+  dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --status 201 \
       --header 'Content-Type: application/json' --body '{"id":"ch_17"}' --yes`,
 		Args: oneKey,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
