@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -93,13 +94,13 @@ func (r *request) readMessage(o *Options) (*message, error) {
 		err = d.each(func(int) error {
 			first, _ := d.Token()
 			one := new(message)
-			if err := one.read(d, first, o); err != nil || !one.call {
+			if err := one.read(d, first, in, o); err != nil || !one.call {
 				return err
 			}
 			return errCall
 		})
 	} else if err == nil {
-		err = m.read(d, first, o)
+		err = m.read(d, first, in, o)
 	}
 	if err == nil {
 		err = d.end()
@@ -107,8 +108,8 @@ func (r *request) readMessage(o *Options) (*message, error) {
 	return m, cmp.Or(in.err, err)
 }
 
-// read reads a message whose first token was read.
-func (m *message) read(d *document, first json.Token, o *Options) error {
+// read reads a message of the content, whose first token was read.
+func (m *message) read(d *document, first json.Token, in *content, o *Options) error {
 	all, err := d.members(first)
 	var method, tool string
 	if id := all["id"]; err == nil && len(id) > 0 && strings.IndexByte(`"-0123456789`, id[0]) >= 0 {
@@ -124,15 +125,20 @@ func (m *message) read(d *document, first json.Token, o *Options) error {
 	case method != "tools/call":
 		return nil
 	}
-	params := newDocument(inMemory(all["params"]))
+	inside := in.inside(all["params"])
+	params := newDocument(inside)
 	first, _ = params.Token()
 	members, err := params.members(first)
-	if err != nil || json.Unmarshal(members["name"], &tool) != nil {
+	switch {
+	case inside.err != nil:
+		return inside.err
+	case err != nil || json.Unmarshal(members["name"], &tool) != nil:
 		return errNoMessage
 	}
 	delete(members, "_meta")
-	m.call, m.asked, m.window = true, digestOf(members), o.ToolWindows[tool]
-	return nil
+	m.call, m.window = true, o.ToolWindows[tool]
+	m.asked, err = digestOf(members, in)
+	return err
 }
 
 // members returns the members of an object whose first token was read.
@@ -157,15 +163,33 @@ func inMemory(text []byte) *content {
 	return &content{in: bytes.NewReader(text), room: new(reservation)}
 }
 
-// digestOf returns the fingerprint of a call's params. Those that have no canonical form are compared
-// byte by byte, without white space.
-func digestOf(params map[string]json.RawMessage) dibs.Fingerprint {
-	text, _ := json.Marshal(params) // which was JSON
-	sum, err := canonicalJSON(inMemory(text), nil)
-	if err != nil {
-		sum = append([]byte("bytes"), text...)
+// inside returns a part of the content, which a parser holds once more.
+func (c *content) inside(part []byte) *content {
+	return &content{in: bytes.NewReader(part), room: c.room, body: c.body}
+}
+
+// digestOf returns the fingerprint of a call's params, which are parts of the content. Those that have
+// no canonical form are compared byte by byte, without white space.
+func digestOf(params map[string]json.RawMessage, in *content) (dibs.Fingerprint, error) {
+	text := []byte("dibs mcp fingerprint 1\x00")
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		inside, form := in.inside(params[name]), byte('j')
+		sum, err := canonicalJSON(inside, nil)
+		if inside.err == nil && err != nil {
+			inside.err = inside.hold(int64(len(params[name])))
+		}
+		if inside.err != nil {
+			return dibs.Fingerprint{}, inside.err
+		}
+		if err != nil {
+			var plain bytes.Buffer
+			_ = json.Compact(&plain, params[name]) // which was JSON
+			digest := sha256.Sum256(plain.Bytes())
+			sum, form = digest[:], 'b'
+		}
+		text = append(append(appendCounted(text, name), form), sum...)
 	}
-	return sha256.Sum256(append([]byte("dibs mcp fingerprint 1\x00"), sum...))
+	return sha256.Sum256(text), nil
 }
 
 // A reply is the response of JSON-RPC in an answer.

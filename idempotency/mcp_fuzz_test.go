@@ -70,7 +70,8 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 func FuzzCall(f *testing.F) {
 	for _, text := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"b":1.50,"a":["<é>",null]},"_meta":{"progressToken":1}}}`,
-		`{"method":"tools\/call","params":{"name":"a","name":"b"}}`, `[{"method":"tools/call"}]`, `{"id":1,"result":{}}`, `{"method":"ping"}`, "\ufeff{}",
+		`{"method":"tools\/call","params":{"name":"a","name":"b"}}`, `{"method":"tools/call","params":{"name":"a","arguments":{"b":0,"b":0}}}`,
+		`[{"method":"tools/call"}]`, `{"id":1,"result":{}}`, `{"method":"ping"}`, "\ufeff{}",
 	} {
 		f.Add([]byte(text))
 	}
@@ -84,9 +85,7 @@ func FuzzCall(f *testing.F) {
 		if all["method"] != "tools/call" || params == nil {
 			t.Fatalf("%q is read as a call", text)
 		}
-		delete(params, "_meta")
-		plain, _ := json.Marshal(params)
-		if _, err := canonicalJSON(inMemory(plain), nil); err != nil || strings.ContainsRune(string(plain), '\ufffd') {
+		if _, err := canonicalJSON(inMemory(text), nil); err != nil { // a map would not hold it either
 			return
 		}
 		params["_meta"], all["id"] = map[string]any{"a": "b"}, "another"

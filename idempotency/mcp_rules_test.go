@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +165,14 @@ func windowsOfTools(t *testing.T) {
 	isFresh(t, g.send(callOf("7", "", chargeParams)), http.StatusOK)
 	isReplayTo(t, g.send(callOf("8", "k", chargeParams)), "8", "run 4") // whose key has the usual retention
 	g.ran(5)
+	// An unknown outcome outlasts the window.
+	o := idempotency.MCPOptions()
+	o.ToolWindows = map[string]time.Duration{"charge": 10 * time.Minute}
+	g = newRig(t, o, streaming(progress))
+	g.send(callOf("1", "", chargeParams))
+	time.Sleep(time.Hour)
+	isError(t, g.send(callOf("2", "", chargeParams)), "outcome-unknown", http.StatusConflict, "2")
+	g.ran(1)
 }
 
 func callsAreComparedByParams(t *testing.T) {
@@ -403,6 +412,45 @@ func refusalsAreJSONRPC(t *testing.T) {
 	g.store.fail(failing("claim", errDown))
 	isError(t, g.send(callOf(`"x"`, "k", chargeParams)), "store-unavailable", http.StatusServiceUnavailable, `"x"`)
 	g.ran(0)
+}
+
+// TestWhatACallBecomesIsCounted: the memory that reading a call takes is part of MaxBodyMemory: its
+// params are held as a part of the message, as members, and for the digest. A call that finds no room
+// now is asked for again, and is no other call.
+func TestWhatACallBecomesIsCounted(t *testing.T) {
+	for name, value := range map[string]string{
+		"a long text":       `"` + strings.Repeat("x", 900<<10) + `"`,
+		"no canonical form": strings.Repeat("[", 200) + strings.Repeat("1,", 450<<10) + "1" + strings.Repeat("]", 200),
+	} {
+		long := callOf("1", "k", `"name":"say","arguments":{"text":`+value+`}`)
+		for most, status := range map[int64]int{5 << 20: http.StatusRequestEntityTooLarge, 11 << 20: http.StatusOK} {
+			gate := newGate()
+			o := idempotency.MCPOptions()
+			o.MaxBodyMemory = most
+			g := newRig(t, o, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Then") == "waits" {
+					gate.ServeHTTP(w, r)
+				}
+				_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+			})
+			if w := g.send(long); w.Code != status {
+				t.Errorf("%s: with %d bytes it is answered %d; want %d", name, most, w.Code, status)
+			}
+			var running sync.WaitGroup
+			for i := range most>>20 - 2 {
+				running.Go(func() { g.send(callOf("2", fmt.Sprint(i), chargeParams), with("X-Then", "waits")) })
+				<-gate.entered
+			}
+			if w := g.send(long); w.Code/100 == 2 || w.Code == http.StatusUnprocessableEntity {
+				t.Errorf("%s: without room it is answered %d %q", name, w.Code, w.Body)
+			}
+			close(gate.open)
+			running.Wait()
+			if w := g.send(long); w.Code != status {
+				t.Errorf("%s: with %d bytes again, it is answered %d; want %d", name, most, w.Code, status)
+			}
+		}
+	}
 }
 
 // isError checks that w is the problem as an error of JSON-RPC with that id.

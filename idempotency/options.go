@@ -154,9 +154,10 @@ type Options struct {
 	MaxWaiting int
 	// MaxBodyMemory is how many bytes of bodies are in memory at once: of requests, up to MaxMemory
 	// each, and MaxStored for the answer of each request that runs. While a body is looked into, for
-	// its key or its fingerprint, three times its longest value counts, too, and so does what a stored
-	// answer that is compressed becomes while it is sent. A request that needs more is refused with
-	// 503 and does not run; with 413 if there is never so much. It must allow one request both.
+	// its key or its fingerprint, three times its longest value counts, too, and with MCP up to nine
+	// times the params of a call. So does what a stored answer that is compressed becomes while it is
+	// sent. A request that needs more is refused with 503 and does not run; with 413 if there is never
+	// so much. It must allow one request both.
 	// Default: 0, no bound.
 	MaxBodyMemory int64
 	// Quota is how many bytes of answers each principal may have in the store, as this Middleware
