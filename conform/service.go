@@ -14,7 +14,7 @@ var ErrService = errors.New("the service does not accept the request")
 
 // The reasons why a case is not judged with Options.Service.
 const (
-	unjudgedInside = "an origin behind the target that the kit answers (--origin), because answers alone do not show it"
+	unjudgedInside = "an origin behind the target (--origin): answers alone do not show it"
 	unjudgedAlike  = "answers that differ from run to run, as with an ID in the body, to tell a replay from a second run"
 )
 
