@@ -181,7 +181,8 @@ func TestShow(t *testing.T) {
 	}{
 		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "expires in ", "m", "s"}, []string{"hello"}},
 		{"by the client's part of it", []string{"show", "done"}, 1, []string{"the store has no record, holder or waiter of the key done", scope + "done"}, nil},
-		{"nothing", []string{"show", "nothing"}, 1, []string{"the store has no record, holder or waiter of the key nothing"}, []string{"clients"}},
+		{"nothing", []string{"show", "nothing"}, 1, []string{"store " + url + "\n", "the store has no record, holder or waiter of the key nothing"}, []string{"clients", "it is there"}},
+		{"a key of another namespace", []string{"show", "abandoned", "--namespace", "shop"}, 1, []string{"in the namespace shop; it is there with no --namespace"}, nil},
 		{"a namespace that moves the cursor", []string{"show", scope + "done", "--namespace", "a\x1bb"}, 1, []string{`in the namespace a\x1bb`}, nil},
 		{"another namespace", []string{"show", scope + "done", "--namespace", "shop"}, 1, []string{"in the namespace shop"}, nil},
 		{"an unknown outcome", []string{"show", "urn:dibs:claim:" + unknown}, 0, []string{scope + "unknown", "unknown: it may or may not", "id " + unknown, "(a test)"}, nil},

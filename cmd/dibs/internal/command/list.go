@@ -176,13 +176,8 @@ func (p *program) listAll(ctx context.Context, s *stores.Store, in store.Inspect
 	if l.json {
 		return writeLines(p.env.Stdout, lines)
 	}
-	// The store comes first, because a wrong one looks like an empty one. Standard output has
-	// the table alone.
-	where := "store " + s.String()
-	if p.namespace != "" {
-		where += ", namespace " + quote(p.namespace)
-	}
-	if _, err := fmt.Fprintln(p.env.Stderr, where); err != nil {
+	// Standard output has the table alone.
+	if err := p.nameStore(s); err != nil {
 		return err
 	}
 	if err := writeTable(p.env.Stdout, p.painter(p.env.Stdout), lines, l.namespaces, f.now); err != nil {
@@ -313,5 +308,15 @@ func (f *found) writeHidden(w io.Writer) error {
 		hint = " (--all shows all states)"
 	}
 	_, err := fmt.Fprintf(w, "not shown: %s%s\n", strings.Join(texts, ", "), hint)
+	return err
+}
+
+// nameStore names the store on standard error, because a wrong one looks like an empty one.
+func (p *program) nameStore(s *stores.Store) error {
+	where := "store " + s.String()
+	if p.namespace != "" {
+		where += ", namespace " + quote(p.namespace)
+	}
+	_, err := fmt.Fprintln(p.env.Stderr, where)
 	return err
 }

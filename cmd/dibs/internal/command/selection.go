@@ -236,13 +236,37 @@ func (p *program) hint(ctx context.Context, in store.Inspector, key string) stri
 		}
 	}
 	if len(names) == 0 {
-		return ""
+		return p.elsewhere(ctx, in, key)
 	}
 	text := "; of clients' requests there is" + strings.Join(names, "")
 	if more > 0 {
 		text += fmt.Sprintf("\n  and %d more", more)
 	}
 	return text
+}
+
+// elsewhere names the other namespaces that have the key, because a program that has another
+// namespace than its operator is mostly why a key seems to be missing.
+func (p *program) elsewhere(ctx context.Context, in store.Inspector, key string) string {
+	var names []string
+	match := func(k dibs.Key) bool { return k.Name == key && k.Namespace != p.namespace }
+	for e, err := range in.List(ctx, store.Query{Match: match}) {
+		if err != nil { // because a hint is not worth an error
+			break
+		}
+		name := "--namespace " + quote(e.Key.Namespace)
+		if e.Key.Namespace == "" {
+			name = "no --namespace"
+		}
+		names = append(names, name)
+		if len(names) == maxHints {
+			break
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; it is there with " + strings.Join(names, ", and with ")
 }
 
 // glob reports whether the text matches the pattern: * is any text, ? any byte.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,8 +45,11 @@ Exits with 1 if the store has no such key.`,
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err
 			}
-			return p.look(cmd.Context(), func(_ *stores.Store, in store.Inspector) error {
+			return p.look(cmd.Context(), func(opened *stores.Store, in store.Inspector) error {
 				found, err := p.find(cmd.Context(), in, &s, cmd.Flags(), true)
+				if errors.Is(err, errAbsent) {
+					err = errors.Join(p.nameStore(opened), err)
+				}
 				if err != nil {
 					return err
 				}

@@ -187,7 +187,8 @@ func (p *program) settleRun(client *dibs.Client, lease *dibs.Lease, h *held, beg
 	if h.from == fromStart {
 		keep -= took
 	}
-	if keep >= time.Millisecond && (code == 0 || h.failed) && !lost {
+	counts := h.oncePer > 0 && (code == 0 || h.failed) && !lost
+	if counts && keep >= time.Millisecond {
 		err = p.complete(lease, h, onceRun{Began: began.UTC(), Ended: began.Add(took).UTC(), Took: took.Milliseconds(), Exit: code}, keep)
 	}
 	completed := err == nil
@@ -198,6 +199,9 @@ func (p *program) settleRun(client *dibs.Client, lease *dibs.Lease, h *held, beg
 		err = nil // because Close has released the key
 	}
 	key := strconv.Quote(h.key)
+	if counts && keep < time.Millisecond {
+		p.say("%s took %s, and --once-per is %v: another run can begin now", key, span(took), h.oncePer)
+	}
 	switch {
 	case lost || errors.Is(err, dibs.ErrLost):
 		return exitf(codeLost, "the key %s was lost while the command ran (which exited with %d): another process may have held it meanwhile", key, code)
