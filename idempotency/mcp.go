@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dibs-go/dibs"
 )
@@ -150,11 +151,11 @@ func (d *document) members(first json.Token) (map[string]json.RawMessage, error)
 	return all, d.eachMember(func(name string) error {
 		var value json.RawMessage
 		err := d.Decode(&value)
-		if all[name] != nil {
-			return errNotPlain
+		if err == nil && (all[name] != nil || !utf8.Valid(value)) {
+			err = errNotPlain
 		}
 		all[name] = value
-		return err
+		return cmp.Or(err, checkText(name)) // or two names would be one
 	})
 }
 
@@ -222,11 +223,9 @@ func (r *run) finish() (whole bool) {
 
 // replyOf reads a response. It returns nil for any other text.
 func replyOf(text []byte) *reply {
-	var result struct {
-		IsError    bool   `json:"isError"`
-		ResultType string `json:"resultType"`
-	}
-	r, answers := &reply{text: text, status: http.StatusOK}, false
+	var result map[string]json.RawMessage // a struct would take iserror for isError
+	var kind string
+	r, answers, failed := &reply{text: text, status: http.StatusOK}, false, false
 	d := newDocument(inMemory(text))
 	if first, _ := d.Token(); first != json.Delim('{') {
 		return nil
@@ -240,10 +239,11 @@ func replyOf(text []byte) *reply {
 		case name == "id":
 			r.to = int(d.InputOffset())
 			r.from = r.to - len(value)
-		case name == "error":
-			result.IsError, answers = true, true
+		case name == "error" && string(value) != "null": // which some servers write beside a result
+			failed, answers = true, true
 		case name == "result":
 			_ = json.Unmarshal(value, &result) // what is of another type says nothing
+			_ = json.Unmarshal(result["resultType"], &kind)
 			answers = true
 		}
 		return err
@@ -251,9 +251,9 @@ func replyOf(text []byte) *reply {
 	switch {
 	case err != nil || d.end() != nil || r.to == 0 || !answers:
 		return nil
-	case result.IsError:
+	case failed || string(result["isError"]) == "true":
 		r.status = http.StatusInternalServerError
-	case result.ResultType == "input_required":
+	case kind == "input_required":
 		r.status = http.StatusConflict
 	}
 	return r

@@ -279,6 +279,11 @@ func onlyResultsAreKept(t *testing.T) {
 		{`"error":{"code":-32603,"message":"x"}`, nil, 2},
 		{`"result":{"resultType":"input_required","requestState":"s"}`, nil, 2},
 		{`"result":{"resultType":"task","taskId":"t"}`, nil, 1},
+		{`"result":{"isError":true,"iserror":false}`, nil, 2},
+		{`"result":{"isError":false,"iserror":true,"resulttype":"input_required"}`, nil, 1},
+		{`"result":{"content":[]},"error":null`, nil, 1}, // as programs that write every member do
+		{`"result":null,"error":{"code":-32603,"message":"x"}`, nil, 2},
+		{`"error":{"code":-32603,"message":"x"},"result":{"isError":false}`, nil, 2},
 	} {
 		g := newMCP(t, func(o *idempotency.Options) {
 			if test.keep != nil {
@@ -335,12 +340,12 @@ func callsWithoutAResult(t *testing.T) {
 		g.send(callOf("2", "k", chargeParams))
 		g.ran(2)
 	}
-	// The origin is not asked for an encoding, in which a result could not be read.
+	// The origin is asked for no encoding, in which a result could not be read.
 	g := newRig(t, idempotency.MCPOptions(), func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"result":{"accept":%q}}`, r.Header.Get("Accept-Encoding"))
 	})
 	g.send(callOf("1", "k", chargeParams), with("Accept-Encoding", "gzip"))
-	isReplayTo(t, g.send(callOf("2", "k", chargeParams), with("Accept-Encoding", "gzip")), "2", `{"accept":""}`)
+	isReplayTo(t, g.send(callOf("2", "k", chargeParams), with("Accept-Encoding", "gzip")), "2", `{"accept":"identity"}`)
 }
 
 func duplicatesOfCallsWait(t *testing.T) {
@@ -395,6 +400,8 @@ func whatIsNoPlainCall(t *testing.T) {
 		strings.Replace(call, `"method"`, `"method":"tools/list","method"`, 1): "null",
 		strings.Replace(call, `"name"`, `"name":"refund","name"`, 1):           "1",
 		strings.Replace(call, `"charge"`, `7`, 1):                              "1",
+		strings.Replace(call, `"charge"`, "\"\xff\"", 1):                       "null",
+		strings.Replace(call, `"name"`, `"\ud800":1,"name"`, 1):                "1", // beside \ud801 they would be equal
 		strings.Replace(call, `"tools/call"`, `["tools/call"]`, 1):             "1",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[1]}`:          "1",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`:                       "1",

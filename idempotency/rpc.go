@@ -50,7 +50,7 @@ func protocolOf(h http.Header) protocol {
 }
 
 // withoutDeadlines removes the fields in which a client of gRPC or Connect says how long it waits,
-// because they end its waiting and not the run; and of a call of MCP which encodings it accepts.
+// because they end its waiting and not the run; and has a call of MCP accept no encoding.
 func withoutDeadlines(r *http.Request) *http.Request {
 	if r.Header.Get("Grpc-Timeout") != "" || r.Header.Get("Connect-Timeout-Ms") != "" {
 		r.Header = r.Header.Clone()
@@ -59,7 +59,7 @@ func withoutDeadlines(r *http.Request) *http.Request {
 	}
 	if messageOf(r.Context()) != nil { // an encoded result could not be read
 		r.Header = r.Header.Clone()
-		r.Header.Del("Accept-Encoding")
+		r.Header.Set("Accept-Encoding", "identity") // RFC 9110, 12.5.3: without the field, any may be sent
 	}
 	return r
 }
