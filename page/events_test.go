@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -151,5 +152,41 @@ func TestLong(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 		}
+	})
+}
+
+// TestWaitsAreOfTheirWaiters: a waiter that came after the last look has not waited as long as the one
+// that had its place then.
+func TestWaitsAreOfTheirWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under, err := memstore.New(nil)
+		testkit.Must(t, err)
+		defer under.Close()
+		h := New(under, &Options{Logger: slog.New(slog.DiscardHandler)})
+		claim := func() store.Claim {
+			c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+			testkit.Must(t, under.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
+			return c
+		}
+		seen := func(when string, want ...int64) {
+			t.Helper()
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/page/key?"+linkOf(store.Key{Name: "k"}), nil)
+			r.RemoteAddr = "127.0.0.1:1"
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			var got line
+			testkit.Must(t, json.Unmarshal(w.Body.Bytes(), &got))
+			if !slices.Equal(got.Seen, want) || got.Waited != slices.Max(want) {
+				t.Errorf("%s, the waiters were seen for %v, and the key for %d; want %v", when, got.Seen, got.Waited, want)
+			}
+		}
+		claim()
+		first := claim()
+		seen("at first", 0)
+		time.Sleep(10 * time.Second)
+		claim()
+		seen("with a second one", 10_000, 0)
+		testkit.Must(t, under.Settle(t.Context(), []store.Settlement{{Key: first.Key, Token: first.Token}}, make([]error, 1)))
+		seen("when the first one has gone", 0)
 	})
 }

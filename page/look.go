@@ -31,7 +31,7 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 	if report, err := h.survey(v).Look(ctx, fresh); err == nil {
 		for _, o := range slices.Concat(report.Waits, report.Unknown) {
 			if o.Entry.Key == k {
-				found.Seen, found.Waited = o.Seen, o.Waited
+				found = o.At(e)
 			}
 		}
 	}

@@ -82,6 +82,20 @@ type Key struct {
 	Seen []time.Duration
 }
 
+// At returns the key as a later entry has it. Of its waiters it keeps how long those that are still
+// there had been seen to wait.
+func (k *Key) At(e store.Entry) Key {
+	now := Key{Entry: e}
+	for _, p := range e.Places {
+		var seen time.Duration
+		if i := slices.IndexFunc(k.Places, func(o store.PlaceInfo) bool { return o.Token == p.Token }); i >= 0 {
+			seen = k.Seen[i]
+		}
+		now.Seen, now.Waited = append(now.Seen, seen), max(now.Waited, seen)
+	}
+	return now
+}
+
 // New returns a survey of a namespace, or of all if it is nil. Keys that are held for long are in
 // its reports even if nobody waits for them; 0 means Long.
 func New(in store.Inspector, namespace *string, long time.Duration) *Survey {
