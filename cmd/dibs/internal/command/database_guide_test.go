@@ -19,19 +19,23 @@ const databases = "start/database.md"
 
 // TestDatabaseGuide: each server of the page answers the page's requests as the page shows, exits
 // with 0 when it is told to, and gives the same answers when it is started again, even after it
-// was killed.
+// was killed, by the test or by the page's commands.
 func TestDatabaseGuide(t *testing.T) {
 	t.Parallel()
-	var requests block
+	var commands []block
 	var sources []string
 	for _, b := range blocks(t, databases) {
 		switch b.language {
 		case "sh":
-			requests = b
+			commands = append(commands, b)
 		case "go":
 			sources = append(sources, b.code)
 		}
 	}
+	if len(commands) != 2 {
+		t.Fatalf("the page has %d blocks of commands; this test knows 2", len(commands))
+	}
+	requests, killed := commands[0], commands[1]
 	for name, env := range map[string]func(*testing.T) string{
 		"sqlitestore": func(*testing.T) string { return "" },
 		"pgstore":     func(t *testing.T) string { return "DATABASE_URL=" + servertest.Postgres(t, nil).URL() },
@@ -74,6 +78,11 @@ func TestDatabaseGuide(t *testing.T) {
 				if code := p.code(t); code != end.code || p.stderr.String() != "" {
 					t.Errorf("after %v the server exited with %d and said %q", end.signal, code, p.stderr.String())
 				}
+			}
+			sh := exec.CommandContext(t.Context(), "sh", "-c", here.Replace(strings.Replace(killed.code, "go build -o shop .", "ln server shop", 1)))
+			sh.Dir, sh.Env = b.dir, append(os.Environ(), b.env...)
+			if got, err := sh.Output(); string(got) != killed.output {
+				t.Errorf("the commands around kill -9 print %q, %v; the page shows %q", got, err, killed.output)
 			}
 		})
 	}
