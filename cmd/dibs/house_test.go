@@ -45,7 +45,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{
