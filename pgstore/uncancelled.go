@@ -18,7 +18,8 @@ var errUncancelled = errors.New("pgstore: its statements are not cancelled")
 //
 // Meanwhile the server keeps its side of the connection. So the connection has its place in the pool
 // until the server has closed it, for up to 15 s (pgx), or closing ends. Otherwise calls that are
-// given up would soon have all connections of a server whose standby is away.
+// given up would soon have all connections of a server whose standby is away. A server that keeps its
+// side for longer loses as many connections as the pool has places, every 15 s.
 func uncancelled(config *pgx.ConnConfig, closing context.Context) {
 	dial, connected := config.DialFunc, config.AfterConnect
 	var made atomic.Pointer[pgconn.PgConn]
