@@ -67,6 +67,8 @@ func (k *kit) try(ctx context.Context) error {
 	for i := range 2 {
 		a := t.send(withKey(t.numbered(i)))
 		switch {
+		case errors.Is(a.err, ErrTarget):
+			return a.err
 		case a.err != nil && a.status == 0:
 			return fmt.Errorf("%w: %s: %w", ErrTarget, k.target.Host, a.err)
 		case a.run() == 0:

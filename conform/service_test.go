@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -151,6 +152,22 @@ func TestServiceRefuses(t *testing.T) {
 	t.Parallel()
 	if _, err := outside(t, shop(false), conform.Options{Body: `{"amount":1200}`}); !errors.Is(err, conform.ErrService) || !strings.Contains(err.Error(), `/v1/orders was answered 422`) {
 		t.Errorf("a body that is no order: %v", err)
+	}
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	if _, err := conform.Run(t.Context(), &conform.Options{Target: gone.URL, Service: true}); !errors.Is(err, conform.ErrTarget) || strings.Count(err.Error(), conform.ErrTarget.Error()) != 1 {
+		t.Errorf("a service that is not there: %v", err)
+	}
+	endless := testkit.Listen(t)
+	go func() {
+		for c, err := endless.Accept(); err == nil; c, err = endless.Accept() {
+			for err == nil {
+				_, err = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: "+strings.Repeat("x", 1000)+"\r\n\r\n")
+			}
+		}
+	}()
+	if _, err := conform.Run(t.Context(), &conform.Options{Target: "http://" + endless.Addr().String(), Service: true}); !errors.Is(err, conform.ErrTarget) || !strings.Contains(err.Error(), "more than 1 MiB") {
+		t.Errorf("a service whose header does not end: %v", err)
 	}
 	for field, o := range map[string]*conform.Options{
 		"Service":   {Target: "http://h", Service: true, Origin: conform.NewOrigin()},

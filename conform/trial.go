@@ -165,7 +165,7 @@ func (t *trial) dial() *line {
 func (t *trial) connect() (*line, error) {
 	l, err := dial(t.ctx, t.kit.target)
 	if err != nil {
-		return nil, fmt.Errorf("the target cannot be reached: %w", err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrTarget, t.kit.target.Host, err)
 	}
 	if t.kit.options.Service {
 		l.runOf = t.runOf

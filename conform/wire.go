@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -182,6 +183,7 @@ func excerpt(b []byte) string {
 type line struct {
 	net.Conn
 	r        *bufio.Reader
+	in       *bounded         // what r reads
 	deadline time.Time        // zero: none
 	runOf    func(*reply) int // nil: the origin names the run
 }
@@ -208,7 +210,23 @@ func dial(ctx context.Context, u *url.URL) (*line, error) {
 	}
 	deadline, _ := ctx.Deadline()
 	_ = c.SetDeadline(deadline)
-	return &line{Conn: c, r: bufio.NewReader(c), deadline: deadline}, nil
+	in := &bounded{r: c, left: math.MaxInt}
+	return &line{Conn: c, r: bufio.NewReader(in), in: in, deadline: deadline}, nil
+}
+
+// bounded reads left bytes at most.
+type bounded struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("its header has more than %d MiB", maxHead>>20)
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // send writes requests, in one piece.
@@ -223,6 +241,9 @@ func (l *line) send(requests ...*request) error {
 
 // maxBody bounds the length of an answer. No case asks for more.
 const maxBody = 64 << 20
+
+// maxHead bounds the length of a header, with those of the informational answers before it.
+const maxHead = 1 << 20
 
 // reply reads the final answer to a request, and the informational ones before it.
 func (l *line) reply(method string) *reply {
@@ -250,6 +271,8 @@ func (c content) Read(p []byte) (int, error) { return c.Body.Read(p) }
 
 // headOf reads the header of the final answer into a.
 func (l *line) headOf(method string, a *reply) (content, error) {
+	l.in.left = maxHead
+	defer func() { l.in.left = math.MaxInt }()
 	for {
 		res, err := http.ReadResponse(l.r, &http.Request{Method: method}) //nolint:bodyclose // see content
 		if err != nil {
