@@ -291,10 +291,17 @@ func (a *Answer) keepReply(r *reply) {
 	a.Header["Content-Type"] = []string{"application/json"}
 }
 
+// ofOneMessage are the headers that hold only with the id of the first request: clients would take
+// Mcp-Session-Id for a new session, and the others name the body's bytes (RFC 9530, RFC 3230, RFC 1864,
+// RFC 9110 section 8.8.3).
+var ofOneMessage = []string{"Mcp-Session-Id", "Content-Digest", "Repr-Digest", "Digest", "Content-Md5", "Etag"}
+
 // replyTo makes a stored answer one to another request: with its id, and as a stream if the client
 // accepts nothing else.
 func (a *Answer) replyTo(r *http.Request, m *message) {
-	delete(a.Header, "Mcp-Session-Id") // which clients would take for a new session
+	for _, name := range ofOneMessage {
+		delete(a.Header, name)
+	}
 	stored := replyOf(a.Body)
 	if stored == nil {
 		return

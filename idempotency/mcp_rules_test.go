@@ -70,7 +70,9 @@ func newMCP(t *testing.T, change func(*idempotency.Options), result string) *rig
 			text = fmt.Sprintf(`"result":{"content":[{"type":"text","text":"run %d"}]}`, g.runs.Load())
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Mcp-Session-Id", "s1")
+		for _, name := range []string{"Mcp-Session-Id", "Content-Digest", "ETag"} {
+			w.Header().Set(name, "of this message")
+		}
 		_, _ = fmt.Fprintf(w, "{ \"jsonrpc\": \"2.0\", %s , \"id\" :  %s }\n", text, m.ID)
 	})
 	return g
@@ -198,8 +200,10 @@ func replaysHaveTheNewID(t *testing.T) {
 		if want := strings.Replace(first, `"id" :  1`, `"id" :  `+id, 1); w.Body.String() != want {
 			t.Errorf("the id %s is answered %q; want %q", id, w.Body, want)
 		}
-		if s := w.Result().Header.Get("Mcp-Session-Id"); s != "" {
-			t.Errorf("a replay has the session %q of the first call", s)
+		for _, name := range []string{"Mcp-Session-Id", "Content-Digest", "ETag"} {
+			if w.Result().Header.Get(name) != "" {
+				t.Errorf("a replay has the %s of the first call", name)
+			}
 		}
 	}
 	w := g.send(callOf("2", "k", chargeParams), with("Accept", "text/event-stream"))
