@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/runrecord"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -77,5 +78,23 @@ func TestBodyOf(t *testing.T) {
 	r.record(key, []byte("of another program"))
 	if _, text := r.do("GET", "/page/key?"+linkOf(key), "", ""); !strings.Contains(text, "no answer that this version can read") {
 		t.Errorf("a foreign record is shown as %s", text)
+	}
+}
+
+// TestRun: who may look sees how a run of dibs run ended, on which host and when, without the
+// record's body.
+func TestRun(t *testing.T) {
+	r := start(t, false)
+	key, other := store.Key{Name: "nightly-report"}, store.Key{Name: "receipt"}
+	data, err := runrecord.Run{Command: "report.sh", Host: "worker\u202e1", Began: time.Unix(0, 0), TookMS: 1500, Exit: 3}.Record()
+	testkit.Must(t, err)
+	r.record(key, data)
+	r.record(other, []byte(`{"host":"worker-1"}`))
+	want := `"run":{"outcome":"failed, exit code 3","command":"report.sh","host":"worker\\u202e1","began":"1970-01-01T00:00:00Z","took_ms":1500}`
+	if _, text := r.do("GET", "/page/key?"+linkOf(key), "looker", ""); !strings.Contains(text, want) || strings.Contains(text, `"body"`) {
+		t.Errorf("the page of the key is %s; want %s", text, want)
+	}
+	if _, text := r.do("GET", "/page/key?"+linkOf(other), "looker", ""); strings.Contains(text, "worker") {
+		t.Errorf("the page of another program's record is %s", text)
 	}
 }

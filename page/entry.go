@@ -21,8 +21,18 @@ type line struct {
 	HTTP   bool    `json:"http,omitempty"`
 	Status int     `json:"status,omitempty"` // of the stored answer
 	Body   *body   `json:"body,omitempty"`   // with Options.ShowBodies
+	Run    *run    `json:"run,omitempty"`    // that left the record
 	Waited int64   `json:"waited_ms"`
 	Seen   []int64 `json:"seen_ms,omitempty"` // how long each place has been seen to wait
+}
+
+// run is a run of dibs run with --once-per.
+type run struct {
+	Outcome string `json:"outcome"`
+	Command string `json:"command"`
+	Host    string `json:"host"`
+	Began   string `json:"began"` // by the clock of that host
+	Took    int64  `json:"took_ms"`
 }
 
 // shown is how many places of a key are in a list.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/runrecord"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/store"
 )
@@ -40,8 +42,8 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 		l.State = "free"
 	}
 	bodies := h.options.ShowBodies && v.Act
-	if e.Record != nil && (l.HTTP || bodies) {
-		l.Status, l.Body = h.record(ctx, &e, l.HTTP)
+	if e.Record != nil && (l.HTTP || bodies || e.Record.Bytes <= runrecord.Max) {
+		h.record(ctx, &e, &l)
 		if !bodies {
 			l.Body = nil
 		}
@@ -49,27 +51,41 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 	answer(w, http.StatusOK, l)
 }
 
-// record returns the status of a key's record, if it is an answer, and the body.
-func (h *Handler) record(ctx context.Context, e *store.Entry, isHTTP bool) (int, *body) {
+// record reads a key's record: the status of an answer, the run of dibs run, and the body.
+func (h *Handler) record(ctx context.Context, e *store.Entry, l *line) {
 	if e.Record.Bytes > maxAnswer {
-		return 0, &body{Bytes: e.Record.Bytes, Hidden: "It is longer than 8 MiB."}
+		l.Body = &body{Bytes: e.Record.Bytes, Hidden: "It is longer than 8 MiB."}
+		return
 	}
 	full, err := h.entry(ctx, e.Key, true)
 	if err != nil || full.Record == nil {
-		return 0, nil
+		return
 	}
 	data := full.Record.Data
 	if _, encrypted := idempotency.EncryptedWith(data); encrypted {
-		return 0, &body{Bytes: len(data), Hidden: "It is encrypted."}
+		l.Body = &body{Bytes: len(data), Hidden: "It is encrypted."}
+		return
 	}
-	if !isHTTP {
-		return 0, bodyOf(nil, data)
+	if !l.HTTP {
+		l.Body, l.Run = bodyOf(nil, data), runOf(data)
+		return
 	}
 	a, err := idempotency.DecodeAnswer(data, maxAnswer)
 	if err != nil {
-		return 0, &body{Bytes: len(data), Hidden: "It is no answer that this version can read."}
+		l.Body = &body{Bytes: len(data), Hidden: "It is no answer that this version can read."}
+		return
 	}
-	return a.Status, bodyOf(a, nil)
+	l.Status, l.Body = a.Status, bodyOf(a, nil)
+}
+
+// runOf returns what a person needs of a run of dibs run, or nil. Its host and its command are
+// what every viewer saw while it held the key.
+func runOf(data []byte) *run {
+	r, ok := runrecord.Read(data)
+	if !ok {
+		return nil
+	}
+	return &run{Outcome: r.Outcome(), Command: escape(r.Command), Host: escape(r.Host), Began: r.Began.UTC().Format(time.RFC3339), Took: r.TookMS}
 }
 
 // entry returns what the store knows of a key. Its Condition is "" if that is nothing.

@@ -4,7 +4,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,14 +12,15 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/runrecord"
 )
 
 // since is how long ago the run began, or ended.
-func (r onceRun) since(record dibs.Record, from string) time.Duration {
+func since(run runrecord.Run, record dibs.Record, from string) time.Duration {
 	if from == fromEnd {
 		return record.Age
 	}
-	return record.Age + r.took()
+	return record.Age + run.Took()
 }
 
 // acquire acquires the key.
@@ -43,8 +43,8 @@ func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, e
 		if !isDone {
 			return lease, err
 		}
-		run, _ := readRun(done.Record.Data)
-		if run.since(done.Record, h.from) < h.oncePer && (run.Exit == 0 || h.failed) {
+		run, _ := runrecord.Read(done.Record.Data)
+		if since(run, done.Record, h.from) < h.oncePer && (run.Exit == 0 || h.failed) {
 			return nil, err
 		}
 		// The record is of a failed run, or of a run that began too long ago. Only a newer
@@ -55,13 +55,13 @@ func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, e
 
 // doneText describes the run of a record.
 func (h *held) doneText(r dibs.Record) string {
-	run, _ := readRun(r.Data)
+	run, _ := runrecord.Read(r.Data)
 	what := "succeeded"
 	if run.Exit != 0 {
 		what = fmt.Sprintf("failed with %d", run.Exit)
 	}
 	if h.from == fromStart {
-		return fmt.Sprintf("%s %s in a run that began %s ago, which is within %v", strconv.Quote(h.key), what, span(run.since(r, fromStart)), h.oncePer)
+		return fmt.Sprintf("%s %s in a run that began %s ago, which is within %v", strconv.Quote(h.key), what, span(since(run, r, fromStart)), h.oncePer)
 	}
 	return fmt.Sprintf("%s %s %s ago, which is within %v", strconv.Quote(h.key), what, span(r.Age), h.oncePer)
 }
@@ -69,10 +69,10 @@ func (h *held) doneText(r dibs.Record) string {
 // complete stores the record of a run. While the store does not answer, it retries until
 // the lease is lost. While the store is busy with the key, it retries for the time of a
 // lease, because renewals may succeed meanwhile.
-func (p *program) complete(lease *dibs.Lease, h *held, run onceRun, keep time.Duration) error {
-	run.Version, run.Command = runRecord, filepath.Base(h.command[0])
+func (p *program) complete(lease *dibs.Lease, h *held, run runrecord.Run, keep time.Duration) error {
+	run.Command = filepath.Base(h.command[0])
 	run.Host, _ = os.Hostname()
-	data, err := json.Marshal(run)
+	data, err := run.Record()
 	if err != nil {
 		return err
 	}

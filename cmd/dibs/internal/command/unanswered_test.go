@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/runrecord"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
@@ -63,7 +64,7 @@ func TestCompleteIsRepeated(t *testing.T) {
 				testkit.Must(t, err)
 				s.until = time.Now().Add(test.away)
 				h := &held{key: "k", command: []string{"true"}, lease: dibs.DefaultTTL}
-				err = (&program{}).complete(lease, h, onceRun{}, time.Hour)
+				err = (&program{}).complete(lease, h, runrecord.Run{}, time.Hour)
 				if !errors.Is(err, test.want) || errors.Is(err, dibs.ErrLost) {
 					t.Errorf("got %v, not %v", err, test.want)
 				}

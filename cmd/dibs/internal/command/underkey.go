@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
+	"github.com/dibs-go/dibs/internal/runrecord"
 	"github.com/dibs-go/dibs/stores"
 )
 
@@ -97,7 +98,7 @@ func (p *program) acquire(ctx context.Context, client *dibs.Client, signals proc
 	key := strconv.Quote(h.key)
 	switch {
 	case isDone:
-		if run, _ := readRun(done.Record.Data); run.Exit == 0 {
+		if run, _ := runrecord.Read(done.Record.Data); run.Exit == 0 {
 			h.succeeded = time.Now().Add(-done.Record.Age)
 		}
 		if !h.quiet {
@@ -189,7 +190,7 @@ func (p *program) settleRun(client *dibs.Client, lease *dibs.Lease, h *held, beg
 	}
 	counts := h.oncePer > 0 && (code == 0 || h.failed) && !lost
 	if counts && keep >= time.Millisecond {
-		err = p.complete(lease, h, onceRun{Began: began.UTC(), Ended: began.Add(took).UTC(), Took: took.Milliseconds(), Exit: code}, keep)
+		err = p.complete(lease, h, runrecord.Run{Began: began.UTC(), Ended: began.Add(took).UTC(), TookMS: took.Milliseconds(), Exit: code}, keep)
 	}
 	completed := err == nil
 	if completed {
