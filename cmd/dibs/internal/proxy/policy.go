@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -140,9 +142,29 @@ const presetMCP = "mcp"
 // presets are the names of all presets.
 var presets = append(idempotency.WebhookSenders(), presetMCP)
 
-func checkToolWindow(s string) error {
-	_, _, err := toolWindow(s)
-	return err
+// toolWindows is a list of windows, with one for each tool.
+func toolWindows(field *[]string) value {
+	v := list(field, func(s string) error {
+		_, _, err := toolWindow(s)
+		return err
+	})
+	set, setList := v.set, v.setList
+	v.set = func(s string) error { return cmp.Or(set(s), oneForEachTool(*field)) }
+	v.setList = func(all []string) error { return cmp.Or(setList(all), oneForEachTool(*field)) }
+	return v
+}
+
+// oneForEachTool refuses a tool with two windows.
+func oneForEachTool(windows []string) error {
+	seen := map[string]bool{}
+	for _, text := range windows {
+		tool, _, _ := toolWindow(text)
+		if seen[tool] {
+			return fmt.Errorf("%q has two windows; remove one", tool)
+		}
+		seen[tool] = true
+	}
+	return nil
 }
 
 // toolWindow reads an element of ToolWindows.
@@ -221,6 +243,9 @@ func checkKey(s string) error {
 	return err
 }
 
+// brokenEscape is what a JSON pointer has not.
+var brokenEscape = regexp.MustCompile(`~([^01]|$)`)
+
 // keyPart reads an element of Key: one place of a key, or several alternatives.
 func keyPart(s string) (idempotency.KeyFunc, error) {
 	var alternatives []idempotency.KeyFunc
@@ -233,6 +258,8 @@ func keyPart(s string) (idempotency.KeyFunc, error) {
 			return nil, errUnseen(name)
 		case name != "" && kind == "header":
 			alternatives = append(alternatives, idempotency.KeyHeader(name))
+		case kind == "json" && strings.HasPrefix(name, "/") && brokenEscape.MatchString(name):
+			return nil, fmt.Errorf("%q is no JSON pointer (RFC 6901): write ~0 for ~, and ~1 for / in a name", name)
 		case name != "" && kind == "json":
 			alternatives = append(alternatives, idempotency.KeyJSON(name))
 		case name != "" && kind == "form":

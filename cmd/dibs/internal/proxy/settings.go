@@ -121,7 +121,7 @@ func (p *Policy) rows() []setting {
 			{name: "strict-key", value: yes(&o.StrictKey), usage: "refuse keys that are not quoted strings"},
 			{name: "ignore-x-key", value: yes(&o.IgnoreXKey), usage: "ignore X-Idempotency-Key"},
 			{name: "scope", value: list(&p.Scope, checkScope), usage: "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
-			{name: "tool-windows", value: list(&p.ToolWindows, checkToolWindow), usage: "with for mcp, the tools whose equal calls are one for a time, a `LIST` of TOOL=DURATION, such as charge=10m (default none)"},
+			{name: "tool-windows", value: toolWindows(&p.ToolWindows), usage: "with for mcp, the tools whose equal calls are one for a time, a `LIST` of TOOL=DURATION, such as charge=10m (default none)"},
 			{name: "session-cookie", value: text(&p.SessionCookie, nil), usage: "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
 			{name: "key-per", value: word(&o.KeyPer, idempotency.KeyPerPrincipal, idempotency.KeyPerPath, idempotency.KeyPerRequest), usage: "`WHAT` names a run beside the key: principal (another request under the key is refused), path (at another path the key is new), or request (requests that differ share a key, and each runs once) (default principal; path with key)"},
 			{name: "any-host", value: yes(&o.AnyAuthority), usage: "let requests to different hosts share keys"},
