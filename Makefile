@@ -30,7 +30,8 @@ each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && 
 # tests and to lint. -e lists a package that is broken, too, so that it fails.
 PACKAGES = $(filter-out %/examples/frameworks %/examples/redelivery,$(shell go list -e $(MODULES:%=%/...)))
 
-test: need
+# The programs are built first, so that no two tests compile them at the same time.
+test: need build
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
 	@go test $(RACE) -vet=all -shuffle=on -timeout 30m $(PACKAGES)
 
