@@ -36,10 +36,17 @@ var binary string
 // guarded resource; see TestRunStopped.
 const writer = "DIBS_TEST_WRITER"
 
+// first in the environment makes the test binary the first process of a container, which runs its
+// arguments; see TestRunAsFirstProcess.
+const first = "DIBS_TEST_FIRST"
+
 func TestMain(m *testing.M) {
 	if url := os.Getenv(writer); url != "" {
 		writeGuarded(url)
 		return
+	}
+	if os.Getenv(first) != "" {
+		os.Exit(reapNothing(os.Args[1:]))
 	}
 	for _, name := range []string{"DIBS_STORE", "DIBS_KEY", "DIBS_NAMESPACE", "DIBS_FENCE", "DIBS_HELD"} {
 		os.Unsetenv(name)
@@ -73,6 +80,17 @@ func compile(to, source string) error {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// reapNothing runs a command and waits for it alone, as many programs do that are the first
+// process of a container. It returns the command's exit code.
+func reapNothing(args []string) int {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if _ = cmd.Run(); cmd.ProcessState == nil {
+		return 1
+	}
+	return cmd.ProcessState.ExitCode()
 }
 
 // scope owns the servers that several tests share.

@@ -79,8 +79,10 @@ type Process struct {
 	terminal *terminal
 	exited   chan struct{}
 	stops    chan syscall.Signal
+	reaps    bool // the orphans of the command become children of this program
 
 	mu     sync.Mutex // guards waiting for the command
+	ended  bool
 	status syscall.WaitStatus
 }
 
@@ -102,6 +104,7 @@ func Start(c Command) (*Process, error) {
 	p.cmd.Env = c.Env
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: w.group}
+	p.reaps = adopt()
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, syscall.SIGCHLD)
 	if !piped(c.Stdin) && !piped(c.Stdout) {
@@ -139,23 +142,33 @@ func (p *Process) wait(changes chan os.Signal) {
 	_ = p.cmd.Wait() // the command is gone; its output may have to be copied
 }
 
-// collect notes that the command has stopped, or reports that it has ended.
+// collect notes that the command has stopped, reaps the orphans that have ended, and reports
+// whether the command has ended.
 func (p *Process) collect() (ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
+		command := p.cmd.Process.Pid
+		child := command
+		if p.reaps {
+			// Any child. A watchdog that was killed may be reaped: no process gets its number
+			// while the group has a member.
+			child = -1
+		} else if p.ended {
+			return true
+		}
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(child, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil:
-			p.status = 126 << 8 // nobody knows how it ended, so it is no success
+		case err != nil && !p.ended:
+			p.ended, p.status = true, 126<<8 // nobody knows how it ended, so it is no success
 			return true
-		case pid != 0 && !status.Stopped():
-			p.status = status
-			return true
-		case pid == 0:
-			return false
+		case err != nil || pid == 0:
+			return p.ended
+		case pid != command:
+		case !status.Stopped():
+			p.ended, p.status = true, status
 		default:
 			select {
 			case p.stops <- status.StopSignal():
@@ -238,12 +251,20 @@ func (p *Process) emptyBy(deadline time.Time) bool {
 	return true
 }
 
-// empty reports whether the group has no process. The watchdog has left it.
+// empty reports whether no process of the group lives. The watchdog has left it.
 func (p *Process) empty() bool {
 	select {
 	case <-p.exited:
 	default:
-		return false // the command may be a zombie, which counts as a member
+		return false // the command may be a zombie that is not collected yet
 	}
-	return errors.Is(syscall.Kill(-p.watchdog.group, 0), syscall.ESRCH)
+	p.collect()
+	if errors.Is(syscall.Kill(-p.watchdog.group, 0), syscall.ESRCH) {
+		return true
+	}
+	if !onlyZombies(p.watchdog.group) {
+		return false
+	}
+	_ = p.Signal(syscall.SIGKILL) // because a process that began during the look was not seen
+	return true
 }

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// watchdogArg, as the program's only argument, makes it a watchdog.
+// watchdogArg, as the program's first argument, makes it a watchdog. A second argument is the
+// group to watch from outside, after another watchdog; see succeed.
 const watchdogArg = "__watchdog"
 
 // The messages between a program and its watchdog, a line each.
@@ -33,27 +34,50 @@ const joinGrace = 20 * time.Millisecond
 // Watchdog makes this process a watchdog if its arguments say so, and does not return then.
 // A program that uses this package calls Watchdog first in main.
 func Watchdog() {
-	if len(os.Args) != 2 || os.Args[1] != watchdogArg {
+	if len(os.Args) < 2 || len(os.Args) > 3 || os.Args[1] != watchdogArg {
 		return
 	}
 	// Signals to the group are for the command.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
-	group := syscall.Getpgrp()
-	fmt.Println(wordReady)
+	group, says := syscall.Getpgrp(), wordReady
+	if len(os.Args) == 3 {
+		var err error
+		if group, err = strconv.Atoi(os.Args[2]); err != nil || group <= 1 {
+			os.Exit(1) // because -1 and 0 are other processes
+		}
+		says = wordAside
+	}
+	fmt.Println(says)
 	words := bufio.NewScanner(os.Stdin)
 	for words.Scan() {
 		aside, ok := parentGroup(words.Text())
 		if !ok {
 			os.Exit(0) // dismissed
 		}
-		_ = syscall.Setpgid(0, aside)
+		// The parent's group is 0 if it is from outside of the namespace, so it cannot be joined.
+		if (aside == 0 || syscall.Setpgid(0, aside) != nil) && succeed(group) == nil {
+			os.Exit(0) // the successor has answered
+		}
 		fmt.Println(wordAside)
 	}
 	// A command that was being started at that moment joins the group within this time.
 	time.Sleep(joinGrace)
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 	os.Exit(1)
+}
+
+// succeed starts a watchdog in a group of its own, which goes on in place of this one and with its
+// pipes. A group's leader cannot leave for a new group.
+func succeed(group int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, watchdogArg, strconv.Itoa(group)) //nolint:noctx // ended by dismiss
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
+	return cmd.Start()
 }
 
 // parentGroup reads the group that the watchdog moves to.
