@@ -12,8 +12,12 @@ import (
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
-// zombie waits until a process is a zombie or reaped. The number of the process is in the file pid.
-const zombie = `while grep -qs "^State:.[^ZX]" /proc/$(cat pid)/status; do sleep 0.01; done; `
+// The commands of a shell that wait until a process has ended, or until its parent has reaped it
+// too. The number of the process is in the file pid.
+const (
+	reaped = `while test -e /proc/$(cat pid); do sleep 0.01; done; `
+	ended = `while grep -qs "^State:.[^ZX]" /proc/$(cat pid)/status; do sleep 0.01; done; `
+)
 
 // apart returns a program that runs a command in a namespace of processes, where the command is
 // the first process. The command's group is one from outside of the namespace, whose number it
@@ -30,8 +34,8 @@ func apart(t *testing.T) []string {
 	return unshare
 }
 
-// TestRunAsFirstProcess: processes of the command that have ended are not left behind, even if no
-// other process reaps them: in a container whose first process is dibs run, or another one that
+// TestRunAsFirstProcess: dibs run reaps the processes of the command that have ended, even if no
+// other process does: in a container whose first process is dibs run, or another one that
 // reaps nothing. A process that lives is found and ended there, too.
 func TestRunAsFirstProcess(t *testing.T) {
 	t.Parallel()
@@ -43,8 +47,8 @@ func TestRunAsFirstProcess(t *testing.T) {
 	} {
 		for what, c := range map[string]struct{ command, says string }{
 			"no orphan":           {"exit 3", ""},
-			"an orphan that ends": {`sh -c 'sleep 0.1 & echo $! > pid'; ` + zombie + "exit 3", ""},
-			"many orphans":        {`sh -c 'for i in 1 2 3 4 5 6 7 8; do true & done; sleep 0.1 & echo $! > pid'; ` + zombie + "exit 3", ""},
+			"an orphan that ends": {`sh -c 'sleep 0.1 & echo $! > pid'; ` + reaped + "exit 3", ""},
+			"many orphans":        {`sh -c 'for i in 1 2 3 4 5 6 7 8; do true & done; sleep 0.1 & echo $! > pid'; ` + reaped + "exit 3", ""},
 			"an orphan that lives": {
 				`sh -c 'sleep 1000 & echo $! > pid'; exit 3`,
 				"dibs run: the command left processes behind; they were ended (see --leave-children)\n",
@@ -84,7 +88,7 @@ func TestRunZombieOfAnother(t *testing.T) {
 		}
 	})
 	code, _, stderr := b.run(t, "run", "k", "--", "sh", "-c",
-		`(sleep 0.1 & echo $! > pid; exec setsid sh -c 'echo $$ > away; exec sleep 1000 > /dev/null 2>&1') & until test -s away; do sleep 0.01; done; `+zombie)
+		`(sleep 0.1 & echo $! > pid; exec setsid sh -c 'echo $$ > away; exec sleep 1000 > /dev/null 2>&1') & until test -s away; do sleep 0.01; done; `+ended)
 	if code != 0 || stderr != "" {
 		t.Errorf("%d, %q", code, stderr)
 	}
