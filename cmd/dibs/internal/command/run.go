@@ -3,10 +3,7 @@
 package command
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,9 +25,6 @@ const (
 	envKey       = "DIBS_KEY"
 	envNamespace = "DIBS_NAMESPACE"
 	envFence     = "DIBS_FENCE"
-	// envHeld has the digests of all keys that the command runs under, because a command
-	// can run dibs again.
-	envHeld = "DIBS_HELD"
 )
 
 // held is a command under a key: the arguments of dibs run.
@@ -168,12 +162,10 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 	case strings.HasPrefix(p.namedStore(), "memory:"):
 		return usagef("store: memory: excludes no other process, because no other process sees it; name another store")
 	}
-	if slices.Contains(strings.Fields(p.env.Getenv(envHeld)), digest(key)) ||
-		p.env.Getenv(envKey) == h.key && p.env.Getenv(envNamespace) == p.namespace {
-		return usagef("the key %s is held by the dibs run that started this one, so waiting for it would never end", strconv.Quote(h.key))
+	if _, err := p.storeOf(); err != nil {
+		return err
 	}
-	_, err := p.storeOf()
-	return err
+	return p.checkNames(key)
 }
 
 // named returns the error with the key in place of its digest, because the caller named it.
@@ -183,12 +175,6 @@ func (h *held) named(namespace string, err error) error {
 	}
 	key := dibs.Key{Namespace: namespace, Name: h.key}
 	return &failure{is: err, text: strings.ReplaceAll(err.Error(), key.Digest(), strconv.Quote(h.key))}
-}
-
-// digest names a key in the environment.
-func digest(k dibs.Key) string {
-	sum := sha256.Sum256([]byte(k.Namespace + "\x00" + k.Name))
-	return hex.EncodeToString(sum[:16])
 }
 
 // grace is the time between TERM and KILL when the key is about to be lost: a fifth of the

@@ -16,7 +16,7 @@ import (
 // too. The number of the process is in the file pid.
 const (
 	reaped = `while test -e /proc/$(cat pid); do sleep 0.01; done; `
-	ended = `while grep -qs "^State:.[^ZX]" /proc/$(cat pid)/status; do sleep 0.01; done; `
+	ended  = `while grep -qs "^State:.[^ZX]" /proc/$(cat pid)/status; do sleep 0.01; done; `
 )
 
 // apart returns a program that runs a command in a namespace of processes, where the command is

@@ -5,6 +5,7 @@ package command_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -139,11 +140,56 @@ func TestRunNested(t *testing.T) {
 			}
 		})
 	}
+	code, _, stderr := b.run(t, "run", "--namespace=n", "A", "--", binary, "run", "--namespace=n", "A", "--", "true")
+	if want := `the key "A" in the namespace "n" of the store ` + b.store + " is held by "; code != 64 || !strings.Contains(stderr, want) {
+		t.Errorf("%d, %q; want %q", code, stderr, want)
+	}
 	s := b.inspector(t)
 	for _, key := range []string{"A", "B", "C", "P"} {
 		if e := entry(t, s, key); e.Condition != "" {
 			t.Errorf("left behind: %+v", e)
 		}
+	}
+}
+
+// TestRunNestedInAnotherStore: a key of one store does not refuse the same key of another one. A
+// store is recognized under another URL, too.
+func TestRunNestedInAnotherStore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	testkit.Must(t, os.Symlink(b.path("dibs.db"), b.path("link.db")))
+	redis := newRedisBench(t).store
+	server := strings.TrimSuffix(redis, "/0")
+	stores := strings.NewReplacer("FILE", b.store, "LINK", "sqlite:"+b.path("link.db"), "UNSHARED", b.store+"?shared=false", "OTHER", "sqlite:"+b.path("other.db"),
+		"REDIS", redis, "LOCALHOST", strings.Replace(server, "127.0.0.1", "localhost", 1), "SECOND", server+"/1")
+	for test, code := range map[string]int{
+		"A of FILE -- A of OTHER":               0,
+		"A of FILE -- A of OTHER -- A of FILE":  64,
+		"A of FILE -- A of OTHER -- A of OTHER": 64,
+		"A of FILE -- A of LINK":                64,
+		"A of LINK -- A of OTHER -- A of FILE":  64,
+		"A of FILE -- A of UNSHARED":            64,
+		"A of FILE -- B of LINK":                0,
+		"A of FILE -- A of REDIS":               0,
+		"A of REDIS -- A of LOCALHOST":          64,
+		"A of LOCALHOST -- A of REDIS":          64,
+		"A of REDIS -- A of SECOND":             0,
+	} {
+		t.Run(test, func(t *testing.T) {
+			var args []string
+			for i, run := range strings.Split(test, " -- ") {
+				key, url, _ := strings.Cut(run, " of ")
+				if i > 0 {
+					args = append(args, binary)
+				}
+				args = append(args, "run", "--skip", "--store", stores.Replace(url), key, "--")
+			}
+			got, _, stderr := b.run(t, append(args, "touch", "ran")...)
+			if got != code || code == 64 != strings.Contains(stderr, "waiting for it would never end") || code == 64 == b.exists("ran") {
+				t.Errorf("%d, %q; want %d", got, stderr, code)
+			}
+			_ = os.Remove(b.path("ran"))
+		})
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +35,9 @@ func (p *program) runUnderKey(ctx context.Context, h *held) error {
 	if err != nil {
 		return err
 	}
+	if err := p.checkLeases(ctx, store, dibs.Key{Namespace: p.namespace, Name: h.key}); err != nil {
+		return errors.Join(err, quietly(client.Close()))
+	}
 	lease, err := p.acquire(ctx, client, signals, h)
 	if lease == nil {
 		return errors.Join(err, quietly(client.Close()))
@@ -44,7 +46,7 @@ func (p *program) runUnderKey(ctx context.Context, h *held) error {
 		envKey+"="+h.key,
 		envNamespace+"="+p.namespace,
 		envFence+"="+strconv.FormatUint(lease.Fence(), 10),
-		envHeld+"="+strings.TrimSpace(p.env.Getenv(envHeld)+" "+digest(lease.Key())),
+		p.under(store, lease),
 	)
 	if lease.Attempt() > 1 {
 		p.say("the last holder of %s did not finish; this is attempt %d", strconv.Quote(h.key), lease.Attempt())
