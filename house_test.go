@@ -17,7 +17,7 @@ import (
 // store inside what is built on stores.
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
-		{Dir: ".", Imports: []string{house.Root + "/store", house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
+		{Dir: ".", Imports: []string{house.Root + "/store", house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/oncerecord", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
 		{Dir: "store", Imports: []string{house.Root + "/internal/errtype"}},
 		{Dir: "memstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/engine"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "httpstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore"}},
@@ -39,6 +39,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/linger"},
 		{Dir: "internal/nearest"},
 		{Dir: "internal/leaseapi", Imports: []string{house.Root + "/store"}},
+		{Dir: "internal/oncerecord"},
 		{Dir: "internal/outage"},
 		{Dir: "internal/runrecord"},
 		{Dir: "internal/pace"},

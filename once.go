@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/oncerecord"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -35,6 +36,10 @@ type OnceOptions struct {
 	// AtMostOnce refuses to run again after a crash; see AcquireOptions.
 	AtMostOnce bool
 
+	// Rerun lets the next caller run fn again if the result of a run could not be stored.
+	// Default: fn does not run again, because it had its effect; see KeepError.
+	Rerun bool
+
 	// TTL, Wait and Label are those of AcquireOptions.
 	TTL   time.Duration
 	Wait  time.Duration
@@ -49,10 +54,18 @@ type RememberedError struct {
 
 func (e *RememberedError) Error() string { return e.Text }
 
-// outcome is the record that Once leaves behind.
-type outcome struct {
-	Value json.RawMessage `json:"value,omitempty"`
-	Error *string         `json:"error,omitempty"`
+// NotKeptError says that an earlier caller's fn ran, and that its result could not be stored. fn
+// does not run again until the retention is over. An operator finds out what fn did, and gives
+// the result (dibs settle) or lets the next caller run (dibs forget).
+type NotKeptError struct {
+	Key Key
+	// Why is why the result could not be stored.
+	Why string
+}
+
+func (e *NotKeptError) Error() string {
+	return "dibs: an earlier run under the key " + e.Key.Digest() + " was done, but its result could not be stored (" + e.Why +
+		"); an operator gives the result with dibs settle, or lets it run again with dibs forget"
 }
 
 // Once runs fn under the key unless that was done before. All callers get its result: those
@@ -66,8 +79,16 @@ type outcome struct {
 //
 // Once returns what fn returned, in this call or an earlier one. If fn did not run and
 // there is no result, Once returns an error of Acquire. If the lease was lost while fn ran,
-// ErrLost is joined to fn's error and the result is not remembered. If fn ran and its result
-// could not be kept, Once returns the result with a *KeepError.
+// ErrLost is joined to fn's error and the result is not remembered.
+//
+// If fn ran and its result could not be stored, Once returns the result with a *KeepError, and
+// later callers get a *NotKeptError (but see OnceOptions.Rerun). That a result is not JSON, such
+// as a NaN, or larger than the store accepts, does not undo what fn did.
+//
+// A result that was stored as another type is an error. The type may have got fields since then, or
+// may have lost some, but not both: an object fits a struct if the struct has all stored fields,
+// or if all fields of the struct are stored, and they have at least one in common. A null fits
+// what can be nil, and an array fits one of its length. The same counts inside.
 func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn func(context.Context) (T, error)) (result T, err error) {
 	return once(ctx, key, o, c.Acquire, fn)
 }
@@ -113,7 +134,7 @@ func once[T any](ctx context.Context, key string, o *OnceOptions, acquire acquir
 	if err != nil && (o.Remember == nil || !o.Remember(err)) {
 		return result, err
 	}
-	return result, lease.keepResult(result, err, cmp.Or(o.Retention, defaultRetention))
+	return result, lease.keepResult(result, err, o)
 }
 
 // acquire takes the key for a run.
@@ -121,59 +142,85 @@ func (o *OnceOptions) acquire(ctx context.Context, acquire acquirer, key string)
 	if o.Retention < 0 || o.MaxAge < 0 {
 		return nil, fmt.Errorf("dibs: OnceOptions.Retention is %v and MaxAge is %v; they must not be negative", o.Retention, o.MaxAge)
 	}
+	if o.Retention != 0 && o.Retention < store.MinDuration { // before fn runs
+		return nil, fmt.Errorf("dibs: OnceOptions.Retention is %v; it must be at least %v", o.Retention, store.MinDuration)
+	}
 	return acquire(ctx, key, &AcquireOptions{
 		TTL: o.TTL, Wait: o.Wait, Label: o.Label,
 		Fingerprint: o.Fingerprint, AtMostOnce: o.AtMostOnce, MaxAge: cmp.Or(o.MaxAge, AnyAge),
 	})
 }
 
-// KeepError says that fn ran, but its result could not be remembered, so that the next
-// caller runs again. If Err is an ErrStore, it may be remembered all the same.
+// KeepError says that fn ran in this call, but that its result was not stored.
 type KeepError struct {
+	// Err says why. If it is an ErrStore, the result may be stored all the same.
 	Err error
+	// Rerun says that the next caller runs fn again: OnceOptions.Rerun says so, or the store
+	// did not answer or is full. Otherwise later callers get a *NotKeptError, or with AtMostOnce
+	// an *UnknownError if the store did not answer.
+	Rerun bool
 }
 
 func (e *KeepError) Error() string {
-	return "dibs: the result could not be kept: " + strings.TrimPrefix(e.Err.Error(), "dibs: ")
+	then := "later callers get an error that says so"
+	if e.Rerun {
+		then = "the next caller runs again"
+	}
+	return "dibs: the result could not be stored, and " + then + ": " + strings.TrimPrefix(e.Err.Error(), "dibs: ")
 }
 
 // Unwrap returns why.
 func (e *KeepError) Unwrap() error { return e.Err }
 
 // keepResult keeps what fn returned and returns the caller's error.
-func (l *Lease) keepResult(result any, failed error, retention time.Duration) error {
-	switch err := l.remember(result, failed, retention); {
+func (l *Lease) keepResult(result any, failed error, o *OnceOptions) error {
+	retention := cmp.Or(o.Retention, defaultRetention)
+	data, err := encode(result, failed)
+	if err == nil {
+		err = l.remember(data, retention)
+	}
+	switch {
 	case err == nil:
 		return failed
 	case errors.Is(err, ErrLost):
 		return errors.Join(failed, err)
-	default:
-		return errors.Join(failed, &KeepError{Err: err})
+	case o.Rerun:
+		return errors.Join(failed, &KeepError{Err: err, Rerun: true})
 	}
+	keep := &KeepError{Err: err, Rerun: !o.AtMostOnce}
+	if !errors.Is(err, ErrStore) && !errors.Is(err, ErrBusy) {
+		err = l.remember(oncerecord.NotKept(err), retention)
+	}
+	switch {
+	case err == nil:
+		keep.Rerun = false
+	case o.AtMostOnce && !errors.Is(err, ErrLost):
+		err = l.endAs(store.Abandon) // so that the outcome is unknown
+	}
+	if errors.Is(err, ErrLost) && !l.unsure() {
+		return errors.Join(failed, keep, ErrLost)
+	}
+	return errors.Join(failed, keep)
 }
 
 // encode returns the record of what fn returned.
 func encode(result any, failed error) ([]byte, error) {
-	var o outcome
+	var r oncerecord.Record
 	if failed != nil {
 		text := failed.Error()
-		o.Error = &text
+		r.Error = &text
 	} else {
-		value, err := json.Marshal(result)
+		value, err := marshal(result)
 		if err != nil {
 			return nil, err
 		}
-		o.Value = value
+		r.Value = value
 	}
-	return json.Marshal(o)
+	return json.Marshal(r)
 }
 
-// remember completes the lease with what fn returned.
-func (l *Lease) remember(result any, failed error, retention time.Duration) error {
-	data, err := encode(result, failed)
-	if err != nil {
-		return err
-	}
+// remember completes the lease with a record.
+func (l *Lease) remember(data []byte, retention time.Duration) error {
 	// Not under the caller's context, because fn has run and its result must not be lost
 	// when the caller stops waiting.
 	ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
@@ -186,16 +233,18 @@ func (l *Lease) remember(result any, failed error, retention time.Duration) erro
 	}
 }
 
-// recall reads what remember wrote.
+// recall reads what keepResult wrote.
 func recall[T any](done *DoneError) (result T, err error) {
-	var o outcome
-	if err := json.Unmarshal(done.Record.Data, &o); err != nil {
+	r, err := oncerecord.Read(done.Record.Data)
+	switch {
+	case err != nil:
 		return result, fmt.Errorf("dibs: the record of key %s is not one of Once: %w", done.Key.Digest(), err)
+	case r.NotKept != nil:
+		return result, &NotKeptError{Key: done.Key, Why: *r.NotKept}
+	case r.Error != nil:
+		return result, &RememberedError{Text: *r.Error}
 	}
-	if o.Error != nil {
-		return result, &RememberedError{Text: *o.Error}
-	}
-	if err := json.Unmarshal(o.Value, &result); err != nil {
+	if result, err = unmarshal[T](r.Value); err != nil {
 		return result, fmt.Errorf("dibs: the result kept under key %s does not fit a %T: %w", done.Key.Digest(), result, err)
 	}
 	return result, nil

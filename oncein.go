@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dibs-go/dibs/store"
@@ -24,8 +25,9 @@ const MaxConflicts = 5
 // called MaxConflicts times at most. So what fn does outside the transaction may happen again (Step
 // helps). AtMostOnce is refused, because a run that crashed has done nothing.
 //
-// OnceIn returns what Once returns. But if the result cannot be kept, the transaction is
-// rolled back and the error wraps ErrRolledBack instead of being a *KeepError. If fn was
+// OnceIn returns what Once returns. But if the result cannot be stored, the transaction is
+// rolled back and the error wraps ErrRolledBack instead of being a *KeepError. The next caller
+// then runs fn, whatever OnceOptions.Rerun says. If fn was
 // called and did not return ErrStore itself, ErrStore means that the outcome of the
 // transaction is unknown: the next call under the same key finds it out.
 func OnceIn[T any](ctx context.Context, c *Client, t Transactor, key string, o *OnceOptions, fn func(context.Context) (T, error)) (result T, err error) {
@@ -73,23 +75,22 @@ func runIn[T any](l *Lease, t Transactor, o *OnceOptions, fn func(context.Contex
 	}
 	defer tx.Rollback() // even after a panic and Goexit
 	result, err = fn(store.WithTransaction(l.Context(), tx))
-	retention := cmp.Or(o.Retention, defaultRetention)
 	if err != nil {
 		conflicted = tx.Conflicted(err)
 		tx.Rollback()
 		if conflicted || o.Remember == nil || !o.Remember(err) {
 			return result, conflicted, err
 		}
-		return result, false, l.keepResult(result, err, retention)
+		return result, false, l.keepResult(result, err, &OnceOptions{Retention: o.Retention, Rerun: true})
 	}
+	var none T // because what fn did is rolled back
 	data, err := encode(result, nil)
 	if err != nil {
-		return result, false, errors.Join(ErrRolledBack, err)
+		return none, false, fmt.Errorf("%w, so nothing in it was done: its result cannot be stored: %w", ErrRolledBack, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
 	defer cancel()
-	if err := l.CompleteIn(ctx, tx, data, retention); err != nil {
-		var none T // because what fn did is rolled back
+	if err := l.CompleteIn(ctx, tx, data, cmp.Or(o.Retention, defaultRetention)); err != nil {
 		return none, errors.Is(err, ErrRolledBack) && tx.Conflicted(err), err
 	}
 	return result, false, nil

@@ -15,16 +15,19 @@ import (
 // ErrStore when the store did not answer, ErrBusy when the store was busy with the key for
 // all of Options.Timeout, or another error of the store. After the last three the lease is
 // released in the background, or expires. Release does not end with the context of Acquire.
-func (l *Lease) Release() error {
-	err := l.settle(context.Background(), store.Settlement{Outcome: store.Release})
+func (l *Lease) Release() error { return l.endAs(store.Release) }
+
+// endAs ends the lease now or in the background.
+func (l *Lease) endAs(how store.Outcome) error {
+	err := l.settle(context.Background(), store.Settlement{Outcome: how})
 	if err != nil && !errors.Is(err, ErrLost) {
 		l.settling.Lock()
 		defer l.settling.Unlock()
 		l.settled = true
-		l.keeper.undoer.release(l.claim) // before Close can see that the lease is not held
+		l.keeper.undoer.add(l.claim, how) // before Close can see that the lease is not held
 		l.keeper.renewer.remove(l)
 		l.end(nil)
-		l.ended(EventReleased)
+		l.ended(endings[how])
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package dibs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -45,7 +44,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 		return result, fmt.Errorf("dibs: the progress of key %s was not made by Step: %w", lease.Key().Digest(), err)
 	}
 	if ok {
-		if err := json.Unmarshal(data, &result); err != nil {
+		if result, err = unmarshal[T](data); err != nil {
 			return result, fmt.Errorf("dibs: the result kept of step %q does not fit a %T: %w", name, result, err)
 		}
 		return result, nil
@@ -59,7 +58,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if result, err = fn(ctx); err != nil {
 		return result, err
 	}
-	if data, err = json.Marshal(result); err != nil {
+	if data, err = marshal(result); err != nil {
 		return result, fmt.Errorf("dibs: the result of step %q cannot be kept: %w", name, err)
 	}
 	return result, lease.steps.keep(key, data, func(progress []byte) error {

@@ -44,10 +44,18 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so a second delivery would run it again",
 			"kind", a.job.Kind, "job", a.job.ID, "error", keepErr)
 		return nil
-	case err == nil && !ran:
+	case !ran && wasDone(err):
 		m.report(ctx, a, EventRemembered, nil)
+		return nil
 	}
 	return err
+}
+
+// wasDone reports whether an earlier run was done, as err says, which is of a call of Once that
+// did not run.
+func wasDone(err error) bool {
+	_, noted := errors.AsType[*dibs.NotKeptError](err)
+	return err == nil || noted
 }
 
 // skip runs fn unless another job holds the key. If only places keep it from the key, the
@@ -107,8 +115,9 @@ func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) 
 		m.report(ctx, a, EventLost, err)
 	case ran:
 		m.report(ctx, a, EventFailed, err)
-	case err == nil:
+	case wasDone(err):
 		m.report(ctx, a, EventRemembered, nil)
+		return nil
 	case errors.Is(err, dibs.ErrHeld):
 		m.report(ctx, a, EventSkipped, nil)
 		return nil

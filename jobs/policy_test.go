@@ -82,6 +82,22 @@ func TestPeriodic(t *testing.T) {
 	})
 }
 
+// TestDoneWithoutAResult: a key whose result dibs.Once could not store was done, so a job of it does not
+// run and does not fail.
+func TestDoneWithoutAResult(t *testing.T) {
+	simulate(t, func(t *testing.T, f *fixture) {
+		c, err := dibs.New(f.store, nil)
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Check(t, c.Close()) })
+		_, _ = dibs.Once(t.Context(), c, "k", nil, func(context.Context) (chan int, error) { return make(chan int), nil })
+		m := f.mutex(&jobs.Options{Policy: jobs.Periodic, Period: time.Hour})
+		err = m.Run(t.Context(), jobs.Job{Kind: "report", ID: "1", Key: "k"}, func(context.Context) error { t.Error("it ran"); return nil })
+		if s := m.Stats(); err != nil || s.Remembered != 1 {
+			t.Errorf("got %v, %+v", err, s)
+		}
+	})
+}
+
 func TestLimit(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -33,7 +33,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
 				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores",
-				root + "/conform", root + "/internal/nearest", root + "/internal/progress", root + "/internal/quantity", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
+				root + "/conform", root + "/internal/nearest", root + "/internal/oncerecord", root + "/internal/progress", root + "/internal/quantity", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
 		},

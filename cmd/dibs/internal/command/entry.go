@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/oncerecord"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -61,6 +62,7 @@ type recordJSON struct {
 	LeftMS        int64  `json:"left_ms"`
 	Status        int    `json:"status,omitempty"`
 	EncryptedWith string `json:"encrypted_with,omitempty"` // the ID of the encryption key
+	NotKept       string `json:"not_kept,omitempty"`       // why the result of a run of once was not stored
 
 	Run *runJSON `json:"run,omitempty"` // of dibs run --once-per
 }
@@ -94,6 +96,7 @@ func entryLines(e store.Entry, now time.Time) []entryJSON {
 			j.Record.Status = a.Status
 		}
 		j.Record.EncryptedWith, _ = encryptedWith(e)
+		j.Record.NotKept, _ = notKept(e)
 		j.Record.Run = runOf(r)
 		j.ID = r.ID
 	}
@@ -212,12 +215,36 @@ func recordText(e store.Entry) string {
 	case encrypted:
 		return fmt.Sprintf("%d bytes, encrypted with the key %s", e.Record.Bytes, id)
 	case a == nil:
+		if why, ok := notKept(e); ok {
+			return "of a run whose result could not be stored (" + quote(why) + "); see dibs settle --help"
+		}
 		return fmt.Sprintf("%d bytes", e.Record.Bytes)
 	case a.NotKept:
 		return "an answer that was too large to be stored"
 	default:
 		return fmt.Sprintf("HTTP %d with a body of %d bytes", a.Status, len(a.Body))
 	}
+}
+
+// notKept returns why the result of a run of once could not be stored, if the record says so.
+func notKept(e store.Entry) (why string, ok bool) {
+	if e.Record == nil || len(e.Record.Data) > oncerecord.Max {
+		return "", false
+	}
+	r, err := oncerecord.Read(e.Record.Data)
+	if err != nil || r.NotKept == nil {
+		return "", false
+	}
+	return *r.NotKept, true
+}
+
+// notStored reports whether a run was done whose answer or result could not be stored.
+func notStored(e store.Entry) bool {
+	if a := answerOf(e); a != nil {
+		return a.NotKept
+	}
+	_, ok := notKept(e)
+	return ok
 }
 
 // answerOf returns the HTTP answer that a record holds, or nil.

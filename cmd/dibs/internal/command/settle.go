@@ -3,6 +3,8 @@ package command
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/oncerecord"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores"
 )
@@ -25,6 +28,7 @@ import (
 type verdict struct {
 	rerun     bool
 	status    int
+	result    string
 	headers   []string
 	body      string
 	bodyFile  string
@@ -37,19 +41,24 @@ func (p *program) settle() *cobra.Command {
 	var s selection
 	var v verdict
 	cmd := &cobra.Command{
-		Use:   "settle (KEY | --id ID) (--status N | --rerun)",
-		Short: "Settle a request whose outcome is unknown",
+		Use:   "settle (KEY | --id ID) (--status N | --result JSON | --rerun)",
+		Short: "Settle a run whose outcome is unknown, or was not stored",
 		Long: `With --on-crash at-most-once, a request whose proxy crashed is not run again: it
 may or may not have taken effect. Its retries get the problem "outcome unknown".
-Find out what happened, then settle the request:
+A function of once that must run at most once is the same, and its callers get
+an error. Find out what happened, then settle it:
 
-  --status N   it took effect: retries get this answer
-  --rerun      it did not take effect: the next retry runs
+  --status N      the request took effect: retries get this answer
+  --result JSON   the function of once ran: callers get this result
+  --rerun         it did not take effect: the next one runs
+
+A run that was done, but whose answer or result could not be stored, is settled
+in the same way. The new record then answers requests with any fingerprint.
 
 The client's problem document names the attempt in "instance", and "dibs show"
 prints its ID.
 Asks before it changes anything, unless --yes is given. Exits with 1 if there is
-no such attempt, or its outcome is not unknown.`,
+no such attempt, or it has its outcome.`,
 		Example: `  dibs settle --id q7k2v5m3x4zabcde --rerun
   dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --status 201 \
       --header 'Content-Type: application/json' --body '{"id":"ch_17"}' --yes`,
@@ -61,8 +70,8 @@ no such attempt, or its outcome is not unknown.`,
 			if err := v.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(_ *stores.Store, in store.Inspector) error {
-				return p.settleOne(cmd.Context(), in, &s, &v, cmd.Flags())
+			return p.operate(cmd.Context(), func(opened *stores.Store, in store.Inspector) error {
+				return p.settleOne(cmd.Context(), in, opened.Store, &s, &v, cmd.Flags())
 			})
 		}),
 	}
@@ -70,10 +79,11 @@ no such attempt, or its outcome is not unknown.`,
 	f := cmd.Flags()
 	f.BoolVar(&v.rerun, "rerun", false, "let the next retry run")
 	f.IntVar(&v.status, "status", 0, "answer retries with this `STATUS`")
+	f.StringVar(&v.result, "result", "", "give callers of once this result, as `JSON`")
 	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; can be repeated")
 	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer")
 	f.StringVar(&v.bodyFile, "body-file", "", "the `FILE` with the body of that answer; - is stdin")
-	durationVar(f, &v.retention, "retention", idempotency.DefaultRetention, "how long that answer is stored")
+	durationVar(f, &v.retention, "retention", idempotency.DefaultRetention, "how long that answer or result is stored")
 	f.StringVar(&v.keyRing, "key-ring", "", "encrypt that answer with the key ring in a `FILE`, or in an environment variable, as env:NAME")
 	f.BoolVar(&v.yes, "yes", false, "do not ask")
 	p.storeFlags(f)
@@ -83,18 +93,28 @@ no such attempt, or its outcome is not unknown.`,
 
 // check refuses flags that contradict each other.
 func (v *verdict) check(fs *pflag.FlagSet) error {
-	answers := fs.Changed("status")
-	if answers == v.rerun {
-		return usagef("choose the outcome: --status N if it took effect, --rerun if it did not")
+	chosen := 0
+	for _, is := range []bool{fs.Changed("status"), fs.Changed("result"), v.rerun} {
+		if is {
+			chosen++
+		}
 	}
-	for _, name := range []string{"header", "body", "body-file", "retention", "key-ring"} {
-		if v.rerun && fs.Changed(name) {
+	if chosen != 1 {
+		return usagef("choose the outcome: --status N or --result JSON if it took effect, --rerun if it did not")
+	}
+	for _, name := range []string{"header", "body", "body-file", "key-ring", "retention"} {
+		switch {
+		case v.rerun && fs.Changed(name):
 			return usagef("%s: it has no effect with --rerun; remove it", name)
+		case fs.Changed("result") && fs.Changed(name) && name != "retention":
+			return usagef("%s: it has no effect with --result; remove it", name)
 		}
 	}
 	switch {
 	case v.rerun:
-	case v.status < 200 || v.status > 599:
+	case fs.Changed("result") && !json.Valid([]byte(v.result)):
+		return usagef("result: it is not JSON; quote a text, as in --result '\"paid\"'")
+	case !fs.Changed("result") && (v.status < 200 || v.status > 599):
 		return usagef("status: %d is not the status of an answer, 200 to 599", v.status)
 	case fs.Changed("body") && fs.Changed("body-file"):
 		return usagef("body-file: it cannot be used together with --body")
@@ -137,68 +157,131 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 	return a, nil
 }
 
-func (p *program) settleOne(ctx context.Context, in store.Inspector, s *selection, v *verdict, fs *pflag.FlagSet) error {
-	e, id, err := p.findUnknown(ctx, in, s, fs)
+func (p *program) settleOne(ctx context.Context, in store.Inspector, opened dibs.Store, s *selection, v *verdict, fs *pflag.FlagSet) error {
+	e, id, err := p.findUnsettled(ctx, in, s, fs)
 	if err != nil {
 		return err
 	}
+	name := quote(e.Key.Name)
 	_, isHTTP := idempotency.KeyPart(e.Key.Name)
-	if !isHTTP && !v.rerun {
-		return usagef("status: %s is not the key of an HTTP request; use --rerun", quote(e.Key.Name))
+	switch {
+	case !isHTTP && fs.Changed("status"):
+		return usagef("status: %s is not the key of an HTTP request; use --result or --rerun", name)
+	case isHTTP && fs.Changed("result"):
+		return usagef("result: %s is the key of an HTTP request; use --status or --rerun", name)
 	}
-	var data []byte
-	question := "Let " + quote(e.Key.Name) + " run again?"
-	if !v.rerun {
-		a, err := v.answer(p.env.Stdin)
-		if err != nil {
-			return err
-		}
-		if data, err = idempotency.EncodeAnswer(a); err != nil {
-			return usagef("%v", err)
-		}
-		ring, err := proxy.ReadKeyRing(v.keyRing)
-		if err != nil {
-			return usagef("key-ring: %v", err)
-		}
-		data = ring.Encrypt(e.Key, dibs.Fingerprint{}, v.retention, data)
-		question = fmt.Sprintf("Answer retries of %s with %d and a body of %d bytes?", quote(e.Key.Name), v.status, len(a.Body))
+	if v.rerun {
+		return p.letRun(ctx, in, e, id, v)
+	}
+	data, question, then, err := p.outcome(e, v, isHTTP)
+	if err != nil {
+		return err
 	}
 	if err := p.confirm(question, v.yes); err != nil {
 		return err
 	}
-	if v.rerun {
-		n, err := forceRelease(ctx, in, e.Key, id)
-		switch {
-		case err != nil:
-			return err
-		case n == 0:
-			return absentf("the attempt %s was settled meanwhile", id)
+	if e.Condition == store.ConditionDone {
+		err = p.replace(ctx, in, opened, e.Key, data, v.retention)
+	} else {
+		var done bool
+		done, err = ask(ctx, "resolve", func(ctx context.Context) (bool, error) {
+			return in.Resolve(ctx, e.Key, id, data, v.retention)
+		})
+		if err == nil && !done {
+			err = absentf("the attempt %s was settled meanwhile", id)
 		}
-		fmt.Fprintf(p.env.Stdout, "%s is free: the next retry runs\n", quote(e.Key.Name))
-		return nil
 	}
-	done, err := ask(ctx, "resolve", func(ctx context.Context) (bool, error) {
-		return in.Resolve(ctx, e.Key, id, data, v.retention)
-	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !done:
-		return absentf("the attempt %s was settled meanwhile", id)
 	}
-	fmt.Fprintf(p.env.Stdout, "%s is done: retries get %d for %s\n", quote(e.Key.Name), v.status, span(v.retention))
+	fmt.Fprintf(p.env.Stdout, "%s is done: %s for %s\n", name, then, span(v.retention))
 	return nil
 }
 
-// findUnknown returns the selected key, and its attempt whose outcome is unknown.
-func (p *program) findUnknown(ctx context.Context, in store.Inspector, s *selection, fs *pflag.FlagSet) (store.Entry, string, error) {
-	found, err := p.find(ctx, in, s, fs, false)
+// outcome returns the record of the verdict, the question before it is stored, and what it brings
+// about.
+func (p *program) outcome(e store.Entry, v *verdict, isHTTP bool) (data []byte, question, then string, err error) {
+	name := quote(e.Key.Name)
+	if !isHTTP {
+		data, err = json.Marshal(oncerecord.Record{Value: json.RawMessage(v.result)})
+		return data, fmt.Sprintf("Give callers of %s a result of %d bytes?", name, len(v.result)), "callers get that result", err
+	}
+	a, err := v.answer(p.env.Stdin)
+	if err != nil {
+		return nil, "", "", err
+	}
+	if data, err = idempotency.EncodeAnswer(a); err != nil {
+		return nil, "", "", usagef("%v", err)
+	}
+	ring, err := proxy.ReadKeyRing(v.keyRing)
+	if err != nil {
+		return nil, "", "", usagef("key-ring: %v", err)
+	}
+	data = ring.Encrypt(e.Key, dibs.Fingerprint{}, v.retention, data)
+	return data, fmt.Sprintf("Answer retries of %s with %d and a body of %d bytes?", name, v.status, len(a.Body)), fmt.Sprintf("retries get %d", v.status), nil
+}
+
+// letRun lets the next retry run.
+func (p *program) letRun(ctx context.Context, in store.Inspector, e store.Entry, id string, v *verdict) error {
+	name := quote(e.Key.Name)
+	if err := p.confirm("Let "+name+" run again?", v.yes); err != nil {
+		return err
+	}
+	var ended bool
+	var err error
+	if e.Condition == store.ConditionDone {
+		ended, err = ask(ctx, "forget", func(ctx context.Context) (bool, error) { return in.Forget(ctx, e.Key) })
+	} else {
+		var n int
+		n, err = forceRelease(ctx, in, e.Key, id)
+		ended = n > 0
+	}
+	switch {
+	case err != nil:
+		return err
+	case !ended:
+		return absentf("the attempt %s was settled meanwhile", id)
+	}
+	fmt.Fprintf(p.env.Stdout, "%s is free: the next retry runs\n", name)
+	return nil
+}
+
+// replace replaces the note that an outcome was not stored. It holds the key meanwhile, so that no
+// other operator does the same.
+func (p *program) replace(ctx context.Context, in store.Inspector, s dibs.Store, key dibs.Key, data []byte, retention time.Duration) (err error) {
+	client, err := dibs.New(s, &dibs.Options{Namespace: key.Namespace, Label: "dibs settle"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	lease, err := client.TryAcquire(ctx, key.Name, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Release()) }()
+	found, err := all(entries(ctx, in, store.Query{Namespace: &key.Namespace, Name: key.Name, Data: true}))
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 || !notStored(found[0]) {
+		return absentf("%s was settled meanwhile", quote(key.Name))
+	}
+	return lease.Complete(ctx, data, retention)
+}
+
+// findUnsettled returns the selected key, and its attempt whose outcome is unknown or was not
+// stored.
+func (p *program) findUnsettled(ctx context.Context, in store.Inspector, s *selection, fs *pflag.FlagSet) (store.Entry, string, error) {
+	found, err := p.find(ctx, in, s, fs, true)
 	if err != nil {
 		return store.Entry{}, "", err
 	}
 	e := found[0]
-	if e.Condition != store.ConditionUnknown || len(e.Attempts) == 0 {
-		return e, "", absentf("there is nothing to settle: the outcome of %s is not unknown, it is %s", quote(e.Key.Name), e.Condition)
+	switch {
+	case e.Condition == store.ConditionUnknown && len(e.Attempts) > 0:
+		return e, e.Attempts[0].ID, nil
+	case e.Condition == store.ConditionDone && notStored(e):
+		return e, e.Record.ID, nil
 	}
-	return e, e.Attempts[0].ID, nil
+	return e, "", absentf("there is nothing to settle: the outcome of %s is not unknown, it is %s", quote(e.Key.Name), e.Condition)
 }
