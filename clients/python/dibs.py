@@ -1737,10 +1737,11 @@ class Client:
             self._here()
             try:
                 answer, sent = self._ask(local, attempt, "try" if once else "queue", poll)
+                heard = _now()  # busy, too, is an answer
                 kind, detail = _problem(answer)
                 if kind is not None:
                     raise _error(kind, detail, attempt)
-                heard, pause = _now(), 0.01
+                pause = 0.01
                 state = answer.get("state")
                 if state == "granted":
                     # The trust counts from when the claim was sent. If that was long ago, the same
@@ -1758,7 +1759,7 @@ class Client:
                     heard = _now()  # until then the server waited on purpose
                 pause = min(pause * 2, 1.0)
                 rest = pause * random.uniform(0.5, 1.0)
-                if _now() + rest > min(heard + (1.0 if once else _KEEP_PATIENCE), math.inf if once else ends):
+                if _now() + rest > (start + 1.0 if once else min(heard + _KEEP_PATIENCE, ends)):
                     raise
                 time.sleep(rest)
                 if not isinstance(e, Overloaded):

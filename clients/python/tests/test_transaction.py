@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import unittest
+from unittest import mock
 
 import support
 from support import Case
@@ -107,6 +108,26 @@ class TransactionTest(Case):
         self.assertTrue(lease.held)  # what the renewal found is no loss
         lease.release()
         self.assertEqual(b"record", self.record())
+
+    def test_a_waiter_without_a_limit_outlasts_a_transaction(self):
+        """A transaction that has settled the lease keeps the key's rows busy. That is an answer to the waiter."""
+        now, error, busy = dibs._now, dibs._error, []
+
+        def answered(kind, *args):
+            busy.append(kind)  # the clock moves on with each
+            return error(kind, *args)
+        other = self.connect(self.plain.url)
+        with mock.patch.object(dibs, "_now", lambda: now() + 8 * len(busy)), mock.patch.object(dibs, "_error", answered), \
+                mock.patch.object(dibs, "_POLL", 0.1):
+            lease = self.keys.acquire(self.key, ttl=60_000)
+            waiter = support.thread(lambda: other.acquire(self.key, ttl=60_000))
+            support.wait("it waits", lambda: self.server.waiters(self.key) == 1)
+            with self.transaction() as cursor:
+                lease.complete_in(cursor, None)
+                support.wait("it was busy twice", lambda: len(busy) > 1 or not waiter.is_alive())
+            waiter.join().release()
+            lease.release()
+        self.assertEqual({"busy"}, set(busy))
 
     def test_a_lost_lease_rolls_back(self):
         with self.assertRaises(dibs.Lost), self.keys.lock(self.key, ttl=600) as lease:
