@@ -580,9 +580,9 @@ class _Bell:
         with contextlib.suppress(RuntimeError):  # it rings already
             self._lock.release()
 
-    def wait(self, seconds: float) -> None:
-        """Wait until it rings, or for so many seconds."""
-        self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+    def wait(self, seconds: float) -> bool:
+        """Wait until it rings, or for this many seconds, and report whether it rang."""
+        return self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
 
 class _Renewer:
@@ -677,10 +677,10 @@ class _Undoer:
 
     def __init__(self, local: _Local, timeout: float) -> None:
         self._local, self._timeout = local, timeout
-        self._mail: collections.deque[_Entry | threading.Event] = collections.deque()
+        self._mail: collections.deque[_Entry | _Bell] = collections.deque()
         self._bell = _Bell()
         self._entries: list[_Entry] = []
-        self._flushes: list[threading.Event] = []
+        self._flushes: list[_Bell] = []
         self._stopped = self._ended = False
 
     def settle(self, attempt: _Attempt, settlement: dict[str, Any], sent: bool = False) -> None:
@@ -690,7 +690,7 @@ class _Undoer:
 
     def flush(self, limit: float) -> bool:
         """Wait until everything was settled once, or for so many seconds."""
-        done = threading.Event()
+        done = _Bell()
         self._put(done)
         return self._ended or done.wait(limit)
 
@@ -703,7 +703,7 @@ class _Undoer:
         """Say that a caller does not wait any more."""
         self._bell.ring()
 
-    def _put(self, item: _Entry | threading.Event) -> None:
+    def _put(self, item: _Entry | _Bell) -> None:
         try:
             self._mail.append(item)
         finally:
@@ -722,12 +722,12 @@ class _Undoer:
         self._ended = True
         self._take_mail()
         for done in self._flushes:
-            done.set()
+            done.ring()
 
     def _take_mail(self) -> None:
         while self._mail:
             item = self._mail.popleft()
-            if isinstance(item, threading.Event):
+            if isinstance(item, _Bell):
                 self._flushes.append(item)
             else:
                 self._entries.append(item)
@@ -740,7 +740,7 @@ class _Undoer:
             waits = self._local.closing and self._local.waits and not stopped
             if not waits and not any(entry.first for entry in self._entries):
                 for done in self._flushes:
-                    done.set()
+                    done.ring()
                 self._flushes.clear()
                 if stopped:
                     return False
@@ -800,7 +800,8 @@ class _Attempt:
         self.limit = math.inf
         self.settled = self.lost = False
         self.unanswered: str | None = None  # the outcome of a settlement that was sent and not answered
-        self.settling = threading.Lock()  # held while a settlement is under way
+        self.settling = threading.RLock()  # held while a settlement is under way; a signal handler may settle meanwhile
+        self.under_way = False  # the thread that holds settling has begun a settlement
         self.in_transaction = False  # a transaction settles it, or did
         self.own_namespace = ""  # that of the key, as the server says
 
@@ -1210,23 +1211,28 @@ class Lease:
             with attempt.settling:
                 if attempt.settled:
                     return
-                if attempt.lost or (attempt.overdue(_now()) and attempt.unanswered != settlement["outcome"] and not attempt.in_transaction):
-                    # What the store still has of it is abandoned, as it would be when it expires.
-                    attempt.local.undoer.settle(attempt, {"outcome": "abandon"})
-                    attempt.lost = True
-                    attempt.local.renewer.remove(attempt)
-                    raise self._lost()
-                self._send(settlement, patience)
+                nested, attempt.under_way = attempt.under_way, True
+                try:
+                    self._settle_now(settlement, patience, nested)
+                finally:
+                    attempt.under_way = nested
         except Error:
             raise
         except BaseException:
             attempt.hand_over(settlement)  # a signal handler raised
             raise
 
-    def _send(self, settlement: dict[str, Any], patience: float) -> None:
+    def _settle_now(self, settlement: dict[str, Any], patience: float, nested: bool) -> None:
+        """Settle the lease. nested says that a signal handler settles it while its thread does."""
         attempt = self._attempt
         assert attempt.local is not None
         outcome = settlement["outcome"]
+        if attempt.lost or (attempt.overdue(_now()) and attempt.unanswered != outcome and not attempt.in_transaction):
+            # What the store still has of it is abandoned, as it would be when it expires.
+            attempt.local.undoer.settle(attempt, {"outcome": "abandon"})
+            attempt.lost = True
+            attempt.local.renewer.remove(attempt)
+            raise self._lost()
         tries = _Tries(patience)
         while True:
             before, attempt.unanswered = attempt.unanswered, attempt.unanswered or outcome
@@ -1244,7 +1250,8 @@ class Lease:
                     raise
         # The same record may be written twice. Any other end that was done before is a loss to the
         # store, and none to the holder.
-        lost = kind == "lost" and (outcome == "keep" or not (again or before == outcome or attempt.in_transaction))
+        done = again or before == outcome or attempt.in_transaction or nested or attempt.settled
+        lost = kind == "lost" and (outcome == "keep" or not done)
         if lost or attempt.lost or (attempt.overdue(_now()) and not attempt.in_transaction):
             attempt.lost = True
         else:
@@ -2237,14 +2244,14 @@ class AsyncClient:
 
 # Forks and the end of the program.
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may make a call while its thread makes its first one
 _locals: set[_Local] = set()  # of the clients of this process, until their threads have ended
 
 
 def _forked() -> None:
     """In a process that was forked: close the connections of its parent."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     for local in list(_locals):
         local.abandon()
     _locals.clear()

@@ -1,4 +1,4 @@
-"""Strikes a call with a KeyboardInterrupt at each point at which Python looks for signals."""
+"""Strikes a call, at each point at which Python looks for signals, with what a signal handler does."""
 
 import dis
 import sys
@@ -8,13 +8,17 @@ import support
 import dibs
 
 
+def interrupt():
+    raise KeyboardInterrupt
+
+
 class Strike:
-    """Raises KeyboardInterrupt at the n-th point: where a function begins, after each call, and where
-    a loop begins again. everywhere includes the functions of the standard library.
+    """Calls a signal handler at the n-th point: where a function begins, after each call, and where a
+    loop begins again. everywhere includes the functions of the standard library.
     """
 
-    def __init__(self, n, everywhere=False):
-        self._left, self._everywhere, self._last = n, everywhere, {}
+    def __init__(self, n, everywhere=False, handler=interrupt):
+        self._left, self._everywhere, self._handler, self._last = n, everywhere, handler, {}
         self.struck = None  # where
 
     def __enter__(self):
@@ -51,7 +55,7 @@ class Strike:
             sys.settrace(None)
             self._last.clear()
             self.struck = f"{frame.f_code.co_name}, line {frame.f_lineno}"
-            raise KeyboardInterrupt
+            self._handler()
 
 
 class Interrupts:

@@ -1,7 +1,8 @@
 import unittest
 
 import support
-from interrupt import Interrupts
+import dibs
+from interrupt import Interrupts, Strike
 
 
 class InterruptTest(Interrupts, support.Case):
@@ -18,6 +19,50 @@ class InterruptTest(Interrupts, support.Case):
 
     def test_reserve(self):
         self.strike_each("reserve")
+
+    # Handlers that return, and that use the lease or the client that the call uses.
+
+    def handle_each(self, begin, work, handler):
+        """Call the handler at each point of the work in turn, and require that the key is free then."""
+        n = 0
+        while True:
+            with_lease = begin()
+            strike = Strike(n, handler=lambda: handler(with_lease))
+
+            def struck(strike=strike, with_lease=with_lease):
+                with strike:
+                    work(with_lease)
+            support.thread(struck).join()
+            if strike.struck is None:
+                return n
+            self.assertTrue(self.server.free(self.key), strike.struck)
+            n += 1
+
+    def test_a_handler_that_releases(self):
+        def enter():
+            block = self.keys.lock(self.key, ttl=600)
+            block.__enter__()
+            return block
+        self.keys.held(self.key)
+        for work in (lambda lease: lease.release(), lambda lease: lease.undo()):
+            self.assertGreater(self.handle_each(lambda: self.keys.acquire(self.key, ttl=600), work, lambda lease: lease.release()), 20)
+        self.handle_each(enter, lambda block: block.__exit__(None, None, None), lambda block: block._lease.release())
+
+    def test_a_handler_that_releases_while_a_record_is_written(self):
+        """The handler's release does nothing after the record is written. Before it, the record is lost."""
+        def complete(lease):
+            try:
+                lease.complete(b"record", keep=0.001)
+            except dibs.Lost:
+                lost.append(1)
+        lost = []
+        count = self.handle_each(lambda: self.keys.acquire(self.key, ttl=600), complete, lambda lease: lease.release())
+        self.assertTrue(0 < len(lost) < count)
+
+    def test_a_handler_that_uses_the_client(self):
+        for work in (lambda keys: keys.held(self.key), lambda keys: keys.flush(), lambda keys: keys.close()):
+            self.handle_each(lambda: self.connect(), work, lambda keys: keys._closed or keys.acquire(self.key).release())
+            self.handle_each(lambda: self.connect(), work, lambda keys: keys.flush())
 
 
 if __name__ == "__main__":
