@@ -2,13 +2,16 @@ package httpstore
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -71,28 +74,66 @@ func TestAnOrderIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestAServerThatStandsStill: a call that it does not answer in time fails, and the next call goes to
-// another server.
-func TestAServerThatStandsStill(t *testing.T) {
-	still := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // until then the server does not see that the client is gone
-		<-r.Context().Done()
-	}))
-	defer still.Close()
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"answers":[{}]}`))
-	}))
-	defer other.Close()
-	s, err := Open(still.URL+","+strings.TrimPrefix(other.URL, "http://"), nil)
-	testkit.Must(t, err)
-	defer s.Close()
-	renewals := []store.Renewal{{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Second}}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := s.Renew(ctx, renewals, make([]error, 1)); err == nil {
-		t.Error("it was answered")
-	}
-	if err := s.Renew(t.Context(), renewals, make([]error, 1)); err != nil {
-		t.Error(err)
+// TestAServerThatPauses: if servers do not answer, each of them takes an equal share of the
+// time, so that the next one can answer. A claim says how long that is.
+func TestAServerThatPauses(t *testing.T) {
+	for _, still := range []int{1, 2} {
+		for verb, call := range map[string]func(context.Context, *Store) error{
+			"claim": func(ctx context.Context, s *Store) error {
+				return s.Claim(ctx, []store.Claim{{Key: store.Key{Name: "k"}, Token: store.Token{1}, TTL: time.Second, Permits: 1, Weight: 1}}, make([]store.Answer, 1))
+			},
+			"renew": func(ctx context.Context, s *Store) error {
+				return s.Renew(ctx, []store.Renewal{{Key: store.Key{Name: "k"}, Token: store.Token{1}, TTL: time.Second}}, make([]error, 1))
+			},
+			"settle": func(ctx context.Context, s *Store) error {
+				return s.Settle(ctx, []store.Settlement{{Key: store.Key{Name: "k"}, Token: store.Token{1}}}, make([]error, 1))
+			},
+			"list": func(ctx context.Context, s *Store) error {
+				for _, err := range s.List(ctx, store.Query{}) {
+					return err
+				}
+				return nil
+			},
+		} {
+			t.Run(fmt.Sprintf("%s, %d", verb, still), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					asked := 0
+					s, err := Open("http://a,b,c", &Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+						if verb == "claim" {
+							body, err := io.ReadAll(r.Body)
+							testkit.Check(t, err)
+							call, err := leaseapi.ReadClaims(body)
+							testkit.Check(t, err)
+							if call.Timeout != 2*time.Second {
+								t.Errorf("the claim's timeout is %v", call.Timeout)
+							}
+						}
+						if asked++; asked <= still {
+							<-r.Context().Done()
+							return nil, r.Context().Err()
+						}
+						w := httptest.NewRecorder()
+						if verb != "list" {
+							_, _ = w.WriteString(`{"answers":[{"state":"granted"}]}`)
+						}
+						return w.Result(), nil
+					})}})
+					testkit.Must(t, err)
+					defer s.Close()
+					ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+					defer cancel()
+					began := time.Now()
+					if err := call(ctx, s); err != nil || time.Since(began) != time.Duration(still)*2*time.Second {
+						t.Errorf("after %v: %v", time.Since(began), err)
+					}
+					began = time.Now()
+					if verb != "claim" {
+						if err := call(ctx, s); err != nil || time.Since(began) != 0 {
+							t.Errorf("the next call goes to a server that pauses: after %v: %v", time.Since(began), err)
+						}
+					}
+				})
+			})
+		}
 	}
 }

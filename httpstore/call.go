@@ -12,22 +12,39 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/store"
 )
 
-// call makes one call of n elements. If the server is away, it asks the next one, each once.
-// silent says that a server may have got the call, or may still get it, and did not answer.
-func (s *Store) call(ctx context.Context, verb string, body []byte, n int) (answers []leaseapi.Answer, silent bool, err error) {
+// claim sends claims, to wait for at most that long. A call that waits goes to one server only,
+// because its caller asks again with less time to wait.
+func (s *Store) claim(ctx context.Context, claims []store.Claim, wait time.Duration) (answers []leaseapi.Answer, silent bool, err error) {
+	servers := len(s.address.servers)
+	if wait > 0 {
+		servers = 1
+	}
+	return s.call(ctx, "claim", func(timeout time.Duration) []byte {
+		return leaseapi.WriteClaims(leaseapi.ClaimCall{Claims: claims, Wait: wait, Timeout: timeout})
+	}, len(claims), servers)
+}
+
+// call makes one call of n elements. If a server is away, it asks the next one, up to that many,
+// each once. Each gets an equal share of the time that is left, because a server that is frozen
+// must leave time for the next. body writes the call's body for a share; 0 is no limit. silent says
+// that a server may have got the call, or may still get it, and did not answer.
+func (s *Store) call(ctx context.Context, verb string, body func(timeout time.Duration) []byte, n, servers int) (answers []leaseapi.Answer, silent bool, err error) {
 	if n == 0 {
 		return nil, false, nil
 	}
-	for range s.address.servers {
+	for left := servers; left > 0; left-- {
 		first := s.current.Load()
+		within, timeout, cancel := share(ctx, left)
 		var r reach
-		answers, r, err = s.ask(ctx, s.server(first), verb, body, n)
+		answers, r, err = s.ask(within, s.server(first), verb, body(timeout), n)
+		cancel()
 		silent = silent || r == unanswered
 		if r == answered {
 			return answers, silent, err
@@ -38,6 +55,17 @@ func (s *Store) call(ctx context.Context, verb string, body []byte, n int) (answ
 		}
 	}
 	return nil, silent, err
+}
+
+// share returns a context for one of so many servers, and how long it lasts; 0 for no limit.
+func share(ctx context.Context, servers int) (context.Context, time.Duration, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ctx, 0, func() {}
+	}
+	timeout := max(time.Until(end)/time.Duration(servers), time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	return ctx, timeout, cancel
 }
 
 // leave makes the next call go to the next server, because this one is away. If the caller stopped

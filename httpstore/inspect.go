@@ -81,34 +81,58 @@ func parameters(q store.Query) string {
 	return v.Encode()
 }
 
-// get sends a GET to the server that answered last, and to the others if it is away.
+// get sends a GET to the server that answered last, and to the others if it is away. Each gets an
+// equal share of the time until it answers.
 func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 	var failed error
-	for range s.address.servers {
+	for left := len(s.address.servers); left > 0; left-- {
 		first := s.current.Load()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server(first)+path, nil)
+		within, cancel := context.WithCancel(ctx)
+		r, err := http.NewRequestWithContext(within, http.MethodGet, s.server(first)+path, nil)
 		if err != nil {
+			cancel()
 			return nil, err
 		}
 		s.authorize(r)
+		var over *time.Timer
+		if end, ok := ctx.Deadline(); ok {
+			over = time.AfterFunc(time.Until(end)/time.Duration(left), cancel)
+		}
 		resp, err := s.client.Do(r)
+		if over != nil {
+			over.Stop()
+		}
 		switch {
 		case err != nil:
 			failed = unreachedError(ctx, withoutURL(err))
 		case resp.StatusCode == http.StatusOK:
+			resp.Body = &cancelled{resp.Body, cancel}
 			return resp, nil
 		default:
 			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is cut off is no problem document
 			resp.Body.Close()
 			if failed, _ = refusal(resp, text); resp.StatusCode < 500 {
+				cancel()
 				return nil, failed
 			}
 		}
+		cancel()
 		if s.leave(ctx, first); ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, failed
+}
+
+// cancelled is a body whose end ends its context.
+type cancelled struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *cancelled) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 // ForceRelease needs a token with the role act.

@@ -11,17 +11,30 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// A claim that a server did not answer may still be carried out: the server paused, or the
+// A claim that a server did not answer may still be carried out: the server is frozen, or the
 // call is still on its way. If its token is settled meanwhile, through another server or another
-// connection, the claim comes after that and gets a lease that nobody has. So the token is settled
-// once more, lateUndo later. What comes even later stands until its TTL is over.
+// connection, the claim comes after that and gets a lease or a place that nobody has. So the token
+// is settled again and again, for as long as a server may have been frozen. What comes even later
+// stands until its TTL or its Stay is over.
 const (
-	lateUndo = time.Second
-	// doubtful is how long a token is remembered after a claim that was not answered.
-	doubtful = time.Minute
-	// maxDoubts bounds how many are.
+	// lateUndo is the pause before the first of these settlements. It doubles up to maxLateUndo.
+	lateUndo    = time.Second
+	maxLateUndo = 15 * time.Second
+	// doubtful is how long after a claim that was not answered its token is settled again.
+	doubtful = 5 * time.Minute
+	// maxDoubts bounds how many tokens are remembered.
 	maxDoubts = 1 << 14
+	// undoTimeout is that of a call that settles them.
+	undoTimeout = 5 * time.Second
 )
+
+// lateClaim is a token that was settled and whose claim may come late.
+type lateClaim struct {
+	undo  store.Settlement
+	until time.Time
+	pause time.Duration
+	due   time.Time
+}
 
 // doubt remembers the tokens of claims that a server did not answer.
 func (s *Store) doubt(claims []store.Claim) {
@@ -47,9 +60,9 @@ func (s *Store) claimed(claims []store.Claim) {
 	defer s.mu.Unlock()
 	for i := range claims {
 		t := claims[i].Token
-		if until, ok := s.undoing[t]; ok {
-			delete(s.undoing, t)
-			s.doubts[t] = until
+		if late, ok := s.late[t]; ok {
+			delete(s.late, t)
+			s.doubts[t] = late.until
 		}
 	}
 }
@@ -60,7 +73,6 @@ func (s *Store) undoLate(settled []store.Settlement, errs []error) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var late []store.Settlement
 	for i, x := range settled {
 		until, ok := s.doubts[x.Token]
 		if !ok || errs[i] != nil && !errors.Is(errs[i], store.ErrLost) && !errors.Is(errs[i], errSettled) {
@@ -68,26 +80,47 @@ func (s *Store) undoLate(settled []store.Settlement, errs []error) {
 		}
 		delete(s.doubts, x.Token)
 		if now.Before(until) {
-			s.undoing[x.Token] = until
-			late = append(late, store.Settlement{Key: x.Key, Token: x.Token, Outcome: store.Undo})
+			undo := store.Settlement{Key: x.Key, Token: x.Token, Outcome: store.Undo}
+			s.late[x.Token] = &lateClaim{undo, until, lateUndo, now.Add(lateUndo)}
 		}
 	}
-	if len(late) == 0 || s.stopped.Err() != nil {
-		return
+	if len(s.late) > 0 && !s.undoing && s.stopped.Err() == nil {
+		s.undoing = true
+		s.running.Go(s.undoAll)
 	}
-	s.running.Go(func() {
-		if pace.Sleep(s.stopped, lateUndo) != nil {
+}
+
+// undoAll settles the late claims whenever they are due, until none is left.
+func (s *Store) undoAll() {
+	for pace.Sleep(s.stopped, lateUndo) == nil {
+		due, more := s.dueLate()
+		for part := range slices.Chunk(due, leaseapi.MaxElements) {
+			ctx, cancel := context.WithTimeout(s.stopped, undoTimeout)
+			body := leaseapi.WriteSettlements(part)
+			_, _, _ = s.call(ctx, "settle", func(time.Duration) []byte { return body }, len(part), len(s.address.servers)) // if it fails, the next one is soon
+			cancel()
+		}
+		if !more {
 			return
 		}
-		s.mu.Lock()
-		late = slices.DeleteFunc(late, func(x store.Settlement) bool {
-			_, ok := s.undoing[x.Token]
-			delete(s.undoing, x.Token)
-			return !ok
-		})
-		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(s.stopped, lateUndo)
-		defer cancel()
-		_, _, _ = s.call(ctx, "settle", leaseapi.WriteSettlements(late), len(late)) // if it fails, the lease expires
-	})
+	}
+}
+
+// dueLate returns what is to be settled now, and whether there will be more.
+func (s *Store) dueLate() (due []store.Settlement, more bool) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t, late := range s.late {
+		if !now.Before(late.due) {
+			due = append(due, late.undo)
+			late.pause = min(2*late.pause, maxLateUndo)
+			late.due = now.Add(late.pause)
+		}
+		if late.due.After(late.until) {
+			delete(s.late, t)
+		}
+	}
+	s.undoing = len(s.late) > 0
+	return due, s.undoing
 }

@@ -3,9 +3,11 @@ package httpstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,6 +33,8 @@ type late struct {
 	first func(verb string, body []byte) (problem string, err error)
 	// settle, if not nil, is the servers' answer to settlements.
 	settle error
+	// settles, if not nil, is called for each call of settlements that is answered.
+	settles func()
 }
 
 func newLate(t *testing.T) *late {
@@ -81,6 +85,9 @@ func (l *late) answer(t *testing.T, verb string, body []byte) []byte {
 			out = append(out, leaseapi.AnswerOf(&answers[i]))
 		}
 	case "settle":
+		if l.settles != nil {
+			l.settles()
+		}
 		settlements, err := leaseapi.ReadSettlements(body)
 		testkit.Check(t, err)
 		errs := make([]error, len(settlements))
@@ -122,41 +129,72 @@ func (l *late) state(t *testing.T, c store.Claim) store.State {
 	return answers[0].State
 }
 
-// TestALateClaimIsUndone: a server pauses under a claim, its client gives up and undoes the
-// claim by another server, and the first server carries it out after that. The key is not held for
-// the TTL by a token that nobody has.
+// TestALateClaimIsUndone: a server is frozen under a claim, its client gives up and settles the
+// claim by another server, and the first server carries it out after that. Its lease or its place is
+// undone, however late that is.
 func TestALateClaimIsUndone(t *testing.T) {
+	for _, after := range []time.Duration{lateUndo / 2, 2 * lateUndo, 40 * time.Second, doubtful - 2*maxLateUndo} {
+		for _, mode := range []store.Mode{store.Try, store.Queue, store.Reserve} {
+			t.Run(fmt.Sprintf("%v, mode %d", after, mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := newLate(t)
+					wake := make(chan struct{})
+					done := make(chan struct{})
+					l.first = func(verb string, body []byte) (string, error) {
+						go func() {
+							defer close(done)
+							<-wake
+							l.answer(t, verb, body)
+						}()
+						return "", errors.New("the connection was reset")
+					}
+					ctx, giveUp := context.WithTimeout(t.Context(), time.Nanosecond)
+					defer giveUp()
+					<-ctx.Done()
+					c := store.Claim{Key: store.Key{Name: "k"}, Mode: mode, Token: store.Token{1}, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+					if err := l.Claim(ctx, []store.Claim{c}, make([]store.Answer, 1)); err == nil {
+						t.Fatal("the claim was answered")
+					}
+					if err := l.end(t, c, store.Undo); !errors.Is(err, store.ErrLost) {
+						t.Fatalf("the undo is answered with %v", err)
+					}
+					time.Sleep(after)
+					close(wake)
+					<-done
+					if s := l.state(t, c); s != store.Held {
+						t.Fatalf("after the late claim the key's state is %d", s)
+					}
+					time.Sleep(maxLateUndo + lateUndo)
+					if s := l.state(t, c); s != store.Free {
+						t.Errorf("the key's state is %d", s)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLateUndoesEnd: they are as often as the documentation says, and then the token is forgotten.
+func TestLateUndoesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLate(t)
-		wake := make(chan struct{})
-		done := make(chan struct{})
-		l.first = func(verb string, body []byte) (string, error) {
-			go func() {
-				defer close(done)
-				<-wake
-				l.answer(t, verb, body)
-			}()
-			return "", errors.New("the connection was reset")
+		l.first = func(string, []byte) (string, error) { return "store-unavailable", nil }
+		c, _, err := l.claim(t.Context())
+		testkit.Must(t, err)
+		settled := time.Now()
+		var after []time.Duration
+		l.settles = func() { after = append(after, time.Since(settled)) }
+		testkit.Must(t, l.end(t, c, store.Release))
+		time.Sleep(2 * doubtful)
+		want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second}
+		for d := 15 * time.Second; d <= doubtful; d += 15 * time.Second {
+			want = append(want, d)
 		}
-		ctx, giveUp := context.WithTimeout(t.Context(), time.Nanosecond)
-		defer giveUp()
-		<-ctx.Done()
-		c, _, err := l.claim(ctx)
-		if err == nil {
-			t.Fatal("the claim was answered")
+		if !slices.Equal(after, want) {
+			t.Errorf("the token is settled after %v; want %v", after, want)
 		}
-		if err := l.end(t, c, store.Undo); !errors.Is(err, store.ErrLost) {
-			t.Fatalf("the undo is answered with %v", err)
-		}
-		time.Sleep(lateUndo / 2)
-		close(wake)
-		<-done
-		if s := l.state(t, c); s != store.Held {
-			t.Fatalf("after the late claim the key's state is %d", s)
-		}
-		time.Sleep(lateUndo)
-		if s := l.state(t, c); s != store.Free {
-			t.Errorf("the key's state is %d", s)
+		if len(l.doubts)+len(l.late) > 0 || l.undoing {
+			t.Errorf("left are %v, %v", l.doubts, l.late)
 		}
 	})
 }

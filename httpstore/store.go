@@ -20,8 +20,8 @@ import (
 
 // Options are how a Store reaches its servers. The zero value and nil mean the defaults.
 type Options struct {
-	// Client sends the requests. Default: a client of its own, with HTTP/2 where the server
-	// has TLS.
+	// Client sends the requests. Default: a client of its own, with HTTP/1.1. Over HTTP/2, a server
+	// that was frozen may carry out a claim that its caller has given up.
 	Client *http.Client
 }
 
@@ -41,8 +41,9 @@ type Store struct {
 
 	mu       sync.Mutex
 	watching map[store.Token]*watch
-	doubts   map[store.Token]time.Time // see late.go
-	undoing  map[store.Token]time.Time // see late.go
+	doubts   map[store.Token]time.Time  // until when a claim may come late; see late.go
+	late     map[store.Token]*lateClaim // those that were settled
+	undoing  bool                       // undoAll runs
 }
 
 var (
@@ -60,7 +61,7 @@ func Open(address string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	s := &Store{address: a, client: o.Client, watching: map[store.Token]*watch{}, doubts: map[store.Token]time.Time{}, undoing: map[store.Token]time.Time{}}
+	s := &Store{address: a, client: o.Client, watching: map[store.Token]*watch{}, doubts: map[store.Token]time.Time{}, late: map[store.Token]*lateClaim{}}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if s.client == nil {
 		s.own = newTransport(a.socket)
@@ -69,13 +70,16 @@ func Open(address string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// newTransport returns a transport that dials the socket, if there is one.
+// newTransport returns a transport that dials the socket, if there is one. It speaks HTTP/1.1,
+// because then a caller that gives up closes its connection, and a server that was frozen
+// meanwhile sees that before it carries the call out.
 func newTransport(socket string) *http.Transport {
 	t := &http.Transport{
-		ForceAttemptHTTP2:   true,
+		Protocols:           new(http.Protocols),
 		MaxIdleConnsPerHost: 64,
 		Proxy:               http.ProxyFromEnvironment,
 	}
+	t.Protocols.SetHTTP1(true)
 	if socket != "" {
 		t.Proxy = nil
 		var d net.Dialer
@@ -105,7 +109,7 @@ func (s *Store) Close() error {
 func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	valid, at := validOf(claims, (*store.Claim).Validate, func(i int, err error) { answers[i].Err = err })
 	s.claimed(valid)
-	got, silent, err := s.call(ctx, "claim", leaseapi.WriteClaims(valid, 0), len(valid))
+	got, silent, err := s.claim(ctx, valid, 0)
 	if silent {
 		s.doubt(valid)
 	}
@@ -184,7 +188,8 @@ func sendAll[E any](ctx context.Context, s *Store, verb string, all []E, write f
 		for ; to < len(all) && bytes+size(&all[to]) <= maxData; to++ {
 			bytes += size(&all[to])
 		}
-		got, silent, err := s.call(ctx, verb, write(all[from:to]), to-from)
+		body := write(all[from:to])
+		got, silent, err := s.call(ctx, verb, func(time.Duration) []byte { return body }, to-from, len(s.address.servers))
 		switch {
 		case to == from+1 && errors.Is(err, store.ErrTooLarge):
 			errs = append(errs, answer(&all[from], err, silent))

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
@@ -89,13 +88,13 @@ func (s *Store) remove(w *watch) {
 // look makes calls for a group until all its claims have been woken or forgotten.
 func (s *Store) look(g *group) {
 	for {
-		ctx, cancel := context.WithCancel(s.stopped)
+		ctx, cancel := context.WithTimeout(s.stopped, watchWait+watchTimeout)
 		claims := s.begin(g, cancel)
 		if len(claims) == 0 {
 			cancel()
 			return
 		}
-		answers, _, err := s.call(ctx, "claim", leaseapi.WriteClaims(claims, watchWait), len(claims))
+		answers, _, err := s.claim(ctx, claims, watchWait)
 		cancel()
 		if s.stopped.Err() != nil {
 			return
@@ -116,6 +115,8 @@ func (s *Store) look(g *group) {
 const (
 	// watchWait is how long one call looks.
 	watchWait = 20 * time.Second
+	// watchTimeout is how much later its answer may come.
+	watchTimeout = 5 * time.Second
 	// watchPause is the pause after a call that failed.
 	watchPause = time.Second
 )

@@ -282,9 +282,9 @@ func startServe(t *testing.T) string {
 }
 
 // serveAt starts dibs serve on a Unix socket over a store.
-func serveAt(t *testing.T, store, socket string) *process {
+func serveAt(t *testing.T, store, socket string, flags ...string) *process {
 	t.Helper()
-	p := start(t, "serve", "--store", store, "--listen", "unix:"+socket)
+	p := start(t, append([]string{"serve", "--store", store, "--listen", "unix:" + socket}, flags...)...)
 	testkit.Eventually(t, "the server listens", func() bool {
 		select {
 		case <-p.done:

@@ -17,6 +17,9 @@ type ClaimCall struct {
 	Claims []store.Claim
 	// Wait is how long the server may wait until one of the claims is not held.
 	Wait time.Duration
+	// Timeout is how long the caller listens for the answer, from the moment at which the server has
+	// the request. After it, the server does not carry the claims to the store. 0: no limit.
+	Timeout time.Duration
 }
 
 // Namespace is what a key's Namespace is if the element names none. It has no valid
@@ -27,8 +30,8 @@ var modes = map[string]store.Mode{"try": store.Try, "queue": store.Queue, "reser
 
 // ReadClaims reads the body of a claim.
 func ReadClaims(body []byte) (c ClaimCall, err error) {
-	var wait *int64
-	err = read(body, fields{{"claims", list("claims", &c.Claims, readClaim)}, {"wait_ms", &wait}})
+	var wait, timeout *int64
+	err = read(body, fields{{"claims", list("claims", &c.Claims, readClaim)}, {"wait_ms", &wait}, {"timeout_ms", &timeout}})
 	if err != nil {
 		return c, err
 	}
@@ -40,6 +43,12 @@ func ReadClaims(body []byte) (c ClaimCall, err error) {
 			return c, fmt.Errorf("wait_ms is %d; it must be 0 to %d", *wait, MaxWait.Milliseconds())
 		}
 		c.Wait = time.Duration(*wait) * time.Millisecond
+	}
+	if timeout != nil {
+		if *timeout < 1 {
+			return c, fmt.Errorf("timeout_ms is %d; it must be at least 1", *timeout)
+		}
+		c.Timeout = fromMillis(*timeout)
 	}
 	return c, nil
 }
@@ -219,10 +228,10 @@ func elementOf(k store.Key, t store.Token) elementOut {
 	return e
 }
 
-// WriteClaims writes the body of a claim. The claims must be valid.
-func WriteClaims(claims []store.Claim, wait time.Duration) []byte {
-	out := make([]claimOut, len(claims))
-	for i, c := range claims {
+// WriteClaims writes the body of a claim. Its claims must be valid.
+func WriteClaims(call ClaimCall) []byte {
+	out := make([]claimOut, len(call.Claims))
+	for i, c := range call.Claims {
 		o := claimOut{
 			elementOut: elementOf(c.Key, c.Token), Mode: nameOf(c.Mode),
 			TTL: millis(c.TTL), Stay: millis(c.Stay), Hold: millis(c.Hold), Permits: c.Permits, Weight: c.Weight,
@@ -240,9 +249,10 @@ func WriteClaims(claims []store.Claim, wait time.Duration) []byte {
 		out[i] = o
 	}
 	return marshal(struct {
-		Claims []claimOut `json:"claims"`
-		Wait   int64      `json:"wait_ms,omitempty"`
-	}{out, millis(wait)})
+		Claims  []claimOut `json:"claims"`
+		Wait    int64      `json:"wait_ms,omitempty"`
+		Timeout int64      `json:"timeout_ms,omitempty"`
+	}{out, millis(call.Wait), millis(call.Timeout)})
 }
 
 func nameOf(m store.Mode) string {

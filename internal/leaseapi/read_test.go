@@ -32,6 +32,7 @@ func TestWhatIsRefused(t *testing.T) {
 		`{"claims":[]} {}`:              "more than one JSON value",
 		`{"claims":[],"wait_ms":-1}`:    "wait_ms is -1",
 		`{"claims":[],"wait_ms":60001}`: "wait_ms is 60001",
+		`{"claims":[],"timeout_ms":0}`:  "timeout_ms is 0",
 		`{"claims":[{"key":"a","token":"` + token + `","mode":"steal"}]}`:                  `claims[0].mode: it is "steal"`,
 		`{"claims":[{"key":"a"}]}`:                                                         "claims[0].token is missing",
 		`{"claims":[{"key":"a","token":"abc"}]}`:                                           "claims[0].token: it has 3 characters",
@@ -96,9 +97,10 @@ func TestThereAndBack(t *testing.T) {
 			Hold: time.Minute, Permits: 3, Weight: 2, Fingerprint: store.Fingerprint{1}, MaxAge: store.AnyAge, Owner: store.Owner{Host: "h", PID: 7, Label: "l\u202e"}},
 		{Key: store.Key{Namespace: "n", Name: "\"\\\u2028 é"}, Mode: store.Try, Token: tok, TTL: math.MaxInt64, Stay: DefaultStay, Permits: 1, Weight: 1, AtMostOnce: true},
 	}
-	got, err := ReadClaims(WriteClaims(claims, 20*time.Second))
-	if err != nil || !reflect.DeepEqual(got, ClaimCall{claims, 20 * time.Second}) {
-		t.Errorf("%+v, %v; want %+v", got, err, claims)
+	call := ClaimCall{Claims: claims, Wait: 20 * time.Second, Timeout: 25 * time.Second}
+	got, err := ReadClaims(WriteClaims(call))
+	if err != nil || !reflect.DeepEqual(got, call) {
+		t.Errorf("%+v, %v; want %+v", got, err, call)
 	}
 	least, err := ReadClaims([]byte(`{"claims":[{"key":"a","token":"` + token + `"}]}`))
 	want := store.Claim{Key: store.Key{Namespace: Namespace, Name: "a"}, TTL: DefaultTTL, Stay: DefaultStay, Permits: 1, Weight: 1}
@@ -154,11 +156,11 @@ func FuzzRead(f *testing.F) {
 				return
 			}
 		}
-		again, err := ReadClaims(WriteClaims(c.Claims, c.Wait))
+		again, err := ReadClaims(WriteClaims(c))
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
-		if first, second := WriteClaims(c.Claims, c.Wait), WriteClaims(again.Claims, again.Wait); !bytes.Equal(first, second) {
+		if first, second := WriteClaims(c), WriteClaims(again); !bytes.Equal(first, second) {
 			t.Errorf("%s and then %s", first, second)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -30,11 +31,14 @@ type Call struct {
 // no token.
 type exchange struct {
 	accesslog.Recorder
-	ctx    context.Context
-	gone   bool   // the client had gone away before it was answered
-	by     string // the name of the credential
-	memory int64  // of the budget, until the call is over
-	call   Call
+	ctx     context.Context
+	conn    net.Conn // nil if it is not known
+	began   time.Time
+	timeout time.Duration // how long the client listens; 0: no limit
+	gone    bool          // the client had gone away before it was answered
+	by      string        // the name of the credential
+	memory  int64         // of the budget, until the call is over
+	call    Call
 }
 
 // WriteHeader notes whether the client is still there. When it has its answer it may go away at
@@ -64,12 +68,12 @@ func exchangeOf(ctx context.Context) *exchange {
 // logged logs each call, with --access-log, and each panic.
 func (s *Server) logged(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context()}
-		began := time.Now()
+		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context(), began: time.Now()}
+		x.conn, _ = r.Context().Value(connectionKey{}).(net.Conn)
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
 			p := recover()
-			took := time.Since(began)
+			took := time.Since(x.began)
 			s.memory.give(x.memory)
 			if p != nil {
 				x.call.Problem = "aborted"

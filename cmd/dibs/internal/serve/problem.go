@@ -36,6 +36,8 @@ var (
 	problemOverloaded = problem{Type: "overloaded", Status: 429, Title: "The server has reached a bound", retryAfter: time.Second}
 	problemStore      = problem{Type: "store-unavailable", Status: 503, Title: "The store does not answer", retryAfter: time.Second,
 		Detail: "What the call asked for may or may not have happened. Ask again with the same tokens, or settle them with undo."}
+	problemOverdue = problem{Type: "overdue", Status: 503, Title: "The call took longer than its timeout_ms", retryAfter: time.Second,
+		Detail: "What the call asked for may or may not have happened. Ask again with the same tokens, or settle them with undo."}
 	problemStopping = problem{Type: leaseapi.Stopping, Status: 503, Title: "The server is stopping", retryAfter: time.Second,
 		Detail: "Nothing was done. Ask another server."}
 )

@@ -43,7 +43,9 @@ func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.Server = httptest.NewServer(r.server.Handler())
+	r.Server = httptest.NewUnstartedServer(r.server.Handler())
+	r.Config.ConnContext = withConnection
+	r.Start()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(r.log.String())

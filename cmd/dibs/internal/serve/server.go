@@ -59,7 +59,8 @@ type Server struct {
 	store  dibs.Store
 
 	size        int // how many elements a call of the store may have
-	claims      *batch.Batcher[store.Claim, store.Answer]
+	send        func(context.Context, []store.Claim, []store.Answer) error
+	claims      *batch.Batcher[question, store.Answer]
 	renewals    *batch.Batcher[store.Renewal, error]
 	settlements *batch.Batcher[store.Settlement, error]
 	notified    bool // the store wakes waiters
@@ -107,7 +108,8 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	}
 	s.size = cmp.Or(b.Size, batch.DefaultSize)
 	ctx := context.Background()
-	s.claims = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "claim", under.Claim))
+	s.send = observed(s, "claim", under.Claim)
+	s.claims = batch.New(ctx, batch.Options(b), c.StoreTimeout, s.carry)
 	s.renewals = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "renew", under.Renew))
 	s.settlements = batch.New(ctx, batch.Options(b), c.StoreTimeout, observed(s, "settle", under.Settle))
 	s.waiters = newWaiters(func(r store.Renewal) {
@@ -184,6 +186,7 @@ func (s *Server) Serve(ctx context.Context, listeners []net.Listener, reload <-c
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		Protocols:         new(http.Protocols),
+		ConnContext:       withConnection,
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(true)

@@ -30,6 +30,7 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 	if p != nil {
 		return nil, p
 	}
+	exchangeOf(ctx).timeout = asked.Timeout
 	answers := make([]store.Answer, len(asked.Claims))
 	if asked.Wait > 0 && len(answers) > 0 {
 		p = c.await(ctx, asked, answers)
@@ -112,7 +113,7 @@ func (c *call) settle(ctx context.Context, body []byte) ([]byte, *problem) {
 }
 
 // settleAll does what renewals and settlements have in common.
-func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, err error, single *batch.Batcher[E, error],
+func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, err error, batched *batch.Batcher[E, error],
 	several func(context.Context, []E, []error) error, validate func(*E) error, key func(*E) *dibs.Key,
 ) ([]byte, *problem) {
 	if err != nil {
@@ -127,6 +128,10 @@ func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, e
 		return nil, p
 	}
 	errs := make([]error, len(elements))
+	single := func(ctx context.Context, x E) (error, error) {
+		err, _, failed := batched.Do(ctx, nil, x, nil)
+		return err, failed
+	}
 	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(e *error, err error) { *e = err }); p != nil {
 		return nil, p
 	}
@@ -184,7 +189,7 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 			}
 			continue
 		}
-		if p := each(ctx, s, claims[from:to], answers[from:to], s.claims, s.store.Claim, (*store.Claim).Validate, func(a *store.Answer, err error) { *a = store.Answer{Err: err} }); p != nil {
+		if p := each(ctx, s, claims[from:to], answers[from:to], s.claimOne, s.claimSeveral, (*store.Claim).Validate, func(a *store.Answer, err error) { *a = store.Answer{Err: err} }); p != nil {
 			return p
 		}
 		got := 0
@@ -200,7 +205,7 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 
 // each sends elements to the store: one alone joins a batch with those of other calls. What no
 // store accepts is not sent, because the error of an element must not be one of the call.
-func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single *batch.Batcher[Q, A],
+func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single func(context.Context, Q) (A, error),
 	several func(context.Context, []Q, []A) error, validate func(*Q) error, fail func(*A, error),
 ) *problem {
 	valid := make([]int, 0, len(qs))
@@ -217,11 +222,17 @@ func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single *batc
 		return nil
 	case 1:
 		i := valid[0]
-		as[i], _, err = single.Do(ctx, nil, qs[i], nil)
+		as[i], err = single(ctx, qs[i])
 	default:
 		err = inParts(ctx, s, qs, as, valid, several)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errOverdue):
+		return &problemOverdue
+	case errors.Is(err, errGone):
+		exchangeOf(ctx).gone = true
+		return &problemStore // nobody reads it
+	case err != nil:
 		s.failed(err)
 		return &problemStore
 	}
