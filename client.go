@@ -60,8 +60,8 @@ type Options struct {
 
 	// Logger gets a WARN line when calls of the store fail, at most one a minute, and one
 	// when the store answers again. Each counts the calls that failed since the line before.
-	// A call that its caller ends within a second does not count. Default: nothing is
-	// logged.
+	// A call that its caller ends within a second does not count. The middlewares of this
+	// client log to it, too, unless they have loggers of their own. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -75,6 +75,7 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	r.TTL = cmp.Or(r.TTL, DefaultTTL)
 	r.Timeout = cmp.Or(r.Timeout, defaultTimeout)
+	r.Logger = cmp.Or(r.Logger, slog.Default())
 	switch {
 	case r.TTL < MinTTL:
 		return r, fmt.Errorf("dibs: Options.TTL is %v; it must be at least %v", r.TTL, MinTTL)
@@ -147,6 +148,9 @@ var hostname = sync.OnceValue(func() string {
 	}
 	return name
 })
+
+// Options returns the options with their defaults filled in.
+func (c *Client) Options() Options { return c.options }
 
 // Key returns the key of that name in the client's namespace.
 func (c *Client) Key(name string) Key { return Key{Namespace: c.options.Namespace, Name: name} }

@@ -14,19 +14,12 @@ import (
 type observed struct {
 	Store
 	to  func(StoreCall) // or nil
-	log *outage.Log     // or nil
+	log *outage.Log
 }
 
 // observe returns the store, observed as Options.ObserveStore and Options.Logger say.
 func observe(store Store, to func(StoreCall), log *slog.Logger) Store {
-	if to == nil && log == nil {
-		return store
-	}
-	s := observed{Store: store, to: to}
-	if log != nil {
-		s.log = outage.New(log, "calls")
-	}
-	return s
+	return observed{Store: store, to: to, log: outage.New(log, "calls")}
 }
 
 func (o observed) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
@@ -61,9 +54,6 @@ func (o observed) called(ctx context.Context, began time.Time, c StoreCall, err 
 	c.Took, c.Err = time.Since(began), failure(ctx, err)
 	if o.to != nil {
 		o.to(c)
-	}
-	if o.log == nil {
-		return
 	}
 	if err != nil {
 		// The call may have ended because its caller does not wait any more.

@@ -39,7 +39,7 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	if client == nil {
 		return nil, errors.New("idempotency: New needs a client; it got nil")
 	}
-	options := o.withDefaults()
+	options := o.withDefaults(client.Options())
 	if faults := options.faults(); len(faults) > 0 {
 		return nil, faults[0]
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -40,7 +41,7 @@ func (e *OptionError) Error() string {
 // Validate returns an *OptionError for each field that is wrong, joined as by errors.Join; nil if New
 // would accept the options. A nil o is right.
 func (o *Options) Validate() error {
-	filled := o.withDefaults()
+	filled := o.withDefaults(dibs.Options{})
 	return errors.Join(filled.faults()...)
 }
 
@@ -153,7 +154,7 @@ func (o *Options) limits() []error {
 		between("Options", "MaxWaiting", o.MaxWaiting, 0, math.MaxInt),
 		between("Options", "MaxBodyMemory", o.MaxBodyMemory, 0, math.MaxInt64),
 		between("Options", "Quota", o.Quota, 0, math.MaxInt64),
-		between("Options", "Lease", o.Lease, time.Second, math.MaxInt64),
+		between("Options", "Lease", o.Lease, minLease, math.MaxInt64),
 		between("Options", "Retention", o.Retention, time.Second, MaxRetention),
 		between("Options", "Wait", o.Wait, 0, MaxRetention),
 		between("Options", "ConflictStatus", o.ConflictStatus, 400, 499),

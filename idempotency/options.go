@@ -15,7 +15,6 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultLease          = 30 * time.Second
 	DefaultRetention      = 24 * time.Hour
 	DefaultStoreTimeout   = 4 * time.Second
 	DefaultHandlerLimit   = 5 * time.Minute
@@ -27,6 +26,9 @@ const (
 	DefaultMismatchStatus = http.StatusUnprocessableEntity
 	DefaultDocsURL        = "https://github.com/dibs-go/dibs/blob/main/docs/http.md"
 )
+
+// minLease bounds Options.Lease, because a duplicate is told to ask again after whole seconds.
+const minLease = time.Second
 
 // MaxRetention is the longest time for which an answer is kept. A longer Idempotency-Control:
 // max-age is shortened to it.
@@ -165,7 +167,8 @@ type Options struct {
 	// Requests that run at the same time may exceed it. Default: 0, no quota.
 	Quota int64
 
-	// Lease is how long a key stays held after its holder crashed. Default: DefaultLease.
+	// Lease is how long a key stays held after its holder crashed. At least 1 s. Default:
+	// Options.TTL of the client, and 1 s if that is shorter.
 	Lease time.Duration
 	// Retention is how long an answer is kept, unless Idempotency-Control says otherwise: 1 s to
 	// MaxRetention. Default: DefaultRetention.
@@ -242,7 +245,8 @@ type Options struct {
 	// Logger gets one warning for each of these: requests without any part of the scope, with
 	// credentials that differ each time, without the key that Key looks for, and with a key that came
 	// with another request (Fingerprint.KeyAlone); answers that replace a part of the scope; handlers
-	// that call WriteHeader twice; and stored answers that cannot be read. Default: slog.Default().
+	// that call WriteHeader twice; and stored answers that cannot be read. That the store fails is logged by the client. Default:
+	// Options.Logger of the client.
 	Logger *slog.Logger
 
 	// Observe is called once for every request, when its outcome is known, on the request's
@@ -261,8 +265,8 @@ const MaxStored = 1 << 30
 // safeMethods are methods that change nothing, and are never guarded.
 var safeMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
 
-// withDefaults returns a copy whose fields have values.
-func (o *Options) withDefaults() Options {
+// withDefaults returns a copy whose fields have values. of is what the client has.
+func (o *Options) withDefaults(of dibs.Options) Options {
 	var r Options
 	if o != nil {
 		r = *o
@@ -273,13 +277,13 @@ func (o *Options) withDefaults() Options {
 	if len(r.Scope) == 0 {
 		r.Scope = []ScopePart{ScopeCredentials}
 	}
-	r.Logger = cmp.Or(r.Logger, slog.Default())
+	r.Logger = cmp.Or(r.Logger, of.Logger)
 	r.NotStored = slices.Clone(r.NotStored)
 	r.Fingerprint.Fields = slices.Clone(r.Fingerprint.Fields)
 	r.BodyTimeout = cmp.Or(r.BodyTimeout, DefaultBodyTimeout)
 	r.MaxBody = cmp.Or(r.MaxBody, DefaultMaxBody)
 	r.MaxMemory = cmp.Or(r.MaxMemory, DefaultMaxMemory)
-	r.Lease = cmp.Or(r.Lease, DefaultLease)
+	r.Lease = cmp.Or(r.Lease, max(of.TTL, minLease))
 	r.Retention = cmp.Or(r.Retention, DefaultRetention)
 	r.ConflictStatus = cmp.Or(r.ConflictStatus, DefaultConflictStatus)
 	r.MismatchStatus = cmp.Or(r.MismatchStatus, DefaultMismatchStatus)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -62,13 +61,13 @@ func TestLifeOfARequest(t *testing.T) {
 			t.Error("the request that runs has no fence")
 		}
 		say("proxy", "service", "the request, with its fence")
-		time.Sleep(idempotency.DefaultLease/3 + 2*time.Second)
+		time.Sleep(dibs.DefaultTTL/3 + 2*time.Second)
 		say("client", "", "gives up")
 		giveUp()
 		say("client", "proxy", "the same request again")
 		second := g.send()
 		isProblem(t, second, "in-progress", http.StatusConflict)
-		retryAfter(t, second, int(idempotency.DefaultLease/time.Second))
+		retryAfter(t, second, int(dibs.DefaultTTL/time.Second))
 		say("proxy", "client", "409 `in-progress`, with `Retry-After`")
 		say("service", "proxy", "201, after the client has gone")
 		close(service.open)

@@ -146,7 +146,7 @@ var runRules = []rule{
 			g = newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 				<-r.Context().Done()
 				g.store.heal()
-				time.Sleep(idempotency.DefaultLease)
+				time.Sleep(dibs.DefaultTTL)
 				isFresh(t, successor.send(), 201)
 				_, _ = w.Write([]byte("late"))
 			})

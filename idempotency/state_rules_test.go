@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
@@ -63,7 +64,7 @@ func crash(t *testing.T, g *rig, send func()) {
 		return nil
 	})
 	send()
-	time.Sleep(2 * idempotency.DefaultLease)
+	time.Sleep(2 * dibs.DefaultTTL)
 	g.store.heal()
 }
 

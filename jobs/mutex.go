@@ -30,7 +30,7 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	if c == nil {
 		return nil, errors.New("jobs: the client given to New is nil")
 	}
-	options, err := o.withDefaults()
+	options, err := o.withDefaults(c.Options())
 	if err != nil {
 		return nil, err
 	}

@@ -152,14 +152,15 @@ type Options struct {
 	// was over, or could not claim its key; once a minute for all jobs if the store does not
 	// answer. A requeued job gets no line. A job that begins after another one of its key
 	// crashed or failed gets a line at INFO. Keys are logged by their digests, as dibs ls has
-	// them. Default: slog.Default.
+	// them. Default: Options.Logger of the client.
 	Logger *slog.Logger
 	// Observe is called with each event, on the job's goroutine; it must not block.
 	// Default: none.
 	Observe func(context.Context, Event)
 }
 
-func (o *Options) withDefaults() (Options, error) {
+// withDefaults returns a copy whose fields have values. of is what the client has.
+func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 	var r Options
 	if o != nil {
 		r = *o
@@ -170,9 +171,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.PlaceTTL = cmp.Or(r.PlaceTTL, DefaultPlaceTTL)
 	r.Wait = cmp.Or(r.Wait, DefaultWait)
 	r.Ahead = cmp.Or(r.Ahead, DefaultAhead-1+r.Permits)
-	if r.Logger == nil {
-		r.Logger = slog.Default()
-	}
+	r.Logger = cmp.Or(r.Logger, of.Logger)
 	for _, d := range []struct {
 		name string
 		d    time.Duration

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -54,7 +55,7 @@ func (p *process) start() {
 	}
 	l.writer = w.recording.writer(p.number, l.number)
 	l.store = &sessionStore{history.Record(store, l.writer, nil), l}
-	client, err := dibs.New(l.store, &dibs.Options{TTL: w.plan.ttl, Timeout: w.plan.timeout})
+	client, err := dibs.New(l.store, &dibs.Options{TTL: w.plan.ttl, Timeout: w.plan.timeout, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err) // the options are wrong
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -166,6 +167,7 @@ func (w *worker) begin(ctx context.Context) error {
 	w.client, err = dibs.New(w.store, &dibs.Options{
 		Namespace: w.Namespace, TTL: w.TTL, Timeout: max(w.TTL, time.Second),
 		Label: fmt.Sprintf("torture %d.%d", w.Process, w.Restarts),
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	return err
 }

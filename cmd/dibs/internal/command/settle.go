@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/textproto"
 	"os"
@@ -249,7 +250,7 @@ func (p *program) letRun(ctx context.Context, in store.Inspector, e store.Entry,
 // replace replaces the note that an outcome was not stored. It holds the key meanwhile, so that no
 // other operator does the same.
 func (p *program) replace(ctx context.Context, in store.Inspector, s dibs.Store, key dibs.Key, data []byte, retention time.Duration) (err error) {
-	client, err := dibs.New(s, &dibs.Options{Namespace: key.Namespace, Label: "dibs settle"})
+	client, err := dibs.New(s, &dibs.Options{Namespace: key.Namespace, Label: "dibs settle", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"syscall"
@@ -31,7 +32,7 @@ func (p *program) runUnderKey(ctx context.Context, h *held) error {
 		return err
 	}
 	defer store.Close()
-	client, err := dibs.New(store.Store, &dibs.Options{Namespace: p.namespace, TTL: h.lease})
+	client, err := dibs.New(store.Store, &dibs.Options{Namespace: p.namespace, TTL: h.lease, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

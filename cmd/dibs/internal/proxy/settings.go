@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/survey"
 )
@@ -168,7 +169,7 @@ func defaults() Config {
 		ConnectTimeout: 5 * time.Second,
 		Errors:         "problem",
 		Options: idempotency.Options{
-			Lease:          idempotency.DefaultLease,
+			Lease:          dibs.DefaultTTL,
 			Retention:      idempotency.DefaultRetention,
 			ConflictStatus: idempotency.DefaultConflictStatus,
 			MismatchStatus: idempotency.DefaultMismatchStatus,

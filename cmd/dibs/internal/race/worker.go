@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -127,7 +128,7 @@ func work(in io.Reader, out io.Writer) error {
 			return err
 		}
 		defer store.Close()
-		client, err := dibs.New(store.Store, &dibs.Options{Namespace: t.Namespace, Label: "dibs race"})
+		client, err := dibs.New(store.Store, &dibs.Options{Namespace: t.Namespace, Label: "dibs race", Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}
