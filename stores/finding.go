@@ -14,16 +14,7 @@ import (
 var inMemory = store.Finding{
 	Name: "memory", Severity: store.SeverityAdvice,
 	What: "The store is a part of one process: no other process shares it, and it ends with the process.",
-	Cure: "Name a file, sqlite:PATH, or a database server with --store or DIBS_STORE.",
-}
-
-// relative is the finding about a file that the URL names by a relative path.
-func relative(absolute string) store.Finding {
-	return store.Finding{
-		Name: "relative", Severity: store.SeverityAdvice,
-		What: "The path of the store is relative: a process in another folder has another store, and runs what runs here.",
-		Cure: "Name the file with its whole path: " + absolute + ".",
-	}
+	Cure: "Name a file, sqlite:/PATH, or a database server with --store or DIBS_STORE.",
 }
 
 // mayCreate is the finding about a user of a SQL database with more rights than the store needs.

@@ -32,6 +32,7 @@ func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 	t.Helper()
 	scheme, _, _ := strings.Cut(url, ":")
 	t.Run(scheme, func(t *testing.T) {
+		migrated(t, url)
 		files := openFiles(t)
 		store, err := Open(t.Context(), url)
 		testkit.Must(t, err)

@@ -11,11 +11,11 @@ import (
 // migrateLimit bounds Migrate.
 const migrateLimit = time.Minute
 
-// errNotMigrated says that open found no tables.
-var errNotMigrated = errors.New("the tables are missing")
+// errNotMigrated says that open found no tables, or those of an older version. Only Migrate makes
+// them: another database is another store, so a program that made them would lock nobody out.
+var errNotMigrated = errors.New("the tables are missing or old")
 
-// errNoSchema says that open found no schema of that name. Another name is another store, so a
-// command that made it would lock nobody out.
+// errNoSchema says that open found no schema of that name.
 var errNoSchema = errors.New("there is no schema")
 
 // migrator is an address of a store with tables or a file.
@@ -59,20 +59,7 @@ func Migrations(url string) (string, error) {
 	return "-- " + a.String() + " has no tables, so there is nothing to migrate\n", nil
 }
 
-// openOrCreate opens a store. If its tables are missing and the URL does not forbid it, it
-// creates them first.
-func openOrCreate(ctx context.Context, a address) (*Store, error) {
-	s, err := a.open(ctx)
-	if !errors.Is(err, errNotMigrated) {
-		return s, err
-	}
-	if err := create(ctx, a); err != nil {
-		return nil, fmt.Errorf("%w, and cannot be created: %w; with a user that may create tables, %s", errNotMigrated, err, cure(a))
-	}
-	return a.open(ctx)
-}
-
-// openMigrated opens a store and creates nothing.
+// openMigrated opens a store, and says what to do if its tables are missing.
 func openMigrated(ctx context.Context, a address) (*Store, error) {
 	s, err := a.open(ctx)
 	if errors.Is(err, errNotMigrated) {
@@ -81,17 +68,9 @@ func openMigrated(ctx context.Context, a address) (*Store, error) {
 	return s, err
 }
 
-// cure says what to do about missing tables.
+// cure says how to make the tables.
 func cure(a address) string {
 	return fmt.Sprintf("run dibs migrate --store '%s', or apply the SQL that it prints with --print", a)
-}
-
-func create(ctx context.Context, a address) error {
-	if u, err := url.Parse(a.String()); err == nil && u.Query().Has("migrate") { // with true the tables would exist
-		return errors.New("the URL says migrate=false")
-	}
-	_, err := a.(migrator).migrate(ctx)
-	return err
 }
 
 // sqlAddress is the URL of a store in a SQL database.

@@ -17,7 +17,7 @@ import (
 func TestReaderOnPostgres(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
-	fill(t, server.URL()+"&migrate=true")
+	fill(t, server.URL())
 	server.Query(`CREATE ROLE reader LOGIN; REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC;
 		GRANT USAGE ON SCHEMA public TO reader; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader;
 		ALTER ROLE reader SET default_transaction_read_only = on`)
@@ -41,7 +41,7 @@ func TestReaderOnMariaDB(t *testing.T) {
 
 func checkReaderOn(t *testing.T, server *servertest.MariaDBServer) {
 	t.Helper()
-	fill(t, server.URL()+"?migrate=true")
+	fill(t, server.URL())
 	server.Query("CREATE USER reader@'127.0.0.1' IDENTIFIED BY 'secret'")
 	server.Query("GRANT SELECT ON `app`.* TO reader@'127.0.0.1'")
 	url := strings.Replace(server.URL(), "root@", "reader:secret@", 1)

@@ -158,6 +158,7 @@ func crowd(t *testing.T, url, processes string, column int, count func() int) {
 		}
 		return got
 	}
+	migrated(t, url)
 	var clients []*dibs.Client
 	var held []*dibs.Lease
 	for i := range n {

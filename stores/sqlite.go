@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -17,65 +16,56 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:PATH", parse: func(url string) (address, error) {
+var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:/PATH", parse: func(url string) (address, error) {
 	path, query, asked := strings.Cut(strings.TrimPrefix(url, "sqlite:"), "?")
+	rest := strings.TrimPrefix(url, "sqlite:"+path)
 	switch {
 	case asked && query != "shared=true" && query != "shared=false":
 		return nil, errors.New("after ? only shared=true is possible, for a file of an application; the name of a store's file cannot have a ?")
 	case path == "":
-		return nil, errors.New("the path is missing: write sqlite:PATH, as in sqlite:/var/lib/dibs/dibs.db")
+		return nil, errors.New("the path is missing: write sqlite:/PATH, as in sqlite:/var/lib/dibs/dibs.db")
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
 		if strings.Contains(path, "@") { // what comes before it may be a password
-			return nil, errors.New("a file has no host and no user: write sqlite:PATH")
+			return nil, errors.New("a file has no host and no user: write sqlite:/PATH")
 		}
-		return nil, fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", path[2:])
+		return nil, fmt.Errorf("a file has no host: write %s, or sqlite:%s if that is the absolute path", whole(path[2:], rest), path[1:]+rest)
 	case strings.HasPrefix(path, "file:"):
-		return nil, errors.New("write the path alone, sqlite:PATH: what SQLite calls a URI is not read here")
+		return nil, errors.New("write the path alone, sqlite:/PATH: what SQLite calls a URI is not read here")
 	case path == ":memory:":
 		return nil, errors.New("write memory: for a store in memory")
+	case !filepath.IsAbs(path):
+		return nil, fmt.Errorf("the path %s is relative, so it is another store in each folder: write %s", path, whole(path, rest))
 	}
-	absolute, err := absolute(path)
-	if err != nil {
-		return nil, fmt.Errorf("the path %s is relative, and the working directory is not known: %w", path, err)
-	}
-	a := sqliteAddress{url: "sqlite:" + absolute, path: absolute, relative: !filepath.IsAbs(path), shared: query == "shared=true"}
-	if asked {
-		a.url += "?" + query
-	}
-	return a, nil
+	return sqliteAddress{url: url, path: path, shared: query == "shared=true"}, nil
 }}
 
-// absolute returns the absolute path of a file. On Unix it keeps "..", because the folder
-// before it can be a symbolic link.
-func absolute(path string) (string, error) {
-	switch {
-	case filepath.IsAbs(path):
-		return path, nil
-	case runtime.GOOS == "windows":
-		return filepath.Abs(path)
-	}
+// whole returns the URL with the absolute path that a relative one may have meant. rest is what
+// follows the path.
+func whole(path, rest string) string {
 	folder, err := os.Getwd()
-	return strings.TrimSuffix(folder, "/") + "/" + strings.TrimPrefix(path, "./"), err
+	if below, ok := strings.CutPrefix(path, "~/"); ok { // which no shell expands after the colon
+		path = below
+		folder, err = os.UserHomeDir()
+	}
+	if err != nil {
+		return "the absolute path"
+	}
+	// Not filepath.Join, which removes "..": the folder before it can be a symbolic link.
+	return "sqlite:" + strings.TrimSuffix(folder, string(filepath.Separator)) + string(filepath.Separator) + strings.TrimPrefix(path, "./") + rest
 }
 
 // sqliteAddress is the URL of a store in a file.
 type sqliteAddress struct {
-	url      string // with the absolute path, because a relative one names a file in each folder
-	path     string // absolute
-	relative bool   // the path was
-	shared   bool   // with the tables of an application
+	url    string
+	path   string // absolute
+	shared bool   // with the tables of an application
 }
 
 func (a sqliteAddress) String() string  { return a.url }
 func (a sqliteAddress) secret() bool    { return false }
 func (a sqliteAddress) toRead() address { return a }
 
-func (a sqliteAddress) check(context.Context) ([]store.Finding, error) {
-	if !a.relative {
-		return nil, nil
-	}
-	return []store.Finding{relative(a.url)}, nil
-}
+func (a sqliteAddress) check(context.Context) ([]store.Finding, error) { return nil, nil }
 
 func (a sqliteAddress) find() error {
 	if !exists(a.path) {

@@ -130,14 +130,17 @@ func Forms() []string {
 	return forms
 }
 
-// Open opens the store that the URL names, creates it if it is missing, and asks it a
-// question. It returns an ErrURL or, within 10 s, an ErrUnusable.
+// Open opens the store that the URL names, and asks it a question. It creates a SQLite file that
+// is missing. It creates no tables on a server, unless the URL says migrate=true: call Migrate, or
+// run dibs migrate, which the error names. It returns an ErrURL or, within 10 s, an ErrUnusable.
+//
+// A relative path of a SQLite file is an ErrURL, because it would be another store in each folder.
 func Open(ctx context.Context, url string) (*Store, error) {
 	a, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, a, openOrCreate)
+	return open(ctx, a)
 }
 
 // OpenExisting is Open for the store of other processes. It creates nothing, and refuses a
@@ -182,7 +185,7 @@ func openFound(ctx context.Context, a address) (*Store, error) {
 	if err := a.find(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	return open(ctx, a, openMigrated)
+	return open(ctx, a)
 }
 
 // isScheme matches the scheme of a URL.
@@ -232,8 +235,8 @@ func unusable(a address, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnusable, a, err)
 }
 
-// open runs f in a goroutine, because a file on a network can block without a limit.
-func open(ctx context.Context, a address, f func(context.Context, address) (*Store, error)) (*Store, error) {
+// open opens in a goroutine, because a file on a network can block without a limit.
+func open(ctx context.Context, a address) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	type result struct {
@@ -242,7 +245,7 @@ func open(ctx context.Context, a address, f func(context.Context, address) (*Sto
 	}
 	done := make(chan result, 1)
 	go func() {
-		store, err := f(ctx, a)
+		store, err := openMigrated(ctx, a)
 		if err == nil {
 			if err = store.Probe(ctx); err != nil {
 				_ = store.Close()

@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,9 +14,9 @@ import (
 // TestURL: a URL that names no store is refused, without repeating a password.
 func TestURL(t *testing.T) {
 	tests := []struct{ url, want string }{
-		{"", "has no scheme; the known URLs are memory:, sqlite:PATH"},
+		{"", "has no scheme; the known URLs are memory:, sqlite:/PATH"},
 		{"dibs.db", "has no scheme"},
-		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known URLs are memory:, sqlite:PATH, redis://HOST`},
+		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known URLs are memory:, sqlite:/PATH, redis://HOST`},
 		{"redis://secret@host", "USER:PASSWORD or :PASSWORD"},
 		{"redis://:secret@", "the host is missing"},
 		{"redis:host", "it must begin with redis://"},
@@ -38,7 +39,7 @@ func TestURL(t *testing.T) {
 		{"mariadb://app:secret@host/app?schema=x", `unknown parameter "schema"`},
 		{"mysql://app:secret@host/app?prefix=a-b", "it must be a lower-case letter"},
 		{"sqlite:", "the path is missing"},
-		{"sqlite://dibs.db", "write sqlite:dibs.db"},
+		{"sqlite://dibs.db", ", or sqlite:/dibs.db if that is the absolute path"},
 		{"sqlite::memory:", "memory:"},
 		{"sqlite:file:dibs.db", "write the path alone"},
 		{"sqlite:file:///srv/dibs.db", "write the path alone"},
@@ -60,6 +61,49 @@ func TestURL(t *testing.T) {
 		_, err := Open(t.Context(), test.url)
 		if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v; want %q", test.url, err, test.want)
+		}
+	}
+}
+
+// TestRelativePath: a relative path is refused by everything that takes a URL, and the error names
+// the absolute path. No file is made.
+func TestRelativePath(t *testing.T) {
+	folder, home := t.TempDir(), t.TempDir()
+	folder, err := filepath.EvalSymlinks(folder)
+	testkit.Must(t, err)
+	t.Chdir(folder)
+	t.Setenv("HOME", home)
+	open := func(f func(context.Context, string) (*Store, error)) func(string) error {
+		return func(url string) error { _, err := f(t.Context(), url); return err }
+	}
+	for name, f := range map[string]func(string) error{
+		"Open": open(Open), "OpenExisting": open(OpenExisting), "OpenToList": open(OpenToList), "OpenToCheck": open(OpenToCheck), "CheckURL": CheckURL,
+		"Migrate":    func(url string) error { _, err := Migrate(t.Context(), url); return err },
+		"Migrations": func(url string) error { _, err := Migrations(url); return err },
+	} {
+		for url, want := range map[string]string{
+			"sqlite:dibs.db":               "sqlite:" + folder + "/dibs.db",
+			"sqlite:./dibs.db":             "sqlite:" + folder + "/dibs.db",
+			"sqlite:../dibs.db":            "sqlite:" + folder + "/../dibs.db",
+			"sqlite:data/dibs.db":          "sqlite:" + folder + "/data/dibs.db",
+			"sqlite:.":                     "sqlite:" + folder + "/.",
+			"sqlite:app.db?shared=true":    "sqlite:" + folder + "/app.db?shared=true",
+			"sqlite:./app.db?shared=false": "sqlite:" + folder + "/app.db?shared=false",
+			"sqlite://dibs.db":             "sqlite:" + folder + "/dibs.db, or sqlite:/dibs.db ",
+			"sqlite://app.db?shared=true":  "sqlite:" + folder + "/app.db?shared=true, or sqlite:/app.db?shared=true ",
+			"sqlite:~/dibs.db":             "sqlite:" + home + "/dibs.db",
+		} {
+			if err := f(url); !errors.Is(err, ErrURL) || !strings.Contains(err.Error()+" ", "write "+want) {
+				t.Errorf("%s(%q): %v; want %q", name, url, err, want)
+			}
+		}
+	}
+	if made, err := os.ReadDir(folder); err != nil || len(made) > 0 {
+		t.Errorf("the folder has %v, %v", made, err)
+	}
+	for _, url := range []string{"sqlite:" + folder + "/../" + filepath.Base(folder) + "/dibs.db", "sqlite://" + folder + "/dibs.db"} {
+		if err := CheckURL(url); err != nil {
+			t.Errorf("%q: %v", url, err)
 		}
 	}
 }
@@ -110,6 +154,7 @@ func TestOpen(t *testing.T) {
 func checkOpen(t *testing.T, all ...opened) {
 	t.Helper()
 	for _, test := range all {
+		migrated(t, test.url)
 		s, err := Open(t.Context(), test.url)
 		if err != nil {
 			t.Fatalf("%s: %v", test.shown, err)
