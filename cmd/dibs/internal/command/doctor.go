@@ -98,7 +98,7 @@ of the proxy. It has no address, no password and no path.`,
 // checkSettings returns what it finds in the flags and in the configuration of a proxy, unless
 // file is "", and the lines of a report about that. It takes the store of the proxy.
 func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []store.Finding, settings []string, err error) {
-	if _, secret := stores.Show(p.storeURL); secret && p.storeURL != "" {
+	if _, secret := stores.Show(p.storeURL); secret && stores.CheckURL(p.storeURL) == nil {
 		found = append(found, store.Finding{
 			Name: "password", Severity: store.SeverityAdvice,
 			What: "The URL of the store is an argument and has a password: every user of this host can see it.",

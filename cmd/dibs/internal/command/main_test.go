@@ -27,6 +27,7 @@ import (
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/sqlitestore"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // binary is the program, built once.
@@ -160,19 +161,38 @@ func newRedisBench(t *testing.T) *bench {
 	return &bench{dir: t.TempDir(), store: server.URL()}
 }
 
-// newPostgresBench is newBench with a database that wants a password, in which the
-// tables are not made yet.
+// newPostgresBench is newBench with a database that wants a password.
 func newPostgresBench(t *testing.T) *bench {
+	t.Helper()
+	return emptyPostgresBench(t).withTables(t)
+}
+
+// newMariaDBBench is newPostgresBench on MariaDB.
+func newMariaDBBench(t *testing.T) *bench {
+	t.Helper()
+	return emptyMariaDBBench(t).withTables(t)
+}
+
+// emptyPostgresBench is newPostgresBench without the tables.
+func emptyPostgresBench(t *testing.T) *bench {
 	t.Helper()
 	schema := fmt.Sprintf("bench%d", schemas.Add(1))
 	sharedPostgres().Query("CREATE SCHEMA " + schema)
 	return &bench{dir: t.TempDir(), store: sharedPostgres().URL() + "&schema=" + schema}
 }
 
-// newMariaDBBench is newPostgresBench on MariaDB.
-func newMariaDBBench(t *testing.T) *bench {
+// emptyMariaDBBench is newMariaDBBench without the tables.
+func emptyMariaDBBench(t *testing.T) *bench {
 	t.Helper()
 	return &bench{dir: t.TempDir(), store: fmt.Sprintf("%s?prefix=bench%d", sharedMariaDB().URL(), schemas.Add(1))}
+}
+
+// withTables makes the tables of the store.
+func (b *bench) withTables(t *testing.T) *bench {
+	t.Helper()
+	_, err := stores.Migrate(t.Context(), b.store)
+	testkit.Must(t, err)
+	return b
 }
 
 // secret must not appear in any output.
@@ -283,9 +303,9 @@ func (b *bench) inspector(t *testing.T) inspected {
 	case "sqlite":
 		s, err = sqlitestore.Open(path, nil)
 	case "mysql":
-		s, err = mysqlstore.Open(t.Context(), b.store, &mysqlstore.Options{Migrate: true})
+		s, err = mysqlstore.Open(t.Context(), b.store, nil)
 	case "postgres":
-		s, err = pgstore.Open(t.Context(), b.store, &pgstore.Options{Migrate: true})
+		s, err = pgstore.Open(t.Context(), b.store, nil)
 	default:
 		s, err = redisstore.Open(t.Context(), b.store, nil)
 	}

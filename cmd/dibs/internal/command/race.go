@@ -34,6 +34,9 @@ none with it.`,
 					return err
 				}
 				defer os.RemoveAll(folder)
+				if folder, err = filepath.Abs(folder); err != nil { // because TMPDIR can be relative
+					return err
+				}
 				url = "sqlite:" + filepath.Join(folder, "dibs.db")
 			}
 			if strings.HasPrefix(url, "memory:") {

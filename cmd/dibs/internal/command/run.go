@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // watchdog runs a watchdog's work in a process that is one.
@@ -162,10 +164,11 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 	case strings.HasPrefix(p.namedStore(), "memory:"):
 		return usagef("store: memory: excludes no other process, because no other process sees it; name another store")
 	}
-	if _, err := p.storeOf(); err != nil {
-		return err
+	url, err := p.storeOf()
+	if err == nil {
+		err = stores.CheckURL(url)
 	}
-	return p.checkNames(key)
+	return cmp.Or(err, p.checkNames(key))
 }
 
 // named returns the error with the key in place of its digest, because the caller named it.

@@ -5,7 +5,6 @@ package command_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,27 +16,6 @@ import (
 )
 
 func init() { shared = append(shared, servers...) }
-
-// asStranger returns the URL with a user that may use the schema's tables and create none.
-func asStranger(t *testing.T, store string) string {
-	t.Helper()
-	u, err := url.Parse(store)
-	testkit.Must(t, err)
-	name := "stranger_" + u.Query().Get("schema")
-	server, schema := sharedPostgres(), u.Query().Get("schema")
-	server.Query("CREATE ROLE " + name + " LOGIN PASSWORD '" + secret + "'; CREATE SCHEMA IF NOT EXISTS " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO " + name +
-		"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema + " TO " + name)
-	u.User = url.UserPassword(name, secret)
-	return u.String()
-}
-
-// schema returns the schema that the store's URL names.
-func (b *bench) schema(t *testing.T) string {
-	t.Helper()
-	u, err := url.Parse(b.store)
-	testkit.Must(t, err)
-	return u.Query().Get("schema")
-}
 
 // TestRunLockedRow: while another transaction keeps the key's row locked, the store cannot be
 // used for that key, and the command does not run.
@@ -121,14 +99,14 @@ func migrates(t *testing.T, b *bench) {
 // tables has nothing to migrate.
 func TestMigrateServers(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
-		b := newPostgresBench(t)
+		b := emptyPostgresBench(t)
 		migrates(t, b)
 		sharedPostgres().Query("UPDATE " + b.schema(t) + ".dibs_meta SET version = 99")
 		b.says(t, 69, "", "use a newer program", "migrate")
 		b.says(t, 69, "", "use a newer program", "run", "k", "--", "touch", "ran")
 	})
 	t.Run("mariadb", func(t *testing.T) {
-		migrates(t, newMariaDBBench(t))
+		migrates(t, emptyMariaDBBench(t))
 	})
 	t.Run("redis", func(t *testing.T) {
 		b := newRedisBench(t)
@@ -139,7 +117,7 @@ func TestMigrateServers(t *testing.T) {
 
 // TestMigratePrint: the SQL is printed without a server, and creates the tables on one.
 func TestMigratePrint(t *testing.T) {
-	b := newPostgresBench(t)
+	b := emptyPostgresBench(t)
 	code, sql, stderr := b.run(t, "migrate", "--print", "--store", "postgres://127.0.0.1:1/none?schema="+b.schema(t))
 	if code != 0 || stderr != "" {
 		t.Fatalf("%d, %s", code, stderr)
@@ -148,7 +126,7 @@ func TestMigratePrint(t *testing.T) {
 	b.says(t, 0, " is up to date\n", "", "migrate")
 	b.says(t, 0, "", "", "run", "k", "--", "true")
 
-	m := newMariaDBBench(t)
+	m := emptyMariaDBBench(t)
 	_, query, _ := strings.Cut(m.store, "?")
 	code, sql, stderr = m.run(t, "migrate", "--print", "--store", "mariadb://127.0.0.1:1/none?"+query)
 	if code != 0 || stderr != "" {
@@ -157,39 +135,6 @@ func TestMigratePrint(t *testing.T) {
 	sharedMariaDB().Query("USE app;\n" + sql)
 	m.says(t, 0, " is up to date\n", "", "migrate")
 	m.says(t, 0, "", "", "run", "k", "--", "true")
-}
-
-// TestMissingTables: a command that uses the store creates missing tables if its user may, and
-// otherwise says what to run. A command that only looks creates none.
-func TestMissingTables(t *testing.T) {
-	const cure = "run dibs migrate --store 'postgres://"
-	tables := func(b *bench) string {
-		return sharedPostgres().Query("SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = '" + b.schema(t) + "'")[0][0]
-	}
-	b := newPostgresBench(t)
-	for _, args := range []string{"ls", "show k", "release k --yes", "forget k --yes", "prune", "doctor"} {
-		b.says(t, 69, "", cure, strings.Fields(args)...)
-	}
-	own := b.store
-	b.store = own + "&migrate=false"
-	b.says(t, 69, "", "migrate=false; with a user that may create tables, "+cure, "run", "k", "--", "touch", "ran")
-	b.store = asStranger(t, own)
-	for _, args := range []string{"run k -- touch ran", "race", "demo --exit"} {
-		b.says(t, 69, "", "permission denied", strings.Fields(args)...)
-	}
-	b.says(t, 69, "", "the user needs the rights", "migrate")
-	if n := tables(b); n != "0" || b.exists("ran") {
-		t.Errorf("there are %s tables; it ran: %v", n, b.exists("ran"))
-	}
-	m := newMariaDBBench(t)
-	for _, args := range []string{"ls", "doctor", "prune"} {
-		m.says(t, 69, "", "run dibs migrate --store 'mysql://root@", strings.Fields(args)...)
-	}
-	b.store = own
-	b.says(t, 0, "", "", "run", "k", "--", "touch", "ran")
-	if n := tables(b); n == "0" || !b.exists("ran") {
-		t.Errorf("there are %s tables; it ran: %v", n, b.exists("ran"))
-	}
 }
 
 // TestDoctorServers: the doctor prints findings with their cures, and the backend.

@@ -48,33 +48,55 @@ func TestAStoreMustBeNamed(t *testing.T) {
 	}
 }
 
-// TestARelativeStoreIsShownWhole: the whole path of a file is shown, so that two folders can
-// be told apart. The doctor reports that the path was relative.
-func TestARelativeStoreIsShownWhole(t *testing.T) {
+// TestARelativeStoreIsRefused: every command refuses a file that a flag, the environment or a
+// configuration names by a relative path, because that is another store in each folder. It names
+// the whole path, runs nothing and makes nothing.
+func TestARelativeStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	real, err := filepath.EvalSymlinks(b.dir)
 	testkit.Must(t, err)
 	b.dir = real
 	for store, whole := range map[string]string{
-		"sqlite:dibs.db":                   b.path("dibs.db"),
-		"sqlite:./app.db?shared=true":      b.path("app.db"),
-		"sqlite:../" + filepath.Base(real): b.dir + "/../" + filepath.Base(real),
+		"sqlite:dibs.db":              b.path("dibs.db"),
+		"sqlite:./app.db?shared=true": b.path("app.db?shared=true"),
+		"sqlite:../dibs.db":           b.dir + "/../dibs.db",
+		"sqlite://dibs.db":            b.path("dibs.db"),
 	} {
-		b.store = store
-		if _, _, stderr := b.run(t, "show", "k"); !strings.Contains(stderr, whole) {
-			t.Errorf("%s: show says %q, want %s", store, stderr, whole)
+		for _, args := range []string{
+			"run k -- touch ran", "run --skip --quiet k -- touch ran", "ls", "show k", "release --yes k", "forget --yes k", "prune", "settle k --rerun --yes",
+			"migrate", "migrate --print", "doctor", "race", "demo --exit", "serve --listen 127.0.0.1:0", "proxy --listen 127.0.0.1:0 --upstream http://127.0.0.1:1",
+		} {
+			words := strings.Fields(args)
+			b.store = store
+			b.says(t, 64, "", "write sqlite:"+whole, words...)
+			b.store = "sqlite:" + b.path("good.db")
+			b.says(t, 64, "", "write sqlite:"+whole, append([]string{words[0], "--store", store}, words[1:]...)...)
 		}
 	}
-	b.store = "sqlite:dibs.db"
-	b.says(t, 0, "", "", "run", "k", "--", "true")
-	_, stdout, _ := b.run(t, "doctor")
-	if !strings.Contains(stdout, "advice     relative: ") || !strings.Contains(stdout, "Cure: Name the file with its whole path: sqlite:"+b.path("dibs.db")+".") || !strings.Contains(stdout, "looked at  sqlite:"+b.path("dibs.db")) {
-		t.Errorf("the doctor says %s", stdout)
+	b.store = ""
+	if made, err := os.ReadDir(b.dir); err != nil || len(made) > 0 {
+		t.Errorf("it made %v, %v", made, err)
 	}
-	b.store = "sqlite:" + b.path("dibs.db")
-	if _, stdout, _ := b.run(t, "doctor"); strings.Contains(stdout, "relative") {
-		t.Errorf("of a whole path the doctor says %s", stdout)
+	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nlisten: 127.0.0.1:0\nstore: sqlite:dibs.db\n")
+	for _, args := range []string{"proxy --config dibs.yaml", "config check dibs.yaml", "doctor --config dibs.yaml"} {
+		b.says(t, 64, "", "write sqlite:"+b.path("dibs.db"), strings.Fields(args)...)
+	}
+}
+
+// TestARelativeTemporaryFolder: the temporary store of a command has an absolute path, whatever
+// TMPDIR is.
+func TestARelativeTemporaryFolder(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"race", "demo --exit"} {
+		b := unnamed(t)
+		b.env = []string{"TMPDIR=."}
+		if _, _, stderr := b.run(t, strings.Fields(command)...); stderr != "" {
+			t.Errorf("%s says %q", command, stderr)
+		}
+		if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
+			t.Errorf("%s left %v, %v", command, left, err)
+		}
 	}
 }
 

@@ -42,6 +42,9 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if dir, err = filepath.Abs(dir); err != nil { // because TMPDIR can be relative
+		return err
+	}
 	d := &demo{
 		program:   path,
 		dir:       dir,
