@@ -2,6 +2,7 @@ package dibs_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -177,6 +178,33 @@ func TestPicturesAreShown(t *testing.T) {
 		if !shown[name] {
 			t.Errorf("no page shows %s", name)
 		}
+	}
+}
+
+// relativeStore matches the URL of a SQLite file whose path is relative.
+var relativeStore = regexp.MustCompile("sqlite:[^/$%…<`'\"|\\s][^`'\"|\\s]*")
+
+// TestPagesNameFilesByAbsolutePaths: no page, help text or file for a deployment shows a relative
+// path of a SQLite file, which every command refuses.
+func TestPagesNameFilesByAbsolutePaths(t *testing.T) {
+	looked := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		shows := strings.HasPrefix(path, "deploy/") || strings.HasPrefix(path, "cmd/") && !strings.HasSuffix(path, "_test.go") ||
+			strings.HasSuffix(path, ".md") || strings.HasSuffix(path, ".txt")
+		if d.IsDir() || !shows {
+			return nil
+		}
+		looked++
+		for _, url := range relativeStore.FindAll(testkit.ReadFile(t, path), -1) {
+			t.Errorf("%s has %s", path, url)
+		}
+		return nil
+	})
+	if err != nil || looked < 100 {
+		t.Errorf("looked at %d files: %v", looked, err)
 	}
 }
 

@@ -61,17 +61,18 @@ func TestUsage(t *testing.T) {
 	}{
 		{"", 64, "no store is named"},
 		{"--store=memory:", 64, "cannot share a store in memory"},
-		{"--store=sqlite:x.db --faults=nonsense", 64, `faults: there is no fault "nonsense"`},
-		{"--store=sqlite:x.db --workers=-1", 64, "workers is -1"},
-		{"--store=sqlite:x.db --workers=0", 64, "more than 0"},
-		{"--store=sqlite:x.db --lease=10ms", 64, "lease: 10ms is too short"},
-		{"--store=sqlite:x.db --lease=2m", 64, "lease is 2m0s"},
-		{"--store=sqlite:x.db --duration=1ms", 64, "duration is 1ms"},
-		{"--store=sqlite:x.db --duration=0", 64, "more than 0"},
-		{"--store=sqlite:x.db --duration=soon", 64, "write 30s, 5m, 24h or 30d"},
+		{"--store=sqlite:/x.db --faults=nonsense", 64, `faults: there is no fault "nonsense"`},
+		{"--store=sqlite:/x.db --workers=-1", 64, "workers is -1"},
+		{"--store=sqlite:/x.db --workers=0", 64, "more than 0"},
+		{"--store=sqlite:/x.db --lease=10ms", 64, "lease: 10ms is too short"},
+		{"--store=sqlite:/x.db --lease=2m", 64, "lease is 2m0s"},
+		{"--store=sqlite:/x.db --duration=1ms", 64, "duration is 1ms"},
+		{"--store=sqlite:/x.db --duration=0", 64, "more than 0"},
+		{"--store=sqlite:/x.db --duration=soon", 64, "write 30s, 5m, 24h or 30d"},
+		{"--store=sqlite:x.db", 64, "write sqlite:/"},
 		{"--nonsense", 64, "nonsense"},
 		{"extra", 64, `"extra" is not a flag`},
-		{"--store=sqlite:missing/dibs.db", 69, "missing"},
+		{"--store=sqlite:/missing/dibs.db", 69, "missing"},
 	} {
 		code, stdout, stderr, temp := call(t, strings.Fields(test.args)...)
 		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
@@ -85,7 +86,7 @@ func TestUsage(t *testing.T) {
 
 // TestHelp: the help names every fault, and no password.
 func TestHelp(t *testing.T) {
-	_, _, stderr, _ := call(t, "--store=sqlite:x.db", "--faults=nonsense")
+	_, _, stderr, _ := call(t, "--store=sqlite:/x.db", "--faults=nonsense")
 	_, list, _ := strings.Cut(stderr, "there are ")
 	list, _, ok := strings.Cut(list, ", the kinds ")
 	if !ok {

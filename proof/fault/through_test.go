@@ -34,7 +34,7 @@ func TestThrough(t *testing.T) {
 		{"postgres://h/db?sslmode=verify-full", "by TLS"},
 		{"mysql://root@h/app?tls=true", "by TLS"},
 		{"mysql://root@h/app?socket=/tmp/s", "a socket"},
-		{"sqlite:dibs.db", "no server"},
+		{"sqlite:/srv/dibs.db", "no server"},
 		{"memory:", "no server"},
 	} {
 		wires, urls, err := fault.Through(test.url, 1)

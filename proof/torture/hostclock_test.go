@@ -66,7 +66,7 @@ func TestClockSetEndsLeases(t *testing.T) {
 	if wronged("postgres:") {
 		t.Error("the clock was set, and the store is accused")
 	}
-	if !wronged("sqlite:dibs.db") {
+	if !wronged("sqlite:/srv/dibs.db") {
 		t.Error("the clock was set, and a store that does not go by it is not accused")
 	}
 }

@@ -25,7 +25,7 @@ type Store struct {
 	effects *effects // nil if applications cannot have transactions with the keys
 }
 
-// OpenStore opens a store as the program dibs does, and makes its tables if they are missing.
+// OpenStore opens a store as the program dibs does.
 // It returns stores.ErrURL for a store in memory, because processes cannot share one, and
 // otherwise the errors of stores.Open.
 func OpenStore(ctx context.Context, url string) (*Store, error) {

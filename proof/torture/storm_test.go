@@ -149,7 +149,7 @@ func TestAskedFor(t *testing.T) {
 		dir := t.TempDir()
 		t.Setenv("TMPDIR", dir)
 		r, err := torture.Run(t.Context(), &torture.Options{
-			URL: "sqlite:" + filepath.Join(t.TempDir(), "dibs.db?shared=true"), Shown: "sqlite:dibs.db", Open: open, Duration: time.Second, Faults: test.faults, Workers: 2,
+			URL: "sqlite:" + filepath.Join(t.TempDir(), "dibs.db?shared=true"), Shown: "sqlite:/srv/dibs.db", Open: open, Duration: time.Second, Faults: test.faults, Workers: 2,
 		})
 		testkit.Must(t, err)
 		if got := strings.Join(r.Failures(), "; "); got != test.want || r.OK() != (test.want == "") || r.Broke() {

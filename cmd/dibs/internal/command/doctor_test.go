@@ -39,7 +39,7 @@ func TestDoctorConfig(t *testing.T) {
 	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nleese: 3s\n")
 	b.says(t, 64, "", "dibs doctor: dibs.yaml:2:1: unknown field \"leese\"", "doctor", "--config", "dibs.yaml")
 	b.store = ""
-	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nadmin: 127.0.0.1:1\nscope: none\nstore: sqlite:other.db\n")
+	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nadmin: 127.0.0.1:1\nscope: none\nstore: sqlite:"+b.path("other.db")+"\n")
 	b.says(t, 69, "advice     scope: ", "there is no file "+b.path("other.db"), "doctor", "--config", "dibs.yaml")
 	b.store = "memory:"
 	b.says(t, 0, `advice     scope: scope is none, so all clients share keys: a client that uses the key of another client gets its answer.

@@ -18,8 +18,8 @@ func (p *program) migrate() *cobra.Command {
 what it did. Several hosts may do it at once. The user needs the right to create
 tables, which the proxy's user does not need.
 
-To try dibs out, you do not need this command: "dibs proxy", "dibs run" and
-"dibs race" create missing tables if their user may.
+No other command creates tables there: in a database that is not the one of the
+other processes, nothing would keep two of them apart.
 
 --print prints the SQL instead, and connects to nothing. A SQLite file is
 created by the first process that opens it. Redis and memory have no tables.`,
