@@ -56,7 +56,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "internal/serve",
 			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace", unix},
-			Tests:   []string{root + "/httpstore", root + "/internal/errtype", root + "/internal/testkit", root + "/internal/wire", memory, root + "/storetest"},
+			Tests:   []string{root + "/httpstore", root + "/internal/errtype", server, root + "/internal/testkit", root + "/internal/wire", memory, root + "/stores", root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 	})

@@ -59,6 +59,7 @@ func (c *call) end(n int64) {
 type questions struct {
 	claims  []store.Claim
 	answers []store.Answer // the last ones
+	placed  []time.Time    // when its place was last asked for; zero: it has none yet
 	end     time.Time      // of the wait
 	due     []int          // what is asked for now
 	at      []time.Time
@@ -69,7 +70,7 @@ type questions struct {
 func (q *questions) begin(wait time.Duration) {
 	n := len(q.claims)
 	q.end = time.Now().Add(wait)
-	q.due, q.at, q.polls = make([]int, n), make([]time.Time, n), make([]time.Duration, n)
+	q.due, q.at, q.placed, q.polls = make([]int, n), make([]time.Time, n), make([]time.Time, n), make([]time.Duration, n)
 	for i := range q.due {
 		q.due[i] = i
 	}
@@ -104,10 +105,14 @@ func (q *questions) await(ctx context.Context, s *Server, w *waiting, wait time.
 
 // ask asks for the claims that are due, and reports whether the wait is over.
 func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) {
+	join, p := q.look(ctx, s)
+	if p != nil {
+		return false, p
+	}
 	some, got := q.claims, q.answers
-	if len(q.due) < len(q.claims) {
-		some, got = make([]store.Claim, len(q.due)), make([]store.Answer, len(q.due))
-		for j, i := range q.due {
+	if len(join) < len(q.claims) {
+		some, got = make([]store.Claim, len(join)), make([]store.Answer, len(join))
+		for j, i := range join {
 			some[j] = q.claims[i]
 		}
 	}
@@ -115,12 +120,18 @@ func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) 
 		return false, p
 	}
 	now := time.Now()
-	for j, i := range q.due {
-		if len(q.due) < len(q.claims) {
+	for j, i := range join {
+		if len(join) < len(q.claims) {
 			q.answers[i] = got[j]
 		}
+		if a := &q.answers[i]; a.Queued && q.claims[i].Mode == store.Queue {
+			q.placed[i] = now
+		}
+	}
+	for _, i := range q.due {
 		a := &q.answers[i]
-		if a.State != store.Held && !errors.Is(a.Err, dibs.ErrBusy) { // a store that is busy with a key is asked again
+		lost := a.State == store.Held && !a.Queued && !q.placed[i].IsZero()   // the client joins again, if it still waits
+		if lost || a.State != store.Held && !errors.Is(a.Err, dibs.ErrBusy) { // a store that is busy with a key is asked again
 			over = true
 		}
 		var interval time.Duration
@@ -131,6 +142,49 @@ func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) 
 		q.at[i] = now.Add(interval)
 	}
 	return over, nil
+}
+
+// look looks at the due claims that have a place, and returns the claims that are to be made. A
+// place that is gone was given up, maybe at another server, and a claim would take it again for
+// nobody.
+func (q *questions) look(ctx context.Context, s *Server) (join []int, p *problem) {
+	var looks []store.Claim
+	var at []int
+	for _, i := range q.due {
+		if q.placed[i].IsZero() {
+			join = append(join, i)
+			continue
+		}
+		c := q.claims[i]
+		c.Mode, c.From, c.Hold = store.Look, store.Token{}, 0 // without From it says whether the token has a place
+		looks, at = append(looks, c), append(at, i)
+	}
+	answers := make([]store.Answer, len(looks))
+	if p := s.ask(ctx, looks, answers); p != nil {
+		return nil, p
+	}
+	for j, i := range at {
+		a, c := &answers[j], &q.claims[i]
+		if a.State == store.Free && !a.Queued { // the token holds the key, or its place is gone
+			err, _, failed := s.renewals.Do(ctx, nil, store.Renewal{Key: c.Key, Token: c.Token, TTL: c.TTL}, nil)
+			switch {
+			case failed != nil:
+				s.failed(failed)
+				return nil, &problemStore
+			case errors.Is(err, store.ErrLost):
+				*a = store.Answer{State: store.Held}
+			case err != nil:
+				*a = store.Answer{Err: err}
+			}
+		}
+		switch {
+		case a.Err != nil, a.State == store.Held && (!a.Queued || time.Since(q.placed[i]) < c.Stay/(2*pace.Asks)):
+			q.answers[i] = *a
+		default:
+			join = append(join, i)
+		}
+	}
+	return join, nil
 }
 
 // pause returns how long it is until the first claim is due, or the wait ends.

@@ -16,7 +16,7 @@ type waiters struct {
 	keep func(store.Renewal)
 
 	mu    sync.Mutex
-	calls map[store.Token]element
+	calls map[store.Token][]element // of one token there can be several
 	gaps  map[store.Token]gap
 	swept time.Time
 }
@@ -45,7 +45,7 @@ type gap struct {
 }
 
 func newWaiters(keep func(store.Renewal)) *waiters {
-	return &waiters{keep: keep, calls: map[store.Token]element{}, gaps: map[store.Token]gap{}}
+	return &waiters{keep: keep, calls: map[store.Token][]element{}, gaps: map[store.Token]gap{}}
 }
 
 // enter begins to listen for the tokens of a call.
@@ -58,7 +58,7 @@ func (s *waiters) enter(claims []store.Claim) *waiting {
 		if c.Token.IsZero() {
 			continue // a look without a token; a settlement must not end it
 		}
-		s.calls[c.Token] = element{w, i}
+		s.calls[c.Token] = append(s.calls[c.Token], element{w, i})
 		if c.Mode == store.Queue {
 			delete(s.gaps, c.Token)
 		}
@@ -66,14 +66,21 @@ func (s *waiters) enter(claims []store.Claim) *waiting {
 	return w
 }
 
-// leave ends that. A later call with the same token stays.
+// leave ends that. Other calls with the same token stay.
 func (s *waiters) leave(claims []store.Claim, w *waiting) {
 	defer close(w.left)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range claims {
-		if s.calls[claims[i].Token].call == w {
-			delete(s.calls, claims[i].Token)
+		t := claims[i].Token
+		before := len(s.calls[t])
+		others := slices.DeleteFunc(s.calls[t], func(e element) bool { return e == element{w, i} })
+		if len(others) > 0 {
+			s.calls[t] = others
+			continue
+		}
+		delete(s.calls, t)
+		if before > 0 {
 			s.remember(&claims[i])
 		}
 	}
@@ -99,18 +106,22 @@ func (s *waiters) note(c *store.Claim, a *store.Answer) {
 	}
 }
 
-// settled ends the wait for a token that its client settles: after settled no call asks for
-// it, because that would take a place for nobody.
+// settled ends all waits for a token that its client settles: after settled no call asks for it,
+// because that would take a place for nobody.
 func (s *waiters) settled(t store.Token) {
 	s.mu.Lock()
-	w := s.calls[t].call
+	calls := slices.Clone(s.calls[t])
 	delete(s.gaps, t)
 	s.mu.Unlock()
-	if w == nil {
+	if len(calls) == 0 {
 		return
 	}
-	w.settle()
-	<-w.left
+	for _, e := range calls {
+		e.call.settle()
+	}
+	for _, e := range calls {
+		<-e.call.left
+	}
 	s.mu.Lock()
 	delete(s.gaps, t)
 	s.mu.Unlock()
@@ -141,10 +152,12 @@ func (s *waiters) remember(c *store.Claim) {
 func (s *waiters) wake(t store.Token, a store.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that a call that leaves has all its wake-ups
-	e, g := s.calls[t], s.gaps[t]
-	switch left := time.Until(g.until); {
-	case e.call != nil:
+	calls, g := s.calls[t], s.gaps[t]
+	for _, e := range calls {
 		e.call.wake(e.at)
+	}
+	switch left := time.Until(g.until); {
+	case len(calls) > 0:
 	case a.State == store.Granted && left > 0:
 		go s.keep(store.Renewal{Key: g.key, Token: t, TTL: max(left, g.ttl)})
 	}

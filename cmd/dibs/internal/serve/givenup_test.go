@@ -1,0 +1,122 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores"
+)
+
+// TestAPlaceThatIsGivenUpElsewhere: a client settles its token at one server, while calls of that
+// token still wait there and at another server. They end. None of them gets the place back, or a lease.
+func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(t *testing.T) string{
+		"memory": nil,
+		"sqlite": func(t *testing.T) string { return "sqlite:" + t.TempDir() + "/dibs.db" },
+		"redis":  func(t *testing.T) string { return servertest.Redis(t, nil).URL() },
+		"postgres": func(t *testing.T) string {
+			return servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}).URL()
+		},
+		"mariadb": func(t *testing.T) string {
+			return servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true}).URL()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			open := func() func() dibs.Store { s := memory(t); return func() dibs.Store { return s } }()
+			if url != nil {
+				at := url(t)
+				open = func() dibs.Store {
+					s, err := stores.Open(t.Context(), at)
+					testkit.Must(t, err)
+					t.Cleanup(func() { testkit.Check(t, s.Close()) })
+					return s.Store
+				}
+			}
+			under := open()
+			a, b := start(t, under, nil), start(t, open(), nil)
+			var joined atomic.Int64 // claims that were answered
+			for _, r := range []*rig{a, b} {
+				send := r.server.send
+				r.server.send = func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+					err := send(ctx, claims, answers)
+					for i := range claims {
+						if claims[i].Mode == store.Queue {
+							joined.Add(1)
+						}
+					}
+					return err
+				}
+			}
+			for i, test := range []struct {
+				name    string
+				waiting []*rig
+				outcome string // of the token that waits
+				free    bool   // the holder releases the key at once
+				want    string
+			}{
+				{"undo", []*rig{a}, "undo", false, "held false"},
+				{"release", []*rig{a}, "release", false, "held false"},
+				{"a free key", []*rig{a}, "undo", true, "held false"},
+				{"two calls at the other server", []*rig{a, a}, "undo", true, "held false"},
+				{"two calls at one server", []*rig{b, b}, "undo", false, "held true"},
+				{"three calls at two servers", []*rig{b, a, b}, "undo", true, "held"},
+				{"its turn comes", []*rig{a}, "", true, "granted false"},
+				{"its turn comes at both servers", []*rig{a, b}, "", true, "granted false"},
+			} {
+				t.Run(test.name, func(t *testing.T) {
+					key := fmt.Sprintf("key %d", i)
+					claim := func(r *rig, n int, more string) *reply {
+						return r.do("POST", "/v1/claim", "", fmt.Sprintf(`{"claims":[{"key":%q,"token":"%032x"%s`, key, n, more))
+					}
+					settle := func(n int, outcome string) {
+						t.Helper()
+						got := b.do("POST", "/v1/settle", "", fmt.Sprintf(`{"settlements":[{"key":%q,"token":"%032x","outcome":%q}]}`, key, n, outcome))
+						if got.status != 200 || got.state() != "" {
+							t.Errorf("the settlement is answered with %s", got.text)
+						}
+					}
+					if got := claim(b, 1, "}]}").state(); got != "granted" {
+						t.Fatal(got)
+					}
+					answers := make(chan *reply, len(test.waiting))
+					joined.Store(0)
+					for _, r := range test.waiting {
+						// The place lasts long, so each call makes one claim for now.
+						go func() { answers <- claim(r, 2, `,"mode":"queue","stay_ms":3600000}],"wait_ms":60000}`) }()
+					}
+					testkit.Eventually(t, "the calls wait", func() bool { return joined.Load() == int64(len(test.waiting)) })
+					if test.outcome != "" {
+						settle(2, test.outcome)
+					}
+					if test.free {
+						settle(1, "release")
+					}
+					for range test.waiting {
+						got := testkit.Await(t, "the answer to a call that waits", answers)
+						if said := fmt.Sprint(got.state(), " ", got.Answers[0].Queued); said != test.want && got.state() != test.want {
+							t.Errorf("a call that waits is answered with %s", got.text)
+						}
+					}
+					if test.outcome == "" {
+						settle(2, "release")
+					}
+					if !test.free {
+						settle(1, "release")
+					}
+					for e, err := range under.(store.Inspector).List(t.Context(), store.Query{Name: key, Places: true}) {
+						testkit.Must(t, err)
+						t.Errorf("left is %+v", e)
+					}
+				})
+			}
+		})
+	}
+}
