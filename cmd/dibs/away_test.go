@@ -61,6 +61,19 @@ func checkUnusable(t *testing.T, origin *counter, all map[string]unusable) {
 	}
 }
 
+// checkReplica: a command that writes is refused by a server that takes no writes. A command that
+// changes nothing may use one.
+func checkReplica(t *testing.T, url string) {
+	t.Helper()
+	code, stdout, stderr := run(t, "run", "--store", url, "k", "--", "touch", "ran")
+	if code != 69 || stdout != "" || !strings.Contains(stderr, "takes no writes") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("run on a replica: %d %q %q", code, stdout, stderr)
+	}
+	if code, _, stderr := run(t, "ls", "--store", url); code != 0 {
+		t.Errorf("ls on a replica: %d %q", code, stderr)
+	}
+}
+
 // TestAway: see checkAway.
 func TestAway(t *testing.T) {
 	t.Run("redis", redisAway)

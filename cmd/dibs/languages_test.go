@@ -151,7 +151,7 @@ func TestLanguages(t *testing.T) {
 				l := l
 				var variables []string
 				if strings.Contains(filepath.Base(file), "transaction") {
-					variables = []string{"DIBS_DATABASE=" + servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}).URL()}
+					variables = []string{"DIBS_DATABASE=" + migrated(t, servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}).URL())}
 					if l.debian != nil {
 						l.interpreter = l.debian
 					}

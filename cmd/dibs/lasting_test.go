@@ -23,8 +23,8 @@ type onStore struct {
 var lasting = []onStore{
 	{"sqlite", sqliteStore},
 	{"redis", func(t *testing.T) string { return servertest.Redis(t, nil).URL() }},
-	{"postgres", func(*testing.T) string { return ownSchema(postgres().URL()) }},
-	{"mariadb", func(*testing.T) string { return ownPrefix(mariadb().URL()) }},
+	{"postgres", func(t *testing.T) string { return ownSchema(t) }},
+	{"mariadb", func(t *testing.T) string { return ownPrefix(t, mariadb().URL()) }},
 }
 
 // over runs the check over stores of its own.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/stores"
 )
 
 // scope owns the servers that several tests share.
@@ -142,6 +143,14 @@ func (p *process) awaitServing(t *testing.T) {
 // sqliteStore returns the URL of a new store.
 func sqliteStore(t *testing.T) string {
 	return "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
+}
+
+// migrated makes the tables of a store and returns its URL.
+func migrated(t *testing.T, url string) string {
+	t.Helper()
+	_, err := stores.Migrate(t.Context(), url)
+	testkit.Must(t, err)
+	return url
 }
 
 // counter is an origin that counts the requests that it runs, by their key.

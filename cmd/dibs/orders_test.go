@@ -20,11 +20,11 @@ func TestDemo(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		checkDemo(t, "--store", ownSchema(postgres().URL()))
+		checkDemo(t, "--store", ownSchema(t))
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		t.Parallel()
-		checkDemo(t, "--store", ownPrefix(mariadb().URL()))
+		checkDemo(t, "--store", ownPrefix(t, mariadb().URL()))
 	})
 }
 

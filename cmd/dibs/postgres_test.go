@@ -20,11 +20,10 @@ var postgres = sync.OnceValue(func() *servertest.PostgresServer {
 
 var schemas atomic.Int64
 
-// ownSchema makes a schema on the server postgres and returns the URL of a store in it.
-func ownSchema(url string) string {
-	name := fmt.Sprintf("own%d", schemas.Add(1))
-	postgres().Query("CREATE SCHEMA " + name)
-	return url + "&schema=" + name
+// ownSchema returns the URL of a store in a new schema of the server postgres.
+func ownSchema(t *testing.T) string {
+	t.Helper()
+	return migrated(t, fmt.Sprintf("%s&schema=own%d", postgres().URL(), schemas.Add(1)))
 }
 
 // TestUnusablePostgres: see checkUnusable.
@@ -36,9 +35,9 @@ func TestUnusablePostgres(t *testing.T) {
 	paused := servertest.Postgres(t, withPassword)
 	paused.Pause()
 	there := postgres()
-	standby := servertest.Postgres(t, &servertest.PostgresOptions{
-		NoSync: true, Settings: []string{"default_transaction_read_only = on"}, // so no password can be set
-	})
+	standby := servertest.Postgres(t, withPassword)
+	migrated(t, standby.URL())
+	readOnly(t, standby, "on")
 	crowded := servertest.Postgres(t, &servertest.PostgresOptions{
 		NoSync: true, Password: secret, MaxConnections: 4,
 		Settings: []string{"superuser_reserved_connections = 3"},
@@ -46,29 +45,31 @@ func TestUnusablePostgres(t *testing.T) {
 	crowded.Query("CREATE ROLE app LOGIN CONNECTION LIMIT 0 PASSWORD '" + secret + "'")
 	origin := idle(t)
 	instead := func(url, was, is string) string { return strings.Replace(url, was, is, 1) }
+	checkReplica(t, standby.URL())
 	checkUnusable(t, origin, map[string]unusable{
 		"gone":     {gone.URL(), gone.Addr(), "refused"},
 		"paused":   {paused.URL(), paused.Addr(), "cannot be reached"},
 		"password": {instead(there.URL(), secret, secret+"x"), there.Addr(), "the password is wrong"},
 		"user":     {instead(there.URL(), "//postgres:", "//nobody:"), there.Addr(), "refuses this user"},
 		"database": {instead(there.URL(), "/postgres?", "/missing?"), there.Addr(), "create the database, or name another one"},
-		"standby":  {standby.URL(), standby.Addr(), "takes no writes"},
 		"crowded":  {instead(crowded.URL(), "//postgres:", "//app:"), crowded.Addr(), "no connection left"},
 		"other":    {"postgres://app:" + secret + "@" + origin.addr() + "/app?sslmode=disable", origin.addr(), "cannot be reached"},
 	})
 }
 
+// readOnly sets whether the server takes no writes. Sessions read a new default late, so they are
+// ended once a new one has it.
+func readOnly(t *testing.T, s *servertest.PostgresServer, value string) {
+	t.Helper()
+	s.Query("ALTER SYSTEM SET default_transaction_read_only = " + value)
+	s.Query("SELECT pg_reload_conf()")
+	testkit.Eventually(t, "the setting is in force", func() bool { return s.Query("SHOW default_transaction_read_only")[0][0] == value })
+	s.Query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+}
+
 // postgresAway: see checkAway.
 func postgresAway(t *testing.T) {
 	t.Parallel()
-	// Sessions read a new default late. So they are ended once
-	// a new one has it.
-	readOnly := func(t *testing.T, s *servertest.PostgresServer, value string) {
-		s.Query("ALTER SYSTEM SET default_transaction_read_only = " + value)
-		s.Query("SELECT pg_reload_conf()")
-		testkit.Eventually(t, "the setting is in force", func() bool { return s.Query("SHOW default_transaction_read_only")[0][0] == value })
-		s.Query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
-	}
 	for name, trouble := range map[string]struct {
 		begin, end func(*testing.T, *servertest.PostgresServer)
 	}{
@@ -88,7 +89,7 @@ func postgresAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := servertest.Postgres(t, &servertest.PostgresOptions{Password: secret})
-			checkAway(t, server.URL(), func() { trouble.begin(t, server) }, func() { trouble.end(t, server) })
+			checkAway(t, migrated(t, server.URL()), func() { trouble.begin(t, server) }, func() { trouble.end(t, server) })
 		})
 	}
 	t.Run("failover", func(t *testing.T) {
@@ -99,12 +100,12 @@ func postgresAway(t *testing.T) {
 		next := servertest.Postgres(t, &options)
 		next.AwaitStandby(old)
 		hosts := strings.Replace(old.URL(), old.Addr(), old.Addr()+","+next.Addr(), 1)
-		checkAway(t, hosts, func() { next.AwaitStandby(old); old.Kill() }, next.Promote)
+		checkAway(t, migrated(t, hosts), func() { next.AwaitStandby(old); old.Kill() }, next.Promote)
 	})
 }
 
 // TestKillOnPostgres is TestKill with the keys in PostgreSQL.
 func TestKillOnPostgres(t *testing.T) {
 	t.Parallel()
-	checkKill(t, ownSchema(postgres().URL()))
+	checkKill(t, ownSchema(t))
 }

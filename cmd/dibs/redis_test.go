@@ -101,7 +101,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		checkPassword(t, ownSchema(postgres().URL()), "postgres://postgres@"+postgres().Addr()+"/postgres?")
+		checkPassword(t, ownSchema(t), "postgres://postgres@"+postgres().Addr()+"/postgres?")
 	})
 }
 

@@ -32,6 +32,8 @@ func TestMigrationsBehindPgBouncer(t *testing.T) {
 	}
 	b := newBench(t)
 	pooler := servertest.PgBouncer(t, server, nil)
+	b.store = pooler.URL()
+	b.withTables(t)
 	here := strings.Replace(migrations.code, "sqlite:$PWD/dibs.db", "'"+pooler.URL()+"'", 1)
 	if here == migrations.code {
 		t.Fatalf("the page has no store:\n%s", here)
