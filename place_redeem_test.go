@@ -209,3 +209,22 @@ func TestPlaceIsCancelledUnderItsLease(t *testing.T) {
 		empty(t, s)
 	})
 }
+
+// TestMismatchEndsThePlace: a place that was redeemed for something else than the key was used for
+// does not keep others from the key.
+func TestMismatchEndsThePlace(t *testing.T) {
+	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
+		first := acquire(t, c, "k", &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{1}})
+		place, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		testkit.Must(t, err)
+		testkit.Must(t, first.Complete(t.Context(), nil, time.Hour))
+		o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{2}, MaxAge: dibs.AnyAge}}
+		if _, err := c.Redeem(t.Context(), place, o); !errors.Is(err, dibs.ErrMismatch) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if status, err := c.PlaceStatus(t.Context(), place); status.Exists || err != nil {
+			t.Errorf("the place is %+v, %v", status, err)
+		}
+	})
+}

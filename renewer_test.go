@@ -197,3 +197,42 @@ func TestManyLeasesTakeFewCalls(t *testing.T) {
 		}
 	})
 }
+
+// TestTrustCountsFromWhatWasSent: the store counts a lease from when the call arrives, and the answer
+// may take long. So the holder counts from when the call was sent.
+func TestTrustCountsFromWhatWasSent(t *testing.T) {
+	const ttl, slow = 30 * time.Second, 4 * time.Second
+	for name, confirm := range map[string]func(*testing.T, *dibs.Lease){
+		"the claim": nil,
+		"a renewal": func(*testing.T, *dibs.Lease) { time.Sleep(ttl/3 + slow) },
+		"Save": func(t *testing.T, l *dibs.Lease) {
+			time.Sleep(ttl / 6)
+			testkit.Must(t, l.Save(t.Context(), []byte("half")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty(newStore(t))
+				c := newClient(t, s, &dibs.Options{TTL: ttl})
+				var arrived time.Time
+				s.set(nil, func(verb string) error {
+					if verb != "settle" {
+						arrived = time.Now()
+						time.Sleep(slow)
+					}
+					return nil
+				})
+				lease := acquire(t, c, "k", nil)
+				if confirm != nil {
+					confirm(t, lease)
+				}
+				s.set(func(string) error { return errCut }, nil)
+				<-lease.Context().Done()
+				if held := time.Since(arrived); held >= ttl || held < ttl-2*time.Second {
+					t.Errorf("trust ended %v after the store confirmed the lease for %v", held, ttl)
+				}
+				s.set(nil, nil)
+			})
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -90,6 +91,53 @@ func TestStepErrors(t *testing.T) {
 		})
 		if !errors.Is(err, dibs.ErrLost) {
 			t.Error(err)
+		}
+	})
+}
+
+// TestStepIsKeptAlthoughItsCallerIsCancelled: a step that was done is kept, although its caller stops waiting.
+func TestStepIsKeptAlthoughItsCallerIsCancelled(t *testing.T) {
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
+		first := acquire(t, c, "k", nil)
+		ctx, cancel := context.WithCancel(first.Context())
+		got, err := dibs.Step(ctx, "charge", func(context.Context) (int, error) { cancel(); return 1, nil })
+		if got != 1 || err != nil {
+			t.Errorf("got %d, %v", got, err)
+		}
+		testkit.Must(t, first.Abandon(t.Context()))
+		next := acquire(t, c, "k", nil)
+		defer release(t, next)
+		got, err = dibs.Step(next.Context(), "charge", func(context.Context) (int, error) { t.Error("it ran again"); return 2, nil })
+		if got != 1 || err != nil {
+			t.Errorf("the next holder got %d, %v", got, err)
+		}
+	})
+}
+
+// TestStepThatWasNotKeptRunsAgain: a step whose result the store did not take is not done for the
+// same holder, as it is not for the next one.
+func TestStepThatWasNotKeptRunsAgain(t *testing.T) {
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
+		lease := acquire(t, c, "k", nil)
+		runs := 0
+		step := func(ctx context.Context) (int, error) {
+			return dibs.Step(ctx, "charge", func(context.Context) (int, error) { runs++; return runs, nil })
+		}
+		s.set(failing("renew", errCut), nil)
+		if got, err := step(lease.Context()); got != 1 || !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("without the store: %d, %v", got, err)
+		}
+		s.set(nil, nil)
+		for range 2 {
+			if got, err := step(lease.Context()); got != 2 || err != nil {
+				t.Errorf("with the store: %d, %v; want 2", got, err)
+			}
+		}
+		testkit.Must(t, lease.Abandon(t.Context()))
+		next := acquire(t, c, "k", nil)
+		defer release(t, next)
+		if got, err := step(next.Context()); got != 2 || err != nil {
+			t.Errorf("the next holder got %d, %v; want 2", got, err)
 		}
 	})
 }

@@ -308,3 +308,72 @@ func TestUnknownClaimIsUndoneAlthoughTheLastAnswerIsKnown(t *testing.T) {
 		empty(t, s)
 	})
 }
+
+// TestLateGrantIsUndone: a grant whose answer came after the end of its lease is given back, and does
+// not count as an attempt.
+func TestLateGrantIsUndone(t *testing.T) {
+	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {
+		s.set(func(verb string) error {
+			if verb == "claim" {
+				time.Sleep(3 * time.Second) // on its way
+			}
+			return nil
+		}, nil)
+		o := &dibs.AcquireOptions{TTL: 2 * time.Second, AtMostOnce: true}
+		if _, err := c.Acquire(t.Context(), "k", o); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		s.set(nil, nil)
+		empty(t, s)
+		next := acquire(t, c, "k", o)
+		if next.Attempt() != 1 {
+			t.Errorf("the next holder is attempt %d", next.Attempt())
+		}
+		release(t, next)
+	})
+}
+
+// turningAway is a store that answers a waiter's second question by itself.
+type turningAway struct {
+	*faulty
+	answer store.Answer
+	asked  atomic.Int32
+}
+
+func (s *turningAway) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	if s.asked.Add(1) == 2 {
+		answers[0] = s.answer
+		return nil
+	}
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+// TestWaiterThatIsRefusedHasNoPlace: a waiter that gets an error has no place in the queue any more,
+// whatever the store says.
+func TestWaiterThatIsRefusedHasNoPlace(t *testing.T) {
+	for name, answer := range map[string]store.Answer{
+		"done":         {State: store.Done},
+		"mismatch":     {State: store.Mismatch},
+		"unknown":      {State: store.Unknown},
+		"full":         {Err: dibs.ErrFull},
+		"another word": {State: 99},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &turningAway{faulty: newFaulty(newStore(t)), answer: answer}
+				holder, c := newClient(t, s.Store, nil), newClient(t, s, nil)
+				lease := acquire(t, holder, "k", nil)
+				if _, err := c.Acquire(t.Context(), "k", nil); err == nil || errors.Is(err, dibs.ErrHeld) {
+					t.Errorf("got %v", err)
+				}
+				synctest.Wait()
+				for e, err := range s.List(t.Context(), store.Query{}) {
+					if err != nil || e.Waiters != 0 {
+						t.Errorf("%d places are left, %v", e.Waiters, err)
+					}
+				}
+				release(t, lease)
+			})
+		})
+	}
+}

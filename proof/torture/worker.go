@@ -166,7 +166,7 @@ func (w *worker) begin(ctx context.Context) error {
 	var err error
 	w.client, err = dibs.New(w.store, &dibs.Options{
 		Namespace: w.Namespace, TTL: w.TTL, Timeout: max(w.TTL, time.Second),
-		Label: fmt.Sprintf("torture %d.%d", w.Process, w.Restarts),
+		Label:  fmt.Sprintf("torture %d.%d", w.Process, w.Restarts),
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	return err
