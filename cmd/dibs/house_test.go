@@ -1,7 +1,11 @@
 package main
 
 import (
+	"io/fs"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,5 +74,23 @@ func TestProductionBinary(t *testing.T) {
 		if strings.Contains(dep, "porcupine") || strings.HasPrefix(dep, house.Root+"/proof") {
 			t.Errorf("the program contains %s", dep)
 		}
+	}
+}
+
+// replaces matches a call that replaces the process by another program.
+var replaces = regexp.MustCompile(`\b(syscall|unix)\.Exec\b`)
+
+// TestOnlyMainReplacesTheProcess: the commands get the call from main, and the tests have none: a
+// test binary that is replaced looks as if its tests passed.
+func TestOnlyMainReplacesTheProcess(t *testing.T) {
+	var found []string
+	testkit.Must(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") && replaces.Match(testkit.ReadFile(t, path)) {
+			found = append(found, path)
+		}
+		return err
+	}))
+	if !slices.Equal(found, []string{"main.go"}) {
+		t.Errorf("the process is replaced in %q", found)
 	}
 }

@@ -27,5 +27,6 @@ func main() {
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,
 		Getenv: os.Getenv,
+		Exec:   syscall.Exec,
 	}))
 }

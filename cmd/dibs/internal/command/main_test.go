@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/command"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/mysqlstore"
@@ -48,6 +49,11 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(first) != "" {
 		os.Exit(reapNothing(os.Args[1:]))
+	}
+	command.Child() // because a command that runs in a test starts this program again
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		fmt.Fprintf(os.Stderr, "a test has started the test binary in place of dibs: %q\n", os.Args)
+		os.Exit(2)
 	}
 	for _, name := range []string{"DIBS_STORE", "DIBS_KEY", "DIBS_NAMESPACE", "DIBS_FENCE", "DIBS_HELD"} {
 		os.Unsetenv(name)

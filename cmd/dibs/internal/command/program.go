@@ -24,6 +24,9 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+	// Exec replaces this process by another program, as the system call exec does. Nil refuses it: only main
+	// sets it, because a test in the replaced process would be over, and look as if it passed.
+	Exec func(path string, args, env []string) error
 }
 
 // Exit codes, after sysexits.h.

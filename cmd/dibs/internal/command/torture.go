@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -29,14 +28,17 @@ that breaks a store. Install it with
 		DisableFlagParsing: true,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
 			path, err := exec.LookPath(torturer)
-			if err != nil && (slices.Contains(args, "--help") || slices.Contains(args, "-h")) {
+			if (err != nil || p.env.Exec == nil) && (slices.Contains(args, "--help") || slices.Contains(args, "-h")) {
 				return cmd.Help()
 			}
 			if err != nil {
 				return &failure{is: errNotInstalled, text: fmt.Sprintf(
 					"the program %s is not on PATH; install it with: %s", torturer, installTorturer(release()))}
 			}
-			if err := syscall.Exec(path, append([]string{torturer}, args...), os.Environ()); err != nil {
+			if p.env.Exec == nil {
+				return &failure{is: errNotInstalled, text: "this process may not be replaced by " + path}
+			}
+			if err := p.env.Exec(path, append([]string{torturer}, args...), os.Environ()); err != nil {
 				return &failure{is: errNotInstalled, text: fmt.Sprintf("%s cannot be run: %v", path, err)}
 			}
 			return nil
