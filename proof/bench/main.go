@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, alone, sqllock, jobs, middleware, proxy or serve")
+	only := flags.String("only", "", "run only these `groups`, with commas, and what has one of these in its name (default all): "+strings.Join(groups(), ", "))
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
@@ -108,9 +108,16 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(slices.Clone(comparisons), func(each comparison) bool {
-		return *only != each.group && !strings.Contains(each.name, *only)
-	})
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("%q is not a flag; see -only", flags.Arg(0))
+	case c.rounds < 1 || c.round <= 0:
+		return fmt.Errorf("%d rounds of %v measure nothing; both must be more than 0", c.rounds, c.round)
+	}
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
 	fmt.Fprint(os.Stderr, c.announcement(len(chosen)))
 	line, began := progress.New(os.Stderr, os.Getenv), time.Now()
 	defer line.Show("")
@@ -131,6 +138,37 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	return draw.Write(filepath.Join(filepath.Dir(*page), ".."))
+}
+
+// groups returns the groups of the comparisons, in order.
+func groups() (names []string) {
+	for _, c := range comparisons {
+		if !slices.Contains(names, c.group) {
+			names = append(names, c.group)
+		}
+	}
+	return names
+}
+
+// choose returns the comparisons of those groups, and those with one of those texts in their name,
+// in order. There are commas in between, unless the whole is a part of a name. A text that chooses
+// nothing is an error.
+func choose(only string) ([]comparison, error) {
+	of := func(text string) func(comparison) bool {
+		return func(c comparison) bool { return c.group == text || strings.Contains(c.name, text) }
+	}
+	texts := []string{only}
+	if !slices.ContainsFunc(comparisons, of(only)) {
+		texts = strings.Split(only, ",")
+	}
+	for _, text := range texts {
+		if text == "" && len(texts) > 1 || !slices.ContainsFunc(comparisons, of(text)) {
+			return nil, fmt.Errorf("only: %q is neither a group nor a part of a name; the groups are %s", text, strings.Join(groups(), ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(comparisons), func(c comparison) bool {
+		return !slices.ContainsFunc(texts, func(text string) bool { return of(text)(c) })
+	}), nil
 }
 
 // figure is the result of a comparison.
