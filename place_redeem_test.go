@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/store"
 )
 
 // reserve reserves a place for an hour.
@@ -210,21 +211,32 @@ func TestPlaceIsCancelledUnderItsLease(t *testing.T) {
 	})
 }
 
-// TestMismatchEndsThePlace: a place that was redeemed for something else than the key was used for
-// does not keep others from the key.
-func TestMismatchEndsThePlace(t *testing.T) {
-	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		first := acquire(t, c, "k", &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{1}})
-		place, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		testkit.Must(t, err)
-		testkit.Must(t, first.Complete(t.Context(), nil, time.Hour))
-		o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{2}, MaxAge: dibs.AnyAge}}
-		if _, err := c.Redeem(t.Context(), place, o); !errors.Is(err, dibs.ErrMismatch) {
-			t.Errorf("got %v", err)
-		}
-		synctest.Wait()
-		if status, err := c.PlaceStatus(t.Context(), place); status.Exists || err != nil {
-			t.Errorf("the place is %+v, %v", status, err)
-		}
-	})
+// TestAnswersEndThePlace: a place that is redeemed when a record answers, or for something else than
+// the key was used for, does not keep others from the key.
+func TestAnswersEndThePlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked dibs.Fingerprint
+		want  error
+	}{
+		"done":     {dibs.Fingerprint{1}, dibs.ErrDone},
+		"mismatch": {dibs.Fingerprint{2}, dibs.ErrMismatch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, s *memstore.Store, client *dibs.Client) {
+				first := acquire(t, client, "k", &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{1}})
+				place := reserve(t, client)
+				testkit.Must(t, first.Complete(t.Context(), nil, time.Hour))
+				o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Fingerprint: c.asked, MaxAge: dibs.AnyAge}}
+				if _, err := client.Redeem(t.Context(), place, o); !errors.Is(err, c.want) {
+					t.Errorf("got %v", err)
+				}
+				synctest.Wait()
+				for e, err := range s.List(t.Context(), store.Query{Places: true}) {
+					if err != nil || e.Reserved != 0 || len(e.Places) != 0 {
+						t.Errorf("left behind: %+v, %v", e, err)
+					}
+				}
+			})
+		})
+	}
 }
