@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only these `groups`, with commas, and what has one of these in its name (default all): "+strings.Join(groups(), ", "))
+	only := flags.String("only", "", "run only these `groups`, or what has such a text in its name, with commas (default all): "+strings.Join(groups(), ", "))
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
@@ -150,12 +150,15 @@ func groups() (names []string) {
 	return names
 }
 
-// choose returns the comparisons of those groups, and those with one of those texts in their name,
-// in order. There are commas in between, unless the whole is a part of a name. A text that chooses
-// nothing is an error.
+// choose returns the comparisons of the groups, in order. A text that is no group chooses the
+// comparisons with it in their names. There are commas in between, unless the whole is a part of a
+// name. A text that chooses nothing is an error.
 func choose(only string) ([]comparison, error) {
 	of := func(text string) func(comparison) bool {
-		return func(c comparison) bool { return c.group == text || strings.Contains(c.name, text) }
+		if slices.Contains(groups(), text) {
+			return func(c comparison) bool { return c.group == text }
+		}
+		return func(c comparison) bool { return strings.Contains(c.name, text) }
 	}
 	texts := []string{only}
 	if !slices.ContainsFunc(comparisons, of(only)) {
