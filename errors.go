@@ -24,6 +24,9 @@ var (
 	ErrUnknown = errtype.New("unknown_outcome", "dibs: the outcome of an earlier attempt is unknown")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
 	ErrFull = store.ErrFull
+	// ErrQueueFull: the key's queue has as many places as the store allows. It is also an
+	// ErrFull. Nothing was done.
+	ErrQueueFull = store.ErrQueueFull
 	// ErrTooLarge: the store refuses data of that size, so asking again does not help. It
 	// is also an ErrFull. Nothing was done.
 	ErrTooLarge = store.ErrTooLarge

@@ -66,5 +66,5 @@ type StoreCall struct {
 	Size   int    // how many claims, leases or settlements it had
 	Undone int    // how many of them undid a claim whose caller stopped waiting or whose outcome was unknown
 	Took   time.Duration
-	Err    error // why the store did not answer; if the call's context ended, with its cause
+	Err    error // why the store did not answer, or did not carry out all of it because of the store; if the call's context ended, with its cause
 }

@@ -3,6 +3,7 @@ package dibs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/store"
 )
 
 func TestObserverSeesEveryOutcomeOnce(t *testing.T) {
@@ -101,4 +104,48 @@ func TestObserverSeesEveryStoreCall(t *testing.T) {
 			t.Errorf("observed %v, undone %d: %+v", size, undone, calls)
 		}
 	})
+}
+
+// full is a store whose elements fail with an error.
+type full struct {
+	store.Store
+	err error
+}
+
+func (s full) Claim(_ context.Context, _ []store.Claim, answers []store.Answer) error {
+	for i := range answers {
+		answers[i].Err = s.err
+	}
+	return nil
+}
+
+// TestFullStoreIsACallThatFailed: a call of which the store carried something out, or nothing, is
+// counted with the error of an element if that is the store's fault.
+func TestFullStoreIsACallThatFailed(t *testing.T) {
+	for _, test := range []struct {
+		err    error
+		counts string
+	}{
+		{fmt.Errorf("out of memory: %w", store.ErrFull), "full"},
+		{store.ErrQueueFull, ""},
+		{store.ErrTooLarge, ""},
+		{store.ErrBusy, ""},
+		{nil, ""},
+	} {
+		var got []string
+		c := newClient(t, full{newStore(t), test.err}, &dibs.Options{ObserveStore: func(call dibs.StoreCall) {
+			if kind := ""; call.Verb == "claim" {
+				if call.Err != nil {
+					kind = errtype.Of(call.Err)
+				}
+				got = append(got, kind)
+			}
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, _ = c.Held(ctx, "k")
+		cancel()
+		if len(got) == 0 || got[0] != test.counts {
+			t.Errorf("%v is counted as %q; want %q", test.err, got, test.counts)
+		}
+	}
 }

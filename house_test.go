@@ -40,7 +40,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/nearest"},
 		{Dir: "internal/leaseapi", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/oncerecord"},
-		{Dir: "internal/outage"},
+		{Dir: "internal/outage", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/runrecord"},
 		{Dir: "internal/pace"},
 		{Dir: "internal/product", Imports: []string{house.Root + "/store"}},

@@ -51,7 +51,7 @@ func (o observed) Settle(ctx context.Context, settlements []store.Settlement, er
 
 // called reports a call that returned err. alone returns why an element failed alone.
 func (o observed) called(ctx context.Context, began time.Time, c StoreCall, err error, alone func(i int) error) {
-	c.Took, c.Err = time.Since(began), failure(ctx, err)
+	c.Took, c.Err = time.Since(began), failure(ctx, outage.StoreFault(err, c.Size, alone))
 	if o.to != nil {
 		o.to(c)
 	}
@@ -62,11 +62,9 @@ func (o observed) called(ctx context.Context, began time.Time, c StoreCall, err 
 		}
 		return
 	}
-	for i := range c.Size {
-		if err := alone(i); storeFault(err) {
-			o.log.Failed(err)
-			return
-		}
+	if c.Err != nil {
+		o.log.Failed(c.Err)
+		return
 	}
 	o.log.AnsweredSince(began)
 }
@@ -74,12 +72,6 @@ func (o observed) called(ctx context.Context, began time.Time, c StoreCall, err 
 // slowCall is how long a call has to last until the end of its time says something about the
 // store.
 const slowCall = time.Second
-
-// storeFault reports whether an element failed because of the store, and not because of its key
-// or its data.
-func storeFault(err error) bool {
-	return err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrTooLarge)
-}
 
 // failure returns why a call failed, with the end of its context and the cause, because a
 // store's own error need not contain them.

@@ -31,6 +31,7 @@ const (
 	findWakeUps     = "wake-ups"
 	findPrefix      = "prefix"
 	findRights      = "rights"
+	findWrites      = "writes"
 )
 
 const (
@@ -49,7 +50,7 @@ var _ store.Checker = (*Store)(nil)
 // may not ask. It takes a few round trips.
 //
 // The names of its findings: product, version, eviction, memory, persistence, replication,
-// partition, clock, wake-ups, prefix, rights.
+// partition, clock, wake-ups, prefix, rights, writes.
 func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -90,6 +91,17 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 			"Have Check run by the user of those programs, or give this user the rights that the README of redisstore lists.")
 		return c.findings(), ctx.Err()
 	} else if err != nil {
+		return nil, err
+	}
+	if err := s.checkRights(ctx); errors.Is(err, ErrUnauthorized) {
+		c.find(findRights, store.SeverityDangerous,
+			fmt.Sprintf("This user may take leases, but lacks another right: calls fail once a key is waited for (%v).", err),
+			"Give it the rights that the README of redisstore lists.")
+	} else if err != nil {
+		return nil, err
+	} else if err := backend.Try(ctx, s); errors.Is(err, ErrReadOnly) || errors.Is(err, store.ErrFull) {
+		c.find(findWrites, store.SeverityDangerous, fmt.Sprintf("The server refuses claims (%v).", err), "Do what the error says; until then nothing is granted.")
+	} else if err != nil && !errors.Is(err, ErrNotReplicated) { // see checkReplication
 		return nil, err
 	}
 	s.checkWakeUps(ctx, c)
@@ -285,7 +297,7 @@ func (s *Store) checkNames(ctx context.Context, c *checkup, servers []*server) e
 		for cursor, n := uint64(0), 0; n < maxScans; n++ {
 			scan, err := v.client.Do(ctx, v.client.B().Scan().Cursor(cursor).Match(s.options.Prefix+":*").Count(512).Build()).AsScanEntry()
 			if err != nil {
-				return explain(err)
+				return explain("SCAN", err)
 			}
 			for _, name := range scan.Elements {
 				switch {
@@ -321,7 +333,7 @@ func (c *checkup) checkFence(ctx context.Context, v *server, name string) error 
 	case rueidis.IsRedisNil(err):
 		return nil
 	case err != nil:
-		return explain(err)
+		return explain("GET", err)
 	}
 	now := v.clock.shows.Add(time.Since(v.clock.at))
 	if ahead := time.UnixMicro(fence).Sub(now); ahead > clockTolerance {
@@ -334,7 +346,6 @@ func (c *checkup) checkFence(ctx context.Context, v *server, name string) error 
 
 // checkWakeUps checks that this process may subscribe.
 func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
-	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.options.patience, callLimit))
 	defer cancel()
 	var subscribed atomic.Bool
@@ -342,16 +353,25 @@ func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
 		subscribed.Store(true)
 		cancel()
 	})
-	channel := s.names.channel("{000}:", "check")
+	const group = "{000}:"
+	channel := s.names.channel(group, "check")
 	var err error
-	if s.names.cluster {
-		err = s.client.Receive(ctx, s.client.B().Ssubscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
-		_ = s.client.Do(whole, s.client.B().Sunsubscribe().Channel(channel).Build()).Error() // other subscribers share the connection
-	} else {
-		_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
-			err = own.Receive(ctx, own.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
-			return nil
-		})
+	for range maxMoves {
+		addr, server := s.subscriber.nodes.at(group)
+		if server == nil {
+			err = ErrUnreachable
+			break
+		}
+		l := connectTo(addr, server)
+		subscribe := l.B().Subscribe().Channel(channel).Build()
+		if s.names.cluster {
+			subscribe = l.B().Ssubscribe().Channel(channel).Build()
+		}
+		err = l.Receive(ctx, subscribe, func(rueidis.PubSubMessage) {})
+		s.subscriber.nodes.close(l)
+		if !s.subscriber.nodes.heard(group, addr, err) {
+			break
+		}
 	}
 	if !subscribed.Load() {
 		c.find(findWakeUps, store.SeverityAdvice,

@@ -54,11 +54,21 @@ func TestCheck(t *testing.T) {
 		}, []found{{"eviction", advice, "allkeys-lru"}}},
 		{"nearly full", func(t *testing.T) string {
 			o := sound
-			o.MaxMemory = 64 << 20
+			o.MaxMemory = 60 << 20
 			s := servertest.Redis(t, &o)
-			s.Must("SETRANGE", "ballast", 60<<20, "x")
+			s.Must("SETRANGE", "ballast", 55<<20, "x")
 			return s.URL()
 		}, []found{{"memory", advice, "% of maxmemory"}}},
+		{"full", func(t *testing.T) string {
+			s := servertest.Redis(t, &sound)
+			s.Must("CONFIG", "SET", "maxmemory", 1<<20)
+			return s.URL()
+		}, []found{{"writes", dangerous, "OOM"}, {"memory", advice, "% of maxmemory"}}},
+		{"disk that cannot be written", func(t *testing.T) string {
+			s := servertest.Redis(t, &sound)
+			failToSave(t, s)
+			return s.URL()
+		}, []found{{"persistence", dangerous, "save its data failed"}, {"writes", dangerous, "MISCONF"}}},
 		{"replicas that are none", func(t *testing.T) string {
 			return servertest.Redis(t, &sound).URL() + "?replicas=2"
 		}, []found{{"replication", dangerous, "2 replicas must acknowledge each grant, but there are 0"}}},

@@ -59,7 +59,7 @@ func (v *server) ask(ctx context.Context) error {
 	clock, err := v.client.Do(ctx, b().Time().Build()).AsIntSlice()
 	took := time.Since(start)
 	v.timed = err == nil
-	switch err = explained(err); {
+	switch err = explained("TIME", err); {
 	case errors.Is(err, ErrUnauthorized):
 		clock = []int64{0, 0}
 	case err != nil:
@@ -72,7 +72,7 @@ func (v *server) ask(ctx context.Context) error {
 	v.hello, v.info, v.config = map[string]string{}, map[string]string{}, map[string]string{}
 	hello, err := v.client.Do(ctx, b().Arbitrary("HELLO").Build()).AsMap()
 	if err != nil {
-		return explain(err)
+		return explain("HELLO", err)
 	}
 	for name, m := range hello {
 		if text, err := m.ToString(); err == nil {

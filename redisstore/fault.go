@@ -45,7 +45,7 @@ var faults = []struct {
 	all    bool
 	cure   string
 }{
-	{"QUEUEFULL", store.ErrFull, false, "raise Options.MaxWaiters"},
+	{"QUEUEFULL", store.ErrQueueFull, false, "raise Options.MaxWaiters"},
 	{"OOM", store.ErrFull, false, "the server has reached maxmemory; give it more memory"},
 	{"Protocol error: invalid bulk length", store.ErrTooLarge, true, "raise proto-max-bulk-len"},
 	{"WRONGTYPE", ErrForeign, false, "another program uses the same prefix; see Options.Prefix"},
@@ -54,6 +54,11 @@ var faults = []struct {
 	{"NOREPLICAS", ErrReadOnly, true, "the server has fewer replicas than min-replicas-to-write"},
 	{"CLUSTERDOWN", ErrReadOnly, true, "some slots of the cluster have no server"},
 	{"TRYAGAIN", ErrReadOnly, true, "a slot of the cluster is being moved; try again in a moment"},
+	{"ASK", ErrReadOnly, true, "a slot of the cluster is being moved; try again in a moment"},
+	{"MOVED", ErrReadOnly, true, "a slot of the cluster has moved; try again in a moment"},
+	{"UNBLOCKED", ErrReadOnly, true, "another server becomes the master; try again in a moment"},
+	{"BUSY", ErrReadOnly, true, "another client's script does not end; SCRIPT KILL ends it"},
+	{"unknown command", ErrUnsupported, true, "the server is too old, or its commands were renamed (rename-command)"},
 	{"Script attempted to access a non local key", ErrReadOnly, true, "a slot of the cluster is being moved; try again in a moment"},
 	{"MASTERDOWN", ErrReadOnly, true, "the master is down; promote a replica"},
 	{"LOADING", ErrReadOnly, true, "the server is loading its data; try again in a moment"},
@@ -78,9 +83,10 @@ func grant(message string) string {
 		return "ACL SETUSER … +" + m[1] + "; "
 	}
 	switch {
-	case strings.Contains(message, "access one of the channels"):
+	case strings.Contains(message, "access one of the channels"), strings.Contains(message, "access a channel"), strings.Contains(message, "publish to the channel"):
 		return "ACL SETUSER … &PREFIX:*, where PREFIX is the store's, by default dibs; "
-	case strings.Contains(message, "access one of the keys"), strings.Contains(message, "access the"):
+	case strings.Contains(message, "access one of the keys"), strings.Contains(message, "access a key"), strings.Contains(message, "access the"),
+		strings.Contains(message, "access at least one of the keys"):
 		return "ACL SETUSER … ~PREFIX:*, where PREFIX is the store's, by default dibs; "
 	}
 	return ""
@@ -100,13 +106,18 @@ func meaning(message string) (f *backend.Fault, all bool) {
 	return nil, false
 }
 
-// explain gives the error of a whole call its meaning.
-func explain(err error) error {
+// explain gives the error of a whole call its meaning. command is the one that the server
+// answered; "" if that is not known.
+func explain(command string, err error) error {
 	if message, ok := rueidis.IsRedisErr(err); ok {
+		if command != "" {
+			command += ": "
+		}
 		if f, _ := meaning(message.Error()); f != nil {
+			f.Text = command + f.Text
 			return f
 		}
-		return fmt.Errorf("redisstore: the server answered: %w", err)
+		return fmt.Errorf("redisstore: the server answered: %s%w", command, err)
 	}
 	switch _, known := errors.AsType[*backend.Fault](err); {
 	case known:

@@ -148,6 +148,6 @@ func TestLeastRightsOfGroups(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
 		exerciseRights(t, sharedCluster().Nodes(), strings.Replace(sharedCluster().URL(), "://", "://app:secret@", 1),
-			[]string{"+spublish", "+pubsub|shardnumsub", "+ssubscribe", "+sunsubscribe", "+cluster|slots", "+pexpiretime", "+pttl"})
+			[]string{"+spublish", "+pubsub|shardnumsub", "+ssubscribe", "+cluster|slots", "+pexpiretime", "+pttl"})
 	})
 }

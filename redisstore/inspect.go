@@ -53,7 +53,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 		seen := make(map[store.Key]struct{})
 		for names, err := range scans(ctx, &q) {
 			if err != nil {
-				yield(store.Entry{}, explain(err))
+				yield(store.Entry{}, explain("SCAN", err))
 				return
 			}
 			if !s.list(ctx, &q, s.unseen(&q, names, seen), yield) {

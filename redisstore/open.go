@@ -42,7 +42,7 @@ var (
 // It returns ErrURL, ErrUnreachable when no server answers, ErrUnsupported when the
 // server is not a Redis of the right kind and version, or a product on which leases are not
 // exclusive (docs/databases.md), ErrUnauthorized when it refuses
-// the user, ErrReadOnly when it is a replica, or another error of calls. Each says what
+// the user or the user lacks a right that claims, waiters or listings need, ErrReadOnly when it is a replica, or another error of calls. Each says what
 // to do.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	a, err := Parse(rawURL)
@@ -180,6 +180,9 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 		}
 		return nil
 	}
+	if err := s.checkRights(ctx); err != nil {
+		return err
+	}
 	return backend.Probe(ctx, s)
 }
 
@@ -222,7 +225,7 @@ func (a *Address) explain(err error) error {
 		return &backend.Fault{Is: ErrUnsupported, Text: "it is a node of a Redis Cluster", Cure: "write redis+cluster://HOST:PORT,HOST:PORT"}
 	}
 	if _, ok := rueidis.IsRedisErr(err); ok {
-		err = explain(err)
+		err = explain("", err)
 	}
 	if a.kind == sentinels && errors.Is(err, ErrUnauthorized) {
 		return fmt.Errorf("%w; credentials for the sentinels are ?sentinel-user= and sentinel-password=", err)

@@ -117,7 +117,7 @@ func (s *Store) values(ctx context.Context, q *store.Query, entries []entry) ([]
 		if !q.Data {
 			n, err := next().AsInt64()
 			if err != nil {
-				return nil, explain(err)
+				return nil, explain("STRLEN", err)
 			}
 			v.size = int(n) - recordHead
 		}
@@ -135,7 +135,7 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 		return 0, nil
 	}
 	clock, err := s.client.Do(ctx, s.client.B().Time().Build()).AsIntSlice()
-	if err = explained(err); errors.Is(err, ErrUnauthorized) {
+	if err = explained("TIME", err); errors.Is(err, ErrUnauthorized) {
 		return 0, nil
 	}
 	if err == nil && len(clock) != 2 {
@@ -162,7 +162,7 @@ func (s *Store) dates(ctx context.Context, entries []entry, all []values) error 
 			at, err := pair[0].AsInt64()
 			left, err2 := pair[1].AsInt64()
 			if err = cmp.Or(err, err2); err != nil {
-				return explain(err)
+				return explain("PEXPIRETIME", err)
 			}
 			if at > 0 && left >= 0 {
 				all[i].now = max(all[i].now, 1000*(at-left))
@@ -172,11 +172,11 @@ func (s *Store) dates(ctx context.Context, entries []entry, all []values) error 
 	return nil
 }
 
-func explained(err error) error {
+func explained(command string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return explain(err)
+	return explain(command, err)
 }
 
 // bytesOf returns a value; nil if there is none.
@@ -185,13 +185,13 @@ func bytesOf(r rueidis.RedisResult) ([]byte, error) {
 	if rueidis.IsRedisNil(err) || err == nil && len(b) == 0 {
 		return nil, nil
 	}
-	return b, explained(err)
+	return b, explained("GET", err)
 }
 
 func scoredOf(r rueidis.RedisResult) ([]scored, error) {
 	pairs, err := r.AsZScores()
 	if err != nil {
-		return nil, explain(err)
+		return nil, explain("ZRANGE", err)
 	}
 	all := make([]scored, len(pairs))
 	for i, p := range pairs {
@@ -349,7 +349,7 @@ func (s *Store) placesOf(key store.Key, members []scored) rueidis.Completed {
 func placesOf(r rueidis.RedisResult) ([]place, error) {
 	got, err := r.ToArray()
 	if err != nil {
-		return nil, explain(err)
+		return nil, explain("HMGET", err)
 	}
 	all := make([]place, 0, len(got))
 	for i := range got {

@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,10 +15,20 @@ import (
 
 // sendAndWait sends batches to one server and waits until enough replicas have the writes
 // that must be replicated. WAIT covers the writes of its own connection, so both use a
-// dedicated one.
+// connection that no other call uses meanwhile.
 func (s *Store) sendAndWait(ctx context.Context, all []*batch) (results []rueidis.RedisResult) {
-	_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
-		results = pipeline(ctx, own, all)
+	nodes, group := s.subscriber.nodes, all[0].group
+	for range maxMoves {
+		l := nodes.take(group)
+		if l == nil {
+			return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(ErrUnreachable)}, len(all))
+		}
+		results = pipeline(ctx, l, all)
+		failed := errorOf(results)
+		if nodes.heard(group, l.addr, failed) {
+			nodes.put(l)
+			continue
+		}
 		var written []*batch
 		for i, b := range all {
 			if b.anyReplicated(&results[i]) {
@@ -24,14 +36,30 @@ func (s *Store) sendAndWait(ctx context.Context, all []*batch) (results []rueidi
 			}
 		}
 		if len(written) > 0 {
-			err := s.await(ctx, own)
+			err := s.await(ctx, l)
 			for _, b := range written {
 				b.unreplicated = err
 			}
+			failed = errors.Join(failed, err)
 		}
-		return nil
-	})
+		if failed != nil {
+			nodes.close(l)
+		} else {
+			nodes.put(l)
+		}
+		break
+	}
 	return results
+}
+
+// errorOf returns an error of one of the results, or nil.
+func errorOf(results []rueidis.RedisResult) error {
+	for i := range results {
+		if err := results[i].Error(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // anyReplicated reports whether one of the batch's answers counts only after enough
@@ -51,7 +79,7 @@ func (b *batch) anyReplicated(result *rueidis.RedisResult) bool {
 }
 
 // await waits until enough replicas have the writes of the connection.
-func (s *Store) await(ctx context.Context, own rueidis.DedicatedClient) error {
+func (s *Store) await(ctx context.Context, own rueidis.CoreClient) error {
 	wait := s.options.ReplicaWait
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = max(min(wait, time.Until(deadline)*9/10), time.Millisecond)
@@ -60,7 +88,7 @@ func (s *Store) await(ctx context.Context, own rueidis.DedicatedClient) error {
 		strconv.FormatInt(wait.Milliseconds(), 10)).Build()).AsInt64()
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrNotReplicated, explain(err))
+		return fmt.Errorf("%w: %w", ErrNotReplicated, explain("WAIT", err))
 	case n < int64(s.options.Replicas):
 		return fmt.Errorf("%w within %v: %d of %d required (Options.Replicas)",
 			ErrNotReplicated, wait.Round(time.Millisecond), n, s.options.Replicas)

@@ -22,6 +22,7 @@ var (
 	forceReleaseScript = newScript("forcerelease")
 	forgetScript       = newScript("forget")
 	resolveScript      = newScript("resolve")
+	probeScript        = scriptOf(source("probe"))
 )
 
 // script is a Lua script: its text, and the digest by which the server finds it.
@@ -34,6 +35,10 @@ func newScript(verb string) *script {
 	for _, part := range []string{"key", "queue"} { // after a script's fast path
 		text = strings.Replace(text, "--@"+part+".lua", source(part), 1)
 	}
+	return scriptOf(text)
+}
+
+func scriptOf(text string) *script {
 	sum := sha1.Sum([]byte(text))
 	return &script{text: text, sha: hex.EncodeToString(sum[:])}
 }

@@ -163,7 +163,7 @@ func (b *batch) take(result *rueidis.RedisResult) {
 		err = fmt.Errorf("redisstore: %d answers to %d elements", len(answers), len(b.indexes))
 	}
 	if err != nil {
-		b.failed = explain(err)
+		b.failed = explain("EVALSHA", err)
 		return
 	}
 	r := new(reply)

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -17,11 +18,12 @@ import (
 )
 
 // subscriber receives what the scripts publish for this process. It subscribes when the
-// first waiter joins a queue, on one connection: to the channel of the process, or on a
-// cluster to one channel for each group of keys with waiters.
+// first waiter joins a queue, on one connection to each server: to the channel of the process, or
+// on a cluster to one channel for each group of keys with waiters.
 type subscriber struct {
 	client  rueidis.Client
 	names   namer
+	nodes   *nodes
 	process string    // in the names of this process's channels
 	epoch   time.Time // the start of lastWait
 
@@ -33,6 +35,7 @@ type subscriber struct {
 
 	mu       sync.Mutex
 	channels map[string]*channel // by group
+	lines    map[string]*line    // by address: where new subscriptions are made
 }
 
 // channel is a subscription.
@@ -64,9 +67,10 @@ func newSubscriber(client rueidis.Client, names namer) *subscriber {
 	_, _ = rand.Read(id[:]) // it never fails
 	e := &subscriber{
 		client: client, names: names, process: hex.EncodeToString(id[:]), epoch: time.Now(),
-		channels: make(map[string]*channel),
+		channels: make(map[string]*channel), lines: make(map[string]*line),
 	}
 	e.closing, e.end = context.WithCancel(context.Background())
+	e.nodes = newNodes(client, names, e.closing, &e.tasks)
 	return e
 }
 
@@ -74,6 +78,7 @@ func (e *subscriber) close() {
 	e.mu.Lock() // no listen may begin after this
 	e.end()
 	e.mu.Unlock()
+	e.nodes.end()
 	e.tasks.Wait()
 }
 
@@ -191,21 +196,45 @@ func (e *subscriber) subscribe(ctx context.Context, c *channel) {
 		e.check(ctx, c, confirmed)
 		end()
 	})
-	if e.names.cluster {
-		_ = e.client.Receive(hooked, e.client.B().Ssubscribe().Channel(c.name).Build(), e.receive)
-		c.open.Store(false)
-		if ctx.Err() != nil {
-			e.unsubscribe(c)
-		}
-		return
-	}
-	// On a new connection each time: messages do not wait behind answers there, and the
-	// last connection may have been broken.
-	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
-		defer own.Close()
+	_ = e.onLine(c, func(l *line) error {
 		defer c.open.Store(false)
-		return own.Receive(hooked, own.B().Subscribe().Channel(c.name).Build(), e.receive)
+		subscribe := l.B().Subscribe().Channel(c.name).Build()
+		if e.names.cluster {
+			subscribe = l.B().Ssubscribe().Channel(c.name).Build()
+		}
+		return l.Receive(hooked, subscribe, e.receive)
 	})
+}
+
+// onLine subscribes through a connection that all channels on one server share. It is closed with
+// its last channel. A channel that is left before stays subscribed, which does no harm.
+func (e *subscriber) onLine(c *channel, receive func(*line) error) error {
+	addr, server := e.nodes.at(c.group)
+	if server == nil {
+		return ErrUnreachable
+	}
+	e.mu.Lock()
+	l := e.lines[addr]
+	if l == nil {
+		l = connectTo(addr, server)
+		e.lines[addr] = l
+	}
+	l.users++
+	e.mu.Unlock()
+	err := receive(l)
+	_, refused := rueidis.IsRedisErr(err)
+	e.nodes.heard(c.group, addr, cmp.Or(err, context.Canceled))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.users--
+	// On a new connection the next time: the last one may be broken, or lead to a replica.
+	if idle := e.names.cluster && e.idle(c) > listenIdle; (!refused && !idle || l.users == 0) && e.lines[addr] == l {
+		delete(e.lines, addr)
+	}
+	if l.users == 0 {
+		e.nodes.close(l)
+	}
+	return err
 }
 
 // check returns when the subscription is useless. A connection made during a failover may
@@ -249,14 +278,6 @@ func (e *subscriber) numsub(c *channel) int64 {
 		return -1
 	}
 	return n[c.name]
-}
-
-// unsubscribe ends the subscription on the server, because the connection is shared and
-// stays open.
-func (e *subscriber) unsubscribe(c *channel) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = e.client.Do(ctx, e.client.B().Sunsubscribe().Channel(c.name).Build()).Error()
 }
 
 // receive reads a published message: a token that should ask again, or a token and the

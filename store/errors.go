@@ -13,6 +13,9 @@ var (
 	ErrLost = errtype.New("lost", "dibs: the lease is lost")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
 	ErrFull = errtype.New(errtype.Full, "dibs: the store is full")
+	// ErrQueueFull: the key's queue has as many places as the store allows. It is also an
+	// ErrFull. Nothing was done.
+	ErrQueueFull = errtype.New(errtype.Full, "%w: the key has too many places", ErrFull)
 	// ErrTooLarge: the store refuses data of that size, so asking again does not help. It
 	// is also an ErrFull. Nothing was done.
 	ErrTooLarge = errtype.New("too_large", "%w: that is too large for it", ErrFull)

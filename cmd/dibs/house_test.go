@@ -49,7 +49,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/backend", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{
@@ -59,7 +59,7 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace", unix},
+			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/internal/backend", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace", unix},
 			Tests:   []string{root + "/httpstore", root + "/internal/errtype", server, root + "/internal/testkit", root + "/internal/wire", memory, root + "/stores", root + "/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},

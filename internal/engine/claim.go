@@ -134,7 +134,7 @@ func (st *State) join(c *store.Claim, kind int64, own, at *Place, o *Terms, a *s
 		case at != nil:
 			p.Seq = at.Seq
 		case st.full(o.MaxWaiters):
-			a.Err = fmt.Errorf("%w: the key has %d places already", store.ErrFull, o.MaxWaiters)
+			a.Err = fmt.Errorf("%w: %d already", store.ErrQueueFull, o.MaxWaiters)
 			return nil
 		default:
 			p.Seq = st.next()

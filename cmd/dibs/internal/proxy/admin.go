@@ -10,6 +10,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/page"
 )
 
@@ -22,14 +23,15 @@ type Admin struct {
 	Metrics http.Handler
 	// Observe is called for each request.
 	Observe func(context.Context, idempotency.Event)
-	// Store, StoreName and Traffic are for the page for operators.
+	// Store is the client's, for readiness and for the page for operators. StoreName and Traffic
+	// are for the page.
 	Store     dibs.Store
 	StoreName string
 	Traffic   *page.Traffic
 }
 
 // adminHandler serves /healthz (the process is alive), /readyz (it is not about to end and, if it
-// needs the store, the store answers), /version, /metrics, POST /reload, and the page for operators
+// needs the store, the store grants leases), /version, /metrics, POST /reload, and the page for operators
 // at /.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -44,7 +46,7 @@ func (s *Server) adminHandler() http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 		defer cancel()
 		if err := s.askStore(ctx); err != nil {
-			writeText(w, http.StatusServiceUnavailable, "the store does not answer")
+			writeText(w, http.StatusServiceUnavailable, "the store does not answer, or refuses claims")
 			return
 		}
 		writeText(w, http.StatusOK, "ready")
@@ -95,14 +97,14 @@ func (s *Server) signIn(token string) *page.Viewer {
 }
 
 // askStore returns an error if guarded requests are refused now, because the store does not
-// answer. Other proxies may reach it.
+// answer or takes no writes. Other proxies may reach it.
 func (s *Server) askStore(ctx context.Context) error {
 	refuses := func(r Route) bool { return r.Options.OnStoreFailure != idempotency.FailOpen }
 	if !slices.ContainsFunc(s.config().guarded(), refuses) {
 		return nil
 	}
 	began := time.Now()
-	_, err := s.client.Held(ctx, "dibs probe")
+	err := backend.Try(ctx, s.admin.Store)
 	switch {
 	case err == nil:
 		s.store.AnsweredSince(began)

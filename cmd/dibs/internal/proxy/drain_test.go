@@ -111,8 +111,9 @@ func TestDrainLimitsUpgradedConnections(t *testing.T) {
 // TestDrainDelay: for the time of drain-delay a proxy that ends is not ready, and still serves requests
 // on new connections. Then it drains.
 func TestDrainDelay(t *testing.T) {
-	s, _ := newServer(t, memory(t), "--drain-delay=1h")
-	s.admin = &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}
+	store := memory(t)
+	s, _ := newServer(t, store, "--drain-delay=1h")
+	s.admin = &Admin{Store: store, Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}
 	admin := s.adminHandler()
 	ready := func() int {
 		w := httptest.NewRecorder()

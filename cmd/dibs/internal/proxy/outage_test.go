@@ -103,7 +103,7 @@ func TestReadyzFindsTheStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Store: memory(t)}
 		s, log := newServer(t, store)
-		s.admin = &Admin{Metrics: http.NotFoundHandler()}
+		s.admin = &Admin{Metrics: http.NotFoundHandler(), Store: store}
 		ask := func(want int) {
 			w := httptest.NewRecorder()
 			s.adminHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))

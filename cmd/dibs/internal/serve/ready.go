@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // readyLimit is how long the store may take to answer a readiness check.
@@ -17,7 +16,7 @@ const readyLimit = 3 * time.Second
 // credential, so they must not be a way to keep the store busy.
 const readyFor = time.Second
 
-// readiness is whether the store answers.
+// readiness is whether the store grants leases.
 type readiness struct {
 	mu    sync.Mutex // held while the store is asked: other checks wait for the same answer
 	asked time.Time  // zero: never
@@ -40,18 +39,22 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	switch {
 	case s.isStopping():
 		writeText(w, http.StatusServiceUnavailable, "stopping")
-	case !s.readiness.check(s.storeAnswers):
-		writeText(w, http.StatusServiceUnavailable, "the store does not answer")
+	case !s.readiness.check(s.storeClaims):
+		writeText(w, http.StatusServiceUnavailable, "the store does not answer, or refuses claims")
 	default:
 		writeText(w, http.StatusOK, "ready")
 	}
 }
 
-// storeAnswers looks at a key, for all who check: one that goes away ends nothing.
-func (s *Server) storeAnswers() bool {
+// storeClaims takes a lease and gives it back, for all who check: one that goes away ends nothing.
+func (s *Server) storeClaims() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
 	defer cancel()
-	answers := make([]store.Answer, 1)
-	p := s.ask(ctx, []store.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: store.Look, Permits: 1, Weight: 1}}, answers)
-	return p == nil && answers[0].Err == nil
+	began := time.Now()
+	if err := backend.Try(ctx, s.store); err != nil {
+		s.outage.FailedCheck(err)
+		return false
+	}
+	s.outage.AnsweredSince(began)
+	return true
 }

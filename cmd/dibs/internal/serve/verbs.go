@@ -100,7 +100,7 @@ func note(ctx context.Context, verb string, answers []leaseapi.Answer) {
 // renew serves POST /v1/renew.
 func (c *call) renew(ctx context.Context, body []byte) ([]byte, *problem) {
 	renewals, err := leaseapi.ReadRenewals(body)
-	return settleAll(ctx, c, "renew", renewals, err, c.renewals, c.store.Renew, (*store.Renewal).Validate, func(r *store.Renewal) *dibs.Key { return &r.Key })
+	return settleAll(ctx, c, "renew", renewals, err, c.renewals, c.renewAll, (*store.Renewal).Validate, func(r *store.Renewal) *dibs.Key { return &r.Key })
 }
 
 // settle serves POST /v1/settle.
@@ -109,7 +109,7 @@ func (c *call) settle(ctx context.Context, body []byte) ([]byte, *problem) {
 	for i := range settlements {
 		c.waiters.settled(settlements[i].Token)
 	}
-	return settleAll(ctx, c, "settle", settlements, err, c.settlements, c.store.Settle, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
+	return settleAll(ctx, c, "settle", settlements, err, c.settlements, c.settleAll, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
 }
 
 // settleAll does what renewals and settlements have in common.
