@@ -131,6 +131,55 @@ func TestRecordsTakeMemory(t *testing.T) {
 	r.memoryIs(all)
 }
 
+// TestBoundsOfACredential: what is refused counts for nobody, a call that is over counts no more, and
+// a call that waits counts as a claim that waits.
+func TestBoundsOfACredential(t *testing.T) {
+	file := tokensFile(t, credentialLine("a", "token-a", "shop", "use"), credentialLine("b", "token-b", "shop", "use"))
+	r := start(t, memory(t), func(c *Config) {
+		c.Tokens, c.MaxCalls, c.MaxCallsEach, c.MaxWaiters, c.MaxWaitersEach = file, 2, 1, 2, 1
+	})
+	claim := func(by string, n int, more string) *reply {
+		t.Helper()
+		return r.do("POST", "/v1/claim", by, fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x"%s}`, n, more))
+	}
+	waiting := make(chan *reply, 2)
+	for range 3 {
+		if got := claim("token-a", 1, "}]"); got.state() != "granted" {
+			t.Fatalf("a call after others is answered %d %s", got.status, got.text)
+		}
+	}
+	const waits = `,"mode":"queue"}],"wait_ms":60000`
+	go func() { waiting <- claim("token-a", 2, waits) }()
+	r.waits(1)
+	for range 3 {
+		if got := claim("token-a", 3, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-waiters-each") {
+			t.Errorf("one more call that waits is answered %d %s", got.status, got.text)
+		}
+	}
+	go func() { waiting <- claim("token-b", 4, waits) }()
+	r.waits(2)
+	if got := claim("token-a", 5, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-waiters.") {
+		t.Errorf("one more call than all is answered %d %s", got.status, got.text)
+	}
+	for n := range 3 {
+		if got := claim("token-b", 6+n, "}]").state(); got != "held" {
+			t.Errorf("a call that does not wait is answered %s", got)
+		}
+	}
+	for n, by := range []string{"token-a", "token-b"} {
+		if got := r.do("POST", "/v1/settle", by, fmt.Sprintf(`{"settlements":[{"key":"k","token":"%032x"}]}`, 2+2*n)); got.status != 200 {
+			t.Errorf("the settlement is answered %d %s", got.status, got.text)
+		}
+	}
+	for range 2 {
+		testkit.Await(t, "the end of a call that waits", waiting)
+	}
+	nothing := func(l *load) bool { return l.calls.Load() == 0 && l.waiters.Load() == 0 }
+	testkit.Eventually(t, "nothing is under way", func() bool {
+		return nothing(&r.server.load) && nothing(r.server.tokens[0].load) && nothing(r.server.tokens[1].load)
+	})
+}
+
 // listing is a store in memory that counts the records with data that its lists have, and that
 // never comes to the second key if it hangs.
 type listing struct {

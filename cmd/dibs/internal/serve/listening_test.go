@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,11 +14,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/httpstore"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
@@ -158,61 +155,5 @@ func TestHungUp(t *testing.T) {
 				t.Errorf("%s: what is read after it is %q, %v", network, got, err)
 			}
 		}
-	}
-}
-
-// roundTripper sends requests to no network, so that time can be simulated.
-type roundTripper func(r *http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// TestAClientWhoseFirstServerIsFrozen: the next server gets its calls in time.
-func TestAClientWhoseFirstServerIsFrozen(t *testing.T) {
-	for name, call := range map[string]func(context.Context, *dibs.Client) error{
-		"Acquire": func(ctx context.Context, c *dibs.Client) error {
-			l, err := c.Acquire(ctx, "k", nil)
-			if err == nil {
-				err = l.Release()
-			}
-			return err
-		},
-		"TryAcquire": func(ctx context.Context, c *dibs.Client) error {
-			l, err := c.TryAcquire(ctx, "k", nil)
-			if err == nil {
-				err = l.Release()
-			}
-			return err
-		},
-		"Reserve": func(ctx context.Context, c *dibs.Client) error {
-			_, _, err := c.Reserve(ctx, "k", time.Hour, nil)
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				under := memory(t)
-				s, err := New(Config{
-					MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10, MaxWaiters: 10, MaxWaitersEach: 10, StoreTimeout: time.Second,
-				}, under, Hooks{Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
-				testkit.Must(t, err)
-				defer s.unnotify()
-				well := s.Handler()
-				over, err := httpstore.Open("http://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &httpstore.Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-					if r.URL.Port() != "3" {
-						<-r.Context().Done()
-						return nil, r.Context().Err()
-					}
-					w := httptest.NewRecorder()
-					well.ServeHTTP(w, r)
-					return w.Result(), nil
-				})}})
-				testkit.Must(t, err)
-				defer over.Close()
-				c, err := dibs.New(over, nil)
-				testkit.Must(t, err)
-				defer c.Close()
-				testkit.Check(t, call(t.Context(), c))
-			})
-		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -192,6 +193,32 @@ func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
 	}
 	if len(p.renewed) > 0 {
 		t.Errorf("renewed is %+v as well", <-p.renewed)
+	}
+}
+
+// TestAPushedGrantAfterACall: the same holds after a call that waited in vain, and after one whose
+// client went away.
+func TestAPushedGrantAfterACall(t *testing.T) {
+	for name, call := range map[string]func(r *rig){
+		"its wait is over": func(r *rig) { r.claim(2, `,"mode":"queue","stay_ms":60000}],"wait_ms":1`) },
+		"its client went away": func(r *rig) {
+			body := fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"queue","stay_ms":60000}],"wait_ms":60000}`, 2)
+			conn := r.open(head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
+			r.waits(1)
+			conn.Close()
+			r.waits(0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pushing{Store: memory(t), renewed: make(chan store.Renewal, 10)}
+			r := start(t, p, nil)
+			r.claim(1, "}]")
+			call(r)
+			p.wake(store.Token{15: 2}, store.Answer{State: store.Granted, Fence: 1})
+			if got := testkit.Await(t, "the renewal", p.renewed); got.Token != (store.Token{15: 2}) || got.TTL <= store.PushedTTL {
+				t.Errorf("renewed is %+v", got)
+			}
+		})
 	}
 }
 
