@@ -20,7 +20,7 @@ import (
 
 // TestTenThousandLongPolls: as many waiters of one key as dibs serve lends by default, each with a
 // call and a connection of its own, are granted the key once each, in the order of their places. The
-// memory of the server is logged; the goal while they wait is 300 MiB.
+// memory of the server is logged; the goal while they wait is 380 MiB.
 func TestTenThousandLongPolls(t *testing.T) {
 	const waiters, inOneCall = 10_000, 1_000
 	at := servertest.Addr(t)

@@ -57,7 +57,10 @@ func (x *exchange) Write(p []byte) (int, error) {
 
 type exchangeKey struct{}
 
-// exchangeOf returns the exchange of a request, or a new one.
+// exchangeOf returns the exchange of a request, or a new one. It is not inlined, because the new one
+// would take room in the frames of calls that wait.
+//
+//go:noinline
 func exchangeOf(ctx context.Context) *exchange {
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		return x

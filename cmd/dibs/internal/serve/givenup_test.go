@@ -13,6 +13,14 @@ import (
 	"github.com/dibs-go/dibs/stores"
 )
 
+// migrated makes the tables of a store and returns its URL.
+func migrated(t *testing.T, url string) string {
+	t.Helper()
+	_, err := stores.Migrate(t.Context(), url)
+	testkit.Must(t, err)
+	return url
+}
+
 // TestAPlaceThatIsGivenUpElsewhere: a client settles its token at one server, while calls of that
 // token still wait there and at another server. They end. None of them gets the place back, or a lease.
 func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
@@ -22,10 +30,10 @@ func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
 		"sqlite": func(t *testing.T) string { return "sqlite:" + t.TempDir() + "/dibs.db" },
 		"redis":  func(t *testing.T) string { return servertest.Redis(t, nil).URL() },
 		"postgres": func(t *testing.T) string {
-			return servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}).URL()
+			return migrated(t, servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}).URL())
 		},
 		"mariadb": func(t *testing.T) string {
-			return servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true}).URL()
+			return migrated(t, servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true}).URL())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

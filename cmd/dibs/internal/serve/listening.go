@@ -21,8 +21,8 @@ var (
 
 // question is a claim and the call that asks for it.
 type question struct {
-	store.Claim
-	from *exchange
+	claim *store.Claim
+	from  *exchange
 }
 
 // listening returns nil if the caller still listens for the answer.
@@ -50,7 +50,7 @@ func (s *Server) carry(ctx context.Context, questions []question, answers []stor
 	claims, at := make([]store.Claim, 0, len(questions)), make([]int, 0, len(questions))
 	for i, q := range questions {
 		if answers[i].Err = q.from.listening(); answers[i].Err == nil {
-			claims, at = append(claims, q.Claim), append(at, i)
+			claims, at = append(claims, *q.claim), append(at, i)
 		}
 	}
 	if len(claims) == 0 {
@@ -65,12 +65,12 @@ func (s *Server) carry(ctx context.Context, questions []question, answers []stor
 }
 
 // claimOne sends a claim in a batch with those of other calls.
-func (s *Server) claimOne(ctx context.Context, c store.Claim) (store.Answer, error) {
-	a, _, err := s.claims.Do(ctx, nil, question{c, exchangeOf(ctx)}, nil)
+func (s *Server) claimOne(ctx context.Context, c *store.Claim, a *store.Answer) (err error) {
+	*a, _, err = s.claims.Do(ctx, nil, question{c, exchangeOf(ctx)}, nil)
 	if errors.Is(a.Err, errGone) || errors.Is(a.Err, errOverdue) {
-		return store.Answer{}, a.Err
+		return a.Err
 	}
-	return a, err
+	return err
 }
 
 // claimSeveral sends the claims of one call.

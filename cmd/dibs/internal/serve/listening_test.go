@@ -89,7 +89,7 @@ func TestOneCallerOfABatchHasGone(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	ask := func(key string, x *exchange) question {
-		return question{store.Claim{Key: dibs.Key{Name: key}, Token: store.Token{1}, TTL: time.Hour, Permits: 1, Weight: 1}, x}
+		return question{&store.Claim{Key: dibs.Key{Name: key}, Token: store.Token{1}, TTL: time.Hour, Permits: 1, Weight: 1}, x}
 	}
 	long := time.Now().Add(-time.Minute)
 	answers := make([]store.Answer, 6)

@@ -33,7 +33,7 @@ func (c *call) claim(ctx context.Context, body []byte) ([]byte, *problem) {
 	exchangeOf(ctx).timeout = asked.Timeout
 	answers := make([]store.Answer, len(asked.Claims))
 	if asked.Wait > 0 && len(answers) > 0 {
-		p = c.await(ctx, asked, answers)
+		p = c.await(ctx, &asked, answers)
 	} else {
 		p = c.ask(ctx, asked.Claims, answers)
 	}
@@ -128,9 +128,9 @@ func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, e
 		return nil, p
 	}
 	errs := make([]error, len(elements))
-	single := func(ctx context.Context, x E) (error, error) {
-		err, _, failed := batched.Do(ctx, nil, x, nil)
-		return err, failed
+	single := func(ctx context.Context, x *E, answer *error) (err error) {
+		*answer, _, err = batched.Do(ctx, nil, *x, nil)
+		return err
 	}
 	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(e *error, err error) { *e = err }); p != nil {
 		return nil, p
@@ -205,7 +205,7 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 
 // each sends elements to the store: one alone joins a batch with those of other calls. What no
 // store accepts is not sent, because the error of an element must not be one of the call.
-func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single func(context.Context, Q) (A, error),
+func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single func(context.Context, *Q, *A) error,
 	several func(context.Context, []Q, []A) error, validate func(*Q) error, fail func(*A, error),
 ) *problem {
 	valid := make([]int, 0, len(qs))
@@ -222,7 +222,7 @@ func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single func(
 		return nil
 	case 1:
 		i := valid[0]
-		as[i], err = single(ctx, qs[i])
+		err = single(ctx, &qs[i], &as[i])
 	default:
 		err = inParts(ctx, s, qs, as, valid, several)
 	}

@@ -14,7 +14,7 @@ import (
 
 // await asks for the claims until one of them is not held, or the wait is over. The places of
 // all stand for their Stay after that.
-func (c *call) await(ctx context.Context, asked leaseapi.ClaimCall, answers []store.Answer) *problem {
+func (c *call) await(ctx context.Context, asked *leaseapi.ClaimCall, answers []store.Answer) *problem {
 	n := int64(len(asked.Claims))
 	if p := c.begin(ctx, n); p != nil {
 		return p
@@ -105,9 +105,15 @@ func (q *questions) await(ctx context.Context, s *Server, w *waiting, wait time.
 
 // ask asks for the claims that are due, and reports whether the wait is over.
 func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) {
-	join, p := q.look(ctx, s)
-	if p != nil {
-		return false, p
+	join, looks, at := q.looks()
+	if len(looks) > 0 { // asked here and not in a function, because the stack would grow
+		answers := make([]store.Answer, len(looks))
+		if p := s.ask(ctx, looks, answers); p != nil {
+			return false, p
+		}
+		if join, p = q.looked(ctx, s, join, at, answers); p != nil {
+			return false, p
+		}
 	}
 	some, got := q.claims, q.answers
 	if len(join) < len(q.claims) {
@@ -144,47 +150,53 @@ func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) 
 	return over, nil
 }
 
-// look looks at the due claims that have a place, and returns the claims that are to be made. A
-// place that is gone was given up, maybe at another server, and a claim would take it again for
+// looks returns the due claims that are to be made, and looks at the other ones, which have a place.
+// A place that is gone was given up, maybe at another server, and a claim would take it again for
 // nobody.
-func (q *questions) look(ctx context.Context, s *Server) (join []int, p *problem) {
-	var looks []store.Claim
-	var at []int
+func (q *questions) looks() (join []int, looks []store.Claim, at []int) {
 	for _, i := range q.due {
 		if q.placed[i].IsZero() {
 			join = append(join, i)
 			continue
 		}
-		c := q.claims[i]
+		looks, at = append(looks, q.claims[i]), append(at, i)
+		c := &looks[len(looks)-1]
 		c.Mode, c.From, c.Hold = store.Look, store.Token{}, 0 // without From it says whether the token has a place
-		looks, at = append(looks, c), append(at, i)
 	}
-	answers := make([]store.Answer, len(looks))
-	if p := s.ask(ctx, looks, answers); p != nil {
-		return nil, p
-	}
+	return join, looks, at
+}
+
+// looked appends to join the claims that are to be made after the answers to looks. The answers are
+// those of the other claims.
+func (q *questions) looked(ctx context.Context, s *Server, join, at []int, answers []store.Answer) ([]int, *problem) {
 	for j, i := range at {
 		a, c := &answers[j], &q.claims[i]
-		if a.State == store.Free && !a.Queued { // the token holds the key, or its place is gone
-			err, _, failed := s.renewals.Do(ctx, nil, store.Renewal{Key: c.Key, Token: c.Token, TTL: c.TTL}, nil)
-			switch {
-			case failed != nil:
-				s.failed(failed)
+		if a.State == store.Free && !a.Queued {
+			if err := s.holds(ctx, c, a); err != nil {
+				s.failed(err)
 				return nil, &problemStore
-			case errors.Is(err, store.ErrLost):
-				*a = store.Answer{State: store.Held}
-			case err != nil:
-				*a = store.Answer{Err: err}
 			}
 		}
-		switch {
-		case a.Err != nil, a.State == store.Held && (!a.Queued || time.Since(q.placed[i]) < c.Stay/(2*pace.Asks)):
+		if a.Err != nil || a.State == store.Held && (!a.Queued || time.Since(q.placed[i]) < c.Stay/(2*pace.Asks)) {
 			q.answers[i] = *a
-		default:
+		} else {
 			join = append(join, i)
 		}
 	}
 	return join, nil
+}
+
+// holds finds out whether a token without a place holds its key. If it does not, the answer is Held
+// without a place.
+func (s *Server) holds(ctx context.Context, c *store.Claim, a *store.Answer) error {
+	err, _, failed := s.renewals.Do(ctx, nil, store.Renewal{Key: c.Key, Token: c.Token, TTL: c.TTL}, nil)
+	switch {
+	case errors.Is(err, store.ErrLost):
+		*a = store.Answer{State: store.Held}
+	case err != nil:
+		*a = store.Answer{Err: err}
+	}
+	return failed
 }
 
 // pause returns how long it is until the first claim is due, or the wait ends.
