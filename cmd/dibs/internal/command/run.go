@@ -180,6 +180,21 @@ func (h *held) named(namespace string, err error) error {
 	return &failure{is: err, text: strings.ReplaceAll(err.Error(), key.Digest(), strconv.Quote(h.key))}
 }
 
+// killLost returns when the command is killed after its lease was lost: before another process can
+// hold the key. That moment is past already if this process was stopped.
+func (h *held) killLost(now, until time.Time) time.Time { return earlier(now, until).Add(h.grace()) }
+
+// killLeft returns when the processes are killed that the command left behind: while the lease can
+// be trusted, because it is settled afterwards.
+func (h *held) killLeft(now, until time.Time) time.Time { return earlier(now.Add(h.grace()), until) }
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // grace is the time between TERM and KILL when the key is about to be lost: a fifth of the
 // lease, at most 5 s.
 func (h *held) grace() time.Duration { return min(h.lease/5, 5*time.Second) }

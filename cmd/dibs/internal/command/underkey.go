@@ -157,24 +157,14 @@ func (p *program) command(c *process.Command, lease *dibs.Lease, signals process
 		case asked := <-running.Asks():
 			running.AskedToStop(asked, job)
 		case <-lease.Context().Done():
-			// The group ends before another process can hold the key. If that moment
-			// is past already, because this process was stopped, it ends at once.
-			deadline := time.Now()
-			if until := lease.Until(); until.Before(deadline) {
-				deadline = until
-			}
-			running.End(deadline.Add(h.grace()))
+			running.End(h.killLost(time.Now(), lease.Until()))
 			return running.Code(), nil
 		case <-running.Exited():
 			if h.leave {
 				running.Leave()
 				return running.Code(), nil
 			}
-			deadline := time.Now().Add(h.grace())
-			if until := lease.Until(); until.Before(deadline) {
-				deadline = until
-			}
-			if running.End(deadline) {
+			if running.End(h.killLeft(time.Now(), lease.Until())) {
 				p.say("the command left processes behind; they were ended (see --leave-children)")
 			}
 			return running.Code(), nil
