@@ -26,6 +26,10 @@ const deflateFrom = 4 << 10
 // is longer than allowed, or the key ring cannot decrypt it.
 var ErrRecord = errors.New("idempotency: the stored answer cannot be read")
 
+// errNoResponse says what an answer to a call of MCP must be.
+var errNoResponse = errors.New("idempotency: the key is that of a call of a tool (MCP), so the body must be a response of JSON-RPC, " +
+	`such as {"jsonrpc":"2.0","id":0,"result":{"content":[]}}`)
+
 // Answer is a stored answer. Its record in the store is an HTTP/1.1 response message
 // (application/http). A record that does not begin with "HTTP/" is deflated (RFC 1951). A KeyRing
 // encrypts the record.
@@ -42,9 +46,11 @@ type Answer struct {
 	asked string // the digest of the run's request; "" unless only keys are compared
 }
 
-// EncodeAnswer returns the record of an answer. The status must be 200 to 599. Fields that belong
-// to a connection or a moment, and Set-Cookie, are left out.
-func EncodeAnswer(a *Answer) ([]byte, error) {
+// EncodeAnswer returns the record of an answer for a key, by the key's name in the store. The status
+// must be 200 to 599. Fields that belong to a connection or a moment, and Set-Cookie, are left out. For a
+// call of a tool (MCP) the body must be a response of JSON-RPC; its type is set. A retry's id replaces
+// the one in it.
+func EncodeAnswer(name string, a *Answer) ([]byte, error) {
 	if a.Status < 200 || a.Status > 599 {
 		return nil, errors.New("idempotency: the status of a stored answer must be 200 to 599")
 	}
@@ -53,6 +59,12 @@ func EncodeAnswer(a *Answer) ([]byte, error) {
 		var o Options
 		connection := a.Header["Connection"]
 		stored.Body, stored.Header, stored.Trailer = a.Body, o.stored(a.Header, connection), o.stored(a.Trailer, connection)
+	}
+	if strings.HasPrefix(name, callPrefix) && !stored.NotKept {
+		if !answersCall(stored.Body) {
+			return nil, errNoResponse
+		}
+		stored.Header["Content-Type"] = []string{"application/json"}
 	}
 	return deflate(stored.message()), nil
 }

@@ -51,6 +51,8 @@ const (
 	EventRolledBack EventKind = "rolled-back"
 	// EventUnreached: the origin could not be reached; nothing was done.
 	EventUnreached EventKind = "unreached"
+	// EventHeldBack: the request would have ended a guarded call of MCP that runs, and was not passed on.
+	EventHeldBack EventKind = "held-back"
 	// EventCanceled: the client went away while it waited; nothing ran.
 	EventCanceled EventKind = "canceled"
 )

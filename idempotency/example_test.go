@@ -126,7 +126,7 @@ func ExampleFail() {
 }
 
 func ExampleDecodeAnswer() {
-	record, err := idempotency.EncodeAnswer(&idempotency.Answer{
+	record, err := idempotency.EncodeAnswer("http:", &idempotency.Answer{
 		Status: http.StatusCreated,
 		Header: http.Header{"Location": {"/charges/1"}},
 		Body:   []byte("charge 1"),

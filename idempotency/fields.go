@@ -35,6 +35,40 @@ var neverStored = setOf([]string{
 	"ratelimit", "x-request-id", "traceparent", "tracestate",
 })
 
+// framingFields describe a connection, or how one message is framed, and changingFields one try of a
+// request. In lower case.
+var (
+	framingFields = setOf([]string{
+		"connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+	})
+	changingFields = setOf([]string{"date", "traceparent", "tracestate"})
+)
+
+// KeyFieldFault returns why a request field can be neither a key nor a part of a scope, in words that
+// follow the field's name; "" if it can. It cannot if it describes the connection or the message's
+// framing, which say nothing of the request, or differs in each try.
+func KeyFieldFault(name string) string {
+	switch name := folded(name); {
+	case framingFields[name]:
+		return "describes the connection or the length of one message, and not the request; name another header"
+	case changingFields[name]:
+		return "differs in every try of a request; name another header"
+	}
+	return ""
+}
+
+// ScopeFieldFault is KeyFieldFault for a part of a scope, which cannot have the header of the key
+// either.
+func ScopeFieldFault(name string) string {
+	switch folded(name) {
+	case "idempotency-key", "x-idempotency-key":
+		return "is the key, and a scope says whose the key is; name another header"
+	case "x-request-id":
+		return "differs in every try of a request; name another header"
+	}
+	return KeyFieldFault(name)
+}
+
 // stored returns the fields of a header or trailer that are stored. connection is the answer's
 // Connection field.
 func (o *Options) stored(h http.Header, connection []string) http.Header {

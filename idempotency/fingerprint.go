@@ -78,11 +78,7 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 	text = appendLines(text, contentType)
 	text = appendLines(text, encoding)
 	text = appendCounted(text, how)
-	for _, name := range overrideFields {
-		if lines := r.Header[name]; len(lines) > 0 {
-			text = appendLines(appendCounted(text, name), lines)
-		}
-	}
+	text = appendFieldsOf(text, r.Header, isOverride)
 	return sha256.Sum256(append(text, sum[:]...)), nil
 }
 

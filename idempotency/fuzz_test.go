@@ -71,7 +71,7 @@ func FuzzDecodeAnswer(f *testing.F) {
 			return
 		}
 		stored := &Answer{Status: a.Status, Header: storable(a.Header), Body: a.Body, Trailer: storable(a.Trailer)}
-		again, err := EncodeAnswer(a)
+		again, err := EncodeAnswer("http:", a)
 		testkit.Must(t, err)
 		b, err := DecodeAnswer(again, 4*limit)
 		testkit.Must(t, err)
@@ -104,7 +104,7 @@ func FuzzEncodeAnswer(f *testing.F) {
 		if trailer != "" {
 			a.Trailer = http.Header{trailer: {sum}}
 		}
-		record, err := EncodeAnswer(a)
+		record, err := EncodeAnswer("http:", a)
 		if err != nil {
 			if status >= 200 && status <= 599 {
 				t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,7 @@ var keyRules = []rule{
 				t.Fatal(i, name)
 			}
 		}
+		overrides(t)
 	}},
 	{"CONNECT is refused", func(t *testing.T) {
 		g := newRig(t, nil, nil)
@@ -253,7 +255,10 @@ func TestKeyPart(t *testing.T) {
 	})
 	g.send()
 	g.ran(1)
-	for _, name := range []string{"", "k", "http:", "http:short:k", "lock:aaaaaaaaaaaaaaaaaaaaaa:k", "http:aaaaaaaaaaaaaaaaaaaaaa:"} {
+	if key, ok := idempotency.KeyPart("mcp:aaaaaaaaaaaaaaaaaaaaaa:k:l"); key != "k:l" || !ok {
+		t.Errorf("the key of a call is %q, %v", key, ok)
+	}
+	for _, name := range []string{"", "k", "http:", "mcp:", "mcp:short:k", "http:short:k", "lock:aaaaaaaaaaaaaaaaaaaaaa:k", "http:aaaaaaaaaaaaaaaaaaaaaa:"} {
 		if key, ok := idempotency.KeyPart(name); ok {
 			t.Errorf("KeyPart(%q) = %q", name, key)
 		}
@@ -266,40 +271,43 @@ func TestOptionsAreValidated(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	j := journal.New(store)
 	for field, o := range map[string]idempotency.Options{
-		"Methods":                              {Methods: []string{"GET"}},
-		"MaxBody":                              {MaxBody: -1},
-		"MaxMemory":                            {MaxMemory: -1},
-		"MaxConcurrent":                        {MaxConcurrent: -1},
-		"MaxWaiting":                           {MaxWaiting: -1},
-		"MaxWaiting: it has no effect without": {MaxWaiting: 1},
-		"MaxWaiting: it has no effect unless":  {MaxWaiting: 2, MaxConcurrent: 2, Wait: 1},
-		"MaxBodyMemory: -1":                    {MaxBodyMemory: -1},
-		"MaxBodyMemory: 2097151":               {MaxBodyMemory: 2<<20 - 1},
-		"Quota":                                {Quota: -1},
-		"MaxStored":                            {MaxStored: -1},
-		"Lease":                                {Lease: 1},
-		"Retention":                            {Retention: 2 * idempotency.MaxRetention},
-		"Wait":                                 {Wait: -1},
-		"ConflictStatus":                       {ConflictStatus: 200},
-		"MismatchStatus":                       {MismatchStatus: 500},
-		"KeyPer":                               {KeyPer: "?"},
-		"KeyPer: principal":                    {KeyPer: idempotency.KeyPerPrincipal, Key: idempotency.KeyHeader("Id")},
-		"KeyPer: request":                      {KeyPer: idempotency.KeyPerRequest, Fingerprint: idempotency.FingerprintOptions{KeyAlone: true}},
-		"OnOversize":                           {OnOversize: "?"},
-		"OnCrash":                              {OnCrash: "?"},
-		"OnStoreFailure":                       {OnStoreFailure: "?"},
-		"Commits":                              {Commits: func(int) bool { return true }},
-		"OnCrash: AtMostOnce":                  {Transactor: j, OnCrash: idempotency.AtMostOnce},
-		"OnStoreFailure: FailOpen":             {Transactor: j, OnStoreFailure: idempotency.FailOpen},
-		"StoreTimeout":                         {StoreTimeout: -1},
-		"HandlerLimit":                         {HandlerLimit: -1},
-		"DocsURL":                              {DocsURL: "docs#x"},
-		"Label":                                {Label: strings.Repeat("x", 256)},
-		"NotStored":                            {NotStored: []string{"a b"}},
-		"Scope":                                {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
-		"Store5xx":                             {Store5xx: true, Keep: []string{"2xx"}},
-		"Keep":                                 {Keep: []string{"2x"}},
-		"Fingerprint.Fields":                   {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
+		"Methods":                               {Methods: []string{"GET"}},
+		"MaxBody":                               {MaxBody: -1},
+		"MaxMemory":                             {MaxMemory: -1},
+		"MaxConcurrent":                         {MaxConcurrent: -1},
+		"MaxWaiting":                            {MaxWaiting: -1},
+		"MaxWaiting: it has no effect without":  {MaxWaiting: 1},
+		"MaxWaiting: it has no effect unless":   {MaxWaiting: 2, MaxConcurrent: 2, Wait: 1},
+		"MaxBodyMemory: -1":                     {MaxBodyMemory: -1},
+		"MaxBodyMemory: 2097151":                {MaxBodyMemory: 2<<20 - 1},
+		"Quota":                                 {Quota: -1},
+		"MaxStored":                             {MaxStored: -1},
+		"Lease":                                 {Lease: 1},
+		"Retention":                             {Retention: 2 * idempotency.MaxRetention},
+		"Wait":                                  {Wait: -1},
+		"ConflictStatus":                        {ConflictStatus: 200},
+		"MismatchStatus":                        {MismatchStatus: 500},
+		"KeyPer":                                {KeyPer: "?"},
+		"KeyPer: principal":                     {KeyPer: idempotency.KeyPerPrincipal, Key: idempotency.KeyHeader("Id")},
+		"KeyPer: request":                       {KeyPer: idempotency.KeyPerRequest, Fingerprint: idempotency.FingerprintOptions{KeyAlone: true}},
+		"OnOversize":                            {OnOversize: "?"},
+		"OnCrash":                               {OnCrash: "?"},
+		"OnStoreFailure":                        {OnStoreFailure: "?"},
+		"Commits":                               {Commits: func(int) bool { return true }},
+		"OnCrash: AtMostOnce":                   {Transactor: j, OnCrash: idempotency.AtMostOnce},
+		"OnStoreFailure: FailOpen":              {Transactor: j, OnStoreFailure: idempotency.FailOpen},
+		"StoreTimeout":                          {StoreTimeout: -1},
+		"HandlerLimit":                          {HandlerLimit: -1},
+		"DocsURL":                               {DocsURL: "docs#x"},
+		"Label":                                 {Label: strings.Repeat("x", 256)},
+		"NotStored":                             {NotStored: []string{"a b"}},
+		"Scope":                                 {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
+		"Scope: \"Content-Length\" describes":   {Scope: []idempotency.ScopePart{idempotency.ScopeHeader("Content-Length")}},
+		"Scope: \"idempotency_key\" is the key": {Scope: []idempotency.ScopePart{idempotency.ScopeHeader("idempotency_key")}},
+		"Methods: without POST":                 {MCP: true, Key: idempotency.KeyHeader("Id"), Methods: []string{"PUT"}},
+		"Store5xx":                              {Store5xx: true, Keep: []string{"2xx"}},
+		"Keep":                                  {Keep: []string{"2x"}},
+		"Fingerprint.Fields":                    {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
 	} {
 		g := newRig(t, nil, nil)
 		if _, err := idempotency.New(g.client, &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
@@ -311,6 +319,12 @@ func TestOptionsAreValidated(t *testing.T) {
 	if _, err := idempotency.New(nil, nil); err == nil {
 		t.Error("New accepts a nil client")
 	}
+	defer func() {
+		if fault := fmt.Sprint(recover()); !strings.Contains(fault, `KeyHeader: "content-length" describes`) {
+			t.Errorf("KeyHeader panics with %s", fault)
+		}
+	}()
+	idempotency.KeyHeader("content-length")
 }
 
 // TestValidate: Validate finds each field that is wrong, and has the facts for a text in other words.
@@ -333,4 +347,50 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%+v: %v", right, err)
 		}
 	}
+}
+
+// overrides: whatever a server could read as another method counts, and an answer to HEAD has no body,
+// whatever length it says.
+func overrides(t *testing.T) {
+	t.Helper()
+	spelled := func(name, value string) change { return func(r *http.Request) { r.Header[name] = []string{value} } }
+	for _, test := range [][]change{
+		{withMethod("HEAD"), with("X-HTTP-Method-Override", "POST")},
+		{withMethod("HEAD"), spelled("X_http_method", "post")},
+		{withMethod("GET"), spelled("x-method_override", "Delete")},
+		{withMethod("GET"), withTarget("/charges?_method=post")},
+		{withMethod("HEAD"), withTarget("/charges?%5Fmethod=PATCH")},
+		{withMethod("POST"), with("X-HTTP-Method", "DELETE")},
+		{withMethod("POST"), withTarget("/charges?_method=DELETE")},
+	} {
+		g := newRig(t, &idempotency.Options{Methods: []string{"POST", "PATCH", "DELETE"}}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "2")
+			w.WriteHeader(http.StatusCreated)
+			if r.Method != http.MethodHead {
+				_, _ = io.WriteString(w, "ok")
+			}
+		})
+		server := httptest.NewServer(g.h)
+		for i := range 3 {
+			r := request(test...)
+			r.URL.Host, r.URL.Scheme, r.RequestURI = strings.TrimPrefix(server.URL, "http://"), "http", ""
+			res, err := server.Client().Do(r)
+			testkit.Must(t, err)
+			res.Body.Close()
+			if replayed := res.Header.Get("Idempotent-Replayed"); res.StatusCode != http.StatusCreated || (replayed == "true") != (i > 0) {
+				t.Errorf("%s %s with %v: request %d is answered %d, replayed %q", r.Method, r.URL, r.Header, i, res.StatusCode, replayed)
+			}
+			if n := res.ContentLength; r.Method == http.MethodHead && n == 0 {
+				t.Errorf("the answer to HEAD has the length %d", n)
+			}
+		}
+		g.ran(1)
+		server.Close()
+	}
+	g := newRig(t, nil, nil)
+	for _, target := range []string{"/charges?_method=GET", "/charges?method=POST", "/charges?x=_method=POST"} {
+		isFresh(t, g.send(withMethod("GET"), withTarget(target)), 201)
+		isFresh(t, g.send(withMethod("GET"), withTarget(target)), 201)
+	}
+	g.ran(6)
 }

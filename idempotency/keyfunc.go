@@ -18,8 +18,11 @@ type KeyFunc = func(r *http.Request, body io.ReadSeeker) (string, error)
 
 // KeyHeader derives the key from another header than Idempotency-Key, such as a webhook's event id.
 // The value counts as it stands. A request without the header has no key; a request with several
-// such headers is refused.
+// such headers is refused. It panics if no key can be in the header (KeyFieldFault).
 func KeyHeader(name string) KeyFunc {
+	if fault := KeyFieldFault(name); fault != "" {
+		panic(fmt.Sprintf("idempotency: KeyHeader: %q %s", name, fault))
+	}
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request, _ io.ReadSeeker) (string, error) {
 		lines := r.Header[name]

@@ -24,7 +24,7 @@ const MCPKey = "io.github.dibs-go/idempotency-key"
 // MCPOptions returns options for an endpoint of the Model Context Protocol (streamable HTTP, revisions
 // 2025-03-26 to 2026-07-28); see Options.MCP. Change them as needed.
 //
-//   - The key is the member MCPKey of params._meta. It counts for one path.
+//   - The key is the member MCPKey of params._meta. It counts for one tool at one target, query included.
 //   - Only results are kept. One with isError counts as status 500, an error of JSON-RPC too, and a
 //     request for more input as 409.
 //   - A duplicate waits for the first for up to 30 s, half of what clients commonly wait.
@@ -43,10 +43,13 @@ func MCPOptions() *Options {
 
 // A message is what a client of MCP sends. The request's context carries it.
 type message struct {
-	id     json.RawMessage // that answers repeat; nil if there is none
-	call   bool            // of a tool
-	asked  dibs.Fingerprint
-	window time.Duration // of Options.ToolWindows for the tool
+	id      json.RawMessage // that answers repeat; nil if there is none
+	call    bool            // of a tool
+	lists   bool            // the tools, and there are windows
+	cancels []string        // the IDs of requests that it cancels, as callID has them
+	tool    string
+	asked   dibs.Fingerprint
+	window  time.Duration // of Options.ToolWindows for the tool
 }
 
 type messageKey struct{}
@@ -73,10 +76,15 @@ func (x *exchange) readCall() bool {
 		x.refuse(EventInvalid, problemCall)
 	case err != nil:
 		x.refuseInside(err, problemNoMessage)
-	case !m.call:
-		x.unguarded(x.req.withBody(x.req.Context()))
-	default:
+	case m.call:
+		x.m.tools.called(m, x.warnTool)
 		return true
+	case x.m.calls.cancelled(x.nameCall, m.cancels):
+		x.holdBack()
+	case m.lists:
+		x.unguarded(withoutEncoding(x.req.withBody(x.req.Context())))
+	default:
+		x.unguarded(x.req.withBody(x.req.Context()))
 	}
 	return false
 }
@@ -96,6 +104,7 @@ func (r *request) readMessage(o *Options) (*message, error) {
 			first, _ := d.Token()
 			one := new(message)
 			if err := one.read(d, first, in, o); err != nil || !one.call {
+				m.cancels = append(m.cancels, one.cancels...)
 				return err
 			}
 			return errCall
@@ -111,10 +120,10 @@ func (r *request) readMessage(o *Options) (*message, error) {
 
 // read reads a message of the content, whose first token was read.
 func (m *message) read(d *document, first json.Token, in *content, o *Options) error {
-	all, err := d.members(first)
-	var method, tool string
-	if id := all["id"]; err == nil && len(id) > 0 && strings.IndexByte(`"-0123456789`, id[0]) >= 0 {
-		m.id = id
+	all, err := d.members(first, "jsonrpc", "id", "method", "params", "result", "error")
+	var method string
+	if isCallID(all["id"]) && err == nil {
+		m.id = all["id"]
 	}
 	switch {
 	case err != nil:
@@ -123,27 +132,52 @@ func (m *message) read(d *document, first json.Token, in *content, o *Options) e
 		return nil
 	case json.Unmarshal(all["method"], &method) != nil:
 		return errNoMessage
-	case method != "tools/call":
+	case strings.EqualFold(method, "notifications/cancelled"):
+		return m.readCancelled(all["params"], in)
+	case !strings.EqualFold(method, "tools/call"): // some servers read methods in any case, too
+		m.lists = method == "tools/list" && len(o.ToolWindows) > 0
 		return nil
 	}
-	inside := in.inside(all["params"])
-	params := newDocument(inside)
-	first, _ = params.Token()
-	members, err := params.members(first)
-	switch {
-	case inside.err != nil:
-		return inside.err
-	case err != nil || json.Unmarshal(members["name"], &tool) != nil:
-		return errNoMessage
+	members, err := in.membersOf(all["params"], "name", "arguments", "_meta")
+	if err == nil && json.Unmarshal(members["name"], &m.tool) != nil {
+		err = errNoMessage
+	}
+	if err != nil {
+		return err
 	}
 	delete(members, "_meta")
-	m.call, m.window = true, o.ToolWindows[tool]
+	m.call, m.window = true, o.ToolWindows[m.tool]
 	m.asked, err = digestOf(members, in)
 	return err
 }
 
-// members returns the members of an object whose first token was read.
-func (d *document) members(first json.Token) (map[string]json.RawMessage, error) {
+// readCancelled reads the params of a notification that cancels a request.
+func (m *message) readCancelled(params json.RawMessage, in *content) error {
+	members, err := in.membersOf(params, "requestId")
+	if id := members["requestId"]; err == nil && isCallID(id) {
+		m.cancels = append(m.cancels, callID(id))
+	}
+	return err
+}
+
+// membersOf returns the members of a part of the content that is an object.
+func (c *content) membersOf(part json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
+	inside := c.inside(part)
+	d := newDocument(inside)
+	first, _ := d.Token()
+	members, err := d.members(first, known...)
+	switch {
+	case inside.err != nil:
+		return nil, inside.err
+	case err != nil:
+		return nil, errNoMessage
+	}
+	return members, nil
+}
+
+// members returns the members of an object whose first token was read. A name that is a known one but
+// for its case is an error, because some readers take it for that.
+func (d *document) members(first json.Token, known ...string) (map[string]json.RawMessage, error) {
 	if first != json.Delim('{') {
 		return nil, errNoMessage
 	}
@@ -151,7 +185,8 @@ func (d *document) members(first json.Token) (map[string]json.RawMessage, error)
 	return all, d.eachMember(func(name string) error {
 		var value json.RawMessage
 		err := d.Decode(&value)
-		if err == nil && (all[name] != nil || !utf8.Valid(value)) {
+		spelled := func(k string) bool { return name != k && strings.EqualFold(name, k) }
+		if err == nil && (all[name] != nil || slices.ContainsFunc(known, spelled) || !utf8.Valid(value)) {
 			err = errNotPlain
 		}
 		all[name] = value
@@ -193,96 +228,17 @@ func digestOf(params map[string]json.RawMessage, in *content) (dibs.Fingerprint,
 	return sha256.Sum256(text), nil
 }
 
-// A reply is the response of JSON-RPC in an answer.
-type reply struct {
-	text     []byte
-	from, to int // where its id is
-	status   int // that it is treated by
-}
-
 // finish ends the answer, and finds the reply of a call in it. It reports whether the answer is whole:
 // a reply that is missing, or not the only one, is no outcome.
 func (r *run) finish() (whole bool) {
 	w := r.answer
 	whole, r.reply = w.finish(), nil
-	if m := messageOf(r.req.Context()); m == nil || !m.call || w.oversize || w.status/100 != 2 {
+	if w.replies == nil {
 		return whole
 	}
-	texts, n := [][]byte{w.body}, 0
-	if strings.HasPrefix(strings.ToLower(w.header.Get("Content-Type")), "text/event-stream") {
-		texts = eventsOf(w.body)
-	}
-	for _, text := range texts {
-		if one := replyOf(text); one != nil {
-			r.reply = one
-			n++
-		}
-	}
-	return whole && n == 1
+	r.reply = w.replies.first
+	return whole && w.replies.n == 1
 }
-
-// replyOf reads a response. It returns nil for any other text.
-func replyOf(text []byte) *reply {
-	var result map[string]json.RawMessage // a struct would take iserror for isError
-	var kind string
-	r, answers, failed := &reply{text: text, status: http.StatusOK}, false, false
-	d := newDocument(inMemory(text))
-	if first, _ := d.Token(); first != json.Delim('{') {
-		return nil
-	}
-	err := d.eachMember(func(name string) error {
-		var value json.RawMessage
-		err := d.Decode(&value)
-		switch {
-		case name == "id" && r.to > 0:
-			return errNotPlain
-		case name == "id":
-			r.to = int(d.InputOffset())
-			r.from = r.to - len(value)
-		case name == "error" && string(value) != "null": // which some servers write beside a result
-			failed, answers = true, true
-		case name == "result":
-			_ = json.Unmarshal(value, &result) // what is of another type says nothing
-			_ = json.Unmarshal(result["resultType"], &kind)
-			answers = true
-		}
-		return err
-	})
-	switch {
-	case err != nil || d.end() != nil || r.to == 0 || !answers:
-		return nil
-	case failed || string(result["isError"]) == "true":
-		r.status = http.StatusInternalServerError
-	case kind == "input_required":
-		r.status = http.StatusConflict
-	}
-	return r
-}
-
-// eventsOf returns the data of the messages in an event stream, as
-// https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation says.
-func eventsOf(stream []byte) (all [][]byte) {
-	var data []byte
-	named := false
-	for line := range strings.SplitSeq(lineEnds.Replace(strings.TrimPrefix(string(stream), "\ufeff"))+"\n\n", "\n") {
-		field, value, _ := strings.Cut(line, ":")
-		value = strings.TrimPrefix(value, " ")
-		switch {
-		case field == "data":
-			data = append(append(data, value...), '\n')
-		case field == "event":
-			named = value != "" && value != "message"
-		case line == "":
-			if len(data) > 0 && !named {
-				all = append(all, data[:len(data)-1])
-			}
-			data, named = nil, false
-		}
-	}
-	return all
-}
-
-var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // keepReply makes an answer one with nothing but the reply. Notifications name the progress token of the
 // first request, and requests of the server and ids of events its stream, and are of no use to another.

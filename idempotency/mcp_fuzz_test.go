@@ -82,7 +82,7 @@ func FuzzCall(f *testing.F) {
 		}
 		all := decoded(t, text)
 		params, _ := all["params"].(map[string]any)
-		if all["method"] != "tools/call" || params == nil {
+		if method, _ := all["method"].(string); !strings.EqualFold(method, "tools/call") || params == nil {
 			t.Fatalf("%q is read as a call", text)
 		}
 		if _, err := canonicalJSON(inMemory(text), nil); err != nil { // a map would not hold it either

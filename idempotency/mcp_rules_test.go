@@ -400,7 +400,7 @@ func whatIsNoPlainCall(t *testing.T) {
 	}
 	for body, id := range map[string]string{
 		"": "null", "{": "null", "1": "null", "null": "null", "{}": "null", "[1]": "null", "[{}]": "null", call + call: "1", "\ufeff" + call: "null",
-		strings.Replace(call, `"method"`, `"Method"`, 1):                       "1",
+		strings.Replace(call, `"method"`, `"Method"`, 1):                       "null",
 		strings.Replace(call, `"method"`, `"method":"tools/list","method"`, 1): "null",
 		strings.Replace(call, `"name"`, `"name":"refund","name"`, 1):           "1",
 		strings.Replace(call, `"charge"`, `7`, 1):                              "1",

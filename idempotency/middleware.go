@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +25,8 @@ type Middleware struct {
 	waiting    *capacity // duplicates
 	memory     *capacity // bytes of bodies
 	quota      *quota
+	calls      calls
+	tools      *tools
 
 	unsettled atomic.Int64 // requests that claim a key or have not settled it
 	warned    struct{ noPrincipal, changingScheme, replaced, noKey, otherRequest, twoHeads, unreadable, noDeadline sync.Once }
@@ -47,6 +48,7 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 		client: client, options: options, duplicates: newDuplicates(),
 		serving: newCapacity(int64(options.MaxConcurrent)), waiting: newCapacity(int64(options.MaxWaiting)),
 		memory: newCapacity(options.MaxBodyMemory), quota: newQuota(options.Quota, options.Retention),
+		tools: newTools(&options),
 	}
 	return m, nil
 }
@@ -100,7 +102,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
 		linger.Answer(w, r, func() { m.options.WriteProblem(w, r, m.options.DocsURL, problemMethod) })
 		m.observe(r, Event{Kind: EventInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
-	case !m.guardsAny(r):
+	case !m.guardsAny(r) && !(m.options.MCP && r.Method == http.MethodDelete): // which ends a session
 		m.unguarded(w, r, next)
 	default:
 		m.guard(w, r, next)
@@ -158,29 +160,6 @@ func (x *exchange) end() {
 	x.req.body.remove()
 	x.room.end()
 	x.slot.end()
-}
-
-// overrideFields are the fields in which a client names another method than the request's. Many
-// frameworks read them.
-var overrideFields = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
-
-// OverrideFields returns the request fields by which frameworks let a client override the method,
-// in canonical form. A request whose method, or one of these fields, is a guarded method is guarded.
-func OverrideFields() []string { return slices.Clone(overrideFields) }
-
-// guardsAny reports whether the request's method, or one that overrides it, is guarded.
-func (m *Middleware) guardsAny(r *http.Request) bool {
-	if m.guards(r.Method) {
-		return true
-	}
-	for _, name := range overrideFields {
-		for _, line := range r.Header[name] {
-			if m.guards(strings.ToUpper(strings.TrimSpace(line))) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // guards reports whether requests of the method are guarded when they carry a key.

@@ -76,6 +76,8 @@ func (o *Options) faults() (all []error) {
 		case (kind == "header" || kind == "cookie") && named && !isToken(name):
 			// No request would have this part, so all would share keys.
 			wrong("Scope", "", "%q is not the name of a %s", name, kind)
+		case kind == "header" && named && ScopeFieldFault(name) != "":
+			wrong("Scope", "", "%q %s", name, ScopeFieldFault(name))
 		}
 	}
 	if len(o.Scope) > 1 && slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of == nil && p.name == ScopeNone.name }) {
@@ -107,6 +109,8 @@ func (o *Options) faults() (all []error) {
 		wrong("ToolWindows", "MCP", "it has no effect without MCP")
 	case o.MCP && o.Key == nil:
 		wrong("MCP", "Key", "it needs Key, such as that of MCPOptions")
+	case o.MCP && len(o.Methods) > 0 && !slices.Contains(o.Methods, http.MethodPost):
+		wrong("Methods", "MCP", "without POST no message is guarded")
 	case o.MCP && (compares || f.Func != nil || f.KeyAlone):
 		wrong("Fingerprint", "MCP", "it has no effect together with MCP, which compares params without _meta")
 	}

@@ -111,12 +111,15 @@ type Options struct {
 	// MCP guards calls of tools (tools/call) of the Model Context Protocol, and passes every other
 	// message. Key is asked about calls only. The body says which message it is. Whatever the client
 	// sends must be JSON-RPC; a batch with a call, and a call with a key and without an id, are
-	// refused. Two calls are compared by params without _meta, in place of Fingerprint. A replay has the
-	// id of the new request, and nothing else of the first answer's stream than the response. MCPOptions
-	// sets what belongs to it.
+	// refused. Two calls are compared by params without _meta, in place of Fingerprint. A key counts for
+	// one tool and one target, query included. A replay has the id of the new request, and nothing else
+	// of the first answer's stream than the response. What would end a guarded call that runs is held
+	// back: a cancellation that names it (notifications/cancelled), and the DELETE of its session.
+	// MCPOptions sets what belongs to it.
 	MCP bool
 	// ToolWindows are the tools whose calls need no key: for this long after one, an equal call of the
-	// same principal gets its answer. Only with MCP. Default: none.
+	// same principal gets its answer. The Logger gets a warning for a tool that no call and no list of
+	// tools has named. Only with MCP. Default: none.
 	ToolWindows map[string]time.Duration
 
 	// Scope says which principal a key belongs to. All of these parts together tell principals
@@ -126,8 +129,8 @@ type Options struct {
 	Scope []ScopePart
 	// AnyAuthority lets requests for different hosts share keys.
 	AnyAuthority bool
-	// KeyPer says what names a run beside the key. Default: KeyPerPrincipal; KeyPerPath for a derived
-	// key.
+	// KeyPer says what names a run beside the key. With MCP, the tool and the target always do. Default:
+	// KeyPerPrincipal; KeyPerPath for a derived key.
 	KeyPer KeyPer
 
 	// Fingerprint says how a request under a reused key is recognised.

@@ -37,6 +37,8 @@ var (
 		Detail: "It is no JSON-RPC message in UTF-8. Nothing was run."}
 	problemCall = Problem{Name: "call-refused", Status: 400, Title: "This call of a tool cannot be guarded",
 		Detail: "Send it alone, and not in a batch, with an id that is a string or a number. Nothing was run."}
+	problemSession = Problem{Name: "session-in-use", Status: 405, Title: "A call of this session still runs",
+		Detail: "The session ends when the server ends it. The call is not cancelled, and a retry of it gets its answer."}
 	problemMethod = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
 		Detail: "This server does not open tunnels."}
 	problemBodyTimeout = Problem{Name: "body-timeout", Status: 408, Title: "The request's body did not arrive",

@@ -27,7 +27,7 @@ func answerQuota(w http.ResponseWriter, r *http.Request) {
 
 func recordLength(t *testing.T) int64 {
 	t.Helper()
-	record, err := idempotency.EncodeAnswer(&idempotency.Answer{
+	record, err := idempotency.EncodeAnswer("http:", &idempotency.Answer{
 		Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(quotaAnswer),
 	})
 	testkit.Must(t, err)

@@ -33,7 +33,8 @@ type recorder struct {
 	controls  []string    // of Idempotency-Control
 	declared  int64       // Content-Length; -1: none
 	length    int64       // of the body so far
-	body      []byte      // not the rest of an oversize one
+	body      []byte      // not the rest of an oversize one, and not after that was given to replies
+	replies   *replies    // of a call of MCP
 	trailer   http.Header
 	streaming bool
 	oversize  bool
@@ -86,6 +87,9 @@ func (rec *recorder) head(status int) {
 		}
 	}
 	rec.header = h.Clone()
+	if m := messageOf(rec.r.Context()); m != nil && m.call && status/100 == 2 {
+		rec.replies = newReplies(h, rec.m.options.MaxStored)
+	}
 	rec.m.warnReplaced(rec.r, h, true)
 }
 
@@ -127,8 +131,12 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	}
 	if rec.length += n; rec.length > rec.m.options.MaxStored {
 		rec.stream()
-		rec.oversize = true
-	} else {
+		rec.oversize = rec.replies == nil
+	}
+	switch {
+	case rec.streaming && rec.replies != nil:
+		rec.replies.write(p)
+	case !rec.oversize:
 		rec.body = append(rec.body, p...)
 	}
 	if rec.streaming {
@@ -149,6 +157,10 @@ func (rec *recorder) stream() {
 	rec.sendHead()
 	if len(rec.body) > 0 {
 		_, _ = rec.w.Write(rec.body)
+	}
+	if rec.replies != nil { // which keep what is of use
+		rec.replies.write(rec.body)
+		rec.body = nil
 	}
 }
 
@@ -202,6 +214,13 @@ func (rec *recorder) finish() (whole bool) {
 	if !rec.streaming {
 		rec.sniff()
 	}
+	if r := rec.replies; r != nil {
+		if !rec.streaming {
+			r.all(rec.body)
+		}
+		r.finish()
+		rec.oversize = r.first != nil && r.first.text == nil
+	}
 	takeOurs(rec.fields)
 	rec.trailer = make(http.Header)
 	for _, name := range rec.trailerNames(rec.fields) {
@@ -211,7 +230,7 @@ func (rec *recorder) finish() (whole bool) {
 		}
 	}
 	takeOurs(rec.trailer)
-	return rec.declared < 0 || rec.length == rec.declared || !bodyAllowed(rec.status)
+	return rec.declared < 0 || rec.length == rec.declared || !bodyAllowed(rec.status) || rec.r.Method == http.MethodHead
 }
 
 // trailerNames returns the fields of a handler's header that belong to the trailer: those that it

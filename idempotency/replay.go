@@ -43,7 +43,7 @@ func (x *exchange) replay(record []byte) {
 	}
 	x.req.body.remove()
 	x.slot.end()
-	a.send(x.w)
+	a.send(x.w, x.req.Method)
 	x.event.Status = a.Status
 	x.observe(EventReplayed)
 }
@@ -59,8 +59,8 @@ func (x *exchange) warnOther(a *Answer) {
 }
 
 // send sends a stored answer with new framing. Its fields replace those that outer handlers have
-// set, which were part of the first answer.
-func (a *Answer) send(w http.ResponseWriter) {
+// set, which were part of the first answer. The length of an answer to HEAD is not known.
+func (a *Answer) send(w http.ResponseWriter, method string) {
 	h := w.Header()
 	maps.Copy(h, a.Header)
 	if _, typed := a.Header["Content-Type"]; !typed {
@@ -71,7 +71,7 @@ func (a *Answer) send(w http.ResponseWriter) {
 	switch {
 	case len(a.Trailer) > 0:
 		announceTrailer(h, a.Trailer)
-	case bodyAllowed(a.Status):
+	case bodyAllowed(a.Status) && method != http.MethodHead:
 		h["Content-Length"] = []string{strconv.Itoa(len(a.Body))}
 	}
 	w.WriteHeader(a.Status)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -34,7 +35,10 @@ func (x *exchange) receive() {
 		key, found, err = o.headerKey(x.req.Header)
 	}
 	switch {
-	case o.MCP && x.req.Method != http.MethodPost: // which carries no message
+	case o.MCP && x.req.Method == http.MethodDelete && x.m.calls.inSession(x.nameCall):
+		x.keepSession()
+		return
+	case o.MCP && !carriesMessage(x.req.Request):
 		x.unguarded(x.req.Request)
 		return
 	case err != nil:
@@ -77,6 +81,9 @@ func (x *exchange) receive() {
 		case o.MCP && messageOf(x.req.Context()).id == nil:
 			x.refuse(EventInvalid, problemCall)
 			return
+		case o.MCP:
+			// Before the store is asked, because the client can cancel the call from now on.
+			defer x.m.calls.enter(x.nameCall, messageOf(x.req.Context()).id)()
 		}
 	}
 	if !x.slot.grow(1) { // only now, because a body that comes slowly must keep no other request out
@@ -85,6 +92,12 @@ func (x *exchange) receive() {
 		return
 	}
 	x.identify(key)
+}
+
+// carriesMessage reports whether a request to an endpoint of MCP carries a message: only a POST does, or
+// what a server takes for one.
+func carriesMessage(r *http.Request) bool {
+	return r.Method == http.MethodPost || slices.Contains(overridesOf(r), http.MethodPost)
 }
 
 // errTypes says that the middleware and the handler could read the request in two ways.

@@ -37,7 +37,7 @@ func inBubble(check func(t *testing.T)) func(t *testing.T) {
 }
 
 // docs maps every rule of docs/http.md to its test.
-var docs = slices.Concat(keyRules, contentRules, scopeRules, refusalRules, boundRules, slowRules, quotaRules, stateRules, failureRules, runRules, keyRingRules, transactionRules, answerRules, streamRules, controlRules, rpcRules, mcpRules)
+var docs = slices.Concat(keyRules, contentRules, scopeRules, refusalRules, boundRules, slowRules, quotaRules, stateRules, failureRules, runRules, keyRingRules, transactionRules, answerRules, streamRules, controlRules, rpcRules, mcpRules, mcpGuardRules)
 
 func TestDocs(t *testing.T) {
 	for _, r := range docs {

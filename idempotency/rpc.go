@@ -57,10 +57,16 @@ func withoutDeadlines(r *http.Request) *http.Request {
 		r.Header.Del("Grpc-Timeout")
 		r.Header.Del("Connect-Timeout-Ms")
 	}
-	if messageOf(r.Context()) != nil { // an encoded result could not be read
-		r.Header = r.Header.Clone()
-		r.Header.Set("Accept-Encoding", "identity") // RFC 9110, 12.5.3: without the field, any may be sent
+	if messageOf(r.Context()) != nil {
+		return withoutEncoding(r)
 	}
+	return r
+}
+
+// withoutEncoding makes a request accept no encoding, because the answer could not be read.
+func withoutEncoding(r *http.Request) *http.Request {
+	r.Header = r.Header.Clone()
+	r.Header.Set("Accept-Encoding", "identity") // RFC 9110, 12.5.3: without the field, any may be sent
 	return r
 }
 

@@ -228,8 +228,12 @@ func authority(r *http.Request) string {
 	return net.JoinHostPort(strings.TrimSuffix(u.Hostname(), "."), port)
 }
 
-// keyPrefix begins the names of all keys of HTTP requests.
-const keyPrefix = "http:"
+// What the names of keys begin with: those of HTTP requests, and those of calls of MCP, whose answers
+// are responses of JSON-RPC.
+const (
+	keyPrefix  = "http:"
+	callPrefix = "mcp:"
+)
 
 // scopeBytes is how much of the scope's digest a key's name has: 128 bits.
 const scopeBytes = 16
@@ -244,12 +248,16 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string, fingerp
 	if !o.AnyAuthority {
 		b = appendCounted(b, authority(r))
 	}
-	if o.KeyPer == KeyPerPath {
+	prefix := keyPrefix
+	if m := messageOf(r.Context()); m != nil {
+		// Two calls are compared by their params alone, and no other tool and no other target may answer.
+		prefix, b = callPrefix, appendCounted(appendCounted(b, targetOf(r)), m.tool)
+	} else if o.KeyPer == KeyPerPath {
 		path, _, _ := strings.Cut(targetOf(r), "?")
 		b = appendCounted(b, path)
 	}
 	sum := sha256.Sum256(append(b, principal...))
-	b = base64.RawURLEncoding.AppendEncode(append(b[:0], keyPrefix...), sum[:scopeBytes])
+	b = base64.RawURLEncoding.AppendEncode(append(b[:0], prefix...), sum[:scopeBytes])
 	return string(append(append(b, ':'), key...))
 }
 
@@ -257,6 +265,9 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string, fingerp
 // false for any other name.
 func KeyPart(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, keyPrefix)
+	if !ok {
+		rest, ok = strings.CutPrefix(name, callPrefix)
+	}
 	n := base64.RawURLEncoding.EncodedLen(scopeBytes)
 	if !ok || len(rest) <= n+1 || rest[n] != ':' {
 		return "", false

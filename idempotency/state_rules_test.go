@@ -343,7 +343,7 @@ var stateRules = []rule{
 			t.Errorf("observed %+v", e)
 		}
 		// An operator settles it with an answer.
-		record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 200, Body: []byte("settled by hand")})
+		record, err := idempotency.EncodeAnswer("http:", &idempotency.Answer{Status: 200, Body: []byte("settled by hand")})
 		testkit.Must(t, err)
 		for entry, err := range other.store.List(t.Context(), store.Query{ID: id}) {
 			testkit.Must(t, err)

@@ -43,6 +43,7 @@ func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 	u := &unguardedWriter{ResponseWriter: w, m: m, r: r, bypassed: bypassed}
 	next.ServeHTTP(u, r)
 	u.end()
+	u.noteTools()
 	return u.status
 }
 
@@ -55,6 +56,18 @@ type unguardedWriter struct {
 	bypassed bool
 	headed   bool // the final header was sent
 	status   int
+	lists    *replies // with a list of tools
+}
+
+// noteTools notes the list of tools in the answer.
+func (u *unguardedWriter) noteTools() {
+	if u.lists == nil {
+		return
+	}
+	u.lists.finish()
+	if list := u.lists.first; list != nil {
+		u.m.tools.listed(list.text, func(tool string) { u.m.warnTool(u.r, tool) })
+	}
 }
 
 // head prepares the header before it is sent.
@@ -64,6 +77,9 @@ func (u *unguardedWriter) head(status int) {
 	}
 	u.headed = status >= 200 || status == http.StatusSwitchingProtocols
 	u.status = status
+	if m := messageOf(u.r.Context()); m != nil && m.lists && status/100 == 2 {
+		u.lists = newReplies(u.Header(), u.m.options.MaxStored)
+	}
 	u.m.parseControl(u.clean())
 	u.m.warnReplaced(u.r, u.Header(), false)
 }
@@ -94,12 +110,18 @@ func (u *unguardedWriter) WriteHeader(status int) {
 
 func (u *unguardedWriter) Write(b []byte) (int, error) {
 	u.head(http.StatusOK)
+	if u.lists != nil {
+		u.lists.write(b)
+	}
 	return u.ResponseWriter.Write(b)
 }
 
 // ReadFrom lets the server send files without copying them.
 func (u *unguardedWriter) ReadFrom(src io.Reader) (int64, error) {
 	u.head(http.StatusOK)
+	if u.lists != nil {
+		return io.Copy(struct{ io.Writer }{u}, src)
+	}
 	return io.Copy(u.ResponseWriter, src)
 }
 

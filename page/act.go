@@ -85,7 +85,7 @@ func (h *Handler) settle(ctx context.Context, o *order) (int, error) {
 	if o.Type != "" {
 		a.Header.Set("Content-Type", o.Type)
 	}
-	data, err := idempotency.EncodeAnswer(a)
+	data, err := idempotency.EncodeAnswer(o.key.Name, a)
 	if err != nil {
 		return 0, refusedError("The answer cannot be stored: " + err.Error() + ".")
 	}

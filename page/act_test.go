@@ -74,6 +74,16 @@ func TestActions(t *testing.T) {
 		t.Errorf("letting it run again has done %d, and the key is %s", n, r.look(secret).Condition)
 	}
 
+	call := store.Key{Name: "mcp:GQ0p0hV7Hq3b8QkHn1oSLg:secret-order"}
+	id = r.unknown(call)
+	order := `{"link":"` + linkOf(call) + `","id":"` + id + `","status":200,"body":`
+	if resp, text := r.do("POST", "/page/settle", "actor", order+`"charge 1"}`); resp.StatusCode != 422 || !strings.Contains(text, "response of JSON-RPC") {
+		t.Errorf("an answer to a call that is no response is %d %s", resp.StatusCode, text)
+	}
+	if n := done("settle", order+`"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{}}"}`); n != 1 {
+		t.Errorf("settling a call has done %d", n)
+	}
+
 	plain := store.Key{Name: "plain"}
 	id = r.unknown(plain)
 	if resp, _ := r.do("POST", "/page/settle", "actor", `{"link":"`+linkOf(plain)+`","id":"`+id+`","status":200}`); resp.StatusCode != 422 {
@@ -81,11 +91,11 @@ func TestActions(t *testing.T) {
 	}
 
 	lines := r.log.With("a key was changed by hand")
-	if len(lines) != 7 {
-		t.Errorf("there are %d lines of 7 actions: %s", len(lines), r.log.String())
+	if len(lines) != 8 {
+		t.Errorf("there are %d lines of 8 actions: %s", len(lines), r.log.String())
 	}
 	for _, l := range lines {
-		if !strings.Contains(l, "viewer=Ada") || !strings.Contains(l, "key="+secret.Digest()) || !strings.Contains(l, "action=/page/") {
+		if !strings.Contains(l, "viewer=Ada") || !strings.Contains(l, "key="+secret.Digest()) && !strings.Contains(l, "key="+call.Digest()) || !strings.Contains(l, "action=/page/") {
 			t.Errorf("a line is %s", l)
 		}
 	}

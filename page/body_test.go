@@ -26,7 +26,7 @@ func (r *rig) record(key store.Key, data []byte) {
 func TestBodies(t *testing.T) {
 	r := start(t, false)
 	key := store.Key{Name: "http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17"}
-	data, err := idempotency.EncodeAnswer(&idempotency.Answer{
+	data, err := idempotency.EncodeAnswer(key.Name, &idempotency.Answer{
 		Status: 201, Body: []byte("{\n\t\"id\": 17, \"text\": \"<b>\u202e\x00\"}"),
 		Header: http.Header{"Content-Type": {"application/json"}, "Set-Cookie": {"session=secret"}, "Authorization": {"Bearer secret"}, "X-Api-Key": {"secret"}},
 	})

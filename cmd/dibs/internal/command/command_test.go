@@ -149,7 +149,7 @@ func leave(t *testing.T) (url, unknown string) {
 	store, err := sqlitestore.Open(path, nil)
 	testkit.Must(t, err)
 	defer store.Close()
-	record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 201, Body: []byte("hello")})
+	record, err := idempotency.EncodeAnswer("http:", &idempotency.Answer{Status: 201, Body: []byte("hello")})
 	testkit.Must(t, err)
 	client, err := dibs.New(store, &dibs.Options{Label: "a test"})
 	testkit.Must(t, err)

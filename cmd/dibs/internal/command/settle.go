@@ -211,7 +211,7 @@ func (p *program) outcome(e store.Entry, v *verdict, isHTTP bool) (data []byte, 
 	if err != nil {
 		return nil, "", "", err
 	}
-	if data, err = idempotency.EncodeAnswer(a); err != nil {
+	if data, err = idempotency.EncodeAnswer(e.Key.Name, a); err != nil {
 		return nil, "", "", usagef("%v", err)
 	}
 	ring, err := proxy.ReadKeyRing(v.keyRing)

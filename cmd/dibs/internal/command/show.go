@@ -19,8 +19,9 @@ func (p *program) show() *cobra.Command {
 		Short: "Show what the store knows about a key",
 		Long: `Shows the holder of a key, since when it holds the key and how much of its lease
 is left; an abandoned attempt; and the record that a finished holder left. The
-key of an HTTP request is http:SCOPE:KEY. SCOPE stands for the client and the
-host, and KEY is the Idempotency-Key.
+key of an HTTP request is http:SCOPE:KEY, and that of a call of a tool (MCP) is
+mcp:SCOPE:KEY. SCOPE stands for the client and the host, and KEY is the key that
+the client chose.
 
 Of a run with "dibs run --once-per" it shows how it ended, with which exit code,
 on which host, and when it began.

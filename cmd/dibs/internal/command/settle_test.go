@@ -1,0 +1,56 @@
+package command
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/sqlitestore"
+)
+
+// TestSettleCall: the answer to a call of a tool must be a response of JSON-RPC, because a client of MCP
+// can read nothing else.
+func TestSettleCall(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dibs.db")
+	store, err := sqlitestore.Open(path, nil)
+	testkit.Must(t, err)
+	defer store.Close()
+	client, err := dibs.New(store, nil)
+	testkit.Must(t, err)
+	defer client.Close()
+	const key = "mcp:AAAAAAAAAAAAAAAAAAAAAA:k"
+	lost, err := client.Acquire(t.Context(), key, &dibs.AcquireOptions{AtMostOnce: true})
+	testkit.Must(t, err)
+	testkit.Must(t, lost.Abandon(t.Context()))
+	settle := func(body string, more ...string) (int, string) {
+		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": "sqlite:" + path}, append([]string{"settle", "--id", lost.ID(), "--status=200", "--yes", "--body", body}, more...)...)
+		return code, stdout + stderr
+	}
+	for _, body := range []string{
+		"", "charge 1", `{"charge":1}`, `{"content":[{"type":"text","text":"charge 1"}]}`, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1,"result":"charge 1"}`,
+		`{"jsonrpc":"2.0","result":{}}`, `{"id":1,"result":{}}`, `{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`, `[{"jsonrpc":"2.0","id":1,"result":{}}]`, `{"jsonrpc":"2.0","id":1,"Result":{}}`,
+		"data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n",
+	} {
+		if code, text := settle(body); code != 64 || !strings.Contains(text, "the body must be a response of JSON-RPC, such as") {
+			t.Errorf("%q: exited with %d: %s", body, code, text)
+		}
+	}
+	const response = ` {"jsonrpc":"2.0","id":0,"result":{"content":[{"type":"text","text":"charge 1"}]}}`
+	if code, text := settle(response, "--header", "Content-Type: text/plain"); code != 0 || !strings.Contains(text, "retries get 200") {
+		t.Fatalf("exited with %d: %s", code, text)
+	}
+	_, err = client.TryAcquire(t.Context(), key, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
+	done, ok := errors.AsType[*dibs.DoneError](err)
+	if !ok {
+		t.Fatalf("the key is not done: %v", err)
+	}
+	a, err := idempotency.DecodeAnswer(done.Record.Data, 0)
+	testkit.Must(t, err)
+	if string(a.Body) != response || a.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("the answer is %+v", a)
+	}
+}
