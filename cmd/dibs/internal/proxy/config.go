@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/page"
 )
@@ -199,6 +200,11 @@ func (c *Config) check(routes int) *settingError {
 	}
 	if err := c.checkTLS(); err != nil {
 		return err
+	}
+	if c.AdminTokens != "" {
+		if _, err := credential.Read(c.AdminTokens); err != nil {
+			return &settingError{"admin-tokens", err.Error()}
+		}
 	}
 	if err := c.checkLoop(c.Upstream); err != nil {
 		return err

@@ -86,6 +86,17 @@ func (p *Policy) check() *settingError {
 	for e := range p.refusals() {
 		return e.asSetting()
 	}
+	return p.checkScope()
+}
+
+// checkScope refuses a scope that is the key.
+func (p *Policy) checkScope() *settingError {
+	for _, part := range p.Scope {
+		isScope := func(text string) bool { return strings.EqualFold(text, part) }
+		if strings.HasPrefix(part, "header:") && slices.ContainsFunc(strings.Split(strings.Join(p.Key, "|"), "|"), isScope) {
+			return &settingError{"scope", fmt.Sprintf("%s is the key, and a scope says whose the key is; name another header", part)}
+		}
+	}
 	return nil
 }
 
@@ -230,10 +241,8 @@ func scopePart(s string) (part idempotency.ScopePart, err error) {
 		return part, fmt.Errorf("%q is none of credentials, authorization, header:NAME, cookie:NAME, none", s)
 	case name == "":
 		return part, fmt.Errorf("the name is missing after %q", kind+":")
-	case kind == "header" && unseen(name):
-		return part, errUnseen(name)
 	case kind == "header":
-		return idempotency.ScopeHeader(name), nil
+		return idempotency.ScopeHeader(name), fieldFault(name, idempotency.ScopeFieldFault(name))
 	}
 	return idempotency.ScopeCookie(name), nil
 }
@@ -254,9 +263,10 @@ func keyPart(s string) (idempotency.KeyFunc, error) {
 		switch {
 		case name != "" && kind == "header" && !isName(name):
 			return nil, fmt.Errorf("%q is not the name of a header", name)
-		case name != "" && kind == "header" && unseen(name):
-			return nil, errUnseen(name)
 		case name != "" && kind == "header":
+			if err := fieldFault(name, idempotency.KeyFieldFault(name)); err != nil {
+				return nil, err
+			}
 			alternatives = append(alternatives, idempotency.KeyHeader(name))
 		case kind == "json" && strings.HasPrefix(name, "/") && brokenEscape.MatchString(name):
 			return nil, fmt.Errorf("%q is no JSON pointer (RFC 6901): write ~0 for ~, and ~1 for / in a name", name)

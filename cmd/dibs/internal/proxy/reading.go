@@ -20,18 +20,18 @@ const (
 // reserved are the fields that only the proxy may send to the origin or to the client.
 var reserved = []string{fenceHeader, replayedHeader, controlHeader}
 
-// unseen reports whether a guard never sees the field: net/http removes it from the header, or the
-// proxy does.
-func unseen(name string) bool {
-	return slices.Contains([]string{"Host", "Transfer-Encoding", "Trailer"}, http.CanonicalHeaderKey(name)) ||
-		slices.Contains(reserved, http.CanonicalHeaderKey(name))
-}
-
-func errUnseen(name string) error {
-	if strings.EqualFold(name, "Host") {
+// fieldFault returns an error if a header can be no key, or no part of a scope. fault is what the guard
+// says of it.
+func fieldFault(name, fault string) error {
+	switch {
+	case strings.EqualFold(name, "Host"):
 		return errors.New("the host belongs to every key already, unless any-host is set; remove header:Host")
+	case slices.Contains(reserved, http.CanonicalHeaderKey(name)):
+		return fmt.Errorf("%q is not seen in any request, because the proxy removes it; name another header", name)
+	case fault != "":
+		return fmt.Errorf("%q %s", name, fault)
 	}
-	return fmt.Errorf("%q is not seen in any request, because the server or the proxy removes it; name another header", name)
+	return nil
 }
 
 // endToEnd are fields that reach the origin even if Connection names them: a client cannot hide
