@@ -13,14 +13,15 @@ import (
 func TestWaitersGetTheirOriginal(t *testing.T) {
 	store, err := memstore.New(nil)
 	testkit.Must(t, err)
-	defer store.Close()
+	t.Cleanup(func() { _ = store.Close() })
 	client, err := dibs.New(store, nil)
 	testkit.Must(t, err)
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
 	run := func() *original {
 		t.Helper()
 		lease, err := client.Acquire(t.Context(), testkit.Own(), nil)
 		testkit.Must(t, err)
+		t.Cleanup(func() { _ = lease.Release() })
 		return &original{lease: lease}
 	}
 	d := newDuplicates()
@@ -35,11 +36,11 @@ func TestWaitersGetTheirOriginal(t *testing.T) {
 		t.Helper()
 		select {
 		case got := <-w:
-			t.Errorf("%s, the waiter gets %q", when, got.record)
+			t.Fatalf("%s, the waiter gets %q", when, got.record)
 		default:
 		}
 		if d.running["k"] != next || len(d.waiting["k"]) != 1 {
-			t.Errorf("%s, the key has the run %p and %d waiters", when, d.running["k"], len(d.waiting["k"]))
+			t.Fatalf("%s, the key has the run %p and %d waiters", when, d.running["k"], len(d.waiting["k"]))
 		}
 	}
 	d.leave("k", old, []byte("old"))
