@@ -5,10 +5,13 @@ import (
 	"errors"
 	"iter"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/internal/testkit"
 	"github.com/dibs-go/dibs/memstore"
@@ -57,5 +60,42 @@ func TestLiveKeys(t *testing.T) {
 	}
 	if page := served(failing{under}); strings.Contains(page, "dibs_waiters") {
 		t.Errorf("a store that fails has metrics of its keys:\n%s", page)
+	}
+}
+
+// TestUnknownEndsWithItsCause: the metric of the alert DibsOutcomeUnknown is zero as soon as an operator
+// has settled the key, and the alert asks nothing that outlasts it.
+func TestUnknownEndsWithItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under, err := memstore.New(nil)
+		testkit.Must(t, err)
+		defer under.Close()
+		m, err := New()
+		testkit.Must(t, err)
+		testkit.Must(t, m.Live(survey.New(under, nil, 0)))
+		served := func() string {
+			w := httptest.NewRecorder()
+			m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+			return w.Body.String()
+		}
+		claim := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Second, Permits: 1, Weight: 1, AtMostOnce: true}
+		testkit.Must(t, under.Claim(t.Context(), []store.Claim{claim}, make([]store.Answer, 1)))
+		time.Sleep(time.Minute)
+		m.Request(t.Context(), idempotency.Event{Kind: idempotency.EventUnknown}) // a caller that was refused meanwhile
+		if page := served(); !strings.Contains(page, "\ndibs_unknown{dibs_namespace=\"\"} 1\n") {
+			t.Errorf("no outcome is unknown:\n%s", page)
+		}
+		if done, err := under.Resolve(t.Context(), claim.Key, claim.Token.ID(), nil, time.Hour); !done || err != nil {
+			t.Fatalf("settling: %v, %v", done, err)
+		}
+		time.Sleep(survey.MetricsAge)
+		if page := served(); strings.Contains(page, "dibs_unknown{dibs_namespace=\"\"} 1") {
+			t.Errorf("the outcome is settled, and unknown:\n%s", page)
+		}
+	})
+	_, rule, _ := strings.Cut(string(testkit.ReadFile(t, "../../../../deploy/alerts.yaml")), "- alert: DibsOutcomeUnknown\n")
+	rule, _, _ = strings.Cut(rule, "- alert: ")
+	if expr := regexp.MustCompile(`(?m)^ *expr: (.*)$`).FindStringSubmatch(rule); expr == nil || expr[1] != "max by (job, dibs_namespace) (dibs_unknown) > 0" {
+		t.Errorf("the alert asks %q", expr)
 	}
 }
