@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -10,6 +12,27 @@ import (
 
 	"github.com/dibs-go/dibs/internal/testkit"
 )
+
+// noting is the network of a client. It notes cancellations that were answered.
+type noting struct{ cancelled chan int }
+
+// RoundTrip sends a request.
+func (n *noting) RoundTrip(r *http.Request) (*http.Response, error) {
+	var text []byte
+	if r.Body != nil {
+		var err error
+		if text, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+		r = r.Clone(r.Context())
+		r.Body = io.NopCloser(bytes.NewReader(text))
+	}
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && bytes.Contains(text, []byte("notifications/cancelled")) {
+		n.cancelled <- res.StatusCode
+	}
+	return res, err
+}
 
 // TestCancelled: a client whose patience ends cancels its call, and then ends its session. The tool stops
 // when it is cancelled. Behind the proxy it runs to its end, and the next try hears the result.
@@ -35,11 +58,14 @@ func TestCancelled(t *testing.T) {
 		}
 		tools.ServeHTTP(w, r)
 	}))
-	impatient := newCaller(t, url, revision)
+	network := &noting{make(chan int, 9)}
+	transport := &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: network}}
+	impatient, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	testkit.Must(t, err)
 	ctx, giveUp := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
-		_, err := impatient.call(ctx, "k")
+		_, err := impatient.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{keyMember: "k"}, Name: "charge", Arguments: order{ID: "k", Cents: 1200}})
 		gone <- err
 	}()
 	testkit.Await(t, "the tool runs", charging)
@@ -47,7 +73,10 @@ func TestCancelled(t *testing.T) {
 	if err := testkit.Await(t, "the client has given up", gone); err == nil {
 		t.Fatal("the client heard a result")
 	}
-	_ = impatient.session.Close() // the SDK sends DELETE
+	if status := testkit.Await(t, "the cancellation is answered", network.cancelled); status != http.StatusAccepted {
+		t.Errorf("the cancellation is answered %d", status)
+	}
+	_ = impatient.Close() // the SDK sends DELETE
 	if n := messages.Load(); n != 0 {
 		t.Errorf("the server got %d requests to end the session", n)
 	}
