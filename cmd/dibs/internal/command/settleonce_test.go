@@ -38,7 +38,7 @@ func checkSettleOnce(t *testing.T, b *bench) {
 	lost, err := client.Acquire(t.Context(), "unknown", &dibs.AcquireOptions{AtMostOnce: true, Fingerprint: print})
 	testkit.Must(t, err)
 	testkit.Must(t, lost.Abandon(t.Context()))
-	answer, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 201, NotKept: true})
+	answer, err := idempotency.EncodeAnswer("http:", &idempotency.Answer{Status: 201, NotKept: true})
 	testkit.Must(t, err)
 	served, err := client.Acquire(t.Context(), request+"order", nil)
 	testkit.Must(t, err)
