@@ -3,12 +3,14 @@
 package command_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/testkit"
 )
 
@@ -160,8 +162,13 @@ func TestRunNestedInAnotherStore(t *testing.T) {
 	testkit.Must(t, os.Symlink(b.path("dibs.db"), b.path("link.db")))
 	redis := newRedisBench(t).store
 	server := strings.TrimSuffix(redis, "/0")
+	// A server of the file, and one whose credential may not list keys.
+	open, closed := servertest.Addr(t), servertest.Addr(t)
+	b.write(t, "tokens", fmt.Sprintf("shop %x shop use\n", sha256.Sum256([]byte(secret))))
+	b.start(t, "serve", "--listen", open).awaitListening(t)
+	b.start(t, "serve", "--listen", closed, "--tokens", "tokens").awaitListening(t)
 	stores := strings.NewReplacer("FILE", b.store, "LINK", "sqlite:"+b.path("link.db"), "UNSHARED", b.store+"?shared=false", "OTHER", "sqlite:"+b.path("other.db"),
-		"REDIS", redis, "LOCALHOST", strings.Replace(server, "127.0.0.1", "localhost", 1), "SECOND", server+"/1")
+		"REDIS", redis, "LOCALHOST", strings.Replace(server, "127.0.0.1", "localhost", 1), "SECOND", server+"/1", "SERVED", "http://"+open, "CLOSED", "http://:"+secret+"@"+closed)
 	for test, code := range map[string]int{
 		"A of FILE -- A of OTHER":               0,
 		"A of FILE -- A of OTHER -- A of FILE":  64,
@@ -174,6 +181,10 @@ func TestRunNestedInAnotherStore(t *testing.T) {
 		"A of REDIS -- A of LOCALHOST":          64,
 		"A of LOCALHOST -- A of REDIS":          64,
 		"A of REDIS -- A of SECOND":             0,
+		"A of FILE -- A of SERVED":              64,
+		"A of SERVED -- A of FILE":              64,
+		"A of CLOSED -- A of CLOSED":            64,
+		"A of CLOSED -- A of FILE":              0,
 	} {
 		t.Run(test, func(t *testing.T) {
 			var args []string
