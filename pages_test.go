@@ -192,7 +192,7 @@ func TestPagesNameFilesByAbsolutePaths(t *testing.T) {
 		if err != nil || d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git") {
 			return cmp.Or(err, fs.SkipDir)
 		}
-		shows := strings.HasPrefix(path, "deploy/") || strings.HasPrefix(path, "cmd/") && !strings.HasSuffix(path, "_test.go") ||
+		shows := strings.HasPrefix(path, "deploy/") || strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") ||
 			strings.HasSuffix(path, ".md") || strings.HasSuffix(path, ".txt")
 		if d.IsDir() || !shows {
 			return nil
