@@ -82,7 +82,12 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 		MaxRecord: options.MaxRecord, PushedTTL: options.pushedTTL, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
 		Busy: ErrLocked, Try: s.try, Stuck: s.stuck, Fits: s.fits, Claim: s.claim, Renew: s.renew, Settle: s.settle,
 		Work: s.work, List: s.list, Sweep: func() engine.Sweep { return s.sweep(0) }, TakeSweep: s.takeSweep, KeepSweep: s.keepSweep,
-		Process: func() int64 { return 1 },
+	}
+	s.server.Process = func() int64 {
+		if s.server.Relays.Load() {
+			return -1
+		}
+		return 1
 	}
 	s.core = engine.New(s.server)
 	if err := s.begin(ctx); err != nil {

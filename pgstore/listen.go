@@ -62,7 +62,10 @@ func (u *subscriber) subscribe(ctx context.Context) error {
 	// Each connection has another number, because the lock of the last one may still be
 	// held.
 	process := rand.Int64N(1<<63-1) + 1
-	channel := u.s.names.prefix + "_" + strconv.FormatInt(process, 16)
+	if u.s.server.Relays.Load() {
+		process = -process
+	}
+	channel := u.s.names.prefix + "_" + strconv.FormatUint(uint64(process), 16)
 	config.OnNotification = nil
 	conn, err := pgx.ConnectConfig(dialing, config)
 	if err != nil {

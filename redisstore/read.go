@@ -274,7 +274,7 @@ func (s *Store) explainQueue(ctx context.Context, q *store.Query, e *entry, k *k
 		} else {
 			for i := range places {
 				p := &places[i]
-				if p.ends <= v.now {
+				if p.ends <= v.now || p.kept {
 					continue
 				}
 				if !front && !k.leased(p.number) {

@@ -131,6 +131,7 @@ func (k *keyState) leased(number int64) bool {
 type place struct {
 	stored
 	ends, number, hold, asked int64
+	kept                      bool // only its number is kept
 }
 
 func (p *place) reserves() bool { return p.mode == store.Reserve }
@@ -139,8 +140,8 @@ func (p *place) reserves() bool { return p.mode == store.Reserve }
 func readPlace(value []byte) (p place, err error) {
 	r := &reader{rest: value}
 	p.ends, p.number, p.hold, p.asked = r.int(), r.int(), r.int(), r.int()
-	if _, claim, ok := bytes.Cut(r.rest, []byte{0}); ok && !r.short {
-		r.rest = claim
+	if channel, claim, ok := bytes.Cut(r.rest, []byte{0}); ok && !r.short {
+		r.rest, p.kept = claim, string(channel) == "!"
 		p.stored = r.claim()
 		if !r.short {
 			return p, nil

@@ -82,6 +82,14 @@ func (e *subscriber) close() {
 	e.tasks.Wait()
 }
 
+// Relay implements store.Relayer.
+func (s *Store) Relay() {
+	e := s.subscriber
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.process += "r" // see lua/queue.lua
+}
+
 // pending is the name of a channel that is not open yet.
 const pending = "?"
 

@@ -262,6 +262,19 @@ type Settlement struct {
 	Retention time.Duration
 }
 
+// Relayer is implemented by stores that push grants.
+type Relayer interface {
+	// Relay says that the waiters of this process stand for callers of others, which ask again
+	// with the same token at another process if this one ends, as the callers of a server do. It
+	// is called before the first claim.
+	//
+	// If the turn of such a waiter comes while its process does not listen, its grant waits for the
+	// caller for PushedTTL, unless it is a claim that no grant is pushed to. When a pushed grant of
+	// such a waiter expires, or the waiter is passed over, its number waits for it: others are served,
+	// and the waiter is in front again when it asks within its Stay.
+	Relay()
+}
+
 // Notifier is implemented by stores that wake the waiters of this process when their turn
 // has come. A wake-up is a hint: it may be lost, late or superfluous, and nothing breaks.
 type Notifier interface {

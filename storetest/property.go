@@ -35,6 +35,7 @@ func Properties() []Property {
 		lookProperties,
 		notifyProperties,
 		turnProperties,
+		relayProperties,
 		pruneProperties,
 		inspectProperties,
 		forceProperties,

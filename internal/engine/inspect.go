@@ -18,6 +18,9 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 	st.short = !st.queue.complete
 	var count backend.Queue
 	for _, p := range st.queue.places {
+		if p.Kind == kept {
+			continue
+		}
 		use := count.Add(p.Seq, p.Kind == reserved, st.leases.at(p.Seq))
 		if q.Places {
 			e.Places = append(e.Places, store.PlaceInfo{
@@ -72,7 +75,7 @@ func (st *State) Due(tokens []store.Token, ahead map[store.Token]int) (due []Wak
 		switch {
 		case l != nil && l.Attempt == 1:
 			due = append(due, WakeUp{Token: t, Answer: grantOf(l)})
-		case p == nil, st.unknown(), st.record.Accepts(p.MaxAge, st.now),
+		case p == nil, p.Kind == kept, st.unknown(), st.record.Accepts(p.MaxAge, st.now),
 			front != nil && front.Seq == p.Seq && st.leases.room(p.Permits, p.Weight):
 			due = append(due, WakeUp{Token: t})
 		default:

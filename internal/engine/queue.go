@@ -8,10 +8,13 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// The kinds of places. Of one number, the waiter comes first.
+// The kinds of places. Of one number, the waiter comes first. A kept place is that of a waiter whose
+// grant was pushed to a process that relays (see store.Relayer), or that was passed over there: it
+// keeps the waiter's number, and blocks nobody.
 const (
 	waits    = 0
 	reserved = 1
+	kept     = 2
 )
 
 // Place is a row of a queue: a reserved place, or a waiter. A waiter that claims from a
@@ -23,7 +26,8 @@ type Place struct {
 	Ends  int64
 	Owner string
 
-	// Of a waiter: its claim, and the process that its grant is pushed to; 0: it is woken.
+	// Of a waiter: its claim, and the process that its grant is pushed to; 0: it is woken. The number
+	// of a process that relays is negative.
 	TTL, Permits, Weight int64
 	Once                 bool
 	MaxAge               int64
@@ -173,6 +177,17 @@ func (st *State) drop(p *Place) int {
 	return i
 }
 
+// keepNumber leaves a waiter its number, and nothing else.
+func (st *State) keepNumber(p *Place) {
+	i := st.queue.find(p.Seq, p.Kind)
+	for st.queue.places[i] != p {
+		i++
+	}
+	st.queue.remove(i)
+	p.Kind = kept
+	st.queue.insert(p)
+}
+
 // dropAt removes the place at an index. The last one ends the count of a Hold.
 func (st *State) dropAt(i int) {
 	if q := &st.queue; q.was == nil && len(q.spare) < few {
@@ -237,7 +252,7 @@ func (st *State) first(passed func(*Place) bool) *Place {
 			return nil
 		case p.Ends <= st.now:
 			st.dropAt(i)
-		case st.leases.at(p.Seq), passed(p):
+		case p.Kind == kept, st.leases.at(p.Seq), passed(p):
 			i++
 		case st.holdEnd(p) <= st.now:
 			st.dropAt(i)
@@ -296,7 +311,7 @@ func (st *State) ahead(seq int64) int {
 		if n == looked && q.complete {
 			return int(min(seq-first, looked+int64(len(q.places)-i)))
 		}
-		if p.Seq == last || st.leases.at(p.Seq) {
+		if p.Seq == last || p.Kind == kept || st.leases.at(p.Seq) {
 			continue
 		}
 		last = p.Seq

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/backend"
@@ -64,8 +65,10 @@ type Server struct {
 	// KeepSweep tells the other processes that the sweep is still under way.
 	KeepSweep func(ctx context.Context) error
 
+	// Relays says that the waiters of this process may ask elsewhere, see store.Relayer.
+	Relays atomic.Bool
 	// Process returns the number that the server pushes grants of this process to; 0: it
-	// pushes none.
+	// pushes none. It is negative if the process relays.
 	Process func() int64
 	// Listens reports whether waiters learn of their turns from the server; nil or false:
 	// this process polls.

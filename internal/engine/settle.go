@@ -9,11 +9,16 @@ import (
 // Settle ends a lease or gives up a place, and reports whether the token had either.
 func (st *State) Settle(x *store.Settlement) bool {
 	st.Advance()
+	p := st.place(x.Token)
+	if p != nil && p.Kind == kept {
+		st.drop(p)
+		p = nil
+	}
 	if l := st.leases.of(x.Token); l != nil {
 		st.settle(l, x)
 	} else if x.Outcome == store.Keep {
 		return st.record.Of(x.Token, st.now) // it was sent twice, or comes too late
-	} else if p := st.place(x.Token); p != nil {
+	} else if p != nil {
 		st.drop(p)
 	} else {
 		return false

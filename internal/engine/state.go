@@ -177,18 +177,25 @@ func (st *State) end() {
 
 // serve hands the key over to the waiters in front while there is room. It pushes the grant if
 // the grant is all that the waiter needs, and otherwise wakes the waiter. It passes over waiters
-// that cannot be reached, and stops at a reserved place without a waiter.
+// that cannot be reached, and stops at a reserved place without a waiter. The caller of a process
+// that relays is likely to ask elsewhere within PushedTTL, so its grant is pushed even if nobody
+// hears of it, and the waiter keeps its number if that grant expires.
 func (st *State) serve() {
 	for !st.readOnly && !st.unknown() {
 		passed := false
 		p := st.first(func(p *Place) bool {
-			passed = passed || p.Unreachable
-			return p.Unreachable
+			pass := p.Unreachable && p.Process > 0
+			passed = passed || pass
+			return pass
 		})
 		switch {
 		case p == nil, p.Kind == reserved, !st.leases.room(p.Permits, p.Weight):
 			return
 		case p.Process == 0, p.Once, st.abandoned != nil, st.record.Accepts(p.MaxAge, st.now), st.differs(&p.Fingerprint):
+			if p.Unreachable {
+				st.keepNumber(p)
+				continue
+			}
 			if !passed { // else the waiter would ask in vain, because a claim passes no place over
 				st.wake(p)
 			}
@@ -198,7 +205,12 @@ func (st *State) serve() {
 			Token: p.Token, Ends: st.now + min(st.pushedTTL, p.TTL), Permits: p.Permits, Weight: p.Weight,
 			Fingerprint: p.Fingerprint, Owner: p.Owner,
 		}
-		st.wakeUps = append(st.wakeUps, WakeUp{p.Token, p.Process, grantOf(st.grant(&l, p, p, p.Hold))})
+		own := p
+		if p.Process < 0 {
+			st.keepNumber(p)
+			own = nil
+		}
+		st.wakeUps = append(st.wakeUps, WakeUp{p.Token, p.Process, grantOf(st.grant(&l, own, p, p.Hold))})
 	}
 }
 
@@ -207,7 +219,7 @@ func (st *State) serve() {
 // reserved place there.
 func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
 	i := -1
-	if own != nil && own.Kind == waits {
+	if own != nil && own.Kind != reserved {
 		i = st.drop(own)
 	}
 	if at != nil {

@@ -21,6 +21,7 @@ var (
 	_ store.Notifier  = (*Store)(nil)
 	_ store.Inspector = (*Store)(nil)
 	_ store.Pruner    = (*Store)(nil)
+	_ store.Relayer   = (*Store)(nil)
 )
 
 // New returns a Store on a server, which must not change after the first call.
@@ -181,3 +182,6 @@ func (s *Server) fits(data []byte) error {
 func (s *Store) Notify(wake func(store.Token, store.Answer)) (stop func()) {
 	return s.server.Listeners.Notify(wake)
 }
+
+// Relay implements store.Relayer.
+func (s *Store) Relay() { s.server.Relays.Store(true) }

@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS @waiter (
     k           VARBINARY(577) NOT NULL,
     seq         BIGINT NOT NULL,
     token       VARBINARY(16) NOT NULL,
-    kind        TINYINT NOT NULL,  -- 0 waits, 1 reserved
+    kind        TINYINT NOT NULL,  -- 0 waits, 1 reserved, 2 keeps the number of a waiter of a process that relays
     ends        BIGINT NOT NULL,
     owner       VARBINARY(255) NOT NULL,
     -- of a waiter: its claim
@@ -69,7 +69,7 @@ CREATE TABLE IF NOT EXISTS @waiter (
     weight      INT NOT NULL,
     once        TINYINT NOT NULL,
     max_age     BIGINT NOT NULL,   -- of a record that answers it; 0: no record does
-    process     BIGINT NOT NULL,   -- 1: its process takes pushed grants; 0: it is woken
+    process     BIGINT NOT NULL,   -- 1: its process takes pushed grants; -1: and relays; 0: it is woken
     fingerprint VARBINARY(32) NOT NULL,
     -- of a reserved place
     hold        BIGINT NOT NULL,   -- how long it may block an idle key; 0: until it expires. Of a waiter: the new hold of its reserved place; 0: no new one

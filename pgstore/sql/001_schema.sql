@@ -76,7 +76,7 @@ CREATE TABLE @waiter (
     k           bytea NOT NULL,
     seq         bigint NOT NULL,
     token       bytea NOT NULL,
-    kind        bigint NOT NULL,  -- 0 waits, 1 reserved
+    kind        bigint NOT NULL,  -- 0 waits, 1 reserved, 2 keeps the number of a waiter of a process that relays
     ends        bigint NOT NULL,
     owner       bytea NOT NULL,
     -- of a waiter: its claim
@@ -85,7 +85,7 @@ CREATE TABLE @waiter (
     weight      bigint NOT NULL,
     once        boolean NOT NULL,
     max_age     bigint NOT NULL,  -- of a record that answers it; 0: no record does
-    process     bigint NOT NULL,  -- that its grant is pushed to; 0: it is woken
+    process     bigint NOT NULL,  -- that its grant is pushed to, negative if it relays; 0: it is woken
     fingerprint bytea NOT NULL,
     -- of a reserved place
     hold        bigint NOT NULL,  -- how long it may block an idle key; 0: until it expires. Of a waiter: the new hold of its reserved place; 0: no new one

@@ -169,7 +169,7 @@ BEGIN
     ON CONFLICT (token, k) DO UPDATE SET
         seq = excluded.seq, kind = 0, ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl, permits = 1, weight = 1,
         once = excluded.once, max_age = excluded.max_age, process = excluded.process, fingerprint = excluded.fingerprint, hold = 0, asked = 0
-    WHERE w.kind = 0 OR t.mine IS NULL;
+    WHERE w.kind <> 1 OR t.mine IS NULL;
     IF NOT t.busy THEN
         UPDATE @key x SET busy = true WHERE x.k = p_k;
     END IF;
@@ -220,7 +220,8 @@ BEGIN
 END $$;
 
 -- hand_over ends a lease that leaves nothing behind, and grants the key to the next waiter if its
--- process listens. It returns false, and does nothing, if there is more to decide.
+-- process listens. A waiter of a process that relays keeps its number. It returns false, and does
+-- nothing, if there is more to decide.
 CREATE FUNCTION @hand_over(p_k bytea, p_token bytea, p_outcome bigint, p_pushed_ttl bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     t record;
@@ -234,7 +235,7 @@ BEGIN
     END IF;
     SELECT w.*, lead(w.seq) OVER (ORDER BY w.seq, w.kind) AS following INTO p
     FROM (SELECT * FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 2) w ORDER BY w.seq, w.kind LIMIT 1;
-    IF p.ends <= moment OR p.kind = 0 AND (p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
+    IF p.ends <= moment OR p.kind = 2 OR p.kind = 0 AND (p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
         OR p.following = p.seq OR NOT @is_listening(p.process)) THEN
         RETURN false;
     END IF;
@@ -245,10 +246,15 @@ BEGIN
         UPDATE @key x SET token = '', busy = p.kind IS NOT NULL, listed = x.rec_ends = 0 WHERE x.k = p_k;
         RETURN true;
     END IF;
-    DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
+    IF p.process < 0 THEN
+        UPDATE @waiter w SET kind = 2 WHERE w.token = p.token AND w.k = p_k;
+    ELSE
+        DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
+    END IF;
     UPDATE @key x SET
-        fence = greatest(x.fence + 1, moment), busy = p.following IS NOT NULL, token = p.token, attempt = 1, since = moment,
-        ends = moment + least(p_pushed_ttl, p.ttl), once = false, seq = 0, inherits = 0, fingerprint = p.fingerprint, owner = p.owner
+        fence = greatest(x.fence + 1, moment), busy = p.process < 0 OR p.following IS NOT NULL, token = p.token, attempt = 1, since = moment,
+        ends = moment + least(p_pushed_ttl, p.ttl), once = false,
+        seq = CASE WHEN p.process < 0 THEN p.seq ELSE 0 END, inherits = 0, fingerprint = p.fingerprint, owner = p.owner
     WHERE x.k = p_k
     RETURNING pg_notify(@channel(p.process), encode(p.token, 'hex') || ':' || x.fence || ':1') INTO p;
     RETURN true;
@@ -258,7 +264,7 @@ END $$;
 -- no waiter has to be served. It reports whether it did.
 CREATE FUNCTION @leave_queue(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment
+    DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment AND w.kind <> 2
         AND EXISTS (SELECT FROM @key x WHERE x.k = p_k AND x.token <> '' AND x.ends > moment);
     RETURN FOUND;
 END $$;

@@ -9,7 +9,7 @@ local NONE, NO_PRINT = string.rep('\0', 16), string.rep('\0', 32) -- no token, n
 local SLACK = 5000000 -- added to k.queue, so that a renewed place rarely writes the state
 local MANY = 500      -- most places that are read at once
 local QUEUE, RESERVE, LOOK = 1, 2, 3 -- store.Mode
-local PENDING = '?'
+local PENDING, KEPT = '?', '!'
 
 local affirmed = false
 
@@ -203,17 +203,22 @@ end
 
 -- hand_over grants the key to the waiters in front while there is room. It passes over
 -- waiters whose process does not listen. It stops at a waiter whose process is about to
--- listen, because that one asks by itself.
+-- listen, because that one asks by itself. The caller of a process that relays is likely to
+-- ask elsewhere within PushedTTL, so its grant is made even if nobody hears of it, and the
+-- waiter keeps its number if that grant expires.
 local function hand_over(k)
   if unknown(k) then return end
   in_the_way(k, function(x)
     if x.mode == RESERVE or x.channel == PENDING or spare(k, x.permits) < x.weight then return true end
-    if not listens(x) then return false end
+    local relayed = sub(x.channel, -1) == RELAYED
+    if not listens(x) and not relayed then return false end
     local plain = x.pushed > 0 and not k.abandoned and not refusal(k, x)
+    if relayed and (plain or not listens(x)) then keep_number(k, x) end
+    if x.kept and not plain then return false end
     affirm() -- the grant is published before it is written
     publish(k, x, plain and x.token .. pack('>I8', max(given + 1, now)) or x.token)
     if not plain then return true end
-    grant(k, x, x, x.place, x.pushed)
+    grant(k, x, not x.kept and x or nil, x.place, x.pushed)
     k.served = true
   end)
 end

@@ -1,6 +1,7 @@
 -- The places of a key's queue, and the processes that listen for their waiters.
 
-local listening = { [''] = false, [PENDING] = false } -- by channel
+local RELAYED = 'r' -- ends the channel of a process that relays
+local listening = { [''] = false, [PENDING] = false, [KEPT] = false } -- by channel
 
 -- listens reports whether the waiter's process listens. It is asked before the grant,
 -- because PUBLISH counts only the master's own subscribers, and a grant must not be
@@ -28,6 +29,15 @@ end
 
 local function write_place(k, x)
   call('HSET', k.w, x.token, pack(PLACE, x.ends, x.place, x.hold, x.asked, x.channel) .. x.claim)
+end
+
+-- keep_number leaves a waiter its number, and nothing else. x stays the waiter.
+local function keep_number(k, x)
+  affirm()
+  local channel = x.channel
+  x.channel = KEPT
+  write_place(k, x)
+  x.channel, x.kept = channel, true
 end
 
 local function member(x)
@@ -83,7 +93,7 @@ end
 -- in_the_way is walk over the places that can block others.
 local function in_the_way(k, f)
   walk(k, function(x)
-    if leased(k, x.place) then return false end
+    if x.channel == KEPT or leased(k, x.place) then return false end
     if x.mode == RESERVE and x.hold > 0 and k.free > 0 and max(k.free, x.asked) + x.hold <= now then
       remove(k, x) -- its Hold is over
       return false

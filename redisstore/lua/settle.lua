@@ -45,6 +45,8 @@ return each(answers, #KEYS - 2, function(i)
   local k = open(KEYS[i + 2])
   advance(k)
   local l, at = holder(k, token)
+  local x = place(k, token)
+  if x and x.channel == KEPT then x = remove(k, x) end
   local answer = OK
   if l then
     if outcome == KEEP then keep(k, token, l.print, retention, sub(ARGV[FIRST + i], DATA)) end
@@ -63,7 +65,6 @@ return each(answers, #KEYS - 2, function(i)
       answer = NOT
     end
   else
-    local x = place(k, token)
     if x then remove(k, x) else answer = NOT end
   end
   close(k)

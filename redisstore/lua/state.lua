@@ -31,7 +31,8 @@
 --   8 bytes each ends, number, hold and asked; the channel and a zero byte; the claim
 -- asked     when Reserve last asked for it; 0 for a waiter
 -- channel   where the waiter's process listens; '?': it is about to, and the waiter will
---           ask again then; '': it does not listen
+--           ask again then; '': it does not listen; an r ends that of a process that
+--           relays (store.Relayer). '!': only the number of such a waiter is kept, until it asks again
 --
 -- The record (…:r) is 1 byte version, 8 bytes each written and ends, 16 bytes token, 32
 -- bytes fingerprint, and the data. The progress of leases is in …:p, a hash by fence.

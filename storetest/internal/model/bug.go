@@ -81,5 +81,10 @@ const (
 	MismatchPushed       Bug = "a grant is pushed to a claim whose fingerprint differs from a holder's" // Only what was abandoned is compared.
 	AnsweredPushed       Bug = "a grant is pushed to a claim that a record answers"                     // Only a claim looks at the record.
 	HeldFenceOfClaims    Bug = "a held answer's fence leaves out pushed grants"                         // The fence of the answers, and not of the grants.
+	RelayedIsSkipped     Bug = "a waiter whose server ended is overtaken"                               // A process that does not listen is dead, and so are its waiters.
+	RelayedIsForgotten   Bug = "a waiter whose server ended loses its number to a grant"                // A place ends with its grant.
+	KeptBlocks           Bug = "a kept number keeps others from the key"                                // It is a place like others.
+	KeptIsListed         Bug = "a kept number is listed as a waiter"                                    // SELECT count(*) FROM places.
+	KeptIsSettled        Bug = "a kept number counts as a place that can be given up"                   // A settlement without a lease gives the place up.
 	HeldFenceFromCount   Bug = "a held answer's fence falls when the data is lost"                      // The mark is read from the data that was lost.
 )

@@ -67,6 +67,9 @@ func (st *state) entry(k store.Key, q store.Query, now time.Time) store.Entry {
 	st.front(now)
 	e := store.Entry{Key: k}
 	for _, r := range st.rows {
+		if r.kept && st.b.bug != KeptIsListed {
+			continue
+		}
 		p := st.place(r, now)
 		if !p.Reserved || st.b.bug == PlacesWait {
 			e.Waiters++
@@ -97,7 +100,7 @@ func (st *state) entry(k store.Key, q store.Query, now time.Time) store.Entry {
 		e.Condition = store.ConditionHeld
 	case st.unknown():
 		e.Condition = store.ConditionUnknown
-	case len(st.rows) > 0:
+	case e.Waiters > 0 || slices.ContainsFunc(st.rows, (*row).reserved):
 		e.Condition = store.ConditionWaiting
 	case st.record != nil:
 		e.Condition = store.ConditionDone

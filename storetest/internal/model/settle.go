@@ -26,6 +26,9 @@ func (s *Store) settle(x store.Settlement) error {
 	now := time.Now()
 	st := s.b.state(x.Key, now)
 	l := st.lease(x.Token)
+	if r := st.row(x.Token); r != nil && r.kept && s.b.bug != KeptIsSettled {
+		st.drop(r)
+	}
 	switch {
 	case l != nil:
 		st.end(l, x, now)
@@ -76,7 +79,7 @@ func (st *state) keep(t store.Token, asked store.Fingerprint, data []byte, reten
 	}
 	st.record = &record{token: t, asked: asked, data: data, written: now, ends: now.Add(retention)}
 	for _, r := range st.rows {
-		if r.claim.MaxAge > 0 && !r.reserved() && st.b.bug != KeepWakesOne {
+		if r.claim.MaxAge > 0 && !r.reserved() && !r.kept && st.b.bug != KeepWakesOne {
 			r.store.wake(r.claim.Token, store.Answer{})
 		}
 	}

@@ -37,6 +37,7 @@ type row struct {
 	ends   time.Time
 	asked  time.Time // for the reserved place
 	store  *Store    // which wakes the waiter
+	kept   bool      // it only keeps the number of a waiter that was granted or passed over
 }
 
 func (r *row) reserved() bool { return r.claim.Mode == store.Reserve }
@@ -136,6 +137,15 @@ func (s *state) remove(l *lease) {
 	s.leases = slices.DeleteFunc(s.leases, func(m *lease) bool { return m == l })
 }
 
+// insert puts a place behind the others with its number.
+func (s *state) insert(r *row) {
+	i := slices.IndexFunc(s.rows, func(q *row) bool { return q.number > r.number })
+	if i < 0 {
+		i = len(s.rows)
+	}
+	s.rows = slices.Insert(s.rows, i, r)
+}
+
 func (s *state) drop(r *row) {
 	s.rows = slices.DeleteFunc(s.rows, func(q *row) bool { return q == r })
 }
@@ -149,7 +159,7 @@ func (s *state) deleteNumber(number int) {
 		if r.number != number {
 			return false
 		}
-		if !r.reserved() && s.b.bug != DeletedSleepOn {
+		if !r.reserved() && !r.kept && s.b.bug != DeletedSleepOn {
 			r.store.wake(r.claim.Token, store.Answer{})
 		}
 		return true
@@ -178,12 +188,12 @@ func (s *state) leased(number int) bool {
 
 // attended reports whether a waiter is at the number.
 func (s *state) attended(number int) bool {
-	return slices.ContainsFunc(s.rows, func(r *row) bool { return r.number == number && !r.reserved() })
+	return slices.ContainsFunc(s.rows, func(r *row) bool { return r.number == number && !r.reserved() && !r.kept })
 }
 
 // inTheWay reports whether a place keeps the places behind it from the key.
 func (s *state) inTheWay(r *row) bool {
-	if s.leased(r.number) && s.b.bug != LeasedPlaceBlocks {
+	if r.kept && s.b.bug != KeptBlocks || s.leased(r.number) && s.b.bug != LeasedPlaceBlocks {
 		return false
 	}
 	return !r.reserved() || !s.attended(r.number) || s.b.bug == PlaceHidesWaiter
@@ -264,7 +274,12 @@ func (s *state) serve(now time.Time) {
 		if w == nil {
 			return
 		}
+		keeps := w.store.relays && s.b.bug != RelayedIsForgotten && s.b.bug != Wakes
 		if !s.pushes(w, now) {
+			if keeps && !w.kept && len(w.store.listeners) == 0 {
+				w.kept = true
+				continue
+			}
 			w.store.wake(w.claim.Token, store.Answer{})
 			return
 		}
@@ -273,6 +288,10 @@ func (s *state) serve(now time.Time) {
 			c.Hold = 0
 		}
 		l := s.grant(c, w.number, now)
+		if keeps {
+			w.kept, l.number = true, w.number
+			s.insert(w)
+		}
 		l.ends = now.Add(min(s.b.turn, w.claim.TTL))
 		switch s.b.bug {
 		case PushedForEver:
@@ -301,7 +320,7 @@ func (s *state) next(now time.Time) *row {
 		case len(r.store.listeners) == 0 && s.b.bug == UnreachableLeaves:
 			s.drop(r)
 			return s.next(now)
-		case len(r.store.listeners) == 0 && s.b.bug != Wakes:
+		case len(r.store.listeners) == 0 && s.b.bug != Wakes && (!r.store.relays || s.b.bug == RelayedIsSkipped):
 			// its process does not listen
 		case s.room(r.claim):
 			return r

@@ -16,6 +16,7 @@ type Store struct {
 	b     *Backend
 	broke atomic.Bool
 
+	relays    bool
 	listeners map[int]func(store.Token, store.Answer) // by the number that each was given
 	listened  int
 }
@@ -25,7 +26,11 @@ var (
 	_ store.Inspector = (*Store)(nil)
 	_ store.Notifier  = (*Store)(nil)
 	_ store.Pruner    = (*Store)(nil)
+	_ store.Relayer   = (*Store)(nil)
 )
+
+// Relay implements store.Relayer.
+func (s *Store) Relay() { s.relays = true }
 
 // Break makes every later call of Claim fail as a whole, as when the backend is down.
 func (s *Store) Break() { s.broke.Store(true) }
@@ -186,13 +191,9 @@ func (st *state) join(c store.Claim, number int, s *Store, now time.Time) {
 		st.rows = append(st.rows, r)
 	default:
 		r = &row{number: number}
-		i := slices.IndexFunc(st.rows, func(r *row) bool { return r.number > number })
-		if i < 0 {
-			i = len(st.rows)
-		}
-		st.rows = slices.Insert(st.rows, i, r)
+		st.insert(r)
 	}
-	r.claim, r.ends, r.asked, r.store = c, now.Add(c.Stay), now, s
+	r.claim, r.ends, r.asked, r.store, r.kept = c, now.Add(c.Stay), now, s, false
 	if st.b.bug == HoldStartsAtReserve && c.Mode == store.Reserve && st.free.IsZero() {
 		st.free = now
 	}

@@ -120,6 +120,9 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
 	s.page = page.New(under, &page.Options{StoreName: h.StoreName, Viewer: s.viewer, SignIn: s.signIn, Traffic: &s.traffic, Long: c.Long, ShowBodies: c.ShowBodies, Logger: s.log})
+	if r, ok := under.(store.Relayer); ok {
+		r.Relay()
+	}
 	s.unnotify = func() {}
 	if n, ok := under.(store.Notifier); ok {
 		s.notified, s.unnotify = true, n.Notify(s.waiters.wake)
