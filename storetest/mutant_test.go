@@ -72,6 +72,7 @@ var meant = map[model.Bug]string{
 	model.UnreachableLeaves:    "UnreachableWaiterKeepsItsNumber",
 	model.RelayedIsSkipped:     "RelayedWaiterIsNotOvertaken",
 	model.RelayedIsForgotten:   "RelayedWaiterKeepsItsNumber",
+	model.RelayedIsAwaited:     "RelayedWaiterKeepsNobodyAway",
 	model.KeptBlocks:           "RelayedWaiterKeepsItsNumber",
 	model.KeptIsListed:         "RelayedWaiterKeepsItsNumber",
 	model.KeptIsSettled:        "RelayedWaiterKeepsItsNumber",

@@ -103,4 +103,39 @@ var relayProperties = []Property{
 			}
 		},
 	},
+	{
+		Name:       "RelayedWaiterKeepsNobodyAway",
+		Why:        "A server crashes together with the hosts of all its clients. If the store skips dead waiters, it must not wait for these one after the other.",
+		Needs:      []Feature{Notifier, Processes},
+		PushedEnds: true,
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			wakes, ends := p.listen(), q.listen()
+			k, a, next := key("skips"), store.NewToken(), store.NewToken()
+			wakes.ready(k)
+			ends.ready(k)
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("a waiter that dies", q.queue(k, store.NewToken()), 0)
+			t.waits("the next", p.queue(k, next), 1)
+			ends.end()
+			t.ok("release", p.release(k, a))
+			if _, granted := wakes.within(next, t.turn/2); !granted {
+				return // the store does not skip
+			}
+
+			k, a, next = key("k"), store.NewToken(), store.NewToken()
+			wakes.ready(k)
+			server, ends := t.relay(k)
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("one that may not run twice", server.queue(k, store.NewToken(), atMostOnce), 0)
+			for n, token := range tokens(3) {
+				t.waits("a client of a server", server.queue(k, token), n+1)
+			}
+			t.waits("the next", p.queue(k, next), 4)
+			ends.end()
+			t.ok("release", p.release(k, a))
+			t.outlast(t.turn)
+			t.poll("the next is granted", func() bool { return p.queue(k, next).State == store.Granted })
+		},
+	},
 }

@@ -19,10 +19,16 @@ import (
 
 // TestConformance: a store that does nothing but load, decide and write, on tables in memory.
 // It ends what has expired with the next call, and not at that instant, so it runs in real time.
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { conform(t, false) }
+
+// TestConformanceSkipping: the same, where the tables tell which processes listen.
+func TestConformanceSkipping(t *testing.T) { conform(t, true) }
+
+func conform(t *testing.T, skips bool) {
+	t.Parallel() // it mostly waits
 	storetest.Run(t, &storetest.Harness{
 		New: func(_ testing.TB, turn time.Duration) *storetest.Backend {
-			db := &tables{turn: cmp.Or(turn, store.PushedTTL)}
+			db := &tables{turn: cmp.Or(turn, store.PushedTTL), skips: skips}
 			db.wipe()
 			return &storetest.Backend{Open: func() store.Store { return db.open() }, Wipe: db.wipe}
 		},
@@ -35,9 +41,11 @@ func TestConformance(t *testing.T) {
 
 // tables are a server's. A row is what Fields point to.
 type tables struct {
-	turn time.Duration
+	turn  time.Duration
+	skips bool // waiters of processes that do not listen
 
 	mu       sync.Mutex
+	servers  []*engine.Server // by the number of their process, less one
 	rows     map[string]engine.Row
 	leases   map[string][]engine.Lease
 	places   map[string][]engine.Place
@@ -70,6 +78,9 @@ func (db *tables) load(b *engine.Batch) {
 		all := db.places[k]
 		slices.SortFunc(all, func(x, y engine.Place) int { return cmp.Compare(x.Seq, y.Seq) })
 		for n, p := range all {
+			if number := max(p.Process, -p.Process); db.skips && p.Kind == 0 && number > 0 {
+				p.Unreachable = !db.servers[number-1].Listeners.Any()
+			}
 			if first := n < int(b.Limit); first || n == len(all)-1 || slices.Contains(b.Wants[k], p.Token) {
 				b.AddPlace(k, first, p)
 			}
@@ -176,7 +187,7 @@ func (db *tables) sweep() engine.Sweep {
 
 // open opens a store on the tables, with which nothing is plain.
 func (db *tables) open() *engine.Store {
-	return engine.New(&engine.Server{
+	server := &engine.Server{
 		Closer: engine.NewCloser(errors.New("closed")), MaxElements: 512, MaxBytes: 1 << 20, MaxWaiters: 100_000, MaxRecord: 64 << 20,
 		PushedTTL: db.turn, PollMin: time.Millisecond, PollMax: 8 * time.Millisecond, Busy: store.ErrBusy,
 		Try: func(_ context.Context, call func() error) error { return call() },
@@ -189,6 +200,17 @@ func (db *tables) open() *engine.Store {
 		Settle: func(_ context.Context, part []int, _ []string, _ []store.Settlement, _ []error) ([]int, error) {
 			return part, nil
 		},
-		Work: db.work, List: db.keys, Sweep: db.sweep, Process: func() int64 { return 1 },
-	})
+		Work: db.work, List: db.keys, Sweep: db.sweep,
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.servers = append(db.servers, server)
+	number := int64(len(db.servers))
+	server.Process = func() int64 {
+		if server.Relays.Load() {
+			return -number
+		}
+		return number
+	}
+	return engine.New(server)
 }

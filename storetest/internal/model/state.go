@@ -276,7 +276,7 @@ func (s *state) serve(now time.Time) {
 		}
 		keeps := w.store.relays && s.b.bug != RelayedIsForgotten && s.b.bug != Wakes
 		if !s.pushes(w, now) {
-			if keeps && !w.kept && len(w.store.listeners) == 0 {
+			if keeps && !w.kept && len(w.store.listeners) == 0 && s.b.bug != RelayedIsAwaited {
 				w.kept = true
 				continue
 			}
