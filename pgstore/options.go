@@ -32,7 +32,7 @@ type Options struct {
 	// gets store.ErrFull.
 	MaxWaiters int
 
-	// MaxRecord bounds the size of a record, in bytes; default 64 MiB, at most 256 MiB. A larger
+	// MaxRecord bounds the size of a record, in bytes; default and at most 64 MiB. A larger
 	// record gets store.ErrTooLarge.
 	MaxRecord int
 
@@ -87,8 +87,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return d, errors.New("pgstore: Options.Migrate creates tables, and Options.ReadOnly writes nothing; leave one of them out")
 	case d.MaxWaiters < 0 || d.MaxWaiters > 1<<30:
 		return d, fmt.Errorf("pgstore: Options.MaxWaiters is %d; it must be 1 to %d", d.MaxWaiters, 1<<30)
-	case d.MaxRecord < 0 || d.MaxRecord > 256<<20:
-		return d, fmt.Errorf("pgstore: Options.MaxRecord is %d; it must be 1 to %d bytes", d.MaxRecord, 256<<20)
+	case d.MaxRecord < 0 || d.MaxRecord > 64<<20:
+		return d, fmt.Errorf("pgstore: Options.MaxRecord is %d; it must be 1 to %d bytes", d.MaxRecord, 64<<20)
 	case d.Wake > WakePoll:
 		return d, fmt.Errorf("pgstore: Options.Wake is %d; use WakeAuto, WakeListen or WakePoll", d.Wake)
 	case d.PruneEvery > 0 && d.PruneEvery < time.Millisecond:

@@ -145,6 +145,9 @@ func TestSettleInRefused(t *testing.T) {
 		"format":             {"'held', '" + held + "', 'x', format => 'hex'", "22023", "text or base64"},
 		"not base64":         {"'aGVsZA==', '" + held + "', '%', format => 'base64'", "22023", "base64"},
 		"keep":               {"'held', '" + held + "', 'x', keep => '0'", "22023", "at least 1 ms"},
+		"keep too long":      {"'held', '" + held + "', 'x', keep => '1000000 years'", "22023", "292 years"},
+		"large record":       {"'held', '" + held + "', repeat('x', 250000000)", "22023", "at most 67108864"},
+		"large bytes":        {"'held', '" + held + "', repeat('eHh4', 22369622), format => 'base64'", "22023", "at most 67108864"},
 		"proof":              {"'held', '" + held + "', 'x', proof => 'mine'", "22023", "marked, deferrable or caller"},
 		"not marked":         {"'held', '" + held + "', 'x', proof => 'marked'", "DIBS2", "not the transaction"},
 		"no such function":   {"'held'", "42883", "settle_in"},
@@ -162,6 +165,36 @@ func TestSettleInRefused(t *testing.T) {
 	// The leases stand, and a lease of several permits can be released.
 	testkit.Check(t, a.transaction(a.entry("held"), "SELECT @settle_in('held', '"+held+"', 'x')"))
 	testkit.Check(t, a.transaction(a.entry("several"), "SELECT @settle_in('several', '"+several+"')"))
+}
+
+// TestSettleInOldSnapshot: a transaction whose snapshot is older than the claim does not see the
+// lease. The error says that, and not that the lease is lost.
+func TestSettleInOldSnapshot(t *testing.T) {
+	t.Parallel()
+	a := newApplication(t)
+	a.hold(store.Claim{Key: store.Key{Name: "shared"}, Permits: 2})
+	for _, permits := range []int{1, 2} {
+		for _, level := range []string{"REPEATABLE READ", "SERIALIZABLE"} {
+			key := map[int]string{1: level, 2: "shared"}[permits]
+			tx, err := a.conn.Begin(t.Context())
+			testkit.Must(t, err)
+			_, err = tx.Exec(t.Context(), "SET TRANSACTION ISOLATION LEVEL "+level)
+			testkit.Must(t, err)
+			_, err = tx.Exec(t.Context(), a.s.names.sql(a.entry(key))) // which takes the snapshot
+			testkit.Must(t, err)
+			token := a.hold(store.Claim{Key: store.Key{Name: key}, Permits: permits})
+			_, err = tx.Exec(t.Context(), a.s.names.sql("SELECT @settle_in('"+key+"', '"+token+"')"))
+			if code(err) != "40001" || permits == 1 && !strings.Contains(err.Error(), "older than the claim") {
+				t.Errorf("%s, %d permits: %v", level, permits, err)
+			}
+			testkit.Must(t, tx.Rollback(t.Context()))
+			testkit.Check(t, a.transaction("SET TRANSACTION ISOLATION LEVEL "+level, a.entry(key), "SELECT @settle_in('"+key+"', '"+token+"')"))
+			// What is lost is still said to be lost.
+			if err := a.transaction("SET TRANSACTION ISOLATION LEVEL "+level, a.entry(key), "SELECT @settle_in('"+key+"', '"+token+"')"); code(err) != stateLost {
+				t.Errorf("%s, %d permits, settled: %v", level, permits, err)
+			}
+		}
+	}
 }
 
 // TestSettleInOutside: a statement that commits by itself does not settle, because the effect is
@@ -266,6 +299,8 @@ func TestReserveInBySQL(t *testing.T) {
 	}
 	for call, says := range map[string]string{
 		"''": "has 0 bytes", "'k', stay => '0'": "at least 1 ms", "'k', stay => NULL": "at least 1 ms", "'k', hold => '-1 s'": "negative",
+		"'k', stay => '1000000 years'": "292 years", "'k', hold => '1000000 years'": "292 years", "repeat('k', 513)": "has 513 bytes",
+		"'k', token => repeat('0', 32)": "zero", "'k', namespace => repeat('n', 65)": "64 characters", "'%', format => 'base64'": "base64",
 		"'k', owner => NULL": "owner", "'k', token => 'x'": "32 hexadecimal digits", "'k', format => NULL": "text or base64",
 	} {
 		if _, err := reserve(call, true); code(err) != "22023" || !strings.Contains(err.Error(), says) {

@@ -42,6 +42,11 @@ BEGIN
     RETURN decode(token, 'hex');
 END $$;
 
+-- micros_of reads a duration. It returns NULL for one that is longer than a store keeps anything.
+CREATE FUNCTION @micros_of(value interval) RETURNS bigint LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT CASE WHEN extract(epoch FROM value) BETWEEN -9223372036 AND 9223372036 THEN (extract(epoch FROM value) * 1000000)::bigint END $$;
+
 -- settle_in ends the lease of a key together with the transaction that calls it, as its last
 -- statement. It leaves data as the key's record, for as long as keep says; without data it leaves
 -- nothing. It raises
@@ -50,7 +55,8 @@ END $$;
 --   DIBS2  this is not the transaction with the effect. See proof.
 --   DIBS3  proof is 'deferrable' and all transactions of the session are.
 --   DIBS4  a record of a key with several permits.
---   22023  a parameter that no store accepts.
+--   22023  a parameter that no store accepts, such as a record of more than 64 MiB.
+--   40001  the transaction's snapshot is older than the claim, or than a renewal. Run it again.
 --   55P03  another transaction kept the key's row locked for 2 s.
 --
 -- so that the transaction rolls back.
@@ -77,7 +83,7 @@ DECLARE
     p_k bytea := @key_of(namespace, key, format);
     p_token bytea := @token_of(token);
     p_data bytea := @bytes_of(data, format);
-    p_retention bigint := (extract(epoch FROM keep) * 1000000)::bigint;
+    p_retention bigint := @micros_of(keep);
     p_keeps boolean := data IS NOT NULL;
     t record;
     moment bigint;
@@ -86,7 +92,10 @@ DECLARE
     many boolean := false;
 BEGIN
     IF p_keeps AND (p_retention IS NULL OR p_retention < 1000) THEN
-        RAISE EXCEPTION 'dibs: keep is %; a record is kept for at least 1 ms', coalesce(keep::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'dibs: keep is %; a record is kept for at least 1 ms and at most 292 years', coalesce(keep::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(p_data) > 67108864 THEN
+        RAISE EXCEPTION 'dibs: the record has % bytes; it may have at most 67108864', octet_length(p_data) USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF proof IS NULL OR proof NOT IN ('written', 'marked', 'deferrable', 'caller') THEN
         RAISE EXCEPTION 'dibs: proof is %; it must be written, marked, deferrable or caller', coalesce(quote_literal(proof), 'NULL') USING ERRCODE = 'invalid_parameter_value';
@@ -113,6 +122,16 @@ BEGIN
         WHERE h.k = p_k AND h.token = p_token AND NOT h.abandoned AND h.ends > moment
         RETURNING h.fingerprint, h.permits, true INTO print, permits, many;
         IF many IS NOT TRUE THEN
+            IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+                BEGIN -- a row that the snapshot does not show is a conflict; what is inserted goes with the error below
+                    INSERT INTO @key (k, fence) VALUES (p_k, 0) ON CONFLICT DO NOTHING;
+                    INSERT INTO @holder (k, token, abandoned, fence, attempt, since, ends, once, seq, inherits, permits, weight, fingerprint, owner)
+                    VALUES (p_k, p_token, false, 0, 0, 0, 0, false, 0, 0, 1, 1, '', '') ON CONFLICT DO NOTHING;
+                EXCEPTION WHEN serialization_failure THEN
+                    RAISE EXCEPTION 'dibs: the snapshot of this transaction is older than the claim, so it does not show the lease' USING ERRCODE = 'serialization_failure',
+                        HINT = 'Claim before the first statement of the transaction, or roll it back and run it again.';
+                END;
+            END IF;
             RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1', DETAIL = CASE
                 WHEN t.busy IS NULL THEN 'This store has no such key. The lease is of another store (database, schema, prefix) or namespace, or it was lost long ago.'
                 WHEN t.rec_token = p_token OR t.token = p_token AND t.ends = 0 THEN 'It was settled before.'
@@ -167,18 +186,21 @@ DECLARE
     p_k bytea := @key_of(namespace, key, format);
     p_token bytea := CASE WHEN token IS NULL THEN substr(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 1, 16)
         ELSE @token_of(token) END;
-    p_stay bigint := (extract(epoch FROM stay) * 1000000)::bigint;
-    p_hold bigint := coalesce((extract(epoch FROM hold) * 1000000)::bigint, 0);
+    p_stay bigint := @micros_of(stay);
+    p_hold bigint := CASE WHEN hold IS NULL THEN 0 ELSE @micros_of(hold) END;
     moment bigint := @now();
 BEGIN
     IF store IS NOT NULL AND NOT EXISTS (SELECT FROM @meta m WHERE m.id::text = store) THEN
         RETURN NULL;
     END IF;
     IF p_stay IS NULL OR p_stay < 1000 THEN
-        RAISE EXCEPTION 'dibs: stay is %; a place lasts for at least 1 ms', coalesce(stay::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'dibs: stay is %; a place lasts for at least 1 ms and at most 292 years', coalesce(stay::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF p_hold < 0 THEN
-        RAISE EXCEPTION 'dibs: hold is %; it cannot be negative', hold USING ERRCODE = 'invalid_parameter_value';
+    IF p_hold IS NULL OR p_hold < 0 THEN
+        RAISE EXCEPTION 'dibs: hold is %; it must be from 0 to 292 years, not negative', hold USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_token = decode(repeat('00', 16), 'hex') THEN
+        RAISE EXCEPTION 'dibs: the token is zero; no claim has it' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF owner IS NULL THEN
         RAISE EXCEPTION 'dibs: owner is NULL; it can be empty' USING ERRCODE = 'invalid_parameter_value';
