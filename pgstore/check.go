@@ -147,33 +147,6 @@ func (s *Store) checkTables(ctx context.Context, c *engine.Checkup, f *facts) er
 	return nil
 }
 
-// checkRights looks for the rights that programs need to take leases.
-func (s *Store) checkRights(ctx context.Context, c *engine.Checkup) error {
-	rows, err := s.front.Query(ctx, `SELECT string_agg(x.verb, ', ' ORDER BY x.n) || ' ON ' || $1 || '.' || x.name
-		FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS x (name, verb, n)
-		WHERE NOT CASE x.verb WHEN 'USAGE' THEN has_sequence_privilege(quote_ident($1) || '.' || x.name, x.verb)
-			ELSE has_table_privilege(quote_ident($1) || '.' || x.name, x.verb) END
-		GROUP BY x.name ORDER BY min(x.n)`, pgx.QueryExecModeExec, s.names.schema, s.names.writes(0), s.names.writes(1))
-	if err != nil {
-		return err
-	}
-	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	c.Unchecked(len(missing) > 0, "rights",
-		"This user may not take leases, so it is unknown whether the programs that use the store may: it lacks "+strings.Join(missing, "; ")+".",
-		"Have Check run by the user of those programs, or GRANT this user what it lacks.")
-	return err
-}
-
-// writes returns the tables, or the rights on them, that a program needs beside SELECT.
-func (n namer) writes(part int) (all []string) {
-	for _, x := range []string{"key", "holder", "waiter", "progress"} {
-		for _, verb := range []string{"INSERT", "UPDATE", "DELETE"} {
-			all = append(all, [2]string{n.prefix + "_" + x, verb}[part])
-		}
-	}
-	return append(all, [2]string{n.prefix + "_meta", "UPDATE"}[part], [2]string{n.prefix + "_number", "USAGE"}[part])
-}
-
 // missing returns which of the store's indexes are not there or not valid.
 func (s *Store) missing(ctx context.Context) ([]string, error) {
 	var want []string

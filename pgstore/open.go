@@ -35,11 +35,12 @@ const oldest = 14
 //
 // The other parameters are those of pgx and libpq, such as sslmode and sslrootcert. Of several
 // hosts Open takes the host that accepts writes, unless target_session_attrs says otherwise. Open
-// makes one call, and takes 8 s at most; with Options.Migrate a minute more.
+// makes a few calls, and takes 8 s at most; with Options.Migrate a minute more.
 //
 // The errors say what is wrong and what to do: ErrURL; ErrUnreachable if no server answers;
 // ErrUnsupported if the server cannot be used, such as a product that only looks like PostgreSQL
-// (docs/databases.md); ErrUnauthorized if it refuses the user; ErrReadOnly
+// (docs/databases.md); ErrUnauthorized if it refuses the user
+// or the user lacks a right that any call needs; ErrReadOnly
 // if it is a standby; ErrNotMigrated if the tables are missing; ErrNewer if they are newer; and
 // the errors of calls.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
@@ -148,7 +149,10 @@ func (s *Store) begin(ctx context.Context) error {
 		return s.read(meeting)
 	}
 	// This call finds out whether the functions exist, and the user may call them.
-	return backend.Probe(meeting, s)
+	if err := backend.Probe(meeting, s); err != nil {
+		return err
+	}
+	return s.requireRights(meeting)
 }
 
 // meet finds out what the server is, checks its version, and finds out whether a pooler is in
