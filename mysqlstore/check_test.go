@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -113,6 +114,50 @@ func TestLeastRights(t *testing.T) {
 			testkit.Must(t, err)
 			if len(got) == 0 || got[len(got)-1].Severity != store.SeverityUnchecked || got[len(got)-1].Name != "transactions" {
 				t.Errorf("found %+v, want that transactions are unchecked", got)
+			}
+		})
+	}
+}
+
+// TestEveryRight: a user that lacks one of the rights of the README cannot open the store, and the
+// error and Check name what it lacks.
+func TestEveryRight(t *testing.T) {
+	t.Parallel()
+	for name, get := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := get()
+			owner := open(t, server.URL(), &Options{Prefix: testkit.Own()})
+			prefix := owner.names.prefix
+			user := prefix + "@'127.0.0.1'"
+			server.Query("CREATE USER " + user + " IDENTIFIED BY 'secret'")
+			server.Query(strings.ReplaceAll(owner.names.sql(leastRights), "TO app", "TO "+user))
+			url := strings.Replace(server.URL(), "root@", prefix+":secret@", 1)
+			able := open(t, url, &Options{Prefix: prefix, ReadOnly: true})
+			for _, table := range tables {
+				for _, verb := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+					if table == "meta" && (verb == "INSERT" || verb == "DELETE") {
+						continue
+					}
+					on := verb + " ON app." + owner.names.table(table)
+					server.Query("REVOKE " + on + " FROM " + user)
+					s, err := Open(t.Context(), url, &Options{Prefix: prefix})
+					if err == nil {
+						s.Close()
+					}
+					if !errors.Is(err, ErrUnauthorized) || !strings.Contains(err.Error(), table) {
+						t.Errorf("without %s: %v", on, err)
+					}
+					found, err := able.Check(t.Context())
+					named := false
+					for _, f := range found {
+						named = named || f.Name == "rights" && strings.Contains(f.What, owner.names.table(table))
+					}
+					if err == nil && !named {
+						t.Errorf("without %s, Check found %+v", on, found)
+					}
+					server.Query("GRANT " + on + " TO " + user)
+				}
 			}
 		})
 	}

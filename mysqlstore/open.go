@@ -146,7 +146,10 @@ func (s *Store) begin(ctx context.Context) error {
 		}
 	}
 	// This call finds out whether the tables exist, and the user may read them.
-	return backend.Probe(meeting, s)
+	if err := backend.Probe(meeting, s); err != nil || s.options.ReadOnly {
+		return err
+	}
+	return s.requireRights(meeting)
 }
 
 // meet finds out what the server is, and checks its version.

@@ -32,6 +32,10 @@ type Options struct {
 	// take turns, once a minute.
 	PruneEvery time.Duration
 
+	// ReadOnly is for a program that only lists keys and checks the store. Then SELECT on the
+	// tables is enough, and nothing is pruned.
+	ReadOnly bool
+
 	// pushedTTL is how long the lease of a pushed grant lasts; store.PushedTTL when 0. Only tests
 	// set it.
 	pushedTTL time.Duration
@@ -47,6 +51,9 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
+	if d.ReadOnly {
+		d.PruneEvery = -1
+	}
 	d.pushedTTL = cmp.Or(d.pushedTTL, store.PushedTTL)
 	switch {
 	case !backend.IsIdentifier(d.Prefix, 32):

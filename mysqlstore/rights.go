@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -19,11 +20,11 @@ var writes = map[string]string{
 	"DELETE": "EXPLAIN DELETE FROM @%s WHERE k=''",
 }
 
-// checkRights looks for the rights that programs need to take leases.
-func (s *Store) checkRights(ctx context.Context, c *engine.Checkup, f *facts) error {
-	var missing []string
+// lacking returns which rights that programs need the user lacks, and whether it may not even
+// claim, as a user that only reads. It asks for the tables that are there.
+func (s *Store) lacking(ctx context.Context, there func(table string) bool) (missing []string, reads bool, err error) {
 	try := func(table, verb, statement string) error {
-		if !f.has(s.names, table) {
+		if !there(table) {
 			return nil
 		}
 		err := s.script().raw(strings.ReplaceAll(statement, "%s", table)).asks(func(*reading) {}).on(ctx, s.front)
@@ -32,6 +33,7 @@ func (s *Store) checkRights(ctx context.Context, c *engine.Checkup, f *facts) er
 			return err
 		case 1142, 1143, 1044, 1370:
 			missing = append(missing, verb+" ON "+s.names.table(table))
+			reads = reads || table == "key"
 		}
 		return nil // another finding says what is wrong with the table or the server
 	}
@@ -41,17 +43,34 @@ func (s *Store) checkRights(ctx context.Context, c *engine.Checkup, f *facts) er
 		}
 		for _, verb := range sorted(writes) {
 			if err := try(table, verb, writes[verb]); err != nil {
-				return err
+				return nil, false, err
 			}
 		}
 	}
-	if err := try("meta", "UPDATE", "EXPLAIN UPDATE @meta SET fence=fence WHERE version=0"); err != nil {
-		return err
+	err = try("meta", "UPDATE", "EXPLAIN UPDATE @meta SET fence=fence WHERE version=0")
+	return missing, reads, err
+}
+
+// requireRights returns an ErrUnauthorized that names the rights that the user lacks.
+func (s *Store) requireRights(ctx context.Context) error {
+	missing, _, err := s.lacking(ctx, func(string) bool { return true })
+	if err != nil || len(missing) == 0 {
+		return explain(err)
 	}
-	c.Unchecked(len(missing) > 0, "rights",
-		"This user may not take leases, so it is unknown whether the programs that use the store may: it lacks "+strings.Join(missing, ", ")+".",
+	return &backend.Fault{Is: ErrUnauthorized, Text: "it lacks " + strings.Join(missing, ", "), Cure: "GRANT them; " + rightsCure}
+}
+
+// checkRights looks for the rights that programs need.
+func (s *Store) checkRights(ctx context.Context, c *engine.Checkup, f *facts) error {
+	missing, reads, err := s.lacking(ctx, func(table string) bool { return f.has(s.names, table) })
+	all := strings.Join(missing, ", ")
+	c.Unchecked(len(missing) > 0 && reads, "rights",
+		"This user may not take leases, so it is unknown whether the programs that use the store may: it lacks "+all+".",
 		"Have Check run by the user of those programs, or GRANT this user what it lacks.")
-	return nil
+	c.Danger(len(missing) > 0 && !reads, "rights",
+		"This user may take leases, but calls fail once a key is waited for or its data have expired: it lacks "+all+".",
+		"GRANT this user what it lacks.")
+	return err
 }
 
 // denied matches what the server says of a missing right: "SELECT command denied to user

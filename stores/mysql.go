@@ -35,7 +35,7 @@ type mysqlAddress struct {
 }
 
 func (a mysqlAddress) toRead() address {
-	a.sqlAddress, a.given = a.withoutMigrate(), &mysqlstore.Options{PruneEvery: -1}
+	a.sqlAddress, a.given = a.withoutMigrate(), &mysqlstore.Options{ReadOnly: true}
 	return a
 }
 
