@@ -1,11 +1,12 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"regexp"
 	"strings"
 
-	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -20,9 +21,10 @@ var writes = map[string]string{
 	"DELETE": "EXPLAIN DELETE FROM @%s WHERE k=''",
 }
 
-// lacking returns which rights that programs need the user lacks, and whether it may not even
-// claim, as a user that only reads. It asks for the tables that are there.
-func (s *Store) lacking(ctx context.Context, there func(table string) bool) (missing []string, reads bool, err error) {
+// lacking returns which rights that programs need the user lacks, what the server says of the
+// first, and whether the user may not even claim, as one that only reads. It asks for the tables
+// that are there.
+func (s *Store) lacking(ctx context.Context, there func(table string) bool) (missing []string, said error, reads bool, err error) {
 	try := func(table, verb, statement string) error {
 		if !there(table) {
 			return nil
@@ -32,6 +34,7 @@ func (s *Store) lacking(ctx context.Context, there func(table string) bool) (mis
 		case 0:
 			return err
 		case 1142, 1143, 1044, 1370:
+			said = cmp.Or(said, err)
 			missing = append(missing, verb+" ON "+s.names.table(table))
 			reads = reads || table == "key"
 		}
@@ -43,26 +46,26 @@ func (s *Store) lacking(ctx context.Context, there func(table string) bool) (mis
 		}
 		for _, verb := range sorted(writes) {
 			if err := try(table, verb, writes[verb]); err != nil {
-				return nil, false, err
+				return nil, nil, false, err
 			}
 		}
 	}
 	err = try("meta", "UPDATE", "EXPLAIN UPDATE @meta SET fence=fence WHERE version=0")
-	return missing, reads, err
+	return missing, said, reads, err
 }
 
 // requireRights returns an ErrUnauthorized that names the rights that the user lacks.
 func (s *Store) requireRights(ctx context.Context) error {
-	missing, _, err := s.lacking(ctx, func(string) bool { return true })
+	missing, said, _, err := s.lacking(ctx, func(string) bool { return true })
 	if err != nil || len(missing) == 0 {
 		return explain(err)
 	}
-	return &backend.Fault{Is: ErrUnauthorized, Text: "it lacks " + strings.Join(missing, ", "), Cure: "GRANT them; " + rightsCure}
+	return fmt.Errorf("%w; it lacks %s", explain(said), strings.Join(missing, ", "))
 }
 
 // checkRights looks for the rights that programs need.
 func (s *Store) checkRights(ctx context.Context, c *engine.Checkup, f *facts) error {
-	missing, reads, err := s.lacking(ctx, func(table string) bool { return f.has(s.names, table) })
+	missing, _, reads, err := s.lacking(ctx, func(table string) bool { return f.has(s.names, table) })
 	all := strings.Join(missing, ", ")
 	c.Unchecked(len(missing) > 0 && reads, "rights",
 		"This user may not take leases, so it is unknown whether the programs that use the store may: it lacks "+all+".",

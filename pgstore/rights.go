@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -45,22 +46,28 @@ func (s *Store) lacking(ctx context.Context) (missing []string, reads bool, err 
 	if err != nil {
 		return nil, false, err
 	}
-	var verb, name, last string
+	verbs := map[string][]string{} // by what they are on
+	var verb, name string
 	_, err = pgx.ForEachRow(rows, []any{&verb, &name}, func() error {
 		reads = reads || verb != "SELECT" && name == s.names.prefix+"_key"
-		switch {
-		case name == last:
-			at := len(missing) - 1
-			missing[at] = verb + ", " + missing[at]
-		case verb == "EXECUTE":
-			missing = append(missing, verb+" ON "+name)
-		default:
-			missing = append(missing, verb+" ON "+s.names.schema+"."+name)
+		if verb != "EXECUTE" {
+			name = s.names.schema + "." + name
 		}
-		last = name
+		verbs[name] = append(verbs[name], verb)
 		return nil
 	})
-	slices.Sort(missing)
+	functions := 0
+	for _, name := range slices.Sorted(maps.Keys(verbs)) {
+		if strings.HasPrefix(name, "FUNCTION ") {
+			if functions++; functions > 1 {
+				continue
+			}
+		}
+		missing = append(missing, strings.Join(verbs[name], ", ")+" ON "+name)
+	}
+	if functions > 1 {
+		missing[0] = "EXECUTE ON ALL FUNCTIONS IN SCHEMA " + s.names.schema // the first by name
+	}
 	return missing, reads, err
 }
 
