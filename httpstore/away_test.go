@@ -137,3 +137,59 @@ func TestAServerThatPauses(t *testing.T) {
 		}
 	}
 }
+
+// TestACallerThatGivesUp: that says nothing of the server, so the next call goes to the same one.
+func TestACallerThatGivesUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked []string
+	s, err := Open("http://a,b", &Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		if asked = append(asked, r.URL.Host); len(asked) == 1 {
+			cancel()
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+		w := httptest.NewRecorder()
+		_, _ = w.WriteString(`{"answers":[{}]}`)
+		return w.Result(), nil
+	})}})
+	testkit.Must(t, err)
+	defer s.Close()
+	renewals := []store.Renewal{{Key: store.Key{Name: "k"}, Token: store.Token{1}, TTL: time.Second}}
+	if err := s.Renew(ctx, renewals, make([]error, 1)); err == nil {
+		t.Error("it was answered")
+	}
+	testkit.Check(t, s.Renew(t.Context(), renewals, make([]error, 1)))
+	if fmt.Sprint(asked) != "[a a]" {
+		t.Errorf("asked were %v", asked)
+	}
+}
+
+// TestAPlaceThatIsNotAskedForIsNotWatched: a waiter that asks no more is looked at until its place
+// has ended, and not longer.
+func TestAPlaceThatIsNotAskedForIsNotWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		s, err := Open("http://a", &Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(r.Body)
+			testkit.Check(t, err)
+			call, err := leaseapi.ReadClaims(body)
+			testkit.Check(t, err)
+			if call.Wait > 0 {
+				looks++
+				time.Sleep(call.Wait)
+			}
+			w := httptest.NewRecorder()
+			_, _ = w.WriteString(`{"answers":[{"state":"held","queued":true}]}`)
+			return w.Result(), nil
+		})}})
+		testkit.Must(t, err)
+		defer s.Close()
+		defer s.Notify(func(store.Token, store.Answer) {})()
+		c := store.Claim{Key: store.Key{Name: "k"}, Mode: store.Queue, Token: store.Token{1}, TTL: time.Second, Stay: 2*watchWait - time.Second, Permits: 1, Weight: 1}
+		testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
+		time.Sleep(10 * watchWait)
+		if looks != 2 || len(s.watching) != 0 {
+			t.Errorf("it was looked at %d times; left are %v", looks, s.watching)
+		}
+	})
+}

@@ -133,7 +133,7 @@ func (l *late) state(t *testing.T, c store.Claim) store.State {
 // claim by another server, and the first server carries it out after that. Its lease or its place is
 // undone, however late that is.
 func TestALateClaimIsUndone(t *testing.T) {
-	for _, after := range []time.Duration{lateUndo / 2, 2 * lateUndo, 40 * time.Second, doubtful - 2*maxLateUndo} {
+	for _, after := range []time.Duration{lateUndo / 2, 2 * lateUndo, 40 * time.Second, doubtful - 2*maxLateUndo - lateUndo/2} {
 		for _, mode := range []store.Mode{store.Try, store.Queue, store.Reserve} {
 			t.Run(fmt.Sprintf("%v, mode %d", after, mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestLateUndoesEnd(t *testing.T) {
 		testkit.Must(t, l.end(t, c, store.Release))
 		time.Sleep(2 * doubtful)
 		want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second}
-		for d := 15 * time.Second; d <= doubtful; d += 15 * time.Second {
+		for d := 15 * time.Second; d <= 5*time.Minute; d += 15 * time.Second {
 			want = append(want, d)
 		}
 		if !slices.Equal(after, want) {
@@ -197,6 +197,19 @@ func TestLateUndoesEnd(t *testing.T) {
 			t.Errorf("left are %v, %v", l.doubts, l.late)
 		}
 	})
+}
+
+// TestDoubtsAreBounded: while no server answers, the tokens of claims do not fill the memory.
+func TestDoubtsAreBounded(t *testing.T) {
+	l := newLate(t)
+	claims := make([]store.Claim, maxDoubts+1)
+	for i := range claims {
+		claims[i] = store.Claim{Token: store.NewToken()}
+	}
+	l.doubt(claims)
+	if len(l.doubts) != maxDoubts {
+		t.Errorf("%d tokens are remembered", len(l.doubts))
+	}
 }
 
 // TestALeaseThatIsNotSettledIsNotUndone: a claim that was not answered is repeated and granted. A

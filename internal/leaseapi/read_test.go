@@ -102,6 +102,10 @@ func TestThereAndBack(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, call) {
 		t.Errorf("%+v, %v; want %+v", got, err, call)
 	}
+	short := ClaimCall{Claims: []store.Claim{{Key: claims[1].Key, Token: tok, TTL: time.Millisecond + 1, Stay: 1, Permits: 1, Weight: 1}}, Wait: 1, Timeout: 1}
+	if got, err := ReadClaims(WriteClaims(short)); err != nil || got.Claims[0].TTL != 2*time.Millisecond || got.Claims[0].Stay != time.Millisecond || got.Wait != time.Millisecond || got.Timeout != time.Millisecond {
+		t.Errorf("durations that are not whole milliseconds are read as %+v, %v", got, err)
+	}
 	least, err := ReadClaims([]byte(`{"claims":[{"key":"a","token":"` + token + `"}]}`))
 	want := store.Claim{Key: store.Key{Namespace: Namespace, Name: "a"}, TTL: DefaultTTL, Stay: DefaultStay, Permits: 1, Weight: 1}
 	testkit.Must(t, err)
