@@ -91,6 +91,17 @@ func checkAway(t *testing.T, store string, begin, end func()) {
 	mustPost(t, closed.url, "before", "x")
 	begin()
 
+	ready := func(p *process) int {
+		res, err := http.Get(p.admin + "/readyz")
+		testkit.Must(t, err)
+		res.Body.Close()
+		return res.StatusCode
+	}
+	testkit.Eventually(t, "it is not ready", func() bool { return ready(closed) == 503 })
+	if got := ready(open); got != 200 {
+		t.Errorf("/readyz of the proxy that is open is %d", got)
+	}
+
 	r := mustPost(t, closed.url, "k", "x")
 	if r.status != 503 || retryAfter(r) < 1 {
 		t.Errorf("%d %v %q", r.status, r.header, r.body)
@@ -114,6 +125,7 @@ func checkAway(t *testing.T, store string, begin, end func()) {
 	}
 
 	end()
+	testkit.Eventually(t, "it is ready again", func() bool { return ready(closed) == 200 })
 	testkit.Eventually(t, "a request runs again", func() bool { return mustPost(t, closed.url, "k", "x").status == 201 })
 	testkit.Eventually(t, "the store answers again", func() bool { return strings.Contains(closed.stderr.String(), "the store answers again") })
 	if n := origin.of("k"); n != 1 {
