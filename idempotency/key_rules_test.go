@@ -388,6 +388,11 @@ func overrides(t *testing.T) {
 		server.Close()
 	}
 	g := newRig(t, nil, nil)
+	isFresh(t, g.send(withKey("other")), 201)
+	for _, field := range []change{with("X-HTTP-Method", "DELETE"), spelled("X_Http_Method", "DELETE"), with("X-Method-Override", "POST")} {
+		isProblem(t, g.send(withKey("other"), field), "key-reused", 422)
+	}
+	g.runs.Store(0)
 	for _, target := range []string{"/charges?_method=GET", "/charges?method=POST", "/charges?x=_method=POST"} {
 		isFresh(t, g.send(withMethod("GET"), withTarget(target)), 201)
 		isFresh(t, g.send(withMethod("GET"), withTarget(target)), 201)

@@ -37,7 +37,7 @@ type recorder struct {
 	replies   *replies    // of a call of MCP
 	trailer   http.Header
 	streaming bool
-	oversize  bool
+	oversize  bool // the answer is, or with replies the response
 	ended     bool // nothing more is accepted
 }
 
@@ -131,7 +131,7 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	}
 	if rec.length += n; rec.length > rec.m.options.MaxStored {
 		rec.stream()
-		rec.oversize = rec.replies == nil
+		rec.oversize = true
 	}
 	switch {
 	case rec.streaming && rec.replies != nil:

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/dibs-go/dibs/idempotency"
 )
 
 // TestTwoTenantsNeverShareAnAnswer: two requests with the same key and body, and different
@@ -110,7 +112,8 @@ func TestAnOrderIsNoEvent(t *testing.T) {
 
 // TestWarningsNameFlags: a warning of the middleware names the flag that cures it, and no field in Go.
 func TestWarningsNameFlags(t *testing.T) {
-	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "routes:\n  - path: /a\n    fingerprint: key\n  - path: /b\n    key: header:X-Id\n")
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "routes:\n  - path: /a\n    fingerprint: key\n  - path: /b\n    key: header:X-Id\n  - path: /mcp\n    for: mcp\n    tool-windows: chagre=10m\n")
+	post(t, p.url+"/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","_meta":{"`+idempotency.MCPKey+`":"k"}}}`)
 	for _, request := range []string{"/a HTTP/1.1\r\nIdempotency-Key: k", "/a?other HTTP/1.1\r\nIdempotency-Key: k", "/b HTTP/1.1"} {
 		send(t, p.url, "POST "+request+"\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
 	}
@@ -119,6 +122,7 @@ func TestWarningsNameFlags(t *testing.T) {
 	for _, want := range []string{
 		"the key that --key or --for looks for", "refuse such requests (--require-key)",
 		"choose a key that tells them apart (--key or --for), or compare more (--fingerprint)",
+		`Check the tool's name (--tool-windows)" tool=chagre`,
 	} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log has not once %q", want)
