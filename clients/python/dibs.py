@@ -35,6 +35,7 @@ import ssl
 import sys
 import threading
 import time
+import types
 import urllib.parse
 import warnings
 import weakref
@@ -52,7 +53,7 @@ __version__ = "0.0.0"
 __all__ = [
     "connect", "Client", "Lease", "AsyncClient", "AsyncLease", "Options",
     "Error", "Held", "Lost", "Done", "Mismatch", "Unknown", "Unavailable", "Busy", "Full", "TooLarge", "Refused", "Unauthorized",
-    "Forbidden", "Overloaded", "Remembered", "NotKept", "WrongTransaction", "Closed",
+    "Forbidden", "Overloaded", "Remembered", "NotKept", "Unrecorded", "WrongTransaction", "Closed",
     "TTL", "MIN_TTL", "RETENTION", "PLACE", "TIMEOUT",
 ]
 
@@ -211,14 +212,25 @@ class Remembered(Error):
 
 
 class NotKept(Error):
-    """The function of once ran, but its result could not be stored: the next caller runs again.
+    """The function of once ran in this call, but its result could not be stored.
 
-    result is what the function returned. The cause says why.
+    result is what the function returned. The cause says why. rerun says that the next caller runs
+    again: because of rerun=True, because the transaction of in_ was rolled back, or because the
+    store did not answer or is full. Otherwise later callers get Unrecorded; with at_most_once they
+    get Unknown if the store did not answer or is full.
     """
 
-    def __init__(self, message: str, *, key: Key | None = None, result: Any = None) -> None:
+    def __init__(self, message: str, *, key: Key | None = None, result: Any = None, rerun: bool = False) -> None:
         super().__init__(message, key=key)
-        self.result = result
+        self.result, self.rerun = result, rerun
+
+
+class Unrecorded(Error):
+    """An earlier call of once ran its function, but the result could not be stored.
+
+    An operator gives callers the result with `dibs settle KEY --result JSON`, or lets the next one
+    run with `dibs settle KEY --rerun`. After keep, the next caller runs.
+    """
 
 
 class WrongTransaction(Error):
@@ -786,6 +798,7 @@ class _Attempt:
         self.wait: float | None = options["wait"]
         self.permits: int = options["permits"]
         self.weight: int = options["weight"]
+        self.at_most_once: bool = options["at_most_once"]
         self.place: str | None = options["place"]  # the token of the reserved place that it redeems
         self.margin = max(options["margin"] or 0.0, self.ttl / 50 + 0.001)
         self.local: _Local | None = None
@@ -838,7 +851,7 @@ class _Attempt:
             element["fingerprint"] = o["fingerprint"]
         if o["max_age"] is not None:
             element["max_age_ms"] = _ANY_AGE_MS if o["max_age"] == math.inf else _ms(o["max_age"])
-        if o["at_most_once"]:
+        if self.at_most_once:
             element["at_most_once"] = True
         return element
 
@@ -1123,7 +1136,9 @@ class Lease:
         try:
             with self._client._function("settle_in", attempt) as name:
                 attempt.in_transaction = True
-                yield f"SELECT {name}(%s::text, %s::text, %s::text, %s::text::interval, %s::text, 'base64', %s::text)", values
+                call = f"{name}(%s::text, %s::text, %s::text, %s::text::interval, %s::text, 'base64', %s::text)"
+                # The mark is that of the run until then. It is set after the call, which reads it.
+                yield "SELECT " + (call if proof == "written" else f"set_config('dibs.run', CASE WHEN {call} IS NULL THEN '' ELSE '{self.id}' END, true)"), values
         except Lost:
             attempt.lost = True
             self._renewed_no_more()
@@ -1277,11 +1292,17 @@ def _interval(seconds: float) -> str:
     return f"{math.ceil(seconds * 1_000_000)} microseconds"
 
 
-def _function_error(error: Exception, name: str, attempt: _Attempt) -> Error | None:
-    """Return the error of a call of a function, or None if it is the driver's."""
-    state = detail = None
+def _sqlstate(error: Exception) -> str | None:
+    state = None
     for e in (error, error.__cause__):  # Django's errors have the driver's as their cause
         state = state or getattr(e, "sqlstate", None) or getattr(e, "pgcode", None)
+    return state
+
+
+def _function_error(error: Exception, name: str, attempt: _Attempt) -> Error | None:
+    """Return the error of a call of a function, or None if it is the driver's."""
+    state, detail = _sqlstate(error), None
+    for e in (error, error.__cause__):
         detail = detail or getattr(getattr(e, "diag", None), "message_detail", None)
     line = (str(error).splitlines() or [""])[0]
     key, digest = attempt.key, attempt.digest()
@@ -1310,44 +1331,72 @@ def _connection(connection: Any) -> Any:
     return connection
 
 
+_ENDED = "dibs: the transaction that settled the key ended before its COMMIT"
+
+
 @contextlib.contextmanager
-def _transaction(connection: Any, attempt: _Attempt) -> Iterator[Any]:
-    """Give a cursor in a transaction of its own, which is committed, or rolled back after an error."""
-    _require_idle(connection, attempt)
+def _commits(lease: Lease, explicit: bool) -> Iterator[str]:
+    """Give the statements that commit the transaction in which the lease was settled, and no other.
+
+    PostgreSQL answers COMMIT with success if something else has ended the transaction or has failed
+    in it since then, and drivers do not look. The drivers that begin transactions by themselves do
+    not notice a COMMIT that is a statement, so such a connection is left in a new one.
+    """
+    try:
+        yield (f"DO $$BEGIN IF current_setting('dibs.run', true) IS DISTINCT FROM '{lease.id}' THEN "
+               f"RAISE EXCEPTION USING ERRCODE = 'DIBS2', MESSAGE = '{_ENDED}'; END IF; END$$; COMMIT" + ("" if explicit else "; BEGIN"))
+    except Exception as e:
+        if _sqlstate(e) != "DIBS2":
+            raise
+        raise WrongTransaction(f"{_ENDED}. Something else has used the connection meanwhile; give once one of its own", key=lease.key) from e
+
+
+@contextlib.contextmanager
+def _transaction(connection: Any, lease: Lease) -> Iterator[Any]:
+    """Give a cursor in a transaction of its own, which is committed if it has settled the lease, or
+    rolled back after an error.
+    """
+    _require_idle(connection, lease)
     explicit, cursor = connection.autocommit, connection.cursor()
     try:
         if explicit:
             cursor.execute("BEGIN")
         cursor.execute("SET LOCAL dibs.run = 'on'")
         yield cursor
+        with _commits(lease, explicit) as statements:
+            cursor.execute(statements)
+        if not explicit:
+            connection.rollback()
     except BaseException:
         with contextlib.suppress(Exception):  # a connection that broke has no transaction
             cursor.execute("ROLLBACK") if explicit else connection.rollback()
         raise
-    cursor.execute("COMMIT") if explicit else connection.commit()
 
 
 @contextlib.asynccontextmanager
-async def _async_transaction(connection: Any, attempt: _Attempt) -> AsyncIterator[Any]:
+async def _async_transaction(connection: Any, lease: Lease) -> AsyncIterator[Any]:
     """As _transaction, on an asynchronous connection."""
-    _require_idle(connection, attempt)
+    _require_idle(connection, lease)
     explicit, cursor = connection.autocommit, connection.cursor()
     try:
         if explicit:
             await cursor.execute("BEGIN")
         await cursor.execute("SET LOCAL dibs.run = 'on'")
         yield cursor
+        with _commits(lease, explicit) as statements:
+            await cursor.execute(statements)
+        if not explicit:
+            await connection.rollback()
     except BaseException:
         with contextlib.suppress(Exception):
             await (cursor.execute("ROLLBACK") if explicit else connection.rollback())
         raise
-    await (cursor.execute("COMMIT") if explicit else connection.commit())
 
 
-def _require_idle(connection: Any, attempt: _Attempt) -> None:
+def _require_idle(connection: Any, lease: Lease) -> None:
     if connection.info.transaction_status != 0:  # IDLE
         raise WrongTransaction("dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, "
-                               "or use complete_in", key=attempt.key)
+                               "or use complete_in", key=lease.key)
 
 
 # A ticket is a place in a key's queue as text: the same text as in the Go library.
@@ -1387,9 +1436,35 @@ def _read_ticket(text: str) -> tuple[str, str, Key]:
 
 # The record that once leaves behind is the same as in the Go library.
 
-def _write_result(result: Any) -> bytes:
-    _check_keys(result)
-    return json.dumps({"value": result}, ensure_ascii=False, allow_nan=False).encode()
+class _Kept(NamedTuple):
+    """What a run of once leaves behind."""
+
+    record: bytes
+    value: Any  # what later callers get
+    result: Any  # what the function returned
+    why: Exception | None = None  # the result cannot be stored, and the record says why
+
+
+def _kept_result(result: Any) -> _Kept:
+    try:
+        _check_keys(result)
+        record = json.dumps({"value": result}, ensure_ascii=False, allow_nan=False).encode()
+        return _Kept(record, json.loads(record)["value"], result)
+    except Exception as e:
+        return _Kept(_not_kept(e), None, result, e)
+
+
+def _kept_error(error: Exception) -> _Kept:
+    try:
+        return _Kept(json.dumps({"error": str(error)}, ensure_ascii=False).encode(errors="replace"), None, None)
+    except Exception as e:
+        return _Kept(_not_kept(e), None, None, e)
+
+
+def _not_kept(why: Exception) -> bytes:
+    """Return the record of a run that was done, and whose result cannot be stored."""
+    text = _plain(why).encode(errors="replace")[:500].decode(errors="ignore")
+    return json.dumps({"not_kept": text}, ensure_ascii=False).encode()
 
 
 def _check_keys(value: Any) -> None:
@@ -1404,10 +1479,6 @@ def _check_keys(value: Any) -> None:
             _check_keys(element)
 
 
-def _write_error(error: Exception) -> bytes:
-    return json.dumps({"error": str(error)}, ensure_ascii=False).encode(errors="replace")
-
-
 def _read_record(done: Done, attempt: _Attempt) -> Any:
     body = None
     with contextlib.suppress(ValueError):
@@ -1415,6 +1486,10 @@ def _read_record(done: Done, attempt: _Attempt) -> Any:
     if isinstance(body, dict):
         if isinstance(body.get("error"), str):
             raise Remembered(body["error"], key=attempt.key) from None
+        if isinstance(body.get("not_kept"), str):
+            raise Unrecorded(f"dibs: the function of once for the key {attempt.digest()} ran before, and its result could not be stored: "
+                             f"{body['not_kept']}. dibs settle --result gives callers a result, and --rerun lets the next one run",
+                             key=attempt.key) from None
         if "value" in body:
             return body["value"]
     raise Refused(f"dibs: the record of the key {attempt.digest()} is not one of once", key=attempt.key) from None
@@ -1491,7 +1566,7 @@ class Client:
             raise
 
     def once(self, key: Key, fn: Callable[..., Any], *, keep: Duration = RETENTION, max_age: Duration | None = None,
-             remember: Remember = (), pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
+             remember: Remember = (), rerun: bool = False, pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
         """Run fn under the key unless that was done before, and return its result.
 
         All callers get it: those that call while it runs wait, and those that call later get the
@@ -1502,35 +1577,41 @@ class Client:
         remember: an exception class, a tuple of them, or a function that is given the exception.
         Such errors are stored like a result; later callers get Remembered. Default: none, and the
         next caller runs.
+        rerun: lets the next caller run if fn ran and its result could not be stored, for a fn that may
+        run twice. Default: later callers get Unrecorded until keep is over, because fn had its effect.
         pass_lease: fn gets the lease as its argument.
 
         in_: a connection of psycopg or psycopg2 to the PostgreSQL database of the store, outside of a
         transaction. fn then runs in a transaction on it, which commits together with the result. So a
         crash leaves both or neither, and fn has its effect exactly once. An error rolls back; errors
-        of the driver are for the caller, who calls once again after a conflict.
+        of the driver are for the caller, who calls once again after a conflict. A result that cannot be
+        stored rolls back, too.
 
         The other arguments and errors are those of lock. If fn ran and its result could not be
-        stored, once raises NotKept.
+        stored (it is not JSON, or too large), once raises NotKept.
         """
         retention = _retention(keep)
         connection = None if in_ is None else _connection(in_)
         attempt = self._asked(key, options, max_age=math.inf if max_age is None else _age(max_age))
+
+        def run(lease: Lease) -> Any:
+            return _returned(fn(lease) if pass_lease else fn())
         with contextlib.ExitStack() as stack:
             try:
                 lease = stack.enter_context(_Block(self, attempt))
             except Done as done:
                 return _read_record(done, attempt)
             if connection is not None:
-                return _run_in(connection, lease, lambda: fn(lease) if pass_lease else fn(), retention, remember)
+                return _run_in(connection, lease, lambda: run(lease), retention, remember)
             try:
-                result = fn(lease) if pass_lease else fn()
+                result = run(lease)
             except Exception as e:
                 if _remembers(remember, e):
-                    _keep(lease, _write_error(e), retention, None)
+                    _keep(lease, _kept_error(e), retention, rerun)
                 raise
-            record = _record_of(lease, result)
-            _keep(lease, record, retention, result)
-            return json.loads(record)["value"]
+            kept = _kept_result(result)
+            _keep(lease, kept, retention, rerun)
+            return kept.value
 
     def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, label: str | None = None) -> str:
         """Take a place in a transaction of the application: it exists when the transaction commits.
@@ -1912,38 +1993,87 @@ def _remembers(remember: Remember, error: Exception) -> bool:
     return bool(remember(error))
 
 
-def _record_of(lease: Lease, result: Any) -> bytes:
-    try:
-        return _write_result(result)
-    except (TypeError, ValueError, RecursionError) as e:
-        raise NotKept(f"dibs: the result could not be kept: {_plain(e)}", key=lease.key, result=result) from e
+def _returned(result: Any) -> Any:
+    """Refuse a coroutine that nobody awaits: the function has not run."""
+    if isinstance(result, types.CoroutineType):
+        result.close()
+        raise TypeError("dibs: the function of once is a coroutine function; use keys.aio.once")
+    return result
 
 
-def _keep(lease: Lease, record: bytes, retention: float, result: Any) -> None:
-    try:
-        lease._settle(lease._record(record, retention), _KEEP_PATIENCE)
-    except Lost:
-        raise
-    except Error as e:
-        raise NotKept(f"dibs: the result could not be kept: {_plain(e)}", key=lease.key, result=result) from e
+def _keep(lease: Lease, kept: _Kept, retention: float, rerun: bool) -> None:
+    """Store what the function of once did, or raise NotKept.
+
+    If the result cannot be stored, a record says that the function ran, unless rerun is set.
+    """
+    why, note = kept.why, kept.record
+    if why is None:
+        try:
+            return lease._settle(lease._record(kept.record, retention), _KEEP_PATIENCE)
+        except Lost:
+            raise
+        except Error as e:
+            why, note = e, _not_kept(e)
+    if not rerun:
+        rerun = not _note(lease, why, note, retention)
+    raise _not_stored(lease, why, kept.result, rerun) from why
+
+
+def _note(lease: Lease, why: Exception, record: bytes, retention: float) -> bool:
+    """Leave the record that says that the function ran, and report whether nobody runs it again."""
+    if not isinstance(why, (Unavailable, Busy, Overloaded)):
+        try:
+            lease._settle(lease._record(record, retention), _KEEP_PATIENCE)
+            return True
+        except Lost:
+            raise
+        except Error:
+            pass
+    if not lease._attempt.at_most_once:
+        return False
+    with contextlib.suppress(Error):  # it is done in the background
+        lease._release("abandon")
+    return True
+
+
+def _not_stored(lease: Lease, why: Exception, result: Any, rerun: bool, how: str = "") -> NotKept:
+    then = "the next caller runs again" if rerun else "later callers get an error that says so"
+    return NotKept(f"dibs: the result for the key {lease._attempt.digest()} could not be stored{how}, and {then}: {_plain(why)}",
+                   key=lease.key, result=result, rerun=rerun)
+
+
+def _kept_in(lease: Lease, result: Any) -> _Kept:
+    """Return what a transaction stores. If it cannot be stored, NotKept rolls the transaction back."""
+    kept = _kept_result(result)
+    if kept.why is not None:
+        raise _rolled_back(lease, kept.why, result) from kept.why
+    return kept
+
+
+def _rolled_back(lease: Lease, why: Exception, result: Any) -> NotKept:
+    return _not_stored(lease, why, result, True, ", its transaction was rolled back")
 
 
 def _run_in(connection: Any, lease: Lease, run: Callable[[], Any], retention: float, remember: Remember) -> Any:
     """Run the function of once in a transaction that settles the lease, and return its result."""
-    record, settled = b"", False
+    kept: _Kept | None = None
+    settled = False
     try:
-        with _transaction(connection, lease._attempt) as cursor:
-            record = _record_of(lease, run())
-            with lease._settles_in(record, retention, "marked") as statement:
+        with _transaction(connection, lease) as cursor:
+            kept = _kept_in(lease, run())
+            with lease._settles_in(kept.record, retention, "marked") as statement:
                 cursor.execute(*statement)
             settled = True
     except Exception as e:
         if not settled and _remembers(remember, e):
-            _keep(lease, _write_error(e), retention, None)
-        if not settled or not lease._resolve(record, retention):
+            _keep(lease, _kept_error(e), retention, True)
+        if isinstance(e, TooLarge) and kept is not None:
+            raise _rolled_back(lease, e, kept.result) from e
+        if kept is None or not settled or not lease._resolve(kept.record, retention):
             raise
+    assert kept is not None
     lease._committed()
-    return json.loads(record)["value"]
+    return kept.value
 
 
 _USED = "dibs: a lock is entered once; call lock or redeem again for each with statement"
@@ -2165,7 +2295,7 @@ class AsyncClient:
             raise
 
     async def once(self, key: Key, fn: Callable[..., Awaitable[Any]], *, keep: Duration = RETENTION, max_age: Duration | None = None,
-                   remember: Remember = (), pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
+                   remember: Remember = (), rerun: bool = False, pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
         """Await fn() under the key unless that was done before, and return its result; see Client.once."""
         client, retention = self._client, _retention(keep)
         connection = None if in_ is None else _connection(in_)
@@ -2177,34 +2307,38 @@ class AsyncClient:
                 return _read_record(done, attempt)
             lease = shown._lease
 
-            async def keep_record(record: bytes, result: Any) -> None:
-                await _end(lease, lease._record(record, retention), lambda: _keep(lease, record, retention, result))
+            async def keep(kept: _Kept, rerun: bool) -> None:
+                settlement = {"outcome": "release"} if kept.why and rerun else lease._record(kept.record, retention)
+                await _end(lease, settlement, lambda: _keep(lease, kept, retention, rerun))
 
             async def run() -> Any:
                 result = fn(shown) if pass_lease else fn()
                 return await result if isinstance(result, Awaitable) else result
 
+            kept: _Kept | None = None
             settled = False
             try:
                 if connection is None:
                     result = await run()
                 else:
-                    async with _async_transaction(connection, attempt) as cursor:
-                        record = _record_of(lease, await run())
-                        with lease._settles_in(record, retention, "marked") as statement:
+                    async with _async_transaction(connection, lease) as cursor:
+                        kept = _kept_in(lease, await run())
+                        with lease._settles_in(kept.record, retention, "marked") as statement:
                             await cursor.execute(*statement)
                         settled = True
             except Exception as e:
                 if not settled and _remembers(remember, e):
-                    await keep_record(_write_error(e), None)
-                if not settled or not await _in_thread(lambda: lease._resolve(record, retention)):
+                    await keep(_kept_error(e), rerun or connection is not None)
+                if isinstance(e, TooLarge) and kept is not None:
+                    raise _rolled_back(lease, e, kept.result) from e
+                if kept is None or not settled or not await _in_thread(lambda: lease._resolve(kept.record, retention)):
                     raise
-            if connection is None:
-                record = _record_of(lease, result)
-                await keep_record(record, result)
-            else:
+            if kept is not None:
                 lease._committed()
-            return json.loads(record)["value"]
+            else:
+                kept = _kept_result(result)
+                await keep(kept, rerun)
+            return kept.value
 
     async def reserve(self, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, fingerprint: str | None = None,
                       label: str | None = None) -> str:

@@ -245,18 +245,90 @@ class TransactionTest(Case):
         for before in (False, True):
             with self.subTest(before=before):
                 key, app = f"{self.key}/{before}", self.open()
-
-                def cut(app=app, before=before, commit=app.commit):
-                    if not before:
-                        commit()
-                    app.close()
-                    raise psycopg.OperationalError("cut")
-                app.commit = cut
+                self.at_commit(app, lambda app=app: app.close(), before)
                 if before:
                     self.assertRaises(psycopg.OperationalError, self.keys.once, key, lambda: "result", in_=app)
                 else:
                     self.assertEqual("result", self.keys.once(key, lambda: "result", in_=app))
                 self.assertEqual("again" if before else "result", self.keys.once(key, lambda: "again", in_=self.app))
+
+    def at_commit(self, app, act, before=True):
+        """Do something on the connection before or after once commits."""
+        class Cursor(app.cursor_factory):
+            def execute(self, query, *args, **options):
+                commits = "COMMIT" in query
+                if commits and before:
+                    act()
+                super().execute(query, *args, **options)
+                if commits and not before:
+                    act()
+                return self
+        app.cursor_factory = Cursor
+
+    def test_a_transaction_that_something_else_ends_before_its_commit(self):
+        """PostgreSQL answers COMMIT with ROLLBACK in a failed transaction, and with COMMIT in another one."""
+        def fails(app):
+            with contextlib.suppress(psycopg.Error), psycopg.Cursor(app) as cursor:
+                cursor.execute("SELECT 1/0")
+
+        def rolls_back(app):
+            psycopg.Cursor(app).execute("ROLLBACK")
+
+        def begins_again(app):
+            rolls_back(app)
+            psycopg.Cursor(app).execute("BEGIN; INSERT INTO effects VALUES ('another')")
+
+        def commits(app):
+            psycopg.Cursor(app).execute("COMMIT")
+        for autocommit in (False, True):
+            for end, kind in ((fails, psycopg.errors.InFailedSqlTransaction), (rolls_back, dibs.WrongTransaction),
+                              (begins_again, dibs.WrongTransaction), (commits, None)):
+                with self.subTest(end.__name__, autocommit=autocommit):
+                    key, app = f"{self.key}/{end.__name__}/{autocommit}", self.open(autocommit=autocommit)
+                    factory = app.cursor_factory
+
+                    def run(key=key, app=app):
+                        app.execute("INSERT INTO effects VALUES (%s)", [key])
+                        return "result"
+                    self.at_commit(app, lambda app=app, end=end: end(app))
+                    if kind is None:  # it is committed
+                        self.assertEqual("result", self.keys.once(key, run, in_=app))
+                    else:
+                        self.assertRaises(kind, self.keys.once, key, run, in_=app, ttl=600)
+                    self.assertEqual(0, app.info.transaction_status)
+                    app.cursor_factory = factory
+                    for _ in range(8):  # psycopg prepares what it is often given
+                        self.assertEqual("result", self.keys.once(key, run, in_=app, wait=0))
+                        self.assertEqual("other", self.keys.once(f"{key}/{_}", lambda: "other", in_=app))
+                    with self.open(autocommit=True) as other:
+                        self.assertEqual((1,), other.execute("SELECT count(*) FROM effects WHERE id = %s", [key]).fetchone())
+                        self.assertEqual((0,), other.execute("SELECT count(*) FROM effects WHERE id = 'another'").fetchone())
+
+    def test_a_statement_of_another_task_before_the_commit(self):
+        async def main(autocommit, statement, kind):
+            app = await psycopg.AsyncConnection.connect(DATABASE.replace("//postgres@", "//app@"), autocommit=autocommit)
+            async with app:
+                async def other():
+                    with contextlib.suppress(psycopg.Error):
+                        await app.execute(statement)
+
+                async def run(task=None):
+                    await app.execute("INSERT INTO effects VALUES (%s)", [self.key])
+                    if task:
+                        others.append(asyncio.create_task(task()))  # it comes after the settlement
+                    return "result"
+                others = []
+                with self.assertRaises(kind):
+                    await self.keys.aio.once(self.key, lambda: run(other), in_=app, ttl=600)
+                await others[0]
+                self.assertEqual((0, 0), (self.effects(), app.info.transaction_status))
+                self.assertEqual("result", await self.keys.aio.once(self.key, run, in_=app, wait=0))
+                self.assertEqual(1, self.effects())
+        for autocommit in (False, True):
+            for statement, kind in (("SELECT 1/0", psycopg.errors.InFailedSqlTransaction), ("ROLLBACK", dibs.WrongTransaction)):
+                with self.subTest(statement, autocommit=autocommit):
+                    self.key = f"{self.key}/{statement}"
+                    asyncio.run(asyncio.wait_for(main(autocommit, statement, kind), support.LIMIT))
 
     def test_asyncio(self):
         async def main():
@@ -307,15 +379,16 @@ class TransactionTest(Case):
                 async with app.transaction():
                     with self.assertRaises(dibs.WrongTransaction):
                         await aio.once(f"{self.key}/3", stop, in_=app)
-                commit = app.commit
 
-                async def cut():
-                    await commit()
-                    await app.close()
-                    raise psycopg.OperationalError("cut")
-                if not autocommit:
-                    app.commit = cut
-                    self.assertEqual({"id": 17}, await aio.once(f"{self.key}/4", run, in_=app))
+                class Cursor(app.cursor_factory):
+                    async def execute(self, query, *args, **options):
+                        await super().execute(query, *args, **options)
+                        if "COMMIT" in query:
+                            await app.close()
+                            raise psycopg.OperationalError("cut")
+                        return self
+                app.cursor_factory = Cursor
+                self.assertEqual({"id": 17}, await aio.once(f"{self.key}/4", run, in_=app))
         for autocommit in (False, True):
             with self.subTest(autocommit=autocommit):
                 self.key = f"{self.key}/{autocommit}"
