@@ -23,6 +23,7 @@ import datetime
 import functools
 import hashlib
 import http.client
+import io
 import json
 import math
 import os
@@ -352,66 +353,164 @@ class _Address:
         return ValueError(f"dibs: not the URL of a server: {why}")  # without the URL, which may have the token
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """An HTTP connection over a Unix socket."""
+class _Socket:
+    """What http.client needs of a socket. All its calls end at one moment, ends, because the timeout
+    of a socket is for each of them.
+    """
 
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
+    def __init__(self, sock: socket.socket, ends: float) -> None:
+        self.sock, self.ends = sock, ends
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    def limit(self) -> socket.socket:
+        """Give the socket what is left of the time."""
+        left = self.ends - _now()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.sock.settimeout(left)
+        return self.sock
+
+    def sendall(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self.limit().send(rest):]
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self))
+
+    def close(self) -> None:
+        """Do nothing: http.client closes before it has read the body. _Wire closes the socket."""
+
+
+class _Reader(io.RawIOBase):
+    """Reads a _Socket."""
+
+    def __init__(self, sock: _Socket) -> None:
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._sock.limit().recv_into(buffer)
+
+
+def _addresses(server: _Server, ends: float) -> list[tuple[Any, ...]]:
+    """Return the addresses of a server. A resolver has no timeout, so a thread waits for it."""
+    look = functools.partial(socket.getaddrinfo, server.host, server.port, 0, socket.SOCK_STREAM)
+    with contextlib.suppress(socket.gaierror):
+        return look(0, socket.AI_NUMERICHOST)
+    found: list[Any] = []
+    bell = _Bell()
+
+    def run() -> None:
+        try:
+            found.append(look())
+        except Exception as e:
+            found.append(e)
+        bell.ring()
+    try:
+        threading.Thread(target=run, name="dibs resolver", daemon=True).start()
+    except RuntimeError:  # the program ends, and no thread begins any more
+        run()
+    if not bell.wait(ends - _now()):
+        raise TimeoutError("no address was found in time")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+def _open(server: _Server, tls: ssl.SSLContext | None, ends: float) -> socket.socket:
+    """Connect to a server. Each of its addresses has its share of the time."""
+    if server.socket:
+        return _connected(socket.AF_UNIX, server.socket, ends)
+    addresses = _addresses(server, ends)
+    for i, (family, _, _, _, address) in enumerate(addresses):
+        share = _now() + (ends - _now()) / (len(addresses) - i)
+        sock = None
+        try:
+            sock = _connected(family, address, share)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return tls.wrap_socket(_Socket(sock, share).limit(), server_hostname=server.host) if tls else sock
+        except BaseException as e:
+            if sock is not None:
+                sock.close()
+            if i + 1 == len(addresses) or not isinstance(e, OSError) or isinstance(e, ssl.SSLCertVerificationError) or _foreign_timeout(e, share):
+                raise
+    raise OSError("the name has no address")
+
+
+def _connected(family: int, address: Any, ends: float) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        _Socket(sock, ends).limit().connect(address)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _foreign_timeout(error: BaseException, ends: float) -> bool:
+    """Report whether a TimeoutError is the caller's, from a signal handler: it is before the time of the call."""
+    return isinstance(error, TimeoutError) and error.errno is None and _now() < ends
 
 
 class _Wire:
     """One HTTP connection, and whether it was used before."""
 
-    def __init__(self, server: _Server, tls: ssl.SSLContext | None, timeout: float) -> None:
-        self.http: http.client.HTTPConnection
-        if server.socket:
-            self.http = _UnixConnection(server.socket, timeout)
-        elif server.tls:
-            self.http = http.client.HTTPSConnection(server.host, server.port, timeout=timeout, context=tls)
-        else:
-            self.http = http.client.HTTPConnection(server.host, server.port, timeout=timeout)
+    def __init__(self, server: _Server, tls: ssl.SSLContext | None) -> None:
+        self._server, self._tls = server, tls
+        self.http = http.client.HTTPConnection(server.host, server.port)
+        self.http.default_port = 443 if server.tls else 80
+        self.sock: socket.socket | None = None
         self.used: float | None = None  # when it was last used
 
-    def connect(self, timeout: float) -> None:
+    def connect(self, ends: float) -> None:
         """Connect, unless it is connected."""
-        self.http.timeout = timeout
         if self.http.sock is None:
-            self.http.connect()
+            self.sock = _open(self._server, self._tls, ends)
+            self.http.sock = _Socket(self.sock, ends)
 
-    def post(self, path: str, headers: dict[str, Any], body: bytes, limit: float) -> tuple[float, http.client.HTTPResponse, bytes]:
+    def post(self, path: str, headers: dict[str, Any], body: bytes, ends: float) -> tuple[float, http.client.HTTPResponse, bytes]:
         """Send a request, and return when it was sent and the response with its body."""
-        self.http.sock.settimeout(limit)
-        sent = _now()
-        self.http.request("POST", path, body, headers)
-        response = self.http.getresponse()
-        return sent, response, response.read()
+        self.http.sock.ends = ends
+        sent, broke = _now(), None
+        try:
+            self.http.request("POST", path, body, headers)
+        except (BrokenPipeError, ConnectionResetError) as e:
+            broke = e  # a server may answer before it has read all, and close
+        try:
+            response = self.http.getresponse()
+            data = response.read()
+        except (ConnectionError, http.client.HTTPException) as e:
+            raise broke or e from None
+        if broke:
+            self.http.close()
+        return sent, response, data
+
+    def close(self) -> None:
+        self.http.close()
+        if self.sock is not None:
+            self.sock.close()
 
     def closed(self) -> bool:
         """Report whether the server closed the connection. Then nothing is sent over it."""
-        if self.http.sock is None:
+        if self.sock is None:
             return True
         with selectors.DefaultSelector() as selector:
-            selector.register(self.http.sock, selectors.EVENT_READ)
+            selector.register(self.sock, selectors.EVENT_READ)
             return bool(selector.select(0))
 
     def cut(self) -> None:
         """End the call that another thread makes."""
-        sock = self.http.sock
-        if sock is not None:
+        if self.sock is not None:
             with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
     def abandon(self) -> None:
         """Close the socket and say nothing to the server: the parent process uses the connection."""
-        if self.http.sock is not None:
+        if self.sock is not None:
             with contextlib.suppress(OSError):
-                os.close(self.http.sock.detach())
+                os.close(self.sock.detach())
 
 
 class _Local:
@@ -456,7 +555,6 @@ class _Local:
         server only, because its caller asks again with less time to wait.
         """
         timeout = self._timeout if timeout is None else timeout
-        text = json.dumps(body, separators=(",", ":")).encode()
         ends = _now() + timeout
         away: Unavailable | None = None
         silent = False
@@ -467,7 +565,7 @@ class _Local:
             if left <= 0:
                 break
             try:
-                answers, sent, again = self._ask(self._address.servers[first % len(self._address.servers)], verb, text, size, wait,
+                answers, sent, again = self._ask(self._address.servers[first % len(self._address.servers)], verb, body, size, wait,
                                                  left / (count - i))
                 return answers, sent, again or silent
             except Error as e:
@@ -479,24 +577,28 @@ class _Local:
                     self._current = first + 1
         raise away or Unavailable(f"dibs: {verb}: no server answered in time")
 
-    def _ask(self, server: _Server, verb: str, text: bytes, size: int, wait: float,
+    def _ask(self, server: _Server, verb: str, body: dict[str, Any], size: int, wait: float,
              timeout: float) -> tuple[list[dict[str, Any]], float, bool]:
         """Send a request. A kept connection may have been closed by the server meanwhile, so then
         a new one is used; every call may be repeated.
         """
+        ends = limit = _now() + timeout
         wire = self._checkout(server)
         again = sends = False
         while True:
-            began = _now()
             whole = False
             try:
                 if wait:
                     self._polls.add(wire)
-                wire.connect(timeout)
+                wire.connect(ends)
                 if wait and self.closing:
                     raise Unavailable("dibs: the client is closed")
+                limit = ends + wait
+                if verb == "claim":  # a server that was frozen does not carry it out later
+                    body = {**body, "timeout_ms": max(_ms(limit - _now()), 1)}
+                text = json.dumps(body, separators=(",", ":")).encode()
                 sends = True
-                sent, response, data = wire.post(f"/v1/{verb}", self._headers, text, wait + timeout)
+                sent, response, data = wire.post(f"/v1/{verb}", self._headers, text, limit)
                 whole = True
                 break
             except (ConnectionResetError, BrokenPipeError, ConnectionAbortedError) as e:
@@ -505,8 +607,7 @@ class _Local:
             except ssl.SSLCertVerificationError as e:
                 raise _silent(Refused(f"dibs: {server}: {e}"), sends) from e
             except (OSError, http.client.HTTPException) as e:
-                # A TimeoutError before the time of this call is the caller's, from a signal handler.
-                if isinstance(e, TimeoutError) and e.errno is None and _now() < began + timeout:
+                if _foreign_timeout(e, limit):
                     raise
                 cure = "; is dibs serve running there?" if isinstance(e, (FileNotFoundError, ConnectionRefusedError)) else ""
                 raise _silent(Unavailable(f"dibs: {server}: {e or type(e).__name__}{cure}"), sends) from e
@@ -516,7 +617,7 @@ class _Local:
                     wire.used = _now()
                     self._idle[server].append(wire)
                 else:
-                    wire.http.close()
+                    wire.close()
             wire, again = self._create(server), True
         try:
             return self._read(server, verb, response, data, size), sent, again
@@ -532,10 +633,10 @@ class _Local:
                 return self._create(server)
             if wire.used is not None and _now() - wire.used < _IDLE and not wire.closed():
                 return wire
-            wire.http.close()
+            wire.close()
 
     def _create(self, server: _Server) -> _Wire:
-        wire = _Wire(server, self._tls, self._timeout)
+        wire = _Wire(server, self._tls)
         self._all.add(wire)
         return wire
 
@@ -567,7 +668,7 @@ class _Local:
         """Close the connections that nobody uses."""
         for wires in self._idle.values():
             while wires:
-                wires.pop().http.close()
+                wires.pop().close()
 
     def abandon(self) -> None:
         """Close the sockets that this process has from the one that forked it."""

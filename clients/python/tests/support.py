@@ -4,6 +4,7 @@ DIBS_PROGRAM is the path of the program dibs.
 """
 
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -165,6 +166,36 @@ def http(status, kind, body):
 def problem(status, name):
     """Return a problem of dibs serve."""
     return http(status, "application/problem+json", json.dumps({"type": f"https://example.org/serve.md#{name}", "title": name}))
+
+
+class Trickle:
+    """A server that answers each call with a beginning, and then with a byte now and then, without an end."""
+
+    def __init__(self, beginning):
+        self._beginning = beginning
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client):
+        with client, contextlib.suppress(OSError):
+            client.recv(1 << 16)
+            client.sendall(self._beginning)
+            while True:
+                client.sendall(b"x")
+                time.sleep(0.05)
 
 
 class Line:

@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import os
 import secrets
@@ -111,6 +112,93 @@ class LineTest(Case):
             wait("it waits again", lambda: server.waiters(self.key) == 1)
             lease.release()
             waiter.join().release()
+
+    # A timeout bounds the call, and not a pause in it.
+
+    TRICKLES = {
+        "status": b"HTTP", "header": b"HTTP/1.1 200 OK\r\nX: ", "continue": b"HTTP/1.1 100 Continue\r\nX: ",
+        "length": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 65000\r\n\r\n",
+        "end": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n",
+        "chunk": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n",
+    }
+
+    def trickle(self, beginning):
+        server = support.Trickle(beginning)
+        self.addCleanup(server.close)
+        return server
+
+    def test_a_server_that_sends_a_byte_now_and_then_has_its_time(self):
+        well = self.serve(listen="127.0.0.1:0")
+
+        def ask(name, beginning):
+            slow = self.trickle(beginning)
+            alone = dibs.connect(f"http://{slow.host}", timeout=0.3)  # close would wait for the undo
+            self.refused(dibs.Unavailable, keys=alone, wait=0)
+            keys = self.connect(f"http://{slow.host},{well.host}", timeout=1)
+            lease = keys.acquire(f"{self.key} {name}", ttl=3)
+            keys._here()._current = 0  # the renewal asks the slow one, too
+            support.wait_renewed(lease)
+            lease.release()
+        for asked in [support.thread(lambda each=each: ask(*each)) for each in self.TRICKLES.items()]:
+            asked.join()
+
+    def test_a_name_with_many_addresses_has_its_time(self):
+        """None answers: the queue of a listener that accepts nothing is full."""
+        with socket.socket() as full, contextlib.ExitStack() as stack:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for _ in range(8):
+                sock = stack.enter_context(socket.socket())
+                sock.setblocking(False)
+                sock.connect_ex(full.getsockname())
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", full.getsockname())]
+            with mock.patch.object(socket, "getaddrinfo", lambda *_: found * 400):
+                keys = dibs.connect("http://many.example", timeout=1)
+                support.thread(lambda: self.refused(dibs.Unavailable, keys=keys, wait=0)).join()
+            host, port = self.serve(listen="127.0.0.1:0").host.split(":")
+            with mock.patch.object(socket, "getaddrinfo", lambda *_: found + [(*found[0][:4], (host, int(port)))]):
+                with self.connect("http://localhost", timeout=1).lock(self.key):
+                    pass
+
+    def test_a_resolver_that_does_not_answer_has_its_time(self):
+        look, asked, stop = socket.getaddrinfo, threading.Semaphore(0), threading.Event()
+        self.addCleanup(stop.set)
+
+        def resolve(host, port, *args):
+            if host != "slow.example":
+                return look(host, port, *args)
+            if len(args) == 4:
+                raise socket.gaierror  # it is no number
+            asked.release()
+            stop.wait()
+            return []
+        well = self.serve(listen="127.0.0.1:0")
+        with mock.patch.object(socket, "getaddrinfo", resolve):
+            keys = dibs.connect("http://slow.example", timeout=0.3)
+            support.thread(lambda: self.refused(dibs.Unavailable, keys=keys, wait=0)).join()
+            self.assertTrue(asked.acquire(blocking=False))
+            keys = self.connect(f"http://slow.example,{well.host}", timeout=1)
+            support.thread(lambda: keys.acquire(self.key)).join().release()
+
+    def test_a_name_of_a_resolver(self):
+        host = self.serve(listen="127.0.0.1:0").host
+        with self.connect(f"http://{host.replace('127.0.0.1', 'localhost')}").lock(self.key):
+            pass
+        self.refused(dibs.Unavailable, keys=dibs.connect("http://nowhere.invalid"), wait=0)
+
+    def test_a_timeout_of_the_caller_late_in_a_wait_is_the_caller_s(self):
+        """It comes after the timeout of a call, and before the end of the wait that the call asked for."""
+        with self.keys.lock(self.key, ttl=600):
+            script = self.script(f"""
+                def ring(*_): raise TimeoutError("mine")
+                signal.signal(signal.SIGALRM, ring)
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
+                try:
+                    with dibs.connect(timeout=0.1).lock({self.key!r}, ttl=600): pass
+                except TimeoutError as e:
+                    print(e)
+            """)
+            self.assertEqual("mine", script.line())
 
     def test_a_call_that_waits_asks_one_server(self):
         """Its caller asks the next one, with what is left of the time."""
