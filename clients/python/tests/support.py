@@ -168,6 +168,11 @@ def problem(status, name):
     return http(status, "application/problem+json", json.dumps({"type": f"https://example.org/serve.md#{name}", "title": name}))
 
 
+def element(kind):
+    """Return the answer to a call with one element that has an error."""
+    return http("200 OK", "application/json", json.dumps({"answers": [{"error": {"type": kind, "detail": kind}}]}))
+
+
 class Trickle:
     """A server that answers each call with a beginning, and then with a byte now and then, without an end."""
 

@@ -1,8 +1,15 @@
+import asyncio
+import datetime
+import decimal
 import hashlib
+import json
 import math
+import os
 import queue
+import subprocess
 import time
 import unittest
+from unittest import mock
 
 import support
 from support import Case
@@ -12,6 +19,16 @@ import dibs
 
 def never():
     raise AssertionError("it runs")
+
+
+class Refuses(dict):
+    """A result that says why it cannot be stored."""
+
+    def __init__(self, why):
+        self._why = why
+
+    def items(self):
+        raise ValueError(self._why)
 
 
 class OnceTest(Case):
@@ -49,16 +66,134 @@ class OnceTest(Case):
             self.assertEqual("'declined'", str(caught.exception))
         self.assertEqual(1, self.keys.once(self.key, lambda: 1))
 
-    def test_what_is_no_json_is_not_kept(self):
-        loop = []
+    # Results that cannot be stored: the function ran, and only its record failed.
+
+    def no_json(self):
+        loop, deep = [], []
         loop.append(loop)
-        for value in (object(), math.nan, b"bytes", {1: 2}, [{None: 1}], "\ud800", {1, 2}, loop):
-            with self.subTest(type(value)), self.assertRaises(dibs.NotKept) as caught:
-                self.keys.once(self.key, lambda: value)
-            self.assertIs(value, caught.exception.result)
-            self.assertIsNotNone(caught.exception.__cause__)
+        for _ in range(100_000):
+            deep = [deep]
+
+        class Broken(dict):
+            def items(self):
+                raise KeyError("broken")
+        return (object(), math.nan, {"a": [-math.inf]}, b"bytes", {1: 2}, [{None: 1}], {"a": {True: 1}}, "\ud800", {1, 2}, loop, deep,
+                datetime.date.today(), datetime.datetime.now(), decimal.Decimal(1), 10 ** 5000, (i for i in ()), Broken(a=1))
+
+    def test_what_is_no_json_does_not_run_again(self):
+        for i, value in enumerate(self.no_json()):
+            for at_most_once in (False, True):
+                key = f"{self.key}/{i}/{at_most_once}"
+                with self.subTest(type(value), at_most_once=at_most_once):
+                    with self.assertRaisesRegex(dibs.NotKept, "later callers get an error") as caught:
+                        self.keys.once(key, lambda: value, at_most_once=at_most_once)
+                    self.assertIs(value, caught.exception.result)
+                    self.assertFalse(caught.exception.rerun)
+                    self.assertIsNotNone(caught.exception.__cause__)
+                    for keys in (self.keys, self.connect()):
+                        with self.assertRaisesRegex(dibs.Unrecorded, "ran before.*dibs settle --result") as caught:
+                            keys.once(key, never, at_most_once=at_most_once)
+                        self.assertEqual(key, caught.exception.key)
+                        self.assertNotIn(key, str(caught.exception))
+
+    def test_the_record_is_the_same_in_all_languages(self):
+        for why, text in (("é \ud800" * 500, 500), ("dibs: why", "why")):
+            with self.assertRaises(dibs.NotKept):
+                self.keys.once(f"{self.key}/{text}", lambda: Refuses(why))
+            with self.assertRaises(dibs.Done) as caught:
+                self.keys.acquire(f"{self.key}/{text}", max_age=math.inf)
+            record = json.loads(caught.exception.record)
+            self.assertEqual(["not_kept"], list(record))
+            self.assertTrue(record["not_kept"] == text or 490 < len(record["not_kept"].encode()) <= text)
+
+    def test_an_operator_settles_it(self):
+        for how, left in ((["--result", "[17]"], [17]), (["--rerun"], "again")):
+            key = f"{self.key} {how[0]}"
+            self.assertRaises(dibs.NotKept, self.keys.once, key, object)
+            subprocess.run([os.environ["DIBS_PROGRAM"], "settle", "--yes", "--store", self.server.store, *how, key], check=True, capture_output=True)
+            self.assertEqual(left, self.keys.once(key, lambda: "again"))
+
+    def test_it_is_kept_as_long_as_a_result(self):
+        self.assertRaises(dibs.NotKept, self.keys.once, self.key, object, keep=0.001)
+        support.wait("the next one runs", lambda: self.runs_again(self.key))
+
+    def runs_again(self, key):
+        try:
+            return self.keys.once(key, lambda: True)
+        except dibs.Unrecorded:
+            return False
+
+    def test_with_rerun_the_next_caller_runs(self):
+        for value in self.no_json():
+            with self.subTest(type(value)), self.assertRaisesRegex(dibs.NotKept, "the next caller runs again") as caught:
+                self.keys.once(self.key, lambda: value, rerun=True, at_most_once=True)
+            self.assertTrue(caught.exception.rerun)
             self.assertTrue(self.server.free(self.key))
         self.assertEqual(1, self.keys.once(self.key, lambda: 1))
+
+    def test_what_is_too_large_does_not_run_again(self):
+        """The server may answer before it has read all, and close the connection."""
+        small, tcp = self.serve("--max-body", "2048"), self.serve(listen="127.0.0.1:0")
+        for server, size in ((small, 3 << 10), (self.server, 60 << 20), (tcp, 60 << 20)):
+            keys = self.connect(server.url)
+            for what, fn in (("result", lambda: "x" * size), ("error", lambda: self.fails("x" * size))):
+                key = f"{self.key} {what} {size}"
+                with self.subTest(key):
+                    self.assertRaises(dibs.NotKept, keys.once, key, fn, remember=KeyError)
+                    self.assertRaises(dibs.Unrecorded, keys.once, key, never)
+        keys = self.connect(small.url)
+        self.assertRaises(dibs.NotKept, keys.once, self.key, lambda: "x" * 4096, rerun=True)
+        self.assertEqual(1, keys.once(self.key, lambda: 1))
+
+    def fails(self, text):
+        raise KeyError(text)
+
+    def test_a_store_that_takes_no_record_at_all(self):
+        """With at_most_once the outcome is then unknown. Otherwise the next caller runs."""
+        for answer in (support.element("full"), support.problem("503 Service Unavailable", "store-unavailable")):
+            line = support.Line(self.server)
+            self.addCleanup(line.close)
+            keys = self.connect(line.url)
+            for at_most_once in (False, True):
+                key = f"{self.key} {at_most_once} {len(answer)}"
+
+                def run(line=line, answer=answer):
+                    line.says["settle"] = answer, False
+                    return 1
+                with mock.patch.object(dibs._Tries, "again", lambda self: False), self.assertRaises(dibs.NotKept) as caught:
+                    keys.once(key, run, at_most_once=at_most_once, ttl=600)
+                line.says.clear()
+                self.assertEqual(not at_most_once, caught.exception.rerun)
+                keys.flush(support.LIMIT)
+                if at_most_once:
+                    self.assertRaises(dibs.Unknown, self.keys.once, key, never, at_most_once=True)
+                else:
+                    self.assertEqual(2, self.keys.once(key, lambda: 2))
+
+    def test_a_coroutine_has_not_run(self):
+        async def charge():
+            self.fail("it runs")
+        self.assertRaisesRegex(TypeError, "keys.aio.once", self.keys.once, self.key, charge)
+        self.assertEqual(1, self.keys.once(self.key, lambda: 1))
+
+    def test_the_same_in_asyncio(self):
+        async def main():
+            aio = self.keys.aio
+            for options, then in (({}, dibs.Unrecorded), ({"at_most_once": True}, dibs.Unrecorded), ({"rerun": True}, None)):
+                key = f"{self.key} {options}"
+                with self.assertRaises(dibs.NotKept) as caught:
+                    await aio.once(key, lambda: math.nan, **options)
+                self.assertEqual((then is None, True), (caught.exception.rerun, math.isnan(caught.exception.result)))
+                if then:
+                    with self.assertRaises(then):
+                        await aio.once(key, never)
+                else:
+                    self.assertEqual(1, await aio.once(key, lambda: 1))
+            with self.assertRaises(dibs.NotKept):
+                await aio.once(f"{self.key} error", lambda: self.fails("x" * (20 << 20)), remember=KeyError)
+            with self.assertRaises(dibs.Unrecorded):
+                await aio.once(f"{self.key} error", never)
+        asyncio.run(asyncio.wait_for(main(), support.LIMIT))
 
     def test_a_record_that_is_not_of_once(self):
         for record in (b"no json", b"[1]", b"{}"):
