@@ -74,6 +74,7 @@ _STAY = 10.0  # how long a waiter's place outlasts its last question
 _POLL = 20.0  # the longest call that waits
 _KEEP_PATIENCE = 10.0  # how long what was waited or worked for is asked again
 _IDLE = 30.0  # a connection that was not used for longer is not used again
+_FROZEN = 300.0  # how long a server may be frozen, and then carry out a claim that it did not answer
 _ANY_AGE_MS = 9_223_372_036_854  # accepts a record of any age
 _MAX_ELEMENTS = 512  # of a call
 
@@ -169,7 +170,8 @@ class Unknown(Error):
 class Unavailable(Error):
     """No server answered, or the store did not.
 
-    The call may or may not have happened. A claim is then undone in the background.
+    The call may or may not have happened. A claim is then undone in the background, again and again
+    for 5 minutes, because a server that was stopped may carry it out late.
     """
 
 
@@ -235,7 +237,10 @@ class Unrecorded(Error):
 
 
 class WrongTransaction(Error):
-    """The connection is not in the transaction that the lease is to end with. Nothing was settled."""
+    """The connection is not in the transaction that the lease is to end with. Nothing was settled.
+
+    Or something else has ended the transaction of once before its COMMIT.
+    """
 
 
 class Closed(Error):
@@ -773,16 +778,25 @@ def _problem(answer: dict[str, Any]) -> tuple[str | None, str | None]:
 
 
 class _Entry:
-    """What is to be settled in the background.
-
-    again is how often it is settled yet after the first time: a claim that may still be under way
-    is settled once more a second later.
+    """What is to be settled in the background: first a settlement, if one is due, and then undos of
+    the same token until a moment, because a claim that no server answered may be carried out late.
     """
 
-    def __init__(self, settlement: dict[str, Any], expires: float, again: int) -> None:
-        self.settlement, self.expires, self.again = settlement, expires, again
-        self.due = _now()
-        self.first = True
+    def __init__(self, named: dict[str, Any], settlement: dict[str, Any] | None, expires: float, until: float) -> None:
+        self.token = named["token"]
+        self.settlement = {**named, **(settlement or {"outcome": "undo"})}
+        self.expires, self.until = expires, until
+        self.first = settlement is not None
+        self.due, self.pause = _now(), 1.0
+        if not self.first:
+            self.again()
+
+    def again(self) -> bool:
+        """Say when the token is undone next, and report whether it is."""
+        self.first = False
+        self.settlement = {**self.settlement, "outcome": "undo"}
+        self.due, self.pause = _now() + self.pause, min(self.pause * 2, 15.0)
+        return self.due <= self.until
 
 
 class _Undoer:
@@ -790,16 +804,26 @@ class _Undoer:
 
     def __init__(self, local: _Local, timeout: float) -> None:
         self._local, self._timeout = local, timeout
-        self._mail: collections.deque[_Entry | _Bell] = collections.deque()
+        self._mail: collections.deque[_Entry | _Bell | str] = collections.deque()
         self._bell = _Bell()
         self._entries: list[_Entry] = []
         self._flushes: list[_Bell] = []
         self._stopped = self._ended = False
 
-    def settle(self, attempt: _Attempt, settlement: dict[str, Any], sent: bool = False) -> None:
-        """Settle in the background. sent says that the claim itself may still be under way."""
+    def settle(self, attempt: _Attempt, settlement: dict[str, Any], place: bool = False) -> None:
+        """Settle the attempt, or the place that it redeems, in the background."""
         expires = _now() + max(attempt.ttl, attempt.stay) + self._timeout
-        self._put(_Entry({**attempt.named(), **settlement}, expires, 1 if sent else 0))
+        silent = attempt.place_silent if place else attempt.silent
+        self._put(_Entry(attempt.named(attempt.place if place else None), settlement, expires, silent + _FROZEN))
+
+    def settled(self, named: dict[str, Any], silent: float) -> None:
+        """Note that a token was settled. silent is when it sent the last claim that was not answered."""
+        if _now() + 1 <= silent + _FROZEN:
+            self._put(_Entry(named, None, math.inf, silent + _FROZEN))
+
+    def claims(self, token: str) -> None:
+        """Note that a token claims again: it is not undone any more."""
+        self._put(token)
 
     def flush(self, limit: float) -> bool:
         """Wait until everything was settled once, or for so many seconds."""
@@ -816,7 +840,7 @@ class _Undoer:
         """Say that a caller does not wait any more."""
         self._bell.ring()
 
-    def _put(self, item: _Entry | _Bell) -> None:
+    def _put(self, item: _Entry | _Bell | str) -> None:
         try:
             self._mail.append(item)
         finally:
@@ -842,6 +866,8 @@ class _Undoer:
             item = self._mail.popleft()
             if isinstance(item, _Bell):
                 self._flushes.append(item)
+            elif isinstance(item, str):
+                self._entries = [entry for entry in self._entries if entry.first or entry.token != item]
             else:
                 self._entries.append(item)
 
@@ -872,13 +898,11 @@ class _Undoer:
         now = _now()
         ended = set()
         for i, entry in enumerate(due):
-            if answers and _problem(answers[i])[0] != "busy":
-                entry.first = False
-                if entry.again:
-                    entry.again, entry.due = entry.again - 1, now + 1
-                else:
+            kind = _problem(answers[i])[0] if answers else "busy"
+            if not entry.first or kind in (None, "lost"):
+                if not entry.again():
                     ended.add(id(entry))
-            elif now >= entry.expires:
+            elif kind != "busy" or now >= entry.expires:
                 ended.add(id(entry))
         self._entries = [entry for entry in self._entries if id(entry) not in ended]
         return bool(answers)
@@ -904,7 +928,8 @@ class _Attempt:
         self.margin = max(options["margin"] or 0.0, self.ttl / 50 + 0.001)
         self.local: _Local | None = None
         self.open = False  # the token may have a lease or a place
-        self.sent = False  # a claim whose answer did not arrive may be under way
+        self.silent = -math.inf  # when it last sent a claim that was not answered, and may be carried out late
+        self.place_silent = -math.inf  # the same of its place
         self.given_up = False  # its caller went away
         # The lease.
         self.fence: int | None = None
@@ -1007,8 +1032,18 @@ class _Attempt:
         """Settle the lease in the background."""
         assert self.local is not None
         self.local.undoer.settle(self, settlement)
+        if self.place and settlement["outcome"] in _CLEAN:
+            self.local.undoer.settled(self.named(self.place), self.place_silent)
         self.settled = True
         self.local.renewer.remove(self)
+
+    def ended(self, clean: bool) -> None:
+        """Note that the token was settled, and cleanly, which ends the reserved place that it redeems."""
+        assert self.local is not None
+        self.local.undoer.settled(self.named(), self.silent)
+        self.silent = -math.inf
+        if clean and self.place:
+            self.local.undoer.settled(self.named(self.place), self.place_silent)
 
     def give_up(self) -> None:
         """Undo in the background what the token may have, for a caller that never got the lease. It
@@ -1018,18 +1053,22 @@ class _Attempt:
         if self.local is None or self.foreign():
             return
         if self.open:
-            self.local.undoer.settle(self, {"outcome": "undo"}, self.sent)
+            self.local.undoer.settle(self, {"outcome": "undo"})
             self.open = False
         self.settled = True
         self.local.renewer.remove(self)
 
     def dropped(self) -> None:
         """End what is left when nobody has the Lease any more."""
-        if self.settled or self.lost or self.local is None or self.foreign():
+        if self.settled or self.local is None or self.foreign():
             return
-        if self.fence is None:
+        if self.lost:
+            self.ended(False)
+        elif self.fence is None:
             self.give_up()
-        elif not self.overdue(_now()):
+        elif self.overdue(_now()):
+            self.ended(False)
+        else:
             self.hand_over({"outcome": "abandon"})
             warnings.warn(f"dibs: nobody has the lease of the key {self.digest()} any more and it was not settled, so it is abandoned; "
                           "keep it in a variable, or use keys.lock", RuntimeWarning, stacklevel=3)
@@ -1249,6 +1288,7 @@ class Lease:
         """Note that the transaction in which the lease was settled is committed."""
         self._attempt.settled = True
         self._renewed_no_more()
+        self._attempt.ended(True)
 
     def _renewed_no_more(self) -> None:
         if self._attempt.local is not None:
@@ -1373,10 +1413,12 @@ class Lease:
         else:
             attempt.settled = True
         attempt.local.renewer.remove(attempt)
+        attempt.ended(kind is None and outcome in _CLEAN)
         if lost:
             raise self._lost()
 
 
+_CLEAN = ("release", "keep")  # the outcomes that end a reserved place
 _CALLS = {"keep": "complete", "release": "release", "abandon": "abandon", "undo": "undo"}  # by their outcome
 
 
@@ -1412,6 +1454,8 @@ def _function_error(error: Exception, name: str, attempt: _Attempt) -> Error | N
     if state == "DIBS2":
         return WrongTransaction(f"{line}. Begin a transaction, write in it, and settle the key {digest} as its last statement; "
                                 "the function of once begins and ends none", key=key)
+    if state == "22023" and re.search(r"\b(record|data)\b.* bytes", line):
+        return TooLarge(f"{line} (the key {digest})", key=key)
     if state in ("42883", "3F000"):
         return Refused(f"dibs: this database has no function {name} of this version. Name the store's schema= and prefix= when you connect, "
                        f"or run dibs migrate ({line})", key=key)
@@ -1621,12 +1665,13 @@ class Client:
         self._label = os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "") if label is None else label
         self._closed = False
         self._local: _Local | None = None
+        self._silent: dict[str, float] = {}  # by the token of a reserved place: when it sent the last claim that was not answered
         self._mine = threading.local()  # the leases of this thread's blocks
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], weakref.WeakSet[Lease]] = weakref.WeakKeyDictionary()
 
     @property
     def timeout(self) -> float:
-        """How long one call may take, in seconds."""
+        """How long one call may take in all, in seconds. A call that waits may take as long as it waits, too."""
         return self._timeout
 
     @property
@@ -1746,6 +1791,7 @@ class Client:
         A place that has ended is reserved again, at the end of the queue.
         """
         token, namespace, key = _read_ticket(ticket)
+        self._here().undoer.claims(token)
         self._ask_place(self._attempt(key, namespace=namespace, token=token, hold=hold, stay=_place_ttl(ttl)))
 
     def redeem(self, ticket: str, *, hold: Duration | None = None, **options: Unpack[Options]) -> _Block:
@@ -1769,6 +1815,8 @@ class Client:
             try:
                 answers, _, again = self._here().call("settle", {"settlements": [{**attempt.named(), "outcome": "release"}]}, 1)
                 kind, detail = _problem(answers[0])
+                if kind in (None, "lost"):
+                    self._here().undoer.settled(attempt.named(), self._silent.get(token, -math.inf))
                 if kind is not None and not (kind == "lost" and (again or repeated)):
                     raise _error(kind, detail, attempt)
                 return
@@ -1887,7 +1935,9 @@ class Client:
             raise ValueError("dibs: permits cannot be more than 1 together with at_most_once or max_age")
         if fingerprint is not None and not re.fullmatch("[0-9A-Fa-f]{64}", fingerprint):
             raise ValueError("dibs: fingerprint is no SHA-256 in 64 hexadecimal digits, such as hashlib.sha256(data).hexdigest()")
-        return _Attempt(key, self._namespace if namespace is None else namespace, asked)
+        attempt = _Attempt(key, self._namespace if namespace is None else namespace, asked)
+        attempt.place_silent = self._silent.get(place or "", -math.inf)
+        return attempt
 
     def _take(self, lease: Lease, mine: weakref.WeakSet[Lease], renew: bool = True) -> None:
         """Take the lease, or raise and leave nothing of it behind."""
@@ -1905,7 +1955,7 @@ class Client:
         except BaseException as e:
             attempt.give_up()
             if attempt.place and isinstance(e, Mismatch):  # the place could never be redeemed
-                local.undoer.settle(attempt, {**attempt.named(attempt.place), "outcome": "release"})
+                local.undoer.settle(attempt, {"outcome": "release"}, place=True)
             raise
         finally:
             local.waits.discard(attempt)
@@ -1956,20 +2006,21 @@ class Client:
 
     def _ask(self, local: _Local, attempt: _Attempt, mode: str, poll: float) -> tuple[dict[str, Any], float]:
         """Send the claim once and note what it may have at the store."""
-        before = attempt.open, attempt.sent
-        attempt.open = attempt.sent = True
+        before = attempt.open, attempt.silent
+        attempt.open, attempt.silent = True, _now()
         body: dict[str, Any] = {"claims": [attempt.wire(mode)]}
         if poll > 0:
             body["wait_ms"] = _ms(poll)
         try:
-            answers, sent, _ = local.call("claim", body, 1, wait=poll)
+            answers, sent, silent = local.call("claim", body, 1, wait=poll)
         except Error as e:
             if not e._unanswered:  # nothing was done
-                attempt.open, attempt.sent = before
+                attempt.open, attempt.silent = before
             raise
         answer = answers[0]
         attempt.open = answer.get("state") == "granted" or answer.get("queued") is True or "error" in answer
-        attempt.sent = False
+        if not silent:
+            attempt.silent = before[1]
         return answer, sent
 
     def _ask_retrying(self, attempt: _Attempt, mode: str) -> dict[str, Any]:
@@ -1989,7 +2040,14 @@ class Client:
 
     def _ask_place(self, attempt: _Attempt) -> None:
         """Reserve a place."""
-        answer = self._ask_retrying(attempt, "reserve")
+        try:
+            answer = self._ask_retrying(attempt, "reserve")
+        finally:
+            if attempt.silent > -math.inf:
+                self._silent[attempt.token] = attempt.silent
+                for token, silent in list(self._silent.items()):
+                    if silent < _now() - _FROZEN:
+                        self._silent.pop(token, None)
         if answer.get("state") != "held" or not answer.get("queued"):
             raise _refusal(attempt, answer)
 

@@ -4,6 +4,7 @@ DIBS_PROGRAM is the path of the program dibs.
 """
 
 import atexit
+import collections
 import contextlib
 import json
 import os
@@ -204,15 +205,23 @@ class Trickle:
 
 
 class Line:
-    """Forwards to a server. It can lose and change answers."""
+    """Forwards to a server. It can lose and change answers, and hold calls back as a frozen server does."""
 
-    def __init__(self, server):
-        path = f"{folder()}/line.sock"
+    def __init__(self, server, tcp=False):
         self._to = server.path
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path)
-        self._listener.listen(64)
-        self.url = f"unix:{path}"
+        if tcp:
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self.url = "http://127.0.0.1:%d" % self._listener.getsockname()[1]
+        else:
+            path = f"{folder()}/line.sock"
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(path)
+            self._listener.listen(64)
+            self.url = f"unix:{path}"
+        self.frozen = None  # a verb: its calls are held back
+        self._held = []
+        self.calls = collections.Counter()  # by verb
+        self.before = {}  # by verb: what is done before a call is forwarded
         self._cut, self._clients = {}, set()
         self.says = {}  # by verb: what it answers after those that are lost, and whether the server does the call before
         self.lost = threading.Semaphore(0)  # released for each answer that was lost
@@ -221,6 +230,18 @@ class Line:
     def cut(self, verb, times):
         """Lose the next answers to calls of the verb, after the server has done them."""
         self._cut[verb] = times
+
+    def deliver(self):
+        """Let the server do what was held back, and return its answers."""
+        self.frozen, answers = None, []
+        for request in self._held:
+            with socket.socket(socket.AF_UNIX) as server:
+                server.settimeout(LIMIT)
+                server.connect(self._to)
+                server.sendall(request)
+                with server.makefile("rb") as answered:
+                    answers.append(self._message(answered))
+        return answers
 
     def close(self):
         """Refuse connections, and end those that there are."""
@@ -251,6 +272,12 @@ class Line:
                 try:
                     while (request := self._message(asked)) is not None:
                         verb = re.search(rb"/v1/(\w+)", request)[1].decode()
+                        self.calls[verb] += 1
+                        if verb == self.frozen:
+                            self._held.append(request)
+                            asked.read(1)  # until its client gives up
+                            return
+                        self.before.get(verb, lambda: None)()
                         said, done = self.says.get(verb, (None, True)) if not self._cut.get(verb) else (None, True)
                         if not done:
                             client.sendall(said)
