@@ -138,7 +138,7 @@ class TransactionTest(Case):
 
     def test_what_is_refused(self):
         for role, options, kind, said in (
-                ("app", {"schema": "leases"}, dibs.WrongTransaction, "written nothing"), ("app", {}, dibs.Refused, "dibs migrate"),
+                ("app", {"schema": "leases"}, dibs.WrongTransaction, "written nothing"), ("app", {"schema": "information_schema"}, dibs.Refused, "dibs migrate"),
                 ("app", {"schema": "no%s"}, dibs.Refused, 'no function "no%s"'), ("app", {"schema": "leases", "prefix": "old"}, dibs.Refused, "old_settle"),
                 ("nobody", {"schema": "leases"}, dibs.Forbidden, "GRANT")):
             with self.subTest(said):
@@ -226,6 +226,17 @@ class TransactionTest(Case):
             self.assertRaises(dibs.Remembered, self.keys.once, key, self.fail, in_=app)
             self.assertEqual((0, 0), (self.effects(), app.info.transaction_status))
         self.assertFree()
+
+    def test_a_result_that_cannot_be_stored_rolls_back(self):
+        """So nothing was done, and the next caller runs."""
+        for result in ("x" * (65 << 20), math.nan):
+            with self.assertRaisesRegex(dibs.NotKept, "rolled back, and the next caller runs again") as caught:
+                self.keys.once(self.key, lambda result=result: self.effect() or result, in_=self.app, at_most_once=True)
+            self.assertTrue(caught.exception.rerun)
+            self.assertEqual((0, 0), (self.effects(), self.app.info.transaction_status))
+        with self.assertRaises(dibs.TooLarge), self.keys.lock(self.key) as lease, self.transaction() as cursor:
+            lease.complete_in(cursor, b"x" * (65 << 20))
+        self.assertEqual(1, self.keys.once(self.key, lambda: 1, in_=self.app))
 
     def test_once_wants_its_own_transaction(self):
         def commits():
