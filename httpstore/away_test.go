@@ -188,6 +188,7 @@ func TestAPlaceThatIsNotAskedForIsNotWatched(t *testing.T) {
 		c := store.Claim{Key: store.Key{Name: "k"}, Mode: store.Queue, Token: store.Token{1}, TTL: time.Second, Stay: 2*watchWait - time.Second, Permits: 1, Weight: 1}
 		testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 		time.Sleep(10 * watchWait)
+		synctest.Wait()
 		if looks != 2 || len(s.watching) != 0 {
 			t.Errorf("it was looked at %d times; left are %v", looks, s.watching)
 		}

@@ -186,6 +186,7 @@ func TestLateUndoesEnd(t *testing.T) {
 		l.settles = func() { after = append(after, time.Since(settled)) }
 		testkit.Must(t, l.end(t, c, store.Release))
 		time.Sleep(2 * doubtful)
+		synctest.Wait()
 		want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second}
 		for d := 15 * time.Second; d <= 5*time.Minute; d += 15 * time.Second {
 			want = append(want, d)
