@@ -59,3 +59,26 @@ func TestTurns(t *testing.T) {
 		}
 	})
 }
+
+// A caller that gives up in the moment in which its turn comes passes it on, whichever it notices
+// first.
+func TestTurnThatNobodyTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 {
+			var turns localQueues[string]
+			testkit.Must(t, turns.enter(t.Context(), "a"))
+			ctx, stop := context.WithCancel(t.Context())
+			gone := make(chan error, 1)
+			go func() { gone <- turns.enter(ctx, "a") }()
+			synctest.Wait()
+			stop()
+			turns.leave("a")
+			if err := <-gone; err == nil {
+				turns.leave("a")
+			}
+			if n := len(turns.at); n != 0 {
+				t.Fatal("the queue stands, and nobody is in front")
+			}
+		}
+	})
+}

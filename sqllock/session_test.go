@@ -117,3 +117,98 @@ func TestNamedGrantedWhileAbandoned(t *testing.T) {
 		close(kill)
 	})
 }
+
+// A session whose lock could not be released is ended: another caller of the pool would have that
+// lock, too.
+func TestUnreleasedSessionEnds(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(*testing.T, *sessions[string]) error{
+		"a release": func(t *testing.T, p *sessions[string]) error {
+			l, err := p.lock(t.Context(), []string{"a"}, request{since: time.Now()})
+			if err != nil {
+				return err
+			}
+			return l.Unlock()
+		},
+		"a second lock that is held": func(t *testing.T, p *sessions[string]) error {
+			_, err := p.lock(t.Context(), []string{"a", "held"}, request{try: true, since: time.Now()})
+			return err
+		},
+		"a second lock that does not come in time": func(t *testing.T, p *sessions[string]) error {
+			testkit.Must(t, p.queues.enter(t.Context(), "held"))
+			_, err := p.lock(t.Context(), []string{"a", "held"}, request{wait: time.Second, since: time.Now()})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var released, closed atomic.Int64
+				server := &fakeServer{
+					query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
+						switch {
+						case strings.Contains(sql, "RELEASE_LOCK"):
+							released.Add(1)
+							return nil, errors.New("no answer")
+						case strings.Contains(sql, "'held'"):
+							return []driver.Value{int64(0), int64(7)}, nil
+						}
+						return []driver.Value{int64(1), int64(7)}, nil
+					},
+					closed: func() { closed.Add(1) },
+				}
+				db := server.open(t)
+				p := &sessions[string]{db: db, functions: &namedFunctions{db: db}, heartbeat: time.Hour}
+				if err := ends(t, p); err == nil {
+					t.Error("there is no error")
+				}
+				if released.Load() != 1 || closed.Load() != 1 {
+					t.Errorf("%d locks were released, %d sessions ended; want 1 and 1", released.Load(), closed.Load())
+				}
+			})
+		})
+	}
+}
+
+// Callers behind one that fails get their turn, whatever it fails of.
+func TestFailedCallerLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		failing := ""
+		server := &fakeServer{query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
+			if failing != "" && strings.Contains(sql, failing) {
+				return nil, errors.New("no answer")
+			}
+			if strings.Contains(sql, "RELEASE_LOCK") {
+				return []driver.Value{int64(1)}, nil
+			}
+			return []driver.Value{int64(1), int64(7)}, nil
+		}}
+		db := server.open(t)
+		p := &sessions[string]{db: db, functions: &namedFunctions{db: db}, heartbeat: time.Hour}
+		lock := func(wait time.Duration) error {
+			l, err := p.lock(t.Context(), []string{"a"}, request{wait: wait, since: time.Now()})
+			if err == nil {
+				err = l.Unlock()
+			}
+			return err
+		}
+		failing = "GET_LOCK"
+		if lock(time.Hour) == nil {
+			t.Error("there is no error")
+		}
+		failing = ""
+		testkit.Check(t, lock(time.Hour))
+
+		db.SetMaxOpenConns(1)
+		conn, err := db.Conn(t.Context())
+		testkit.Must(t, err)
+		if lock(time.Second) == nil {
+			t.Error("without a connection there is no error")
+		}
+		testkit.Check(t, conn.Close())
+		testkit.Check(t, lock(time.Hour))
+		if n := len(p.queues.at); n != 0 {
+			t.Errorf("%d queues are left", n)
+		}
+	})
+}
