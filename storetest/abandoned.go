@@ -8,6 +8,37 @@ import (
 
 var abandonedProperties = []Property{
 	{
+		Name: "AbandonedTogetherCountInOrder",
+		Why:  "Several leases of a key expire before a call notices. The next holder gets what the last of them saved: of the lease that ended last, and of leases that ended together, the one that was granted last.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for _, name := range []string{"one after the other", "together"} {
+				k, gone, a, b := key(name), store.NewToken(), store.NewToken(), store.NewToken()
+				for n, token := range []store.Token{gone, a, b} {
+					t.granted("holder "+itoa(n), p.try(k, token, permits(3)), 1)
+				}
+				t.ok("release", p.release(k, gone))
+				want, last := "a", 2*t.short()
+				if name == "together" {
+					want, last = "b", t.short()
+					for _, err := range p.renewals(
+						store.Renewal{Key: k, Token: a, TTL: last, Progress: []byte("a")}, store.Renewal{Key: k, Token: b, TTL: last, Progress: []byte("b")},
+					) {
+						t.ok("progress", err)
+					}
+				} else {
+					t.ok("progress", p.save(k, b, t.short(), "b"))
+					t.ok("progress", p.save(k, a, last, "a"))
+				}
+				t.outlast(last)
+				d := p.try(k, store.NewToken(), permits(3))
+				if t.granted("the next", d, 3); string(d.Progress) != want {
+					t.Fatalf("%s: the next got the progress %q, want %q", name, d.Progress, want)
+				}
+			}
+		},
+	},
+	{
 		Name: "AbandonmentIsCounted",
 		Why:  "The next holder must know that the last one did not finish, and how often that happened. It can then check what was done, and give up work that kills its worker.",
 		Check: func(t *Trial) {

@@ -9,6 +9,29 @@ import (
 
 var holdProperties = []Property{
 	{
+		Name: "HoldEndsWithItsPlaces",
+		Why:  "A key was idle because of a place that has ended. The next place has its own count, which begins with the first claim that it refuses, even if the end and the new place are one step.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for name, first := range map[string]struct {
+				stay, hold time.Duration
+				end        func(k store.Key, place store.Token)
+			}{
+				"its Hold is over": {long, t.short(), func(store.Key, store.Token) { t.outlast(t.short()) }},
+				"its Stay is over": {t.short(), long, func(store.Key, store.Token) { t.outlast(t.short()) }},
+				"it is given up":   {long, long, func(k store.Key, place store.Token) { t.ok("giving it up", p.release(k, place)) }},
+			} {
+				k, place, next := key(name), store.NewToken(), store.NewToken()
+				t.state("a place", p.reserve(k, place, stay(first.stay), hold(first.hold)), store.Held)
+				p.try(k, store.NewToken()) // refused, unless the place has ended by now
+				first.end(k, place)
+				t.waits("the next place", p.reserve(k, next, hold(t.short())), 0)
+				t.outlast(t.short())
+				t.state("the first claim that it refuses", p.try(k, store.NewToken()), store.Held)
+			}
+		},
+	},
+	{
 		Name: "HoldCountsFromTheFirstRefusal",
 		Why:  "A cancelled job never uses its place, which must not block the key for as long as a place may last. Hold counts only from the first claim that is refused because of the place, so a job that is late while no other claim wants the key loses nothing.",
 		Check: func(t *Trial) {

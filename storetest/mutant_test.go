@@ -27,6 +27,7 @@ var meant = map[model.Bug]string{
 	model.ProgressStops:        "ProgressIsPassedOn",
 	model.UndoForgetsAbandoned: "UndoneAsIfNotGranted",
 	model.UnknownForgotten:     "UnknownIsForEver",
+	model.AbandonedUnsorted:    "AbandonedTogetherCountInOrder",
 	model.AbandonedForgotten:   "AbandonmentIsRemembered",
 	model.ResolveAny:           "ResolveGivesTheRecord",
 	model.PruneLive:            "PruneRemovesWhatEnded",

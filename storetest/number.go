@@ -6,6 +6,21 @@ import (
 
 var numberProperties = []Property{
 	{
+		Name: "LeaseKeepsItsNumber",
+		Why:  "A place ends while a lease that was taken from it is live. A new place must not get its number, because the end of the lease deletes all places there.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, place, next, holder := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
+			t.state("a place", p.reserve(k, place), store.Held)
+			t.granted("a claim from it", p.try(k, holder, from(place)), 1)
+			t.ok("giving the place up", p.release(k, place))
+			t.waits("a new place", p.reserve(k, next), 0)
+			t.ok("the holder's release", p.release(k, holder))
+			t.state("a stranger", p.try(k, store.NewToken()), store.Held)
+			t.granted("a claim from the new place", p.try(k, store.NewToken(), from(next)), 1)
+		},
+	},
+	{
 		Name: "OneLeaseAtANumber",
 		Why:  "A queue may give one job to two workers. Both claim from the job's place, and one of them must wait although the key has room. It is granted only if the other does not finish.",
 		Check: func(t *Trial) {

@@ -42,7 +42,9 @@ func conform(t *testing.T, skips bool) {
 // tables are a server's. A row is what Fields point to.
 type tables struct {
 	turn  time.Duration
-	skips bool // waiters of processes that do not listen
+	skips bool          // waiters of processes that do not listen
+	slow  time.Duration // what the clock is set to, beside the right time
+	mark  int64         // of the fences of rows that were deleted
 
 	mu       sync.Mutex
 	servers  []*engine.Server // by the number of their process, less one
@@ -66,7 +68,7 @@ func (db *tables) load(b *engine.Batch) {
 	for _, k := range b.Keys {
 		b.AddRow(k, db.rows[k])
 	}
-	b.Now(time.Now().UnixMicro(), 0)
+	b.Now(time.Now().Add(db.slow).UnixMicro(), db.mark)
 	for _, k := range b.Keys {
 		slices.SortFunc(db.leases[k], func(x, y engine.Lease) int { return cmp.Compare(x.Ends, y.Ends) })
 		for _, l := range db.leases[k] {

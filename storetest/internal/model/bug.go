@@ -24,10 +24,11 @@ const (
 	AnsweredKeepsPlace Bug = "an answered waiter keeps its place"                           // Only a grant and a settlement delete a place.
 	AnsweredEndsFrom   Bug = "a claim that a record answers ends the place that it is from" // Every answer deletes all that the claim names.
 
-	ProgressStops        Bug = "progress not passed on by a holder that saves nothing" // The column is set with each abandonment.
-	UndoForgetsAbandoned Bug = "an undone lease forgets what was abandoned before it"  // The grant takes the abandoned row over.
-	UnknownForgotten     Bug = "an unknown outcome is forgotten in time"               // Unknown outcomes are swept with the records.
-	AbandonedForgotten   Bug = "an abandoned lease is forgotten at once"               // The sweep deletes all that has expired.
+	ProgressStops        Bug = "progress not passed on by a holder that saves nothing"           // The column is set with each abandonment.
+	UndoForgetsAbandoned Bug = "an undone lease forgets what was abandoned before it"            // The grant takes the abandoned row over.
+	UnknownForgotten     Bug = "an unknown outcome is forgotten in time"                         // Unknown outcomes are swept with the records.
+	AbandonedUnsorted    Bug = "leases that expired together count in the order of their grants" // SELECT … WHERE ends <= now.
+	AbandonedForgotten   Bug = "an abandoned lease is forgotten at once"                         // The sweep deletes all that has expired.
 
 	ResolveAny          Bug = "Resolve without comparing the ID" // Resolve takes any ID.
 	PruneLive           Bug = "Prune removes live data"          // The sweep deletes what it finds without looking at the time.

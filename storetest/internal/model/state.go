@@ -61,7 +61,9 @@ type record struct {
 // advance notices what has expired. What expires at an instant has ended at that instant.
 func (s *state) advance(now time.Time) {
 	over := slices.DeleteFunc(slices.Clone(s.leases), func(l *lease) bool { return l.ends.After(now) })
-	slices.SortFunc(over, func(l, m *lease) int { return l.ends.Compare(m.ends) })
+	if s.b.bug != AbandonedUnsorted {
+		slices.SortFunc(over, func(l, m *lease) int { return l.ends.Compare(m.ends) })
+	}
 	for _, l := range over {
 		s.abandon(l)
 	}
