@@ -153,6 +153,11 @@ class LateTest(Case):
             pass
         self.assertTrue(self.over.flush(support.LIMIT))
         self.assertEqual(1, len(self.over._here().undoer._entries))
+        with self.frozen():
+            lease = self.over.acquire(f"{self.key}/2", ttl=600)
+        lease._hand_over({"outcome": "release"})
+        self.assertTrue(self.over.flush(support.LIMIT))
+        self.assertEqual(2, len(self.over._here().undoer._entries))
         self.over.close()
         support.wait("its thread ends", lambda: self.over._local.undoer._ended)
 
