@@ -19,7 +19,7 @@ demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
 
 build:
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/dibs ./cmd/dibs-torture
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/dibs ./cmd/dibs-prove
 	@size=$$(wc -c <bin/dibs); echo "bin/dibs has $$size bytes, of at most $(SIZE)"; test $$size -le $(SIZE)
 
 # each runs a command in every module, even after a failure, and names the modules where it failed.
@@ -63,7 +63,7 @@ bench: build
 
 # Draws the pictures of the pages again, from the pages' tables.
 pictures:
-	go run ./internal/draw/pictures
+	go run ./internal/prove/draw/pictures
 
 # Makes the screenshots of the pages again, from the tests that live through these states.
 screenshots: need
@@ -84,4 +84,4 @@ tidy:
 
 # Installs what the tests use beside Go, or says what is missing.
 need:
-	@CGO_ENABLED=0 go run -trimpath ./internal/servertest/need
+	@CGO_ENABLED=0 go run -trimpath ./internal/prove/servertest/need

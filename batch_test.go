@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 func TestCallsThatArriveMeanwhileFormTheNextBatch(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // exampleClient returns a client of a store in memory; a fleet's clients share a

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // faulty is a real store behind a line that a test can cut, slow down and

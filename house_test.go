@@ -9,33 +9,34 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/house"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/house"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // The map of the root module: nothing outside the standard library, and no
 // store inside what is built on stores.
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
-		{Dir: ".", Imports: []string{house.Root + "/store", house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/oncerecord", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
+		{Dir: ".", Imports: []string{house.Root + "/store", house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/oncerecord", house.Root + "/internal/outage", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/stores/memstore", house.Root + "/internal/prove/house", house.Root + "/internal/prove/journal"}},
 		{Dir: "store", Imports: []string{house.Root + "/internal/errtype"}},
-		{Dir: "memstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/engine"}, Tests: []string{house.Root + "/storetest"}},
-		{Dir: "httpstore", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore"}},
-		{Dir: "storetest", Imports: []string{house.Root + "/store", house.Root + "/storetest/internal/model"}},
-		{Dir: "storetest/internal/model", Imports: []string{house.Root + "/store"}},
-		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/linger", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
-		{Dir: "conform", Tests: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/memstore"}},
-		{Dir: "jobs", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
-		{Dir: "page", Imports: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/internal/leaseapi", house.Root + "/internal/outage", house.Root + "/internal/runrecord", house.Root + "/internal/survey"}, Tests: []string{house.Root + "/memstore"}},
-		{Dir: "internal/backend", Imports: []string{house.Root + "/store"}},
-		{Dir: "internal/engine", Imports: []string{house.Root + "/store", house.Root + "/internal/backend", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/storetest"}},
+		{Dir: "stores/memstore", Imports: []string{house.Root + "/store", house.Root + "/store/backend", house.Root + "/store/engine"}, Tests: []string{house.Root + "/store/storetest"}},
+		{Dir: "stores/httpstore", Imports: []string{house.Root + "/store", house.Root + "/store/backend", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/stores/memstore"}},
+		{Dir: "store/storetest", Imports: []string{house.Root + "/store", house.Root + "/store/storetest/internal/model"}},
+		{Dir: "store/storetest/internal/model", Imports: []string{house.Root + "/store"}},
+		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/linger", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/stores/memstore", house.Root + "/internal/prove/journal"}},
+		{Dir: "idempotency/conform", Tests: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/stores/memstore"}},
+		{Dir: "jobs", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/stores/memstore", house.Root + "/internal/prove/journal"}},
+		{Dir: "page", Imports: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/internal/leaseapi", house.Root + "/internal/outage", house.Root + "/internal/runrecord", house.Root + "/internal/survey"}, Tests: []string{house.Root + "/stores/memstore"}},
+		{Dir: "store/backend", Imports: []string{house.Root + "/store"}},
+		{Dir: "store/engine", Imports: []string{house.Root + "/store", house.Root + "/store/backend"}},
+		{Dir: "store/remote", Imports: []string{house.Root + "/store", house.Root + "/store/backend", house.Root + "/store/engine", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/store/storetest"}},
 		{Dir: "internal/batch"},
-		{Dir: "internal/draw"},
-		{Dir: "internal/draw/pictures", Imports: []string{house.Root + "/internal/draw"}},
+		{Dir: "internal/prove/draw"},
+		{Dir: "internal/prove/draw/pictures", Imports: []string{house.Root + "/internal/prove/draw"}},
 		{Dir: "internal/errtype"},
-		{Dir: "internal/failpoint", Imports: []string{house.Root + "/internal/testkit"}},
-		{Dir: "internal/house", Imports: []string{house.Root + "/internal/testkit"}},
-		{Dir: "internal/journal", Imports: []string{house.Root + "/store"}},
+		{Dir: "internal/prove/failpoint", Imports: []string{house.Root + "/internal/prove/testkit"}},
+		{Dir: "internal/prove/house", Imports: []string{house.Root + "/internal/prove/testkit"}},
+		{Dir: "internal/prove/journal", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/linger"},
 		{Dir: "internal/nearest"},
 		{Dir: "internal/leaseapi", Imports: []string{house.Root + "/store"}},
@@ -46,12 +47,12 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/product", Imports: []string{house.Root + "/store"}},
 		{Dir: "internal/progress"},
 		{Dir: "internal/quantity"},
-		{Dir: "internal/servertest", Imports: []string{house.Root + "/internal/wire"}},
-		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/errtype", house.Root + "/internal/failpoint", house.Root + "/internal/servertest", house.Root + "/internal/testkit", house.Root + "/internal/wire"}},
-		{Dir: "internal/survey", Imports: []string{house.Root + "/store"}, Tests: []string{house.Root, house.Root + "/memstore"}},
-		{Dir: "internal/testkit"},
-		{Dir: "internal/wire"},
-		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},
+		{Dir: "internal/prove/servertest", Imports: []string{house.Root + "/internal/prove/wire"}},
+		{Dir: "stores/internal/sqltest", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/errtype", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/testkit", house.Root + "/internal/prove/wire"}},
+		{Dir: "internal/survey", Imports: []string{house.Root + "/store"}, Tests: []string{house.Root, house.Root + "/stores/memstore"}},
+		{Dir: "internal/prove/testkit"},
+		{Dir: "internal/prove/wire"},
+		{Dir: "internal/prove/servertest/need", Imports: []string{house.Root + "/internal/prove/servertest"}},
 	})
 }
 
@@ -77,10 +78,13 @@ func TestReadmeIsShort(t *testing.T) {
 func TestArchitectureListsFolders(t *testing.T) {
 	page := testkit.ReadFile(t, "docs/architecture.md")
 	var folders []string
-	for _, pattern := range []string{"*/doc.go", "*/*/go.mod", "*/go.mod", "internal/*"} {
+	for _, pattern := range []string{"*/doc.go", "*/*/go.mod", "*/go.mod", "internal/*", "internal/prove/*"} {
 		found, err := filepath.Glob(pattern)
 		testkit.Must(t, err)
 		for _, name := range found {
+			if name == "internal/prove" {
+				continue
+			}
 			folders = append(folders, strings.TrimSuffix(strings.TrimSuffix(name, "/doc.go"), "/go.mod"))
 		}
 	}

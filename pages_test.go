@@ -9,12 +9,13 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // docPages returns the text of the README and of every page below docs, by name.
@@ -113,9 +114,9 @@ func typeName(e ast.Expr) string {
 func TestPagesNameIdentifiers(t *testing.T) {
 	packages := map[string]map[string]bool{}
 	for _, name := range []string{
-		"idempotency", "jobs", "memstore", "sqlitestore", "redisstore", "pgstore", "mysqlstore", "sqllock", "riverjobs", "asynqjobs", "gocronlock", "storetest",
+		"idempotency", "jobs", "stores/memstore", "stores/sqlitestore", "stores/redisstore", "stores/pgstore", "stores/mysqlstore", "sqllock", "jobs/riverjobs", "jobs/asynqjobs", "jobs/gocronlock", "store/storetest",
 	} {
-		packages[name] = exported(t, name)
+		packages[path.Base(name)] = exported(t, name)
 	}
 	packages["dibs"] = exported(t, ".")
 	named := regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
@@ -274,7 +275,7 @@ func TestArchitectureNamesFunctions(t *testing.T) {
 		t.Fatalf("only %d rows were found", len(rows))
 	}
 	for _, row := range rows {
-		text, err := os.ReadFile("internal/engine/" + row[1])
+		text, err := os.ReadFile("store/engine/" + row[1])
 		if err != nil || !regexp.MustCompile(`(?m)^func (\(.*\) )?`+row[2]+`\(`).Match(text) {
 			t.Errorf("docs/architecture.md says that %s has %s, %v", row[1], row[2], err)
 		}

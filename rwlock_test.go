@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // Readers share the key, a writer is alone, and each has its turn in the order of arrival.

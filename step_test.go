@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 func TestStepsOfARunThatCrashedAreSkipped(t *testing.T) {

@@ -3,7 +3,7 @@ package dibsotel_test
 import (
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/house"
+	"github.com/dibs-go/dibs/internal/prove/house"
 )
 
 func TestHouse(t *testing.T) {
@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     ".",
 			Imports: []string{house.Root, house.Root + "/idempotency", house.Root + "/internal/errtype", house.Root + "/jobs", otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/propagation", otel + "/trace"},
-			Tests:   []string{house.Root + "/store", house.Root + "/memstore", house.Root + "/internal/house", otel + "/sdk/metric", otel + "/sdk/metric/metricdata", otel + "/sdk/trace", otel + "/sdk/trace/tracetest"},
+			Tests:   []string{house.Root + "/store", house.Root + "/stores/memstore", house.Root + "/internal/prove/house", otel + "/sdk/metric", otel + "/sdk/metric/metricdata", otel + "/sdk/trace", otel + "/sdk/trace/tracetest"},
 		},
 	})
 }

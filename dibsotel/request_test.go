@@ -9,7 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs/dibsotel"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // The outcomes add up to the requests, and a replay's span links to the run's trace.

@@ -23,10 +23,10 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/dibsotel"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/jobs"
-	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // secret is in keys, credentials and labels, and must be nowhere else.

@@ -18,9 +18,9 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/examples/frameworks"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
-	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/memstore"
+	"github.com/dibs-go/dibs/stores/pgstore"
 )
 
 // newGuard makes the middleware over a store, which ends with the test.

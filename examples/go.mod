@@ -5,9 +5,9 @@ go 1.26.0
 require (
 	connectrpc.com/connect v1.21.1
 	github.com/dibs-go/dibs v0.0.0
-	github.com/dibs-go/dibs/pgstore v0.0.0
-	github.com/dibs-go/dibs/sqlitestore v0.0.0
 	github.com/dibs-go/dibs/sqllock v0.0.0
+	github.com/dibs-go/dibs/stores/pgstore v0.0.0
+	github.com/dibs-go/dibs/stores/sqlitestore v0.0.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -22,9 +22,9 @@ require (
 
 replace github.com/dibs-go/dibs => ../
 
-replace github.com/dibs-go/dibs/pgstore => ../pgstore
+replace github.com/dibs-go/dibs/stores/pgstore => ../stores/pgstore
 
-replace github.com/dibs-go/dibs/sqlitestore => ../sqlitestore
+replace github.com/dibs-go/dibs/stores/sqlitestore => ../stores/sqlitestore
 
 replace github.com/dibs-go/dibs/sqllock => ../sqllock
 
@@ -45,6 +45,7 @@ require (
 	github.com/goccy/go-json v0.10.5 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -69,15 +70,19 @@ require (
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/segmentio/asm v1.1.3 // indirect
+	github.com/segmentio/encoding v0.5.4 // indirect
 	github.com/stretchr/testify v1.12.1 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasttemplate v1.2.2 // indirect
+	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
 	golang.org/x/arch v0.22.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
+	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
@@ -88,3 +93,5 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.61.1 // indirect
 )
+
+require github.com/modelcontextprotocol/go-sdk v1.8.0

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // wire sends a request over a real connection and reads the whole answer.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // withChunks is withBody for a body without a declared length.

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // bomb compresses a body of n bytes or a little more, made of copies of a part. Between two copies

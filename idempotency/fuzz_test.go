@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // FuzzParseKey: whatever is accepted is a key, and strict mode accepts less but

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // connect opens a connection to a server with the middleware. A client library would hide the

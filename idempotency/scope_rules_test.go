@@ -16,7 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 func leaseOf(r *http.Request) (*dibs.Lease, bool) { return dibs.FromContext(r.Context()) }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // slowRules are the rules about clients that send or read slowly.

@@ -18,9 +18,9 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // batched is a store that is asked in batches and never notifies, as those

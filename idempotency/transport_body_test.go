@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // brokenBody is a body that breaks off after its text.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // The jobs of one conversation run one after the other, in the order in which they

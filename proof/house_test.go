@@ -3,36 +3,53 @@ package proof_test
 import (
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/house"
+	"github.com/dibs-go/dibs/internal/prove/house"
 )
 
-// The map of the proofs, which may know everything but their benchmarks: those know
-// the peers too, and are a module of their own.
+// The map of the proofs, which may know everything. Only the benchmarks and the trial know the peers.
 func TestHouse(t *testing.T) {
 	const (
 		root = house.Root
 		unix = "golang.org/x/sys/unix"
 	)
 	house.Check(t, []house.Room{
-		{Dir: ".", Tests: []string{root + "/internal/house"}},
-		{Dir: "history", Imports: []string{root + "/store", unix}, Tests: []string{root, root + "/memstore"}},
+		{Dir: ".", Tests: []string{root + "/internal/prove/house"}},
+		{Dir: "history", Imports: []string{root + "/store", unix}, Tests: []string{root, root + "/stores/memstore"}},
 		{Dir: "check", Imports: []string{root + "/store", root + "/proof/history", "github.com/anishathalye/porcupine"}},
 		{Dir: "fault", Imports: []string{
-			root + "/internal/pace", root + "/internal/wire", root + "/pgstore", root + "/mysqlstore", unix,
+			root + "/internal/pace", root + "/internal/prove/wire", root + "/stores/pgstore", root + "/stores/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
-			root + "/proof/target", root + "/internal/failpoint", root + "/internal/servertest", root + "/stores",
+			root + "/proof/target", root + "/internal/prove/failpoint", root + "/internal/prove/servertest", root + "/stores/anystore",
 		}},
-		{Dir: "target", Imports: []string{root + "/internal/wire", root + "/proof/fault", root + "/internal/servertest", unix}},
+		{Dir: "target", Imports: []string{root + "/internal/prove/wire", root + "/proof/fault", root + "/internal/prove/servertest", unix}},
 		{Dir: "browser", Tests: []string{
-			root + "/store", root + "/memstore", root + "/page", root + "/internal/servertest",
+			root + "/store", root + "/stores/memstore", root + "/page", root + "/internal/prove/servertest",
 			"github.com/chromedp/chromedp", "github.com/chromedp/chromedp/kb", "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/page", "github.com/chromedp/cdproto/runtime",
 		}},
 		{
 			Dir:     "torture",
-			Imports: []string{root, root + "/store", root + "/stores", root + "/internal/pace", root + "/internal/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Imports: []string{root, root + "/store", root + "/stores/anystore", root + "/internal/pace", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
 			Tests:   []string{root + "/proof/target"},
 		},
-		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "bench", Imports: []string{
+			root, root + "/store", root + "/idempotency", root + "/stores/memstore", root + "/stores/sqlitestore",
+			root + "/stores/redisstore", root + "/stores/pgstore", root + "/stores/mysqlstore",
+			root + "/sqllock", root + "/jobs", root + "/dibsotel", "go.opentelemetry.io/otel/...", "github.com/prometheus/client_golang/prometheus", root + "/jobs/riverjobs", root + "/jobs/asynqjobs",
+			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", root + "/internal/prove/draw", root + "/internal/progress", root + "/internal/prove/servertest",
+			"github.com/redis/rueidis", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
+			// The peers, and what they are built on.
+			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
+			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",
+		}, Tests: []string{"modernc.org/sqlite"}},
+		{Dir: "trial", Imports: []string{
+			root, root + "/stores/anystore", root + "/proof/fault", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",
+			// The peers, and what they are built on.
+			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
+			"github.com/redis/rueidis", "github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",
+			"github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
+			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap",
+		}, Tests: []string{root + "/internal/prove/wire", root + "/proof/check", root + "/proof/history"}},
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // Computed by Python: zlib.crc32(name) & 0x7fffffff, and hashlib.sha256.

@@ -8,7 +8,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // fakeServer is a database whose answers come when the test wants them to.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestGalera: on a Galera cluster, in which each node has locks of its own, what does not exclude the

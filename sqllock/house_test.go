@@ -3,7 +3,7 @@ package sqllock
 import (
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/house"
+	"github.com/dibs-go/dibs/internal/prove/house"
 )
 
 // The map of this module: the core, and the two clients that it is about. SQLite's
@@ -13,7 +13,7 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql"},
 		Tests: []string{
-			house.Root + "/internal/failpoint", house.Root + "/internal/house", house.Root + "/internal/servertest", "modernc.org/sqlite/...",
+			house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house", house.Root + "/internal/prove/servertest", "modernc.org/sqlite/...",
 		},
 	}})
 }

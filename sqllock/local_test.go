@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/product"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestLocalLocksAreRefused: where locks exclude only the sessions of one node, or nobody, they are

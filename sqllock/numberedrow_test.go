@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestRowKeepsItsNumber: every row is numbered once, though its event fires many times at once and

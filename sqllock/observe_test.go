@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // watcher keeps what it observes. Each event must have a context with its key.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 func init() { sql.Register("opaque", opaqueDriver{}) }

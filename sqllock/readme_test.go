@@ -3,7 +3,7 @@ package sqllock
 import (
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/house"
+	"github.com/dibs-go/dibs/internal/prove/house"
 )
 
 // TestReadme: what the README says of is there, and it is short.

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/failpoint"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // children work on the file in their argument. None of them ends by itself but with an error.

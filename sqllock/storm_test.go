@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/pace"
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/failpoint"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // Waits are given up at any moment, some of them in that of the grant, and leave nothing

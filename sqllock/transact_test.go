@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // A transaction that is given up for another one runs again, and ends well.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // unusable is a store that cannot be used, and the message about it.

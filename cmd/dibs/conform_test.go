@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/idempotency/conform"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // newOrigin starts the kit's origin.
@@ -124,7 +124,7 @@ func TestConformMiddleware(t *testing.T) {
 
 func checkMiddleware(t *testing.T, url string) {
 	t.Helper()
-	store, err := stores.Open(t.Context(), url)
+	store, err := anystore.Open(t.Context(), url)
 	testkit.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	client, err := dibs.New(store.Store, nil)

@@ -4,11 +4,11 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
-	github.com/dibs-go/dibs/mysqlstore v0.0.0
-	github.com/dibs-go/dibs/pgstore v0.0.0
-	github.com/dibs-go/dibs/redisstore v0.0.0
-	github.com/dibs-go/dibs/sqlitestore v0.0.0
-	github.com/dibs-go/dibs/stores v0.0.0
+	github.com/dibs-go/dibs/stores/mysqlstore v0.0.0
+	github.com/dibs-go/dibs/stores/pgstore v0.0.0
+	github.com/dibs-go/dibs/stores/redisstore v0.0.0
+	github.com/dibs-go/dibs/stores/sqlitestore v0.0.0
+	github.com/dibs-go/dibs/stores/anystore v0.0.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/prometheus/client_golang v1.24.1
 	github.com/spf13/cobra v1.10.2
@@ -62,15 +62,15 @@ require (
 
 replace github.com/dibs-go/dibs => ../../
 
-replace github.com/dibs-go/dibs/stores => ../../stores
+replace github.com/dibs-go/dibs/stores/anystore => ../../stores/anystore
 
-replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
+replace github.com/dibs-go/dibs/stores/mysqlstore => ../../stores/mysqlstore
 
-replace github.com/dibs-go/dibs/pgstore => ../../pgstore
+replace github.com/dibs-go/dibs/stores/pgstore => ../../stores/pgstore
 
-replace github.com/dibs-go/dibs/redisstore => ../../redisstore
+replace github.com/dibs-go/dibs/stores/redisstore => ../../stores/redisstore
 
-replace github.com/dibs-go/dibs/sqlitestore => ../../sqlitestore
+replace github.com/dibs-go/dibs/stores/sqlitestore => ../../stores/sqlitestore
 
 replace github.com/dibs-go/dibs/sqllock => ../../sqllock
 

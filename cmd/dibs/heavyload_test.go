@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 )
 
 // TestManyDuplicates: 64 connections and 2,000 keys, each sent five times at once.

@@ -5,12 +5,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/house"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/house"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // The map of the program: the command line knows the rest, and only stores,
@@ -26,43 +25,43 @@ func TestHouse(t *testing.T) {
 
 		prometheus = "github.com/prometheus/client_golang/prometheus"
 	)
-	memory, sqlite, redis, postgres := root+"/memstore", root+"/sqlitestore", root+"/redisstore", root+"/pgstore"
-	maria, server := root+"/mysqlstore", root+"/internal/servertest"
+	memory, sqlite, redis, postgres := root+"/stores/memstore", root+"/stores/sqlitestore", root+"/stores/redisstore", root+"/stores/pgstore"
+	maria, server := root+"/stores/mysqlstore", root+"/internal/prove/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/httpstore", root + "/idempotency", root + "/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
+			root, root + "/stores/httpstore", root + "/idempotency", root + "/stores/anystore", root + "/internal/prove/failpoint", root + "/internal/prove/house", server, root + "/idempotency/conform",
 		}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
-				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores",
-				root + "/conform", root + "/internal/nearest", root + "/internal/oncerecord", root + "/internal/progress", root + "/internal/quantity", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
+				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores/anystore",
+				root + "/idempotency/conform", root + "/internal/nearest", root + "/internal/oncerecord", root + "/internal/progress", root + "/internal/quantity", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
 			},
-			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint", yaml},
+			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/prove/failpoint", yaml},
 		},
 		{Dir: "internal/accesslog", Imports: []string{root + "/store"}},
 		{Dir: "internal/certificate"},
 		{Dir: "internal/credential", Imports: []string{root}},
 		{Dir: "internal/demo", Imports: []string{root + "/internal/pace"}},
-		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", root + "/internal/survey", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/testkit", root + "/jobs", root + "/store"}},
+		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", root + "/internal/survey", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/prove/testkit", root + "/jobs", root + "/store"}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/backend", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
-			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/store/backend", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
+			Tests:   []string{memory, sqlite, root + "/internal/prove/failpoint", server},
 		},
 		{
 			Dir:     "internal/race",
-			Imports: []string{root, root + "/store", root + "/stores", root + "/internal/pace"},
-			Tests:   []string{root + "/internal/failpoint"},
+			Imports: []string{root, root + "/store", root + "/stores/anystore", root + "/internal/pace"},
+			Tests:   []string{root + "/internal/prove/failpoint"},
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/internal/backend", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace", unix},
-			Tests:   []string{root + "/httpstore", root + "/internal/errtype", server, root + "/internal/testkit", root + "/internal/wire", memory, root + "/stores", root + "/storetest"},
+			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/store/backend", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace", unix},
+			Tests:   []string{root + "/stores/httpstore", root + "/internal/errtype", server, root + "/internal/prove/testkit", root + "/internal/prove/wire", memory, root + "/stores/anystore", root + "/store/storetest"},
 		},
-		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
+		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/prove/failpoint", server}},
 	})
 }
 
@@ -80,9 +79,8 @@ func TestProductionBinary(t *testing.T) {
 // replaces matches a call that replaces the process by another program.
 var replaces = regexp.MustCompile(`\b(syscall|unix)\.Exec\b`)
 
-// TestOnlyMainReplacesTheProcess: the commands get the call from main, and the tests have none: a
-// test binary that is replaced looks as if its tests passed.
-func TestOnlyMainReplacesTheProcess(t *testing.T) {
+// TestNothingReplacesTheProcess: a test binary that is replaced looks as if its tests passed.
+func TestNothingReplacesTheProcess(t *testing.T) {
 	var found []string
 	testkit.Must(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") && replaces.Match(testkit.ReadFile(t, path)) {
@@ -90,7 +88,7 @@ func TestOnlyMainReplacesTheProcess(t *testing.T) {
 		}
 		return err
 	}))
-	if !slices.Equal(found, []string{"main.go"}) {
+	if len(found) > 0 {
 		t.Errorf("the process is replaced in %q", found)
 	}
 }

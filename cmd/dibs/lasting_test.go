@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/conform"
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/idempotency/conform"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // onStore is a kind of store, and the URL of a new one.

@@ -27,6 +27,5 @@ func main() {
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,
 		Getenv: os.Getenv,
-		Exec:   syscall.Exec,
 	}))
 }

@@ -18,9 +18,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // scope owns the servers that several tests share.
@@ -148,7 +148,7 @@ func sqliteStore(t *testing.T) string {
 // migrated makes the tables of a store and returns its URL.
 func migrated(t *testing.T, url string) string {
 	t.Helper()
-	_, err := stores.Migrate(t.Context(), url)
+	_, err := anystore.Migrate(t.Context(), url)
 	testkit.Must(t, err)
 	return url
 }

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestTenThousandLongPolls: as many waiters of one key as dibs serve lends by default, each with a

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 )
 
 // mariadb is a server on which each test has tables of its own.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/failpoint"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // shop is a database with a dibs serve, and workers of an example that pay orders in it.

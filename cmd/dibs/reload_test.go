@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestReload: under load, a proxy gets SIGHUP many times with other policies, other origins,

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // leaseServer is dibs serve in a process of its own.
@@ -104,8 +104,8 @@ func TestAServerEndsUnderAWaiter(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) string{
 		"redis":    func(t *testing.T) string { return servertest.Redis(t, nil).URL() },
-		"postgres": func(*testing.T) string { return ownSchema(postgres().URL()) },
-		"mariadb":  func(t *testing.T) string { return ownPrefix(mariadb().URL()) },
+		"postgres": ownSchema,
+		"mariadb":  func(t *testing.T) string { return ownPrefix(t, mariadb().URL()) },
 		"sqlite":   func(t *testing.T) string { return "sqlite:" + t.TempDir() + "/dibs.db" },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // foreignPackages are the Debian packages that the programs come from.

@@ -7,7 +7,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/stores/pgstore"
 )
 
 // Charge is a row of the table charges.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/stores/pgstore"
 )
 
 // Sqlc books a charge by queries as sqlc writes them, in the transaction of the request.

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/conform"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/idempotency/conform"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // TestConforms: the middleware has the profile of Stripe's documentation.

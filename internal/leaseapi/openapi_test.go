@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestDescription: the OpenAPI document has the fields that are written and read, no others.

@@ -139,7 +139,7 @@ func (m *Met) Findings() (found []store.Finding) {
 	return []store.Finding{{
 		Name: "product", Severity: store.SeverityUnchecked,
 		What: "The server " + said + ". It answers as the store wants, and no more is known of it.",
-		Cure: "Look for what it is in " + page + ", and try dibs torture on a server of its kind.",
+		Cure: "Look for what it is in " + page + ", and try dibs-prove torture on a server of its kind.",
 	}}
 }
 

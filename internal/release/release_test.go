@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // repository has this tree, as it is here and now, as its only commit.
@@ -55,7 +55,7 @@ func TestReleasable(t *testing.T) {
 	if !strings.Contains(r.untagged, "git clone") || !strings.HasPrefix(tagged, "go get ") || err != nil {
 		t.Errorf("the README says %s before the release and %s after it, %v", r.untagged, tagged, err)
 	}
-	for _, dir := range []string{"sqlitestore", program, program + "-torture"} {
+	for _, dir := range []string{"stores/sqlitestore", program, "cmd/dibs-prove"} {
 		user := t.TempDir()
 		for _, arguments := range [][]string{{"mod", "init", "example.com/user"}, {"get", sibling{dir: dir}.path() + "@v0.0.1"}, {"list", "-deps", sibling{dir: dir}.path()}} {
 			if _, err := output(t.Context(), user, r.env, "go", arguments...); err != nil {

@@ -16,7 +16,7 @@ import (
 const root = "github.com/dibs-go/dibs"
 
 // kept are the modules that no other module requires. They are not released.
-var kept = []string{"examples", "examples/agents", "proof/bench", "proof/trial", "internal/release"}
+var kept = []string{"examples", "internal/release"}
 
 // sibling is one module of the repository.
 type sibling struct {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // alone measures how long one caller takes to claim a free key and to settle it, by the median.

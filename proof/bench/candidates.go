@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 )
 
 // The names of what is measured on more than one server.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // childArg as the first argument makes the program one of the servers.

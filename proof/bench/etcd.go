@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 )
 
 // etcdModule is the server, which is built in a module of its own: the benchmarks do not require it.

@@ -17,12 +17,12 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/asynqjobs"
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/jobs"
-	"github.com/dibs-go/dibs/pgstore"
-	"github.com/dibs-go/dibs/redisstore"
-	"github.com/dibs-go/dibs/riverjobs"
+	"github.com/dibs-go/dibs/jobs/asynqjobs"
+	"github.com/dibs-go/dibs/jobs/riverjobs"
+	"github.com/dibs-go/dibs/stores/pgstore"
+	"github.com/dibs-go/dibs/stores/redisstore"
 )
 
 const (

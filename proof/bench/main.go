@@ -17,9 +17,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/draw"
 	"github.com/dibs-go/dibs/internal/progress"
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/draw"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 )
 
 func main() {

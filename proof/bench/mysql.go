@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/mysqlstore"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/stores/mysqlstore"
 )
 
 // openMySQL starts a MariaDB server with its own settings, which waits for its disk.

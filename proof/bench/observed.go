@@ -13,7 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/dibsotel"
-	"github.com/dibs-go/dibs/redisstore"
+	"github.com/dibs-go/dibs/stores/redisstore"
 )
 
 // tracedLocker traces each section; one in a hundred is sampled.

@@ -11,8 +11,8 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/stores/pgstore"
 )
 
 // The names of what is measured on PostgreSQL.

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/redisstore"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/redisstore"
 )
 
 // redisBench is a Redis server and its candidates.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/store"
 )
 

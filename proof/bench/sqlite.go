@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // sqliteGroupCommit compares 64 goroutines that claim and settle keys of their

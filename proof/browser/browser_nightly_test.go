@@ -11,10 +11,10 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/page"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // scope begins the keys of HTTP requests here.

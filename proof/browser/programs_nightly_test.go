@@ -16,7 +16,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // dibs is the program, which is built once.

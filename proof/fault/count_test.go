@@ -17,12 +17,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/internal/prove/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func newIdlers(t *testing.T) *idlers {
@@ -147,7 +147,7 @@ func TestOthers(t *testing.T) {
 			wires, urls, err := fault.Through(test.url, 1)
 			testkit.Must(t, err)
 			t.Cleanup(func() { wires[0].Close() })
-			store, err := stores.Open(t.Context(), urls[0])
+			store, err := anystore.Open(t.Context(), urls[0])
 			testkit.Must(t, err)
 			t.Cleanup(func() { store.Close() })
 			target := &fault.Target{URL: test.url, Wires: wires}

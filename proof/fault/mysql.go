@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs/mysqlstore"
+	"github.com/dibs-go/dibs/stores/mysqlstore"
 )
 
 // mysqlWitness is the witness of a MySQL or MariaDB.

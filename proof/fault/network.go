@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/pace"
-	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/internal/prove/wire"
 )
 
 func networkFaults() []*Fault {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/stores/pgstore"
 )
 
 // postgresWitness is the witness of a PostgreSQL.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/internal/prove/wire"
 	"github.com/dibs-go/dibs/proof/fault"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/pace"
-	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/internal/prove/wire"
 )
 
 // Target is what faults strike: a store, its server, and the worker processes. Faults that need
@@ -75,7 +75,7 @@ type Workers interface {
 }
 
 // Server is a server's process. Its methods return when the thing is done, and end the run
-// when it cannot be done. The servers of internal/servertest are Servers.
+// when it cannot be done. The servers of internal/prove/servertest are Servers.
 type Server interface {
 	// Kill ends the server at once (SIGKILL).
 	Kill()

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/internal/prove/wire"
 )
 
 // Through opens n wires to the server of the store's URL, and returns with each the URL that

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/proof/sim"

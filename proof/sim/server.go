@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // errDown is the error of a store that is away.

@@ -5,7 +5,7 @@ package target
 import (
 	"strings"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
 )
 

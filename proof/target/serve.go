@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
 )
 

@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package target starts stores whose servers are the run's own, so that every fault can strike
-// them. It is for tests. It starts real servers (internal/servertest), and installs them where
+// them. It is for tests. It starts real servers (internal/prove/servertest), and installs them where
 // they are missing.
 package target
 
@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
 )
 

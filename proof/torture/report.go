@@ -126,7 +126,7 @@ func (r *run) fill(v *verdict, events int, checking time.Duration, interrupted b
 // repeat returns the command that does the same again.
 func (r *run) repeat() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "dibs torture --store '%s' --seed %d --duration %v --workers %d", r.Shown, r.Seed, r.Duration, r.Workers)
+	fmt.Fprintf(&b, "dibs-prove torture --store '%s' --seed %d --duration %v --workers %d", r.Shown, r.Seed, r.Duration, r.Workers)
 	if r.TTL != DefaultTTL {
 		fmt.Fprintf(&b, " --lease %v", r.TTL)
 	}

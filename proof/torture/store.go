@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // Open opens the store that a URL names. The runner and every worker call it.
@@ -26,13 +26,13 @@ type Store struct {
 }
 
 // OpenStore opens a store as the program dibs does.
-// It returns stores.ErrURL for a store in memory, because processes cannot share one, and
-// otherwise the errors of stores.Open.
+// It returns anystore.ErrURL for a store in memory, because processes cannot share one, and
+// otherwise the errors of anystore.Open.
 func OpenStore(ctx context.Context, url string) (*Store, error) {
 	if strings.HasPrefix(url, "memory:") {
-		return nil, fmt.Errorf("%w: worker processes cannot share a store in memory; name another one", stores.ErrURL)
+		return nil, fmt.Errorf("%w: worker processes cannot share a store in memory; name another one", anystore.ErrURL)
 	}
-	s, err := stores.Open(ctx, url)
+	s, err := anystore.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func OpenStore(ctx context.Context, url string) (*Store, error) {
 
 // effects is a table in the store's database. A worker writes an effect there in the
 // transaction that also writes the record of it.
-type effects struct{ *stores.Database }
+type effects struct{ *anystore.Database }
 
 // table returns the full name of a run's table.
 func (d *effects) table(run string) string {
@@ -67,7 +67,7 @@ func (d *effects) table(run string) string {
 func (d *effects) make(ctx context.Context, run string) error {
 	_, err := d.DB.ExecContext(ctx, "CREATE TABLE "+d.table(run)+" (name VARCHAR(200) NOT NULL, result VARCHAR(200) NOT NULL)")
 	if err != nil {
-		return fmt.Errorf("%w: the table for effects cannot be made; the user needs the right CREATE: %w", stores.ErrUnusable, err)
+		return fmt.Errorf("%w: the table for effects cannot be made; the user needs the right CREATE: %w", anystore.ErrUnusable, err)
 	}
 	return nil
 }

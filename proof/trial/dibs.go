@@ -7,13 +7,13 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/torture"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 type dibsLocker struct{ client *dibs.Client }
 
 func openDibs(ctx context.Context, url string, ttl time.Duration) (torture.Locker, func() error, error) {
-	s, err := stores.Open(ctx, url)
+	s, err := anystore.Open(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}

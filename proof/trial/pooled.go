@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
 )
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/internal/wire"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/internal/prove/wire"
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/proof/torture"

@@ -18,9 +18,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/pgstore"
-	"github.com/dibs-go/dibs/sqlitestore"
 	"github.com/dibs-go/dibs/sqllock"
+	"github.com/dibs-go/dibs/stores/pgstore"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // Database is the application's own, and has the keys of dibs beside the

@@ -12,8 +12,8 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // call runs the program in this process.
@@ -56,7 +56,6 @@ func TestUsage(t *testing.T) {
 		{"ls --json=x", `--json: "x" is neither true nor false`},
 		{"serve --max-body 8M", `--max-body: "8M" is not a size: write bytes, or a number with KiB, MiB or GiB`},
 		{"proxy --upstream http://x --retention 30x", `--retention: "30x" is not a duration`},
-		{"conform --target http://x --origin 127.0.0.1:0 --only nosuch", `no case "nosuch"; dibs conform --list has all cases`},
 		{"proxy", "upstream: it is missing"},
 		{"proxy --upstream http://x --nonsense", "unknown flag"},
 		{"proxy --upstream http://x extra", "extra"},

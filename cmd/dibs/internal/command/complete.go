@@ -10,7 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // complete makes a shell complete a flag's values.
@@ -53,7 +53,7 @@ func (p *program) completeKeys(cmd *cobra.Command, states ...store.Condition) {
 			return strings.HasPrefix(k.Name, begun) && cell(k.Name) == k.Name && !slices.Contains(args, k.Name)
 		}}
 		// An error is no answer here: the command itself will report it.
-		_ = p.look(ctx, func(_ *stores.Store, in store.Inspector) error {
+		_ = p.look(ctx, func(_ *anystore.Store, in store.Inspector) error {
 			for _, q.Conditions = range [][]store.Condition{withoutDone(states), onlyDone(states)} {
 				if len(q.Conditions) == 0 {
 					continue

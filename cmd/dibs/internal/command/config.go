@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) config() *cobra.Command {
@@ -60,7 +60,7 @@ Checks the environment variables of the proxy too, but not its flags. Exits with
 // load returns the configuration of a proxy, from a file, unless "", from the environment and
 // from flags.
 func (p *program) load(file string, flags *pflag.FlagSet) (*proxy.Config, error) {
-	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: p.env.Getenv, CheckStore: stores.CheckURL}).Load()
+	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: p.env.Getenv, CheckStore: anystore.CheckURL}).Load()
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestConfigCheck: config check exits with 0 for a file that the proxy takes. Otherwise it exits

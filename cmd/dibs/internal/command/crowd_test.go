@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // crowd is how many processes start at once, or wait in one queue.

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/demo"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) demo() *cobra.Command {
@@ -29,14 +29,14 @@ let an order be charged twice or lost.`,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			o := demo.Options{Store: p.namedStore(), Namespace: p.namespace, Exit: exit}
 			if o.Store != "" {
-				_, o.Secret = stores.Show(o.Store)
+				_, o.Secret = anystore.Show(o.Store)
 			}
 			if strings.HasPrefix(o.Store, "memory:") {
 				return usagef("store: the demo's two proxies cannot share a store in memory; name another store")
 			}
 			if o.Store != "" {
 				// A store that cannot be used is reported before anything begins.
-				store, err := stores.Open(cmd.Context(), o.Store)
+				store, err := anystore.Open(cmd.Context(), o.Store)
 				if err == nil {
 					err = store.Close()
 				}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestReadmeDemo: the demo prints what the README's recording shows. Of the numbers, only the double

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // errDangerous ends the doctor if it found something dangerous. It has no message, because
@@ -98,7 +98,7 @@ of the proxy. It has no address, no password and no path.`,
 // checkSettings returns what it finds in the flags and in the configuration of a proxy, unless
 // file is "", and the lines of a report about that. It takes the store of the proxy.
 func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []store.Finding, settings []string, err error) {
-	if _, secret := stores.Show(p.storeURL); secret && stores.CheckURL(p.storeURL) == nil {
+	if _, secret := anystore.Show(p.storeURL); secret && anystore.CheckURL(p.storeURL) == nil {
 		found = append(found, store.Finding{
 			Name: "password", Severity: store.SeverityAdvice,
 			What: "The URL of the store is an argument and has a password: every user of this host can see it.",
@@ -115,7 +115,7 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []stor
 	var secrets []string
 	if p.namedStore() == "" && c.Store != "" {
 		p.storeURL = c.Store
-		if _, secret := stores.Show(c.Store); secret {
+		if _, secret := anystore.Show(c.Store); secret {
 			secrets = append(secrets, file)
 		}
 	}
@@ -146,7 +146,7 @@ func (p *program) ask(ctx context.Context) ([]store.Finding, *lookJSON, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := stores.OpenToCheck(ctx, url)
+	store, err := anystore.OpenToCheck(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -172,7 +172,7 @@ func (p *program) ask(ctx context.Context) ([]store.Finding, *lookJSON, error) {
 const questions = 9
 
 // roundTrip returns the median time of a question.
-func roundTrip(ctx context.Context, store *stores.Store) (time.Duration, error) {
+func roundTrip(ctx context.Context, store *anystore.Store) (time.Duration, error) {
 	took := make([]time.Duration, questions)
 	for i := range took {
 		began := time.Now()

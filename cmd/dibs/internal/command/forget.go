@@ -11,7 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) forget() *cobra.Command {
@@ -35,7 +35,7 @@ the keys has no record.`,
 			if err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(_ *stores.Store, in store.Inspector) error {
+			return p.operate(cmd.Context(), func(_ *anystore.Store, in store.Inspector) error {
 				return p.forgetAll(cmd.Context(), in, all, yes, cmd.Flags())
 			})
 		}),

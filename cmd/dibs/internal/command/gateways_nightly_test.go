@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // gatewayPage has a configuration for each gateway.

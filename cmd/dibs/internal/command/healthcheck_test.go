@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestHealthcheck: it exits with 0 only if the proxy says that it is ready, however the address

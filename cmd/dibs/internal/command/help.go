@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // helpWidth is how many columns a line of help has at most.
@@ -34,7 +34,7 @@ variable, but every user of a host can see it: put a password into the variable.
 
 `)
 	short := strings.NewReplacer(" (also", "\n      (also", "; ", ";\n       ")
-	for _, form := range stores.Forms() {
+	for _, form := range anystore.Forms() {
 		b.WriteString("  " + short.Replace(form) + "\n")
 	}
 	b.WriteString(`

@@ -51,7 +51,7 @@ func TestHelpGroups(t *testing.T) {
 	for title, names := range map[string][]string{
 		"Serve requests":  {"config", "healthcheck", "proxy", "serve"},
 		"Look and repair": {"doctor", "forget", "ls", "migrate", "prune", "release", "settle", "show"},
-		"Prove":           {"conform", "demo", "race", "torture"},
+		"Prove":           {"demo", "race"},
 		"Other commands":  {"help", "help store", "version"},
 	} {
 		_, section, _ := strings.Cut(text, "\n"+title+":\n")
@@ -103,7 +103,6 @@ func TestCompletion(t *testing.T) {
 	}{
 		{[]string{"proxy", "--on-crash", ""}, "", []string{"takeover", "at-most-once"}},
 		{[]string{"proxy", "--for", ""}, "", append(idempotency.WebhookSenders(), "mcp")},
-		{[]string{"conform", "--profile", ""}, "", profiles()},
 		{[]string{"run", "--once-per-from", ""}, "", []string{"start", "end"}},
 		{[]string{"ls", "--state", ""}, "", texts(conditions)},
 		{[]string{"show", ""}, url, []string{"abandoned", scope + "unknown", scope + "done", "urn:dibs:claim:not-an-id", "-v"}},

@@ -11,9 +11,9 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // TestEncryptedAnswers: commands say that an answer is encrypted, and settle encrypts the answer

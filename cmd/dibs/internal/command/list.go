@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // conditions are all conditions of a key, in the order in which ls counts them. Keys that are
@@ -78,7 +78,7 @@ for programs, and no last line.`,
 			if err := l.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.look(cmd.Context(), func(s *stores.Store, in store.Inspector) error {
+			return p.look(cmd.Context(), func(s *anystore.Store, in store.Inspector) error {
 				return p.listAll(cmd.Context(), s, in, &l)
 			})
 		}),
@@ -150,7 +150,7 @@ type found struct {
 	more  bool                    // there are more keys that are done
 }
 
-func (p *program) listAll(ctx context.Context, s *stores.Store, in store.Inspector, l *list) error {
+func (p *program) listAll(ctx context.Context, s *anystore.Store, in store.Inspector, l *list) error {
 	f := found{list: l, now: time.Now(), total: map[store.Condition]int{}}
 	q := store.Query{Conditions: live, Match: matching(l.glob), Data: true} // for the status of an HTTP answer
 	if !l.namespaces {
@@ -312,7 +312,7 @@ func (f *found) writeHidden(w io.Writer) error {
 }
 
 // nameStore names the store on standard error, because a wrong one looks like an empty one.
-func (p *program) nameStore(s *stores.Store) error {
+func (p *program) nameStore(s *anystore.Store) error {
 	where := "store " + s.String()
 	if p.namespace != "" {
 		where += ", namespace " + quote(p.namespace)

@@ -21,14 +21,14 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/command"
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/mysqlstore"
-	"github.com/dibs-go/dibs/pgstore"
-	"github.com/dibs-go/dibs/redisstore"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
+	"github.com/dibs-go/dibs/stores/mysqlstore"
+	"github.com/dibs-go/dibs/stores/pgstore"
+	"github.com/dibs-go/dibs/stores/redisstore"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // binary is the program, built once.
@@ -196,7 +196,7 @@ func emptyMariaDBBench(t *testing.T) *bench {
 // withTables makes the tables of the store.
 func (b *bench) withTables(t *testing.T) *bench {
 	t.Helper()
-	_, err := stores.Migrate(t.Context(), b.store)
+	_, err := anystore.Migrate(t.Context(), b.store)
 	testkit.Must(t, err)
 	return b
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) migrate() *cobra.Command {
@@ -44,7 +44,7 @@ func (p *program) applyMigrations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	did, err := stores.Migrate(ctx, url)
+	did, err := anystore.Migrate(ctx, url)
 	if err == nil {
 		_, err = fmt.Fprintln(p.env.Stdout, did)
 	}
@@ -56,7 +56,7 @@ func (p *program) printMigrations() error {
 	if err != nil {
 		return err
 	}
-	sql, err := stores.Migrations(url)
+	sql, err := anystore.Migrations(url)
 	if err == nil {
 		_, err = fmt.Fprint(p.env.Stdout, sql)
 	}

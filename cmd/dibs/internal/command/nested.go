@@ -12,7 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // envHeld has two words for each key that the command runs under, because a command can run dibs
@@ -34,7 +34,7 @@ func (p *program) outer() []string { return strings.Fields(p.env.Getenv(envHeld)
 
 // checkNames refuses a key that is held around this run under the same URL of the store.
 func (p *program) checkNames(k dibs.Key) error {
-	if url, _ := stores.Show(p.namedStore()); slices.Contains(p.outer(), digest(url, k)) {
+	if url, _ := anystore.Show(p.namedStore()); slices.Contains(p.outer(), digest(url, k)) {
 		return nested(url, k)
 	}
 	return nil
@@ -42,7 +42,7 @@ func (p *program) checkNames(k dibs.Key) error {
 
 // checkLeases refuses a key whose lease in the store is one from around this run. It finds a store
 // that has another URL there, and finds nothing if the store's user may not list keys.
-func (p *program) checkLeases(ctx context.Context, s *stores.Store, k dibs.Key) error {
+func (p *program) checkLeases(ctx context.Context, s *anystore.Store, k dibs.Key) error {
 	outer := p.outer()
 	in, ok := s.Store.(store.Inspector)
 	if len(outer) == 0 || !ok {
@@ -64,7 +64,7 @@ func (p *program) checkLeases(ctx context.Context, s *stores.Store, k dibs.Key) 
 }
 
 // under returns the variable for a command that runs under the lease.
-func (p *program) under(s *stores.Store, lease *dibs.Lease) string {
+func (p *program) under(s *anystore.Store, lease *dibs.Lease) string {
 	return envHeld + "=" + strings.Join(append(p.outer(), digest(s.String(), lease.Key()), lease.ID()), " ")
 }
 

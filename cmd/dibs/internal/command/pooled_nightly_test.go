@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestMigrationsBehindPgBouncer: through a PgBouncer in transaction mode two sessions get one

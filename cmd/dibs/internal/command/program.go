@@ -14,9 +14,8 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
-	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/internal/progress"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // Env is what the program knows of the system.
@@ -24,9 +23,6 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
-	// Exec replaces this process by another program, as the system call exec does. Nil refuses it: only main
-	// sets it, because a test in the replaced process would be over, and look as if it passed.
-	Exec func(path string, args, env []string) error
 }
 
 // Exit codes, after sysexits.h.
@@ -40,10 +36,9 @@ const (
 )
 
 var (
-	errUsage        = errors.New("usage")
-	errAbsent       = errors.New("absent")
-	errDeclined     = errors.New("declined")
-	errNotInstalled = errors.New("another program is missing")
+	errUsage    = errors.New("usage")
+	errAbsent   = errors.New("absent")
+	errDeclined = errors.New("declined")
 )
 
 // codes is the table of errors and exit codes. The first row that matches counts; an error
@@ -53,13 +48,9 @@ var codes = []struct {
 	code int
 }{
 	{errUsage, codeUsage},
-	{stores.ErrURL, codeUsage},
-	{stores.ErrUnusable, codeUnusable},
+	{anystore.ErrURL, codeUsage},
+	{anystore.ErrUnusable, codeUnusable},
 	{dibs.ErrStore, codeUnusable},
-	{conform.ErrTarget, codeUnusable},
-	{conform.ErrOrigin, codeUnusable},
-	{conform.ErrService, codeUnusable},
-	{errNotInstalled, codeUnusable},
 	{errAbsent, codeFailed},
 	{errDeclined, codeFailed},
 }

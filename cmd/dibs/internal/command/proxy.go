@@ -22,7 +22,7 @@ import (
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/page"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) proxy() *cobra.Command {
@@ -110,7 +110,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 	if err != nil {
 		return err
 	}
-	store, err := stores.Open(ctx, url)
+	store, err := anystore.Open(ctx, url)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) prune() *cobra.Command {
@@ -26,7 +26,7 @@ Prints how many were removed.`,
   dibs prune --store sqlite:/var/lib/dibs/dibs.db`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			return p.operate(cmd.Context(), func(store *stores.Store, _ store.Inspector) error {
+			return p.operate(cmd.Context(), func(store *anystore.Store, _ store.Inspector) error {
 				return p.pruneAll(cmd.Context(), store)
 			})
 		}),
@@ -35,10 +35,10 @@ Prints how many were removed.`,
 	return cmd
 }
 
-func (p *program) pruneAll(ctx context.Context, s *stores.Store) error {
+func (p *program) pruneAll(ctx context.Context, s *anystore.Store) error {
 	pruner, ok := s.Store.(store.Pruner)
 	if !ok {
-		return fmt.Errorf("%w: %s removes by itself what has expired, so there is nothing to prune", stores.ErrUnusable, s)
+		return fmt.Errorf("%w: %s removes by itself what has expired, so there is nothing to prune", anystore.ErrUnusable, s)
 	}
 	n, err := pruner.Prune(ctx, 0)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) race() *cobra.Command {
@@ -43,7 +43,7 @@ none with it.`,
 				return usagef("race: processes cannot share a store in memory; name another store with --store")
 			}
 			// A store that cannot be used is reported once, not by each process.
-			store, err := stores.Open(cmd.Context(), url)
+			store, err := anystore.Open(cmd.Context(), url)
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) release() *cobra.Command {
@@ -48,7 +48,7 @@ such place.`,
 			if err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(store *stores.Store, in store.Inspector) error {
+			return p.operate(cmd.Context(), func(store *anystore.Store, in store.Inspector) error {
 				if byPlace {
 					return p.releasePlace(cmd.Context(), store.Store, in, place, yes, cmd.Flags())
 				}

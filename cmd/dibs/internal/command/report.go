@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // writeReport writes what an issue about dibs needs and anybody may read. Of a URL it has the scheme,
@@ -14,7 +14,7 @@ import (
 func (p *program) writeReport(w io.Writer, settings []string, found []store.Finding, look *lookJSON) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "dibs      %s\n", version())
-	shown, _ := stores.Show(p.namedStore())
+	shown, _ := anystore.Show(p.namedStore())
 	kind, _, named := strings.Cut(shown, ":")
 	switch {
 	case look != nil:

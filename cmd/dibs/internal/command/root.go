@@ -14,7 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // root returns the command line.
@@ -51,7 +51,7 @@ at a time. The keys are in a store that all processes share.`,
 	addGroup(root, "Serve requests", p.proxy(), p.serveAPI(), p.config(), p.healthcheck())
 	addGroup(root, "Run commands", p.unixCommands()...)
 	addGroup(root, "Look and repair", p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(), p.migrate(), p.doctor())
-	addGroup(root, "Prove", p.demo(), p.race(), p.conform(), p.torture())
+	addGroup(root, "Prove", p.demo(), p.race())
 	root.AddCommand(p.version(), p.man(), helpOnStores())
 	root.InitDefaultHelpCmd()
 	initCompletion(root)
@@ -146,16 +146,16 @@ func ask[T any](ctx context.Context, op string, question func(context.Context) (
 }
 
 // operate opens the store and calls fn with it.
-func (p *program) operate(ctx context.Context, fn func(*stores.Store, store.Inspector) error) error {
-	return p.with(ctx, stores.OpenExisting, fn)
+func (p *program) operate(ctx context.Context, fn func(*anystore.Store, store.Inspector) error) error {
+	return p.with(ctx, anystore.OpenExisting, fn)
 }
 
 // look is operate for commands that only list.
-func (p *program) look(ctx context.Context, fn func(*stores.Store, store.Inspector) error) error {
-	return p.with(ctx, stores.OpenToList, fn)
+func (p *program) look(ctx context.Context, fn func(*anystore.Store, store.Inspector) error) error {
+	return p.with(ctx, anystore.OpenToList, fn)
 }
 
-func (p *program) with(ctx context.Context, open func(context.Context, string) (*stores.Store, error), fn func(*stores.Store, store.Inspector) error) error {
+func (p *program) with(ctx context.Context, open func(context.Context, string) (*anystore.Store, error), fn func(*anystore.Store, store.Inspector) error) error {
 	url, err := p.storeOf()
 	if err != nil {
 		return err

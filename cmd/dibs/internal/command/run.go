@@ -16,7 +16,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // watchdog runs a watchdog's work in a process that is one.
@@ -166,7 +166,7 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 	}
 	url, err := p.storeOf()
 	if err == nil {
-		err = stores.CheckURL(url)
+		err = anystore.CheckURL(url)
 	}
 	return cmp.Or(err, p.checkNames(key))
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestRunEarlySignal: after a signal while the program starts, nothing is run.

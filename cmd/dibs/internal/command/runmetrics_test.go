@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestMetricsFile: a run writes its outcome for a node exporter, however it ends.

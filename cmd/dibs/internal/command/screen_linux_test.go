@@ -1,40 +1,13 @@
 package command_test
 
 import (
-	"fmt"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/conform"
-	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
-
-// TestConformOnATerminal: while the cases run, a terminal shows how many are done, and the line is
-// gone at the end.
-func TestConformOnATerminal(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	target, origin := newTarget(t, new(idempotency.Options))
-	keyboard, terminal := openTerminal(t)
-	p := b.command("conform", "--target", target, "--origin", origin, "--only", "replay", "--quiet")
-	p.Env = append(p.Environ(), "TERM=xterm")
-	p.Stderr = terminal
-	p.begin(t)
-	if code := p.code(t); code != 0 {
-		t.Errorf("it ended with %d", code)
-	}
-	testkit.Must(t, terminal.Close())
-	var screen strings.Builder
-	_, _ = io.Copy(&screen, keyboard) // which ends with EIO, because nothing has the terminal open
-	all := len(conform.Cases())
-	if text := screen.String(); !strings.Contains(text, fmt.Sprintf("%d of %d cases are done, 0 failed", all, all)) || !strings.HasSuffix(text, "\r\x1b[K") {
-		t.Errorf("the terminal shows %q", text)
-	}
-}
 
 // TestColours: on a terminal a state that needs somebody has a colour. NO_COLOR and a pipe have none.
 func TestColours(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
 	"github.com/dibs-go/dibs/internal/survey"
 	dibstore "github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // serving are the flags of dibs serve.
@@ -113,7 +113,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	if err := p.checkLogKeys(o.logKeys); err != nil {
 		return err
 	}
-	store, err := stores.Open(ctx, url)
+	store, err := anystore.Open(ctx, url)
 	if err != nil {
 		return err
 	}

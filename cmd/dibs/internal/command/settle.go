@@ -22,7 +22,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/oncerecord"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // verdict is what an operator says about an unknown outcome.
@@ -71,7 +71,7 @@ no such attempt, or it has its outcome.`,
 			if err := v.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.operate(cmd.Context(), func(opened *stores.Store, in store.Inspector) error {
+			return p.operate(cmd.Context(), func(opened *anystore.Store, in store.Inspector) error {
 				return p.settleOne(cmd.Context(), in, opened.Store, &s, &v, cmd.Flags())
 			})
 		}),

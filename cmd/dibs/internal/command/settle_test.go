@@ -8,8 +8,8 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // TestSettleCall: the answer to a call of a tool must be a response of JSON-RPC, because a client of MCP

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func (p *program) show() *cobra.Command {
@@ -46,7 +46,7 @@ Exits with 1 if the store has no such key.`,
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err
 			}
-			return p.look(cmd.Context(), func(opened *stores.Store, in store.Inspector) error {
+			return p.look(cmd.Context(), func(opened *anystore.Store, in store.Inspector) error {
 				found, err := p.find(cmd.Context(), in, &s, cmd.Flags(), true)
 				if errors.Is(err, errAbsent) {
 					err = errors.Join(p.nameStore(opened), err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestASocketIsRemovedOnce: a server that ends removes its own socket, and not that of the server

@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/internal/runrecord"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // runUnderKey acquires the key, runs the command and settles.
@@ -27,7 +27,7 @@ func (p *program) runUnderKey(ctx context.Context, h *held) error {
 	// Signals are for the command once it runs. ctx has the signals from before Listen.
 	signals := process.Listen()
 	defer signals.Stop()
-	store, err := stores.Open(ctx, p.namedStore())
+	store, err := anystore.Open(ctx, p.namedStore())
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (p *program) acquire(ctx context.Context, client *dibs.Client, signals proc
 		return nil, exitf(codeBusy, "the key %s must be settled first, because the outcome of an earlier attempt is unknown: see dibs settle --help", key)
 	case err != nil && !errors.Is(err, dibs.ErrStore):
 		// An error of this claim alone: a locked row, a limit.
-		return nil, fmt.Errorf("%w: %w", stores.ErrUnusable, err)
+		return nil, fmt.Errorf("%w: %w", anystore.ErrUnusable, err)
 	}
 	return lease, err
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // TestKilledInTime: whatever is left of the lease, no process of the command outlives it. The lease

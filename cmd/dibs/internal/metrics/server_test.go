@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/internal/survey"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // served is a dibs serve with its metrics.

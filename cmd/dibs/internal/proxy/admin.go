@@ -10,8 +10,8 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/page"
+	"github.com/dibs-go/dibs/store/backend"
 )
 
 // readyLimit is how long the store may take to answer a readiness check.

@@ -18,9 +18,9 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/memstore"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // BenchmarkProxy compares first requests and replays with a tuned ReverseProxy

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // pair is the files of a certificate and its key.

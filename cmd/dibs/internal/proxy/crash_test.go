@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/sqlitestore"
+	"github.com/dibs-go/dibs/internal/prove/failpoint"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m, testkit.Children{"proxy": serveChild}) }

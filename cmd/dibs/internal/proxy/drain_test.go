@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // echoing starts an origin that upgrades connections to an echo, and answers other requests.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestRelayedFraming: the origin gets no body if the client sent none.

@@ -19,8 +19,8 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/outage"
-	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // failing is a store that does not answer while away is true. A call takes a millisecond.

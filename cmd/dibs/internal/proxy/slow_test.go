@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // keyed returns a request with a key.

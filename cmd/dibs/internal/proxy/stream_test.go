@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestUpgrade: a connection that becomes something else passes, with a key or

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 )
 

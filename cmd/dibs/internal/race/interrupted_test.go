@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 func TestMain(m *testing.M) {
@@ -20,19 +20,19 @@ func TestMain(m *testing.M) {
 }
 
 // open opens a store in a folder, in which the race has its file too.
-func open(t *testing.T) (s *stores.Store, url, folder string) {
+func open(t *testing.T) (s *anystore.Store, url, folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	t.Setenv("TMPDIR", folder)
 	url = "sqlite:" + filepath.Join(folder, "dibs.db")
-	s, err := stores.Open(t.Context(), url)
+	s, err := anystore.Open(t.Context(), url)
 	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, url, folder
 }
 
 // keys returns the store's keys.
-func keys(t *testing.T, s *stores.Store) (all []store.Entry) {
+func keys(t *testing.T, s *anystore.Store) (all []store.Entry) {
 	t.Helper()
 	in, err := s.Inspector()
 	testkit.Must(t, err)
@@ -44,7 +44,7 @@ func keys(t *testing.T, s *stores.Store) (all []store.Entry) {
 }
 
 // checkNothing: the race leaves no key and no file.
-func checkNothing(t *testing.T, s *stores.Store, folder string) {
+func checkNothing(t *testing.T, s *anystore.Store, folder string) {
 	t.Helper()
 	if left := keys(t, s); len(left) > 0 {
 		t.Errorf("left behind: %+v", left)

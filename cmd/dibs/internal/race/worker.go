@@ -18,7 +18,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/pace"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // task is what a worker process reads from its standard input. It is not an argument,
@@ -123,7 +123,7 @@ func work(in io.Reader, out io.Writer) error {
 	}
 	add := t.add
 	if t.Key != "" {
-		store, err := stores.Open(ctx, t.Store)
+		store, err := anystore.Open(ctx, t.Store)
 		if err != nil {
 			return err
 		}

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // memoryIs waits until so much of the budget is left.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/httpstore"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/storetest"
+	"github.com/dibs-go/dibs/store/storetest"
+	"github.com/dibs-go/dibs/stores/httpstore"
 )
 
 // TestConformance: the store over two servers of one store does what every store must do, while

@@ -7,16 +7,16 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores"
+	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // migrated makes the tables of a store and returns its URL.
 func migrated(t *testing.T, url string) string {
 	t.Helper()
-	_, err := stores.Migrate(t.Context(), url)
+	_, err := anystore.Migrate(t.Context(), url)
 	testkit.Must(t, err)
 	return url
 }
@@ -42,7 +42,7 @@ func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
 			if url != nil {
 				at := url(t)
 				open = func() dibs.Store {
-					s, err := stores.Open(t.Context(), at)
+					s, err := anystore.Open(t.Context(), at)
 					testkit.Must(t, err)
 					t.Cleanup(func() { testkit.Check(t, s.Close()) })
 					return s.Store

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/leaseapi"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // tokensFile writes a file of credentials.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/httpstore"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/httpstore"
 )
 
 // TestKeysBelongToTheirNamespace: a credential lists and changes the keys of its namespace, and

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/httpstore"
 	"github.com/dibs-go/dibs/internal/errtype"
-	"github.com/dibs-go/dibs/internal/testkit"
-	"github.com/dibs-go/dibs/internal/wire"
-	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/internal/prove/wire"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/httpstore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // points are where a server can be killed under a call.

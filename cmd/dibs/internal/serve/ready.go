@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/store/backend"
 )
 
 // readyLimit is how long the store may take to answer a readiness check.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/httpstore"
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/httpstore"
 )
 
 // TestTLS: with a certificate a TCP listener serves HTTPS alone, and a Unix socket stays plain.

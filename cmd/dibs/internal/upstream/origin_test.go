@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // rude is an HTTP/1 origin that behaves as a script says. It keeps every

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestStray: bytes after an answer are not the answer to the next request.

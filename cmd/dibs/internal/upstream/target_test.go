@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/testkit"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 var targets = []struct{ sent, seen string }{

@@ -1,9 +1,0 @@
-package engine
-
-import (
-	"github.com/dibs-go/dibs/internal/backend"
-	"github.com/dibs-go/dibs/store"
-)
-
-// KeyOf returns the form of a key in the tables; backend.ParseKey reads it.
-func KeyOf(k store.Key) string { return string(backend.AppendKey(make([]byte, 0, 64), k)) }

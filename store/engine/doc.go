@@ -1,0 +1,15 @@
+// Package engine decides what happens to a key, for all stores in Go. It speaks no SQL.
+//
+//	memstore                     keeps the State of each key between calls (memory.go)
+//	sqlitestore                  loads a key into a Batch, changes its State, writes the Changes
+//	pgstore, mysqlstore          the same for many keys at once, through package remote
+//
+// A store that gives NextFence has one mark of fences for all keys, and only wakes. The others
+// push grants.
+//
+// Each change begins with Advance, which ends what has expired and serves the waiters that this
+// frees the key for. Nothing expires by itself in between.
+//
+// Times are the server's, in microseconds. What does not exist is zero, in memory and in the
+// tables. RowColumns, LeaseColumns and PlaceColumns name the columns.
+package engine

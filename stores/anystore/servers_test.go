@@ -1,0 +1,94 @@
+//go:build nightly
+
+package anystore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+)
+
+// TestNothingIsLeftOnServers: as TestNothingIsLeft, on every server.
+func TestNothingIsLeftOnServers(t *testing.T) {
+	server := servertest.Redis(t, nil)
+	cluster := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1})
+	sentinels := servertest.RedisSentinel(t, &servertest.SentinelOptions{DownAfter: time.Minute})
+	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
+	maria := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
+	for _, test := range []struct {
+		url         string
+		connections func() string
+	}{
+		{server.URL(), onRedis(server)},
+		{cluster.URL(), onRedis(cluster.Nodes()...)},
+		{sentinels.URL(), onRedis(append(sentinels.Servers(), sentinels.Sentinels()...)...)},
+		{postgres.URL(), func() string {
+			return rows(postgres.Query("SELECT pid, state, query FROM pg_stat_activity WHERE application_name = 'dibs'"))
+		}},
+		{maria.URL(), func() string {
+			return rows(maria.Query("SELECT id, command, info FROM information_schema.processlist WHERE host <> 'localhost' AND user = 'root'"))
+		}},
+	} {
+		checkNothingIsLeft(t, test.url, test.connections)
+	}
+}
+
+// onRedis describes the servers' connections to this process.
+func onRedis(servers ...*servertest.RedisServer) func() string {
+	return func() string {
+		var left []string
+		for _, s := range servers {
+			for line := range strings.Lines(fmt.Sprint(s.Must("CLIENT", "LIST"))) {
+				if strings.Contains(line, "name=dibs") || strings.Contains(line, "lib-name=rueidis") {
+					left = append(left, line)
+				}
+			}
+		}
+		return strings.Join(left, "")
+	}
+}
+
+// rows describes what a query found; "" for nothing.
+func rows(found [][]string) string {
+	if len(found) == 0 {
+		return ""
+	}
+	return fmt.Sprint(found)
+}
+
+// TestOpenServers: as TestOpen, on servers.
+func TestOpenServers(t *testing.T) {
+	server := servertest.Redis(t, &servertest.RedisOptions{Password: "secret"})
+	postgres := servertest.Postgres(t, &servertest.PostgresOptions{Password: "secret", NoSync: true})
+	maria := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret", NoSync: true})
+	postgres.Query("CREATE SCHEMA own")
+	checkOpen(t, []opened{
+		{server.URL() + "?prefix=p", "redis://" + server.Addr() + "/0?prefix=p", true},
+		{postgres.URL() + "&schema=own", "postgres://postgres@" + postgres.Addr() + "/postgres?sslmode=disable&schema=own", true},
+		{
+			"postgresql://postgres@" + postgres.Addr() + "/postgres?password=secret&sslmode=disable",
+			"postgresql://postgres@" + postgres.Addr() + "/postgres?sslmode=disable", true,
+		},
+		{maria.URL() + "?prefix=p", "mysql://root@" + maria.Addr() + "/app?prefix=p", true},
+		{strings.Replace(maria.URL(), "mysql:", "mariadb:", 1), "mariadb://root@" + maria.Addr() + "/app", true},
+	}...)
+	checkOpenExisting(t, server.URL(), postgres.URL(), maria.URL())
+	checkDatabase(t, postgres.URL())
+	checkDatabase(t, maria.URL())
+	if d := openDatabase(t, server.URL()); d != nil {
+		t.Error("Redis has a database")
+	}
+}
+
+// TestReaderOnMySQL: as TestReaderOnPostgres, on MySQL.
+func TestReaderOnMySQL(t *testing.T) {
+	checkReaderOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: true, NoSync: true}))
+}
+
+// TestRightsOnMySQL: as TestRights, on MySQL.
+func TestRightsOnMySQL(t *testing.T) {
+	checkRightsOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: true, NoSync: true}))
+}

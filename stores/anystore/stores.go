@@ -1,0 +1,273 @@
+// Package stores opens the store that a URL names. It is the only package that knows every
+// kind of store.
+package anystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/backend"
+)
+
+// openLimit bounds opening a store and the first question to it, so that a command reports
+// within 10 s that the store cannot be used.
+const openLimit = 9 * time.Second
+
+var (
+	// ErrURL says that the URL names no store. The error says what is wrong with it.
+	ErrURL = errors.New("not the URL of a store")
+	// ErrUnusable says that the store cannot be reached or used, and why.
+	ErrUnusable = errors.New("the store cannot be used")
+)
+
+// Store is an open store. Store.Store is what a dibs.Client takes; it has the optional interfaces
+// that the store has.
+type Store struct {
+	Store    store.Store
+	address  address
+	close    func() error
+	version  func(context.Context) (string, error)
+	database func() (*Database, error) // nil if there is none
+	reads    bool                      // no more than the rights to read are needed
+}
+
+// String returns the URL without credentials.
+func (s *Store) String() string { return s.address.String() }
+
+// Close closes the store.
+func (s *Store) Close() error { return s.close() }
+
+// Version returns the store's backend with its version: "PostgreSQL 16.2".
+func (s *Store) Version(ctx context.Context) (string, error) { return s.version(ctx) }
+
+// Inspector returns the store's store.Inspector, or an ErrUnusable if it has none.
+func (s *Store) Inspector() (store.Inspector, error) {
+	i, ok := s.Store.(store.Inspector)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s cannot list its keys", ErrUnusable, s)
+	}
+	return i, nil
+}
+
+// Probe asks the store a question that changes nothing.
+func (s *Store) Probe(ctx context.Context) error {
+	if in, ok := s.Store.(store.Inspector); ok && s.reads {
+		for _, err := range in.List(ctx, store.Query{Namespace: new(string), Name: "dibs probe"}) {
+			return err
+		}
+		return nil
+	}
+	return backend.Probe(ctx, s.Store)
+}
+
+// Check returns what is wrong with the set-up of the store's backend and with its URL, in any
+// order.
+func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
+	found, err := s.address.check(ctx)
+	if c, ok := s.Store.(store.Checker); ok && err == nil {
+		var more []store.Finding
+		more, err = c.Check(ctx)
+		found = append(found, more...)
+	}
+	return found, err
+}
+
+// kind is one kind of store.
+type kind struct {
+	schemes []string
+	form    string // of its URLs, for help texts
+	parse   func(url string) (address, error)
+}
+
+// kinds are all kinds of stores.
+var kinds = []kind{memoryKind, sqliteKind, redisKind, postgresKind, mysqlKind, httpKind}
+
+// address is the URL of a store after parsing.
+type address interface {
+	// String returns the URL without credentials.
+	String() string
+	// secret reports whether the URL has a password.
+	secret() bool
+	// find returns an error if there is no store to look into. It creates none.
+	find() error
+	// open opens the store. It creates no tables.
+	open(context.Context) (*Store, error)
+	// toRead returns the address of the same store, which open then opens for a program that writes
+	// nothing, and with a user that may only read.
+	toRead() address
+	// check returns what is wrong with the URL, and with the rights of its user.
+	check(context.Context) ([]store.Finding, error)
+}
+
+// Show returns the URL of a store without credentials, and whether it has a password.
+func Show(url string) (shown string, secret bool) {
+	a, err := parse(url)
+	if err != nil {
+		return "", true
+	}
+	return a.String(), a.secret()
+}
+
+// CheckURL returns an ErrURL for a text that is no URL of a store. It connects to nothing.
+func CheckURL(url string) error {
+	_, err := parse(url)
+	return err
+}
+
+// Forms returns the forms of URLs, for help texts.
+func Forms() []string {
+	forms := make([]string, len(kinds))
+	for i, k := range kinds {
+		forms[i] = k.form
+	}
+	return forms
+}
+
+// Open opens the store that the URL names, and asks it a question. It creates a SQLite file that
+// is missing. It creates no tables on a server, unless the URL says migrate=true: call Migrate, or
+// run dibs migrate, which the error names. It returns an ErrURL or, within 10 s, an ErrUnusable.
+//
+// A relative path of a SQLite file is an ErrURL, because it would be another store in each folder.
+func Open(ctx context.Context, url string) (*Store, error) {
+	a, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, a)
+}
+
+// OpenExisting is Open for the store of other processes. It creates nothing, and refuses a
+// store in memory.
+func OpenExisting(ctx context.Context, url string) (*Store, error) {
+	a, err := parseExisting(url)
+	if err != nil {
+		return nil, err
+	}
+	return openFound(ctx, a)
+}
+
+// OpenToList is OpenExisting for a program that calls the Inspector's List and nothing else. It
+// writes nothing, and needs no rights but those to read. So does OpenToCheck.
+func OpenToList(ctx context.Context, url string) (*Store, error) {
+	a, err := parseExisting(url)
+	if err != nil {
+		return nil, err
+	}
+	return openFound(ctx, a.toRead())
+}
+
+// OpenToCheck is OpenToList for Check. It opens a store in memory, too.
+func OpenToCheck(ctx context.Context, url string) (*Store, error) {
+	a, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	return openFound(ctx, a.toRead())
+}
+
+func parseExisting(url string) (address, error) {
+	a, err := parse(url)
+	if err == nil && a == address(memoryAddress{}) {
+		return nil, fmt.Errorf("%w: a store in memory ends with its process, so there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL)
+	}
+	return a, err
+}
+
+// openFound opens a store and creates nothing.
+func openFound(ctx context.Context, a address) (*Store, error) {
+	if err := a.find(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return open(ctx, a)
+}
+
+// isScheme matches the scheme of a URL.
+var isScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
+
+func parse(url string) (address, error) {
+	// What surrounds a value in a file of settings would name another store.
+	switch first, rest, _ := strings.Cut(url, ":"); {
+	case strings.TrimSpace(url) != url || strings.TrimSpace(rest) != rest || strings.ContainsFunc(url, unicode.IsControl):
+		return nil, fmt.Errorf("%w: a space, a line break or a control character is around it or in it; remove it", ErrURL)
+	case strings.Contains(url, " #") || strings.Contains(url, "#") && isScheme.MatchString(first) && first != "sqlite":
+		return nil, fmt.Errorf("%w: it has a #; write %%23 in a password, and remove what follows if it is a comment", ErrURL)
+	}
+	scheme, _, ok := strings.Cut(url, ":")
+	if !ok || !isScheme.MatchString(scheme) {
+		// The text is not shown, because a DSN has its password anywhere.
+		return nil, fmt.Errorf("%w: it has no scheme; the known URLs are %s", ErrURL, strings.Join(Forms(), ", "))
+	}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.schemes, scheme) })
+	if i < 0 {
+		if !strings.Contains(url, "://") { // it may be USER:PASSWORD@…, with the two in any order
+			return nil, fmt.Errorf("%w: the text before the first colon is no scheme of a store; the known URLs are %s", ErrURL, strings.Join(Forms(), ", "))
+		}
+		// Only the scheme is shown, because the rest may have a password.
+		return nil, fmt.Errorf("%w: the scheme %q is unknown; the known URLs are %s", ErrURL, scheme, strings.Join(Forms(), ", "))
+	}
+	a, err := kinds[i].parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	return a, nil
+}
+
+// without returns the error without the sentinel that its text begins with.
+func without(err, sentinel error) error {
+	if errors.Is(err, sentinel) {
+		return errors.New(strings.TrimPrefix(err.Error(), sentinel.Error()+": "))
+	}
+	return err
+}
+
+// unusable returns an ErrUnusable that names the store, unless err has the file's path.
+func unusable(a address, err error) error {
+	if f, ok := a.(sqliteAddress); ok && strings.Contains(err.Error(), f.path) {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrUnusable, a, err)
+}
+
+// open opens in a goroutine, because a file on a network can block without a limit.
+func open(ctx context.Context, a address) (*Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	type result struct {
+		store *Store
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		store, err := openMigrated(ctx, a)
+		if err == nil {
+			if err = store.Probe(ctx); err != nil {
+				_ = store.Close()
+			}
+		}
+		done <- result{store, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, unusable(a, r.err)
+		}
+		return r.store, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil {
+				r.store.Close()
+			}
+		}()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, fmt.Errorf("%w: %s did not answer within %v", ErrUnusable, a, openLimit)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, context.Cause(ctx))
+	}
+}

@@ -1,0 +1,183 @@
+package anystore
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+)
+
+// TestURL: a URL that names no store is refused, without repeating a password.
+func TestURL(t *testing.T) {
+	tests := []struct{ url, want string }{
+		{"", "has no scheme; the known URLs are memory:, sqlite:/PATH"},
+		{"dibs.db", "has no scheme"},
+		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known URLs are memory:, sqlite:/PATH, redis://HOST`},
+		{"redis://secret@host", "USER:PASSWORD or :PASSWORD"},
+		{"redis://:secret@", "the host is missing"},
+		{"redis:host", "it must begin with redis://"},
+		{"rediss+cluster://:secret@host/7", "only database 0"},
+		{"memory:x", "write memory:"},
+		{"user=app password=secret host=db", "no scheme"},
+		{"user=app password=secret host=db:5432", "no scheme"},
+		{"secret:app@tcp(db)/app", "no scheme"},
+		{"app:secret@tcp(db)/app", "no scheme"},
+		{"secret@db/app", "no scheme"},
+		{"postgres://app:secret@db/app?sslmode=no&sslpassword=secret&password=secret", "sslmode is invalid"},
+		{"mysql://app:sec ret@db/secret/x", ""},
+		{"mysql://app:secret@db/app?migrate=%zz", ""},
+		{"redis://:secret@db/x", ""},
+		{"sqlite://app:secret@db/x", "a file has no host"},
+		{"postgres://app:secret@host/app?wake=up", "auto, listen or poll"},
+		{"postgres://app:secret@host/app?schema=Own", "it must be a lower-case letter"},
+		{"postgresql://app:secret@host:port/app", ""},
+		{"mysql://app:secret@host", "it names no database"},
+		{"mariadb://app:secret@host/app?schema=x", `unknown parameter "schema"`},
+		{"mysql://app:secret@host/app?prefix=a-b", "it must be a lower-case letter"},
+		{"sqlite:", "the path is missing"},
+		{"sqlite://dibs.db", ", or sqlite:/dibs.db if that is the absolute path"},
+		{"sqlite::memory:", "memory:"},
+		{"sqlite:file:dibs.db", "write the path alone"},
+		{"sqlite:file:///srv/dibs.db", "write the path alone"},
+		{"sqlite:dibs.db?share=1", "shared=true"},
+		{"sqlite:/srv/dibs.db ", "a space, a line break"},
+		{"sqlite: /srv/dibs.db", "a space, a line break"},
+		{"sqlite:/srv/dibs.db\r", "a space, a line break"},
+		{"redis://:secret@host/1?prefix=shop\n", "a space, a line break"},
+		{" redis://:secret@host", "a space, a line break"},
+		{"sqlite:/srv/dibs.db # of all hosts", "it has a #"},
+		{"redis://:secret@host/1#shop", "it has a #"},
+		{"postgres:/app:secret@host/app", "write postgres://"},
+		{"postgresql:secret", "write postgres://"},
+		{"mysql:/secret", "write mysql://"},
+		{"mysql://app:secret@/app", "the host is missing"},
+		{"mysql://app:secret@:3306/app", "the host is missing"},
+	}
+	for _, test := range tests {
+		_, err := Open(t.Context(), test.url)
+		if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v; want %q", test.url, err, test.want)
+		}
+	}
+}
+
+// TestRelativePath: a relative path is refused by everything that takes a URL, and the error names
+// the absolute path. No file is made.
+func TestRelativePath(t *testing.T) {
+	folder, home := t.TempDir(), t.TempDir()
+	folder, err := filepath.EvalSymlinks(folder)
+	testkit.Must(t, err)
+	t.Chdir(folder)
+	t.Setenv("HOME", home)
+	open := func(f func(context.Context, string) (*Store, error)) func(string) error {
+		return func(url string) error { _, err := f(t.Context(), url); return err }
+	}
+	for name, f := range map[string]func(string) error{
+		"Open": open(Open), "OpenExisting": open(OpenExisting), "OpenToList": open(OpenToList), "OpenToCheck": open(OpenToCheck), "CheckURL": CheckURL,
+		"Migrate":    func(url string) error { _, err := Migrate(t.Context(), url); return err },
+		"Migrations": func(url string) error { _, err := Migrations(url); return err },
+	} {
+		for url, want := range map[string]string{
+			"sqlite:dibs.db":               "sqlite:" + folder + "/dibs.db",
+			"sqlite:./dibs.db":             "sqlite:" + folder + "/dibs.db",
+			"sqlite:../dibs.db":            "sqlite:" + folder + "/../dibs.db",
+			"sqlite:data/dibs.db":          "sqlite:" + folder + "/data/dibs.db",
+			"sqlite:.":                     "sqlite:" + folder + "/.",
+			"sqlite:app.db?shared=true":    "sqlite:" + folder + "/app.db?shared=true",
+			"sqlite:./app.db?shared=false": "sqlite:" + folder + "/app.db?shared=false",
+			"sqlite://dibs.db":             "sqlite:" + folder + "/dibs.db, or sqlite:/dibs.db ",
+			"sqlite://app.db?shared=true":  "sqlite:" + folder + "/app.db?shared=true, or sqlite:/app.db?shared=true ",
+			"sqlite:~/dibs.db":             "sqlite:" + home + "/dibs.db",
+		} {
+			if err := f(url); !errors.Is(err, ErrURL) || !strings.Contains(err.Error()+" ", "write "+want) {
+				t.Errorf("%s(%q): %v; want %q", name, url, err, want)
+			}
+		}
+	}
+	if made, err := os.ReadDir(folder); err != nil || len(made) > 0 {
+		t.Errorf("the folder has %v, %v", made, err)
+	}
+	for _, url := range []string{"sqlite:" + folder + "/../" + filepath.Base(folder) + "/dibs.db", "sqlite://" + folder + "/dibs.db"} {
+		if err := CheckURL(url); err != nil {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
+// TestUnusable: a file that is no store is reported and not changed.
+func TestUnusable(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	testkit.Must(t, os.WriteFile(text, []byte("Dear diary, this is not a database.\n"), 0o600))
+	for _, path := range []string{dir, text, filepath.Join(dir, "missing", "dibs.db")} {
+		_, err := Open(t.Context(), "sqlite:"+path)
+		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	_, err := OpenExisting(t.Context(), "sqlite:"+filepath.Join(dir, "dibs.db"))
+	if !errors.Is(err, ErrUnusable) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := OpenExisting(t.Context(), "memory:"); !errors.Is(err, ErrURL) {
+		t.Errorf("memory: %v", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("the folder now has %v, %v", left, err)
+	}
+	if b, _ := os.ReadFile(text); !strings.HasPrefix(string(b), "Dear diary") {
+		t.Errorf("the text is now %q", b)
+	}
+}
+
+// opened is a URL, how the store shows it, and whether there is a password in it.
+type opened struct {
+	url, shown string
+	secret     bool
+}
+
+// TestOpen: an existing store is opened, and has an inspector.
+func TestOpen(t *testing.T) {
+	if err := CheckURL("sqlite:/srv/shop#1/dibs.db"); err != nil {
+		t.Errorf("a folder whose name has a #: %v", err)
+	}
+	url := "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
+	checkOpen(t, opened{url: "memory:", shown: "memory:"}, opened{url: url, shown: url}, opened{url: url, shown: url})
+	checkOpenExisting(t, url)
+}
+
+func checkOpen(t *testing.T, all ...opened) {
+	t.Helper()
+	for _, test := range all {
+		migrated(t, test.url)
+		s, err := Open(t.Context(), test.url)
+		if err != nil {
+			t.Fatalf("%s: %v", test.shown, err)
+		}
+		shown, secret := Show(test.url)
+		if s.String() != test.shown || shown != test.shown || secret != test.secret {
+			t.Errorf("String() = %s, Show() = %s, %v; want %s", s, shown, secret, test.shown)
+		}
+		if _, err := s.Inspector(); err != nil {
+			t.Error(err)
+		}
+		if version, err := s.Version(t.Context()); version == "" || err != nil {
+			t.Errorf("%s: %q, %v", s, version, err)
+		}
+		testkit.Check(t, s.Close())
+	}
+}
+
+func checkOpenExisting(t *testing.T, urls ...string) {
+	t.Helper()
+	for _, url := range urls {
+		s, err := OpenExisting(t.Context(), url)
+		testkit.Must(t, err)
+		s.Close()
+	}
+}

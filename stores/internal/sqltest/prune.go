@@ -1,0 +1,85 @@
+package sqltest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+)
+
+// While a process sweeps all keys, however long that takes, no other process begins a sweep.
+func (k *Kind) oneSweeps(t *testing.T) {
+	name := testkit.Own()
+	s, other := k.Open(t, k.Server.URL(), name, none), k.Open(t, k.Server.URL(), name, none)
+	may := func(s Store, want bool) {
+		t.Helper()
+		if got, err := k.TakeSweep(t.Context(), s); err != nil || got != want {
+			t.Errorf("whether it is its turn: %v, %v; want %v", got, err, want)
+		}
+	}
+	may(s, true)
+	later := k.Names(s, k.Later)
+	k.Server.Query(later)
+	testkit.Must(t, k.KeepSweep(t.Context(), s))
+	may(other, false)
+	k.Server.Query(later)
+	may(other, true)
+}
+
+// What has expired is deleted in the background, and so are keys that are not in use.
+func (k *Kind) prunesByItself(t *testing.T) {
+	s := k.Open(t, k.Server.URL(), testkit.Own(), 10*time.Millisecond)
+	const n = 1000
+	claims, answers := make([]store.Claim, n), make([]store.Answer, n)
+	settlements, errs := make([]store.Settlement, n), make([]error, n)
+	for i := range claims {
+		key, token := store.Key{Name: fmt.Sprint(i)}, store.NewToken()
+		claims[i] = store.Claim{Key: key, Token: token, TTL: time.Hour, Permits: 1, Weight: 1}
+		settlements[i] = store.Settlement{Key: key, Token: token, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Millisecond}
+		if i%2 == 0 {
+			settlements[i].Outcome = store.Release
+		}
+	}
+	testkit.Must(t, s.Claim(t.Context(), claims, answers))
+	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
+		t.Fatal(err, errors.Join(errs...))
+	}
+	gone := func(what string) bool {
+		return k.Server.Query(k.Names(s, "SELECT COUNT(*) FROM "+what))[0][0] == "0"
+	}
+	for _, records := range k.Records {
+		testkit.Eventually(t, "the records are gone", func() bool {
+			k.Server.Query(k.Names(s, k.SweepSoon))
+			return gone(records)
+		})
+	}
+	testkit.Eventually(t, "the keys are gone", func() bool {
+		k.Server.Query(k.Names(s, k.SweepSoon))
+		return gone("@key")
+	})
+}
+
+// A process that makes no call deletes what a process left that has ended: leases, a place and
+// records that have expired.
+func (k *Kind) sweepsUnasked(t *testing.T) {
+	name := testkit.Own()
+	left := k.Open(t, k.Server.URL(), name, none)
+	key := func(i int) store.Key { return store.Key{Name: fmt.Sprint(i)} }
+	token := store.NewToken()
+	Ask(t, left, store.Claim{Key: key(1), Token: token, TTL: time.Millisecond})
+	Ask(t, left, store.Claim{Key: key(2), Token: token, Mode: store.Reserve, Stay: time.Millisecond})
+	Ask(t, left, store.Claim{Key: key(3), Token: token, TTL: time.Hour})
+	testkit.Must(t, Settle(t, left, store.Settlement{Key: key(3), Token: token, Outcome: store.Keep, Data: []byte("x"), Retention: time.Millisecond}))
+	testkit.Must(t, left.Close())
+	s := k.Open(t, k.Server.URL(), name, 10*time.Millisecond)
+	// The lease that expired is remembered as an abandoned one.
+	for what, want := range map[string]string{"@waiter": "0", "@holder": "1", "@key WHERE rec_ends > 0": "0", "@key WHERE NOT token = ''": "0"} {
+		testkit.Eventually(t, what+" is swept", func() bool {
+			k.Server.Query(k.Names(s, k.SweepSoon))
+			return k.Server.Query(k.Names(s, "SELECT COUNT(*) FROM "+what))[0][0] == want
+		})
+	}
+}

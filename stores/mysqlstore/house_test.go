@@ -1,0 +1,19 @@
+package mysqlstore
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/prove/house"
+)
+
+// The map of this module: the core, and the one client that it is about.
+func TestHouse(t *testing.T) {
+	house.Check(t, []house.Room{{
+		Dir:     ".",
+		Imports: []string{house.Root, house.Root + "/store", house.Root + "/store/backend", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/errtype", house.Root + "/internal/product", "github.com/go-sql-driver/mysql"},
+		Tests: []string{
+			house.Root + "/idempotency", house.Root + "/store/storetest", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house",
+			house.Root + "/internal/prove/servertest", house.Root + "/stores/internal/sqltest",
+		},
+	}})
+}

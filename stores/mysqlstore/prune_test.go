@@ -1,0 +1,221 @@
+package mysqlstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
+)
+
+// sweepNow has a store go through all keys as it does once a minute.
+func sweepNow(t *testing.T, s *Store) {
+	t.Helper()
+	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
+	sweep := takeSweep(t, s, true)
+	takeSweep(t, s, false)
+	for done := false; !done; {
+		var err error
+		if _, _, done, err = sweep(t.Context(), 1<<30); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// takeSweep asks whether it is the store's turn to sweep.
+func takeSweep(t *testing.T, s *Store, want bool) remote.Sweep {
+	t.Helper()
+	sweep, err := s.takeSweep(t.Context())
+	if err != nil || (sweep != nil) != want {
+		t.Fatalf("its turn: %v, %v; want %v", sweep != nil, err, want)
+	}
+	return sweep
+}
+
+// TestFencesOutliveTheirKeys: the fences of a key rise even if the clock was set back and the key's
+// row was deleted. A row is deleted only when every claim knows that the mark is above its fence.
+func TestFencesOutliveTheirKeys(t *testing.T) {
+	t.Parallel()
+	s := open(t, mariadb().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
+	keys := func() string { return mariadb().Query(s.names.sql("SELECT COUNT(*) FROM @key"))[0][0] }
+	k := store.Key{Name: "k"}
+	last := sqltest.Cycle(t, s, k)
+	for range 3 {
+		// As if it had been given when the clock was an hour ahead.
+		mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000"))
+		last += 3600 * 1e6
+		if fence := sqltest.Cycle(t, s, k); fence <= last {
+			t.Fatalf("the fence %d is not above %d", fence, last)
+		} else {
+			last = fence
+		}
+		sweepNow(t, s)
+		if n := keys(); n != "1" {
+			t.Fatalf("%s keys are left after the first round, want 1", n)
+		}
+		sweepNow(t, s)
+		if n := keys(); n != "0" {
+			t.Fatalf("%s keys are left", n)
+		}
+		if fence := sqltest.Cycle(t, s, k); fence <= last {
+			t.Fatalf("after it was forgotten, the fence %d is not above %d", fence, last)
+		} else {
+			last = fence
+		}
+	}
+}
+
+// TestPacket: what the server does not take fails alone, and says what to do.
+func TestPacket(t *testing.T) {
+	t.Parallel()
+	s := open(t, odd().URL(), &Options{Prefix: testkit.Own()})
+	for _, test := range []struct {
+		data string
+		fits bool
+	}{
+		{strings.Repeat("a", 900<<10), true},
+		{strings.Repeat("a", 1<<20), false},
+		{strings.Repeat("'", 450<<10), true},
+		{strings.Repeat("'", 900<<10), false}, // each of them is written as two
+	} {
+		const n = 6
+		claims, answers := make([]store.Claim, n), make([]store.Answer, n)
+		settlements, errs := make([]store.Settlement, n), make([]error, n)
+		for i := range n {
+			k, token := store.Key{Name: fmt.Sprintf("%.1s %d %d", test.data, len(test.data), i)}, store.NewToken()
+			claims[i] = store.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
+			settlements[i] = store.Settlement{Key: k, Token: token, Outcome: store.Keep, Data: []byte("small"), Retention: time.Hour}
+		}
+		settlements[3].Data = []byte(test.data)
+		testkit.Must(t, s.Claim(t.Context(), claims, answers))
+		testkit.Must(t, s.Settle(t.Context(), settlements, errs))
+		for i := range claims {
+			claims[i].Token = store.NewToken()
+		}
+		testkit.Must(t, s.Claim(t.Context(), claims, answers))
+		for i, err := range errs {
+			switch {
+			case i == 3 && !test.fits:
+				if !errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "max_allowed_packet") || answers[i].State != store.Held {
+					t.Errorf("%d bytes: %v, %v", len(test.data), err, answers[i].State)
+				}
+			case err != nil, answers[i].State != store.Done, string(answers[i].Record.Data) != string(settlements[i].Data):
+				t.Errorf("%d bytes, element %d: %v, %v", len(test.data), i, err, answers[i].State)
+			}
+		}
+	}
+}
+
+// TestServersLimits: a record that is too large for a limit of the server's, which the
+// store does not know, fails alone: for packets that are smaller than when the store was
+// opened, and for the binary log.
+func TestServersLimits(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]func() *servertest.MariaDBServer{
+		"max_allowed_packet": odd,
+		"max_binlog_cache_size": func() *servertest.MariaDBServer {
+			return servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{
+				"log-bin = log", "server-id = 1", "binlog_cache_size = 1M", "max_binlog_cache_size = 1M",
+			}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, server().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
+			s.packet = 64 << 20
+			settlements, errs := make([]store.Settlement, 4), make([]error, 4)
+			claims, answers := make([]store.Claim, 4), make([]store.Answer, 4)
+			for i := range claims {
+				k, token := store.Key{Name: fmt.Sprint(i)}, store.NewToken()
+				claims[i] = store.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
+				settlements[i] = store.Settlement{Key: k, Token: token, Outcome: store.Keep, Data: bytes.Repeat([]byte("x"), 600<<10), Retention: time.Hour}
+			}
+			settlements[1].Data = bytes.Repeat([]byte("x"), 3<<20)
+			testkit.Must(t, s.Claim(t.Context(), claims, answers))
+			testkit.Must(t, s.Settle(t.Context(), settlements, errs))
+			for i, err := range errs {
+				switch {
+				case i != 1 && err != nil:
+					t.Errorf("record %d: %v", i, err)
+				case i == 1 && (!errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "raise "+name)):
+					t.Errorf("the large record: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowSweep: if a sweep has taken longer than the time between two sweeps, the next sweep still
+// waits, until every claim knows the mark that the first sweep raised at its end.
+func TestSlowSweep(t *testing.T) {
+	t.Parallel()
+	s := open(t, mariadb().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
+	sqltest.Cycle(t, s, store.Key{Name: "k"})
+	mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000")) // the clock was an hour ahead
+	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
+	slow := takeSweep(t, s, true)
+	mariadb().Query(s.names.sql("UPDATE @meta SET swept=swept-120000000"))
+	if _, _, done, err := slow(t.Context(), 1<<30); err != nil || !done {
+		t.Fatal(done, err)
+	}
+	takeSweep(t, s, false)
+}
+
+// TestPruneDeadlocks: what the server undoes because of a deadlock is done anew, and
+// counted once.
+func TestPruneDeadlocks(t *testing.T) {
+	t.Parallel()
+	s := open(t, mariadb().URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
+	db := openDB(t, mariadb().URL())
+	for _, statement := range []string{
+		"CREATE TABLE @key_falls (n INT) ENGINE=MEMORY", // which no rollback changes
+		"INSERT INTO @key_falls VALUES (0)",
+		`CREATE TRIGGER @record_falls BEFORE DELETE ON @record FOR EACH ROW BEGIN
+			UPDATE @key_falls SET n=n+1;
+			IF (SELECT n FROM @key_falls)=2 THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO=1213; END IF;
+		END`,
+		`CREATE TRIGGER @holder_falls BEFORE DELETE ON @key FOR EACH ROW BEGIN
+			UPDATE @key_falls SET n=n+1;
+			IF (SELECT n FROM @key_falls)=10 THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO=1213; END IF;
+		END`,
+	} {
+		for _, name := range []string{"key_falls", "record_falls", "holder_falls"} {
+			statement = strings.ReplaceAll(statement, "@"+name, s.names.table(name))
+		}
+		if _, err := db.ExecContext(t.Context(), s.names.sql(statement)); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	const n = 4
+	for i := range n {
+		k, token, errs := store.Key{Name: fmt.Sprint(i)}, store.NewToken(), make([]error, 1)
+		claims := []store.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
+		testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, 1)))
+		err := s.Settle(t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Keep, Retention: time.Minute}}, errs)
+		if err != nil || errs[0] != nil {
+			t.Fatal(err, errs[0])
+		}
+	}
+	mariadb().Query(s.names.sql("UPDATE @key SET rec_ends=1"))
+	if removed, err := s.Prune(t.Context(), 0); err != nil || removed != n {
+		t.Errorf("%d records, %v; want %d", removed, err, n)
+	}
+	sweepNow(t, s)
+	mariadb().Query("UPDATE " + s.names.table("key_falls") + " SET n=8")
+	sweepNow(t, s)
+	for table, want := range map[string]string{"@key": "0", "@record": "0"} {
+		if got := mariadb().Query(s.names.sql("SELECT COUNT(*) FROM " + table))[0][0]; got != want {
+			t.Errorf("%s rows are left in %s, want %s", got, table, want)
+		}
+	}
+	if tries := mariadb().Query("SELECT n FROM " + s.names.table("key_falls"))[0][0]; tries != "14" {
+		t.Errorf("%s rows were tried, want 14: two, and all %d again", tries, n)
+	}
+}

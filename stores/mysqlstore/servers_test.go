@@ -1,0 +1,85 @@
+package mysqlstore
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+)
+
+// scope owns the servers that several tests share.
+var scope = servertest.NewScope()
+
+func TestMain(m *testing.M) {
+	_ = mysql.SetLogger(&mysql.NopLogger{}) // tests cut its connections
+	// Nothing is late because the machine pauses.
+	openLimit, dialLimit = testkit.Limit, testkit.Limit
+	testkit.Main(m, testkit.Children{"sqltest": beChild}, scope.Close)
+}
+
+// mariadb is the server of all tests that leave its settings alone. They have tables of
+// their own, see testkit.Own.
+var mariadb = sync.OnceValue(func() *servertest.MariaDBServer {
+	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 600})
+})
+
+// odd is a server with unusual settings. Users without SUPER get another character set.
+var odd = sync.OnceValue(func() *servertest.MariaDBServer {
+	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, Settings: []string{
+		"sql_mode = NO_BACKSLASH_ESCAPES,ANSI_QUOTES,PIPES_AS_CONCAT",
+		"character-set-server = gbk", "collation-server = gbk_chinese_ci", "init_connect = 'SET NAMES gbk'",
+		"max_allowed_packet = 1M", "innodb_rollback_on_timeout = ON",
+	}})
+})
+
+// servers are those on which the store works, but for the odd one. At night MySQL is one.
+var servers = map[string]func() *servertest.MariaDBServer{"MariaDB": mariadb}
+
+// serverOf returns the server of a case whose name begins with it; nil if it is none of
+// those that are tried now.
+func serverOf(name string) func() *servertest.MariaDBServer {
+	kind, _, _ := strings.Cut(name, ",")
+	return servers[kind]
+}
+
+// openDB returns a pool of the application's.
+func openDB(t testing.TB, url string) *sql.DB {
+	t.Helper()
+	config, _, err := parse(url, nil)
+	testkit.Must(t, err)
+	c, err := mysql.NewConnector(config)
+	testkit.Must(t, err)
+	db := sql.OpenDB(c)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// open opens a store as a process of its own would, with its tables. It ends with
+// the test.
+func open(t testing.TB, url string, o *Options) *Store {
+	t.Helper()
+	_, d, err := parse(url, o)
+	testkit.Must(t, err)
+	// Not by Options.Migrate: on a busy machine it may take longer than Open does.
+	db := openDB(t, url)
+	testkit.Must(t, errors.Join(Migrate(t.Context(), db, d), db.Close()))
+	s, err := Open(t.Context(), url, o)
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, s.Close()) })
+	return s
+}
+
+// drop drops the tables of a store.
+func drop(server *servertest.MariaDBServer, prefix string) {
+	var all []string
+	for _, name := range tables {
+		all = append(all, prefix+"_"+name)
+	}
+	server.Query("DROP TABLE " + strings.Join(all, ","))
+}

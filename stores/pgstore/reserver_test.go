@@ -1,0 +1,316 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
+)
+
+// enqueuing is a transaction of either kind in which the application makes an entry and
+// reserves a place.
+type enqueuing struct {
+	store.Reserver
+	exec             func(sql string) error
+	commit, rollback func() error
+}
+
+// beginEnqueuing begins a transaction in that way.
+func (b *bank) beginEnqueuing(ctx context.Context, way string) (*enqueuing, error) {
+	if way == "sql" {
+		tx, err := b.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		if err != nil {
+			return nil, err
+		}
+		exec := func(text string) error { _, err := tx.ExecContext(ctx, text); return err }
+		return &enqueuing{Reserver: b.s.SQLReserver(tx), exec: exec, commit: tx.Commit, rollback: tx.Rollback}, nil
+	}
+	tx, err := b.pool.BeginTx(ctx, pgx.TxOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &enqueuing{
+		Reserver: b.s.Reserver(tx),
+		exec:     func(text string) error { _, err := tx.Exec(ctx, text); return err },
+		commit:   func() error { return tx.Commit(ctx) },
+		rollback: func() error { return tx.Rollback(ctx) },
+	}, nil
+}
+
+// enqueue begins a transaction with an entry, in that way.
+func (b *bank) enqueue(t testing.TB, way, what string) *enqueuing {
+	t.Helper()
+	e, err := b.beginEnqueuing(context.WithoutCancel(t.Context()), way)
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = e.rollback() })
+	testkit.Must(t, e.exec(b.entry(what)))
+	return e
+}
+
+// reserve reserves a place in the transaction.
+func (b *bank) reserve(t testing.TB, e *enqueuing, key string, o *dibs.PlaceOptions) dibs.Place {
+	t.Helper()
+	p, err := b.client.ReserveIn(t.Context(), e, key, time.Hour, o)
+	testkit.Must(t, err)
+	return p
+}
+
+// places counts those that stand in the queue of a key.
+func (b *bank) places(t testing.TB, key string) int {
+	t.Helper()
+	for e, err := range b.s.List(t.Context(), store.Query{Name: key}) {
+		testkit.Must(t, err)
+		return e.Waiters + e.Reserved
+	}
+	return 0
+}
+
+// ahead returns how many places come before that one; -1 if it does not stand.
+func (b *bank) ahead(t testing.TB, p dibs.Place) int {
+	t.Helper()
+	answers := make([]store.Answer, 1)
+	c := store.Claim{Key: p.Key, Token: p.Token, Mode: store.Look, Permits: 1, Weight: 1}
+	if err := b.s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
+		t.Fatal(err, answers[0].Err)
+	}
+	switch a := answers[0]; {
+	case a.State == store.Held && a.Queued:
+		return a.Ahead
+	case a.State == store.Free && b.places(t, p.Key.Name) > 0:
+		return 0
+	}
+	return -1
+}
+
+// ways are how the application's transactions go, each of which is one of pgx or of
+// database/sql.
+var ways = map[string]func() string{"pgx": sharedURL, "sql": sharedURL}
+
+// inEachWay runs a test with each kind of transaction.
+func inEachWay(t *testing.T, test func(t *testing.T, b *bank, way string)) {
+	t.Parallel()
+	for name, url := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newBank(t, url(), nil), name[:3])
+		})
+	}
+}
+
+// TestReserveIn: a place is there from the commit on, at the number that it was reserved
+// with, and not without it.
+func TestReserveIn(t *testing.T) {
+	inEachWay(t, func(t *testing.T, b *bank, way string) {
+		first, second, third := b.enqueue(t, way, "k"), b.enqueue(t, way, "k"), b.enqueue(t, way, "k")
+		a, bb, c := b.reserve(t, first, "k", nil), b.reserve(t, second, "k", nil), b.reserve(t, third, "k", nil)
+		d := b.reserve(t, third, "k", nil)
+		outside, _, err := b.client.Reserve(t.Context(), "k", time.Hour, nil)
+		testkit.Must(t, err)
+		if n := b.places(t, "k"); n != 1 {
+			t.Errorf("%d places before anything was committed, want 1", n)
+		}
+		for _, e := range []*enqueuing{third, first} {
+			testkit.Must(t, e.commit())
+		}
+		testkit.Must(t, second.rollback())
+		if n := b.places(t, "k"); n != 4 || b.entries(t, "k") != 2 {
+			t.Errorf("%d places and %d entries, want 4 and 2", n, b.entries(t, "k"))
+		}
+		if err := b.client.CancelPlace(t.Context(), bb); !errors.Is(err, store.ErrLost) {
+			t.Errorf("%v; the place of a transaction that was rolled back is there", err)
+		}
+		for i, p := range []dibs.Place{a, c, d, outside} {
+			if n := b.ahead(t, p); n != 0 {
+				t.Errorf("%d come before place %d, want none", n, i)
+			}
+			lease, err := b.client.TryRedeem(t.Context(), p, nil)
+			if err != nil {
+				t.Fatalf("place %d: %v", i, err)
+			}
+			testkit.Check(t, lease.Release())
+		}
+		if n := b.places(t, "k"); n != 0 {
+			t.Errorf("%d places are left", n)
+		}
+	})
+}
+
+// TestReserveInHasHold: a place that a transaction reserves has the Hold of the options.
+func TestReserveInHasHold(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	e := b.enqueue(t, "pgx", "k")
+	hold := 300 * time.Millisecond
+	p := b.reserve(t, e, "k", &dibs.PlaceOptions{Hold: hold})
+	start := time.Now()
+	testkit.Must(t, e.commit())
+	lease, err := b.client.Acquire(t.Context(), "k", nil)
+	testkit.Must(t, err)
+	if took := time.Since(start); took < hold {
+		t.Errorf("it blocked for %v, want %v", took, hold)
+	}
+	if err := errors.Join(lease.Release(), b.client.CancelPlace(t.Context(), p)); !errors.Is(err, store.ErrLost) {
+		t.Errorf("%v, want that the place is lost", err)
+	}
+}
+
+// TestReserveInHoldsNobodyUp: while a transaction that has reserved a place is open,
+// the key's lease is renewed, handed over and taken as if it were not.
+func TestReserveInHoldsNobodyUp(t *testing.T) {
+	inEachWay(t, func(t *testing.T, b *bank, way string) {
+		holder := sqltest.Hold(t, b.s, "k")
+		e := b.enqueue(t, way, "k")
+		p := b.reserve(t, e, "k", nil)
+		// Each would fail, with ErrLocked, if the transaction had locked the key.
+		k, errs := store.Key{Name: "k"}, make([]error, 1)
+		if err := b.s.Renew(t.Context(), []store.Renewal{{Key: k, Token: holder, TTL: time.Minute}}, errs); err != nil || errs[0] != nil {
+			t.Error(err, errs[0])
+		}
+		next := store.NewToken()
+		claim := store.Claim{Key: k, Token: next, Mode: store.Queue}
+		if a := sqltest.Ask(t, b.s, claim); a.State != store.Held || a.Err != nil {
+			t.Errorf("%+v, want that it waits", a)
+		}
+		testkit.Check(t, sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: holder}))
+		if a := sqltest.Ask(t, b.s, claim); a.State != store.Granted {
+			t.Errorf("%+v, want that it is handed over", a)
+		}
+		testkit.Check(t, sqltest.Settle(t, b.s, store.Settlement{Key: k, Token: next}))
+		sqltest.Cycle(t, b.s, k)
+		testkit.Must(t, e.commit())
+		if b.ahead(t, p) != 0 {
+			t.Error("the place does not stand")
+		}
+	})
+}
+
+// TestReserveInAtOnce: many transactions reserve places of the same keys, in any order, while other
+// clients take and renew leases. There is no deadlock, and no place is lost.
+func TestReserveInAtOnce(t *testing.T) {
+	inEachWay(t, func(t *testing.T, b *bank, way string) {
+		const enqueuers, each, keys = 16, 8, 3
+		var stop atomic.Bool
+		var work, others sync.WaitGroup
+		for g := range 2 {
+			others.Go(func() {
+				for !stop.Load() {
+					k := store.Key{Name: fmt.Sprint(rand.IntN(keys))}
+					c := store.Claim{Key: k, Token: store.NewToken(), Mode: store.Mode(g), TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1}
+					errs := make([]error, 1)
+					if err := errors.Join(
+						b.s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)),
+						b.s.Renew(t.Context(), []store.Renewal{{Key: k, Token: c.Token, TTL: time.Second}}, errs),
+						b.s.Settle(t.Context(), []store.Settlement{{Key: k, Token: c.Token}}, errs),
+					); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for range enqueuers {
+			work.Go(func() {
+				for range each {
+					e := b.enqueue(t, way, "job")
+					for _, k := range rand.Perm(keys) {
+						if _, err := b.client.ReserveIn(t.Context(), e, fmt.Sprint(k), time.Hour, nil); err != nil {
+							t.Error(err)
+						}
+					}
+					testkit.Check(t, e.commit())
+				}
+			})
+		}
+		work.Wait()
+		stop.Store(true)
+		others.Wait()
+		for k := range keys {
+			if n := b.places(t, fmt.Sprint(k)); n != enqueuers*each {
+				t.Errorf("%d places of key %d, want %d", n, k, enqueuers*each)
+			}
+		}
+	})
+}
+
+// TestReserveInARun: a run whose transaction settles its key may reserve places of
+// others' keys, and of its own, and they do so crosswise without a deadlock.
+func TestReserveInARun(t *testing.T) {
+	t.Parallel()
+	const n, rounds = 12, 4
+	b := newBank(t, shared().URL()+fmt.Sprintf("&pool_max_conns=%d", n), nil)
+	tr := b.s.Transactions(b.pool, nil)
+	var ran atomic.Int64
+	for round := range rounds {
+		key := func(i int) string { return fmt.Sprint("run ", i, " ", round) }
+		var all, begun sync.WaitGroup
+		begun.Add(n)
+		for i := range n {
+			first := sync.OnceFunc(begun.Done)
+			all.Go(func() {
+				_, err := OnceTx(t.Context(), b.client, tr, key(i), nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
+					ran.Add(1)
+					first()
+					begun.Wait()
+					for _, other := range rand.Perm(n) {
+						if _, err := b.client.ReserveIn(ctx, b.s.Reserver(tx), key(other), time.Hour, nil); err != nil {
+							return 0, err
+						}
+					}
+					return 0, nil
+				})
+				testkit.Check(t, err)
+			})
+		}
+		all.Wait()
+		for i := range n {
+			if got := b.places(t, key(i)); got != n {
+				t.Errorf("%d places of key %d, want %d", got, i, n)
+			}
+		}
+	}
+	if ran.Load() != rounds*n {
+		t.Errorf("%d runs, want %d: some met in a deadlock", ran.Load(), rounds*n)
+	}
+	// A transaction that was rolled back has reserved nothing.
+	boom := errors.New("boom")
+	_, err := OnceTx(t.Context(), b.client, tr, "fails", nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
+		_, err := b.client.ReserveIn(ctx, b.s.Reserver(tx), "k", time.Hour, nil)
+		return 0, errors.Join(err, boom)
+	})
+	if !errors.Is(err, boom) || b.places(t, "k") != 0 {
+		t.Errorf("%v, %d places", err, b.places(t, "k"))
+	}
+}
+
+// TestReserveInSavepoint: what is rolled back in part has not reserved that part.
+func TestReserveInSavepoint(t *testing.T) {
+	inEachWay(t, func(t *testing.T, b *bank, way string) {
+		e := b.enqueue(t, way, "k")
+		kept := b.reserve(t, e, "k", nil)
+		testkit.Must(t, e.exec("SAVEPOINT one"))
+		gone := b.reserve(t, e, "k", nil)
+		testkit.Must(t, e.exec("ROLLBACK TO one"))
+		last := b.reserve(t, e, "k", nil)
+		later := b.reserve(t, e, "k", nil)
+		testkit.Must(t, e.commit())
+		for i, p := range []dibs.Place{kept, last, later} {
+			if n := b.ahead(t, p); n != i {
+				t.Errorf("%d places before number %d", n, i)
+			}
+		}
+		if n := b.places(t, "k"); n != 3 || b.client.CancelPlace(t.Context(), gone) == nil {
+			t.Errorf("%d places, want 3", n)
+		}
+	})
+}

@@ -1,0 +1,228 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+)
+
+// TestRenewedInTransaction: at the levels with a snapshot, a lease that is renewed
+// while the transaction is open makes for a conflict, and a run anew. At read
+// committed it does not matter.
+func TestRenewedInTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	for level, conflicts := range map[pgx.TxIsoLevel]bool{pgx.ReadCommitted: false, pgx.RepeatableRead: true, pgx.Serializable: true} {
+		ran := 0
+		key := string(level)
+		_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, &pgx.TxOptions{IsoLevel: level}), key, nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
+			ran++
+			if _, err := tx.Exec(ctx, b.entry(key)); err != nil {
+				return 0, err
+			}
+			if ran == 1 {
+				lease, _ := dibs.FromContext(ctx)
+				if err := lease.Save(ctx, []byte("half")); err != nil { // which renews it
+					return 0, err
+				}
+			}
+			return 0, nil
+		})
+		// The client's own renewal may block the second run too.
+		if err != nil || conflicts != (ran > 1) {
+			t.Errorf("%s: %v, after %d runs", level, err, ran)
+		}
+		if n := b.entries(t, key); n != 1 {
+			t.Errorf("%s: %d entries", level, n)
+		}
+	}
+}
+
+// TestRecordBeforeGrant: if the process ends before CatchUp, after a transaction with a snapshot,
+// waiters that ask get the record and no grant.
+func TestRecordBeforeGrant(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	k, holder, first, second := store.Key{Name: "k"}, store.NewToken(), store.NewToken(), store.NewToken()
+	claim := func(token store.Token, mode store.Mode) store.Answer {
+		t.Helper()
+		answers := make([]store.Answer, 1)
+		c := store.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
+		if err := b.s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
+			t.Fatal(err, answers[0].Err)
+		}
+		return answers[0]
+	}
+	claim(holder, store.Try)
+	claim(first, store.Queue)
+	tx := b.beginMarked(t, pgx.RepeatableRead)
+	claim(second, store.Queue)
+	b.settleIn(t, tx, store.Settlement{Key: k, Token: holder, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour})
+	testkit.Must(t, tx.Commit(t.Context()))
+	for _, token := range []store.Token{store.NewToken(), second, first} {
+		if a := claim(token, store.Queue); a.State != store.Done {
+			t.Errorf("%+v, want the record", a)
+		}
+	}
+}
+
+// beginMarked begins a transaction as a run's does, by hand.
+func (b *bank) beginMarked(t *testing.T, level pgx.TxIsoLevel) pgx.Tx {
+	t.Helper()
+	tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+	if err == nil {
+		_, err = tx.Exec(t.Context(), markSQL+"; "+b.entry("k"))
+	}
+	testkit.Must(t, err)
+	return tx
+}
+
+// settleIn settles in it.
+func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x store.Settlement) {
+	t.Helper()
+	with, err := b.s.settleIn(&x, true)
+	if err == nil {
+		_, err = tx.Exec(t.Context(), b.s.sql.settleIn.sql, with...)
+	}
+	testkit.Must(t, err)
+}
+
+// TestOtherDatabase: a transaction that could not commit an answer with its effect is
+// not begun.
+func TestOtherDatabase(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	url := ownDatabase(shared())
+	pool, err := pgxpool.New(t.Context(), url)
+	testkit.Must(t, err)
+	defer pool.Close()
+	db, err := sql.Open("pgx", url)
+	testkit.Must(t, err)
+	defer db.Close()
+	for name, test := range map[string]struct {
+		tr store.Transactor
+		is error
+	}{
+		"pgx":            {b.s.Transactions(pool, nil), ErrOtherDatabase},
+		"sql":            {b.s.SQLTransactions(db, nil), ErrOtherDatabase},
+		"pgx, read only": {b.s.Transactions(b.pool, &pgx.TxOptions{AccessMode: pgx.ReadOnly}), ErrReadOnly},
+		"sql, read only": {b.s.SQLTransactions(b.db, &sql.TxOptions{ReadOnly: true}), ErrReadOnly},
+		"no pool":        {b.s.Transactions(nil, nil), nil},
+		"no DB":          {b.s.SQLTransactions(nil, nil), nil},
+	} {
+		tx, err := test.tr.Begin(t.Context())
+		if err == nil || test.is != nil && !errors.Is(err, test.is) {
+			t.Errorf("%s: %v, %v; want %v", name, tx, err, test.is)
+		}
+	}
+}
+
+// TestTransactionRights: the application's user needs no rights on the tables, and
+// whatever it has set does not matter.
+func TestTransactionRights(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	role := b.s.names.schema + "_app"
+	rights := strings.NewReplacer("SCHEMA own", "SCHEMA "+b.s.names.schema, " app;", " "+role+";").Replace(b.s.names.sql(transactionRights))
+	shared().Query(fmt.Sprintf(`CREATE ROLE %[1]s LOGIN; %[2]s GRANT INSERT ON %[3]s TO %[1]s;
+		CREATE SCHEMA %[1]s AUTHORIZATION %[1]s`, role, rights, b.ledger))
+	// A search_path in which the operators mean something else.
+	shared().Query(fmt.Sprintf(`CREATE FUNCTION %[1]s.no(bytea, bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT false';
+		CREATE OPERATOR %[1]s.= (FUNCTION = %[1]s.no, LEFTARG = bytea, RIGHTARG = bytea);
+		CREATE FUNCTION %[1]s.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT ''nothing'''`, role))
+	for _, settings := range []string{
+		"search_path = " + role + ", pg_catalog", "lock_timeout = '1ms'", "synchronous_commit = off", "role = " + role,
+		"default_transaction_isolation = 'serializable'", "default_transaction_deferrable = on",
+	} {
+		shared().Query(fmt.Sprintf("ALTER ROLE %s SET %s", role, settings))
+	}
+	pool, err := pgxpool.New(t.Context(), strings.Replace(shared().URL(), "//postgres@", "//"+role+"@", 1))
+	testkit.Must(t, err)
+	defer pool.Close()
+	if got, err := b.book(t.Context(), b.s.Transactions(pool, nil), "k"); err != nil || got != "booked k" || b.entries(t, "k") != 1 {
+		t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
+	}
+	if _, err := pool.Exec(t.Context(), b.s.names.sql("SELECT FROM @key")); code(err) != "42501" {
+		t.Errorf("reading the table: %v, want that it is forbidden", err)
+	}
+	// If the user may not call the function, the error says so.
+	shared().Query(fmt.Sprintf(b.s.names.sql("REVOKE EXECUTE ON FUNCTION @settle_in FROM %s"), role))
+	if _, err := b.book(t.Context(), b.s.Transactions(pool, nil), "l"); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, store.ErrRolledBack) {
+		t.Errorf("%v, want ErrUnauthorized and ErrRolledBack", err)
+	}
+	if n := b.entries(t, "l"); n != 0 {
+		t.Errorf("%d entries of a run whose key could not be settled", n)
+	}
+}
+
+// TestDurableTransaction: what is answered was written to the disk, even where the
+// application does without.
+func TestDurableTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL()+"&synchronous_commit=off", nil)
+	c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
+	testkit.Must(t, b.s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
+	tx := b.beginMarked(t, pgx.ReadCommitted)
+	defer tx.Rollback(context.Background())
+	level := func() (level string) {
+		t.Helper()
+		testkit.Must(t, tx.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&level))
+		return level
+	}
+	if got := level(); got != "off" {
+		t.Fatalf("synchronous_commit is %s", got)
+	}
+	b.settleIn(t, tx, store.Settlement{Key: c.Key, Token: c.Token})
+	if got := level(); got != "on" {
+		t.Errorf("synchronous_commit is %s", got)
+	}
+}
+
+// TestUnknownCommit: where the answer to COMMIT is lost, it is found out.
+func TestUnknownCommit(t *testing.T) {
+	t.Parallel()
+	wire := servertest.NewWire(t, shared().Addr())
+	b := newBank(t, shared().URL(), nil)
+	for name, open := range map[string]func(url string) store.Transactor{
+		"pgx": func(url string) store.Transactor {
+			pool, err := pgxpool.New(t.Context(), url)
+			testkit.Must(t, err)
+			t.Cleanup(pool.Close)
+			return b.s.Transactions(pool, nil)
+		},
+		"sql": func(url string) store.Transactor {
+			db, err := sql.Open("pgx", url)
+			testkit.Must(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			return b.s.SQLTransactions(db, nil)
+		},
+	} {
+		tr := open(shared().URLAt(wire.Addr()))
+		var lost <-chan struct{}
+		got, err := dibs.OnceIn(t.Context(), b.client, tr, name, nil, func(ctx context.Context) (string, error) {
+			err := exec(ctx, b.entry(name))
+			lost = wire.LoseReplyTo("commit")
+			return "answer", err
+		})
+		<-lost
+		if err != nil || got != "answer" || b.entries(t, name) != 1 {
+			t.Errorf("%s: %q, %v, %d entries", name, got, err, b.entries(t, name))
+		}
+		got, err = b.book(t.Context(), tr, name)
+		if err != nil || got != "answer" {
+			t.Errorf("%s: then %q, %v", name, got, err)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+)
+
+// losing is a way in which a server loses what it knew.
+type losing struct {
+	open func() *Store
+	lag  func() // what is granted from here on gets lost
+	lose func() // returns when there is a server again
+}
+
+func TestLostData(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]func(*servertest.RedisServer){
+		"Flushed": func(s *servertest.RedisServer) { s.Must("FLUSHALL") },
+		"Restarted": func(s *servertest.RedisServer) {
+			s.Kill()
+			s.Restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.Redis(t, nil)
+			loseUnderLoad(t, losing{
+				open: func() *Store { return open(t, server.URL(), nil) }, lag: func() {}, lose: func() { how(server) },
+			})
+		})
+	}
+}
+
+// loseUnderLoad has some hold keys and some wait for them when the server loses its data.
+// The holders learn that their leases are lost, all waiters are served, and the fences
+// go on above those that were lost.
+func loseUnderLoad(t *testing.T, l losing) {
+	const keys, waiters = 5, 4
+	holder := l.open()
+	l.lag()
+	held, fences := make([]store.Claim, keys), make([][]uint64, keys)
+	for i := range held {
+		held[i] = lock(fmt.Sprint("key ", i))
+		fences[i] = append(fences[i], mustGrant(t, holder, held[i]).Fence)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Limit)
+	defer cancel()
+	var waiting sync.WaitGroup
+	var mu sync.Mutex // guards the fences
+	for p := range 2 {
+		s := l.open()
+		client := newClient(t, s, &dibs.Options{Namespace: "test"})
+		for i := range keys {
+			for range waiters / 2 {
+				waiting.Go(func() {
+					lease, err := client.Acquire(ctx, held[i].Key.Name, nil)
+					if err != nil {
+						t.Errorf("a waiter of process %d: %v", p, err)
+						return
+					}
+					mu.Lock()
+					fences[i] = append(fences[i], lease.Fence())
+					mu.Unlock()
+					// A dead connection may be noticed late.
+					if err := lease.Release(); err != nil && !errors.Is(err, dibs.ErrStore) {
+						t.Errorf("its release: %v", err)
+					}
+				})
+			}
+		}
+		testkit.Eventually(t, "all wait", func() bool {
+			waits := 0
+			for e, err := range s.List(t.Context(), store.Query{}) {
+				testkit.Must(t, err)
+				waits += e.Waiters
+			}
+			return waits == (p+1)*keys*waiters/2
+		})
+	}
+
+	l.lose()
+	waiting.Wait()
+	for i, c := range held {
+		for what, ask := range map[string]func() (answer, err error){
+			"a renewal": func() (answer, err error) { return renew(t, holder, c) },
+			"a release": func() (answer, err error) { return settle(t, holder, c, store.Release) },
+		} {
+			var answer error
+			testkit.Eventually(t, what+" is answered", func() (answered bool) { // each connection may be dead
+				var err error
+				answer, err = ask()
+				return err == nil
+			})
+			if !errors.Is(answer, store.ErrLost) {
+				t.Errorf("%s of %s was answered %v; want ErrLost", what, c.Key.Name, answer)
+			}
+		}
+		if len(fences[i]) != 1+waiters {
+			t.Errorf("%d waiters for %s were served, want %d", len(fences[i])-1, c.Key.Name, waiters)
+		}
+		for j := 1; j < len(fences[i]); j++ {
+			if fences[i][j] <= fences[i][j-1] {
+				t.Errorf("%s: the fences are not in order; the first one was lost: %v", c.Key.Name, fences[i])
+				break
+			}
+		}
+	}
+}

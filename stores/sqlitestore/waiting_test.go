@@ -1,0 +1,124 @@
+package sqlitestore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+)
+
+// woken collects the tokens that a store wakes.
+func woken(t testing.TB, s *Store) <-chan store.Token {
+	tokens := make(chan store.Token, 100)
+	t.Cleanup(s.Notify(func(token store.Token, _ store.Answer) { tokens <- token }))
+	return tokens
+}
+
+func receive(t *testing.T, what string, tokens <-chan store.Token, want store.Token) {
+	t.Helper()
+	if got := testkit.Await(t, what, tokens); got != want {
+		t.Fatalf("%s: %v was woken, not %v", what, got, want)
+	}
+}
+
+func TestWakes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(s *Store, holder store.Claim) error // of the holder's lease
+	}{
+		{"release", func(s *Store, c store.Claim) error { return settleOne(t, s, release(c)) }},
+		{"keep", func(s *Store, c store.Claim) error {
+			return settleOne(t, s, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Hour})
+		}},
+		{"evict", func(s *Store, c store.Claim) error {
+			_, err := s.ForceRelease(t.Context(), c.Key, "")
+			return err
+		}},
+	} {
+		for _, where := range []string{"this process", "another process"} {
+			t.Run(test.name+" in "+where, func(t *testing.T) {
+				path := testFile(t)
+				s := openTest(t, path, nil, hostClock)
+				by := s
+				if where != "this process" {
+					by = openTest(t, path, nil, hostClock)
+				}
+				tokens := woken(t, s)
+				holder, waiter := lock("k"), lock("k")
+				waiter.Mode, waiter.MaxAge = store.Queue, store.AnyAge
+				mustGrant(t, by, holder)
+				wantState(t, "the waiter", claimOne(t, s, waiter), store.Held)
+				testkit.Must(t, test.end(by, holder))
+				receive(t, "the end of the lease", tokens, waiter.Token)
+			})
+		}
+	}
+}
+
+// The file is not read without waiters.
+func TestNobodyWaits(t *testing.T) {
+	s := openTest(t, testFile(t), nil, hostClock)
+	woken(t, s)
+	holder := lock("k")
+	mustGrant(t, s, holder)
+	granted, left, lapsed := lock("k"), lock("k"), lock("k")
+	lapsed.Stay = 20 * time.Millisecond
+	for _, c := range []*store.Claim{&granted, &left, &lapsed} {
+		c.Mode = store.Queue
+		wantState(t, "a waiter", claimOne(t, s, *c), store.Held)
+	}
+	mustSettle(t, s, release(holder))
+	mustGrant(t, s, granted)
+	mustSettle(t, s, release(left))
+	w := &s.waiting
+	testkit.Eventually(t, "the set of waiting tokens is empty", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.tokens) == 0
+	})
+	looks := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.looks
+	}
+	// At most the look that is under way comes after that, and one that finds no waiter.
+	before := looks()
+	for range 20 {
+		mustGrant(t, s, lock("time passes"+store.NewToken().ID()))
+	}
+	if n := looks() - before; n > 2 {
+		t.Errorf("the file was read %d times without waiters", n)
+	}
+}
+
+// BenchmarkHandOver measures how soon a waiter in another process holds the key:
+// from the release, over the wake-up, to its confirmed lease.
+func BenchmarkHandOver(b *testing.B) {
+	for _, where := range []string{"same", "other"} {
+		b.Run(where, func(b *testing.B) {
+			path := testFile(b)
+			stores := [2]*Store{openTest(b, path, nil, hostClock), openTest(b, path, nil, hostClock)}
+			if where == "same" {
+				stores[1] = stores[0]
+			}
+			tokens := [2]<-chan store.Token{woken(b, stores[0]), nil}
+			if tokens[1] = tokens[0]; where == "other" {
+				tokens[1] = woken(b, stores[1])
+			}
+			holder, at := lock("k"), 0
+			mustGrant(b, stores[at], holder)
+			for b.Loop() {
+				next := lock("k")
+				next.Mode = store.Queue
+				if a := claimOne(b, stores[1-at], next); a.State != store.Held {
+					b.Fatal(a)
+				}
+				mustSettle(b, stores[at], release(holder))
+				<-tokens[1-at]
+				mustGrant(b, stores[1-at], next)
+				holder, at = next, 1-at
+			}
+		})
+	}
+}
