@@ -165,3 +165,43 @@ func TestLostKeyKeepsThePlace(t *testing.T) {
 		f.empty()
 	})
 }
+
+// unrenewedStore renews no lease.
+type unrenewedStore struct{ dibs.Store }
+
+func (unrenewedStore) Renew(context.Context, []store.Renewal, []error) error { return errEnded }
+
+// TestLostKeyOfADoneJobFreesThePlace lets a lease run out while its job succeeds, and while its
+// last attempt fails: nobody uses the place again, so the others of its key do not wait for it.
+func TestLostKeyOfADoneJobFreesThePlace(t *testing.T) {
+	for name, last := range map[string]bool{"it succeeds": false, "its last attempt fails": true} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, f *fixture) {
+				loses := f.mutexOf(&unrenewedStore{f.store}, &jobs.Options{Recovery: time.Minute})
+				m := f.mutex(&jobs.Options{Recovery: time.Minute})
+				j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), Final: func(error) bool { return last }}
+				next := jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: f.ticket(m, "k")}
+				err := loses.Run(t.Context(), j, func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					if last {
+						return context.Cause(ctx)
+					}
+					return nil
+				})
+				if errors.Is(err, dibs.ErrLost) != last {
+					t.Fatal(err)
+				}
+				ran := false
+				testkit.Must(t, m.Run(t.Context(), next, func(context.Context) error {
+					ran = true
+					return nil
+				}))
+				if !ran {
+					t.Error("the next job did not run")
+				}
+				f.empty()
+			})
+		})
+	}
+}
