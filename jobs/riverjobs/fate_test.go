@@ -175,3 +175,31 @@ func TestCancelled(t *testing.T) {
 		})
 	}
 }
+
+// TestStoppedOnItsLastAttempt: a job that its worker gives back because River's client stops comes
+// again, even if this was its last attempt. It keeps its place, so no job of its key passes.
+func TestStoppedOnItsLastAttempt(t *testing.T) {
+	t.Parallel()
+	var l journal
+	running := make(chan struct{})
+	o := hostOptions{url: NewDatabase(), idle: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
+	h := newHost(t, o)
+	h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
+	last := h.inserts("it", 2, 3)[1]
+	o.idle, o.work = false, func(ctx context.Context, _ *host, j *river.Job[job]) error {
+		return l.run(j.Args.Number, func() error {
+			if len(l.order()) > 1 {
+				return nil
+			}
+			close(running)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+	}
+	stops := newHost(t, o)
+	<-running
+	h.must(nil, stops.river.StopAndCancel(t.Context()))
+	newHost(t, o)
+	h.await(last.ID, rivertype.JobStateCompleted)
+	l.await(t, 1, 1, 2, 3)
+}
