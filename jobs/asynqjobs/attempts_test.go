@@ -202,23 +202,28 @@ func (o *outage) Claim(ctx context.Context, claims []store.Claim, answers []stor
 }
 
 // TestShutdown: a server that is shut down gives its key up at once, and what waits there
-// comes back in order.
+// comes back in order. So does a task that runs there, even on its last attempt.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	r := ownRedis(t)
-	first, second := newFixture(t, r, nil), newFixture(t, r, nil)
-	want := []string{"0"}
-	first.enqueue(t, job("k", "0"))
-	stop := first.serve(t, asynq.Config{Concurrency: 12}, first.work)
-	first.did.has(t, "0")
-	for n := range 20 {
-		want = append(want, fmt.Sprint(n+1))
-		first.enqueue(t, job("k", want[n+1]))
+	for _, retries := range []int{25, 0} {
+		t.Run(fmt.Sprintf("%d retries", retries), func(t *testing.T) {
+			t.Parallel()
+			r := ownRedis(t)
+			first, second := newFixture(t, r, nil), newFixture(t, r, nil)
+			want := []string{"0"}
+			first.enqueue(t, job("k", "0", asynq.MaxRetry(retries)))
+			stop := first.serve(t, asynq.Config{Concurrency: 12}, first.work)
+			first.did.has(t, "0")
+			for n := range 20 {
+				want = append(want, fmt.Sprint(n+1))
+				first.enqueue(t, job("k", want[n+1]))
+			}
+			testkit.Eventually(t, "half of the workers wait", func() bool { return first.mutex.Stats().Waiting == 6 })
+			second.serve(t, asynq.Config{}, second.note)
+			first.mutex.Stop()
+			stop()
+			second.did.is(t, want...)
+			first.did.is(t, "0")
+		})
 	}
-	testkit.Eventually(t, "half of the workers wait", func() bool { return first.mutex.Stats().Waiting == 6 })
-	second.serve(t, asynq.Config{}, second.note)
-	first.mutex.Stop()
-	stop()
-	second.did.is(t, want...)
-	first.did.is(t, "0")
 }
