@@ -74,7 +74,7 @@ func TestOnceWhoseResultCannotBeStored(t *testing.T) {
 					}
 					for range 2 {
 						got, err = call()
-						after, ok := errors.AsType[*dibs.NotKeptError](err)
+						after, ok := errors.AsType[*dibs.UnrecordedError](err)
 						if !ok || after.Why == "" || after.Key.Name != "k" || got != nil || runs != 1 {
 							t.Fatalf("%s of %s, %+v: a later caller got %v, %v after %d runs", name, what, o, got, err, runs)
 						}
@@ -134,7 +134,7 @@ func TestErrorThatCannotBeStored(t *testing.T) {
 		for i := range 2 {
 			_, err := dibs.Once(t.Context(), c, "k", &dibs.OnceOptions{Remember: func(error) bool { return true }},
 				func(context.Context) (int, error) { runs++; return 0, long })
-			_, noted := errors.AsType[*dibs.NotKeptError](err)
+			_, noted := errors.AsType[*dibs.UnrecordedError](err)
 			if errors.Is(err, long) != (i == 0) || noted != (i == 1) || runs != 1 {
 				t.Errorf("call %d got %.80v after %d runs", i+1, err, runs)
 			}

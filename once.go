@@ -54,16 +54,16 @@ type RememberedError struct {
 
 func (e *RememberedError) Error() string { return e.Text }
 
-// NotKeptError says that an earlier caller's fn ran, and that its result could not be stored. fn
+// UnrecordedError says that an earlier caller's fn ran, and that its result could not be stored. fn
 // does not run again until the retention is over. An operator finds out what fn did, and gives
 // the result (dibs settle) or lets the next caller run (dibs forget).
-type NotKeptError struct {
+type UnrecordedError struct {
 	Key Key
 	// Why is why the result could not be stored.
 	Why string
 }
 
-func (e *NotKeptError) Error() string {
+func (e *UnrecordedError) Error() string {
 	return "dibs: an earlier run under the key " + e.Key.Digest() + " was done, but its result could not be stored (" + e.Why +
 		"); an operator gives the result with dibs settle, or lets it run again with dibs forget"
 }
@@ -82,7 +82,7 @@ func (e *NotKeptError) Error() string {
 // ErrLost is joined to fn's error and the result is not remembered.
 //
 // If fn ran and its result could not be stored, Once returns the result with a *KeepError, and
-// later callers get a *NotKeptError (but see OnceOptions.Rerun). That a result is not JSON, such
+// later callers get a *UnrecordedError (but see OnceOptions.Rerun). That a result is not JSON, such
 // as a NaN, or larger than the store accepts, does not undo what fn did.
 //
 // A result that was stored as another type is an error. The type may have got fields since then, or
@@ -156,7 +156,7 @@ type KeepError struct {
 	// Err says why. If it is an ErrStore, the result may be stored all the same.
 	Err error
 	// Rerun says that the next caller runs fn again: OnceOptions.Rerun says so, or the store
-	// did not answer or is full. Otherwise later callers get a *NotKeptError, or with AtMostOnce
+	// did not answer or is full. Otherwise later callers get a *UnrecordedError, or with AtMostOnce
 	// an *UnknownError if the store did not answer.
 	Rerun bool
 }
@@ -240,7 +240,7 @@ func recall[T any](done *DoneError) (result T, err error) {
 	case err != nil:
 		return result, fmt.Errorf("dibs: the record of key %s is not one of Once: %w", done.Key.Digest(), err)
 	case r.NotKept != nil:
-		return result, &NotKeptError{Key: done.Key, Why: *r.NotKept}
+		return result, &UnrecordedError{Key: done.Key, Why: *r.NotKept}
 	case r.Error != nil:
 		return result, &RememberedError{Text: *r.Error}
 	}

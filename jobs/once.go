@@ -54,7 +54,7 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 // wasDone reports whether an earlier run was done, as err says, which is of a call of Once that
 // did not run.
 func wasDone(err error) bool {
-	_, noted := errors.AsType[*dibs.NotKeptError](err)
+	_, noted := errors.AsType[*dibs.UnrecordedError](err)
 	return err == nil || noted
 }
 

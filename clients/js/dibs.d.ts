@@ -62,6 +62,8 @@ export interface OnceOptions extends LockOptions {
   maxAge?: Duration | "any";
   /** Errors that are stored like a result. Default: none. */
   remember?: ErrorClass | ((error: unknown) => boolean) | (ErrorClass | ((error: unknown) => boolean))[];
+  /** Lets the next caller run if the result could not be stored. Default: false. */
+  rerun?: boolean;
   /** A client of pg. The function runs in a transaction on it, which commits with the result. */
   in?: Queries;
 }
@@ -85,6 +87,22 @@ export interface ProlongOptions {
   hold?: Duration;
 }
 
+/**
+ * Storable is T if a record can hold it: null, booleans, numbers, texts, bigint, arrays and plain objects.
+ * A Date, a Map, a Buffer and whatever else has methods is never, and so is undefined in an array.
+ */
+export type Storable<T> = unknown extends T ? T
+  : T extends null | boolean | number | string | bigint | undefined | void ? T
+  : T extends symbol | Error | ((...args: never[]) => unknown) ? never
+  : T extends readonly unknown[] ? { [K in keyof T]: StorableElement<T[K]> }
+  : T extends object ? (Extract<keyof T, symbol> extends never ? { [K in keyof T]: Storable<T[K]> } : never)
+  : never;
+
+/** Refused asks for an argument that no call has, if the result of the function is not Storable. */
+type Refused<T> = [T] extends [Storable<T>] ? [] : [theResultIsNotJSON: never];
+
+type StorableElement<T> = unknown extends T ? T : undefined extends T ? never : Storable<T>;
+
 /** connect returns a client of the servers at the URL. Default: DIBS_SERVER, or unix:/run/dibs/dibs.sock. */
 export function connect(url?: string, options?: ClientOptions): Client;
 
@@ -97,8 +115,8 @@ export class Client {
   /** Takes the key. The lease is renewed until it is settled. */
   acquire(key: string | Uint8Array, options?: AcquireOptions): Promise<Lease>;
   /** Runs the function once. Its type is what JSON makes of the result. */
-  once<T>(key: string | Uint8Array, fn: (lease: Lease) => T): Promise<Awaited<T>>;
-  once<T>(key: string | Uint8Array, options: OnceOptions, fn: (lease: Lease) => T): Promise<Awaited<T>>;
+  once<T>(key: string | Uint8Array, fn: (lease: Lease) => T, ...refused: Refused<Awaited<T>>): Promise<Awaited<T>>;
+  once<T>(key: string | Uint8Array, options: OnceOptions, fn: (lease: Lease) => T, ...refused: Refused<Awaited<T>>): Promise<Awaited<T>>;
   /** Takes a place in the queue. The ticket is a secret. */
   reserve(key: string | Uint8Array, options?: ReserveOptions): Promise<string>;
   /** Takes a place in a transaction of the application: it exists when that commits. */
@@ -192,7 +210,10 @@ export class RememberedError extends DibsError {}
 
 export class NotKeptError extends DibsError {
   readonly result: unknown;
+  readonly rerun: boolean;
 }
+
+export class UnrecordedError extends DibsError {}
 
 export class WrongTransactionError extends DibsError {}
 export class ClosedError extends DibsError {}

@@ -98,15 +98,23 @@ export class OverloadedError extends RefusedError {}
 // The message is that of the error.
 export class RememberedError extends DibsError {}
 
-// NotKeptError: the function of once ran, but its result could not be stored, so that the next
-// caller runs again. result is what the function returned. cause is what it threw, if that was to be
-// remembered, or else why the result was not stored.
+// NotKeptError: the function of once ran in this call, but its result could not be stored. result is
+// what the function returned. cause is what it threw, if that was to be remembered, or else why the
+// result was not stored. rerun says that the next caller runs again: because of rerun: true, because
+// the transaction of in was rolled back, or because the store did not answer or is full. Otherwise
+// later callers get UnrecordedError; with atMostOnce they get UnknownError if the store did not answer
+// or is full.
 export class NotKeptError extends DibsError {
-  constructor(message, { result, ...rest } = {}) {
-    super(message, rest);
+  constructor(message, { result, rerun = false, ...rest } = {}) {
+    super(message, { rerun, ...rest });
     hide(this, "result", result);
   }
 }
+
+// UnrecordedError: an earlier call of once ran its function, but the result could not be stored. An
+// operator gives callers the result with `dibs settle KEY --result JSON`, or lets the next one run with
+// `dibs settle KEY --rerun`. After keep the next caller runs.
+export class UnrecordedError extends DibsError {}
 
 // WrongTransactionError: the connection is not in the transaction that the lease is to end with.
 // Nothing was settled.
@@ -118,7 +126,7 @@ export class ClosedError extends DibsError {}
 // The names stand although a bundler renames the classes.
 for (const [name, kind] of Object.entries({
   DibsError, HeldError, LostError, DoneError, MismatchError, UnknownError, UnavailableError, BusyError, FullError, TooLargeError,
-  RefusedError, UnauthorizedError, ForbiddenError, OverloadedError, RememberedError, NotKeptError, WrongTransactionError,
+  RefusedError, UnauthorizedError, ForbiddenError, OverloadedError, RememberedError, NotKeptError, UnrecordedError, WrongTransactionError,
   ClosedError,
 })) Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
 
@@ -132,6 +140,7 @@ const POLL = 20_000; // the longest call that waits
 const TIMEOUT = 5_000; // the default timeout of a call
 const KEEP_PATIENCE = 10_000; // how long what was waited or worked for is asked again
 const GRACE = 5_000; // how long close waits
+const SILENT = 300_000; // how long after it was sent a claim may be carried out that no server answered
 const HURRY = 2_000; // how long a program that has nothing else to do waits for an undo
 const ANY_AGE = 9_223_372_036_854; // accepts a record of any age
 const MAX_ELEMENTS = 512; // of a call
@@ -221,6 +230,8 @@ export class Client {
   // maxAge: the age up to which a stored result is returned. Default: any.
   // remember: error classes, or a function that is given the error, that are stored like a result;
   // later callers get RememberedError. Default: none, and the next caller runs.
+  // rerun: lets the next caller run if the result of a run could not be stored. Default: false, because
+  // the function had its effect.
   //
   // in: a client of pg (PostgreSQL, with the store's database), outside of a transaction, and not a
   // pool. The function then runs in a transaction on it, which commits together with the result. So a
@@ -228,10 +239,11 @@ export class Client {
   // errors of the database are for the caller, who calls once again after a conflict.
   //
   // The other options and errors are those of lock. If the function ran and its result could not be
-  // stored, once rejects with NotKeptError.
+  // stored, once rejects with NotKeptError, and later callers get UnrecordedError. In a transaction
+  // nothing was done then, and the next caller runs.
   async once(key, options, fn) {
     [options, fn] = called("once", options, fn);
-    const { keep = RETENTION, maxAge, remember, in: client, ...o } = known(options, [...LOCK, "keep", "maxAge", "remember", "in"]);
+    const { keep = RETENTION, maxAge, remember, rerun = false, in: client, ...o } = known(options, [...LOCK, "keep", "maxAge", "remember", "rerun", "in"]);
     if (client !== undefined) queries(client, "in");
     const retention = kept(keep);
     const remembers = rememberer(remember);
@@ -243,7 +255,7 @@ export class Client {
       if (e instanceof DoneError) return recall(e, claim);
       throw e;
     }
-    return this.#run(hold, (lease) => (client === undefined ? runOnce(hold, lease, fn, retention, remembers)
+    return this.#run(hold, (lease) => (client === undefined ? runOnce(hold, lease, fn, retention, remembers, rerun)
       : runOnceIn(this.#postgres, client, hold, lease, fn, retention, remembers)));
   }
 
@@ -257,7 +269,7 @@ export class Client {
     try {
       await this.#place(claim);
     } catch (e) {
-      this.#core.undoer.settle(claim, "undo", true); // nobody has its ticket
+      this.#core.undoer.settle(claim, "undo"); // nobody has its ticket
       throw e;
     }
     return writeTicket(claim);
@@ -277,7 +289,9 @@ export class Client {
   async prolong(ticket, options = {}) {
     const { ttl, hold } = known(options, ["ttl", "hold"]);
     const { key, namespace, token } = readTicket(ticket);
-    await this.#place(this.#claim(key, { hold }, { namespace, token, stay: placeTTL(ttl) }));
+    const claim = this.#claim(key, { hold }, { namespace, token, stay: placeTTL(ttl) });
+    this.#core.undoer.claims(token); // again
+    await this.#place(claim);
   }
 
   // redeem runs the function while it holds the key at a reserved place, like lock. If it gives up
@@ -367,7 +381,7 @@ export class Client {
       if (wait.ended) throw wait.reason;
       return new Hold(core, claim, answer, sent, renewed);
     } catch (e) {
-      if (claim.open) core.undoer.settle(claim, "undo", claim.sent);
+      if (claim.open || core.undoer.silent.has(claim.token)) core.undoer.settle(claim, "undo");
       throw e;
     } finally {
       wait.done();
@@ -545,7 +559,8 @@ async function granted(core, claim, wait) {
     } catch (e) {
       if (wait.ended) throw wait.reason;
       if (!passing(e)) throw e;
-      if (poll > 0 && e instanceof UnavailableError) heard = now(); // until then the server waited on purpose
+      // Until then the server waited on purpose. That the store is busy with the key is an answer.
+      if ((poll > 0 && e instanceof UnavailableError) || (!once && e instanceof BusyError)) heard = now();
       pause = Math.min(pause * 2, 1000);
       const rest = jitter(pause);
       if (now() + rest > Math.min(heard + (once ? 1000 : KEEP_PATIENCE), once ? Infinity : ends)) throw e;
@@ -559,15 +574,14 @@ async function granted(core, claim, wait) {
 async function ask(core, claim, mode, poll, wait) {
   const body = { claims: [claim.wire(mode)] };
   if (poll > 0) body.wait_ms = Math.ceil(poll);
-  const { open, sent: unanswered } = claim;
-  claim.open = claim.sent = true;
+  const { open } = claim;
+  claim.open = true;
   try {
-    const { answers: [answer], sent } = await core.calls.call("claim", body, 1, { wait: poll, until: wait });
-    claim.sent = false;
+    const { answers: [answer], sent } = await core.calls.call("claim", body, 1, { wait: poll, until: wait, silent: core.undoer.noting(claim) });
     claim.open = answer.state === "granted" || answer.queued === true || answer.error !== undefined;
     return { answer, sent };
   } catch (e) {
-    if (!wait.ended && e instanceof DibsError && !e[UNANSWERED]) Object.assign(claim, { open, sent: unanswered }); // nothing was done
+    if (!wait.ended && e instanceof DibsError && !e[UNANSWERED]) claim.open = open; // nothing was done
     throw e;
   }
 }
@@ -575,7 +589,8 @@ async function ask(core, claim, mode, poll, wait) {
 // askTrying asks once, and again for a second if the server is away.
 function askTrying(core, claim, mode) {
   return trying(1000, async () => {
-    const { answers: [answer] } = await core.calls.call("claim", { claims: [claim.wire(mode)] }, 1);
+    const silent = mode === "look" ? undefined : core.undoer.noting(claim);
+    const { answers: [answer] } = await core.calls.call("claim", { claims: [claim.wire(mode)] }, 1, { silent });
     if (answer.error) throw elementError(answer.error, claim);
     return answer;
   });
@@ -602,6 +617,7 @@ async function settleTrying(core, claim, settlement, patience, hold = { unanswer
       throw e;
     }
   });
+  core.undoer.settled(claim, outcome);
   if (error && (!(repeated || hold.inTransaction) || outcome === "keep")) return elementError(error, claim);
 }
 
@@ -815,9 +831,9 @@ class Calls {
   // and not answered, so that it may have been done then. If a server is away it asks the next one,
   // each once. wait is how long the server may take on purpose. Such a call asks one server only,
   // because its caller asks again with less time to wait. until is the Wait that may end the call.
-  async call(verb, body, size, { wait = 0, timeout = this.timeout, until } = {}) {
+  // silent is called with when the call was sent, if it was sent and not answered.
+  async call(verb, body, size, { wait = 0, timeout = this.timeout, until, silent: note = () => {} } = {}) {
     if (this.closed) throw this.closed;
-    const text = Buffer.from(JSON.stringify(body));
     const ends = now() + timeout;
     const count = wait > 0 ? 1 : this.servers.length;
     let away;
@@ -828,13 +844,22 @@ class Calls {
       const left = ends - now();
       if (left <= 0) break;
       let again = silent;
+      const limit = wait + left / (count - i);
+      // A server carries no claim out whose caller does not listen any more.
+      const text = Buffer.from(JSON.stringify(verb === "claim" ? { ...body, timeout_ms: Math.ceil(limit) } : body));
+      const noted = { sent: now() };
       try {
-        const posted = await this.post(server, verb, text, wait + left / (count - i), until);
+        const posted = await this.post(server, verb, text, limit, until, noted);
         again ||= posted.again;
+        if (posted.again) note(posted.sent);
         return { answers: answersOf(server, verb, posted.response, size), sent: posted.sent, again };
       } catch (e) {
-        if (!(e instanceof DibsError) || until?.ended) throw e;
+        if (!(e instanceof DibsError) || until?.ended) {
+          note(noted.sent);
+          throw e;
+        }
         silent = unanswered(e, again)[UNANSWERED];
+        if (silent) note(noted.sent);
         if (!(e instanceof UnavailableError)) throw e;
         away = e;
         if (this.current === first) this.current = (first + 1) % this.servers.length;
@@ -845,10 +870,10 @@ class Calls {
 
   // post sends a request. A kept connection may have been closed by the server meanwhile, so then
   // another one is used; every call may be repeated.
-  async post(server, verb, text, limit, until) {
+  async post(server, verb, text, limit, until, noted) {
     const ends = now() + limit;
     for (let again = false; ; again = true) {
-      const sent = now();
+      const sent = noted.sent = now();
       try {
         return { response: await this.send(server, verb, text, ends - sent, until), sent, again };
       } catch (e) {
@@ -888,7 +913,10 @@ class Calls {
         else socket.once(server.tls ? "secureConnect" : "connect", () => { sends = true; });
       });
       request.on("error", fail);
-      const timer = setTimeout(() => request.destroy(new Error(`no answer within ${Math.round(limit)} ms`)), clamp(limit));
+      const timer = setTimeout(() => { // the body counts, too
+        fail(new Error(`no answer within ${Math.round(limit)} ms`));
+        request.destroy();
+      }, clamp(limit));
       until?.stop((reason) => {
         if (ended) return;
         end(reject, reason);
@@ -1011,8 +1039,13 @@ class Renewer {
 
 // Undoer settles in the background, by token, what no caller uses any more. For two seconds an
 // undo keeps the process alive.
+//
+// A claim that a server did not answer may be carried out later, when the server is not frozen any
+// more. So when its token is settled, it is undone again: after 1, 3, 7 and 15 seconds, and then every 15,
+// until five minutes after the claim was sent.
 class Undoer {
   entries = [];
+  silent = new Map(); // by token: when the last claim was sent that a server did not answer
   pending = 0; // entries that were not settled once
   pause = 20;
   rest = 0; // no call before that
@@ -1023,14 +1056,44 @@ class Undoer {
     this.timeout = timeout;
   }
 
-  // settle settles in the background. sent says that the claim itself may still be under way, so
-  // that it is settled once more a second later.
-  settle(claim, outcome, sent = false) {
+  // noting returns what notes that a claim was sent and not answered.
+  noting({ token }) {
+    return (sent) => {
+      for (const [other, at] of this.silent) {
+        if (at + SILENT > now()) break; // the map has the order of the calls
+        this.silent.delete(other);
+      }
+      this.silent.delete(token);
+      this.silent.set(token, sent);
+    };
+  }
+
+  // claims says that the token claims again, so it is not undone any more.
+  claims(token) {
+    this.entries = this.entries.filter((e) => !e.again || e.settlement.token !== token);
+  }
+
+  // settle settles in the background.
+  settle(claim, outcome) {
     const at = now();
     this.entries.push({
-      settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, claim.stay ?? STAY) + this.timeout, sent, again: false,
+      claim, settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, claim.stay ?? STAY) + this.timeout,
     });
     this.pending++;
+    this.arm();
+  }
+
+  // settled says that the claim's token was settled. The end of its lease is that of its place, too.
+  settled({ named, token, from }, outcome) {
+    this.undoAgain(named, token);
+    if (from && (outcome === "release" || outcome === "keep")) this.undoAgain(named, from);
+  }
+
+  undoAgain(named, token) {
+    const ends = (this.silent.get(token) ?? -Infinity) + SILENT;
+    this.claims(token);
+    if (ends < now() + 1000 || this.stopped) return;
+    this.entries.push({ settlement: { ...named, token, outcome: "undo" }, due: now() + 1000, expires: ends, again: 1000 });
     this.arm();
   }
 
@@ -1049,7 +1112,8 @@ class Undoer {
     clearTimeout(this.timer);
     if (this.busy || this.stopped || this.entries.length === 0) return;
     const at = this.entries.reduce((first, e) => Math.min(first, e.due), Infinity);
-    this.timer = setTimeout(() => this.pass(), clamp(Math.max(at, this.rest) - now()));
+    // What the timer calls runs under no lease of the code that happens to be here.
+    under.run(undefined, () => { this.timer = setTimeout(() => this.pass(), clamp(Math.max(at, this.rest) - now())); });
     if (!this.entries.some((e) => !e.again && e.hurry > now())) this.timer.unref();
   }
 
@@ -1076,23 +1140,25 @@ class Undoer {
 
   // ended notes the answer to an entry, if there is one, and returns whether it is done with.
   ended(entry, answer) {
+    if (entry.again) { // whatever the answer is
+      entry.again = Math.min(entry.again * 2, 15_000);
+      entry.due = now() + entry.again;
+      return entry.due > entry.expires;
+    }
     const settled = answer !== undefined && answer.error?.type !== "busy";
     if (!settled && now() < entry.expires) {
       if (answer) this.rest = now() + jitter(this.pause); // the store was busy
       return false;
     }
-    if (!entry.again) this.pending--;
-    if (!settled || !entry.sent || entry.again) return true;
-    entry.again = true;
-    entry.due = now() + 1000;
-    return false;
+    this.pending--;
+    if (settled && (!answer.error || answer.error.type === "lost")) this.settled(entry.claim, entry.settlement.outcome);
+    return true;
   }
 }
 
 // Claim is what a caller asks for, and what its token may have at the store.
 class Claim {
   open = false; // the token may have a lease or a place
-  sent = false; // a claim whose answer did not arrive may be under way
 
   constructor({ key, bytes }, options) {
     Object.assign(this, options);
@@ -1288,6 +1354,7 @@ class Hold {
     }));
     try {
       const done = !(await accepts({ outcome: "release" })) && (await accepts(record(data, retention)));
+      this.core.undoer.settled(this.claim, "release");
       this.end();
       return done;
     } catch (e) {
@@ -1451,25 +1518,20 @@ function readTicket(text) {
 }
 
 // runOnce runs the function of once and stores its result.
-async function runOnce(hold, lease, fn, retention, remembers) {
-  let result;
+async function runOnce(hold, lease, fn, retention, remembers, rerun) {
+  const ran = {};
   try {
-    result = await fn(lease);
+    ran.result = await fn(lease);
   } catch (e) {
-    if (remembers(e)) await keepOnce(hold, JSON.stringify({ error: String(e?.message ?? e) }), retention, undefined, e);
-    throw e;
+    if (!remembers(e)) throw e;
+    ran.thrown = e;
   }
-  let text;
-  try {
-    text = writeValue(result);
-  } catch (e) {
-    throw notKept(hold, e, result);
-  }
-  await keepOnce(hold, text, retention, result);
+  const text = await keepOnce(hold, ran, retention, rerun);
+  if ("thrown" in ran) throw ran.thrown;
   return readValue(text).value;
 }
 
-// runOnceIn is runOnce in a transaction.
+// runOnceIn is runOnce in a transaction. What cannot be stored rolls it back.
 async function runOnceIn(postgres, client, hold, lease, fn, retention, remembers) {
   let text;
   let settled = false;
@@ -1480,7 +1542,7 @@ async function runOnceIn(postgres, client, hold, lease, fn, retention, remembers
       try {
         text = writeValue(result);
       } catch (e) {
-        throw notKept(hold, e, result);
+        throw notKept(hold, e, {}, true, ", so its transaction was rolled back and nothing in it was done");
       }
       await hold.settleIn(postgres, client, Buffer.from(text), retention, "marked");
       settled = true;
@@ -1488,27 +1550,68 @@ async function runOnceIn(postgres, client, hold, lease, fn, retention, remembers
       await client.query("ROLLBACK").catch(() => {}); // a connection that broke has no transaction
       throw e;
     }
-    await client.query("COMMIT");
+    await committed(client, hold, Buffer.from(text), retention);
   } catch (e) {
-    if (!settled && remembers(e)) await keepOnce(hold, JSON.stringify({ error: String(e?.message ?? e) }), retention, undefined, e);
+    if (!settled && remembers(e)) {
+      await keepOnce(hold, { thrown: e }, retention, true);
+      throw e;
+    }
     if (!settled || !(await hold.resolve(Buffer.from(text), retention))) throw e;
   }
+  hold.core.undoer.settled(hold.claim, "keep");
   hold.end();
   return readValue(text).value;
 }
 
-// keepOnce stores the outcome. thrown is the error of the function, if that is the outcome.
-async function keepOnce(hold, text, retention, result, thrown) {
-  try {
-    await hold.complete(Buffer.from(text), retention);
-  } catch (e) {
-    if (e instanceof LostError) throw thrown ? new LostError(e.message, { key: e.key, cause: thrown }) : e;
-    throw notKept(hold, e, result, thrown);
-  }
+// committed commits. PostgreSQL answers the COMMIT of a transaction in which a statement failed with
+// ROLLBACK, and with no error. A client that does not say what was answered is not trusted.
+async function committed(client, hold, data, retention) {
+  const answer = await client.query("COMMIT");
+  if (typeof answer?.command === "string" ? answer.command === "COMMIT" : await hold.resolve(data, retention)) return;
+  throw new WrongTransactionError(`dibs: COMMIT did not commit, because a statement failed after the function of once, or the connection is not in its transaction any more: nothing was done under the key ${hold.claim.digest}`, { key: hold.claim.key });
 }
 
-function notKept(hold, e, result, thrown = e) {
-  return new NotKeptError(`dibs: the result of the key ${hold.claim.digest} could not be kept: ${plain(e.message)}`, { key: hold.claim.key, result, cause: thrown });
+// keepOnce stores what the function returned or threw, and returns the record.
+async function keepOnce(hold, ran, retention, rerun) {
+  let why;
+  try {
+    const text = "thrown" in ran ? JSON.stringify({ error: String(ran.thrown?.message ?? ran.thrown) }) : writeValue(ran.result);
+    await hold.complete(Buffer.from(text), retention);
+    return text;
+  } catch (e) {
+    if (e instanceof LostError) throw lostWith(e, ran);
+    why = e;
+  }
+  throw notKept(hold, why, ran, rerun || !(await noteRun(hold, why, ran, retention)));
+}
+
+// noteRun leaves the record that the function ran, and resolves to whether it does not run again.
+async function noteRun(hold, why, ran, retention) {
+  if (!passing(why) && !why?.[UNANSWERED]) {
+    try {
+      await hold.complete(Buffer.from(JSON.stringify({ not_kept: shorten(plain(String(why?.message ?? why))) })), retention);
+      return true;
+    } catch (e) {
+      if (e instanceof LostError) throw lostWith(e, ran);
+    }
+  }
+  if (hold.claim.atMostOnce) await hold.release("abandon").catch(() => {}); // it is done in the background
+  return hold.claim.atMostOnce;
+}
+
+// shorten bounds a text to 500 bytes.
+function shorten(text) {
+  return Buffer.from(text).subarray(0, 500).toString().replace(/\ufffd+$/, "");
+}
+
+function lostWith(e, ran) {
+  return "thrown" in ran ? new LostError(e.message, { key: e.key, cause: ran.thrown }) : e;
+}
+
+function notKept(hold, why, ran, rerun, how = `, and ${rerun ? "the next caller runs again" : "later callers get an error that says so"}`) {
+  return new NotKeptError(`dibs: the result for the key ${hold.claim.digest} could not be stored${how}: ${plain(String(why?.message ?? why))}`, {
+    key: hold.claim.key, result: ran.result, rerun, cause: "thrown" in ran ? ran.thrown : why,
+  });
 }
 
 // recall returns the stored result, or throws the stored error.
@@ -1520,6 +1623,9 @@ function recall(done, { digest, key }) {
     body = null;
   }
   if (typeof body?.error === "string") throw new RememberedError(body.error, { key });
+  if (typeof body?.not_kept === "string") {
+    throw new UnrecordedError(`dibs: the function of once for the key ${digest} ran before, and its result could not be stored: ${body.not_kept}. dibs settle --result gives callers a result, and --rerun lets the next one run`, { key });
+  }
   if (!body || typeof body !== "object" || !Object.hasOwn(body, "value")) {
     throw new RefusedError(`dibs: the record of the key ${digest} is not one of once`, { key });
   }
@@ -1535,10 +1641,11 @@ function writeValue(result) {
     const value = this[name]; // before toJSON
     switch (typeof value) {
       case "bigint": return mark + value;
-      case "number": if (Number.isFinite(value)) return value; break;
+      case "number": if (Object.is(value, -0)) return `${mark}-0`; if (Number.isFinite(value)) return value; break;
       case "string": if (!/\p{Surrogate}/u.test(value)) return value; throw new TypeError("a text is not Unicode");
-      case "object": if (value === null || ((Array.isArray(value) || isPlain(value)) && typeof value.toJSON !== "function")) return value; break;
-      case "boolean": case "undefined": return value;
+      case "object": if (value === null || isPlain(value)) return value; break;
+      case "undefined": if (!Array.isArray(this)) return value; break;
+      case "boolean": return value;
       default:
     }
     const what = typeof value === "object" ? value.constructor?.name || "an object" : typeof value === "number" ? String(value) : typeof value;
@@ -1547,9 +1654,18 @@ function writeValue(result) {
   return text.replace(new RegExp(`"${mark}(-?\\d+)"`, "g"), "$1");
 }
 
+// isPlain reports whether an object comes back as it is: an array of values without holes and fields,
+// or an object of fields, which have texts as names.
 function isPlain(value) {
   const above = Object.getPrototypeOf(value);
-  return above === null || Object.getPrototypeOf(above) === null;
+  if (typeof value.toJSON === "function" || Object.getOwnPropertySymbols(value).length > 0) return false;
+  if (Array.isArray(value)) return isRoot(Object.getPrototypeOf(above)) && Object.keys(value).length === value.length;
+  return (above === null || isRoot(above)) && Object.prototype.toString.call(value) === "[object Object]";
+}
+
+// isRoot reports whether it is Object.prototype, perhaps of another realm.
+function isRoot(above) {
+  return above !== null && Object.getPrototypeOf(above) === null && Object.hasOwn(above, "hasOwnProperty");
 }
 
 // readValue parses a record. A whole number that JavaScript's numbers cannot hold is a BigInt.

@@ -58,16 +58,67 @@ test("an error is not stored unless it is to be remembered", async () => {
   assert.equal(await keys.once(third, () => 1), 1);
 });
 
-test("what is no JSON is not kept", async () => {
-  const circle = {};
-  circle.circle = circle;
-  class Money { amount = 1; }
-  for (const value of [new Date(0), { at: new Date(0) }, Buffer.from("b"), new Money(), { toJSON: () => 1 }, new URL("http://h"), NaN, [Infinity], new Map(), { a: new Set() }, Symbol("a"), fail, { a: fail }, "\ud800", { "\ud800": 1 }, new Error("e"), Promise.resolve, circle, new Uint8Array(1)]) {
-    const key = unique();
-    await assert.rejects(keys.once(key, () => value), (e) => e instanceof dibs.NotKeptError && Object.is(e.result, value) && e.cause instanceof TypeError && e.message.split("dibs: ").length === 2);
-    await server.free(key);
-    assert.equal(await keys.once(key, () => 1), 1);
+// UNSTORABLE are results that JSON would turn into something else, and one that no store takes.
+const circle = {};
+circle.circle = circle;
+class Money { amount = 1; }
+class List extends Array {}
+const UNSTORABLE = [
+  new Date(0), { at: new Date(0) }, Buffer.from("b"), new Money(), { toJSON: () => 1 }, new URL("http://h"), NaN, [Infinity], new Map(), { a: new Set() },
+  Symbol("a"), fail, { a: fail }, "\ud800", { "\ud800": 1 }, new Error("e"), Promise.resolve, circle, new Uint8Array(1), [undefined], [1, , 2], { a: [undefined] },
+  { [Symbol("a")]: 1 }, Object.assign([1], { more: 2 }), List.of(1), Object.create({ above: 1 }), Object.create(Object.assign(Object.create(null), { above: 1 })),
+  (function () { return arguments; })(1), Math, new Number(1), [new String("a")], /a/, new WeakMap(), { get a() { throw new RangeError("a"); } },
+  "a".repeat(70_000_000),
+];
+
+for (const atMostOnce of [false, true]) {
+  test(`a result that cannot be stored was a run${atMostOnce ? " at most once" : ""}`, async () => {
+    for (const value of UNSTORABLE) {
+      const key = unique();
+      let runs = 0;
+      const run = (options) => keys.once(key, { atMostOnce, ...options }, () => { runs++; return value; });
+      await assert.rejects(run(), (e) => e instanceof dibs.NotKeptError && Object.is(e.result, value) && e.rerun === false && e.cause instanceof Error
+        && e.message.includes("later callers get an error") && e.message.split("dibs: ").length === 2);
+      for (let i = 0; i < 2; i++) {
+        await assert.rejects(run(), (e) => e instanceof dibs.UnrecordedError && e.key === key && /dibs settle/.test(e.message) && e.message.split("dibs: ").length === 2);
+      }
+      assert.equal(runs, 1);
+      const record = await keys.acquire(key, { maxAge: "any" }).catch((e) => e.record);
+      assert.deepEqual(Object.keys(JSON.parse(record)), ["not_kept"]);
+      assert.ok(record.length < 600);
+      assert.ok((await server.request("POST", "/v1/keys/forget", { key })).includes('"done":1'));
+      assert.equal(await keys.once(key, { atMostOnce }, () => 1), 1);
+    }
+  });
+}
+
+test("who wants the old way says so", async () => {
+  const key = unique();
+  let runs = 0;
+  for (let i = 0; i < 2; i++) {
+    await assert.rejects(keys.once(key, { rerun: true }, () => { runs++; return NaN; }), (e) => e instanceof dibs.NotKeptError && e.rerun && /the next caller runs again/.test(e.message));
   }
+  assert.equal(runs, 2);
+  await server.free(key);
+  assert.equal(await server.entry(key), null);
+});
+
+test("an error that is too large was a run", async () => {
+  const key = unique();
+  const long = new Error("x".repeat(70_000_000));
+  await assert.rejects(keys.once(key, { remember: Error }, () => { throw long; }), (e) => e instanceof dibs.NotKeptError && e.cause === long);
+  await assert.rejects(keys.once(key, fail), dibs.UnrecordedError);
+});
+
+test("a record of another language says that a run was done", async () => {
+  const key = unique();
+  await (await keys.acquire(key)).complete('{"not_kept":"json: unsupported value: NaN"}');
+  await assert.rejects(keys.once(key, fail), (e) => e instanceof dibs.UnrecordedError && e.message.includes("json: unsupported value: NaN"));
+});
+
+test("zero has a sign", async () => {
+  const key = unique();
+  for (const got of [await keys.once(key, () => [-0, 0]), await keys.once(key, fail)]) assert.deepEqual(got.map((v) => Object.is(v, -0)), [true, false]);
 });
 
 test("a record that is not of once", async () => {

@@ -85,10 +85,12 @@ export class Postgres {
         at += 4 + Math.max(length, 0);
       }
       answer.rows.push(row);
+    } else if (type === "C") {
+      answer.command = body.toString("utf8", 0, body.length - 1).split(" ")[0];
     } else if (type === "Z") {
       this.#waiting.shift();
       if (answer.error) answer.reject(answer.error);
-      else answer.resolve({ rows: answer.rows });
+      else answer.resolve({ command: answer.command, rows: answer.rows });
     }
   }
 }

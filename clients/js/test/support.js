@@ -139,7 +139,7 @@ export class Line {
   #gates = {};
   change = (body) => body;
   says = {}; // by verb: [status, type, body] of its answers after those that are lost, and whether the server does the call before
-  heard = () => {}; // is called for each call, with its verb
+  heard = () => {}; // is called for each call, with its verb and its body
   keeps = true; // connections, after an answer
 
   // to makes a line to a server. It listens on a socket, or on TCP.
@@ -182,8 +182,9 @@ export class Line {
     try {
       const text = await read(request);
       const verb = request.url.split("/").pop();
-      this.calls.push([verb, Object.values(JSON.parse(text)).find(Array.isArray).length]);
-      this.heard(verb);
+      const asked = JSON.parse(text);
+      this.calls.push([verb, Object.values(asked).find(Array.isArray).length]);
+      this.heard(verb, asked);
       response.shouldKeepAlive &&= this.keeps;
       const [said, done] = (!(this.#cut[verb] > 0) && this.says[verb]) || [];
       const say = () => response.writeHead(said[0], { "content-type": said[1] }).end(said[2]);

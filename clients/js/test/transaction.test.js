@@ -192,6 +192,36 @@ test("once wants its own transaction", { skip }, async () => {
   await server.free(key);
 });
 
+test("PostgreSQL answers COMMIT with ROLLBACK", { skip }, async () => { // a statement failed after the function, and no caller saw it
+  for (const says of [true, false]) { // what was answered
+    const [key, client] = [unique(), await open()];
+    const broken = (fails) => ({
+      query: async (text, values) => {
+        if (fails && text === "COMMIT") await assert.rejects(client.query("SELECT 1/0"));
+        const { command, rows } = await client.query(text, values);
+        return says ? { command, rows } : { rows };
+      },
+    });
+    const run = (fails) => keys.once(key, { ttl: "10m", in: broken(fails), remember: Error }, async () => { await effect(key, client); return "result"; });
+    await assert.rejects(run(true), (e) => e instanceof WrongTransactionError && /nothing was done/.test(e.message));
+    assert.equal(await effects(key), 0);
+    await server.free(key);
+    assert.equal(await run(false), "result");
+    assert.equal(await keys.once(key, fail), "result");
+    assert.equal(await effects(key), 1);
+    await client.end();
+  }
+});
+
+test("what cannot be stored rolls back", { skip }, async () => {
+  const key = unique();
+  for (let i = 0; i < 2; i++) { // nothing was done, so the next caller runs
+    await assert.rejects(keys.once(key, { in: app }, async () => { await effect(key); return new Map(); }), (e) => e instanceof NotKeptError && e.rerun && /rolled back/.test(e.message));
+  }
+  assert.equal(await effects(key), 0);
+  await server.free(key);
+});
+
 test("the answer to COMMIT is lost", { skip }, async () => {
   for (const before of [false, true]) { // the connection breaks after it was carried out, or before
     const [key, client] = [unique(), await open()];

@@ -77,7 +77,7 @@ test("types of a lease", async () => {
 });
 
 test("facts of errors", () => {
-  const facts = { key: "k", left: 1, ahead: 2, waited: 3, record: Buffer.from("r"), age: 4, id: "i", result: {} };
+  const facts = { key: "k", left: 1, ahead: 2, waited: 3, record: Buffer.from("r"), age: 4, id: "i", result: {}, rerun: true };
   for (const [, name] of text.matchAll(/^export class (\w+Error) /gm)) {
     const error = new dibs[name]("message", facts);
     for (const fact of body(name).map((l) => /^readonly (\w+)/.exec(l)[1])) assert.equal(error[fact], facts[fact], `${name}.${fact}`);
