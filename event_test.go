@@ -132,20 +132,22 @@ func TestFullStoreIsACallThatFailed(t *testing.T) {
 		{store.ErrBusy, ""},
 		{nil, ""},
 	} {
-		var got []string
-		c := newClient(t, full{newStore(t), test.err}, &dibs.Options{ObserveStore: func(call dibs.StoreCall) {
-			if kind := ""; call.Verb == "claim" {
-				if call.Err != nil {
-					kind = errtype.Of(call.Err)
+		synctest.Test(t, func(t *testing.T) {
+			var got []string
+			c := newClient(t, full{newStore(t), test.err}, &dibs.Options{ObserveStore: func(call dibs.StoreCall) {
+				if kind := ""; call.Verb == "claim" {
+					if call.Err != nil {
+						kind = errtype.Of(call.Err)
+					}
+					got = append(got, kind)
 				}
-				got = append(got, kind)
+			}})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			_, _ = c.Held(ctx, "k")
+			cancel()
+			if len(got) == 0 || got[0] != test.counts {
+				t.Errorf("%v is counted as %q; want %q", test.err, got, test.counts)
 			}
-		}})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		_, _ = c.Held(ctx, "k")
-		cancel()
-		if len(got) == 0 || got[0] != test.counts {
-			t.Errorf("%v is counted as %q; want %q", test.err, got, test.counts)
-		}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,10 +215,11 @@ func TestTrustCountsFromWhatWasSent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFaulty(newStore(t))
 				c := newClient(t, s, &dibs.Options{TTL: ttl})
-				var arrived time.Time
+				var arrived atomic.Pointer[time.Time] // the last call that the store confirmed
 				s.set(nil, func(verb string) error {
 					if verb != "settle" {
-						arrived = time.Now()
+						now := time.Now()
+						arrived.Store(&now)
 						time.Sleep(slow)
 					}
 					return nil
@@ -228,7 +230,7 @@ func TestTrustCountsFromWhatWasSent(t *testing.T) {
 				}
 				s.set(func(string) error { return errCut }, nil)
 				<-lease.Context().Done()
-				if held := time.Since(arrived); held >= ttl || held < ttl-2*time.Second {
+				if held := time.Since(*arrived.Load()); held >= ttl || held < ttl-2*time.Second {
 					t.Errorf("trust ended %v after the store confirmed the lease for %v", held, ttl)
 				}
 				s.set(nil, nil)
