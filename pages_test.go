@@ -114,7 +114,7 @@ func typeName(e ast.Expr) string {
 func TestPagesNameIdentifiers(t *testing.T) {
 	packages := map[string]map[string]bool{}
 	for _, name := range []string{
-		"idempotency", "jobs", "stores/memstore", "stores/sqlitestore", "stores/redisstore", "stores/pgstore", "stores/mysqlstore", "sqllock", "jobs/riverjobs", "jobs/asynqjobs", "jobs/gocronlock", "store/storetest",
+		"idempotency", "idempotency/retry", "jobs", "stores/memstore", "stores/sqlitestore", "stores/redisstore", "stores/pgstore", "stores/mysqlstore", "sqllock", "jobs/riverjobs", "jobs/asynqjobs", "jobs/gocronlock", "store/storetest",
 	} {
 		packages[path.Base(name)] = exported(t, name)
 	}

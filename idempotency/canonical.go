@@ -22,7 +22,7 @@ const maxDepth = 100
 // objects that it is in, and no part of the document.
 type canonical struct {
 	*document
-	content *content
+	content *contents
 	levels  [maxDepth]struct {
 		hash    hash.Hash // of a member's value
 		members []member  // of the object so far
@@ -67,7 +67,7 @@ func (c *chosen) at(name string) *chosen {
 // canonicalJSON returns the digest of a document, and sets those of the parts that are chosen. It
 // returns an error for what is not JSON, and for what readers disagree about: a member that is
 // there twice, text that is not Unicode.
-func canonicalJSON(in *content, parts *chosen) ([]byte, error) {
+func canonicalJSON(in *contents, parts *chosen) ([]byte, error) {
 	c := &canonical{document: newDocument(in), content: in}
 	h := sha256.New()
 	if err := c.value(h, 0, parts); err != nil {

@@ -28,12 +28,12 @@ type insideReader struct {
 	body int64 // what the body itself has taken
 }
 
-// A content is what a body holds, decompressed, for a parser that reads it part by part. It
+// contents is what a body holds, decompressed, for a parser that reads it part by part. It
 // reserves memory for the part that the parser holds.
 //
 // Its err tells an error of reading from one of parsing: errTooLarge, errMaxBodyMemory or an
 // *fs.PathError.
-type content struct {
+type contents struct {
 	in    io.Reader
 	room  *reservation
 	body  int64 // what the body itself has taken of the same capacity
@@ -46,8 +46,8 @@ type content struct {
 
 // contentOf returns what the body holds. It returns errNoContent, errTooLarge if a compressed body
 // holds more than maxContent, errMaxBodyMemory, or an *fs.PathError.
-func contentOf(r *http.Request, body io.ReadSeeker) (*content, error) {
-	c := &content{in: body, room: new(reservation)}
+func contentOf(r *http.Request, body io.ReadSeeker) (*contents, error) {
+	c := &contents{in: body, room: new(reservation)}
 	if inside, ok := body.(*insideReader); ok {
 		c.room, c.body = inside.room, inside.body
 	}
@@ -75,7 +75,7 @@ func contentOf(r *http.Request, body io.ReadSeeker) (*content, error) {
 }
 
 // take reserves memory for n bytes.
-func (c *content) take(n int64) error {
+func (c *contents) take(n int64) error {
 	switch {
 	case c.room.grow(n):
 		return nil
@@ -87,7 +87,7 @@ func (c *content) take(n int64) error {
 
 // hold reserves memory for n bytes that the parser holds: in a buffer, in the one that replaces it
 // when it grows, and in what is made of them.
-func (c *content) hold(n int64) error {
+func (c *contents) hold(n int64) error {
 	more := 3*n - c.taken
 	if more <= 0 {
 		return nil
@@ -100,7 +100,7 @@ func (c *content) hold(n int64) error {
 }
 
 // Read reads from the content.
-func (c *content) Read(p []byte) (int, error) {
+func (c *contents) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	c.read += int64(n)
 	done := c.done

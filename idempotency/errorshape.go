@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // A ProblemWriter answers a request with a problem, as WriteProblem does, in the shape of an API's
@@ -78,8 +80,8 @@ var acpCodes = map[string]string{
 // sections 3.1 and 6.4), with its codes for keys. The code of others is Problem.Name with underscores.
 // The answer repeats the request's Idempotency-Key.
 func WriteACPError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	if keys := r.Header[keyField]; len(keys) == 1 {
-		w.Header()[keyField] = keys
+	if keys := r.Header[content.KeyField]; len(keys) == 1 {
+		w.Header()[content.KeyField] = keys
 	}
 	writeShape(w, r, docsURL, p, "application/json", func(p Problem, _ string) any {
 		kind := "invalid_request"

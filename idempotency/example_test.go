@@ -166,3 +166,28 @@ func ExampleParseKeyRing() {
 	// 200 card 4111 replayed=""
 	// 200 card 4111 replayed="true"
 }
+
+// Steps that were done are skipped when the retry runs after a crash.
+func Example_step() {
+	m, err := idempotency.New(exampleClient(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, err := dibs.Step(r.Context(), "charge", func(context.Context) (string, error) {
+			return "ch_17", nil // an effect elsewhere
+		})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, id)
+	}))
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	post(server, "/charges", `"order-17"`, "amount=700")
+	post(server, "/charges", `"order-17"`, "amount=700")
+	// Output:
+	// 200 ch_17 replayed=""
+	// 200 ch_17 replayed="true"
+}

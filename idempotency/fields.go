@@ -3,6 +3,8 @@ package idempotency
 import (
 	"net/http"
 	"strings"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // Response fields that only the Middleware sends or stores.
@@ -85,7 +87,7 @@ func (o *Options) stored(h http.Header, connection []string) http.Header {
 func (o *Options) stores(name string) bool {
 	lower := strings.ToLower(name)
 	switch {
-	case !isToken(name), neverStored[lower], hasListToken(ourFields, name), hasListToken(o.NotStored, name),
+	case !content.IsToken(name), neverStored[lower], hasListToken(ourFields, name), hasListToken(o.NotStored, name),
 		strings.HasPrefix(lower, "ratelimit-"), strings.HasPrefix(lower, "x-ratelimit-"):
 		return false
 	}

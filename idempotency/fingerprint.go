@@ -190,7 +190,7 @@ func (o *FingerprintOptions) body(r *http.Request, b *body) (how string, form []
 }
 
 // jsonFields returns the digests of the chosen parts of a JSON document.
-func (o *FingerprintOptions) jsonFields(in *content) (form []byte, err error) {
+func (o *FingerprintOptions) jsonFields(in *contents) (form []byte, err error) {
 	all, parts := new(chosen), make([]*chosen, len(o.Fields))
 	for i, field := range o.Fields {
 		parts[i] = all.add(pathOf(field))
@@ -207,7 +207,7 @@ func (o *FingerprintOptions) jsonFields(in *content) (form []byte, err error) {
 }
 
 // formFields returns the digests of the chosen fields of a form.
-func (o *FingerprintOptions) formFields(in *content) (form []byte, err error) {
+func (o *FingerprintOptions) formFields(in *contents) (form []byte, err error) {
 	values := make(map[string]hash.Hash, len(o.Fields))
 	found := false
 	for _, field := range o.Fields {
@@ -251,7 +251,7 @@ const maxParts = 1000
 var errParts = errors.New("the body has too many parts")
 
 // multipartForm returns the digest of the parts of a multipart body, in order.
-func multipartForm(in *content, boundary string) (form []byte, err error) {
+func multipartForm(in *contents, boundary string) (form []byte, err error) {
 	parts, all, own := multipart.NewReader(in, boundary), sha256.New(), sha256.New()
 	buffer := make([]byte, 4<<10)
 	for n := 0; ; n++ {
@@ -280,7 +280,7 @@ func multipartForm(in *content, boundary string) (form []byte, err error) {
 // A doneWriter gets what a parser has read and does not hold any more.
 type doneWriter struct {
 	io.Writer
-	in *content
+	in *contents
 }
 
 // Write passes on.

@@ -16,7 +16,7 @@ var errNoForm = errors.New("the form is malformed")
 
 // formFields calls field with each name and value of a form, in order. It reads one pair at a time,
 // and reads it as url.ParseQuery does. It returns errTooLarge for more than maxPairs.
-func formFields(in *content, field func(name, value string)) error {
+func formFields(in *contents, field func(name, value string)) error {
 	pairs := bufio.NewReader(in)
 	var pair []byte
 	for n := 0; ; {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/content"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -26,13 +27,13 @@ func FuzzParseKey(f *testing.F) {
 	f.Add(`abc`)
 	f.Fuzz(func(t *testing.T, value string) {
 		key, err := ParseKey(value, false)
-		if err == nil && checkKey(key) != nil {
+		if err == nil && content.CheckKey(key) != nil {
 			t.Errorf("%q is accepted as the key %q", value, key)
 		}
-		if err != nil && key != "" && len(key) <= MaxKey && checkKey(key) == nil {
+		if err != nil && key != "" && len(key) <= MaxKey && content.CheckKey(key) == nil {
 			t.Errorf("%q: a valid key %q with an error: %v", value, key, err)
 		}
-		if _, ours := errors.AsType[keyError](err); err != nil && !ours {
+		if _, ours := errors.AsType[content.KeyError](err); err != nil && !ours {
 			t.Errorf("%q is refused with an error that clients do not get: %v", value, err)
 		}
 		strict, strictErr := ParseKey(value, true)
@@ -167,8 +168,8 @@ func FuzzFingerprint(f *testing.F) {
 		if pa == pb && ca != cb {
 			t.Errorf("%q has two canonical fingerprints", a)
 		}
-		_, errA := canonicalJSON(&content{in: bytes.NewReader(a), room: new(reservation)}, nil)
-		_, errB := canonicalJSON(&content{in: bytes.NewReader(b), room: new(reservation)}, nil)
+		_, errA := canonicalJSON(&contents{in: bytes.NewReader(a), room: new(reservation)}, nil)
+		_, errB := canonicalJSON(&contents{in: bytes.NewReader(b), room: new(reservation)}, nil)
 		switch {
 		case errA == nil && errB == nil:
 			if (ca == cb) != reflect.DeepEqual(meaning(t, a), meaning(t, b)) {

@@ -23,7 +23,7 @@ type document struct {
 }
 
 // newDocument returns the document that a content is.
-func newDocument(c *content) *document {
+func newDocument(c *contents) *document {
 	d := json.NewDecoder(c)
 	d.UseNumber()
 	c.index = d.InputOffset

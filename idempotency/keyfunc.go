@@ -11,6 +11,8 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // A KeyFunc derives the key of a request; see Options.Key.
@@ -32,7 +34,7 @@ func KeyHeader(name string) KeyFunc {
 		case len(lines) > 1:
 			return "", errSeveral
 		case lines[0] == "":
-			return "", errEmptyKey
+			return "", content.ErrEmptyKey
 		}
 		return lines[0], nil
 	}
@@ -55,7 +57,7 @@ func KeyJSON(field string) KeyFunc {
 		}
 		var key joined
 		err = keyOf(newDocument(in), path, !strings.HasPrefix(field, "/"), &key)
-		_, refused := errors.AsType[keyError](err)
+		_, refused := errors.AsType[content.KeyError](err)
 		switch {
 		case in.err != nil:
 			return "", in.err
@@ -137,7 +139,7 @@ func KeyForm(field string) KeyFunc {
 		case n > 1:
 			return "", errKeyFailed
 		case key == "":
-			return "", errEmptyKey
+			return "", content.ErrEmptyKey
 		}
 		return key, nil
 	}
@@ -229,7 +231,7 @@ func (j *joined) addScalar(token json.Token) error {
 	case !ok:
 		return errKeyFailed
 	case text == "":
-		return errEmptyKey
+		return content.ErrEmptyKey
 	case j.n == maxValues:
 		return errManyValues
 	}

@@ -234,3 +234,13 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Errorf("%d runs of %d keys", runs.Load(), keys)
 	}
 }
+
+// TestKeyRingWithByteOrderMark: the mark that some editors write is no part of the first ID.
+func TestKeyRingWithByteOrderMark(t *testing.T) {
+	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	for _, text := range []string{"\ufeffa:" + key + "\r\n", "\ufeffplaintext\na:" + key} {
+		if _, err := idempotency.ParseKeyRing(text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

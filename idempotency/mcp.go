@@ -119,7 +119,7 @@ func (r *request) readMessage(o *Options) (*message, error) {
 }
 
 // read reads a message of the content, whose first token was read.
-func (m *message) read(d *document, first json.Token, in *content, o *Options) error {
+func (m *message) read(d *document, first json.Token, in *contents, o *Options) error {
 	all, err := d.members(first, "jsonrpc", "id", "method", "params", "result", "error")
 	var method string
 	if isCallID(all["id"]) && err == nil {
@@ -152,7 +152,7 @@ func (m *message) read(d *document, first json.Token, in *content, o *Options) e
 }
 
 // readCancelled reads the params of a notification that cancels a request.
-func (m *message) readCancelled(params json.RawMessage, in *content) error {
+func (m *message) readCancelled(params json.RawMessage, in *contents) error {
 	members, err := in.membersOf(params, "requestId")
 	if id := members["requestId"]; err == nil && isCallID(id) {
 		m.cancels = append(m.cancels, callID(id))
@@ -161,7 +161,7 @@ func (m *message) readCancelled(params json.RawMessage, in *content) error {
 }
 
 // membersOf returns the members of a part of the content that is an object.
-func (c *content) membersOf(part json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
+func (c *contents) membersOf(part json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
 	inside := c.inside(part)
 	d := newDocument(inside)
 	first, _ := d.Token()
@@ -195,18 +195,18 @@ func (d *document) members(first json.Token, known ...string) (map[string]json.R
 }
 
 // inMemory returns the content of a text that is in memory.
-func inMemory(text []byte) *content {
-	return &content{in: bytes.NewReader(text), room: new(reservation)}
+func inMemory(text []byte) *contents {
+	return &contents{in: bytes.NewReader(text), room: new(reservation)}
 }
 
 // inside returns a part of the content, which a parser holds once more.
-func (c *content) inside(part []byte) *content {
-	return &content{in: bytes.NewReader(part), room: c.room, body: c.body}
+func (c *contents) inside(part []byte) *contents {
+	return &contents{in: bytes.NewReader(part), room: c.room, body: c.body}
 }
 
 // digestOf returns the fingerprint of a call's params, which are parts of the content. Those that have
 // no canonical form are compared byte by byte, without white space.
-func digestOf(params map[string]json.RawMessage, in *content) (dibs.Fingerprint, error) {
+func digestOf(params map[string]json.RawMessage, in *contents) (dibs.Fingerprint, error) {
 	text := []byte("dibs mcp fingerprint 1\x00")
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		inside, form := in.inside(params[name]), byte('j')

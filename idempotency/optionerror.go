@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,10 +12,11 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/content"
 	"github.com/dibs-go/dibs/store"
 )
 
-// An OptionError says which field of Options, or of TransportOptions, is wrong, and why. A program that has other names for the
+// An OptionError says which field of Options is wrong, and why. A program that has other names for the
 // fields, such as flags, can say the same with its own names.
 type OptionError struct {
 	// Field is the name of the field. That of a field of Fingerprint begins with "Fingerprint.".
@@ -29,13 +29,11 @@ type OptionError struct {
 	Value, Least, Most any
 	// Reason says what is wrong, in words that follow a colon.
 	Reason string
-
-	of string // the type of the options; "" for Options
 }
 
 // Error returns the field and the reason.
 func (e *OptionError) Error() string {
-	return "idempotency: " + cmp.Or(e.of, "Options") + "." + e.Field + ": " + e.Reason
+	return "idempotency: Options." + e.Field + ": " + e.Reason
 }
 
 // Validate returns an *OptionError for each field that is wrong, joined as by errors.Join; nil if New
@@ -52,7 +50,7 @@ func (o *Options) faults() (all []error) {
 	}
 	for _, m := range o.Methods {
 		switch {
-		case !isToken(m):
+		case !content.IsToken(m):
 			wrong("Methods", "", "%q is not a method", m)
 		case m == http.MethodConnect || slices.Contains(safeMethods, m):
 			wrong("Methods", "", "%s cannot be guarded", m)
@@ -73,7 +71,7 @@ func (o *Options) faults() (all []error) {
 		switch {
 		case part.of == nil && part.name != ScopeNone.name:
 			wrong("Scope", "", "it has an empty part")
-		case (kind == "header" || kind == "cookie") && named && !isToken(name):
+		case (kind == "header" || kind == "cookie") && named && !content.IsToken(name):
 			// No request would have this part, so all would share keys.
 			wrong("Scope", "", "%q is not the name of a %s", name, kind)
 		case kind == "header" && named && ScopeFieldFault(name) != "":
@@ -84,7 +82,7 @@ func (o *Options) faults() (all []error) {
 		wrong("Scope", "Scope", "none cannot be used together with other parts")
 	}
 	for _, name := range o.NotStored {
-		if !isToken(name) {
+		if !content.IsToken(name) {
 			wrong("NotStored", "", "%q is not the name of a header", name)
 		}
 	}
@@ -151,31 +149,31 @@ func (o *Options) faults() (all []error) {
 // limits returns an error for each number that is too small or too large.
 func (o *Options) limits() []error {
 	return slices.DeleteFunc([]error{
-		between("Options", "MaxBody", o.MaxBody, 1, math.MaxInt64-1),
-		between("Options", "BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
-		between("Options", "MaxMemory", o.MaxMemory, 1, math.MaxInt64-1),
-		between("Options", "MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
-		between("Options", "MaxWaiting", o.MaxWaiting, 0, math.MaxInt),
-		between("Options", "MaxBodyMemory", o.MaxBodyMemory, 0, math.MaxInt64),
-		between("Options", "Quota", o.Quota, 0, math.MaxInt64),
-		between("Options", "Lease", o.Lease, minLease, math.MaxInt64),
-		between("Options", "Retention", o.Retention, time.Second, MaxRetention),
-		between("Options", "Wait", o.Wait, 0, MaxRetention),
-		between("Options", "ConflictStatus", o.ConflictStatus, 400, 499),
-		between("Options", "MismatchStatus", o.MismatchStatus, 400, 499),
-		between("Options", "MaxStored", o.MaxStored, 1, MaxStored),
-		between("Options", "StoreTimeout", o.StoreTimeout, time.Millisecond, math.MaxInt64),
-		between("Options", "HandlerLimit", o.HandlerLimit, time.Millisecond, math.MaxInt64),
+		between("MaxBody", o.MaxBody, 1, math.MaxInt64-1),
+		between("BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
+		between("MaxMemory", o.MaxMemory, 1, math.MaxInt64-1),
+		between("MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
+		between("MaxWaiting", o.MaxWaiting, 0, math.MaxInt),
+		between("MaxBodyMemory", o.MaxBodyMemory, 0, math.MaxInt64),
+		between("Quota", o.Quota, 0, math.MaxInt64),
+		between("Lease", o.Lease, minLease, math.MaxInt64),
+		between("Retention", o.Retention, time.Second, MaxRetention),
+		between("Wait", o.Wait, 0, MaxRetention),
+		between("ConflictStatus", o.ConflictStatus, 400, 499),
+		between("MismatchStatus", o.MismatchStatus, 400, 499),
+		between("MaxStored", o.MaxStored, 1, MaxStored),
+		between("StoreTimeout", o.StoreTimeout, time.Millisecond, math.MaxInt64),
+		between("HandlerLimit", o.HandlerLimit, time.Millisecond, math.MaxInt64),
 	}, func(err error) bool { return err == nil })
 }
 
 // between returns an error if the field's value is too small or too large.
-func between[T int | int64 | float64 | time.Duration](of, field string, value, least, most T) error {
+func between[T int | int64 | time.Duration](field string, value, least, most T) error {
 	little, much := "small", "large"
 	if _, ok := any(value).(time.Duration); ok {
 		little, much = "short", "long"
 	}
-	e := &OptionError{of: of, Field: field, Value: value}
+	e := &OptionError{Field: field, Value: value}
 	switch {
 	case value < least:
 		e.Least, e.Reason = least, fmt.Sprintf("%v is too %s; it must be at least %v", value, little, least)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -339,11 +338,4 @@ func (o *Options) keepsStatus(status int) bool {
 		return false
 	}
 	return status < 500 || o.Store5xx
-}
-
-// isToken reports whether s is a token of RFC 9110: a method's or field's name.
-func isToken(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		return c <= ' ' || c >= '\x7f' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
-	})
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // A request is what the client of a guarded request sent.
@@ -139,7 +140,7 @@ func (r *request) derivedKey(o *Options) (string, error) {
 		key, r.retention = "call:"+base64.RawURLEncoding.EncodeToString(m.asked[:]), m.window
 	}
 	if err == nil && key != "" {
-		err = checkKey(key)
+		err = content.CheckKey(key)
 	}
 	return key, err
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // AnySender is the sender of WebhookOptions whose events are recognised by headers alone.
@@ -29,7 +31,7 @@ var senders = []sender{
 	{name: "standard", header: "Webhook-Id", page: "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"},
 	{name: "svix", header: "Svix-Id", page: "https://docs.svix.com/idempotency"},
 	{name: "github", header: "X-GitHub-Delivery", apart: []string{"X-GitHub-Hook-ID"}, page: "https://docs.github.com/en/webhooks/webhook-events-and-payloads#delivery-headers"},
-	{name: "gitlab", header: keyField, page: "https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers"},
+	{name: "gitlab", header: content.KeyField, page: "https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers"},
 	{name: "shopify", header: "X-Shopify-Event-Id", apart: []string{"X-Shopify-Shop-Domain", "X-Shopify-Topic"}, page: "https://shopify.dev/docs/apps/build/webhooks/ignore-duplicates"},
 	{name: "razorpay", header: "X-Razorpay-Event-Id", page: "https://razorpay.com/docs/webhooks/best-practices"},
 	{name: "prolific", header: "X-Event-Id", unclear: true, page: "https://docs.prolific.com/api-reference/webhooks/idempotency-and-the-x-event-id-header"},
@@ -114,7 +116,7 @@ func (s *sender) values(r *http.Request, body io.ReadSeeker) ([]string, error) {
 	var values []string
 	for _, name := range s.apart {
 		value, err := KeyHeader(name)(r, nil)
-		if err != nil && err != errEmptyKey {
+		if err != nil && err != content.ErrEmptyKey {
 			return nil, err
 		}
 		values = append(values, value)

@@ -18,7 +18,7 @@ func TestManyDuplicates(t *testing.T) {
 	over(t, lasting, func(t *testing.T, url string) { checkDuplicates(t, url, 2000, 64) })
 }
 
-// TestTransportThroughKills: clients with idempotency.Transport send requests through a proxy
+// TestTransportThroughKills: clients with retry.Transport send requests through a proxy
 // that is killed and restarted several times. Each call succeeds, and the origin runs only
 // those requests again that a kill cut off.
 func TestTransportThroughKills(t *testing.T) {

@@ -29,7 +29,7 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/stores/mysqlstore", root+"/internal/prove/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/stores/httpstore", root + "/idempotency", root + "/stores/anystore", root + "/internal/prove/failpoint", root + "/internal/prove/house", server, root + "/idempotency/conform",
+			root, root + "/stores/httpstore", root + "/idempotency", root + "/idempotency/retry", root + "/stores/anystore", root + "/internal/prove/failpoint", root + "/internal/prove/house", server, root + "/idempotency/conform",
 		}},
 		{
 			Dir: "internal/command",
@@ -49,7 +49,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "internal/proxy",
 			Imports: []string{root, root + "/store", root + "/idempotency", root + "/store/backend", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
-			Tests:   []string{memory, sqlite, root + "/internal/prove/failpoint", server},
+			Tests:   []string{memory, sqlite, root + "/idempotency/retry", root + "/internal/prove/failpoint", server},
 		},
 		{
 			Dir:     "internal/race",

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
@@ -22,7 +22,7 @@ func retrying(t *testing.T) *http.Client {
 	t.Helper()
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
-	transport, err := idempotency.NewTransport(&idempotency.TransportOptions{
+	transport, err := retry.New(&retry.Options{
 		Base: base, Attempts: 40, Backoff: 20 * time.Millisecond, MaxBackoff: 2 * killLease, Budget: 1,
 	})
 	testkit.Must(t, err)
@@ -44,7 +44,7 @@ func send(client *http.Client, url, body string) (reply, error) {
 	return reply{res.StatusCode, res.Header, string(text)}, err
 }
 
-// TestTransportThroughProxies: a client with idempotency.Transport sends a request through a
+// TestTransportThroughProxies: a client with retry.Transport sends a request through a
 // proxy that is killed while the origin works, and restarted. The call succeeds, and the
 // origin runs the request again that the kill cut off.
 func TestTransportThroughProxies(t *testing.T) {

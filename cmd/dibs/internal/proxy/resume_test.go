@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -21,7 +21,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestTransportReadsOnThroughTheProxy: the client's connection breaks in the middle of a streamed
-// answer, and the origin still writes. idempotency.Transport waits until the proxy has the rest, and
+// answer, and the origin still writes. retry.Transport waits until the proxy has the rest, and
 // reads on, up to the trailer.
 func TestTransportReadsOnThroughTheProxy(t *testing.T) {
 	for _, version := range []int{1, 2} {
@@ -56,7 +56,7 @@ func TestTransportReadsOnThroughTheProxy(t *testing.T) {
 				base.Protocols.SetUnencryptedHTTP2(true)
 			}
 			var statuses []int
-			tr, err := idempotency.NewTransport(&idempotency.TransportOptions{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			tr, err := retry.New(&retry.Options{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 				res, err := base.RoundTrip(r)
 				if err == nil {
 					statuses = append(statuses, res.StatusCode)

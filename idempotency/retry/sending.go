@@ -1,4 +1,4 @@
-package idempotency
+package retry
 
 import (
 	"context"
@@ -27,8 +27,8 @@ type sending struct {
 // Why a request is not sent again.
 var (
 	errOnce     = errors.New("the request can be sent only once")
-	errAttempts = errors.New("all attempts were used (TransportOptions.Attempts)")
-	errBudget   = errors.New("the budget of retries was used up (TransportOptions.Budget)")
+	errAttempts = errors.New("all attempts were used (Options.Attempts)")
+	errBudget   = errors.New("the budget of retries was used up (Options.Budget)")
 	errDeadline = errors.New("the context would end before the next attempt")
 )
 
@@ -111,6 +111,9 @@ func (s *sending) pauseAfter(response *http.Response, err error) (time.Duration,
 	}
 	return max(pause, after+rand.N(pause/2+1)), true
 }
+
+// replayedField marks an answer that the server had stored.
+const replayedField = "Idempotent-Replayed"
 
 // retryAfter parses Retry-After (RFC 9110, section 10.2.3): seconds, or a date.
 func retryAfter(response *http.Response) (time.Duration, bool) {

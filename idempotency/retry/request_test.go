@@ -1,4 +1,4 @@
-package idempotency_test
+package retry_test
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -102,7 +102,7 @@ func TestTransportKeys(t *testing.T) {
 	o := newOrigin(reply{status: 201})
 	n := 0
 	numbered := func(*http.Request) string { n++; return fmt.Sprintf(`order "%d" \`, n) }
-	transport := newTransport(t, o, &idempotency.TransportOptions{Key: numbered})
+	transport := newTransport(t, o, &retry.Options{Key: numbered})
 	for _, test := range []struct {
 		method string
 		header http.Header
@@ -144,7 +144,7 @@ func TestTransportKeys(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", strings.Repeat("k", 256), "new\nline", "clé", "\x7f"} {
-		transport := newTransport(t, o, &idempotency.TransportOptions{Key: func(*http.Request) string { return bad }})
+		transport := newTransport(t, o, &retry.Options{Key: func(*http.Request) string { return bad }})
 		r := newPost(t.Context(), t)
 		w := &watched{Reader: strings.NewReader("text")}
 		r.Body = w
@@ -169,19 +169,19 @@ func TestTransportKeys(t *testing.T) {
 }
 
 func TestTransportOptionsAreValidated(t *testing.T) {
-	for name, o := range map[string]idempotency.TransportOptions{
+	for name, o := range map[string]retry.Options{
 		"Attempts":   {Attempts: -1},
 		"Backoff":    {Backoff: -1},
 		"MaxBackoff": {Backoff: time.Second, MaxBackoff: time.Millisecond},
 		"Budget":     {Budget: -0.1},
 		"MaxBody":    {MaxBody: -1},
 	} {
-		if _, err := idempotency.NewTransport(&o); err == nil || !strings.Contains(err.Error(), "TransportOptions."+strings.TrimPrefix(name, "Max")) && !strings.Contains(err.Error(), name) {
+		if _, err := retry.New(&o); err == nil || !strings.Contains(err.Error(), "Options."+strings.TrimPrefix(name, "Max")) && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// A long backoff lifts the limit with it.
-	if _, err := idempotency.NewTransport(&idempotency.TransportOptions{Backoff: time.Hour}); err != nil {
+	if _, err := retry.New(&retry.Options{Backoff: time.Hour}); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -16,10 +15,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
+
+// newTransport returns a Transport that sends over base.
+func newTransport(t *testing.T, base http.RoundTripper, o retry.Options) *retry.Transport {
+	t.Helper()
+	o.Base = base
+	transport, err := retry.New(&o)
+	testkit.Must(t, err)
+	return transport
+}
 
 // newClient returns an HTTP client with a Transport that is quick to retry.
 func newClient(t *testing.T, base *http.Transport) *http.Client {
@@ -28,7 +36,7 @@ func newClient(t *testing.T, base *http.Transport) *http.Client {
 		base = &http.Transport{}
 	}
 	t.Cleanup(base.CloseIdleConnections)
-	return &http.Client{Transport: newTransport(t, base, &idempotency.TransportOptions{
+	return &http.Client{Transport: newTransport(t, base, retry.Options{
 		Attempts: 8, Backoff: 5 * time.Millisecond, MaxBackoff: 2 * time.Second, Budget: 1,
 	})}
 }
@@ -185,7 +193,7 @@ func TestTransportAndTheMiddlewaresAnswers(t *testing.T) {
 					g.h.ServeHTTP(w, r)
 					g.store.heal()
 				}))
-				client := &http.Client{Transport: newTransport(t, base, &idempotency.TransportOptions{
+				client := &http.Client{Transport: newTransport(t, base, retry.Options{
 					Key: func(*http.Request) string { return "the key" }, MaxBackoff: 10 * time.Second,
 				})}
 				status, body, _, err := charge(client, server.URL+"/")
@@ -249,41 +257,4 @@ func TestTransportAndAnUnreachableOrigin(t *testing.T) {
 			t.Errorf("%v; want a *net.OpError", err)
 		}
 	})
-}
-
-// TestStepInAHandler: a run that crashed after its first step is taken over by
-// the retry, which skips that step.
-func TestStepInAHandler(t *testing.T) {
-	var charges, mails atomic.Int64
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		id, err := dibs.Step(r.Context(), "charge", func(context.Context) (string, error) {
-			return fmt.Sprintf("ch_%d", charges.Add(1)), nil
-		})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		if mails.Add(1) == 1 {
-			// As if the process died here: nothing is settled by it.
-			lease, ok := dibs.FromContext(r.Context())
-			if !ok {
-				t.Error("the handler's context carries no lease")
-			}
-			testkit.Check(t, lease.Abandon(r.Context()))
-			panic(http.ErrAbortHandler)
-		}
-		_, _ = io.WriteString(w, id)
-	}
-	g := newRig(t, nil, handler)
-	g.sendBroken()
-	w := g.send()
-	if w.Code != 200 || w.Body.String() != "ch_1" || charges.Load() != 1 || mails.Load() != 2 {
-		t.Errorf("%d, %q after %d charges and %d mails", w.Code, w.Body, charges.Load(), mails.Load())
-	}
-	isReplay(t, g.send(), w)
-
-	// Without a key there is nothing to remember a step with.
-	if w := g.send(with("Idempotency-Key")); w.Code != 500 || strings.TrimSpace(w.Body.String()) != dibs.ErrNoLease.Error() {
-		t.Errorf("without a key: %d, %q", w.Code, w.Body)
-	}
 }

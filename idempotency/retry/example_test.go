@@ -1,4 +1,4 @@
-package idempotency_test
+package retry_test
 
 import (
 	"context"
@@ -11,13 +11,23 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // The line breaks after the charge, before the answer. The client's code does
 // not notice: the transport sends the request again, with the same key, and gets
 // the answer that was stored.
 func ExampleTransport() {
-	m, err := idempotency.New(exampleClient(), nil)
+	store, err := memstore.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := dibs.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := idempotency.New(locks, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,7 +47,7 @@ func ExampleTransport() {
 	}))
 	defer server.Close()
 
-	transport, err := idempotency.NewTransport(nil)
+	transport, err := retry.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,29 +70,4 @@ func ExampleTransport() {
 	// Output:
 	// 200 charge 1
 	// charges: 1
-}
-
-// Steps that were done are skipped when the retry runs after a crash.
-func Example_step() {
-	m, err := idempotency.New(exampleClient(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	handler := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, err := dibs.Step(r.Context(), "charge", func(context.Context) (string, error) {
-			return "ch_17", nil // an effect elsewhere
-		})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		fmt.Fprint(w, id)
-	}))
-	server := httptest.NewServer(handler)
-	defer server.Close()
-	post(server, "/charges", `"order-17"`, "amount=700")
-	post(server, "/charges", `"order-17"`, "amount=700")
-	// Output:
-	// 200 ch_17 replayed=""
-	// 200 ch_17 replayed="true"
 }

@@ -1,4 +1,4 @@
-package idempotency
+package retry
 
 import (
 	"bytes"
@@ -103,7 +103,7 @@ func (b *resumedBody) end() error {
 		return io.EOF
 	}
 	if length := b.first.ContentLength; length > 0 && length != b.n {
-		return fmt.Errorf("idempotency: the answer of %d bytes broke off, and its replay has %d bytes", length, b.n)
+		return fmt.Errorf("retry: the answer of %d bytes broke off, and its replay has %d bytes", length, b.n)
 	}
 	if trailer := b.replay.Trailer; b.first.Trailer == nil {
 		b.first.Trailer = trailer
@@ -164,7 +164,7 @@ var errRefused = errors.New("a retry does not change its error")
 
 // gaveUp returns the error of an answer that broke off and cannot be read on.
 func (b *resumedBody) gaveUp(broke error, why string) error {
-	return fmt.Errorf("idempotency: the answer broke off after %d bytes, and cannot be read on: %s: %w", b.n, why, broke)
+	return fmt.Errorf("retry: the answer broke off after %d bytes, and cannot be read on: %s: %w", b.n, why, broke)
 }
 
 // skip reads what the reader got before. other says what makes the response another answer; it is

@@ -1,4 +1,4 @@
-package idempotency_test
+package retry_test
 
 import (
 	"io"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -130,7 +130,7 @@ func closesBodies(t *testing.T) {
 		_ = r.Body.Close()
 		h := http.Header{"Idempotent-Replayed": {"true"}}
 		return &http.Response{StatusCode: 200, Header: h, Body: io.NopCloser(brokenBody{strings.NewReader("")})}, nil
-	}), &idempotency.TransportOptions{Attempts: 100})
+	}), &retry.Options{Attempts: 100})
 	r := httptest.NewRequest(http.MethodPost, "http://example.com/", nil)
 	r.Body, _ = body()
 	r.GetBody = body

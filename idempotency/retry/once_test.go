@@ -1,4 +1,4 @@
-package idempotency_test
+package retry_test
 
 import (
 	"net/http"
@@ -6,26 +6,21 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-// roundTripper is a function that answers requests.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // TestTransportSendsOnceWhatCannotBeSent: a request that HTTP cannot carry is refused at once.
 func TestTransportSendsOnceWhatCannotBeSent(t *testing.T) {
-	for name, change := range map[string]change{
-		"a value with a line break": with("X-A", "a\nb"),
+	for name, change := range map[string]func(*http.Request){
+		"a value with a line break": func(r *http.Request) { r.Header["X-A"] = []string{"a\nb"} },
 		"a name with a space":       func(r *http.Request) { r.Header["X A"] = []string{"a"} },
-		"a method with a space":     withMethod("PO ST"),
+		"a method with a space":     func(r *http.Request) { r.Method = "PO ST" },
 		"a trailer with a NUL":      func(r *http.Request) { r.Trailer = http.Header{"X-A": {"a\x00"}} },
 		"no host":                   func(r *http.Request) { r.URL.Host = "" },
 	} {
 		sent := 0
-		tr, err := idempotency.NewTransport(&idempotency.TransportOptions{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		tr, err := retry.New(&retry.Options{Base: tripper(func(r *http.Request) (*http.Response, error) {
 			sent++
 			return http.DefaultTransport.RoundTrip(r)
 		})})
@@ -44,7 +39,7 @@ func TestRetryAfterByTheServersClock(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			sent := 0
-			tr, err := idempotency.NewTransport(&idempotency.TransportOptions{Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			tr, err := retry.New(&retry.Options{Base: tripper(func(*http.Request) (*http.Response, error) {
 				if sent++; sent > 1 {
 					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
 				}
@@ -60,15 +55,5 @@ func TestRetryAfterByTheServersClock(t *testing.T) {
 				t.Errorf("a server that is %v ahead: %v, %v, after %v", ahead, res, err, took)
 			}
 		})
-	}
-}
-
-// TestKeyRingWithByteOrderMark: the mark that some editors write is no part of the first ID.
-func TestKeyRingWithByteOrderMark(t *testing.T) {
-	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-	for _, text := range []string{"\ufeffa:" + key + "\r\n", "\ufeffplaintext\na:" + key} {
-		if _, err := idempotency.ParseKeyRing(text); err != nil {
-			t.Errorf("%q: %v", text, err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package idempotency_test
+package retry_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -91,14 +91,14 @@ func (o *origin) attempts() []received {
 	return slices.Clone(o.got)
 }
 
-func newTransport(t *testing.T, base http.RoundTripper, o *idempotency.TransportOptions) *idempotency.Transport {
+func newTransport(t *testing.T, base http.RoundTripper, o *retry.Options) *retry.Transport {
 	t.Helper()
-	var options idempotency.TransportOptions
+	var options retry.Options
 	if o != nil {
 		options = *o
 	}
 	options.Base = base
-	transport, err := idempotency.NewTransport(&options)
+	transport, err := retry.New(&options)
 	testkit.Must(t, err)
 	return transport
 }
@@ -198,7 +198,7 @@ func TestTransportRetries(t *testing.T) {
 func TestTransportBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOrigin(reply{err: errCut})
-		transport := newTransport(t, o, &idempotency.TransportOptions{Attempts: 7, Backoff: time.Second, MaxBackoff: 8 * time.Second})
+		transport := newTransport(t, o, &retry.Options{Attempts: 7, Backoff: time.Second, MaxBackoff: 8 * time.Second})
 		res, err := transport.RoundTrip(newPost(t.Context(), t))
 		if res != nil || err != errCut {
 			t.Errorf("%v, %v", res, err)
@@ -279,7 +279,7 @@ func TestTransportBudget(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			o := newOrigin(reply{err: errCut})
-			transport := newTransport(t, o, &idempotency.TransportOptions{Budget: test.budget})
+			transport := newTransport(t, o, &retry.Options{Budget: test.budget})
 			for range 100 {
 				if _, err := transport.RoundTrip(newPost(t.Context(), t)); err != errCut {
 					t.Fatal(err)

@@ -1,4 +1,9 @@
-package idempotency
+// Package retry is for HTTP clients: its Transport gives each request a key, and sends the request again
+// when that is safe, so that a guarded server runs it once.
+//
+//	transport, err := retry.New(nil)
+//	client := &http.Client{Transport: transport}
+package retry
 
 import (
 	"bytes"
@@ -13,10 +18,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
-// TransportOptions say how a Transport retries. The zero value, and nil, mean the defaults.
-type TransportOptions struct {
+// Options say how a Transport retries. The zero value, and nil, mean the defaults.
+type Options struct {
 	// Base sends the requests. Default: http.DefaultTransport.
 	Base http.RoundTripper
 
@@ -44,8 +51,8 @@ type TransportOptions struct {
 	MaxBody int64
 }
 
-func (o *TransportOptions) withDefaults() (TransportOptions, error) {
-	var r TransportOptions
+func (o *Options) withDefaults() (Options, error) {
+	var r Options
 	if o != nil {
 		r = *o
 	}
@@ -60,12 +67,24 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 	r.MaxBackoff = cmp.Or(r.MaxBackoff, max(30*time.Second, r.Backoff))
 	r.Budget = cmp.Or(r.Budget, 0.2)
 	r.MaxBody = cmp.Or(r.MaxBody, 1<<20)
-	return r, cmp.Or(
-		between("TransportOptions", "Attempts", r.Attempts, 1, math.MaxInt),
-		between("TransportOptions", "Backoff", r.Backoff, 0, r.MaxBackoff),
-		between("TransportOptions", "Budget", r.Budget, 0, math.MaxFloat64),
-		between("TransportOptions", "MaxBody", r.MaxBody, 0, math.MaxInt64-1),
-	)
+	return r, r.fault()
+}
+
+// fault returns an error that names the first option that is wrong.
+func (o *Options) fault() error {
+	switch {
+	case o.Attempts < 1:
+		return fmt.Errorf("retry: Options.Attempts: %d is too small; it must be at least 1", o.Attempts)
+	case o.Backoff < 0:
+		return fmt.Errorf("retry: Options.Backoff: %v is too short; it must be at least 0s", o.Backoff)
+	case o.Backoff > o.MaxBackoff:
+		return fmt.Errorf("retry: Options.Backoff: %v is too long; it may be at most MaxBackoff, %v", o.Backoff, o.MaxBackoff)
+	case !(o.Budget >= 0): // which NaN is not
+		return fmt.Errorf("retry: Options.Budget: %v is too small; it must be at least 0", o.Budget)
+	case o.MaxBody < 0 || o.MaxBody == math.MaxInt64:
+		return fmt.Errorf("retry: Options.MaxBody: %d is not a number of bytes from 0 to %d", o.MaxBody, math.MaxInt64-1)
+	}
+	return nil
 }
 
 // Transport is an http.RoundTripper for clients. It gives every request with an unsafe method an
@@ -87,12 +106,12 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 // Safe methods get no key, and are also retried. A request that has a key keeps it. A client that
 // restarts and sends the same key again gets the answer of its first try.
 type Transport struct {
-	options TransportOptions
+	options Options
 	budget  budget
 }
 
-// NewTransport returns a Transport, or an *OptionError if an option is wrong.
-func NewTransport(o *TransportOptions) (*Transport, error) {
+// New returns a Transport, or an error that names the option that is wrong.
+func New(o *Options) (*Transport, error) {
 	options, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -125,13 +144,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // request can be sent only once.
 func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(context.Context) (*http.Request, error), err error) {
 	request = r.Clone(r.Context())
-	if !isSafe(r.Method) && r.Header.Get(keyField) == "" && r.Header.Get(xKeyField) == "" {
-		field, err := quoteKey(t.options.Key(r))
+	if !isSafe(r.Method) && r.Header.Get(content.KeyField) == "" && r.Header.Get(content.XKeyField) == "" {
+		key := t.options.Key(r)
+		field, err := content.QuoteKey(key)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("retry: Options.Key made a key of %d characters that no server accepts: %w", len(key), err)
 		}
-		request.Header.Set(keyField, field)
-		request.Header.Del(xKeyField) // an empty one, which is malformed
+		request.Header.Set(content.KeyField, field)
+		request.Header.Del(content.XKeyField) // an empty one, which is malformed
 	}
 	getBody := r.GetBody
 	switch {
@@ -166,13 +186,13 @@ func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(
 
 // sendable reports whether a request can be sent over HTTP at all.
 func sendable(r *http.Request) bool {
-	if r.URL.Scheme != "http" && r.URL.Scheme != "https" || r.URL.Host == "" || r.Method != "" && !isToken(r.Method) {
+	if r.URL.Scheme != "http" && r.URL.Scheme != "https" || r.URL.Host == "" || r.Method != "" && !content.IsToken(r.Method) {
 		return false
 	}
 	control := func(c rune) bool { return c < ' ' && c != '\t' || c == '\x7f' }
 	for _, fields := range []http.Header{r.Header, r.Trailer} {
 		for name, lines := range fields {
-			if !isToken(name) || slices.ContainsFunc(lines, func(line string) bool { return strings.ContainsFunc(line, control) }) {
+			if !content.IsToken(name) || slices.ContainsFunc(lines, func(line string) bool { return strings.ContainsFunc(line, control) }) {
 				return false
 			}
 		}
@@ -181,14 +201,12 @@ func sendable(r *http.Request) bool {
 }
 
 // isSafe reports whether a request with the method changes nothing.
-func isSafe(method string) bool { return method == "" || slices.Contains(safeMethods, method) }
-
-// quoteKey returns a key as a structured-field String (RFC 9651, section 3.3.3).
-func quoteKey(key string) (string, error) {
-	if err := checkKey(key); err != nil {
-		return "", fmt.Errorf("idempotency: TransportOptions.Key made a key of %d characters that no server accepts: %w", len(key), err)
+func isSafe(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
 	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`, nil
+	return false
 }
 
 // closeBody keeps a RoundTripper's promise to close the request's body.
