@@ -13,7 +13,7 @@ export GORACE ?= atexit_sleep_ms=0
 # The most bytes that bin/dibs may have.
 SIZE := 30000000
 
-.PHONY: demo build test nightly nightly-tests fuzz torture trial bench pictures screenshots release lint tidy need
+.PHONY: demo build test nightly nightly-tests mutants fuzz torture trial bench pictures screenshots release lint tidy need
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -36,10 +36,18 @@ test: need build
 	@go test $(RACE) -vet=all -shuffle=on -timeout 30m $(PACKAGES)
 
 nightly: need
-	@$(MAKE) --no-print-directory -k nightly-tests fuzz torture
+	@$(MAKE) --no-print-directory -k nightly-tests fuzz torture mutants
 
 nightly-tests:
 	@$(call each,go vet -tags nightly ./... && go test $(RACE) -tags nightly -vet=off -shuffle=on -timeout 60m ./...)
+
+# Changes each condition and each sum of a package, one at a time, and prints those that the package's
+# own tests do not notice. What no test could notice is among them: docs/testing.md.
+PKG ?= jobs idempotency stores/httpstore cmd/dibs/internal/serve
+mutants:
+	@failed=; for p in $(PKG); do echo "== mutants of $$p"; m=$$(cd $$p && dirname $$(go env GOMOD)); d=$$(cd $$p && pwd); \
+	  (cd $$m && go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash --workers 1 --timeout-coefficient 30 -S lt .$${d#$$m}) || failed="$$failed $$p"; done; \
+	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 # Each fuzz test for a while. A finding is written to testdata, where `make test` repeats it.
 FUZZTIME ?= 30s
