@@ -82,7 +82,7 @@ func TestOnceWhoseResultCannotBeStored(t *testing.T) {
 							t.Errorf("the later caller is told %q", text)
 						}
 					}
-					forgotten, err := s.Forget(t.Context(), dibs.Key{Name: "k"})
+					forgotten, err := s.Forget(t.Context(), dibs.Key{Name: "k"}, "")
 					testkit.Must(t, err)
 					_, _ = call()
 					if !forgotten || runs != 2 {

@@ -13,7 +13,7 @@ import (
 // order is what a person does to a key.
 type order struct {
 	Link   string // of the key
-	ID     string // release, settle: the attempt; "" for all leases
+	ID     string // of the attempt, or of the record to forget
 	Status int    // settle: of the answer
 	Type   string // settle: its Content-Type
 	Body   string // settle: its body
@@ -40,6 +40,10 @@ func (h *Handler) acting(do func(context.Context, *order) (int, error)) http.Han
 			fail(w, http.StatusNotFound, "There is no such key.")
 			return
 		}
+		if o.ID == "" { // the key may have changed since the page showed it
+			fail(w, http.StatusUnprocessableEntity, "Name the attempt or the record by its ID.")
+			return
+		}
 		// The browser may go away. What it asked for is done.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeLimit)
 		defer cancel()
@@ -62,14 +66,14 @@ type refusedError string
 
 func (e refusedError) Error() string { return string(e) }
 
-// release ends the leases of a key or the attempt with the ID. An unknown outcome runs again.
+// release ends the attempt with the ID. An unknown outcome runs again.
 func (h *Handler) release(ctx context.Context, o *order) (int, error) {
 	return h.in.ForceRelease(ctx, o.key, o.ID)
 }
 
-// forget deletes the record, and an abandoned or unknown attempt.
+// forget deletes the record or the abandoned or unknown attempt that the ID names.
 func (h *Handler) forget(ctx context.Context, o *order) (int, error) {
-	done, err := h.in.Forget(ctx, o.key)
+	done, err := h.in.Forget(ctx, o.key, o.ID)
 	return count(done), err
 }
 
@@ -78,8 +82,8 @@ func (h *Handler) settle(ctx context.Context, o *order) (int, error) {
 	if _, isHTTP := idempotency.KeyPart(o.key.Name); !isHTTP {
 		return 0, refusedError("Only a request's key has an answer. Let the key run again, or forget it.")
 	}
-	if o.ID == "" || o.Status < 200 || o.Status > 599 {
-		return 0, refusedError("Name the attempt, and a status from 200 to 599.")
+	if o.Status < 200 || o.Status > 599 {
+		return 0, refusedError("Name a status from 200 to 599.")
 	}
 	a := &idempotency.Answer{Status: o.Status, Header: http.Header{}, Body: []byte(o.Body)}
 	if o.Type != "" {

@@ -30,7 +30,7 @@ func TestActions(t *testing.T) {
 
 	waiter := store.NewToken()
 	r.claim(store.Claim{Key: secret}, store.Claim{Key: secret, Token: waiter, Mode: store.Queue, Stay: time.Hour})
-	if n := done("release", `{`+link+`}`); n != 1 {
+	if n := done("release", `{`+link+`,"id":"`+r.look(secret).Attempts[0].ID+`"}`); n != 1 {
 		t.Errorf("the release has ended %d attempts", n)
 	}
 	r.claim(store.Claim{Key: secret, Token: waiter, Mode: store.Queue, Stay: time.Hour})
@@ -40,13 +40,18 @@ func TestActions(t *testing.T) {
 	if n := done("release", `{`+link+`,"id":"aaaaaaaaaaaaaaaa"}`); n != 0 {
 		t.Errorf("the release of another attempt has ended %d", n)
 	}
-	done("release", `{`+link+`}`)
+	done("release", `{`+link+`,"id":"`+waiter.ID()+`"}`)
+	for _, path := range []string{"release", "forget", "settle"} {
+		if resp, text := r.do("POST", "/page/"+path, "actor", `{`+link+`,"status":200}`); resp.StatusCode != 422 {
+			t.Errorf("%s without an ID is %d %s", path, resp.StatusCode, text)
+		}
+	}
 
 	id := r.unknown(secret)
 	if n := r.first("actor"); n.Unknown != 1 || len(n.Undecided) != 1 || !n.Undecided[0].HTTP || n.Undecided[0].Attempts[0].ID != id {
 		t.Errorf("the news of an unknown outcome are %+v", n)
 	}
-	for _, wrong := range []string{`{` + link + `,"status":200}`, `{` + link + `,"id":"` + id + `"}`, `{` + link + `,"id":"` + id + `","status":600}`} {
+	for _, wrong := range []string{`{` + link + `,"id":"` + id + `"}`, `{` + link + `,"id":"` + id + `","status":600}`} {
 		if resp, text := r.do("POST", "/page/settle", "actor", wrong); resp.StatusCode != 422 {
 			t.Errorf("settling with %s is %d %s", wrong, resp.StatusCode, text)
 		}
@@ -66,7 +71,7 @@ func TestActions(t *testing.T) {
 	if _, text := r.do("GET", "/page/key?"+linkOf(secret), "looker", ""); !strings.Contains(text, `"status":201`) || strings.Contains(text, "secret\\") || strings.Contains(text, `"data"`) {
 		t.Errorf("the page of the key is %s; want the status without the body", text)
 	}
-	if n := done("forget", `{`+link+`}`); n != 1 || r.look(secret).Condition != "free" {
+	if n := done("forget", `{`+link+`,"id":"`+id+`"}`); n != 1 || r.look(secret).Condition != "free" {
 		t.Errorf("forgetting has done %d, and the key is %s", n, r.look(secret).Condition)
 	}
 	id = r.unknown(secret)
@@ -101,5 +106,33 @@ func TestActions(t *testing.T) {
 	}
 	if strings.Contains(r.log.String(), "secret") {
 		t.Error("the key or the answer is in the log")
+	}
+}
+
+// TestActsOnWhatWasShown: an old page does nothing to what came after it.
+func TestActsOnWhatWasShown(t *testing.T) {
+	r := start(t, false)
+	k := store.Key{Name: "http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17"}
+	act := func(path, id string) string {
+		resp, text := r.do("POST", "/page/"+path, "actor", `{"link":"`+linkOf(k)+`","id":"`+id+`","status":200}`)
+		return resp.Status + " " + text
+	}
+	token := store.NewToken()
+	r.claim(store.Claim{Key: k, Token: token})
+	testkit.Must(t, r.store.Settle(t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Keep, Retention: time.Hour}}, make([]error, 1)))
+	id := r.unknown(k) // a claim that the record did not answer
+	for _, path := range []string{"release", "settle"} {
+		if got := act(path, token.ID()); got != "200 OK {\"done\":0}\n" {
+			t.Errorf("%s of the attempt that left the record is %s", path, got)
+		}
+	}
+	if got := act("forget", token.ID()); got != "200 OK {\"done\":1}\n" {
+		t.Errorf("forgetting the record is %s", got)
+	}
+	if got := act("forget", token.ID()); got != "200 OK {\"done\":0}\n" {
+		t.Errorf("forgetting the record again is %s", got)
+	}
+	if e := r.look(k); e.Condition != store.ConditionUnknown || e.Attempts[0].ID != id || e.Record != nil {
+		t.Errorf("after that the key is %+v; want the unknown outcome", e)
 	}
 }

@@ -294,7 +294,7 @@ func TestCrossOrigin(t *testing.T) {
 	r := start(t, true)
 	key := store.Key{Name: "k"}
 	r.claim(store.Claim{Key: key})
-	body := `{"link":"` + linkOf(key) + `"}`
+	body := `{"link":"` + linkOf(key) + `","id":"` + r.look(key).Attempts[0].ID + `"}`
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
 		for _, path := range []string{"release", "forget", "settle", "sign-in", "sign-out"} {
 			if resp, _ := r.do("POST", "/page/"+path, "", body, header...); resp.StatusCode != 403 {
@@ -424,7 +424,7 @@ func TestStoreFails(t *testing.T) {
 			t.Errorf("%s is %d", path, resp.StatusCode)
 		}
 	}
-	if resp, _ := r.do("POST", "/page/release", "", `{"link":"`+k+`"}`); resp.StatusCode != 503 {
+	if resp, _ := r.do("POST", "/page/release", "", `{"link":"`+k+`","id":"aaaaaaaaaaaaaaaa"}`); resp.StatusCode != 503 {
 		t.Errorf("a release is %d", resp.StatusCode)
 	}
 }

@@ -20,9 +20,10 @@ type Inspector interface {
 	ForceRelease(ctx context.Context, key Key, id string) (int, error)
 
 	// Forget deletes the key's record and forgets an abandoned or unknown attempt, so that
-	// the next claim runs. Live leases and places stay. Forget reports whether there was
-	// anything to forget.
-	Forget(ctx context.Context, key Key) (bool, error)
+	// the next claim runs. If id is not "", it forgets only what has that ID: the record, or
+	// the attempt. Live leases and places stay. Forget reports whether there was anything to
+	// forget.
+	Forget(ctx context.Context, key Key, id string) (bool, error)
 
 	// Resolve gives an unknown outcome its record. It returns false and changes nothing if
 	// the key's state is not Unknown, or if id is not "" and names another attempt.

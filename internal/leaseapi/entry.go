@@ -130,7 +130,7 @@ func (e *Entry) Entry() (out store.Entry, err error) {
 // settle.
 type Order struct {
 	Key       store.Key
-	ID        string        // release and settle: of the attempt; "" for any
+	ID        string        // of the attempt, or of the record to forget; "" for any
 	Data      []byte        // settle: the record
 	Retention time.Duration // settle
 }

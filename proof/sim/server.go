@@ -226,8 +226,8 @@ func (s *server) ForceRelease(ctx context.Context, key dibs.Key, id string) (int
 }
 
 // Forget implements store.Inspector.
-func (s *server) Forget(ctx context.Context, key dibs.Key) (bool, error) {
-	return s.inside().Forget(ctx, key)
+func (s *server) Forget(ctx context.Context, key dibs.Key, id string) (bool, error) {
+	return s.inside().Forget(ctx, key, id)
 }
 
 // Resolve implements store.Inspector.

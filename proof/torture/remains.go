@@ -141,7 +141,7 @@ func (r *run) forget(ctx context.Context, in store.Inspector, keys []dibs.Key) e
 	ctx, cancel := context.WithTimeout(ctx, askLimit+time.Duration(len(keys))*forgetLimit)
 	defer cancel()
 	for _, key := range keys {
-		if _, err := in.Forget(ctx, key); err != nil {
+		if _, err := in.Forget(ctx, key, ""); err != nil {
 			return fmt.Errorf("a record of the run cannot be removed: %w", err)
 		}
 	}

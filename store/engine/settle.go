@@ -106,14 +106,22 @@ func (st *State) ForceRelease(id string) (n int) {
 	return n
 }
 
-// Forget deletes the record and forgets an abandoned lease. It reports whether there was
-// either.
-func (st *State) Forget() bool {
+// Forget deletes the record and forgets an abandoned lease: both, or the one that the ID names.
+// It reports whether there was either.
+func (st *State) Forget(id string) (found bool) {
 	st.Advance()
-	found := st.record.Ends > st.now || st.abandoned != nil
-	st.erase()
-	st.abandoned = nil
-	st.serve()
+	is := func(t store.Token) bool { return id == "" || t.ID() == id }
+	if st.record.Ends > st.now && is(st.record.Token) {
+		st.erase()
+		found = true
+	}
+	if st.abandoned != nil && is(st.abandoned.Token) {
+		st.abandoned = nil
+		found = true
+	}
+	if found {
+		st.serve()
+	}
 	return found
 }
 

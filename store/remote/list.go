@@ -94,8 +94,8 @@ func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (n i
 }
 
 // Forget implements store.Inspector.
-func (s *Store) Forget(ctx context.Context, key store.Key) (found bool, err error) {
-	err = s.force(ctx, key, func(st *engine.State) { found = st.Forget() })
+func (s *Store) Forget(ctx context.Context, key store.Key, id string) (found bool, err error) {
+	err = s.force(ctx, key, func(st *engine.State) { found = st.Forget(id) })
 	return found, err
 }
 

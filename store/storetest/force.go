@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"context"
+
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -74,7 +76,7 @@ var forceProperties = []Property{
 				case "force release", "force release the unknown":
 					t.count(name, 1)(p.inspect().ForceRelease(t.Context(), k, ""))
 				case "forget the unknown":
-					t.report(name, true)(p.inspect().Forget(t.Context(), k))
+					t.report(name, true)(p.inspect().Forget(t.Context(), k, ""))
 				case "resolve":
 					t.report(name, true)(p.inspect().Resolve(t.Context(), k, "", nil, long))
 				}
@@ -88,7 +90,7 @@ var forceProperties = []Property{
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			forget := q.inspect().Forget
+			forget := func(ctx context.Context, k store.Key) (bool, error) { return q.inspect().Forget(ctx, k, "") }
 			k, a, b, w := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.report("forgetting nothing", false)(forget(t.Context(), k))
 			t.granted("the claim", p.try(k, a, answerable, asked("this")), 1)
@@ -105,6 +107,36 @@ var forceProperties = []Property{
 			t.ok("its renewal", p.renew(k, b, long))
 			t.ok("its release", p.release(k, b))
 			t.granted("the waiter", p.queue(k, w, answerable), 1)
+		},
+	},
+	{
+		Name:  "ForgetNamesTheAttempt",
+		Why:   "The ID names what the operator looked at. What has come meanwhile is not forgotten by mistake: an unknown outcome would run twice.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			forget := func(k store.Key, id string) (bool, error) { return q.inspect().Forget(t.Context(), k, id) }
+			k, a, b := key("k"), store.NewToken(), store.NewToken()
+			t.granted("the claim", p.try(k, a, answerable, asked("this")), 1)
+			t.report("forgetting a live lease, by ID", false)(forget(k, a.ID()))
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.report("forgetting another attempt", false)(forget(k, store.NewToken().ID()))
+			t.done("a claim after that", p.try(k, store.NewToken(), answerable, asked("this")), "answer")
+			t.granted("a claim that no record answers", p.try(k, b, asked("this"), atMostOnce), 1)
+			t.ok("abandon", p.abandon(k, b))
+			t.report("forgetting the record, by its ID", true)(forget(k, a.ID()))
+			t.report("forgetting the record again", false)(forget(k, a.ID()))
+			t.unknown("a claim after that", p.try(k, store.NewToken(), answerable, asked("this"), atMostOnce), b)
+			t.report("forgetting the unknown, by its ID", true)(forget(k, b.ID()))
+			t.granted("the next", p.try(k, a, answerable, asked("that")), 1)
+
+			k, a, b = key("both"), store.NewToken(), store.NewToken()
+			t.granted("the claim", p.try(k, a, answerable, asked("this")), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.granted("a claim that no record answers", p.try(k, b, asked("this")), 1)
+			t.ok("abandon", p.abandon(k, b))
+			t.report("forgetting the abandoned, by its ID", true)(forget(k, b.ID()))
+			t.done("a claim after that", p.try(k, store.NewToken(), answerable, asked("this")), "answer")
 		},
 	},
 }

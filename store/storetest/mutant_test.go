@@ -33,6 +33,7 @@ var meant = map[model.Bug]string{
 	model.PruneLive:            "PruneRemovesWhatEnded",
 	model.ForceReleaseStrands:  "ForceReleaseServesTheNext",
 	model.ForgetReleases:       "ForgetLetsTheNextRun",
+	model.ForgetAny:            "ForgetNamesTheAttempt",
 	model.ConditionsIgnored:    "ListSelectsByCondition",
 	model.HeldForIgnored:       "ListLeavesOutWhatIsHeldBriefly",
 	model.PlacesWait:           "ListTellsWaitersFromReservedPlaces",

@@ -269,7 +269,7 @@ func (s *schedule) inspect(p *process, a *actor) {
 	id := []string{"", a.Token.ID()}[s.rnd.IntN(2)]
 	do := []func(store.Inspector) (any, error){
 		func(in store.Inspector) (any, error) { return in.ForceRelease(s.t.Context(), s.key, id) },
-		func(in store.Inspector) (any, error) { return in.Forget(s.t.Context(), s.key) },
+		func(in store.Inspector) (any, error) { return in.Forget(s.t.Context(), s.key, id) },
 		func(in store.Inspector) (any, error) {
 			return in.Resolve(s.t.Context(), s.key, id, []byte("by hand"), long)
 		},

@@ -78,7 +78,7 @@ var unknownProperties = []Property{
 					t.count("force release", 1)(p.inspect().ForceRelease(t.Context(), k, ""))
 				},
 				"forget": func(k store.Key, a store.Token) {
-					t.report("forget", true)(p.inspect().Forget(t.Context(), k))
+					t.report("forget", true)(p.inspect().Forget(t.Context(), k, ""))
 				},
 			} {
 				k, a := key(name), store.NewToken()

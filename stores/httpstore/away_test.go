@@ -66,10 +66,10 @@ func TestAnOrderIsNotRepeated(t *testing.T) {
 	testkit.Must(t, err)
 	defer s.Close()
 	key := store.Key{Name: "k"}
-	if _, err := s.Forget(t.Context(), key); err == nil || orders != 0 {
+	if _, err := s.Forget(t.Context(), key, ""); err == nil || orders != 0 {
 		t.Errorf("the first order: %v, and %d arrived at the other server", err, orders)
 	}
-	if done, err := s.Forget(t.Context(), key); !done || err != nil {
+	if done, err := s.Forget(t.Context(), key, ""); !done || err != nil {
 		t.Errorf("the second order: %v, %v", done, err)
 	}
 }

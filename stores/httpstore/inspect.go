@@ -141,8 +141,8 @@ func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (int
 }
 
 // Forget needs a token with the role act.
-func (s *Store) Forget(ctx context.Context, key store.Key) (bool, error) {
-	n, err := s.order(ctx, "forget", leaseapi.Order{Key: key})
+func (s *Store) Forget(ctx context.Context, key store.Key, id string) (bool, error) {
+	n, err := s.order(ctx, "forget", leaseapi.Order{Key: key, ID: id})
 	return n > 0, err
 }
 

@@ -47,7 +47,7 @@ func emptied(t testing.TB, s *memstore.Store) {
 		if _, err := s.ForceRelease(ctx, e.Key, ""); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Forget(ctx, e.Key); err != nil {
+		if _, err := s.Forget(ctx, e.Key, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -78,9 +78,9 @@ func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (end
 }
 
 // Forget implements store.Inspector.
-func (s *Store) Forget(ctx context.Context, key store.Key) (forgot bool, err error) {
+func (s *Store) Forget(ctx context.Context, key store.Key, id string) (forgot bool, err error) {
 	err = s.force(ctx, key, func(_ *shard, _ *entry, st *engine.State) error {
-		forgot = st.Forget()
+		forgot = st.Forget(id)
 		return nil
 	})
 	return forgot, err

@@ -201,7 +201,7 @@ func TestClose(t *testing.T) {
 	if err := s.Claim(ctx, []store.Claim{c}, make([]store.Answer, 1)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Claim: %v", err)
 	}
-	if _, err := s.Forget(ctx, c.Key); !errors.Is(err, store.ErrClosed) {
+	if _, err := s.Forget(ctx, c.Key, ""); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Forget: %v", err)
 	}
 	for _, err := range s.List(ctx, store.Query{}) {

@@ -176,11 +176,12 @@ func (s *Store) ForceRelease(ctx context.Context, key store.Key, id string) (int
 }
 
 // Forget implements store.Inspector.
-func (s *Store) Forget(ctx context.Context, key store.Key) (bool, error) {
-	if err := key.Validate(); err != nil {
+func (s *Store) Forget(ctx context.Context, key store.Key, id string) (bool, error) {
+	token, ok, err := s.tokenOf(ctx, key, id)
+	if err != nil || !ok {
 		return false, err
 	}
-	n, err := s.force(ctx, forgetScript, key)
+	n, err := s.force(ctx, forgetScript, key, token)
 	return n > 0, err
 }
 
@@ -219,8 +220,8 @@ func (s *Store) force(ctx context.Context, sc *script, key store.Key, args ...st
 	return n, cmp.Or(err, failed)
 }
 
-// tokenOf returns the token of the attempt with the ID, or "" for any attempt. It returns
-// false when there is no such attempt.
+// tokenOf returns the token of the attempt or the record with the ID, or "" for any. It returns
+// false when there is neither.
 func (s *Store) tokenOf(ctx context.Context, key store.Key, id string) (string, bool, error) {
 	if err := s.usable(ctx); err != nil {
 		return "", false, err

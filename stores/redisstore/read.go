@@ -20,7 +20,7 @@ const readMost = 500
 // entry describes a key. Its Condition is "" if nothing is known of the key.
 type entry struct {
 	store.Entry
-	tokens map[string]store.Token // of the attempts, by ID
+	tokens map[string]store.Token // of the attempts and of the record, by ID
 }
 
 // inspect describes keys with commands that need no right but to read: no script.
@@ -244,6 +244,7 @@ func (s *Store) explainKey(ctx context.Context, q *store.Query, e *entry, v *val
 			return explainForeign()
 		}
 		if r.ends > v.now {
+			e.tokens[r.token.ID()] = r.token
 			e.Record = &store.RecordInfo{ID: r.token.ID(), Bytes: v.size, Age: since(r.written), Left: left(r.ends)}
 			if q.Data {
 				e.Record.Data = r.data

@@ -141,7 +141,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	_, err = s.Resolve(ctx, e.Key, "", []byte("resolved"), time.Minute)
 	steps = append(steps, err)
 	one(lock(run+"e", answered))
-	_, err = s.Forget(ctx, e.Key)
+	_, err = s.Forget(ctx, e.Key, "")
 	steps = append(steps, err)
 	g := lock(run+"e", answered)
 	one(g)

@@ -58,7 +58,7 @@ func TestScriptsForgotten(t *testing.T) {
 	mustGrant(t, s, once)
 	forgotten()
 	mustSettle(t, s, once, store.Keep)
-	if forgot, err := s.Forget(forgotten(), once.Key); !forgot || err != nil {
+	if forgot, err := s.Forget(forgotten(), once.Key, ""); !forgot || err != nil {
 		t.Errorf("forgetting: %v, %v", forgot, err)
 	}
 	unknown := lock("unknown", answered, func(c *store.Claim) { c.AtMostOnce = true })

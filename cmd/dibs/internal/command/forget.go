@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
 )
@@ -23,6 +22,9 @@ func (p *program) forget() *cobra.Command {
 		Long: `Deletes the record of a key: a stored answer, or an abandoned attempt. The next
 request with the key runs as if it were the first, and so does the next
 "dibs run --once-per". A holder keeps its key.
+
+--id deletes only the record or the attempt of that ID. What comes after dibs has
+read the key is not deleted.
 
 Asks before it changes anything, unless --yes is given. Exits with 1 if one of
 the keys has no record.`,
@@ -68,7 +70,7 @@ func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, err
 }
 
 func (p *program) forgetAll(ctx context.Context, in store.Inspector, all []selection, yes bool, fs *pflag.FlagSet) error {
-	var keys []dibs.Key
+	var chosen []store.Entry
 	var names []string
 	var missing []error
 	for i := range all {
@@ -80,14 +82,17 @@ func (p *program) forgetAll(ctx context.Context, in store.Inspector, all []selec
 			return err
 		}
 		for _, e := range found {
-			if all[i].glob != "" && !forgettable(e) {
+			if all[i].glob != "" && len(forgettable(e)) == 0 {
 				continue
 			}
-			keys = append(keys, e.Key)
+			if all[i].id != "" {
+				leaveOnly(&e, all[i].id)
+			}
+			chosen = append(chosen, e)
 			names = append(names, quote(e.Key.Name))
 		}
 	}
-	if len(keys) == 0 {
+	if len(chosen) == 0 {
 		if len(missing) == 0 { // only a pattern leaves keys out
 			missing = append(missing, absentf("no key that matches %s has a record to forget", quote(all[0].glob)))
 		}
@@ -96,21 +101,46 @@ func (p *program) forgetAll(ctx context.Context, in store.Inspector, all []selec
 	if err := p.confirm("Forget "+several(names)+"?", yes); err != nil {
 		return err
 	}
-	for _, key := range keys {
-		forgotten, err := ask(ctx, "forget", func(ctx context.Context) (bool, error) { return in.Forget(ctx, key) })
+	for _, e := range chosen {
+		name, forgotten := quote(e.Key.Name), false
+		ids := forgettable(e)
+		for _, id := range ids {
+			done, err := ask(ctx, "forget", func(ctx context.Context) (bool, error) { return in.Forget(ctx, e.Key, id) })
+			if err != nil {
+				return err
+			}
+			forgotten = forgotten || done
+		}
 		switch {
-		case err != nil:
-			return err
+		case len(ids) == 0:
+			missing = append(missing, absentf("%s has no record to forget; it is held or waited for", name))
 		case !forgotten:
-			missing = append(missing, absentf("%s has no record to forget; it is held or waited for", quote(key.Name)))
+			missing = append(missing, absentf("%s has changed meanwhile: nothing was forgotten", name))
 		default:
-			fmt.Fprintf(p.env.Stdout, "%s is forgotten: its next request runs\n", quote(key.Name))
+			fmt.Fprintf(p.env.Stdout, "%s is forgotten: its next request runs\n", name)
 		}
 	}
 	return errors.Join(missing...)
 }
 
-// forgettable reports whether Forget would delete something.
-func forgettable(e store.Entry) bool {
-	return e.Record != nil || slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left <= 0 })
+// leaveOnly leaves of an entry only what has the ID.
+func leaveOnly(e *store.Entry, id string) {
+	e.Attempts = slices.DeleteFunc(slices.Clone(e.Attempts), func(a store.Attempt) bool { return a.ID != id })
+	if e.Record != nil && e.Record.ID != id {
+		e.Record = nil
+	}
+}
+
+// forgettable returns the IDs of what Forget would delete. What comes after the entry was read, and
+// maybe while the operator is asked, has another ID.
+func forgettable(e store.Entry) (ids []string) {
+	if e.Record != nil {
+		ids = append(ids, e.Record.ID)
+	}
+	for _, a := range e.Attempts {
+		if a.Left <= 0 {
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids
 }

@@ -70,7 +70,7 @@ func (p *program) releaseAll(ctx context.Context, in store.Inspector, s *selecti
 	if err != nil {
 		return err
 	}
-	held := slices.DeleteFunc(slices.Clone(found), func(e store.Entry) bool { return !releasable(e, s.id) })
+	held := slices.DeleteFunc(slices.Clone(found), func(e store.Entry) bool { return len(holdersOf(e, s.id)) == 0 })
 	if len(held) == 0 {
 		if found[0].Condition == store.ConditionUnknown {
 			return absentf("there is no holder of %s; the outcome of its last attempt is unknown: see dibs settle --help", s)
@@ -86,10 +86,15 @@ func (p *program) releaseAll(ctx context.Context, in store.Inspector, s *selecti
 	}
 	released := 0
 	for _, e := range held {
-		n, err := forceRelease(ctx, in, e.Key, s.id)
+		n := 0
+		for _, id := range holdersOf(e, s.id) { // a later holder has another ID
+			ended, err := forceRelease(ctx, in, e.Key, id)
+			if err != nil {
+				return err
+			}
+			n += ended
+		}
 		switch {
-		case err != nil:
-			return err
 		case n == 0:
 			continue // the holder has settled it meanwhile
 		case e.Waiters > 0:
@@ -105,7 +110,7 @@ func (p *program) releaseAll(ctx context.Context, in store.Inspector, s *selecti
 	return nil
 }
 
-// forceRelease ends the leases of a key, or the one with the ID.
+// forceRelease ends the lease with the ID.
 func forceRelease(ctx context.Context, in store.Inspector, key dibs.Key, id string) (int, error) {
 	return ask(ctx, "force release", func(ctx context.Context) (int, error) { return in.ForceRelease(ctx, key, id) })
 }
@@ -164,7 +169,12 @@ func (p *program) findPlace(ctx context.Context, in store.Inspector, id string, 
 	return dibs.Key{}, store.PlaceInfo{}, absentf("there is no place %s", id)
 }
 
-// releasable reports whether the key has a holder, with that ID if it is not "".
-func releasable(e store.Entry, id string) bool {
-	return slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left > 0 && (id == "" || a.ID == id) })
+// holdersOf returns the IDs of the leases of a key, or only that one if it is not "".
+func holdersOf(e store.Entry, id string) (ids []string) {
+	for _, a := range e.Attempts {
+		if a.Left > 0 && (id == "" || a.ID == id) {
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids
 }

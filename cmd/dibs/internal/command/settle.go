@@ -231,7 +231,7 @@ func (p *program) letRun(ctx context.Context, in store.Inspector, e store.Entry,
 	var ended bool
 	var err error
 	if e.Condition == store.ConditionDone {
-		ended, err = ask(ctx, "forget", func(ctx context.Context) (bool, error) { return in.Forget(ctx, e.Key) })
+		ended, err = ask(ctx, "forget", func(ctx context.Context) (bool, error) { return in.Forget(ctx, e.Key, id) })
 	} else {
 		var n int
 		n, err = forceRelease(ctx, in, e.Key, id)

@@ -32,7 +32,7 @@ func (s *Server) routes() []route {
 		{"POST", leaseapi.Version + "/settle", s.guarded(credential.Use, (*call).settle)},
 		{"GET", leaseapi.Version + "/keys", s.guard(credential.Look, s.counted(s.list))},
 		{"POST", leaseapi.Version + "/keys/release", s.order(release, "id")},
-		{"POST", leaseapi.Version + "/keys/forget", s.order(forget)},
+		{"POST", leaseapi.Version + "/keys/forget", s.order(forget, "id")},
 		{"POST", leaseapi.Version + "/keys/settle", s.order(resolve, "id", "data", "retention_ms")},
 	}
 }

@@ -229,7 +229,7 @@ func release(ctx context.Context, in store.Inspector, o leaseapi.Order) (int, er
 }
 
 func forget(ctx context.Context, in store.Inspector, o leaseapi.Order) (int, error) {
-	done, err := in.Forget(ctx, o.Key)
+	done, err := in.Forget(ctx, o.Key, o.ID)
 	return count(done), err
 }
 

@@ -53,7 +53,7 @@ func TestPageCredentials(t *testing.T) {
 	}
 	act := func(token string, header ...string) int {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/page/release", strings.NewReader(`{"link":"ns=c2hvcA&key=aw"}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/page/release", strings.NewReader(`{"link":"ns=c2hvcA&key=aw","id":"aaaaaaaaaaaaaaaa"}`))
 		testkit.Must(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		if token != "" {

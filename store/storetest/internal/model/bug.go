@@ -33,6 +33,7 @@ const (
 	ResolveAny          Bug = "Resolve without comparing the ID" // Resolve takes any ID.
 	PruneLive           Bug = "Prune removes live data"          // The sweep deletes what it finds without looking at the time.
 	ForceReleaseStrands Bug = "ForceRelease serves no waiter"    // ForceRelease leaves the queue as it is.
+	ForgetAny           Bug = "Forget without comparing the ID"  // Forget takes any ID.
 	ForgetReleases      Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
 
 	ConditionsIgnored Bug = "List ignores the conditions"       // The list is read as a whole, and its reader picks.

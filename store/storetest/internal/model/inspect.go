@@ -176,13 +176,18 @@ func (s *Store) step(ctx context.Context, key store.Key, do func(st *state, now 
 }
 
 // Forget implements store.Inspector.
-func (s *Store) Forget(ctx context.Context, key store.Key) (forgot bool, err error) {
+func (s *Store) Forget(ctx context.Context, key store.Key, id string) (forgot bool, err error) {
 	err = s.step(ctx, key, func(st *state, _ time.Time) bool {
 		if s.b.bug == ForgetReleases {
 			delete(s.b.keys, key)
 		}
-		forgot = st.record != nil || st.abandoned != nil
-		st.record, st.abandoned = nil, nil
+		is := func(t store.Token) bool { return id == "" || id == t.ID() || s.b.bug == ForgetAny }
+		if st.record != nil && is(st.record.token) {
+			st.record, forgot = nil, true
+		}
+		if st.abandoned != nil && is(st.abandoned.last.claim.Token) {
+			st.abandoned, forgot = nil, true
+		}
 		return forgot
 	})
 	return forgot, err
