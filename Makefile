@@ -43,7 +43,7 @@ nightly-tests:
 
 # Changes each condition and each sum of a package, one at a time, and prints those that the package's
 # own tests do not notice. What no test could notice is among them: docs/testing.md.
-PKG ?= jobs idempotency stores/httpstore cmd/dibs/internal/serve
+PKG ?= store/engine . jobs idempotency stores/httpstore cmd/dibs/internal/serve
 mutants:
 	@failed=; for p in $(PKG); do echo "== mutants of $$p"; m=$$(cd $$p && dirname $$(go env GOMOD)); d=$$(cd $$p && pwd); \
 	  (cd $$m && go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash --workers 1 --timeout-coefficient 30 -S lt .$${d#$$m}) || failed="$$failed $$p"; done; \

@@ -1,4 +1,4 @@
-package remote_test
+package engine_test
 
 import (
 	"cmp"
