@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
 require "digest"
+require "fiber"
 require "json"
 require "net/http"
+require "openssl"
 require "securerandom"
 require "socket"
 require "uri"
@@ -26,7 +28,7 @@ module Dibs
     # up in logs.
     attr_reader :key
 
-    attr_accessor :unanswered # :nodoc: the call was sent, and no server said what became of it
+    attr_accessor :unanswered # :nodoc: when the call was sent, if no server said what became of it
 
     def initialize(message, key: nil)
       super(message)
@@ -109,10 +111,11 @@ module Dibs
   # The message is that of the error.
   class Remembered < Error; end
 
-  # NotKept: the block of once ran, but its result could not be stored, so that the next caller
-  # runs again. cause says why.
+  # NotKept: the block of once ran in this call, but its result could not be stored. The message
+  # says what follows, and cause says why. Later callers get Unrecorded, or run with rerun: true.
+  # In a transaction nothing was done, and the next caller runs.
   class NotKept < Error
-    # result is what the block returned.
+    # result is what the block returned, or nil if its transaction was rolled back.
     attr_reader :result
 
     def initialize(message, result:, **rest)
@@ -121,8 +124,22 @@ module Dibs
     end
   end
 
-  # WrongTransaction: the connection is not in the transaction that the lease is to end with.
-  # Nothing was settled.
+  # Unrecorded: an earlier call of once ran the block, and its result could not be stored. The
+  # block does not run again until an operator gives its result (dibs settle) or deletes the record
+  # (dibs forget).
+  class Unrecorded < Error
+    # why is why the result could not be stored.
+    attr_reader :why
+
+    def initialize(claim, why) # :nodoc:
+      super("dibs: an earlier run under the key #{claim.digest} was done, but its result could not be stored (#{why}); " \
+            "an operator gives the result with dibs settle, or lets it run again with dibs forget", key: claim.key)
+      @why = why
+    end
+  end
+
+  # WrongTransaction: the connection is not in the transaction that the lease is to end with, or
+  # that transaction was not committed. Nothing was settled.
   class WrongTransaction < Error; end
 
   # Closed: the client was closed.
@@ -136,12 +153,13 @@ module Dibs
   POLL = 20.0           # the longest call that waits
   TIMEOUT = 5.0         # the default timeout of a call
   KEEP_PATIENCE = 10.0  # how long what was waited or worked for is asked again
+  SILENCE = 300.0       # how long after a claim was sent a server that was frozen may carry it out
   ANY_AGE_MS = 9_223_372_036_854 # accepts a record of any age
   MAX_ELEMENTS = 512    # of a call
   IDLE = 30.0           # a connection that was not used for longer is not used again
   # The clock of Linux that runs while the machine is suspended, and elsewhere the monotonic one.
   CLOCK = defined?(Process::CLOCK_BOOTTIME) ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC
-  private_constant :STAY, :POLL, :KEEP_PATIENCE, :ANY_AGE_MS, :MAX_ELEMENTS, :IDLE, :CLOCK
+  private_constant :STAY, :POLL, :KEEP_PATIENCE, :SILENCE, :ANY_AGE_MS, :MAX_ELEMENTS, :IDLE, :CLOCK
 
   class << self
     # connect returns a client of the servers at the URL:
@@ -259,31 +277,92 @@ module Dibs
     end
   end
 
-  # Connection is one HTTP connection.
+  # Bounded is a socket whose reads and writes end at one moment, even if a little arrives again and
+  # again until then.
+  class Bounded # :nodoc:
+    attr_accessor :ends
+    attr_reader :raw # the socket of the system
+
+    def initialize(socket, ends)
+      @socket, @raw, @ends = socket, socket.to_io, ends
+    end
+
+    def read_nonblock(...)
+      left.positive? ? @socket.read_nonblock(...) : raise(Net::ReadTimeout.new(self))
+    end
+
+    def write_nonblock(...)
+      left.positive? ? @socket.write_nonblock(...) : raise(Net::WriteTimeout.new(self))
+    end
+
+    def wait_readable(limit)
+      left.positive? && @raw.wait_readable([limit, left].compact.min)
+    end
+
+    def wait_writable(limit)
+      left.positive? && @raw.wait_writable([limit, left].compact.min)
+    end
+
+    # to_io is what Net::BufferedIO waits for.
+    def to_io
+      self
+    end
+
+    # eof? is asked of a kept connection that can be read before a call: it is not used again.
+    def eof?
+      true
+    end
+
+    def close
+      @socket.close
+    end
+
+    def closed?
+      @socket.closed?
+    end
+
+    def inspect
+      @raw.inspect
+    end
+
+    private
+
+    def left
+      @ends - Dibs.now
+    end
+  end
+
+  # Connection is one HTTP connection. It connects by itself, because the timeouts of Net::HTTP
+  # bound each address of a name, each read and each write, and not the call.
   class Connection < Net::HTTP # :nodoc:
     attr_accessor :server, :used
 
-    def self.to(server, timeout)
+    def self.to(server)
       http = new(server.host, server.port, nil) # no proxy, which would see the token
       http.server = server
       http.use_ssl = true if server.tls
-      http.open_timeout = http.write_timeout = timeout
       http.keep_alive_timeout = 2 * IDLE
       http.max_retries = 0
       http
     end
 
+    # ends= is when connecting, or the call that is under way, ends.
+    def ends=(moment)
+      @ends = moment
+      @socket.io.ends = moment if @socket
+    end
+
     # stale? reports whether the connection was not used for long, or was closed by the server. Then
     # nothing is sent over it.
     def stale?
-      Dibs.now - @used > IDLE || @socket.nil? || !IO.select([@socket.io.to_io], nil, nil, 0).nil?
+      Dibs.now - @used > IDLE || @socket.nil? || !IO.select([@socket.io.raw], nil, nil, 0).nil?
     rescue IOError
       true
     end
 
     # cut ends the call that another thread makes.
     def cut
-      @socket&.io&.to_io&.shutdown
+      @socket&.io&.raw&.shutdown
     rescue IOError, SystemCallError
       nil
     end
@@ -291,7 +370,7 @@ module Dibs
     # abandon closes the socket and says nothing to the server, because the process that forked
     # this one uses the connection.
     def abandon
-      @socket&.io&.to_io&.close
+      @socket&.io&.raw&.close
     rescue IOError
       nil
     end
@@ -299,12 +378,74 @@ module Dibs
     private
 
     def connect
-      return super unless server.socket
-
-      @socket = Net::BufferedIO.new(UNIXSocket.new(server.socket), read_timeout: @read_timeout,
-                                    write_timeout: @write_timeout, continue_timeout: nil, debug_output: nil)
+      socket = server.socket ? unix : tcp
+      secured = server.tls ? secure(socket) : socket
+      @socket = Net::BufferedIO.new(Bounded.new(secured, @ends), read_timeout: nil, write_timeout: nil,
+                                    continue_timeout: nil, debug_output: nil)
       @last_communicated = nil
       on_connect
+    ensure
+      socket&.close unless @socket
+    end
+
+    # left is how long connecting may take.
+    def left
+      left = @ends - Dibs.now
+      left.positive? ? left : raise(Net::OpenTimeout, "no connection in time")
+    end
+
+    def unix
+      socket = Socket.new(:UNIX, :STREAM)
+      begin
+        socket.connect_nonblock(Addrinfo.unix(server.socket))
+      rescue Errno::EAGAIN # the server does not accept the connections that there are
+        sleep([0.01, left].min)
+        retry
+      end
+      connected = socket
+    ensure
+      socket&.close unless connected
+    end
+
+    # tcp shares the time among the addresses that are left.
+    def tcp
+      list = addresses
+      list.each_with_index do |address, i|
+        socket = address.connect(timeout: left / (list.size - i))
+        socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1)
+        return socket
+      rescue SystemCallError
+        raise if i == list.size - 1
+      end
+    end
+
+    # addresses resolves the name in a thread of its own, because nothing interrupts the resolver.
+    def addresses
+      resolve(Socket::AI_NUMERICHOST)
+    rescue SocketError
+      # A thread begins with the mask of the one that starts it, and this one must not delay the exit.
+      resolver = Thread.new { Thread.handle_interrupt(Object => :immediate) { resolve(0) } }
+      resolver.report_on_exception = false
+      resolver.join(left) ? resolver.value : raise(Net::OpenTimeout, "the name is not resolved in time")
+    end
+
+    def resolve(flags)
+      Addrinfo.getaddrinfo(server.host, server.port, nil, :STREAM, nil, flags)
+    end
+
+    # secure verifies the certificate and its name.
+    def secure(socket)
+      context = OpenSSL::SSL::SSLContext.new
+      context.set_params
+      secured = OpenSSL::SSL::SSLSocket.new(socket, context)
+      secured.sync_close = true
+      secured.hostname = server.host unless server.host.match?(/\A[\d.]+\z|:/) # an address is not a name
+      until (state = secured.connect_nonblock(exception: false)).equal?(secured)
+        left
+        state == :wait_readable ? socket.wait_readable(left) : socket.wait_writable(left)
+      end
+      secured.post_connection_check(server.host)
+      secured
     end
   end
 
@@ -326,15 +467,14 @@ module Dibs
       @undoer = Undoer.new(self, timeout)
     end
 
-    # call makes one call and returns the answers, when it was sent, and whether it was sent before and
-    # not answered, so that it may have been done then. If a server is away it asks the next one, each
-    # once. wait is how long the server may take on purpose. Such a call asks one server only, because
-    # its caller asks again with less time to wait.
+    # call makes one call and returns the answers, when it was sent, and when it was sent before and
+    # not answered, so that it may have been done then, or nil. If a server is away it asks the next
+    # one, each once, and shares the time among them. timeout bounds all of it. wait is how long the
+    # server may take longer on purpose. Such a call asks one server only, because its caller asks
+    # again with less time to wait.
     def call(verb, body, size, wait: 0.0, timeout: @timeout)
-      text = JSON.generate(body)
       ends = Dibs.now + timeout
-      away = nil
-      silent = false
+      away = silent = nil
       count = wait.positive? ? 1 : @address.servers.size
       count.times do |i|
         first = @current
@@ -342,7 +482,7 @@ module Dibs
         left = ends - Dibs.now
         break if left <= 0
         begin
-          answers, sent, again = ask(server, verb, text, size, wait, left / (count - i))
+          answers, sent, again = ask(server, verb, body, size, wait, left / (count - i))
           return answers, sent, again || silent
         rescue Error => e
           silent = e.unanswered ||= silent
@@ -391,61 +531,60 @@ module Dibs
 
     private
 
-    def ask(server, verb, text, size, wait, timeout)
+    def ask(server, verb, body, size, wait, timeout)
+      body = body.merge(timeout_ms: [((wait + timeout) * 1000).ceil, 1].max) if verb == "claim"
       request = Net::HTTP::Post.new("/v1/#{verb}", "Content-Type" => "application/json", "Accept-Encoding" => "identity")
       request["Authorization"] = "Bearer #{@address.secret}" if @address.secret
-      request.body = text
+      request.body = JSON.generate(body)
       response, sent, again = post(server, request, wait, timeout)
-      [read(server, verb, response, size), sent, again]
+      [read(server, verb, response, size, sent), sent, again]
     rescue Error => e
       e.unanswered ||= again
       raise
     end
 
     # post sends a request. A kept connection may have been closed by the server meanwhile, so
-    # then a new one is used; every call may be repeated.
+    # then a new one is used; every call may be repeated. Whatever else ends the call closes its
+    # connection, from which the server sees that nobody listens any more.
     def post(server, request, wait, timeout)
+      ends = Dibs.now + timeout
       connection = checkout(server)
-      again = sends = false
+      again = sent = nil
       begin
         kept = connection.used
-        connection.open_timeout = timeout
-        connection.read_timeout = wait + timeout
+        connection.ends = ends
         @lock.synchronize { @polls[connection] = true } if wait.positive?
-        # Net::HTTP may bound the opening by an exception from another thread.
-        response, sent = Thread.handle_interrupt(Net::OpenTimeout => :immediate) do
-          connection.start unless connection.started?
-          raise Unavailable, "dibs: the client is closed" if wait.positive? && @closing
+        connection.start unless connection.started?
+        raise Unavailable, "dibs: the client is closed" if wait.positive? && @closing
 
-          sends = true
-          at = Dibs.now
-          [connection.request(request), at]
-        end
+        connection.ends = ends + wait
+        sent = Dibs.now
+        response = connection.request(request)
         connection.used = Dibs.now
         whole = true
         [response, sent, again]
       rescue EOFError, Errno::ECONNRESET, Errno::EPIPE, Errno::ECONNABORTED => e
         drop(connection)
-        raise silent(Unavailable.new("dibs: #{server}: #{e.message}"), sends) unless kept
+        raise silent(Unavailable.new("dibs: #{server}: #{e.message}"), sent) unless kept
 
         connection = create(server)
-        again = true
+        again = sent
         retry
       rescue OpenSSL::SSL::SSLError => e
         kind = e.message.match?(/certificate|hostname/) ? Refused : Unavailable
-        raise silent(kind.new("dibs: #{server}: #{e.message}"), sends)
+        raise silent(kind.new("dibs: #{server}: #{e.message}"), sent)
       rescue SystemCallError, SocketError, IOError,
              Net::OpenTimeout, Net::ReadTimeout, Net::WriteTimeout, # and no other Timeout::Error, which is the caller's
              Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError, Net::ProtocolError => e
         cure = "; is dibs serve running there?" if e.is_a?(Errno::ENOENT) || e.is_a?(Errno::ECONNREFUSED)
-        raise silent(Unavailable.new("dibs: #{server}: #{e.message}#{cure}"), sends)
+        raise silent(Unavailable.new("dibs: #{server}: #{e.message}#{cure}"), sent)
       ensure
         whole ? checkin(connection) : drop(connection)
       end
     end
 
-    # silent is the error of a call that no server answered. sent says whether a server may have got it.
-    def silent(error, sent = true)
+    # silent is the error of a call that no server answered. sent is when it was sent, or nil.
+    def silent(error, sent)
       error.tap { error.unanswered = sent }
     end
 
@@ -462,7 +601,7 @@ module Dibs
     end
 
     def create(server)
-      connection = Connection.to(server, @timeout)
+      connection = Connection.to(server)
       @lock.synchronize { @all[connection] = true }
       connection
     end
@@ -485,32 +624,32 @@ module Dibs
 
     # read reads a response. Only dibs serve itself knows that nothing was done: what another program
     # answers says nothing of a server behind it.
-    def read(server, verb, response, size)
-      return answers(server, response, size) if response.code == "200"
+    def read(server, verb, response, size, sent)
+      return answers(server, response, size, sent) if response.code == "200"
 
       problem = response.content_type == "application/problem+json" ? parse(response.body) : nil
       problem = nil unless problem.is_a?(Hash)
       text = problem && "#{problem["title"]} (#{response.code}): #{problem["detail"]}"
       if response.code.to_i >= 500
         stopping = problem && problem["type"].to_s.end_with?("#stopping")
-        raise silent(Unavailable.new("dibs: #{verb}: #{text || "#{server} answers with #{response.code}"}"), !stopping)
+        raise silent(Unavailable.new("dibs: #{verb}: #{text || "#{server} answers with #{response.code}"}"), stopping ? nil : sent)
       end
-      raise stranger(server, "with #{response.code}") unless text
+      raise stranger(server, "with #{response.code}", sent) unless text
 
       kind = { "401" => Unauthorized, "403" => Forbidden, "429" => Overloaded }.fetch(response.code, Refused)
       raise kind, "dibs: #{verb}: #{text}"
     end
 
-    def answers(server, response, size)
+    def answers(server, response, size, sent)
       body = response.content_type == "application/json" ? parse(response.body) : nil
       list = body.is_a?(Hash) ? body["answers"] : nil
       return list if list.is_a?(Array) && list.size == size && list.all?(Hash)
 
-      raise stranger(server, "with something else")
+      raise stranger(server, "with something else", sent)
     end
 
-    def stranger(server, how)
-      silent(Refused.new("dibs: what answers at #{server} #{how} is no dibs serve"))
+    def stranger(server, how, sent)
+      silent(Refused.new("dibs: what answers at #{server} #{how} is no dibs serve"), sent)
     end
 
     def parse(text)
@@ -589,34 +728,62 @@ module Dibs
   end
 
   # Undoer settles in the background, by token, what no caller uses any more.
+  #
+  # It also remembers the silent claims: those that were sent to a server and not answered. If that
+  # server was frozen, it may carry the claim out when it wakes. So when the token of a silent claim
+  # has been settled, it is undone again and again, until no server carries the claim out any more.
   class Undoer # :nodoc:
-    Entry = Struct.new(:settlement, :due, :expires, :again)
+    # Entry is what is settled when it is due. again is the pause after it if it is one of the
+    # repeated undos, and nil if it is the first settlement of its token.
+    Entry = Struct.new(:claim, :settlement, :due, :expires, :again) do
+      def wire
+        claim.named.merge(settlement)
+      end
+    end
 
     def initialize(local, timeout)
       @local, @timeout = local, timeout
       @lock = Mutex.new
       @changed = ConditionVariable.new
       @entries = []
-      @pending = 0 # entries that were not settled once
+      @under_way = []
+      @silent = {} # when the last silent claim of a token was sent
+      @pending = 0 # first settlements that were not answered
     end
 
-    # settle settles in the background. sent says that the claim itself may still be under way,
-    # so that it is settled once more a second later.
-    def settle(claim, outcome, sent: false)
-      now = Dibs.now
-      entry = Entry.new(claim.named.merge(outcome: outcome), now, now + [claim.ttl, claim.stay].max + @timeout, sent)
+    # claims says that a claim is sent, and returns when the last silent one of its token was sent,
+    # or nil. The claim is silent until heard says otherwise. The token is not undone meanwhile.
+    def claims(claim)
       @lock.synchronize do
-        @entries << entry
+        @entries.reject! { |e| e.again && e.claim.token == claim.token }
+        @changed.wait(@lock) while @under_way.any? { |e| e.again && e.claim.token == claim.token }
+        now = Dibs.now
+        @silent.delete_if { |_, sent| now >= sent + SILENCE } if @silent.size >= 1000
+        before = @silent[claim.token]
+        @silent[claim.token] = now
+        before
+      end
+    end
+
+    # heard says that a claim was answered, or not sent. silent is when the last silent one was sent,
+    # or nil.
+    def heard(claim, silent)
+      @lock.synchronize { silent ? @silent[claim.token] = silent : @silent.delete(claim.token) }
+    end
+
+    # settled says that a server has answered the settlement of a claim.
+    def settled(claim, outcome)
+      @lock.synchronize { ended(claim, outcome) }
+    end
+
+    # settle settles in the background: with an outcome, or with a whole settlement.
+    def settle(claim, settlement)
+      settlement = { outcome: settlement } unless settlement.is_a?(Hash)
+      now = Dibs.now
+      @lock.synchronize do
+        expires = [now + [claim.ttl, claim.stay].max + @timeout, (@silent[claim.token] || 0) + SILENCE].max
         @pending += 1
-        begin
-          unless @thread&.alive? && @thread.status != "aborting"
-            @thread = Thread.new { Thread.handle_interrupt(Object => :never) { run } }
-            @thread.name = "dibs undoer"
-          end
-        rescue ThreadError
-          nil # the program ends
-        end
-        @changed.broadcast
+        add(Entry.new(claim, settlement, now, expires))
       end
       # A program that ends kills its threads, this one and the undoer's: then it is done here.
       pass(2.0) if Thread.current.status == "aborting"
@@ -638,6 +805,36 @@ module Dibs
     end
 
     private
+
+    def add(entry)
+      @entries << entry
+      begin
+        unless @thread&.alive? && @thread.status != "aborting"
+          @thread = Thread.new { Thread.handle_interrupt(Object => :never) { run } }
+          @thread.name = "dibs undoer"
+        end
+      rescue ThreadError
+        nil # the program ends
+      end
+      @changed.broadcast
+    end
+
+    # ended undoes what silent claims of a token may still get. A release and a record end the place
+    # that was redeemed, too.
+    def ended(claim, outcome)
+      again(claim, 1.0)
+      again(claim.place, 1.0) if claim.from && %w[release keep].include?(outcome)
+    end
+
+    # again undoes a token after a pause if a claim of it was silent.
+    def again(claim, pause)
+      sent = @silent[claim.token] or return
+      now = Dibs.now
+      return @silent.delete(claim.token) if now >= sent + SILENCE
+
+      due = [now + pause, sent + SILENCE].min
+      add(Entry.new(claim, { outcome: "undo" }, due, due, [pause * 2, 15.0].min))
+    end
 
     def run
       pause = 0.02
@@ -664,35 +861,35 @@ module Dibs
       due = @lock.synchronize do
         due, @entries = @entries.partition { |e| e.due <= Dibs.now }
         @entries.concat(due.slice!(MAX_ELEMENTS..) || [])
+        @under_way += due
         due
       end
       return true if due.empty?
 
-      answers, = @local.call("settle", { settlements: due.map(&:settlement) }, due.size, timeout: timeout)
-      settled = due.zip(answers).reject { |_, a| a.dig("error", "type") == "busy" }.map(&:first)
+      answers, = @local.call("settle", { settlements: due.map(&:wire) }, due.size, timeout: timeout)
+      done = due.zip(answers).reject { |_, a| %w[busy full].include?(a.dig("error", "type")) }.map(&:first)
       true
     rescue StandardError
       false
     ensure
-      finish(due, settled || [])
+      finish(due, done || [])
     end
 
-    def finish(due, settled)
+    def finish(due, done)
       return if due.nil?
 
       now = Dibs.now
       @lock.synchronize do
         due.each do |entry|
-          if settled.include?(entry)
-            @pending -= 1 unless entry.again == :last
-            next if entry.again != true
-
-            entry.again, entry.due = :last, now + 1
-            @entries << entry
-          elsif now < entry.expires
-            @entries << entry
-          elsif entry.again != :last
+          @under_way.delete_if { |e| e.equal?(entry) }
+          if entry.again
+            again(entry.claim, entry.again)
+          elsif now >= entry.expires || done.any? { |e| e.equal?(entry) }
             @pending -= 1
+            ended(entry.claim, entry.settlement[:outcome])
+          else
+            entry.due = now + 0.05
+            @entries << entry
           end
         end
         @changed.broadcast
@@ -704,7 +901,6 @@ module Dibs
   class Claim # :nodoc:
     attr_reader :key, :namespace, :token, :ttl, :stay, :margin, :longest, :permits, :weight, :wait, :from
     attr_accessor :open # the token may have a lease or a place
-    attr_accessor :sent # a claim whose answer did not arrive may be under way
 
     def initialize(key, options)
       @key, @options = key, options
@@ -727,6 +923,11 @@ module Dibs
       element[:namespace] = @namespace unless @namespace.empty?
       element[:token] = @token
       element
+    end
+
+    # place is the claim of the reserved place that this one redeems, or nil.
+    def place
+      @from && Claim.new(@key, **@options, token: @from, from: nil)
     end
 
     # owner is what people read of it, as the stores keep it.
@@ -861,19 +1062,16 @@ module Dibs
     # before. It raises Lost when the lease was lost. It raises Unavailable, Busy or another Error
     # when the server did not do it; the lease is then released in the background.
     def release
-      release_as("release")
+      conclude({ outcome: "release" }, @client.timeout, background: true)
     end
 
     # complete ends the lease and leaves data (bytes) behind as the key's record, for keep
     # (default: 24 hours). It raises Lost, and then nothing is written. After Busy or Full the lease
     # is still held: call complete again, or release. After Unavailable the record may be written, so
-    # the lease is not trusted any more: call complete again, and the store decides.
+    # the lease is not trusted any more: call complete again, and the store decides. If the call is
+    # interrupted, by Timeout or Thread#kill, the record is written in the background.
     def complete(data, keep: RETENTION)
-      retention = (Dibs.seconds(keep, "keep") * 1000).ceil
-      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 1
-      raise ArgumentError, "dibs: a key with more than one permit cannot have a record" if @claim.permits > 1
-
-      settle({ outcome: "keep", data: [data].pack("m0"), retention_ms: retention }, KEEP_PATIENCE)
+      conclude(record(data, keep), KEEP_PATIENCE)
     end
 
     # complete_in is complete in a transaction of the application, in the PostgreSQL database of the
@@ -896,23 +1094,13 @@ module Dibs
 
     # abandon ends the lease as if its holder had crashed: the next holder learns of it.
     def abandon
-      settle({ outcome: "abandon" }, @client.timeout)
-    rescue Error
-      raise
-    rescue Exception
-      hand_over("abandon")
-      raise
+      conclude({ outcome: "abandon" }, @client.timeout)
     end
 
     # undo ends the lease as if it had not been granted, for a holder that has done nothing. A
     # reserved place can then be redeemed again.
     def undo
-      settle({ outcome: "undo" }, @client.timeout)
-    rescue Error
-      raise
-    rescue Exception
-      hand_over("undo")
-      raise
+      conclude({ outcome: "undo" }, @client.timeout)
     end
 
     # inspect shows no token.
@@ -963,11 +1151,14 @@ module Dibs
       end
     end
 
-    # undo_later undoes the lease of a caller that never got it.
+    # undo_later undoes the lease in the background.
     def undo_later # :nodoc:
-      @settled = true
-      @local.renewer.remove(self)
-      @local.undoer.settle(@claim, "undo")
+      hand_over({ outcome: "undo" })
+    end
+
+    # complete_later is complete in the background.
+    def complete_later(data, keep) # :nodoc:
+      hand_over(record(data, keep))
     end
 
     # settle_in settles with the last statement of a transaction. Until it commits the lease is held,
@@ -988,6 +1179,7 @@ module Dibs
     def committed # :nodoc:
       @settled = true
       @local.renewer.remove(self)
+      @local.undoer.settled(@claim, "keep")
     end
 
     # resolve finds out whether the transaction was committed that settled the lease with this
@@ -1008,7 +1200,7 @@ module Dibs
       error = Lost.new("dibs: the lease of the key #{@claim.digest} #{why}", key: key)
       return @settled ? nil : error if Process.pid != @local.pid
 
-      release_as(doubt && doubt != "keep" ? doubt : "release")
+      conclude({ outcome: doubt && doubt != "keep" ? doubt : "release" }, @client.timeout, background: true)
       doubt && error
     rescue Lost
       error
@@ -1033,25 +1225,42 @@ module Dibs
       Lost.new("dibs: the lease of the key #{@claim.digest} is lost#{why}", key: key)
     end
 
-    # release_as ends the lease now or in the background.
-    def release_as(outcome)
-      settle({ outcome: outcome }, @client.timeout)
-    rescue Lost
+    # record is the settlement that leaves a record.
+    def record(data, keep)
+      retention = (Dibs.seconds(keep, "keep") * 1000).ceil
+      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 1
+      raise ArgumentError, "dibs: a key with more than one permit cannot have a record" if @claim.permits > 1
+
+      { outcome: "keep", data: [data].pack("m0"), retention_ms: retention }
+    end
+
+    # conclude settles now. A caller that leaves it in any other way than with an answer, such as
+    # with the exception of another thread, with throw or because it is killed, does not call
+    # again: then the lease is settled in the background. background does that after an error, too.
+    def conclude(settlement, patience, background: false)
+      over = false
+      settle(settlement, patience)
+      over = true
+      nil
+    rescue Error => e
+      over = !background || e.is_a?(Lost)
       raise
-    rescue Exception # another thread's, too, as that of Timeout
-      hand_over(outcome)
-      raise
+    ensure
+      hand_over(settlement) unless over
     end
 
     # hand_over settles the lease in the background.
-    def hand_over(outcome)
+    def hand_over(settlement)
       return if Process.pid != @local.pid
 
       Thread.handle_interrupt(Object => :never) do
         @settling.synchronize do
+          next if @settled
+
           @settled = true
+          @handed = settlement[:outcome]
           @local.renewer.remove(self)
-          @local.undoer.settle(@claim, outcome)
+          @local.undoer.settle(@claim, settlement)
         end
       end
     end
@@ -1060,7 +1269,8 @@ module Dibs
       raise lost if Process.pid != @local.pid
 
       @settling.synchronize do
-        return if @settled
+        # A record that is being written in the background is written by its caller, too.
+        return if @settled && !(@handed == "keep" && settlement[:outcome] == "keep")
 
         if @lost || (overdue?(Dibs.now) && @unanswered != settlement[:outcome] && !@in_transaction)
           # What the store still has of it is abandoned, as it would be when it expires.
@@ -1100,6 +1310,7 @@ module Dibs
         retry if [Unavailable, Busy, Overloaded].any? { |c| c === e } && tries.again? # rubocop:disable Style/CaseEquality
         raise
       end
+      @local.undoer.settled(@claim, type ? "lost" : outcome)
       # The same record may be written twice. Any other end that was done before is a loss to the
       # store, and none to the holder.
       if type == "lost" && (outcome == "keep" || !(again || before == outcome || @in_transaction))
@@ -1162,9 +1373,16 @@ module Dibs
       if @connection.transaction_status != IN_TRANSACTION
         raise WrongTransaction.new("dibs: the connection is not in a transaction, or a statement of it failed; begin one, and call complete_in as its last statement", key: claim.key)
       end
-      call("settle_in", "SELECT %s($1::text, $2::text, $3::text, $4::text::interval, $5::text, 'base64', $6::text)",
-           [base64(claim.key), claim.token, data && base64(data), interval(retention), namespace, proof], claim)
+      answer = call("settle_in", "SELECT %s($1::text, $2::text, $3::text, $4::text::interval, $5::text, 'base64', $6::text), txid_current()",
+                    [base64(claim.key), claim.token, data && base64(data), interval(retention), namespace, proof], claim)
+      @transaction = answer.getvalue(0, 1)
       nil
+    end
+
+    # committed? reports whether the transaction of settle was committed. If a statement failed after
+    # settle and its error was swallowed, PostgreSQL answers COMMIT with ROLLBACK, and with no error.
+    def committed?
+      @connection.exec_params("SELECT txid_status($1::text::bigint)", [@transaction]).getvalue(0, 0) == "committed"
     end
 
     def reserve(claim, namespace, stay, hold, owner)
@@ -1197,6 +1415,8 @@ module Dibs
       case state
       when "DIBS1" then raise Lost.new("dibs: the lease of the key #{claim.digest} is lost: #{detail}", key: claim.key)
       when "DIBS2" then raise WrongTransaction.new("dibs: the block of once ended its transaction and began another one; leave that to once", key: claim.key)
+      when "22023", "54000"
+        raise TooLarge.new("dibs: the key #{claim.digest}: #{e.message.lines.first&.chomp}", key: claim.key) # of what it passes, only the data has no bound here
       when "42883", "3F000"
         raise Refused.new("dibs: this database has no function #{name} of this version. Name the store's schema: and prefix: when you connect, or run dibs migrate (#{e.message.lines.first&.chomp})", key: claim.key)
       when "42501"
@@ -1295,6 +1515,11 @@ module Dibs
     # one until keep is over (default: 24 hours), in any process. The result is stored as JSON, so
     # every caller gets what JSON makes of it: keys of hashes are strings.
     #
+    # If the block ran and its result could not be stored, because JSON would make something else of
+    # it or because it is too large, once raises NotKept. The effect has happened, so the block does
+    # not run again: later callers get Unrecorded until keep is over. An operator gives the result
+    # (dibs settle) or lets the next caller run (dibs forget). With rerun: true the next caller runs.
+    #
     # max_age: the age up to which a stored result is returned. Default: any.
     # remember: error classes (or a proc) that are stored like a result; later callers get
     # Remembered. Default: none, and the next caller runs.
@@ -1302,11 +1527,10 @@ module Dibs
     # in: a connection as with Lease#complete_in, outside of a transaction. The block then runs in a
     # transaction on it, which commits together with the result. So a crash leaves both or neither,
     # and the block has its effect exactly once. An error rolls back; errors of PG are for the
-    # caller, who calls once again after a conflict.
+    # caller, who calls once again after a conflict. So does NotKept, and then the next caller runs.
     #
-    # The other arguments and errors are those of lock. If the block ran and its result could not
-    # be stored, once raises NotKept.
-    def once(key, keep: RETENTION, max_age: nil, remember: [], **options, &block)
+    # The other arguments and errors are those of lock.
+    def once(key, keep: RETENTION, max_age: nil, remember: [], rerun: false, **options, &block)
       raise ArgumentError, "dibs: once needs a block" unless block
 
       connection = options.delete(:in)
@@ -1318,7 +1542,9 @@ module Dibs
       claim = asked(key, options, max_age: max_age)
       begin
         hold(claim) do |lease|
-          database ? run_once_in(database, lease, retention, [*remember], &block) : run_once(lease, retention, [*remember], &block)
+          next run_once_in(database, lease, retention, [*remember], &block) if database
+
+          run_once(lease, [*remember], ->(result, &record) { keep(lease, retention, rerun, result, &record) }, &block)
         end
       rescue Done => e
         raise unless e.key.equal?(claim.key)
@@ -1333,13 +1559,14 @@ module Dibs
     # it for at most hold (default: as long as the place lasts).
     def reserve(key, ttl: PLACE, hold: nil, fingerprint: nil, label: nil)
       claim = claim(key, hold: hold, fingerprint: fingerprint, label: label, stay: place_ttl(ttl))
+      here = local
       done = false
       begin
         ask_place(claim)
         done = true
         Ticket.write(claim)
       ensure
-        local.undoer.settle(claim, "undo", sent: true) unless done # nobody has its ticket
+        here.undoer.settle(claim, "undo") unless done # nobody has its ticket
       end
     end
 
@@ -1384,6 +1611,7 @@ module Dibs
       begin
         answers, _, again = local.call("settle", { settlements: [claim.named.merge(outcome: "release")] }, 1)
         type, detail = answers[0]["error"]&.values_at("type", "detail")
+        local.undoer.settled(claim, "release") if type.nil? || type == "lost"
         raise self.class.error(type, detail, claim) if type && !(type == "lost" && (again || repeated))
       rescue Unavailable, Busy, Overloaded => e
         repeated ||= e.unanswered
@@ -1393,10 +1621,23 @@ module Dibs
       nil
     end
 
+    # give_back is cancel, now or in the background.
+    def give_back(ticket) # :nodoc:
+      over = false
+      cancel(ticket)
+      over = true
+    rescue Lost
+      over = true
+    rescue Error
+      nil
+    ensure
+      local.undoer.settle(place_of(ticket), "release") unless over || @closed
+    end
+
     # held? reports whether a caller holds the key, or comes before a new one. It changes nothing.
     def held?(key)
       claim = claim(key)
-      answer = ask_retrying(claim, "look")
+      answer = look(claim)
       return answer["state"] == "held" if %w[held free].include?(answer["state"])
 
       raise refusal(claim, answer)
@@ -1557,7 +1798,7 @@ module Dibs
         answer, sent = Thread.handle_interrupt(Object => :immediate) { await(here, claim) }
         lease = Lease.new(self, here, claim, answer, sent, renewed: renewed)
       ensure
-        here.undoer.settle(claim, "undo", sent: claim.sent) if lease.nil? && claim.open && here.pid == Process.pid
+        here.undoer.settle(claim, "undo") if lease.nil? && claim.open && here.pid == Process.pid
         here.wait_ends
       end
     end
@@ -1603,7 +1844,8 @@ module Dibs
         poll = [ends ? ends - heard : POLL, POLL].min
       rescue Unavailable, Busy, Overloaded => e
         open!
-        heard = Dibs.now if poll.positive? && e.is_a?(Unavailable) # until then the server waited on purpose
+        # Busy is an answer. Before Unavailable, the server waited on purpose.
+        heard = Dibs.now if e.is_a?(Busy) ? !try : poll.positive? && e.is_a?(Unavailable)
         pause = [pause * 2, 1.0].min
         rest = pause * rand(0.5..1.0)
         patience = try ? 1.0 : KEEP_PATIENCE
@@ -1616,37 +1858,45 @@ module Dibs
 
     # ask sends the claim once and notes what it may have at the store.
     def ask(here, claim, mode, poll)
-      before = claim.open, claim.sent
-      claim.open = claim.sent = true
+      open = claim.open
+      silent = here.undoer.claims(claim)
+      claim.open = true
       body = { claims: [claim.wire(mode)] }
       body[:wait_ms] = (poll * 1000).ceil if poll.positive?
-      answers, sent = here.call("claim", body, 1, wait: poll)
-      claim.sent = false
+      answers, sent, again = here.call("claim", body, 1, wait: poll)
+      silent = again || silent
+      here.undoer.heard(claim, silent)
       answer = answers[0]
-      claim.open = answer["state"] == "granted" || answer["queued"] == true || answer.key?("error")
+      claim.open = answer["state"] == "granted" || answer["queued"] == true || answer.key?("error") || !silent.nil?
       [answer, sent]
     rescue Error => e
-      claim.open, claim.sent = before unless e.unanswered # nothing was done
+      here.undoer.heard(claim, e.unanswered || silent)
+      claim.open = open unless e.unanswered # nothing was done
       raise
     end
 
-    # ask_retrying asks once, and again for a second if the server is away.
-    def ask_retrying(claim, mode)
+    # retrying asks once, and again for a second if the server is away.
+    def retrying(claim)
       tries = Tries.new(1.0)
       begin
-        answers, = local.call("claim", { claims: [claim.wire(mode)] }, 1)
-        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        answer = yield
+        type, detail = answer["error"]&.values_at("type", "detail")
         raise self.class.error(type, detail, claim) if type
       rescue Unavailable, Busy, Overloaded
         retry if tries.again?
         raise
       end
-      answers[0]
+      answer
+    end
+
+    # look asks for the state of a key and changes nothing.
+    def look(claim)
+      retrying(claim) { local.call("claim", { claims: [claim.wire("look")] }, 1)[0][0] }
     end
 
     # ask_place reserves a place.
     def ask_place(claim)
-      answer = ask_retrying(claim, "reserve")
+      answer = retrying(claim) { ask(local, claim, "reserve", 0.0)[0] }
       raise refusal(claim, answer) unless answer["state"] == "held" && answer["queued"]
     end
 
@@ -1654,7 +1904,7 @@ module Dibs
     def own_namespace(claim)
       return claim.namespace unless claim.namespace.empty?
 
-      @own_namespace ||= ask_retrying(claim(claim.key), "look")["namespace"] || ""
+      @own_namespace ||= look(claim(claim.key))["namespace"] || ""
     end
 
     # refusal is the error of an answer that is no grant.
@@ -1678,40 +1928,78 @@ module Dibs
       end
     end
 
-    def run_once(lease, retention, remember)
-      result = yield lease
-      text = Outcome.value(result)
-      keep(lease, text, retention, result)
-      Outcome.read(text)
-    rescue Outcome::NoJSON => e
-      raise NotKept.new("dibs: the result could not be kept: #{Dibs.plain(e.message)}", key: lease.key, result: result)
-    rescue StandardError => e
-      keep(lease, Outcome.error(e), retention, nil) if !e.is_a?(NotKept) && !e.is_a?(Lost) && remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
+    # run_once runs the block and stores its outcome by keep. Nothing interrupts what comes after the
+    # block, because its effect has happened.
+    def run_once(lease, remember, keep)
+      Thread.handle_interrupt(Object => :never) do
+        begin
+          result = Thread.handle_interrupt(Object => :immediate) { yield lease }
+        rescue NotKept, Lost
+          raise
+        rescue StandardError => e
+          keep.(nil) { Outcome.error(e) } if remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
+          raise
+        end
+        Outcome.read(keep.(result) { Outcome.value(result) })
+      end
+    end
+
+    # keep stores the record that the block makes, and returns it.
+    def keep(lease, retention, rerun, result)
+      record = yield
+      lease.complete(record, keep: retention)
+      record
+    rescue Lost
       raise
+    rescue Outcome::NoJSON, Error => e
+      why = Dibs.plain(e.message)
+      follows = rerun ? "the next caller runs again" : not_kept(lease, e, record, why, retention)
+      raise NotKept.new("dibs: the result could not be stored, and #{follows}: #{why}", key: lease.key, result: result)
+    end
+
+    # not_kept leaves a record that says that the block ran, because nobody may run it again. It
+    # returns what follows. What no server answered, or was too busy for, is stored in the background:
+    # nothing releases the lease, which is abandoned if that fails.
+    def not_kept(lease, error, record, why, retention)
+      unless [Unavailable, Busy, Overloaded].any? { |c| c === error } # rubocop:disable Style/CaseEquality
+        record = Outcome.not_kept(why)
+        lease.complete(record, keep: retention)
+        return "later callers get Dibs::Unrecorded"
+      end
+      lease.complete_later(record, retention)
+      "is stored in the background while the lease lasts"
+    rescue Lost
+      raise
+    rescue Error
+      lease.complete_later(record, retention)
+      "that is noted in the background while the lease lasts"
     end
 
     # run_once_in is run_once in a transaction.
     def run_once_in(database, lease, retention, remember)
-      result = text = nil
+      text = nil
       settled = false
       database.run do
         result = yield lease
-        text = Outcome.value(result)
-        lease.settle_in(database, text, retention, "marked")
+        begin
+          text = Outcome.value(result)
+          lease.settle_in(database, text, retention, "marked")
+        rescue Outcome::NoJSON, TooLarge => e
+          raise NotKept.new("dibs: the result could not be stored, so the transaction was rolled back. Nothing in it was done, and the next caller runs: #{Dibs.plain(e.message)}", key: lease.key, result: nil)
+        end
         settled = true
       end
-      if settled
-        lease.committed
-        return Outcome.read(text)
-      end
-      raise NotKept.new("dibs: the block rolled its transaction back, so its result is not kept", key: lease.key, result: result)
-    rescue Outcome::NoJSON => e
-      raise NotKept.new("dibs: the result could not be kept: #{Dibs.plain(e.message)}", key: lease.key, result: result)
+      raise NotKept.new("dibs: the block rolled its transaction back, so its result is not kept", key: lease.key, result: nil) unless settled
+      raise WrongTransaction.new("dibs: a statement failed after the block of once, so PostgreSQL answered COMMIT with ROLLBACK, and nothing was done", key: lease.key) unless database.committed?
+
+      lease.committed
+      Outcome.read(text)
     rescue StandardError => e
       return Outcome.read(text) if settled && committed?(lease, text, retention) # and its answer did not arrive
 
       own = [NotKept, Lost, WrongTransaction].any? { |c| c === e } # rubocop:disable Style/CaseEquality
-      keep(lease, Outcome.error(e), retention, nil) if !settled && !own && remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
+      remembered = !settled && !own && remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
+      keep(lease, retention, true, nil) { Outcome.error(e) } if remembered # the transaction did nothing
       raise
     end
 
@@ -1721,14 +2009,6 @@ module Dibs
       lease.resolve(text, retention)
     rescue Error
       false
-    end
-
-    def keep(lease, text, retention, result)
-      lease.complete(text, keep: retention)
-    rescue Lost
-      raise
-    rescue Error => e
-      raise NotKept.new("dibs: the result could not be kept: #{Dibs.plain(e.message)}", key: lease.key, result: result)
     end
   end
 
@@ -1741,12 +2021,21 @@ module Dibs
     def value(result)
       check(result, "the result")
       JSON.generate({ "value" => result })
-    rescue JSON::JSONError => e
-      no(e.message)
+    rescue NoJSON
+      raise
+    rescue JSON::NestingError, SystemStackError
+      no("the result is nested too deeply")
+    rescue StandardError => e
+      no("JSON of the result fails with #{e.class}")
     end
 
     def error(raised)
       JSON.generate({ "error" => raised.message.dup.force_encoding(Encoding::UTF_8).scrub })
+    end
+
+    # not_kept says that the run was done, and why its result could not be stored.
+    def not_kept(why)
+      JSON.generate({ "not_kept" => why.dup.force_encoding(Encoding::UTF_8).scrub[0, 200] })
     end
 
     def read(text)
@@ -1755,8 +2044,9 @@ module Dibs
 
     def recall(done, claim)
       body = JSON.parse(done.record)
-      raise JSON::ParserError unless body.is_a?(Hash) && (body.key?("value") || body["error"].is_a?(String))
+      raise JSON::ParserError unless body.is_a?(Hash) && (body.key?("value") || body["error"].is_a?(String) || body["not_kept"].is_a?(String))
       raise Remembered.new(body["error"], key: claim.key) if body["error"]
+      raise Unrecorded.new(claim, body["not_kept"]) if body["not_kept"]
 
       body["value"]
     rescue JSON::ParserError
@@ -1810,8 +2100,9 @@ module Dibs
   end
 
   # LockManager locks and unlocks keys without a block. A lock lasts for its ttl and is not
-  # renewed, so that one that is forgotten ends by itself. Only the manager that locked a key can
-  # unlock it. It is safe for threads.
+  # renewed, so that one that is forgotten ends by itself. As with a Mutex, only the thread (and the
+  # fiber) that locked a key can unlock it, and only with the same manager. One manager for the
+  # program is safe for threads.
   class LockManager
     def initialize(client = Dibs.default)
       @client = client
@@ -1825,16 +2116,17 @@ module Dibs
       lease = @client.acquire(key, ttl: ttl, wait: 0, renew: false)
       @mutex.synchronize do
         @leases.delete_if { |_, l| !l.held? } if @leases.size >= 1000 # forgotten ones
-        @leases[key.dup.freeze] = lease
+        @leases[[Fiber.current, key.dup.freeze]] = lease
       end
       true
     rescue Held
       false
     end
 
-    # unlock gives the key back. It returns false if this manager does not hold it any more.
+    # unlock gives the key back. It returns false if this thread has not locked it with this manager,
+    # or does not hold it any more.
     def unlock(key)
-      lease = @mutex.synchronize { @leases.delete(key) }
+      lease = @mutex.synchronize { @leases.delete([Fiber.current, key]) }
       return false unless lease
 
       lease.release
@@ -1905,12 +2197,20 @@ module Dibs
       @dibs_ticket = data["dibs_ticket"]
     end
 
+    # perform_now gives the place of a job back that has ended, whatever it ended by: at the
+    # deserialization of its arguments, in a callback, or by an error. A job that was enqueued again
+    # keeps its place. So does a worker that is told to stop, as if it had been killed with SIGKILL.
     def perform_now # :nodoc:
-      @dibs_failed = @dibs_again = false
-      super
+      @dibs_again = @dibs_unasked = false
+      ended = false
+      result = super
+      ended = true
+      result
+    rescue StandardError
+      ended = !@dibs_unasked
+      raise
     ensure
-      # The job failed for good: the others of its key must not wait for it.
-      dibs_cancel if @dibs_failed && !@dibs_again
+      dibs_cancel if ended && @dibs_queued && !@dibs_again
     end
 
     private
@@ -1945,31 +2245,41 @@ module Dibs
       began = false
       begin
         @dibs_ticket ||= Dibs.default.reserve(dibs_key, ttl: job[:place_ttl], hold: job[:hold], label: self.class.name)
-        Dibs.default.redeem(@dibs_ticket, wait: job[:wait], hold: job[:hold], **options) do |lease|
+        result = Dibs.default.redeem(@dibs_ticket, wait: job[:wait], hold: job[:hold], **options) do |lease|
           began = true
           dibs_run(lease, block)
         end
-      rescue Held
+        @dibs_ticket = nil unless @dibs_again # it ended with the lease
+        result
+      rescue Held, Busy
         raise if began # the job's own
 
         self.executions -= 1
         retry_job(wait: job[:retry_in] * rand(0.75..1.25))
+      rescue Error
+        @dibs_unasked = !began
+        raise
       end
     end
 
+    # dibs_run runs the job. Only its end ends its place, too.
     def dibs_run(lease, block)
       @dibs_lease = lease
-      block.call
-    rescue StandardError
-      @dibs_failed = true
-      begin
-        lease.undo # which keeps the place for the retry
-      rescue Error
-        nil # the end of the block settles it
-      end
-      raise
+      result = block.call
+      done = true
+      result
     ensure
       @dibs_lease = nil
+      dibs_undo(lease) if !done || @dibs_again
+    end
+
+    # dibs_undo ends the lease and keeps the place.
+    def dibs_undo(lease)
+      lease.undo
+    rescue Lost
+      nil
+    rescue Error
+      lease.undo_later
     end
 
     def dibs_key
@@ -1979,9 +2289,7 @@ module Dibs
 
     def dibs_cancel
       ticket, @dibs_ticket = @dibs_ticket, nil
-      Dibs.default.cancel(ticket) if ticket
-    rescue Error
-      nil # the place ends with its hold
+      Dibs.default.give_back(ticket) if ticket
     end
   end
 

@@ -81,6 +81,44 @@ class JobTest < Case
     before_enqueue { throw :abort }
   end
 
+  # Shutdown is what Sidekiq raises in its workers.
+  class Shutdown < Interrupt; end
+
+  class Long < Base
+    def perform(*)
+      super
+      sleep if executions == 1
+    end
+  end
+
+  # Halted is halted by a callback outside of the one that redeems the place.
+  class Outer < ActiveJob::Base
+    before_perform { throw :abort if arguments[1] == 1 }
+  end
+
+  class Halted < Outer
+    include Dibs::ActiveJob
+    dibs_key(wait: 0.05, retry_in: 0.01) { |key, *| key }
+
+    def perform(*) = raise("it runs")
+  end
+
+  # Within is halted by a callback inside of it.
+  class Within < Base
+    before_perform { throw :abort }
+  end
+
+  class Undone < Base
+    discard_on(ActiveJob::DeserializationError)
+  end
+
+  class Again < Base
+    def perform(_key, number, *)
+      super
+      retry_job(wait: 0) if executions == 1
+    end
+  end
+
   class Own < Base
     def perform(key, *)
       Dibs.default.lock("#{key}/other", wait: 0) { nil }
@@ -103,6 +141,15 @@ class JobTest < Case
     Base.runs = Queue.new
     @jobs = Jobs.new
     ActiveJob::Base.queue_adapter = @jobs
+  end
+
+  # worker runs a job in a thread of its own.
+  def worker(data)
+    Thread.new do
+      ActiveJob::Base.execute(data)
+    rescue Exception # rubocop:disable Lint/RescueException
+      nil
+    end
   end
 
   def runs
@@ -141,6 +188,112 @@ class JobTest < Case
     def @jobs.enqueue(_job) = raise(IOError)
     assert_raises(IOError) { Base.perform_later(@key, 1) }
     assert_free
+  end
+
+  # STOPS are how a worker is told to stop. Then the queue has the job again, as it was.
+  STOPS = { "Shutdown" => ->(t) { t.raise(Shutdown) }, "Interrupt" => ->(t) { t.raise(Interrupt) }, "SIGTERM" => ->(t) { t.raise(SignalException, "TERM") },
+            "exit" => ->(t) { t.raise(SystemExit) }, "a kill" => :kill.to_proc }.freeze
+
+  def test_a_worker_that_is_told_to_stop_keeps_the_place
+    STOPS.each do |name, stop|
+      key = "#{@key}/#{name}"
+      Long.perform_later(key, 1)
+      Base.perform_later(key, 2)
+      data = @jobs.list.pop
+      thread = worker(data)
+      assert_equal [1, 1, true], Timeout.timeout(LIMIT) { Base.runs.pop }
+      stop.call(thread)
+      thread.join
+      assert_equal 2, @server.entry(key).fetch("reserved"), name
+      @jobs.list << data.merge("executions" => 1)
+      @jobs.work(1)
+      assert_equal [[1, 2, true], [2, 1, true]], runs, name
+      assert_free key
+    end
+  end
+
+  def test_a_worker_that_is_told_to_stop_without_a_server_keeps_the_place
+    line = Line.new(@server)
+    Dibs.default = over = Dibs.connect(line.url, timeout: 0.2)
+    Long.perform_later(@key, 1)
+    data = @jobs.list.pop
+    thread = worker(data)
+    Base.runs.pop
+    line.say("settle", Line.problem("503 Service Unavailable", "stopping"), false)
+    thread.raise(Shutdown)
+    thread.join
+    line.forward
+    wait("the lease has ended, and the place is there") { (e = @server.entry(@key)) && e["state"] != "held" && e["reserved"] == 1 }
+  ensure
+    over&.close
+    line&.close
+  end
+
+  def test_a_worker_that_is_told_to_stop_while_it_waits_keeps_the_place
+    lease = @keys.acquire(@key)
+    Base.perform_later(@key, 1)
+    thread = worker(@jobs.list.pop)
+    wait("it waits or was enqueued again") { @server.waiters(@key) == 1 || !thread.alive? }
+    thread.raise(Shutdown)
+    thread.join
+    assert_equal 1, @server.entry(@key).fetch("reserved")
+    lease.release
+  end
+
+  # A job that has ended gives its place up, although it did not come to the callback that redeems it.
+  def test_a_job_that_ends_before_its_turn_gives_its_place_up
+    [Halted, Within].each do |job|
+      job.perform_later("#{@key}/#{job}", 1)
+      ActiveJob::Base.execute(@jobs.list.pop)
+      assert_free "#{@key}/#{job}"
+    end
+    { Undone => nil, Base => ActiveJob::DeserializationError }.each do |job, error|
+      key = "#{@key}/#{job}"
+      job.perform_later(key, 1)
+      data = @jobs.list.pop
+      data["arguments"] << { "_aj_globalid" => "gid://app/Gone/1" }
+      error ? assert_raises(error) { ActiveJob::Base.execute(data) } : ActiveJob::Base.execute(data)
+      assert_free key
+    end
+    assert_empty runs
+  end
+
+  def test_a_job_that_enqueues_itself_again_keeps_its_place
+    Again.perform_later(@key, 1)
+    Base.perform_later(@key, 2)
+    @jobs.work(1)
+    assert_equal [[1, 1, true], [1, 2, true], [2, 1, true]], runs
+    assert_free
+  end
+
+  # Without a server the job did not have its turn, so what the queue runs again has its place.
+  def test_a_job_that_could_not_ask_keeps_its_place
+    Base.perform_later(@key, 1)
+    data = @jobs.list.pop
+    line = Line.new(@server)
+    Dibs.default = over = Dibs.connect(line.url, timeout: 0.1)
+    line.say("claim", Line.problem("401 Unauthorized", "unauthorized"), false)
+    assert_raises(Dibs::Unauthorized) { ActiveJob::Base.execute(data) }
+    over.flush
+    assert_equal 1, @server.entry(@key)&.fetch("reserved")
+    line.forward
+    ActiveJob::Base.execute(data)
+    assert_free
+  ensure
+    over&.close
+    line&.close
+  end
+
+  def test_perform_now_of_an_enqueued_job_leaves_its_place
+    job = Base.new(@key, 1)
+    Base.dibs_key(wait: 0.05, retry_in: 0.01, hold: 0.01) { |key, *| key }
+    job.enqueue
+    job.perform_now
+    ActiveJob::Base.execute(@jobs.list.pop)
+    assert_equal 2, runs.size
+    assert_free
+  ensure
+    Base.dibs_key(wait: 0.05, retry_in: 0.01) { |key, *| key }
   end
 
   def test_perform_now_waits_for_its_turn

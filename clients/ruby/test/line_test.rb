@@ -54,6 +54,105 @@ class LineTest < Case
     assert_free
   end
 
+  # STRIKES leave a call that another thread makes. A kill runs no rescue.
+  STRIKES = {
+    "an exception" => ->(thread) { thread.raise(Timeout::Error) },
+    "a kill" => :kill.to_proc,
+    "Timeout" => nil
+  }.freeze
+  ENDS = { "release" => :release.to_proc, "abandon" => :abandon.to_proc, "undo" => :undo.to_proc,
+           "complete" => ->(lease) { lease.complete("record") } }.freeze
+
+  # struck leaves a call of the thread while the server is away.
+  def struck(way, lease, call)
+    over = -> { call.(lease) }
+    over = -> { Timeout.timeout(0.2) { call.(lease) } } if way == "Timeout"
+    thread = Thread.new { over.call }
+    thread.report_on_exception = false
+    @line.lost
+    STRIKES[way]&.call(thread)
+    thread.join rescue nil
+  end
+
+  def test_an_end_that_is_interrupted_is_made_in_the_background
+    STRIKES.each_key do |way|
+      ENDS.each do |name, call|
+        lease = @over.acquire("#{@key} #{way} #{name}", ttl: 600)
+        @line.cut("settle", 1000)
+        struck(way, lease, call)
+        refute lease.held?, "#{way} #{name}"
+        refute_includes @over.send(:local).renewer.instance_variable_get(:@leases), lease, "#{way} #{name}"
+        @line.forward
+        if name == "complete"
+          wait("its record is stored") { @server.entry(lease.key)&.fetch("state") == "done" }
+          lease.complete("record")
+        elsif name == "abandon"
+          wait("it is abandoned") { @server.entry(lease.key)&.fetch("state") == "abandoned" }
+        else
+          assert_free lease.key
+        end
+      end
+    end
+  end
+
+  def test_an_end_that_is_left_by_throw_is_made_in_the_background
+    ENDS.slice("release", "undo").each do |name, call|
+      lease = @over.acquire("#{@key} #{name}", ttl: 600)
+      tries = Object.new
+      tries.define_singleton_method(:again?) { throw :out }
+      @line.cut("settle", 2)
+      catch(:out) { Dibs::Tries.stub(:new, tries) { call.(lease) } }
+      refute_includes @over.send(:local).renewer.instance_variable_get(:@leases), lease
+      assert_free lease.key
+    end
+  end
+
+  # A busy element is an answer, so a caller that waits without limit goes on.
+  def test_a_busy_element_is_an_answer
+    busy = Line.response("200 OK", "application/json", JSON.generate(answers: [{ error: { type: "busy", detail: "a transaction has the key" } }]))
+    moved, asked = 0, 0
+    real = Dibs.method(:now).unbind.bind(Dibs)
+    @over = Dibs.connect(@line.url, timeout: 6000)
+    Dibs.stub(:now, -> { real.call + moved }) do
+      @line.before("claim") { asked += 1 }
+      @line.say("claim", busy, true)
+      { "a lock" => ->(key) { @over.lock(key) { :had } }, "a place" => ->(key) { @over.redeem(@keys.reserve(key)) { :had } } }.each do |name, way|
+        waiter = Thread.new { way.("#{@key} #{name}") }
+        3.times do
+          before = asked
+          wait("it asks again") { asked > before + 1 }
+          moved += 2 * Dibs.const_get(:POLL)
+        end
+        before = asked
+        wait("it asks again") { asked > before + 1 || !waiter.alive? }
+        @line.instance_variable_get(:@says).clear
+        assert_equal :had, waiter.value
+        @line.say("claim", busy, true)
+      end
+    end
+    @line.forward
+  end
+
+  # Its trust counts from when it was sent, because the store may have counted from then.
+  def test_a_lease_is_trusted_from_when_its_call_was_sent
+    moved = 0
+    real = Dibs.method(:now).unbind.bind(Dibs)
+    @over = Dibs.connect(@line.url, timeout: 6000, ttl: 600)
+    Dibs.stub(:now, -> { real.call + moved }) do
+      @line.before("claim") { moved += 100 }
+      @line.before("renew") { moved += 100 }
+      lease = @over.acquire(@key, wait: 0)
+      assert_operator lease.left, :<=, 500
+      lease.save("progress")
+      assert_operator lease.left, :<=, 500
+      @over.send(:local).renewer.send(:renew, [lease], 6000)
+      assert_operator lease.left, :<=, 500
+      assert_operator lease.left, :>, 400
+      assert_operator lease.due, :<=, Dibs.now + 100
+      lease.release
+    end
+  end
+
   def test_a_claim_that_another_program_answers_is_undone
     @line.say("claim", Line.response("404 Not Found", "text/html", "<p>"), true)
     assert_raises(Dibs::Refused) { @over.lock(@key, ttl: 600, wait: 0) { flunk } }
@@ -225,7 +324,7 @@ class LineTest < Case
     call = -> { local.call("claim", { claims: [keys.send(:claim, @key).wire("try")] }, 1, wait: 20.0) }
     assert_raises(Dibs::Unavailable, &call)
     answers, _, again = call.call # its caller asks the next one, with what is left of the time
-    assert_equal ["granted", false], [answers[0]["state"], again]
+    assert_equal ["granted", nil], [answers[0]["state"], again]
   ensure
     keys&.close
     [a, b].each { |s| s&.stop }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "support"
+require "set"
 
 class OnceTest < Case
   def test_later_callers_get_the_stored_result
@@ -33,13 +34,102 @@ class OnceTest < Case
     assert_equal 2, @keys.once(@key) { 2 }
   end
 
-  def test_what_is_no_json_is_not_kept
-    [Object.new, Time.now, Float::NAN, "\xff", { 1 => 2 }, { "a" => 1, a: 2 }, [:symbol], "\xff".b].each do |value|
-      error = assert_raises(Dibs::NotKept, value.inspect) { @keys.once(@key) { value } }
-      assert_same value, error.result
-      assert @server.free?(@key)
+  # LOST are results that cannot be stored, and why.
+  LOST = {
+    Object.new => /class Object/, Time.now => /class Time/, Float::NAN => /NaN/, [Float::INFINITY] => /Infinity/, "\xff" => /UTF-8/,
+    { 1 => 2 } => /Integer/, { "a" => 1, a: 2 } => /as String and as Symbol/, [:symbol] => /Symbol/, Set.new([1]) => /class Set/,
+    200.times.inject([]) { |a, _| [a] } => /nested/
+  }.freeze
+
+  # The effect happened; only its record failed. So the block does not run again.
+  def test_a_result_that_cannot_be_stored_does_not_run_again
+    LOST.each_with_index do |(value, why), i|
+      [{}, { at_most_once: true }].each do |options|
+        key = "#{@key}/#{i}/#{options}"
+        error = assert_raises(Dibs::NotKept, value.inspect) { @keys.once(key, **options) { value } }
+        assert_same value, error.result
+        assert_match(/could not be stored, and later callers get Dibs::Unrecorded: /, error.message)
+        refute_nil error.cause
+        2.times do
+          later = assert_raises(Dibs::Unrecorded) { @server.keys.once(key, **options) { flunk } }
+          assert_match why, later.why
+          assert_match(/dibs settle.*dibs forget/, later.message)
+        end
+      end
     end
+  end
+
+  def test_a_result_that_is_nested_in_itself
+    a = []
+    a << a
+    assert_raises(Dibs::NotKept) { @keys.once(@key) { a } }
+    assert_raises(Dibs::Unrecorded) { @keys.once(@key) { flunk } }
+  end
+
+  def test_the_record_says_why
+    assert_raises(Dibs::NotKept) { @keys.once(@key) { Float::NAN } }
+    record = assert_raises(Dibs::Done) { @keys.acquire(@key, max_age: :any) }.record
+    assert_equal({ "not_kept" => "the result is NaN" }, JSON.parse(record))
+  end
+
+  def test_a_result_that_is_too_large_does_not_run_again
+    server = Server.new("--max-body", "1MiB")
+    keys = server.keys
+    assert_raises(Dibs::NotKept) { keys.once(@key) { "x" * (2 << 20) } }
+    assert_raises(Dibs::Unrecorded) { keys.once(@key) { flunk } }
+    assert_raises(Dibs::NotKept) { keys.once("#{@key}/error", remember: KeyError) { raise KeyError, "x" * (2 << 20) } }
+    assert_raises(Dibs::Unrecorded) { keys.once("#{@key}/error") { flunk } }
+  ensure
+    keys&.close
+    server&.stop
+  end
+
+  def test_with_rerun_the_next_caller_runs
+    2.times { assert_match(/the next caller runs again/, assert_raises(Dibs::NotKept) { @keys.once(@key, rerun: true) { Time.now } }.message) }
+    assert @server.free?(@key)
     assert_equal 1, @keys.once(@key) { 1 }
+  end
+
+  # What is too large or no JSON is noted, and what no server answers is stored in the background.
+  def test_a_result_is_stored_in_the_background
+    line = Line.new(@server)
+    over = Dibs.connect(line.url, timeout: 1)
+    no_more = Object.new
+    def no_more.again? = false
+    { "result" => 1, "note" => Time.now }.each do |name, value|
+      key = "#{@key}/#{name}"
+      line.say("settle", Line.problem("503 Service Unavailable", "stopping"), false)
+      Dibs::Tries.stub(:new, no_more) { assert_raises(Dibs::NotKept) { over.once(key, at_most_once: true) { value } } }
+      line.forward
+      wait("it is stored") { @server.entry(key)&.fetch("state") == "done" }
+    end
+    assert_equal 1, @keys.once("#{@key}/result") { flunk }
+    assert_raises(Dibs::Unrecorded) { @keys.once("#{@key}/note") { flunk } }
+  ensure
+    over&.close
+    line&.close
+  end
+
+  # The effect of the block has happened, so nothing interrupts what stores its result.
+  def test_nothing_interrupts_what_stores_a_result
+    line = Line.new(@server)
+    over = Dibs.connect(line.url)
+    [:kill.to_proc, ->(t) { t.raise(KeyError) }].each_with_index do |strike, i|
+      held, go = Queue.new, Queue.new
+      line.before("settle") { held << 1; go.pop }
+      thread = Thread.new { over.once("#{@key}/#{i}") { 1 } }
+      thread.report_on_exception = false
+      held.pop
+      strike.call(thread)
+      assert_nil thread.join(0.3), "it was interrupted"
+      go << 1
+      thread.join rescue nil
+      assert_equal 1, @keys.once("#{@key}/#{i}") { flunk }
+      line.forward
+    end
+  ensure
+    over&.close
+    line&.close
   end
 
   def test_a_record_that_is_not_of_once

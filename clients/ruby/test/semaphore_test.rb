@@ -49,6 +49,19 @@ class SemaphoreTest < Case
     refute manager.unlock(@key)
   end
 
+  def test_only_the_thread_that_locked_a_key_unlocks_it
+    manager = Dibs::LockManager.new(@keys)
+    assert manager.lock(@key, 600)
+    refute Thread.new { manager.unlock(@key) }.value
+    refute Thread.new { manager.lock(@key, 600) || manager.unlock(@key) }.value
+    refute Fiber.new { manager.unlock(@key) }.resume
+    assert manager.locked?(@key)
+    assert manager.unlock(@key)
+    Thread.new { manager.lock(@key, 600) }.join
+    refute manager.unlock(@key)
+    assert manager.locked?(@key)
+  end
+
   def test_a_child_cannot_unlock_what_its_parent_locked
     manager = Dibs::LockManager.new(@keys)
     manager.lock(@key, 600)

@@ -58,10 +58,15 @@ class Server
     kill if @pid
   end
 
+  # socket is a connection to the server.
+  def socket
+    path = @url[/unix:(.*)/, 1]
+    path ? UNIXSocket.new(path) : TCPSocket.new("127.0.0.1", @url[/\d+\z/].to_i)
+  end
+
   # entry is what the server lists of a key, or nil.
   def entry(key)
-    socket = @url[/unix:(.*)/, 1]
-    io = socket ? UNIXSocket.new(socket) : TCPSocket.new("127.0.0.1", @url[/\d+\z/].to_i)
+    io = socket
     io.write("GET /v1/keys?places=true&key=#{URI.encode_www_form_component(key)} HTTP/1.0\r\nHost: localhost\r\n\r\n")
     line = io.read.split("\r\n\r\n", 2).last
     line.empty? ? nil : JSON.parse(line)
@@ -79,16 +84,19 @@ class Server
   end
 end
 
-# Line forwards to a server. It can lose and change answers.
+# Line forwards to a server. It can lose, delay and change answers.
 class Line
   attr_reader :url
 
-  def initialize(server, dir = Support.dir)
-    @to = server.url[/unix:(.*)/, 1]
-    @listener = UNIXServer.new("#{dir}/line.sock")
-    @url = "unix:#{dir}/line.sock"
+  # With tcp it listens on 127.0.0.1.
+  def initialize(server, dir = Support.dir, tcp: false)
+    @to = server
+    @listener = tcp ? TCPServer.new("127.0.0.1", 0) : UNIXServer.new("#{dir}/line.sock")
+    @url = tcp ? "http://127.0.0.1:#{@listener.addr[1]}" : "unix:#{dir}/line.sock"
     @cut = Hash.new(0)
     @says = {}
+    @freezes = {}
+    @before = {}
     @lost = Queue.new
     @clients = []
     @thread = Thread.new { loop { Thread.new(@listener.accept.tap { |c| @clients << c }) { |c| serve(c) } } }
@@ -96,6 +104,7 @@ class Line
 
   # cut loses the next answers to calls of the verb, after the server has done them.
   def cut(verb, times)
+    @lost.clear
     @cut[verb] = times
   end
 
@@ -105,9 +114,26 @@ class Line
     @says[verb] = [answer, done]
   end
 
-  # forward ends what cut and say began.
+  # freeze keeps calls of the verb back, as a server that is stopped does. The block that it returns
+  # forwards what came until then, although its caller does not listen any more, and waits for the
+  # answers.
+  def freeze(verb)
+    frozen, thawed, done = @freezes[verb] = [Queue.new, Queue.new, Queue.new]
+    lambda do
+      @freezes.delete(verb)
+      Array.new(frozen.size) { thawed << true }
+      Timeout.timeout(LIMIT) { Array.new(frozen.size) { done.pop } }
+    end
+  end
+
+  # before calls the block before the answer to a call of the verb is forwarded.
+  def before(verb, &block)
+    @before[verb] = block
+  end
+
+  # forward ends what cut, say and before began.
   def forward
-    [@cut, @says].each(&:clear)
+    [@cut, @says, @before].each(&:clear)
   end
 
   # response is a response of HTTP.
@@ -135,14 +161,21 @@ class Line
   private
 
   def serve(client)
-    server = UNIXSocket.new(@to)
+    server = @to.socket
     loop do
       head = +""
       head << (client.gets || return) until head.end_with?("\r\n\r\n")
       verb = head[%r{/v1/(\w+)}, 1]
       body = client.read(head[/content-length: (\d+)/i, 1].to_i)
-      said, done = @cut[verb].positive? ? nil : @says[verb]
-      if said && !done
+      frozen, thawed, done = @freezes[verb]
+      if frozen
+        frozen << true
+        thawed.pop
+        server.close # a server does not wait long for the first call of a connection
+        server = @to.socket
+      end
+      said, forwarded = @cut[verb].positive? ? nil : @says[verb]
+      if said && !forwarded
         client.write(said)
         next
       end
@@ -155,6 +188,8 @@ class Line
         answer << (server.gets || return) until answer.end_with?("\r\n0\r\n")
         answer << server.gets
       end
+      done&.push(true)
+      @before[verb]&.call
       if @cut[verb].positive?
         @cut[verb] -= 1
         @lost << verb

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "support"
+require "delegate"
 
 # A lease that ends with a transaction of the application, on PostgreSQL. DIBS_DATABASE is the URL
 # of a database that the tests may fill.
@@ -209,6 +210,58 @@ class TransactionTest < Case
     assert_nil @keys.once("#{@key}/2", in: PG.connect(DATABASE)) { nil }
   end
 
+  # Failing is a connection on which a statement fails after the block, and its error is swallowed.
+  class Failing < SimpleDelegator
+    def raw_connection
+      __getobj__
+    end
+
+    def transaction
+      exec("BEGIN")
+      yield
+      exec("SELECT 1/0") rescue nil
+      exec("COMMIT")
+    end
+  end
+
+  # PostgreSQL says so without an error.
+  def test_commit_is_answered_with_rollback
+    error = assert_raises(Dibs::WrongTransaction) { @keys.once(@key, in: Failing.new(@app), remember: Dibs::Error) { effect; 1 } }
+    assert_match(/answered COMMIT with ROLLBACK/, error.message)
+    assert_equal 0, effects
+    assert_free
+    assert_equal 2, @keys.once(@key, in: @app) { effect; 2 }
+    assert_equal 1, effects
+  end
+
+  def test_a_result_that_cannot_be_stored_rolls_back
+    [{}, { rerun: true }, { remember: StandardError }].each do |options|
+      error = assert_raises(Dibs::NotKept) { @keys.once(@key, in: @app, **options) { effect; Time.now } }
+      assert_match(/rolled back.*the next caller runs/, error.message)
+      assert_nil error.result
+    end
+    assert_equal 0, effects
+    assert_free
+  end
+
+  # The function says so with 22023, which stands here for a store with another bound.
+  def test_a_result_that_is_too_large_rolls_back
+    PG.connect(DATABASE).exec(<<~SQL)
+      CREATE SCHEMA IF NOT EXISTS bounded;
+      CREATE OR REPLACE FUNCTION bounded.dibs_settle_in(text, text, text, interval, text, text, text) RETURNS boolean LANGUAGE plpgsql
+        AS $$ BEGIN RAISE EXCEPTION 'dibs: the record has 3 bytes; it may have 2' USING ERRCODE = '22023'; END $$;
+      GRANT USAGE ON SCHEMA bounded TO app;
+    SQL
+    keys = @server.keys(schema: "bounded")
+    error = assert_raises(Dibs::NotKept) { keys.once(@key, in: @app) { effect; 1 } }
+    assert_match(/rolled back.*the record has 3 bytes/m, error.message)
+    assert_raises(Dibs::TooLarge) { keys.lock(@key) { |lease| @app.transaction { lease.complete_in(@app, "record") } } }
+    assert_equal 0, effects
+    assert_free
+  ensure
+    keys&.close
+  end
+
   # Cut is a connection that breaks at COMMIT: after it was carried out, or before.
   class Cut
     def initialize(connection, before: false)
@@ -240,6 +293,8 @@ class TransactionTest < Case
     2.times { assert_equal 2, @keys.once("#{@key}/2", in: base) { base.transaction { base.connection.execute("INSERT INTO effects VALUES ('ar')") } && 2 } }
     assert_raises(Dibs::NotKept) { @keys.once("#{@key}/3", in: base.connection) { base.connection.execute("INSERT INTO effects VALUES ('ar')"); raise ActiveRecord::Rollback } }
     assert_raises(Dibs::WrongTransaction) { base.transaction { @keys.once("#{@key}/3", in: base) { flunk } } }
+    record = Class.new(base) { self.table_name = "effects"; before_commit { self.class.connection.execute("SELECT 1/0") rescue nil } }
+    assert_raises(Dibs::WrongTransaction) { @keys.once("#{@key}/3", in: base) { record.create!(id: "ar") && 3 } }
     assert_equal [["2"]], @app.exec("SELECT count(*) FROM effects WHERE id = 'ar'").values
   ensure
     base&.connection_pool&.disconnect!
