@@ -236,7 +236,7 @@ class JobTest < Case
     wait("it waits or was enqueued again") { @server.waiters(@key) == 1 || !thread.alive? }
     thread.raise(Shutdown)
     thread.join
-    assert_equal 1, @server.entry(@key).fetch("reserved")
+    wait("nobody waits at the place, which stands") { @server.entry(@key).fetch("reserved") == 1 }
     lease.release
   end
 
