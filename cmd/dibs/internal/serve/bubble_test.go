@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/httpstore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // bubble is a server without a network, in a synctest bubble.
@@ -83,6 +85,59 @@ func TestAPollKeepsItsPlace(t *testing.T) {
 				b.t.Errorf("with a stay_ms of %d it is answered %s", stay, got)
 			}
 		})
+	}
+}
+
+// counted is a store that counts its calls.
+type counted struct {
+	*memstore.Store
+	calls atomic.Int64
+}
+
+func (s *counted) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	s.calls.Add(1)
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+// TestAPollAsksSeldom: how often a call that waits asks the store does not depend on its stay_ms, nor
+// on the lease in its way.
+func TestAPollAsksSeldom(t *testing.T) {
+	const wait = 10 * time.Second
+	asks := func(ttl, stay int, mode string) (n int64) {
+		var s *counted
+		inBubble(t, func(t *testing.T) dibs.Store { s = &counted{Store: memory(t)}; return s }, func(b *bubble) {
+			hold := fmt.Sprintf(`,"ttl_ms":%d}]`, ttl)
+			b.claim(1, hold)
+			claims := int64(1)
+			over := make(chan struct{})
+			go func() {
+				b.claim(2, fmt.Sprintf(`,"mode":%q,"stay_ms":%d}],"wait_ms":%d`, mode, stay, wait.Milliseconds()))
+				close(over)
+			}()
+			synctest.Wait()
+			for ended := false; !ended; {
+				select {
+				case <-over:
+					ended = true
+				case <-time.After(time.Duration(ttl) * time.Millisecond / 2):
+					b.claim(1, hold) // again by the same token: the holder keeps it
+					claims++
+				}
+			}
+			n = s.calls.Load() - claims
+		})
+		return n
+	}
+	for _, mode := range []string{"queue", "look"} {
+		// A look for the place and a claim of it, each half second, and both at the beginning.
+		for _, stay := range []int{1, 2, 30, 1499, 1500, 10_000} {
+			if n, most := asks(60_000, stay, mode), int64(2*(wait/pace.Near+1)); n > most {
+				t.Errorf("%s: with a stay_ms of %d it asks %d times in %v; want %d at most", mode, stay, n, wait, most)
+			}
+		}
+		if n, most := asks(2, 1, mode), int64(2*(wait/minPoll+1)); n > most {
+			t.Errorf("%s: for a lease of 2 ms that stays in its way it asks %d times in %v; want %d at most", mode, n, wait, most)
+		}
 	}
 }
 

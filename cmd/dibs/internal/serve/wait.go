@@ -12,14 +12,27 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
+const (
+	// minPoll is how long a claim that waits is not asked for again, if the store wakes it.
+	minPoll = 50 * time.Millisecond
+	// minStay is the least Stay of a claim that waits, because its place ends unless it is asked for
+	// several times in each Stay.
+	minStay = pace.Asks * pace.Near
+)
+
 // await asks for the claims until one of them is not held, or the wait is over. The places of
-// all stand for their Stay after that.
+// all stand for their Stay after that, and for minStay at least.
 func (c *call) await(ctx context.Context, asked *leaseapi.ClaimCall, answers []store.Answer) *problem {
 	n := int64(len(asked.Claims))
 	if p := c.begin(ctx, n); p != nil {
 		return p
 	}
 	defer c.end(n)
+	for i := range asked.Claims {
+		if claim := &asked.Claims[i]; claim.Mode == store.Queue {
+			claim.Stay = max(claim.Stay, minStay)
+		}
+	}
 	w := c.waiters.enter(asked.Claims)
 	defer c.waiters.leave(asked.Claims, w)
 	q := &questions{claims: asked.Claims, answers: answers}
@@ -144,6 +157,9 @@ func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) 
 		interval, q.polls[i] = pace.Next(s.notified, a.Ahead, a.Left, q.polls[i])
 		if q.claims[i].Mode == store.Queue {
 			interval = min(interval, q.claims[i].Stay/pace.Asks)
+		}
+		if s.notified {
+			interval = max(interval, minPoll)
 		}
 		q.at[i] = now.Add(interval)
 	}
