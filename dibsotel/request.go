@@ -39,7 +39,7 @@ func init() {
 	for _, o := range []idempotency.EventKind{
 		idempotency.EventUnguarded, idempotency.EventRan, idempotency.EventReplayed, idempotency.EventConflict,
 		idempotency.EventMismatch, idempotency.EventNotKept, idempotency.EventUnknown, idempotency.EventInvalid,
-		idempotency.EventTooLarge, idempotency.EventOverloaded, idempotency.EventOverQuota, idempotency.EventUnavailable, idempotency.EventBypassed, idempotency.EventLost,
+		idempotency.EventTooLarge, idempotency.EventOverloaded, idempotency.EventUnavailable, idempotency.EventBypassed, idempotency.EventLost,
 		idempotency.EventInterrupted, idempotency.EventRolledBack, idempotency.EventUnreached, idempotency.EventHeldBack, idempotency.EventCanceled,
 	} {
 		requestOutcomes[o] = of(outcome(string(o)))

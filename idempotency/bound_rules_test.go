@@ -86,44 +86,6 @@ var boundRules = []rule{
 			t.Errorf("the retry: %d", w.Code)
 		}
 	}},
-	{"Duplicates that wait can be bounded", inBubble(func(t *testing.T) {
-		gate := newGate()
-		options := &idempotency.Options{Wait: time.Minute, MaxWaiting: 2}
-		g := newRig(t, options, gate.ServeHTTP)
-		elsewhere := newRigOn(t, g.store, options, nil)
-		first := g.sendLater()
-		<-gate.entered
-		var waiting []<-chan *httptest.ResponseRecorder
-		for _, g := range []*rig{g, elsewhere} {
-			waiting = append(waiting, g.sendLater())
-			ctx, goAway := context.WithCancel(t.Context())
-			gone := g.sendLater(func(r *http.Request) { *r = *r.WithContext(ctx) })
-			refused := func() {
-				t.Helper()
-				synctest.Wait()
-				began := time.Now()
-				w := g.send()
-				isProblem(t, w, "in-progress", 409)
-				retryAfter(t, w, 30)
-				if e := g.last(); e.Kind != idempotency.EventOverloaded || e.Status != 409 || e.Err == nil || !strings.Contains(e.Err.Error(), "MaxWaiting") || e.Waiting != 0 || time.Since(began) != 0 {
-					t.Errorf("the event is %+v, after %v", e, time.Since(began))
-				}
-			}
-			refused()
-			isProblem(t, g.send(withBody("other")), "key-reused", 422)
-			goAway()
-			<-gone
-			waiting = append(waiting, g.sendLater())
-			refused()
-		}
-		close(gate.open)
-		answer := <-first
-		for _, w := range waiting {
-			isReplay(t, <-w, answer)
-		}
-		g.ran(1)
-		elsewhere.ran(0)
-	})},
 	{"The memory of bodies can be bounded", func(t *testing.T) {
 		gate := newGate()
 		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 39}, func(w http.ResponseWriter, r *http.Request) {

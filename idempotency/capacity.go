@@ -8,7 +8,6 @@ import (
 // Event.Err of a request that a bound refused names the bound.
 var (
 	errMaxConcurrent = errors.New("idempotency: MaxConcurrent is reached")
-	errMaxWaiting    = errors.New("idempotency: MaxWaiting is reached")
 	errMaxBodyMemory = errors.New("idempotency: MaxBodyMemory is reached")
 )
 

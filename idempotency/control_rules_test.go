@@ -28,7 +28,7 @@ var controlRules = []rule{
 			kept func(status int) bool
 		}{
 			{"default", idempotency.Options{}, func(s int) bool { return s < 500 && !slices.Contains(passing, s) }},
-			{"Store5xx", idempotency.Options{Store5xx: true}, func(s int) bool { return !slices.Contains(passing, s) }},
+			{"Keep of the default", idempotency.Options{Keep: []string{"default", "5xx"}}, func(s int) bool { return !slices.Contains(passing, s) }},
 			{"Keep", idempotency.Options{Keep: []string{"2xx", "429", "503"}}, func(s int) bool { return s < 300 || s == 429 || s == 503 }},
 		} {
 			for _, status := range []int{200, 201, 204, 301, 304, 400, 401, 402, 404, 407, 408, 409, 410, 412, 422, 423, 425, 429, 451, 500, 501, 503, 599} {
@@ -187,8 +187,8 @@ var controlRules = []rule{
 		}
 	}},
 	{"Refusals are problem documents", func(t *testing.T) {
-		g := newRig(t, &idempotency.Options{DocsURL: "https://api.example/docs"}, nil)
-		if w := g.send(with("Idempotency-Key", "<script>alert(1)</script>,")); !strings.Contains(w.Body.String(), `"type":"https://api.example/docs#key-invalid"`) ||
+		g := newRig(t, nil, nil)
+		if w := g.send(with("Idempotency-Key", "<script>alert(1)</script>,")); !strings.Contains(w.Body.String(), `"type":"`+idempotency.DocsURL+`#key-invalid"`) ||
 			strings.Contains(w.Body.String(), "script") {
 			t.Errorf("refused with %s", w.Body)
 		}
@@ -205,11 +205,11 @@ var controlRules = []rule{
 			}
 		}
 		w := httptest.NewRecorder()
-		idempotency.WriteProblem(w, httptest.NewRequest("POST", "/", nil), "", idempotency.FailureProblem(idempotency.TimedOut))
+		idempotency.WriteProblem(w, httptest.NewRequest("POST", "/", nil), idempotency.FailureProblem(idempotency.TimedOut))
 		isProblem(t, w, "origin-timeout", 504)
 	}},
 	{"Refusals have the shape that the API chose", func(t *testing.T) {
-		link := idempotency.DefaultDocsURL + "#"
+		link := idempotency.DocsURL + "#"
 		for _, c := range []struct {
 			name                            string
 			write                           idempotency.ProblemWriter
@@ -246,14 +246,14 @@ var controlRules = []rule{
 			}
 			w := httptest.NewRecorder()
 			failed := idempotency.Problem{Name: "a-b", Status: 503, Title: "T", Instance: "urn:dibs:claim:1", RetryAfter: time.Millisecond}
-			c.write(w, httptest.NewRequest("POST", "/", nil), "", failed)
+			c.write(w, httptest.NewRequest("POST", "/", nil), failed)
 			if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "urn:dibs:claim:1") {
 				t.Errorf("%s: %d %v %s", c.name, w.Code, w.Header(), w.Body)
 			}
 			w = httptest.NewRecorder()
 			r := httptest.NewRequest("POST", "/", nil)
 			r.Header.Set("Content-Type", "application/grpc")
-			if c.write(w, r, "", failed); w.Header().Get("Grpc-Status") != "14" {
+			if c.write(w, r, failed); w.Header().Get("Grpc-Status") != "14" {
 				t.Errorf("%s: gRPC is answered %v", c.name, w.Header())
 			}
 		}

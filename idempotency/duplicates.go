@@ -14,7 +14,7 @@ import (
 // key.
 func (x *exchange) join() {
 	original, w := x.m.duplicates.find(x.req.key, func(o *original) bool {
-		return !o.fingerprint.Differs(x.req.fingerprint) && x.m.options.Wait > 0 && x.mayWait()
+		return !o.fingerprint.Differs(x.req.fingerprint) && x.m.options.Wait > 0
 	})
 	switch {
 	case original == nil:
@@ -28,16 +28,9 @@ func (x *exchange) join() {
 	}
 }
 
-// mayWait reports whether one more duplicate may wait. The caller gives its place back.
-func (x *exchange) mayWait() bool {
-	x.crowded = !x.m.waiting.take(1)
-	return !x.crowded
-}
-
 // wait waits for the original, and answers as that was answered or claims the key.
 func (x *exchange) wait(w waiter) {
 	original := x.received(w)
-	x.m.waiting.give(1)
 	x.event.Waiting = time.Since(x.event.Start)
 	switch {
 	case original != nil && original.record != nil && !original.fingerprint.Differs(x.req.fingerprint):

@@ -11,14 +11,13 @@ import (
 )
 
 // A ProblemWriter answers a request with a problem, as WriteProblem does, in the shape of an API's
-// errors. docsURL is the page whose section p.Name describes the problem; "" means DefaultDocsURL.
-type ProblemWriter func(w http.ResponseWriter, r *http.Request, docsURL string, p Problem)
+// errors. Section p.Name of DocsURL describes the problem.
+type ProblemWriter func(w http.ResponseWriter, r *http.Request, p Problem)
 
 // WriteProblem answers a request with a problem document (RFC 9457). A request of gRPC or Connect is
-// answered in that protocol. docsURL is the page whose section p.Name describes the problem; "" means
-// DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
-func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	writeShape(w, r, docsURL, p, "application/problem+json", func(p Problem, link string) any { return p.document(link) })
+// answered in that protocol. Section p.Name of DocsURL describes the problem. A p.Status that is not 300 to 599 is sent as 500.
+func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
+	writeShape(w, r, p, "application/problem+json", func(p Problem, link string) any { return p.document(link) })
 }
 
 // document returns the problem document.
@@ -35,8 +34,8 @@ func (p Problem) document(link string) any {
 // WriteJSONRPCError is a ProblemWriter of an error of JSON-RPC (https://www.jsonrpc.org/specification).
 // With Options.MCP its id is the request's, or null if that has none or was not read. Its code is the
 // status, because that is outside of what JSON-RPC reserves. Its data is the problem document.
-func WriteJSONRPCError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	writeShape(w, r, docsURL, p, "application/json", func(p Problem, link string) any {
+func WriteJSONRPCError(w http.ResponseWriter, r *http.Request, p Problem) {
+	writeShape(w, r, p, "application/json", func(p Problem, link string) any {
 		id := json.RawMessage("null")
 		if m := messageOf(r.Context()); m != nil && m.id != nil {
 			id = m.id
@@ -50,8 +49,8 @@ func WriteJSONRPCError(w http.ResponseWriter, r *http.Request, docsURL string, p
 // server, and an invalid_request_error otherwise. A duplicate of a running request has Stripe's code
 // idempotency_key_in_use (https://docs.stripe.com/error-codes). The code of others is Problem.Name
 // with underscores; it is not Stripe's, which documents no code for an idempotency_error.
-func WriteStripeError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	writeShape(w, r, docsURL, p, "application/json", func(p Problem, link string) any {
+func WriteStripeError(w http.ResponseWriter, r *http.Request, p Problem) {
+	writeShape(w, r, p, "application/json", func(p Problem, link string) any {
 		kind := "invalid_request_error"
 		switch {
 		case p.Name == problemMismatch.Name:
@@ -79,11 +78,11 @@ var acpCodes = map[string]string{
 // (https://github.com/agentic-commerce-protocol/agentic-commerce-protocol/blob/main/rfcs/rfc.agentic_checkout.md,
 // sections 3.1 and 6.4), with its codes for keys. The code of others is Problem.Name with underscores.
 // The answer repeats the request's Idempotency-Key.
-func WriteACPError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
+func WriteACPError(w http.ResponseWriter, r *http.Request, p Problem) {
 	if keys := r.Header[content.KeyField]; len(keys) == 1 {
 		w.Header()[content.KeyField] = keys
 	}
-	writeShape(w, r, docsURL, p, "application/json", func(p Problem, _ string) any {
+	writeShape(w, r, p, "application/json", func(p Problem, _ string) any {
 		kind := "invalid_request"
 		switch {
 		case p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests && p.Name != problemInProgress.Name:
@@ -103,8 +102,8 @@ func WriteACPError(w http.ResponseWriter, r *http.Request, docsURL string, p Pro
 // (https://github.com/Universal-Commerce-Protocol/ucp/blob/main/docs/specification/checkout-rest.md,
 // "Error Responses"): code and content. The code is Problem.Name with underscores; the protocol
 // documents none for keys.
-func WriteUCPError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	writeShape(w, r, docsURL, p, "application/json", func(p Problem, _ string) any {
+func WriteUCPError(w http.ResponseWriter, r *http.Request, p Problem) {
+	writeShape(w, r, p, "application/json", func(p Problem, _ string) any {
 		return struct {
 			Code    string `json:"code"`
 			Content string `json:"content"`
@@ -114,8 +113,8 @@ func WriteUCPError(w http.ResponseWriter, r *http.Request, docsURL string, p Pro
 
 // WriteJSONAPIError is a ProblemWriter of an error object of JSON:API
 // (https://jsonapi.org/format/#error-objects). Its id is Problem.Instance, and its code Problem.Name.
-func WriteJSONAPIError(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
-	writeShape(w, r, docsURL, p, "application/vnd.api+json", func(p Problem, link string) any {
+func WriteJSONAPIError(w http.ResponseWriter, r *http.Request, p Problem) {
+	writeShape(w, r, p, "application/vnd.api+json", func(p Problem, link string) any {
 		return map[string]any{"errors": []any{struct {
 			ID     string            `json:"id,omitempty"`
 			Links  map[string]string `json:"links"`
@@ -128,16 +127,15 @@ func WriteJSONAPIError(w http.ResponseWriter, r *http.Request, docsURL string, p
 }
 
 // writeShape answers with what body makes of a problem and of the link to its description.
-func writeShape(w http.ResponseWriter, r *http.Request, docsURL string, p Problem, contentType string, body func(p Problem, link string) any) {
+func writeShape(w http.ResponseWriter, r *http.Request, p Problem, contentType string, body func(p Problem, link string) any) {
 	if p.Status < 300 || p.Status > 599 {
 		p.Status = http.StatusInternalServerError
 	}
-	docsURL = cmp.Or(docsURL, DefaultDocsURL)
 	if protocolOf(r.Header) != plainHTTP {
-		writeRPCProblem(w, r, docsURL, p)
+		writeRPCProblem(w, r, p)
 		return
 	}
-	text, _ := json.Marshal(body(p, docsURL+"#"+p.Name)) // which cannot fail
+	text, _ := json.Marshal(body(p, DocsURL+"#"+p.Name)) // which cannot fail
 	text = append(text, '\n')
 	h := w.Header()
 	clearContent(h)

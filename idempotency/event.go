@@ -32,11 +32,9 @@ const (
 	EventInvalid EventKind = "invalid"
 	// EventTooLarge: the body is longer than Options.MaxBody.
 	EventTooLarge EventKind = "too-large"
-	// EventOverloaded: Options.MaxConcurrent, MaxWaiting or MaxBodyMemory was reached, and nothing
-	// ran. The status of MaxWaiting is Options.ConflictStatus. Event.Err names the bound.
+	// EventOverloaded: Options.MaxConcurrent or MaxBodyMemory was reached, and nothing ran. Event.Err
+	// names the bound.
 	EventOverloaded EventKind = "overloaded"
-	// EventOverQuota: the principal has used up Options.Quota, and nothing ran.
-	EventOverQuota EventKind = "over-quota"
 	// EventUnavailable: the store did not answer, and nothing ran.
 	EventUnavailable EventKind = "unavailable"
 	// EventBypassed: the store did not answer, and the request ran without a guard.

@@ -116,7 +116,7 @@ func ExampleFail() {
 	server := httptest.NewServer(m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// … the origin hung up after the request was sent.
 		if !idempotency.Fail(r.Context(), idempotency.HungUp) {
-			idempotency.WriteProblem(w, r, "", idempotency.FailureProblem(idempotency.HungUp))
+			idempotency.WriteProblem(w, r, idempotency.FailureProblem(idempotency.HungUp))
 		}
 	})))
 	defer server.Close()

@@ -104,7 +104,7 @@ var failureRules = []rule{
 		} {
 			for _, policy := range []idempotency.Crash{idempotency.TakeOver, idempotency.AtMostOnce} {
 				fails := true
-				g := newRig(t, &idempotency.Options{OnCrash: policy, Store5xx: true}, func(w http.ResponseWriter, r *http.Request) {
+				g := newRig(t, &idempotency.Options{OnCrash: policy, Keep: []string{"default", "5xx"}}, func(w http.ResponseWriter, r *http.Request) {
 					if !fails {
 						return
 					}

@@ -41,7 +41,7 @@ func keyProblem(err error) Problem {
 // headerKey returns the key in the request's headers; ok is false if there is none.
 func (o *Options) headerKey(h http.Header) (key string, ok bool, err error) {
 	key, ok, err = fieldKey(h[content.KeyField], o.StrictKey)
-	if err != nil || o.IgnoreXKey {
+	if err != nil {
 		return key, ok, err
 	}
 	xkey, xok, err := fieldKey(h[content.XKeyField], o.StrictKey)

@@ -119,11 +119,6 @@ var keyRules = []rule{
 		isProblem(t, g.send(with("X-Idempotency-Key", "")), "key-invalid", 400)
 		isProblem(t, g.send(with("Idempotency-Key"), with("X-Idempotency-Key", "a", "a")), "key-invalid", 400)
 		g.ran(1)
-		ignores := newRig(t, &idempotency.Options{IgnoreXKey: true}, nil)
-		first = ignores.send()
-		isReplay(t, ignores.send(with("X-Idempotency-Key", "other")), first)
-		isFresh(t, ignores.send(with("Idempotency-Key"), with("X-Idempotency-Key", "k")), 201)
-		ignores.ran(2)
 	}},
 	{"The key is a string", func(t *testing.T) {
 		for value, want := range map[string]string{
@@ -275,12 +270,8 @@ func TestOptionsAreValidated(t *testing.T) {
 		"MaxBody":                               {MaxBody: -1},
 		"MaxMemory":                             {MaxMemory: -1},
 		"MaxConcurrent":                         {MaxConcurrent: -1},
-		"MaxWaiting":                            {MaxWaiting: -1},
-		"MaxWaiting: it has no effect without":  {MaxWaiting: 1},
-		"MaxWaiting: it has no effect unless":   {MaxWaiting: 2, MaxConcurrent: 2, Wait: 1},
 		"MaxBodyMemory: -1":                     {MaxBodyMemory: -1},
 		"MaxBodyMemory: 2097151":                {MaxBodyMemory: 2<<20 - 1},
-		"Quota":                                 {Quota: -1},
 		"MaxStored":                             {MaxStored: -1},
 		"Lease":                                 {Lease: 1},
 		"Retention":                             {Retention: 2 * idempotency.MaxRetention},
@@ -298,14 +289,12 @@ func TestOptionsAreValidated(t *testing.T) {
 		"OnStoreFailure: FailOpen":              {Transactor: j, OnStoreFailure: idempotency.FailOpen},
 		"StoreTimeout":                          {StoreTimeout: -1},
 		"HandlerLimit":                          {HandlerLimit: -1},
-		"DocsURL":                               {DocsURL: "docs#x"},
 		"Label":                                 {Label: strings.Repeat("x", 256)},
 		"NotStored":                             {NotStored: []string{"a b"}},
 		"Scope":                                 {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
 		"Scope: \"Content-Length\" describes":   {Scope: []idempotency.ScopePart{idempotency.ScopeHeader("Content-Length")}},
 		"Scope: \"idempotency_key\" is the key": {Scope: []idempotency.ScopePart{idempotency.ScopeHeader("idempotency_key")}},
 		"Methods: without POST":                 {MCP: true, Key: idempotency.KeyHeader("Id"), Methods: []string{"PUT"}},
-		"Store5xx":                              {Store5xx: true, Keep: []string{"2xx"}},
 		"Keep":                                  {Keep: []string{"2x"}},
 		"Fingerprint.Fields":                    {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
 	} {
@@ -329,15 +318,14 @@ func TestOptionsAreValidated(t *testing.T) {
 
 // TestValidate: Validate finds each field that is wrong, and has the facts for a text in other words.
 func TestValidate(t *testing.T) {
-	o := &idempotency.Options{Lease: 1, MaxWaiting: 1, Keep: []string{"2x", "3x"}, MaxBodyMemory: 1}
+	o := &idempotency.Options{Lease: 1, Keep: []string{"2x", "3x"}, MaxBodyMemory: 1}
 	var got []string
 	for _, err := range o.Validate().(interface{ Unwrap() []error }).Unwrap() {
 		e := err.(*idempotency.OptionError)
 		got = append(got, fmt.Sprint(e.Field, " ", e.With, " ", e.Value, " ", e.Least, " ", e.Most))
 	}
 	want := []string{
-		"Keep  <nil> <nil> <nil>", "Keep  <nil> <nil> <nil>", "Lease  1ns 1s <nil>",
-		"MaxWaiting Wait <nil> <nil> <nil>", "MaxBodyMemory MaxStored 1 2097152 <nil>",
+		"Keep  <nil> <nil> <nil>", "Keep  <nil> <nil> <nil>", "Lease  1ns 1s <nil>", "MaxBodyMemory MaxStored 1 2097152 <nil>",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)

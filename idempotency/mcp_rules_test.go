@@ -480,7 +480,7 @@ func isError(t *testing.T, w *httptest.ResponseRecorder, name string, status int
 		t.Fatalf("answered %d %q: %v", w.Code, w.Body, err)
 	}
 	if w.Code != status || m.JSONRPC != "2.0" || string(m.ID) != id || m.Error.Code != status || m.Error.Message == "" ||
-		m.Error.Data.Type != idempotency.DefaultDocsURL+"#"+name || m.Error.Data.Status != status {
+		m.Error.Data.Type != idempotency.DocsURL+"#"+name || m.Error.Data.Status != status {
 		t.Errorf("answered %d %q; want the problem %s with status %d and the id %s", w.Code, w.Body, name, status, id)
 	}
 }

@@ -22,9 +22,7 @@ type Middleware struct {
 	options    Options
 	duplicates duplicates
 	serving    *capacity // requests with a key
-	waiting    *capacity // duplicates
 	memory     *capacity // bytes of bodies
-	quota      *quota
 	calls      calls
 	tools      *tools
 
@@ -46,9 +44,7 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	}
 	m := &Middleware{
 		client: client, options: options, duplicates: newDuplicates(),
-		serving: newCapacity(int64(options.MaxConcurrent)), waiting: newCapacity(int64(options.MaxWaiting)),
-		memory: newCapacity(options.MaxBodyMemory), quota: newQuota(options.Quota, options.Retention),
-		tools: newTools(&options),
+		serving: newCapacity(int64(options.MaxConcurrent)), memory: newCapacity(options.MaxBodyMemory), tools: newTools(&options),
 	}
 	return m, nil
 }
@@ -100,7 +96,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.unguarded(w, r, next)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
-		linger.Answer(w, r, func() { m.options.WriteProblem(w, r, m.options.DocsURL, problemMethod) })
+		linger.Answer(w, r, func() { m.options.WriteProblem(w, r, problemMethod) })
 		m.observe(r, Event{Kind: EventInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
 	case !m.guardsAny(r) && !(m.options.MCP && r.Method == http.MethodDelete): // which ends a session
 		m.unguarded(w, r, next)
@@ -130,7 +126,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 //	   │
 //	 claim ── held, done, mismatch, unknown, no store ── answered       run.go
 //	   │
-//	 admit ── full quota, no memory for the answer ── undone, refused
+//	 admit ── no memory for the answer ── undone, refused
 //	   │
 //	 handle ── panic, failure, broken ── abandoned
 //	   │
@@ -147,7 +143,6 @@ type exchange struct {
 	slot     reservation // of Options.MaxConcurrent
 	room     reservation // of memory for the answer
 	turn     bool        // it was woken to claim the key, before others that wait
-	crowded  bool        // Options.MaxWaiting others wait
 }
 
 // end removes what is left of the request. If Options.Observe was not called, the handler or a

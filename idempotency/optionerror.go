@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -59,12 +58,9 @@ func (o *Options) faults() (all []error) {
 		}
 	}
 	for _, status := range o.Keep {
-		if !isStatusOrClass(status) {
+		if status != keepDefault && !isStatusOrClass(status) {
 			wrong("Keep", "", "%q is neither a status from 200 to 599, such as 404, nor a class such as 2xx", status)
 		}
-	}
-	if len(o.Keep) > 0 && o.Store5xx {
-		wrong("Store5xx", "Keep", "it has no effect together with Keep; remove one of them")
 	}
 	for _, part := range o.Scope {
 		kind, name, named := strings.Cut(part.name, ":")
@@ -85,9 +81,6 @@ func (o *Options) faults() (all []error) {
 		if !content.IsToken(name) {
 			wrong("NotStored", "", "%q is not the name of a header", name)
 		}
-	}
-	if u, err := url.Parse(o.DocsURL); err != nil || u.Fragment != "" || !u.IsAbs() {
-		wrong("DocsURL", "", "%q is not an absolute URL without a fragment", o.DocsURL)
 	}
 	f := &o.Fingerprint
 	compares := f.SortQuery || f.CanonicalJSON || f.Multipart || len(f.Fields) > 0
@@ -153,9 +146,7 @@ func (o *Options) limits() []error {
 		between("BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
 		between("MaxMemory", o.MaxMemory, 1, math.MaxInt64-1),
 		between("MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
-		between("MaxWaiting", o.MaxWaiting, 0, math.MaxInt),
 		between("MaxBodyMemory", o.MaxBodyMemory, 0, math.MaxInt64),
-		between("Quota", o.Quota, 0, math.MaxInt64),
 		between("Lease", o.Lease, minLease, math.MaxInt64),
 		between("Retention", o.Retention, time.Second, MaxRetention),
 		between("Wait", o.Wait, 0, MaxRetention),
@@ -187,12 +178,6 @@ func between[T int | int64 | time.Duration](field string, value, least, most T) 
 
 // contradictions returns an error for each number that another one makes useless.
 func (o *Options) contradictions() (all []error) {
-	switch {
-	case o.MaxWaiting > 0 && o.Wait == 0:
-		all = append(all, &OptionError{Field: "MaxWaiting", With: "Wait", Reason: "it has no effect without Wait"})
-	case o.MaxConcurrent > 0 && o.MaxWaiting >= o.MaxConcurrent:
-		all = append(all, &OptionError{Field: "MaxWaiting", With: "MaxConcurrent", Reason: "it has no effect unless it is less than MaxConcurrent"})
-	}
 	if least := min(o.MaxBody, o.MaxMemory) + o.MaxStored; o.MaxBodyMemory > 0 && o.MaxBodyMemory < least {
 		all = append(all, &OptionError{
 			Field: "MaxBodyMemory", With: "MaxStored", Value: o.MaxBodyMemory, Least: least,

@@ -23,8 +23,10 @@ const (
 	DefaultMaxStored      = 1 << 20
 	DefaultConflictStatus = http.StatusConflict
 	DefaultMismatchStatus = http.StatusUnprocessableEntity
-	DefaultDocsURL        = "https://github.com/dibs-go/dibs/blob/main/docs/http.md"
 )
+
+// DocsURL is the page that problem types link to, without the fragment.
+const DocsURL = "https://github.com/dibs-go/dibs/blob/main/docs/http.md"
 
 // minLease bounds Options.Lease, because a duplicate is told to ask again after whole seconds.
 const minLease = time.Second
@@ -87,7 +89,7 @@ const (
 
 // Options are the policy of a Middleware. The zero value, and nil, mean the defaults. A program
 // with several policies makes several Middlewares, which may share a client. Middlewares that may
-// see the same key must have the same Scope, AnyAuthority, KeyPer and Fingerprint.
+// see the same key must have the same Scope, KeyPer and Fingerprint.
 type Options struct {
 	// Methods are the methods that are guarded. Safe methods (GET, HEAD, OPTIONS, TRACE) and
 	// CONNECT cannot be. Default: all others.
@@ -97,8 +99,6 @@ type Options struct {
 	RequireKey bool
 	// StrictKey refuses a key that is not a quoted structured-field String.
 	StrictKey bool
-	// IgnoreXKey ignores X-Idempotency-Key.
-	IgnoreXKey bool
 	// Key derives the key from the request and its body, instead of from the Idempotency-Key
 	// header; see KeyHeader, KeyJSON, KeyForm, KeyOf and KeyFirst. "" means that the request has no
 	// key; the Logger gets one warning. An error refuses the request with 400. Every request of a
@@ -126,8 +126,6 @@ type Options struct {
 	// ScopeCredentials, ScopeAuthorization, ScopeHeader, ScopeCookie, ScopeFunc and ScopeNone.
 	// Default: ScopeCredentials.
 	Scope []ScopePart
-	// AnyAuthority lets requests for different hosts share keys.
-	AnyAuthority bool
 	// KeyPer says what names a run beside the key. With MCP, the tool and the target always do. Default:
 	// KeyPerPrincipal; KeyPerPath for a derived key.
 	KeyPer KeyPer
@@ -153,9 +151,6 @@ type Options struct {
 	// included. A request counts from when its body has arrived until its key is settled. A further
 	// one is refused with 503. Default: 0, no bound.
 	MaxConcurrent int
-	// MaxWaiting is how many duplicates wait at once, with Wait. A further one is answered with
-	// ConflictStatus at once, as without Wait. Default: 0, no bound.
-	MaxWaiting int
 	// MaxBodyMemory is how many bytes of bodies are in memory at once: of requests, up to MaxMemory
 	// each, and MaxStored for the answer of each request that runs. While a body is looked into, for
 	// its key or its fingerprint, three times its longest value counts, too, and with MCP up to nine
@@ -164,10 +159,6 @@ type Options struct {
 	// so much. It must allow one request both.
 	// Default: 0, no bound.
 	MaxBodyMemory int64
-	// Quota is how many bytes of answers each principal may have in the store, as this Middleware
-	// has counted since it was made. Then a new key is refused with 429 until answers expire.
-	// Requests that run at the same time may exceed it. Default: 0, no quota.
-	Quota int64
 
 	// Lease is how long a key stays held after its holder crashed. At least 1 s. Default:
 	// Options.TTL of the client, and 1 s if that is shorter.
@@ -192,11 +183,9 @@ type Options struct {
 	// OnCrash says what happens after an attempt without an outcome. Default: TakeOver.
 	OnCrash Crash
 
-	// Store5xx also keeps answers with a status of 500 and more. Not together with Keep.
-	Store5xx bool
-	// Keep lists the statuses that are kept: a status such as "404", or a class such as "2xx". An
-	// answer that has Retry-After is kept only if Idempotency-Control says so. Default: 2xx, 3xx
-	// and 4xx, except 401, 407, 408, 409, 423, 425 and 429.
+	// Keep lists the statuses that are kept: a status such as "404", a class such as "2xx", or "default".
+	// An answer that has Retry-After is kept only if Idempotency-Control says so. Default: "default",
+	// which is 2xx, 3xx and 4xx, except 401, 407, 408, 409, 423, 425 and 429.
 	Keep []string
 	// KeepSetCookie keeps and replays Set-Cookie.
 	KeepSetCookie bool
@@ -234,8 +223,6 @@ type Options struct {
 	// before the answer is stored and sent. Default: below 400.
 	Commits func(status int) bool
 
-	// DocsURL is the page that problem types link to, without a fragment. Default: DefaultDocsURL.
-	DocsURL string
 	// WriteProblem writes refusals in the shape of the API's own errors: WriteStripeError,
 	// WriteACPError, WriteUCPError, WriteJSONAPIError, WriteJSONRPCError or a function of the application, which must
 	// send p.Status and Retry-After. Requests of gRPC and Connect are answered in their protocol by the
@@ -299,7 +286,6 @@ func (o *Options) withDefaults(of dibs.Options) Options {
 	r.OnStoreFailure = cmp.Or(r.OnStoreFailure, FailClosed)
 	r.StoreTimeout = cmp.Or(r.StoreTimeout, DefaultStoreTimeout)
 	r.HandlerLimit = cmp.Or(r.HandlerLimit, DefaultHandlerLimit)
-	r.DocsURL = cmp.Or(r.DocsURL, DefaultDocsURL)
 	if r.WriteProblem == nil {
 		r.WriteProblem = WriteProblem
 	}
@@ -324,18 +310,26 @@ func (o *Options) commits(status int) bool {
 	return status < 400
 }
 
+// keepDefault stands for the default among other elements of Keep.
+const keepDefault = "default"
+
 // keepsStatus reports whether answers with the status are kept. By default these are the statuses
 // that another attempt would not change. A failure of the server may pass, and time, the end of
 // another request or other credentials may lift a refusal.
 func (o *Options) keepsStatus(status int) bool {
 	if len(o.Keep) > 0 {
 		text := strconv.Itoa(status)
-		return slices.Contains(o.Keep, text) || slices.Contains(o.Keep, text[:1]+"xx")
+		if slices.Contains(o.Keep, text) || slices.Contains(o.Keep, text[:1]+"xx") {
+			return true
+		}
+		if !slices.Contains(o.Keep, keepDefault) {
+			return false
+		}
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
 		http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
 		return false
 	}
-	return status < 500 || o.Store5xx
+	return status < 500
 }

@@ -65,8 +65,6 @@ var (
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
 	problemOverloaded = Problem{Name: "overloaded", Status: 503, Title: "The server has reached a bound of its requests with an Idempotency-Key",
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
-	problemOverQuota = Problem{Name: "quota-exceeded", Status: 429, code: "resource_exhausted", Title: "The quota of stored answers is used up",
-		Detail: "Nothing was run. Earlier answers are still replayed. Retry with the same key when they are no longer kept."}
 	problemNoRoom = Problem{Name: "no-room", Status: 503, Title: "The server had no room for the request's body",
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
 	problemLost = Problem{Name: "lease-lost", Status: 503, Title: "Another attempt may run in place of this one",

@@ -15,7 +15,7 @@ import (
 // refuse answers with a problem.
 func (x *exchange) refuse(kind EventKind, p Problem) {
 	x.event.Status, x.event.Problem = p.Status, p.Name
-	x.m.options.WriteProblem(x.w, x.req.Request, x.m.options.DocsURL, p)
+	x.m.options.WriteProblem(x.w, x.req.Request, p)
 	x.observe(kind)
 }
 
@@ -86,11 +86,7 @@ func (x *exchange) inProgress(retry time.Duration) Problem {
 
 // refuseHeld refuses a duplicate while the key is held. It may ask again after retry.
 func (x *exchange) refuseHeld(retry time.Duration) {
-	o := EventConflict
-	if x.crowded {
-		o, x.event.Err = EventOverloaded, errMaxWaiting
-	}
-	x.refuse(o, x.inProgress(retry))
+	x.refuse(EventConflict, x.inProgress(retry))
 }
 
 // refuseMismatch refuses another request under the same key.

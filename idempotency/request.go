@@ -22,8 +22,7 @@ type request struct {
 	body        body
 	key         string // its name in the store
 	fingerprint dibs.Fingerprint
-	whole       string // the digest of the whole request; "" unless only keys are compared
-	principal   principalDigest
+	whole       string        // the digest of the whole request; "" unless only keys are compared
 	retention   time.Duration // of its answer; 0: Options.Retention
 }
 
@@ -114,7 +113,6 @@ func (x *exchange) identify(key string) {
 	}
 	principal := o.principal(req.Request)
 	x.m.warnScope(req.Request, principal)
-	req.principal = x.m.quota.digest(principal)
 	var err error
 	if m := messageOf(req.Context()); m != nil {
 		req.fingerprint = m.asked

@@ -37,7 +37,7 @@ func inBubble(check func(t *testing.T)) func(t *testing.T) {
 }
 
 // docs maps every rule of docs/http.md to its test.
-var docs = slices.Concat(keyRules, contentRules, scopeRules, refusalRules, boundRules, slowRules, quotaRules, stateRules, failureRules, runRules, keyRingRules, transactionRules, answerRules, streamRules, controlRules, rpcRules, mcpRules, mcpGuardRules)
+var docs = slices.Concat(keyRules, contentRules, scopeRules, refusalRules, boundRules, slowRules, stateRules, failureRules, runRules, keyRingRules, transactionRules, answerRules, streamRules, controlRules, rpcRules, mcpRules, mcpGuardRules)
 
 func TestDocs(t *testing.T) {
 	for _, r := range docs {
@@ -321,7 +321,7 @@ func isProblem(t *testing.T, w *httptest.ResponseRecorder, name string, status i
 	if w.Code != status || p.Status != status {
 		t.Errorf("status %d, in the document %d; want %d", w.Code, p.Status, status)
 	}
-	if want := idempotency.DefaultDocsURL + "#" + name; p.Type != want {
+	if want := idempotency.DocsURL + "#" + name; p.Type != want {
 		t.Errorf("type %q; want %q", p.Type, want)
 	}
 	if got := res.Header.Get("Content-Type"); got != "application/problem+json" {

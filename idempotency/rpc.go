@@ -94,9 +94,9 @@ func codeOf(p Problem) int {
 }
 
 // writeRPCProblem answers a request of gRPC or Connect with a problem, in its protocol.
-func writeRPCProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
+func writeRPCProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	code := codeOf(p)
-	text := p.Title + " (" + docsURL + "#" + p.Name + ")"
+	text := p.Title + " (" + DocsURL + "#" + p.Name + ")"
 	h := w.Header()
 	clearContent(h)
 	if p.RetryAfter > 0 {

@@ -49,10 +49,9 @@ func (x *exchange) acquire() (*dibs.Lease, error) {
 	lease, err := x.m.client.TryAcquire(limit, x.req.key, &options)
 	x.event.Claiming = time.Since(asked)
 	left := o.Wait - time.Since(x.event.Start)
-	if left <= 0 || !errors.Is(err, dibs.ErrHeld) || !x.mayWait() {
+	if left <= 0 || !errors.Is(err, dibs.ErrHeld) {
 		return lease, err
 	}
-	defer x.m.waiting.give(1)
 	options.Wait = left
 	asked = time.Now()
 	ctx, cancel := context.WithTimeoutCause(x.req.Context(), left+o.StoreTimeout, errStoreTimeout)
@@ -96,23 +95,15 @@ func (r *run) abandon() {
 	r.settle(settlement{outcome: store.Abandon})
 }
 
-// admitted reports whether the bounds let the run begin. If not, the claim is undone and the request
+// admitted reports whether there is memory for the answer. If not, the claim is undone and the request
 // has been served.
 func (r *run) admitted() bool {
-	o, p := EventOverloaded, problemOverloaded
-	left, full := r.m.quota.full(r.req.principal)
-	switch {
-	case full:
-		o, p = EventOverQuota, problemOverQuota
-		p.RetryAfter = left
-	case r.room.grow(r.m.options.MaxStored):
+	if r.room.grow(r.m.options.MaxStored) {
 		return true
 	}
 	r.settle(settlement{outcome: store.Undo})
-	if !full {
-		r.event.Err = errMaxBodyMemory
-	}
-	r.refuse(o, p)
+	r.event.Err = errMaxBodyMemory
+	r.refuse(EventOverloaded, problemOverloaded)
 	return false
 }
 

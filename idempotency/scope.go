@@ -245,9 +245,7 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string, fingerp
 	if o.KeyPer == KeyPerRequest {
 		b = append(append(b[:0], "dibs http scope 1, request\x00"...), fingerprint[:]...)
 	}
-	if !o.AnyAuthority {
-		b = appendCounted(b, authority(r))
-	}
+	b = appendCounted(b, authority(r))
 	prefix := keyPrefix
 	if m := messageOf(r.Context()); m != nil {
 		// Two calls are compared by their params alone, and no other tool and no other target may answer.

@@ -166,7 +166,6 @@ func (r *run) settle(how settlement) (lost bool) {
 func (r *run) kept(how settlement) {
 	if how.outcome == store.Keep {
 		r.event.Stored = true
-		r.m.quota.add(r.req.principal, len(how.record), how.retention)
 	}
 }
 
@@ -176,7 +175,7 @@ var settlePause = pace.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 // settleLater settles in the background, until the lease is lost.
 func (r *run) settleLater(how settlement) {
 	m, key, original, lease, keep := r.m, r.req.key, r.original, r.lease, how.outcome == store.Keep
-	principal, room := r.req.principal, reservation{}
+	room := reservation{}
 	if keep {
 		room, r.room = r.room, room // the record stays in memory
 		r.event.StoreFailed = true
@@ -201,7 +200,6 @@ func (r *run) settleLater(how settlement) {
 			}
 			switch {
 			case keep && err == nil:
-				m.quota.add(principal, len(how.record), how.retention)
 				m.count(func(c *Stats) { c.StoreRecovered++ })
 			case keep:
 				m.count(func(c *Stats) { c.StoreGivenUp++ })

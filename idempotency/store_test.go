@@ -240,7 +240,7 @@ func TestReverseProxy(t *testing.T) {
 		ErrorLog: newLog(io.Discard),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if !idempotency.Fail(r.Context(), idempotency.HungUp) {
-				idempotency.WriteProblem(w, r, "", idempotency.FailureProblem(idempotency.HungUp))
+				idempotency.WriteProblem(w, r, idempotency.FailureProblem(idempotency.HungUp))
 			}
 		},
 		Transport: &http.Transport{DisableKeepAlives: true},

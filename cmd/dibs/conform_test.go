@@ -70,7 +70,7 @@ func TestConformProxyHTTP2(t *testing.T) {
 func TestConformProxyStrictly(t *testing.T) {
 	t.Parallel()
 	origin := newOrigin(t)
-	p := startProxy(t, "http://"+origin.Addr(), "memory:", "--require-key", "--strict-key", "--store-5xx", "--conflict-status", "429")
+	p := startProxy(t, "http://"+origin.Addr(), "memory:", "--require-key", "--strict-key", "--keep", "default,5xx", "--conflict-status", "429")
 	o := conform.Options{
 		Target: p.url, Origin: origin, Profile: conform.Dibs,
 		RequireKey: true, StrictKey: true, Keeps5xx: true, ConflictStatus: 429,

@@ -25,7 +25,7 @@ func guardLikeStripe(client *dibs.Client) (*idempotency.Middleware, error) {
 	return idempotency.New(client, &idempotency.Options{
 		Methods:        []string{http.MethodPost},
 		Retention:      24 * time.Hour,
-		Store5xx:       true,
+		Keep:           []string{"default", "5xx"},
 		MismatchStatus: http.StatusBadRequest,
 		WriteProblem:   idempotency.WriteStripeError,
 	})

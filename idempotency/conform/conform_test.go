@@ -97,7 +97,7 @@ func TestMiddleware(t *testing.T) {
 		"as it is":     {},
 		"key required": {idempotency.Options{RequireKey: true}, conform.Options{RequireKey: true}},
 		"strict":       {idempotency.Options{StrictKey: true}, conform.Options{StrictKey: true}},
-		"keeps 5xx":    {idempotency.Options{Store5xx: true}, conform.Options{Keeps5xx: true}},
+		"keeps 5xx":    {idempotency.Options{Keep: []string{"default", "5xx"}}, conform.Options{Keeps5xx: true}},
 		"at most once": {idempotency.Options{OnCrash: idempotency.AtMostOnce}, conform.Options{}},
 		"duplicates wait": {
 			idempotency.Options{Wait: time.Minute},

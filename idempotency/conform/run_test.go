@@ -40,7 +40,7 @@ func TestStripe(t *testing.T) {
 	t.Parallel()
 	origin := conform.NewOrigin()
 	h := guard(t, nil, &idempotency.Options{
-		Store5xx: true, Methods: []string{http.MethodPost}, MismatchStatus: http.StatusBadRequest, WriteProblem: idempotency.WriteStripeError,
+		Keep: []string{"default", "5xx"}, Methods: []string{http.MethodPost}, MismatchStatus: http.StatusBadRequest, WriteProblem: idempotency.WriteStripeError,
 	}).Wrap(origin)
 	r := run(t, h, origin, conform.Options{Profile: conform.Stripe, Skip: ofTheServer})
 	passes(t, r)

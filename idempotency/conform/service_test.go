@@ -76,7 +76,7 @@ func TestService(t *testing.T) {
 		conform.Dibs:  nil,
 		conform.Draft: nil,
 		conform.Stripe: {
-			Store5xx: true, MismatchStatus: http.StatusBadRequest, WriteProblem: idempotency.WriteStripeError,
+			Keep: []string{"default", "5xx"}, MismatchStatus: http.StatusBadRequest, WriteProblem: idempotency.WriteStripeError,
 		},
 		conform.ACP: {
 			RequireKey: true, KeyPer: idempotency.KeyPerPath, WriteProblem: idempotency.WriteACPError,

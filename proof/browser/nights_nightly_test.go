@@ -211,7 +211,7 @@ func TestCustomersConflict(t *testing.T) {
 // address and the page of another one.
 func (n *night) killed(s *service, flags ...string) (url, page, id string) {
 	n.Helper()
-	flags = append(flags, "--any-host", "--lease", "1s", "--on-crash", "at-most-once")
+	flags = append(flags, "--lease", "1s", "--on-crash", "at-most-once")
 	first, to, _ := n.proxy(s.Server, flags...)
 	_, url, page = n.proxy(s.Server, flags...)
 	gone := make(chan struct{})

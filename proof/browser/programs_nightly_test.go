@@ -126,7 +126,8 @@ func (n *night) proxy(service *httptest.Server, flags ...string) (p *running, ur
 // order sends the order that the customer sends.
 func (n *night) order(ctx context.Context, url string) (status int, text string, err error) {
 	req := testkit.Request(ctx, n, http.MethodPost, url+"/charges", strings.NewReader(`{"amount":1999}`))
-	req.GetBody = nil // because net/http would retry
+	req.Host = "shop.example" // a key belongs to a host, and every proxy serves this one
+	req.GetBody = nil         // because net/http would retry
 	req.Header.Set("Authorization", "Bearer customer")
 	req.Header.Set("Idempotency-Key", "order-17")
 	resp, err := http.DefaultClient.Do(req)

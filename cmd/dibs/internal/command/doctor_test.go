@@ -73,7 +73,7 @@ func TestDoctorReport(t *testing.T) {
 	b := newPostgresBench(t) // whose URL has a password
 	b.inspector(t)
 	b.write(t, "dibs.yaml", "upstream: http://inner.example:1\nadmin: 127.0.0.1:1\nscope: none\nlease: 45s\non-crash: at-most-once\n"+
-		"store-5xx: true\ndocs-url: https://outer.example/page?token=abc\nroutes:\n  - path: /hidden\n")
+		"require-key: true\ncors: https://outer.example\nroutes:\n  - path: /hidden\n")
 	for _, test := range []struct {
 		name, store string
 		code        int
@@ -93,7 +93,7 @@ func TestDoctorReport(t *testing.T) {
 			for _, want := range []string{
 				"dibs      ", " go1.", "store     " + test.stdout, "advice    scope\n",
 				"setting   upstream: (set)\n", "setting   scope: (set)\n", "setting   lease: 45s\n",
-				"setting   on-crash: at-most-once\n", "setting   store-5xx: true\n", "setting   docs-url: (set)\n", "setting   routes: 1\n",
+				"setting   on-crash: at-most-once\n", "setting   require-key: true\n", "setting   cors: (set)\n", "setting   routes: 1\n",
 			} {
 				if !strings.Contains(stdout, want) {
 					t.Errorf("%q is not in\n%s", want, stdout)

@@ -18,7 +18,6 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/page"
 	"github.com/dibs-go/dibs/store"
@@ -40,7 +39,7 @@ Several proxies may share a store. It must be named: --store or DIBS_STORE.
 A key belongs to the credentials of its request: Authorization, X-Api-Key and
 the like, all of them together. Requests with other credentials have other keys.
 Requests without credentials share keys. --scope changes that. A cookie counts
-only if --session-cookie names it.
+only if it is named: --scope credentials,cookie:NAME.
 
 Once it accepts connections, it prints one line with its address. After SIGTERM
 or SIGINT it sends and stores the answers under way, and ends. After SIGHUP, or
@@ -93,19 +92,8 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 	return cmd
 }
 
-// checkLogKeys refuses to log keys where no person reads the log.
-func (p *program) checkLogKeys(keys bool) error {
-	if keys && !progress.IsTerminal(p.env.Stderr) {
-		return usagef("log-keys: %s", proxy.LogKeysNeedTerminal)
-	}
-	return nil
-}
-
 // serve runs the proxy until ctx ends. Signals from reload make it read its configuration again.
 func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.Signal) error {
-	if err := p.checkLogKeys(c.LogKeys); err != nil {
-		return err
-	}
 	url, err := p.storeOf()
 	if err != nil {
 		return err
@@ -177,7 +165,7 @@ func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*d
 			return nil, nil, err
 		}
 		if in, ok := under.(store.Inspector); ok {
-			if err := m.Live(survey.New(in, &c.Namespace, c.AdminLong)); err != nil {
+			if err := m.Live(survey.New(in, &c.Namespace, 0)); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
@@ -31,7 +30,6 @@ type serving struct {
 	listen     []string
 	socketMode string
 	logFormat  string
-	logKeys    bool
 }
 
 func (p *program) serveAPI() *cobra.Command {
@@ -82,7 +80,6 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
 	f.StringVar(&o.Header, "user-header", "", "the header `FIELD` in which a single sign-on names its user; its users see the page at /")
 	f.BoolVar(&o.Act, "user-act", false, "users of the single sign-on may release, forget and settle keys")
-	durationVar(f, &o.Long, "long", survey.Long, "how long a key is held before the page lists it though nobody waits for it, at least 1m")
 	f.BoolVar(&o.ShowBodies, "show-bodies", false, "show the bodies of records on the page, to those who may act")
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
 	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")
@@ -96,7 +93,6 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	durationVar(f, &o.Drain, "drain", 30*time.Second, "how long calls may take after SIGTERM")
 	f.BoolVar(&o.AccessLog, "access-log", false, "log each call")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
-	f.BoolVar(&o.logKeys, "log-keys", false, "log keys instead of their digests, in a text log on a terminal; refused elsewhere")
 	complete(cmd, "log-format", "text", "json")
 	return cmd
 }
@@ -110,15 +106,12 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	if err := o.validate(); err != nil {
 		return err
 	}
-	if err := p.checkLogKeys(o.logKeys); err != nil {
-		return err
-	}
 	store, err := anystore.Open(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	log := accesslog.Text(p.env.Stderr, nil, o.logKeys)
+	log := slog.New(slog.NewTextHandler(p.env.Stderr, nil))
 	if o.logFormat == "json" {
 		log = slog.New(slog.NewJSONHandler(p.env.Stderr, nil))
 	}
@@ -128,7 +121,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	}
 	o.Namespace = p.namespace
 	if in, ok := store.Store.(dibstore.Inspector); ok {
-		if err := m.Live(survey.New(in, ownNamespace(p.namespace), o.Long)); err != nil {
+		if err := m.Live(survey.New(in, ownNamespace(p.namespace), 0)); err != nil {
 			return err
 		}
 	}
@@ -190,16 +183,12 @@ func (o *serving) validate() error {
 		return usagef("--tls-cert and --tls-key belong together")
 	case o.Act && o.Header == "":
 		return usagef("--user-act has no effect without --user-header")
-	case o.Long < time.Minute:
-		return usagef("--long must be at least 1m")
 	case o.Drain < 0:
 		return usagef("--drain must not be negative")
 	case slices.Contains(o.listen, "unix:"):
 		return usagef("--listen is unix: without a path; write unix:PATH, such as unix:/run/dibs/dibs.sock")
 	case o.logFormat != "text" && o.logFormat != "json":
 		return usagef("--log-format is %q; it must be text or json", o.logFormat)
-	case o.logKeys && o.logFormat != "text":
-		return usagef("--log-keys: %s", proxy.LogKeysNeedText)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (d *demo) run(ctx context.Context, guard bool) (_ *result, err error) {
 	// The lease is the shortest, so that the killed proxy's key is free soon.
 	flags := []string{"--upstream", r.payments.url, "--namespace", d.namespace, "--guard=false"}
 	if guard {
-		flags = append(flags[:4], "--any-host", "--lease", "1s", "--on-crash", "at-most-once")
+		flags = append(flags[:4], "--lease", "1s", "--on-crash", "at-most-once")
 	}
 	killed, err := d.startProxy(flags...)
 	if err != nil {

@@ -126,7 +126,8 @@ func (s *traffic) exchange(ctx context.Context, c charge, target string) (status
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	req.GetBody = nil // because net/http would retry, and only the client's own retries are counted
+	req.Host = "shop.example" // a key belongs to a host, and both proxies serve this one
+	req.GetBody = nil         // because net/http would retry, and only the client's own retries are counted
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", `"`+c.Order+`"`)
 	res, err := s.client.Do(req)

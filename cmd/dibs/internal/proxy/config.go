@@ -27,8 +27,7 @@ type Config struct {
 	AdminTLS        bool
 	AdminTokens     string // the file of credentials of the page for operators; "" for none
 	AdminUsers      page.SingleSignOn
-	AdminLong       time.Duration // how long a key is held before the page lists it
-	AdminShowBodies bool          // on the page
+	AdminShowBodies bool // on the page
 	Store           string
 	Namespace       string
 	Drain           time.Duration
@@ -36,7 +35,6 @@ type Config struct {
 	AccessLog       bool
 	LogFormat       string
 	LogLevel        string
-	LogKeys         bool
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -194,9 +192,6 @@ func (c *Config) check(routes int) *settingError {
 	}
 	if listen, admin := addressOf(c.Listen), addressOf(c.Admin); c.Admin != "" && listen.excludes(admin) {
 		return &settingError{"admin", fmt.Sprintf("%s has the port of listen, %s; choose another port", c.Admin, c.Listen)}
-	}
-	if c.LogKeys && c.LogFormat != "text" {
-		return &settingError{"log-keys", LogKeysNeedText}
 	}
 	if err := c.checkTLS(); err != nil {
 		return err

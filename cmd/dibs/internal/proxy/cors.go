@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 )
 
@@ -20,38 +19,11 @@ const (
 	exposeField         = "Access-Control-Expose-Headers"
 )
 
-// corsLearned, as an element of Policy.CORS, stands for the pages that the origin allows.
-const corsLearned = "origin"
-
 // cors lets pages in browsers use keys. The origin decides which pages are allowed. The proxy
-// adds its own fields, and lets allowed pages read its refusals.
+// adds its own fields, and lets the pages of its list read its refusals.
 type cors struct {
 	next  http.Handler
-	pages []string // may read refusals, besides the learned pages
-
-	mu      sync.Mutex
-	learned map[pageOfHost]allowance
-}
-
-// pageOfHost is a page and the host that it calls, because hosts may allow different pages.
-type pageOfHost struct{ host, page string }
-
-// allowance has the origin's fields for a page.
-type allowance struct{ origin, credentials string }
-
-// maxLearned bounds the learned pages.
-const maxLearned = 1000
-
-func newCORS(list []string, next http.Handler) *cors {
-	c := &cors{next: next}
-	for _, page := range list {
-		if page == corsLearned {
-			c.learned = make(map[pageOfHost]allowance)
-		} else {
-			c.pages = append(c.pages, page)
-		}
-	}
-	return c
+	pages []string
 }
 
 // answeredKey is the key of the context's value that says whether the origin has answered.
@@ -72,7 +44,7 @@ func (c *cors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answered := new(atomic.Bool)
 	r = r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered))
-	cw := &corsWriter{ResponseWriter: w, cors: c, host: r.Host, page: pages[0], answered: answered}
+	cw := &corsWriter{ResponseWriter: w, cors: c, page: pages[0], answered: answered}
 	if r.Method == http.MethodOptions && len(r.Header[requestMethodField]) > 0 {
 		// The origin is not asked about the key's fields, because some refuse a preflight with
 		// an unknown field.
@@ -112,35 +84,10 @@ func listOf(lines []string) (elements []string) {
 	return elements
 }
 
-// allowed returns the allowance of a page for a refusal.
-func (c *cors) allowed(host, page string) (allowance, bool) {
-	if slices.Contains(c.pages, page) {
-		return allowance{origin: page, credentials: "true"}, true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a, ok := c.learned[pageOfHost{host, page}]
-	return a, ok
-}
-
-// learn records the origin's fields for a page.
-func (c *cors) learn(host, page string, h http.Header) {
-	if c.learned == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.learned) >= maxLearned {
-		clear(c.learned)
-	}
-	c.learned[pageOfHost{host, page}] = allowance{origin: h.Get(allowOriginField), credentials: h.Get(credentialsField)}
-}
-
 // corsWriter completes the CORS fields of an answer.
 type corsWriter struct {
 	http.ResponseWriter
 	cors     *cors
-	host     string
 	page     string
 	asked    []string // the key's fields in a preflight
 	answered *atomic.Bool
@@ -172,20 +119,15 @@ func (w *corsWriter) complete() {
 	said := h.Get(allowOriginField)
 	allows := said == "*" || said == w.page
 	switch {
-	case w.answered.Load() && allows:
-		w.cors.learn(w.host, w.page, h)
-	case w.answered.Load():
+	case w.answered.Load() && !allows:
 		return // the origin does not allow this page
 	case !allows:
 		// A replay is not for this page, because the origin allowed another page to read it.
-		a, ok := w.cors.allowed(w.host, w.page)
-		if !ok || h.Get(replayedHeader) != "" {
+		if !slices.Contains(w.cors.pages, w.page) || h.Get(replayedHeader) != "" {
 			return
 		}
-		h.Set(allowOriginField, a.origin)
-		if a.credentials != "" {
-			h.Set(credentialsField, a.credentials)
-		}
+		h.Set(allowOriginField, w.page)
+		h.Set(credentialsField, "true")
 		h.Add("Vary", originField)
 	}
 	if len(w.asked) > 0 {

@@ -58,8 +58,8 @@ func TestEnvironmentRefuses(t *testing.T) {
 		}
 	}
 	// The cause is not in the file, so the error has no line of it.
-	_, err = loadFrom(t, "upstream: http://a\nkeep: 2xx\n", map[string]string{"DIBS_PROXY_STORE_5XX": "true"})
-	if err == nil || !strings.HasPrefix(err.Error(), "store-5xx: it has no effect") {
+	_, err = loadFrom(t, "upstream: http://a\nkey: json:id\n", map[string]string{"DIBS_PROXY_KEY_PER": "principal"})
+	if err == nil || !strings.HasPrefix(err.Error(), "key-per: principal cannot be used") {
 		t.Errorf("the error is %v", err)
 	}
 }

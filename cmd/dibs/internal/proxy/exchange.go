@@ -61,7 +61,7 @@ func requestID(r *http.Request) string {
 // writeProblem answers with a problem of the proxy itself.
 func (p *Policy) writeProblem(w http.ResponseWriter, r *http.Request, problem idempotency.Problem) {
 	exchangeOf(r.Context()).problem = problem.Name
-	problemWriters[p.Errors](w, r, p.Options.DocsURL, problem)
+	problemWriters[p.Errors](w, r, problem)
 }
 
 // end writes the line, if all is true or the level is above info. Defer it: it recovers from a

@@ -260,29 +260,3 @@ func TestBoundOfEachRoute(t *testing.T) {
 		t.Errorf("%d runs, and the log %s; want 2 runs and one refusal that names its bound", runs.Load(), p.logs)
 	}
 }
-
-// TestQuotaOfEachRoute: quota counts the answers of each route and principal apart, and a refused
-// request does not reach the origin.
-func TestQuotaOfEachRoute(t *testing.T) {
-	var runs atomic.Int64
-	up := origin(t, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
-	p := start(t, up, "quota: 1\nroutes:\n  - path: /paid\n    quota: 0\n")
-	post := func(path, key, user string) int {
-		res, _ := send(t, p.url, "POST "+path+" HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nAuthorization: Bearer "+user+"\r\nIdempotency-Key: "+key+"\r\n\r\n")
-		return res.StatusCode
-	}
-	for _, test := range []struct {
-		path, key, user string
-		want            int
-	}{
-		{"/", "a", "one", 200}, {"/", "b", "one", 429}, {"/", "a", "one", 200}, {"/", "b", "two", 200},
-		{"/paid", "c", "one", 200}, {"/paid", "d", "one", 200},
-	} {
-		if got := post(test.path, test.key, test.user); got != test.want {
-			t.Errorf("%s, key %s of %s: %d; want %d", test.path, test.key, test.user, got, test.want)
-		}
-	}
-	if runs.Load() != 4 || strings.Count(p.logs.String(), "outcome=over-quota") != 1 {
-		t.Errorf("%d runs, and the log %s; want 4 runs and one refusal", runs.Load(), p.logs)
-	}
-}

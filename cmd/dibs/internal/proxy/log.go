@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-
-	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
 )
 
 // Logger returns a logger that writes to w as the configuration says. A reload changes its level.
@@ -19,14 +17,8 @@ func (c *Config) Logger(w io.Writer) *slog.Logger {
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
-	return accesslog.Text(w, o, c.LogKeys)
+	return slog.New(slog.NewTextHandler(w, o))
 }
-
-// LogKeysNeedText and LogKeysNeedTerminal say where keys are not logged.
-const (
-	LogKeysNeedText     = "keys are shown in text logs only, because other logs are kept and sent on, and a key may be a secret; remove it, and find a key by its digest with dibs show --digest"
-	LogKeysNeedTerminal = "keys are shown on a terminal only, because other logs are kept and sent on, and a key may be a secret; remove it, and find a key by its digest with dibs show --digest"
-)
 
 // setLevel changes the level of the logger to that of the configuration.
 func (c *Config) setLevel() {

@@ -154,7 +154,7 @@ func TestOutage(t *testing.T) {
 		}
 		noteStore(o, event(idempotency.EventRan, func(e *idempotency.Event) { e.Settling, e.Err, e.StoreFailed = 1, down, true }))
 		noteStore(o, event(idempotency.EventBypassed, func(e *idempotency.Event) { e.Err = down }))
-		noteStore(o, event(idempotency.EventOverQuota, func(e *idempotency.Event) { e.Settling, e.Err = 1, down }))
+		noteStore(o, event(idempotency.EventRan, func(e *idempotency.Event) { e.Settling, e.Err = 1, down }))
 		noteStore(o, late)
 		noteStore(o, event(idempotency.EventConflict, func(e *idempotency.Event) { e.Claiming = 0 })) // answered in the process
 		noteStore(o, event(idempotency.EventCanceled, nil))

@@ -10,22 +10,19 @@ import (
 	"strings"
 )
 
-// checkPage refuses what is not an element of CORS: the word origin, or a page's origin as browsers
+// checkPage refuses what is not an element of CORS: a page's origin as browsers
 // send it (RFC 6454, section 6.2).
 func checkPage(s string) error {
-	if s == corsLearned {
-		return nil
-	}
 	u, err := url.Parse(s)
 	switch {
 	case s == "*":
-		return fmt.Errorf("%q: refusals are for pages that are named; write each page, or origin for those that the origin allows", s)
+		return fmt.Errorf("%q: refusals are for pages that are named; write each page", s)
 	case err != nil || u.Scheme == "" || u.Host == "" || u.Hostname() == "":
-		return fmt.Errorf("%q is neither origin nor a page's origin, such as https://shop.example", s)
+		return fmt.Errorf("%q is not a page's origin, such as https://shop.example", s)
 	case slices.Contains([]string{"ws", "wss", "ftp", "file", "blob", "data"}, u.Scheme):
 		return fmt.Errorf("%q: no page has an origin with %s; write https://%s", s, u.Scheme, u.Host)
 	case strings.Contains(u.Host, "*"):
-		return fmt.Errorf("%q: * stands for nothing here; write each page, or origin for those that the origin allows", s)
+		return fmt.Errorf("%q: * stands for nothing here; write each page", s)
 	case strings.ContainsFunc(s, func(c rune) bool { return c > '~' }):
 		return fmt.Errorf("%q is not in ASCII; write the name as browsers send it, with xn-- labels", s)
 	case !isHostname(u.Hostname()):

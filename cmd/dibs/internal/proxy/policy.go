@@ -22,7 +22,6 @@ type Policy struct {
 	For            string
 	Key            []string
 	Scope          []string
-	SessionCookie  string
 	Fingerprint    []string
 	ConnectTimeout time.Duration
 	Forwarded      bool
@@ -47,9 +46,6 @@ func (p *Policy) middleware() *idempotency.Options {
 	for _, text := range p.Scope {
 		part, _ := scopePart(text) // was checked when it was set
 		o.Scope = append(o.Scope, part)
-	}
-	if p.SessionCookie != "" {
-		o.Scope = append(o.Scope, idempotency.ScopeCookie(p.SessionCookie))
 	}
 	if len(p.Key) > 0 {
 		parts := make([]idempotency.KeyFunc, len(p.Key))
@@ -80,7 +76,7 @@ var problemWriters = map[string]idempotency.ProblemWriter{
 
 // check refuses settings that contradict each other.
 func (p *Policy) check() *settingError {
-	if len(p.Scope) == 0 && p.SessionCookie == "" {
+	if len(p.Scope) == 0 {
 		return &settingError{"scope", "it is empty; name what tells owners of keys apart, or write none"}
 	}
 	for e := range p.refusals() {
@@ -101,7 +97,7 @@ func (p *Policy) checkScope() *settingError {
 }
 
 // unguarded are the settings that have an effect without a guard.
-var unguarded = []string{"host", "path", "upstream", "guard", "methods", "connect-timeout", "forwarded", "trusted-proxies", "cors", "docs-url", "errors"}
+var unguarded = []string{"host", "path", "upstream", "guard", "methods", "connect-timeout", "forwarded", "trusted-proxies", "cors", "errors"}
 
 // idle returns an error for a setting of these that has no effect because of another one. guard says
 // that a guard that is off counts.
@@ -111,7 +107,7 @@ func (p *Policy) idle(names []string, guard bool) *settingError {
 		case !slices.Contains(names, row.name) || row.value.String() == "false":
 		case guard && !p.Guard && !slices.Contains(unguarded, row.name):
 			return &settingError{row.name, "it has no effect, because guard is false; remove it, or set guard to true"}
-		case (row.name == "strict-key" || row.name == "ignore-x-key") && (len(p.Key) > 0 || p.Options.Key != nil):
+		case row.name == "strict-key" && (len(p.Key) > 0 || p.Options.Key != nil):
 			return &settingError{row.name, "it has no effect, because key or for names another place of the key; remove it"}
 		case row.name == "trusted-proxies" && !p.Forwarded:
 			return &settingError{row.name, "it has no effect without forwarded; set forwarded to true, or remove it"}

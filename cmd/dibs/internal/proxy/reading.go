@@ -25,7 +25,7 @@ var reserved = []string{fenceHeader, replayedHeader, controlHeader}
 func fieldFault(name, fault string) error {
 	switch {
 	case strings.EqualFold(name, "Host"):
-		return errors.New("the host belongs to every key already, unless any-host is set; remove header:Host")
+		return errors.New("the host belongs to every key already; remove header:Host")
 	case slices.Contains(reserved, http.CanonicalHeaderKey(name)):
 		return fmt.Errorf("%q is not seen in any request, because the proxy removes it; name another header", name)
 	case fault != "":

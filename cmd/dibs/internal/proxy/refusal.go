@@ -74,7 +74,7 @@ func (e refusal) is(setting string) bool {
 	if e.With != "" || setting == "methods" {
 		return false
 	}
-	return settingOf(e.Field) == setting || e.Field == "Scope" && setting == "session-cookie"
+	return settingOf(e.Field) == setting
 }
 
 // asSetting returns the error with the name of the setting.
@@ -107,7 +107,7 @@ func (e refusal) reason() string {
 }
 
 // renamed are the settings with another name than the field of the options that they set.
-var renamed = map[string]string{"AnyAuthority": "any-host", "HandlerLimit": "handler-timeout", "Fingerprint.Fields": "fingerprint-fields", "WriteProblem": "errors", "MCP": presetName}
+var renamed = map[string]string{"HandlerLimit": "handler-timeout", "Fingerprint.Fields": "fingerprint-fields", "WriteProblem": "errors", "MCP": presetName}
 
 // settingOf returns the name of the setting for a field of the options.
 func settingOf(field string) string {

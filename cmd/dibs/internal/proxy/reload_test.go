@@ -137,7 +137,7 @@ func TestReloadRefused(t *testing.T) {
 	}{
 		{"leese: 3s\n", []string{file + `:1:1: unknown field \"leese\"; did you mean \"lease\"?`}},
 		{"wait: soon\n\nkeep: [9x]\n", []string{file + ":1:7: wait: ", file + ":3:"}},
-		{"keep: 2xx\nstore-5xx: true\n", []string{file + ":2:1: store-5xx: "}},
+		{"guard: false\nwait: 1s\n", []string{file + ":2:1: wait: "}},
 		{"key-ring: /no/such/ring\n", []string{file + ":1:11: key-ring: "}},
 		{"a: [", []string{file + ":1:"}},
 		{"listen: 127.0.0.1:1\n", []string{`"listen changed: restart the proxy"`}},

@@ -56,7 +56,7 @@ func (s *Server) newRouting(c *Config) (*routing, error) {
 			return nil, err
 		}
 		if len(each.CORS) > 0 {
-			h = newCORS(each.CORS, h)
+			h = &cors{next: h, pages: each.CORS}
 		}
 		r.routes = append(r.routes, route{Route: each, handler: h})
 	}

@@ -18,7 +18,6 @@ func TestTwoTenantsNeverShareAnAnswer(t *testing.T) {
 		{"", "X_API_KEY: a\r\n", "X_API_KEY: b\r\n"},
 		{"", "Authorization: Bearer t\r\nPrivate-Token: a\r\n", "Authorization: Bearer t\r\nPrivate-Token: b\r\n"},
 		{"--scope=authorization,header:X-Org-Id", "Authorization: Bearer t\r\nX-Org-Id: a\r\n", "Authorization: Bearer t\r\nX-Org-Id: b\r\n"},
-		{"--session-cookie=sid", "Cookie: sid=a\r\n", "Cookie: sid=b\r\n"},
 		{"--scope=credentials,cookie:sid", "Cookie: sid=a\r\n", "Cookie: sid=b\r\n"},
 	} {
 		t.Run(test.flags+" "+test.one, func(t *testing.T) {
@@ -67,7 +66,7 @@ func TestACookieSessionIsLogged(t *testing.T) {
 		n := runs.Add(1)
 		w.Header().Set("Set-Cookie", fmt.Sprintf("session=value-%d; Path=/", n))
 		fmt.Fprint(w, n)
-	}), "", "--session-cookie=session")
+	}), "", "--scope=cookie:session")
 	for i, cookie := range []string{"value-0", "value-1", "value-0", "value-2"} {
 		_, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\nCookie: session="+cookie+"\r\nContent-Length: 0\r\n\r\n")
 		if want := []string{"1", "2", "1", "3"}[i]; body != want {

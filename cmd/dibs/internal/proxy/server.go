@@ -59,7 +59,7 @@ func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Serve
 		return nil, err
 	}
 	if admin != nil {
-		s.page = page.New(admin.Store, &page.Options{StoreName: admin.StoreName, Namespace: &c.Namespace, Viewer: s.viewer, SignIn: s.signIn, Traffic: admin.Traffic, Long: c.AdminLong, ShowBodies: c.AdminShowBodies, Logger: log})
+		s.page = page.New(admin.Store, &page.Options{StoreName: admin.StoreName, Namespace: &c.Namespace, Viewer: s.viewer, SignIn: s.signIn, Traffic: admin.Traffic, ShowBodies: c.AdminShowBodies, Logger: log})
 	}
 	return s, nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/survey"
 )
 
 // setting is a row of the tables below. Its name is a flag of dibs proxy and a field of the
@@ -66,7 +65,6 @@ func (c *Config) settings() []setting {
 		{name: "admin-tokens", value: text(&c.AdminTokens, nil), usage: "the `FILE` of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"},
 		{name: "admin-user-header", value: text(&c.AdminUsers.Header, checkField), usage: "the header `FIELD` in which a single sign-on names its user; its users see the page"},
 		{name: "admin-user-act", value: yes(&c.AdminUsers.Act), usage: "users of the single sign-on may release, forget and settle keys"},
-		{name: "admin-long", value: span(&c.AdminLong, atLeast(time.Minute)), usage: "how long a key is held before the page lists it though nobody waits for it"},
 		{name: "admin-show-bodies", value: yes(&c.AdminShowBodies), usage: "show the bodies of records on the page, to those who may act"},
 		{name: "store", value: text(&c.Store, c.checkStore), usage: "the `URL` of the store"},
 		{name: "namespace", value: text(&c.Namespace, checkNamespace), usage: "the `NAME` that keeps these keys apart from others in the store"},
@@ -75,12 +73,11 @@ func (c *Config) settings() []setting {
 		{name: "access-log", value: yes(&c.AccessLog), usage: "log each request to stderr"},
 		{name: "log-format", value: word(&c.LogFormat, "text", "json"), usage: "the `FORMAT` of the log on stderr: text or json"},
 		{name: "log-level", value: word(&c.LogLevel, "debug", "info", "warn", "error"), usage: "the least `LEVEL` that is logged: debug, info, warn or error"},
-		{name: "log-keys", value: yes(&c.LogKeys), usage: "log keys instead of their digests, in a text log on a terminal; refused elsewhere"},
 	}), c.Policy.settings()...)
 }
 
 // fixed are the settings that need a restart. A reload that would change one changes nothing.
-var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "admin-user-header", "admin-user-act", "admin-long", "admin-show-bodies", "store", "namespace", "log-format", "log-keys"}
+var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-tls", "admin-user-header", "admin-user-act", "admin-show-bodies", "store", "namespace", "log-format"}
 
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {
@@ -113,19 +110,15 @@ func (p *Policy) rows() []setting {
 			{name: "for", value: preset(p), usage: "a `PRESET` of key, scope, fingerprint, keep and wait, for an endpoint that receives webhooks: " + strings.Join(idempotency.WebhookSenders(), ", ") + "; or mcp, for calls of tools (Model Context Protocol)"},
 			{name: "forwarded", value: yes(&p.Forwarded), usage: "send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"},
 			{name: "trusted-proxies", value: list(&p.TrustedProxies, checkTrusted), usage: "the IP addresses and networks of gateways, a `LIST` such as 10.0.0.0/8: forwarded keeps what these say, and adds their address (default none)"},
-			{name: "cors", value: list(&p.CORS, checkPage).orElse(corsLearned), usage: "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
+			{name: "cors", value: list(&p.CORS, checkPage), usage: "let pages in browsers use keys: a `LIST` of the pages that may read refusals, such as https://shop.example (default off)"},
 			{name: "errors", value: word(&p.Errors, slices.Sorted(maps.Keys(problemWriters))...), usage: "the `SHAPE` of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol), jsonapi or jsonrpc"},
-			{name: "docs-url", value: text(&o.DocsURL, nil), usage: "the `URL` of the page that problem types link to"},
 		}),
 		in(theKey, []setting{
 			{name: "key", value: list(&p.Key, checkKey), usage: "take the key from elsewhere, a `LIST` of header:NAME, json:FIELD and form:FIELD; | separates alternatives"},
 			{name: "strict-key", value: yes(&o.StrictKey), usage: "refuse keys that are not quoted strings"},
-			{name: "ignore-x-key", value: yes(&o.IgnoreXKey), usage: "ignore X-Idempotency-Key"},
 			{name: "scope", value: list(&p.Scope, checkScope), usage: "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
 			{name: "tool-windows", value: toolWindows(&p.ToolWindows), usage: "with for mcp, the tools whose equal calls are one for a time, a `LIST` of TOOL=DURATION, such as charge=10m (default none)"},
-			{name: "session-cookie", value: text(&p.SessionCookie, nil), usage: "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
 			{name: "key-per", value: word(&o.KeyPer, idempotency.KeyPerPrincipal, idempotency.KeyPerPath, idempotency.KeyPerRequest), usage: "`WHAT` names a run beside the key: principal (another request under the key is refused), path (at another path the key is new), or request (requests that differ share a key, and each runs once) (default principal; path with key)"},
-			{name: "any-host", value: yes(&o.AnyAuthority), usage: "let requests to different hosts share keys"},
 			{name: "fingerprint", value: list(&p.Fingerprint, checkFingerprint), usage: "compare requests loosely, a `LIST` of json, multipart and query-order; or key, to compare only the key"},
 			{name: "fingerprint-fields", value: list(&o.Fingerprint.Fields, nil), usage: "compare only these fields of a JSON or form body, a `LIST`"},
 		}),
@@ -138,18 +131,15 @@ func (p *Policy) rows() []setting {
 			{name: "handler-timeout", value: span(&o.HandlerLimit, nil), usage: "how long the origin may take for a guarded request"},
 			{name: "connect-timeout", value: span(&p.ConnectTimeout, atLeast(time.Millisecond)), usage: "how long connecting to the origin may take"},
 			{name: "max-concurrent", value: number(&o.MaxConcurrent), usage: "how many requests with a key are served at once, a `NUMBER`; a further one gets 503. Each route counts its own (default no bound)"},
-			{name: "max-waiting", value: number(&o.MaxWaiting), usage: "how many duplicates wait at once, a `NUMBER`; a further one is refused as without wait. Each route counts its own (default no bound)"},
 			{name: "max-body-memory", value: size(&o.MaxBodyMemory), usage: "how many bytes of bodies are in memory at once, a `SIZE`: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"},
 			{name: "max-body", value: size(&o.MaxBody), usage: "the largest body of a guarded request, a `SIZE` in bytes, KiB or MiB"},
 			{name: "body-timeout", value: span(&o.BodyTimeout, nil), usage: "how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"},
 		}),
 		in(theAnswer, []setting{
 			{name: "retention", value: span(&o.Retention, nil), usage: "how long answers are stored"},
-			{name: "keep", value: list(&o.Keep, nil), usage: "store answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
-			{name: "store-5xx", value: yes(&o.Store5xx), usage: "store answers of 500 and above too"},
+			{name: "keep", value: list(&o.Keep, nil), usage: "store answers with these statuses only, a `LIST` such as 2xx,404; default among others is the default (2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"},
 			{name: "max-stored", value: size(&o.MaxStored), usage: "the largest body of an answer that is stored, a `SIZE`"},
 			{name: "on-oversize", value: word(&o.OnOversize, idempotency.Tombstone, idempotency.Rerun), usage: "`WHAT` a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"},
-			{name: "quota", value: size(&o.Quota), usage: "how many bytes of stored answers each owner of keys may have, a `SIZE`; then a new key gets 429. Each route and each process counts what it stored (default none)"},
 			{name: "keep-set-cookie", value: yes(&o.KeepSetCookie), usage: "store and replay Set-Cookie"},
 			{name: "not-stored", value: list(&o.NotStored, nil), usage: "further response fields that are not stored, a `LIST`"},
 			{name: "key-ring", value: keyRing(p), usage: "encrypt stored answers with the key ring in a `FILE`, or in an environment variable, as env:NAME"},
@@ -163,7 +153,7 @@ func (p *Policy) rows() []setting {
 
 // defaults returns the configuration before anything is set.
 func defaults() Config {
-	return Config{Listen: "127.0.0.1:8080", AdminLong: survey.Long, Drain: 30 * time.Second, AccessLog: true, LogFormat: "text", LogLevel: "info", Policy: Policy{
+	return Config{Listen: "127.0.0.1:8080", Drain: 30 * time.Second, AccessLog: true, LogFormat: "text", LogLevel: "info", Policy: Policy{
 		Guard:          true,
 		Scope:          []string{idempotency.ScopeCredentials.String()},
 		ConnectTimeout: 5 * time.Second,
@@ -181,7 +171,6 @@ func defaults() Config {
 			OnStoreFailure: idempotency.FailClosed,
 			StoreTimeout:   idempotency.DefaultStoreTimeout,
 			HandlerLimit:   idempotency.DefaultHandlerLimit,
-			DocsURL:        idempotency.DefaultDocsURL,
 			Label:          "dibs proxy",
 		},
 	}}

@@ -27,9 +27,8 @@ type Config struct {
 	Namespace string // of calls that need no credential; "" lets them name any
 	Tokens    string // the file of credentials; "" for none
 
-	page.SingleSignOn               // of the page for operators
-	Long              time.Duration // how long a key is held before the page lists it
-	ShowBodies        bool          // on the page
+	page.SingleSignOn      // of the page for operators
+	ShowBodies        bool // on the page
 
 	MaxBody                    int64 // bytes of a call
 	MaxBodyMemory              int64 // bytes that the bodies, elements and records of all calls may take
@@ -119,7 +118,7 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	s.waiters = newWaiters(func(r store.Renewal) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
-	s.page = page.New(under, &page.Options{StoreName: h.StoreName, Viewer: s.viewer, SignIn: s.signIn, Traffic: &s.traffic, Long: c.Long, ShowBodies: c.ShowBodies, Logger: s.log})
+	s.page = page.New(under, &page.Options{StoreName: h.StoreName, Viewer: s.viewer, SignIn: s.signIn, Traffic: &s.traffic, ShowBodies: c.ShowBodies, Logger: s.log})
 	if r, ok := under.(store.Relayer); ok {
 		r.Relay()
 	}
