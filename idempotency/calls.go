@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // sessionField names the session of MCP that a request belongs to.
@@ -23,7 +25,7 @@ func callID(id json.RawMessage) string {
 		text = string(id)
 	}
 	if strings.Trim(text, "-+.eE0123456789") == "" && json.Valid([]byte(text)) {
-		return canonicalNumber(text)
+		return content.Number(text)
 	}
 	return text
 }
@@ -43,11 +45,11 @@ type callName func(id string) (call, session string)
 // one, the clients with the request's principal are one.
 func (x *exchange) nameCall(id string) (call, session string) {
 	if session := x.req.Header.Get(sessionField); session != "" {
-		session = string(appendCounted([]byte("session"), session))
+		session = string(content.AppendCounted([]byte("session"), session))
 		return session + id, session
 	}
-	b := appendCounted([]byte("principal"), authority(x.req.Request))
-	return string(appendCounted(b, string(x.m.options.principal(x.req.Request)))) + id, ""
+	b := content.AppendCounted([]byte("principal"), authority(x.req.Request))
+	return string(content.AppendCounted(b, string(x.m.options.principal(x.req.Request)))) + id, ""
 }
 
 // enter makes a call known. The caller calls leave when it has ended.

@@ -4,18 +4,13 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
-	"errors"
-	"hash"
 	"io"
-	"maps"
 	"mime"
-	"mime/multipart"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // FingerprintOptions say how a request under a reused key is recognised. The zero value compares
@@ -73,11 +68,11 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 		sum, encoding = sha256.Sum256(form), nil // the content was compared
 	}
 	text := append(make([]byte, 0, 256), fingerprintBy...)
-	text = appendCounted(text, r.Method)
-	text = appendCounted(text, o.target(r))
-	text = appendLines(text, contentType)
-	text = appendLines(text, encoding)
-	text = appendCounted(text, how)
+	text = content.AppendCounted(text, r.Method)
+	text = content.AppendCounted(text, o.target(r))
+	text = content.AppendLines(text, contentType)
+	text = content.AppendLines(text, encoding)
+	text = content.AppendCounted(text, how)
 	text = appendFieldsOf(text, r.Header, isOverride)
 	return sha256.Sum256(append(text, sum[:]...)), nil
 }
@@ -90,20 +85,6 @@ func (o *FingerprintOptions) whole(r *http.Request, b *body) (string, error) {
 	}
 	sum, err := new(FingerprintOptions).of(r, b)
 	return base64.RawURLEncoding.EncodeToString(sum[:scopeBytes]), err
-}
-
-// appendCounted appends s with its length, so that what follows cannot be taken for a part of s.
-func appendCounted(dst []byte, s string) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(s)))
-	return append(dst, s...)
-}
-
-func appendLines(dst []byte, lines []string) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(lines)))
-	for _, line := range lines {
-		dst = appendCounted(dst, line)
-	}
-	return dst
 }
 
 // targetOf returns path and query as sent. The absolute form of a target names the same resource as
@@ -129,21 +110,10 @@ func targetOf(r *http.Request) string {
 
 // target returns what is compared of path and query.
 func (o *FingerprintOptions) target(r *http.Request) string {
-	target := targetOf(r)
-	path, query, ok := strings.Cut(target, "?")
-	if !o.SortQuery || !ok {
-		return target
+	if !o.SortQuery {
+		return targetOf(r)
 	}
-	if strings.Count(query, "&") >= maxPairs {
-		return target
-	}
-	parameters := strings.Split(query, "&")
-	slices.SortStableFunc(parameters, func(a, b string) int {
-		a, _, _ = strings.Cut(a, "=")
-		b, _, _ = strings.Cut(b, "=")
-		return strings.Compare(a, b)
-	})
-	return path + "?" + strings.Join(parameters, "&")
+	return content.SortQuery(targetOf(r))
 }
 
 // body returns what is compared of the body and of the Content-Type, and how. A body that returns
@@ -172,119 +142,19 @@ func (o *FingerprintOptions) body(r *http.Request, b *body) (how string, form []
 	default:
 		return "bytes", nil, contentType, nil
 	}
-	in, err := contentOf(r, b.inside())
+	in, err := content.Open(r.Header["Content-Encoding"], b.inside())
 	if err != nil {
 		return how, nil, nil, err
 	}
 	switch how {
 	case "JSON":
-		form, err = canonicalJSON(in, nil)
+		form, err = content.CanonicalJSON(in)
 	case "fields":
-		form, err = o.jsonFields(in)
+		form, err = content.JSONFields(in, o.Fields)
 	case "form":
-		form, err = o.formFields(in)
+		form, err = content.FormFields(in, o.Fields)
 	case "parts":
-		form, err = multipartForm(in, boundary)
+		form, err = content.Parts(in, boundary)
 	}
-	return how, form, contentType, cmp.Or(in.err, err)
-}
-
-// jsonFields returns the digests of the chosen parts of a JSON document.
-func (o *FingerprintOptions) jsonFields(in *contents) (form []byte, err error) {
-	all, parts := new(chosen), make([]*chosen, len(o.Fields))
-	for i, field := range o.Fields {
-		parts[i] = all.add(pathOf(field))
-	}
-	if _, err := canonicalJSON(in, all); err != nil {
-		return nil, err
-	}
-	found := false
-	for _, part := range parts {
-		form = append(append(form, flag(part.found)), part.digest[:]...)
-		found = found || part.found
-	}
-	return form, errUnless(found)
-}
-
-// formFields returns the digests of the chosen fields of a form.
-func (o *FingerprintOptions) formFields(in *contents) (form []byte, err error) {
-	values := make(map[string]hash.Hash, len(o.Fields))
-	found := false
-	for _, field := range o.Fields {
-		values[field] = sha256.New()
-	}
-	err = formFields(in, func(name, value string) {
-		if h := values[name]; h != nil {
-			found = true
-			h.Write(appendCounted(nil, value))
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, field := range o.Fields {
-		form = values[field].Sum(form)
-	}
-	return form, errUnless(found)
-}
-
-func flag(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// errUnless returns an error if no chosen field is there: then all that is there is compared,
-// because otherwise every such request would be the same.
-func errUnless(found bool) error {
-	if found {
-		return nil
-	}
-	return errNoPart
-}
-
-// maxParts is how many parts a multipart body may have to be compared part by part, as in net/http.
-const maxParts = 1000
-
-// errParts: the multipart body has too many parts.
-var errParts = errors.New("the body has too many parts")
-
-// multipartForm returns the digest of the parts of a multipart body, in order.
-func multipartForm(in *contents, boundary string) (form []byte, err error) {
-	parts, all, own := multipart.NewReader(in, boundary), sha256.New(), sha256.New()
-	buffer := make([]byte, 4<<10)
-	for n := 0; ; n++ {
-		part, err := parts.NextRawPart()
-		switch {
-		case errors.Is(err, io.EOF) && n > 0:
-			return all.Sum(nil), nil
-		case err != nil:
-			return nil, err
-		case n == maxParts:
-			return nil, errParts
-		}
-		var text []byte
-		for _, name := range slices.Sorted(maps.Keys(part.Header)) {
-			text = appendLines(appendCounted(text, name), part.Header[name])
-		}
-		all.Write(append(text, 0))
-		own.Reset()
-		if _, err := io.CopyBuffer(doneWriter{own, in}, part, buffer); err != nil {
-			return nil, err
-		}
-		all.Write(own.Sum(nil))
-	}
-}
-
-// A doneWriter gets what a parser has read and does not hold any more.
-type doneWriter struct {
-	io.Writer
-	in *contents
-}
-
-// Write passes on.
-func (w doneWriter) Write(p []byte) (int, error) {
-	w.in.done = w.in.read
-	return w.Writer.Write(p)
+	return how, form, contentType, cmp.Or(in.Err(), err)
 }

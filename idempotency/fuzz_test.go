@@ -20,36 +20,6 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-// FuzzParseKey: whatever is accepted is a key, and strict mode accepts less but
-// nothing else.
-func FuzzParseKey(f *testing.F) {
-	f.Add(`"abc"`)
-	f.Add(`abc`)
-	f.Fuzz(func(t *testing.T, value string) {
-		key, err := ParseKey(value, false)
-		if err == nil && content.CheckKey(key) != nil {
-			t.Errorf("%q is accepted as the key %q", value, key)
-		}
-		if err != nil && key != "" && len(key) <= MaxKey && content.CheckKey(key) == nil {
-			t.Errorf("%q: a valid key %q with an error: %v", value, key, err)
-		}
-		if _, ours := errors.AsType[content.KeyError](err); err != nil && !ours {
-			t.Errorf("%q is refused with an error that clients do not get: %v", value, err)
-		}
-		strict, strictErr := ParseKey(value, true)
-		if strictErr == nil && (err != nil || strict != key) {
-			t.Errorf("strict: %q; otherwise %q, %v", strict, key, err)
-		}
-		if err != nil {
-			return
-		}
-		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-		if again, err := ParseKey(quoted, true); err != nil || again != key {
-			t.Errorf("%s is parsed as %q, %v; want %q", quoted, again, err, key)
-		}
-	})
-}
-
 // FuzzDecodeAnswer: any bytes decode or fail, within bounds, and what decodes
 // survives being stored again.
 func FuzzDecodeAnswer(f *testing.F) {
@@ -168,8 +138,8 @@ func FuzzFingerprint(f *testing.F) {
 		if pa == pb && ca != cb {
 			t.Errorf("%q has two canonical fingerprints", a)
 		}
-		_, errA := canonicalJSON(&contents{in: bytes.NewReader(a), room: new(reservation)}, nil)
-		_, errB := canonicalJSON(&contents{in: bytes.NewReader(b), room: new(reservation)}, nil)
+		_, errA := content.CanonicalJSON(content.Of(a))
+		_, errB := content.CanonicalJSON(content.Of(b))
 		switch {
 		case errA == nil && errB == nil:
 			if (ca == cb) != reflect.DeepEqual(meaning(t, a), meaning(t, b)) {
@@ -177,29 +147,6 @@ func FuzzFingerprint(f *testing.F) {
 			}
 		case ca == cb && !bytes.Equal(a, b):
 			t.Errorf("%q and %q have one fingerprint, and one has no canonical form", a, b)
-		}
-	})
-}
-
-// FuzzKeyJSON: only a valid document has a key, and it is the one that decoding the document finds.
-func FuzzKeyJSON(f *testing.F) {
-	f.Add([]byte(`{"id":"a","b":[1,{"id":2}]}`))
-	f.Add([]byte(`[{"id":"a"},{"b":null,"id":1e3}]`))
-	f.Add([]byte(`{"b":{"id":1},"id":"\u0061,","c":1,}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		key, err := KeyJSON("id")(&http.Request{Header: http.Header{}}, bytes.NewReader(text))
-		if key != "" && (err != nil || !json.Valid(text)) {
-			t.Errorf("%q has the key %q, %v", text, key, err)
-		}
-		if err != nil {
-			return
-		}
-		var object map[string]any
-		if json.Unmarshal(text, &object) != nil {
-			return
-		}
-		if id, ok := object["id"].(string); ok && key != separators.Replace(id) || object["id"] == nil && key != "" {
-			t.Errorf("%q has the key %q", text, key)
 		}
 	})
 }
@@ -221,7 +168,7 @@ func byValue(v any) any {
 	case json.Number:
 		_, exponent, _ := strings.Cut(strings.ToLower(string(v)), "e")
 		if len(exponent) > 4 {
-			return json.Number(canonicalNumber(string(v)))
+			return json.Number(content.Number(string(v)))
 		}
 		n, _ := new(big.Rat).SetString(string(v))
 		return n.String()

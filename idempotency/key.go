@@ -18,12 +18,8 @@ func ParseKey(value string, strict bool) (string, error) { return content.ParseK
 
 // Why a key is refused.
 const (
-	errSeveral    content.KeyError = "the header is there more than once"
-	errTwoKeys    content.KeyError = "Idempotency-Key and X-Idempotency-Key differ"
-	errKeyTypes   content.KeyError = "the request has several Content-Type lines; send one"
-	errKeyFailed  content.KeyError = "the key could not be derived from the request"
-	errTwoParts   content.KeyError = "the body has the member of the key more than once"
-	errManyValues content.KeyError = "the key has more than 10000 values"
+	errSeveral content.KeyError = "the header is there more than once"
+	errTwoKeys content.KeyError = "Idempotency-Key and X-Idempotency-Key differ"
 )
 
 // keyProblem is the answer to a key that is refused. An error that is not ours may quote the
@@ -31,7 +27,7 @@ const (
 func keyProblem(err error) Problem {
 	ours, ok := errors.AsType[content.KeyError](err)
 	if !ok {
-		ours = errKeyFailed
+		ours = content.ErrKeyFailed
 	}
 	p := problemKeyInvalid
 	p.Detail = "Nothing was run: " + ours.Error() + "."

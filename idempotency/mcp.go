@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // MCPKey is the member of params._meta in which MCPOptions looks for the key. The Model Context Protocol
@@ -93,14 +93,14 @@ func (x *exchange) readCall() bool {
 func (r *request) readMessage(o *Options) (*message, error) {
 	m := new(message)
 	defer r.body.within.end()
-	in, err := contentOf(r.Request, r.body.inside())
+	in, err := content.Open(r.Header["Content-Encoding"], r.body.inside())
 	if err != nil {
 		return m, err
 	}
-	d := newDocument(in)
+	d := content.NewDocument(in)
 	first, err := d.Token()
 	if first == json.Delim('[') { // which revision 2025-03-26 alone has
-		err = d.each(func(int) error {
+		err = d.Each(func(int) error {
 			first, _ := d.Token()
 			one := new(message)
 			if err := one.read(d, first, in, o); err != nil || !one.call {
@@ -113,14 +113,14 @@ func (r *request) readMessage(o *Options) (*message, error) {
 		err = m.read(d, first, in, o)
 	}
 	if err == nil {
-		err = d.end()
+		err = d.End()
 	}
-	return m, cmp.Or(in.err, err)
+	return m, cmp.Or(in.Err(), err)
 }
 
 // read reads a message of the content, whose first token was read.
-func (m *message) read(d *document, first json.Token, in *contents, o *Options) error {
-	all, err := d.members(first, "jsonrpc", "id", "method", "params", "result", "error")
+func (m *message) read(d *content.Document, first json.Token, in *content.Reader, o *Options) error {
+	all, err := d.Members(first, "jsonrpc", "id", "method", "params", "result", "error")
 	var method string
 	if isCallID(all["id"]) && err == nil {
 		m.id = all["id"]
@@ -138,7 +138,7 @@ func (m *message) read(d *document, first json.Token, in *contents, o *Options) 
 		m.lists = method == "tools/list" && len(o.ToolWindows) > 0
 		return nil
 	}
-	members, err := in.membersOf(all["params"], "name", "arguments", "_meta")
+	members, err := in.MembersOf(all["params"], "name", "arguments", "_meta")
 	if err == nil && json.Unmarshal(members["name"], &m.tool) != nil {
 		err = errNoMessage
 	}
@@ -152,70 +152,27 @@ func (m *message) read(d *document, first json.Token, in *contents, o *Options) 
 }
 
 // readCancelled reads the params of a notification that cancels a request.
-func (m *message) readCancelled(params json.RawMessage, in *contents) error {
-	members, err := in.membersOf(params, "requestId")
+func (m *message) readCancelled(params json.RawMessage, in *content.Reader) error {
+	members, err := in.MembersOf(params, "requestId")
 	if id := members["requestId"]; err == nil && isCallID(id) {
 		m.cancels = append(m.cancels, callID(id))
 	}
 	return err
 }
 
-// membersOf returns the members of a part of the content that is an object.
-func (c *contents) membersOf(part json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
-	inside := c.inside(part)
-	d := newDocument(inside)
-	first, _ := d.Token()
-	members, err := d.members(first, known...)
-	switch {
-	case inside.err != nil:
-		return nil, inside.err
-	case err != nil:
-		return nil, errNoMessage
-	}
-	return members, nil
-}
-
-// members returns the members of an object whose first token was read. A name that is a known one but
-// for its case is an error, because some readers take it for that.
-func (d *document) members(first json.Token, known ...string) (map[string]json.RawMessage, error) {
-	if first != json.Delim('{') {
-		return nil, errNoMessage
-	}
-	all := make(map[string]json.RawMessage)
-	return all, d.eachMember(func(name string) error {
-		var value json.RawMessage
-		err := d.Decode(&value)
-		spelled := func(k string) bool { return name != k && strings.EqualFold(name, k) }
-		if err == nil && (all[name] != nil || slices.ContainsFunc(known, spelled) || !utf8.Valid(value)) {
-			err = errNotPlain
-		}
-		all[name] = value
-		return cmp.Or(err, checkText(name)) // or two names would be one
-	})
-}
-
-// inMemory returns the content of a text that is in memory.
-func inMemory(text []byte) *contents {
-	return &contents{in: bytes.NewReader(text), room: new(reservation)}
-}
-
-// inside returns a part of the content, which a parser holds once more.
-func (c *contents) inside(part []byte) *contents {
-	return &contents{in: bytes.NewReader(part), room: c.room, body: c.body}
-}
-
 // digestOf returns the fingerprint of a call's params, which are parts of the content. Those that have
 // no canonical form are compared byte by byte, without white space.
-func digestOf(params map[string]json.RawMessage, in *contents) (dibs.Fingerprint, error) {
+func digestOf(params map[string]json.RawMessage, in *content.Reader) (dibs.Fingerprint, error) {
 	text := []byte("dibs mcp fingerprint 1\x00")
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		inside, form := in.inside(params[name]), byte('j')
-		sum, err := canonicalJSON(inside, nil)
-		if inside.err == nil && err != nil {
-			inside.err = inside.hold(int64(len(params[name])))
+		inside, form := in.Inside(params[name]), byte('j')
+		sum, err := content.CanonicalJSON(inside)
+		held := inside.Err()
+		if held == nil && err != nil {
+			held = inside.Hold(int64(len(params[name])))
 		}
-		if inside.err != nil {
-			return dibs.Fingerprint{}, inside.err
+		if held != nil {
+			return dibs.Fingerprint{}, held
 		}
 		if err != nil {
 			var plain bytes.Buffer
@@ -223,7 +180,7 @@ func digestOf(params map[string]json.RawMessage, in *contents) (dibs.Fingerprint
 			digest := sha256.Sum256(plain.Bytes())
 			sum, form = digest[:], 'b'
 		}
-		text = append(append(appendCounted(text, name), form), sum...)
+		text = append(append(content.AppendCounted(text, name), form), sum...)
 	}
 	return sha256.Sum256(text), nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/content"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -85,7 +86,7 @@ func FuzzCall(f *testing.F) {
 		if method, _ := all["method"].(string); !strings.EqualFold(method, "tools/call") || params == nil {
 			t.Fatalf("%q is read as a call", text)
 		}
-		if _, err := canonicalJSON(inMemory(text), nil); err != nil { // a map would not hold it either
+		if _, err := content.CanonicalJSON(content.Of(text)); err != nil { // a map would not hold it either
 			return
 		}
 		params["_meta"], all["id"] = map[string]any{"a": "b"}, "another"

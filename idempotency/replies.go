@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // A reply is the response of JSON-RPC in an answer.
@@ -109,16 +111,16 @@ func (r *replies) end(counts bool) {
 func replyOf(text []byte) *reply {
 	var result result
 	r, answers, failed := &reply{text: text, status: http.StatusOK}, false, false
-	d := newDocument(inMemory(text))
+	d := content.NewDocument(content.Of(text))
 	if first, _ := d.Token(); first != json.Delim('{') {
 		return nil
 	}
-	err := d.eachMember(func(name string) error {
+	err := d.EachMember(func(name string) error {
 		var value json.RawMessage
 		err := d.Decode(&value)
 		switch {
 		case name == "id" && r.to > 0:
-			return errNotPlain
+			return content.ErrAmbiguous
 		case name == "id":
 			r.to = int(d.InputOffset())
 			r.from = r.to - len(value)
@@ -131,7 +133,7 @@ func replyOf(text []byte) *reply {
 		return err
 	})
 	switch {
-	case err != nil || d.end() != nil || r.to == 0 || !answers:
+	case err != nil || d.End() != nil || r.to == 0 || !answers:
 		return nil
 	case failed || result.failed:
 		r.status = http.StatusInternalServerError
@@ -170,9 +172,9 @@ func answersCall(text []byte) bool {
 		version       string
 		result, error map[string]json.RawMessage
 	}
-	d := newDocument(inMemory(text))
+	d := content.NewDocument(content.Of(text))
 	first, _ := d.Token()
-	all, err := d.members(first)
+	all, err := d.Members(first)
 	if err != nil || replyOf(text) == nil || (all["result"] == nil) == (all["error"] == nil) {
 		return false
 	}

@@ -152,8 +152,8 @@ func (r *request) withBody(ctx context.Context) *http.Request {
 	return again
 }
 
-// errTooLarge: the body is longer than Options.MaxBody.
-var errTooLarge = errors.New("the body is longer than allowed")
+// errTooLarge: the body is longer than Options.MaxBody, or what it contains is.
+var errTooLarge = content.ErrTooLarge
 
 // errStream: the request waits for an answer before it goes on.
 var errStream = errors.New("the request is a stream, which cannot be guarded")

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // protocol is what a request speaks on top of HTTP. gRPC and Connect have statuses of their own: an
@@ -238,11 +240,11 @@ const maxStatus = 64 << 10
 
 // statusText returns what a part of an answer holds that has a status.
 func statusText(encoding string, part []byte) ([]byte, error) {
-	if isIdentity(encoding) {
+	if content.IsIdentity(encoding) {
 		return part, nil
 	}
 	var text bytes.Buffer
-	_, err := decompress(encoding, bytes.NewReader(part), &text, maxStatus)
+	_, err := content.Decompress(encoding, bytes.NewReader(part), &text, maxStatus)
 	return text.Bytes(), err
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/content"
 )
 
 // A ScopePart is a part of what tells principals apart; see Options.Scope.
@@ -148,7 +149,7 @@ func appendFieldsOf(b []byte, h http.Header, counts func(folded string) bool) []
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		b = appendLines(appendCounted(b, name), h[name])
+		b = content.AppendLines(content.AppendCounted(b, name), h[name])
 	}
 	return b
 }
@@ -159,7 +160,7 @@ func appendValues(b []byte, values []string) []byte {
 	if len(values) == 0 || len(values) == 1 && values[0] == "" {
 		return b
 	}
-	return appendLines(b, values)
+	return content.AppendLines(b, values)
 }
 
 // folded returns a field's name as the most tolerant server reads it: in any case, with "_" for
@@ -173,7 +174,7 @@ func (o *Options) principal(r *http.Request) (b []byte) {
 			continue
 		}
 		if of := part.of(nil, r); len(of) > 0 {
-			b = appendCounted(binary.AppendUvarint(b, uint64(i)), string(of))
+			b = content.AppendCounted(binary.AppendUvarint(b, uint64(i)), string(of))
 		}
 	}
 	return b
@@ -245,14 +246,14 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string, fingerp
 	if o.KeyPer == KeyPerRequest {
 		b = append(append(b[:0], "dibs http scope 1, request\x00"...), fingerprint[:]...)
 	}
-	b = appendCounted(b, authority(r))
+	b = content.AppendCounted(b, authority(r))
 	prefix := keyPrefix
 	if m := messageOf(r.Context()); m != nil {
 		// Two calls are compared by their params alone, and no other tool and no other target may answer.
-		prefix, b = callPrefix, appendCounted(appendCounted(b, targetOf(r)), m.tool)
+		prefix, b = callPrefix, content.AppendCounted(content.AppendCounted(b, targetOf(r)), m.tool)
 	} else if o.KeyPer == KeyPerPath {
 		path, _, _ := strings.Cut(targetOf(r), "?")
-		b = appendCounted(b, path)
+		b = content.AppendCounted(b, path)
 	}
 	sum := sha256.Sum256(append(b, principal...))
 	b = base64.RawURLEncoding.AppendEncode(append(b[:0], prefix...), sum[:scopeBytes])

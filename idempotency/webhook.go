@@ -99,7 +99,7 @@ func WebhookOptions(sender string) (*Options, error) {
 // key derives the key of a request of the sender.
 func (s *sender) key(r *http.Request, body io.ReadSeeker) (string, error) {
 	values, err := s.values(r, body)
-	return joinKeys(values), err
+	return content.Join(values), err
 }
 
 // values returns what names the event, after what tells its deliveries apart; nothing if the
@@ -137,7 +137,7 @@ func keyOfAnySender(r *http.Request, body io.ReadSeeker) (string, error) {
 		}
 		values, err := s.values(r, body)
 		if err != nil || len(values) > 0 {
-			return joinKeys(append([]string{s.name}, values...)), err
+			return content.Join(append([]string{s.name}, values...)), err
 		}
 	}
 	return "", nil

@@ -24,6 +24,10 @@ func (e KeyError) Error() string { return string(e) }
 // Why a key is refused.
 const (
 	ErrEmptyKey   KeyError = "the key is empty"
+	ErrKeyFailed  KeyError = "the key could not be derived from the request"
+	errKeyTypes   KeyError = "the request has several Content-Type lines; send one"
+	errTwoParts   KeyError = "the body has the member of the key more than once"
+	errManyValues KeyError = "the key has more than 10000 values"
 	errLongKey    KeyError = "the key is longer than 255 characters"
 	errCharacter  KeyError = "the value has a character that is not printable ASCII"
 	errList       KeyError = "the value is a list; a request has one key"

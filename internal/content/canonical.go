@@ -1,4 +1,4 @@
-package idempotency
+package content
 
 import (
 	"bytes"
@@ -21,8 +21,8 @@ const maxDepth = 100
 // compared by value, exactly. It keeps two digests for each member of the
 // objects that it is in, and no part of the document.
 type canonical struct {
-	*document
-	content *contents
+	*Document
+	content *Reader
 	levels  [maxDepth]struct {
 		hash    hash.Hash // of a member's value
 		members []member  // of the object so far
@@ -64,16 +64,20 @@ func (c *chosen) at(name string) *chosen {
 	return c.parts[name]
 }
 
+// CanonicalJSON returns a digest of a document that is the same for two documents only if they mean the
+// same. It returns ErrAmbiguous as canonicalJSON does.
+func CanonicalJSON(in *Reader) ([]byte, error) { return canonicalJSON(in, nil) }
+
 // canonicalJSON returns the digest of a document, and sets those of the parts that are chosen. It
 // returns an error for what is not JSON, and for what readers disagree about: a member that is
 // there twice, text that is not Unicode.
-func canonicalJSON(in *contents, parts *chosen) ([]byte, error) {
-	c := &canonical{document: newDocument(in), content: in}
+func canonicalJSON(in *Reader, parts *chosen) ([]byte, error) {
+	c := &canonical{Document: NewDocument(in), content: in}
 	h := sha256.New()
 	if err := c.value(h, 0, parts); err != nil {
 		return nil, err
 	}
-	return h.Sum(nil), c.end()
+	return h.Sum(nil), c.End()
 }
 
 // value hashes the next value.
@@ -105,7 +109,7 @@ func (c *canonical) rest(h hash.Hash, token json.Token, depth int, part *chosen)
 		c.write(h, 'b', strconv.FormatBool(t))
 		return nil
 	case json.Number:
-		c.write(h, 'n', canonicalNumber(string(t)))
+		c.write(h, 'n', Number(string(t)))
 		return nil
 	case string:
 		c.write(h, 's', t)
@@ -113,12 +117,12 @@ func (c *canonical) rest(h hash.Hash, token json.Token, depth int, part *chosen)
 	}
 	switch {
 	case depth == maxDepth:
-		return errNotPlain
+		return ErrAmbiguous
 	case token == json.Delim('{'):
 		return c.object(h, depth, part)
 	}
 	c.write(h, '[', "")
-	err := c.each(func(i int) error {
+	err := c.Each(func(i int) error {
 		var element *chosen
 		if part != nil && part.parts != nil {
 			element = part.at(strconv.Itoa(i))
@@ -129,9 +133,9 @@ func (c *canonical) rest(h hash.Hash, token json.Token, depth int, part *chosen)
 	return err
 }
 
-// canonicalNumber returns one spelling of a JSON number: its digits without zeros at either end, and
+// Number returns one spelling of a JSON number: its digits without zeros at either end, and
 // the power of ten of the last digit. An exponent of more than 15 characters stays as it is.
-func canonicalNumber(s string) string {
+func Number(s string) string {
 	digits, negative := strings.CutPrefix(s, "-")
 	power := 0
 	if i := strings.IndexAny(digits, "eE"); i >= 0 {
@@ -162,7 +166,7 @@ func (c *canonical) object(h hash.Hash, depth int, part *chosen) error {
 		level.hash = sha256.New()
 	}
 	level.members = level.members[:0]
-	err := c.eachMember(func(name string) error {
+	err := c.EachMember(func(name string) error {
 		if err := checkText(name); err != nil {
 			return err
 		}
@@ -189,7 +193,7 @@ func (c *canonical) object(h hash.Hash, depth int, part *chosen) error {
 	c.write(h, '{', strconv.Itoa(len(level.members)))
 	for i, m := range level.members {
 		if i > 0 && m.name == level.members[i-1].name {
-			return errNotPlain
+			return ErrAmbiguous
 		}
 		c.text = append(append(c.text[:0], m.name[:]...), m.value[:]...)
 		h.Write(c.text)
@@ -208,7 +212,7 @@ func (c *canonical) write(h hash.Hash, kind byte, text string) {
 // are not Unicode.
 func checkText(s string) error {
 	if strings.ContainsRune(s, utf8.RuneError) {
-		return errNotPlain
+		return ErrAmbiguous
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package idempotency
+package content
 
 import (
 	"bufio"
@@ -15,8 +15,8 @@ const maxPairs = 10000
 var errNoForm = errors.New("the form is malformed")
 
 // formFields calls field with each name and value of a form, in order. It reads one pair at a time,
-// and reads it as url.ParseQuery does. It returns errTooLarge for more than maxPairs.
-func formFields(in *contents, field func(name, value string)) error {
+// and reads it as url.ParseQuery does. It returns ErrTooLarge for more than maxPairs.
+func formFields(in *Reader, field func(name, value string)) error {
 	pairs := bufio.NewReader(in)
 	var pair []byte
 	for n := 0; ; {
@@ -31,7 +31,7 @@ func formFields(in *contents, field func(name, value string)) error {
 		text := bytes.TrimSuffix(pair, []byte("&"))
 		switch n++; {
 		case n > maxPairs:
-			return errTooLarge
+			return ErrTooLarge
 		case bytes.IndexByte(text, ';') >= 0:
 			return errNoForm
 		}
