@@ -36,13 +36,13 @@ func readTop(t *testing.T, name string) string {
 func findings(t *testing.T) (names []string) {
 	t.Helper()
 	for _, store := range []string{"sqlitestore", "redisstore", "pgstore", "mysqlstore"} {
-		list := regexp.MustCompile(`// The names of [\w ]+: ([^.]+)\.`).FindStringSubmatch(readTop(t, store+"/check.go"))
+		list := regexp.MustCompile(`// The names of [\w ]+: ([^.]+)\.`).FindStringSubmatch(readTop(t, "stores/"+store+"/check.go"))
 		if list == nil {
 			t.Fatalf("%s does not list its findings", store)
 		}
 		names = append(names, regexp.MustCompile(`[a-z-]+`).FindAllString(list[1], -1)...)
 	}
-	for _, file := range []string{"stores/finding.go", "cmd/dibs/internal/proxy/check.go", "cmd/dibs/internal/proxy/temporary.go", "cmd/dibs/internal/command/doctor.go"} {
+	for _, file := range []string{"stores/anystore/finding.go", "cmd/dibs/internal/proxy/check.go", "cmd/dibs/internal/proxy/temporary.go", "cmd/dibs/internal/command/doctor.go"} {
 		for _, m := range regexp.MustCompile(`Name: "([a-z-]+)", Severity`).FindAllStringSubmatch(readTop(t, file), -1) {
 			names = append(names, m[1])
 		}
@@ -57,7 +57,7 @@ func TestChecklistNamesCommands(t *testing.T) {
 	if len(rows) < 16 || len(known) < 30 {
 		t.Fatalf("there are %d lines and %d findings", len(rows), len(known))
 	}
-	program := regexp.MustCompile(`^(dibs|curl|grep|make|chronyc|pgbouncer|sha256sum|docker|systemd-analyze|kubectl) \S`)
+	program := regexp.MustCompile(`^(dibs|dibs-prove|curl|grep|make|chronyc|pgbouncer|sha256sum|docker|systemd-analyze|kubectl) \S`)
 	var named []string
 	for _, row := range rows {
 		commands := 0

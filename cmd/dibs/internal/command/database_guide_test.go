@@ -47,7 +47,7 @@ func TestDatabaseGuide(t *testing.T) {
 			b := newBench(t)
 			here := strings.NewReplacer("127.0.0.1:8080", servertest.Addr(t))
 			for _, source := range sources {
-				if strings.Contains(source, `"github.com/dibs-go/dibs/`+name+`"`) {
+				if strings.Contains(source, `"github.com/dibs-go/dibs/stores/`+name+`"`) {
 					b.write(t, "main.go", here.Replace(source))
 				}
 			}

@@ -23,8 +23,8 @@ func (p *program) forget() *cobra.Command {
 request with the key runs as if it were the first, and so does the next
 "dibs run --once-per". A holder keeps its key.
 
---id deletes only the record or the attempt of that ID. What comes after dibs has
-read the key is not deleted.
+--id deletes only the record or the attempt of that ID. What comes after dibs
+has read the key is not deleted.
 
 Asks before it changes anything, unless --yes is given. Exits with 1 if one of
 the keys has no record.`,
