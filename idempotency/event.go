@@ -5,7 +5,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/slow"
 )
+
+// ErrSlowClient is Event.Err of a request whose answer broke off, because its client took it too
+// slowly (Options.BodyTimeout). What became of its run and its key is as without it.
+var ErrSlowClient = slow.ErrSlow
 
 // EventKind says how a request ended.
 type EventKind string
@@ -115,7 +120,7 @@ func (e *Event) StoreKey() dibs.Key { return e.key }
 func (x *exchange) observe(kind EventKind) {
 	x.observed = true
 	x.event.Kind = kind
-	if x.w.wasCut() {
+	if x.w.WasCut() {
 		x.event.Status = 0
 		if x.event.Err == nil {
 			x.event.Err = ErrSlowClient

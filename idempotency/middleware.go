@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/linger"
 	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // Middleware guards HTTP handlers: requests with one Idempotency-Key run once, and every retry gets
@@ -96,7 +96,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.unguarded(w, r, next)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
-		linger.Answer(w, r, func() { m.options.WriteProblem(w, r, problemMethod) })
+		slow.Answer(w, r, func() { m.options.WriteProblem(w, r, problemMethod) })
 		m.observe(r, Event{Kind: EventInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
 	case !m.guardsAny(r) && !(m.options.MCP && r.Method == http.MethodDelete): // which ends a session
 		m.unguarded(w, r, next)
@@ -108,12 +108,15 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 // guard serves a request of a guarded method. When the transfer of its answer was broken, the client
 // must not take the part for the whole.
 func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	p := &pacedWriter{ResponseWriter: w, m: m, r: r}
-	defer p.end()
+	p := &slow.Writer{ResponseWriter: w, Pause: m.options.BodyTimeout, Stuck: func(err error) {
+		m.warn(&m.warned.noDeadline, r, "a client takes its answer too slowly, and the write to it cannot be ended: "+
+			"the ResponseWriter of an outer handler needs a method Unwrap or SetWriteDeadline", "error", err)
+	}}
+	defer p.End()
 	x := &exchange{m: m, w: p, next: next, slot: reservation{of: m.serving}, room: reservation{of: m.memory}}
 	x.req.Request, x.req.body.room.of, x.req.body.within.of = r, m.memory, m.memory
 	x.receive()
-	if p.wasCut() {
+	if p.WasCut() {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -135,7 +138,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 //	 send
 type exchange struct {
 	m        *Middleware
-	w        *pacedWriter
+	w        *slow.Writer
 	next     http.Handler
 	req      request
 	event    Event

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // A recorder is the ResponseWriter of a guarded handler. It holds the answer back until it is
@@ -23,7 +25,7 @@ import (
 type recorder struct {
 	mu     sync.Mutex // a goroutine of the handler may outlive it
 	m      *Middleware
-	w      *pacedWriter
+	w      *slow.Writer
 	r      *http.Request
 	limit  time.Time   // of the run
 	fields http.Header // of the handler
@@ -44,7 +46,7 @@ type recorder struct {
 // newRecorder returns the recorder of the run's answer.
 func (r *run) newRecorder() *recorder {
 	limit, _ := r.ctx.Deadline()
-	r.w.begin(limit)
+	r.w.Begin(limit)
 	fields := r.w.Header().Clone() // what outer handlers have set is part of the answer
 	return &recorder{m: r.m, w: r.w, r: r.req.Request, limit: limit, fields: fields, declared: -1}
 }
@@ -102,7 +104,7 @@ func (rec *recorder) inform(status int) {
 	before := maps.Clone(h)
 	replaceFields(h, rec.fields)
 	takeOurs(h)
-	rec.w.inform(status)
+	rec.w.Inform(status)
 	replaceFields(rec.w.Header(), before)
 }
 
@@ -152,7 +154,7 @@ func (rec *recorder) stream() {
 		return
 	}
 	rec.streaming = true
-	rec.w.begin(rec.limit)
+	rec.w.Begin(rec.limit)
 	rec.sniff()
 	rec.sendHead()
 	if len(rec.body) > 0 {
@@ -209,7 +211,7 @@ func (rec *recorder) finish() (whole bool) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.ended = true
-	rec.w.run = false
+	rec.w.HandlerDone()
 	rec.head(http.StatusOK)
 	if !rec.streaming {
 		rec.sniff()

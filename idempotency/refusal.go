@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/linger"
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // refuse answers with a problem.
@@ -21,7 +21,7 @@ func (x *exchange) refuse(kind EventKind, p Problem) {
 
 // refuseUnread answers with a problem while the client may still send the body.
 func (x *exchange) refuseUnread(kind EventKind, p Problem) {
-	linger.Answer(x.w, x.req.Request, func() { x.refuse(kind, p) })
+	slow.Answer(x.w, x.req.Request, func() { x.refuse(kind, p) })
 }
 
 // refuseBody answers a request whose body was not read.
@@ -32,7 +32,7 @@ func (x *exchange) refuseBody(err error) {
 	stopped := errors.Is(err, os.ErrDeadlineExceeded)
 	if x.req.ProtoMajor == 1 && (stopped || errors.Is(err, errStream)) {
 		// Over HTTP/2 this would end the connection for other requests.
-		linger.CloseAfter(x.w.Header())
+		slow.CloseAfter(x.w.Header())
 	}
 	switch {
 	case errors.Is(err, errTooLarge):

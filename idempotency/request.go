@@ -14,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/content"
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // A request is what the client of a guarded request sent.
@@ -161,7 +162,6 @@ var errStream = errors.New("the request is a stream, which cannot be guarded")
 // A body is a request's body, read whole before the handler runs: in memory, or in a temporary file
 // if it is longer than Options.MaxMemory.
 type body struct {
-	paced  pacedReader // while it is read
 	memory []byte
 	file   *os.File // nil: in memory
 	path   string   // of the file, while it has a name
@@ -179,11 +179,11 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if r.ContentLength > o.MaxBody {
 		return errTooLarge
 	}
-	b.paced = pacedReader{w: w, r: r, pause: o.BodyTimeout}
-	in := io.Reader(&b.paced)
+	paced := slow.NewReader(w, r, o.BodyTimeout, slow.LeastRate)
+	in := io.Reader(paced)
 	switch protocolOf(r.Header) {
 	case grpc, grpcWeb, connectStream:
-		in = &unaryReader{pacedReader: b.paced}
+		in = &unaryReader{Reader: paced}
 	}
 	limit := min(o.MaxMemory, o.MaxBody)
 	size := min(511, limit)

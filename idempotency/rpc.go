@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/content"
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // protocol is what a request speaks on top of HTTP. gRPC and Connect have statuses of their own: an
@@ -267,7 +268,7 @@ const firstMessageLimit = 5 * time.Second
 
 // unaryReader is the body of a gRPC request, which must end soon after its first message.
 type unaryReader struct {
-	pacedReader
+	*slow.Reader
 	head [5]byte
 	n    int // bytes of head
 	read int64
@@ -280,9 +281,9 @@ func (r *unaryReader) Read(p []byte) (int, error) {
 		if r.end.IsZero() {
 			r.end = time.Now().Add(firstMessageLimit)
 		}
-		r.pause = min(r.pause, time.Until(r.end))
+		r.Pause = min(r.Pause, time.Until(r.end))
 	}
-	n, err := r.pacedReader.Read(p)
+	n, err := r.Reader.Read(p)
 	r.n += copy(r.head[r.n:], p[:n])
 	r.read += int64(n)
 	if errors.Is(err, os.ErrDeadlineExceeded) && r.begun() {

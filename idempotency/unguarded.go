@@ -29,7 +29,7 @@ func (x *exchange) bypass() {
 		x.m.duplicates.pass(x.req.key, noOriginal()) // the next waiter need not wait for a run without a guard
 	}
 	began := time.Now()
-	x.w.begin(began.Add(x.m.options.HandlerLimit))
+	x.w.Begin(began.Add(x.m.options.HandlerLimit))
 	defer func() {
 		x.event.Handler = time.Since(began)
 		x.observe(EventBypassed)

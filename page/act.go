@@ -29,7 +29,7 @@ func (h *Handler) acting(do func(context.Context, *order) (int, error)) http.Han
 			return
 		}
 		var o order
-		if !read(w, r, &o) {
+		if !read(w, r, maxForm, &o) {
 			return
 		}
 		values, err := url.ParseQuery(o.Link)

@@ -9,12 +9,15 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/internal/slow"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/store"
 )
@@ -57,8 +60,11 @@ const (
 	fresh = beat - beat/10
 	// maxStreams is how many pages can be open.
 	maxStreams = 100
-	// maxForm is how long the body of a call can be, in bytes.
-	maxForm = 1 << 20
+	// maxForm is how long the body of a call can be, in bytes, and maxSignIn that of one without a
+	// credential.
+	maxForm, maxSignIn = 1 << 20, 8 << 10
+	// maxPause is how long a browser may pause while it sends a body, and the longest that 5 kB take.
+	maxPause = 10 * time.Second
 	// storeLimit is how long the store can take to answer.
 	storeLimit = 8 * time.Second
 )
@@ -220,19 +226,25 @@ func fail(w http.ResponseWriter, status int, sentence string) {
 	answer(w, status, map[string]string{"error": sentence})
 }
 
-// read reads the JSON body of a call. It answers if it cannot.
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
+// read reads the JSON body of a call, of at most so many bytes. It answers if it cannot.
+func read(w http.ResponseWriter, r *http.Request, most int64, into any) bool {
 	if r.Header.Get("Content-Type") != "application/json" {
 		fail(w, http.StatusUnsupportedMediaType, "The body must be application/json.")
 		return false
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxForm))
+	in := slow.NewReader(w, r, maxPause, slow.LeastRate)
+	d := json.NewDecoder(io.LimitReader(in, most))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil && d.More() {
 		err = errMore
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		slow.CloseAfter(w.Header())
+		fail(w, http.StatusRequestTimeout, "The body did not arrive in time.")
+		return false
+	case err != nil:
 		fail(w, http.StatusBadRequest, "The body must be one JSON object with the fields of the call.")
 		return false
 	}

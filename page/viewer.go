@@ -65,7 +65,7 @@ func (s SingleSignOn) Viewer(r *http.Request) *Viewer {
 // signIn sets the cookie of a token.
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	var form struct{ Token string }
-	if !read(w, r, &form) {
+	if !read(w, r, maxSignIn, &form) {
 		return
 	}
 	token := strings.TrimSpace(form.Token)

@@ -48,7 +48,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/store/backend", root + "/internal/linger", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/store/backend", root + "/internal/memory", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/idempotency/retry", root + "/internal/prove/failpoint", server},
 		},
 		{
@@ -58,7 +58,7 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/store/backend", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/linger", root + "/internal/outage", root + "/internal/pace", unix},
+			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/store/backend", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/pace", root + "/internal/slow", unix},
 			Tests:   []string{root + "/stores/httpstore", root + "/internal/errtype", server, root + "/internal/prove/testkit", root + "/internal/prove/wire", memory, root + "/stores/anystore", root + "/store/storetest"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/prove/failpoint", server}},

@@ -17,7 +17,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/linger"
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // forwarder sends a request to the origin, and the answer back. The guard, if there is one,
@@ -49,7 +49,7 @@ func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if upstream.CheckTarget(r) != nil {
-		linger.Answer(w, r, func() { f.policy.writeProblem(w, r, badTarget) })
+		slow.Answer(w, r, func() { f.policy.writeProblem(w, r, badTarget) })
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
@@ -67,7 +67,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.proxy.ServeHTTP(a, r)
 	if a.unread() {
-		linger.Read(w, r) // not if the answer was cut off, because that panics
+		slow.Read(w, r) // not if the answer was cut off, because that panics
 	}
 }
 
@@ -226,7 +226,7 @@ func (a *answer) WriteHeader(status int) {
 		}
 		// Set here, because ReverseProxy clears the header after an informational answer.
 		if lastOfConnection(r) || r.ProtoMajor == 1 && a.upload != nil && !a.upload.ended.Load() {
-			linger.CloseAfter(h)
+			slow.CloseAfter(h)
 		}
 	}
 	a.ResponseWriter.WriteHeader(status)

@@ -19,9 +19,9 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/linger"
 	"github.com/dibs-go/dibs/internal/outage"
 	"github.com/dibs-go/dibs/internal/quantity"
+	"github.com/dibs-go/dibs/internal/slow"
 	"github.com/dibs-go/dibs/page"
 )
 
@@ -206,7 +206,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("a request begins", "request_id", x.id, "method", r.Method, "path", r.URL.EscapedPath())
 	}
 	if lastOfConnection(r) {
-		linger.CloseAfter(w.Header())
+		slow.CloseAfter(w.Header())
 	}
 	if r.Method == "PRI" {
 		w.Header().Set("Connection", "close")
@@ -248,7 +248,7 @@ func lastOfConnection(r *http.Request) bool {
 // refuse answers a request that the origin does not get.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, by *routing, p idempotency.Problem) {
 	s.observe(r.Context(), idempotency.Event{Kind: idempotency.EventInvalid, Method: r.Method, Status: p.Status, Problem: p.Name})
-	linger.Answer(w, r, func() { by.config.writeProblem(w, r, p) })
+	slow.Answer(w, r, func() { by.config.writeProblem(w, r, p) })
 }
 
 // The problems of requests that the proxy refuses, guarded or not.

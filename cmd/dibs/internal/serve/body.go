@@ -9,119 +9,75 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // limits are how long clients and the store may take.
 type limits struct {
 	silence time.Duration // the longest pause of a client that sends a body or reads an answer
-	body    time.Duration // a whole body
+	rate    int64         // how many bytes a second a body must have
 	next    time.Duration // the store, until the next key of a list
 }
 
-var defaultLimits = limits{silence: 30 * time.Second, body: time.Minute, next: 30 * time.Second}
+var defaultLimits = limits{silence: 30 * time.Second, rate: 64 << 10, next: 30 * time.Second}
 
-const (
-	// growth is how much memory a body of unknown length takes at a time.
-	growth = 64 << 10
-	// bodyMemory is how many bytes of memory a byte of a body takes, as it arrived and as it is
-	// read.
-	bodyMemory = 3
-	// elementMemory is about how many bytes an element takes, and what is remembered of it while
-	// it waits.
-	elementMemory = 2 << 10
-	// dataMemory is how many bytes a byte of a record takes, as it came and as it is written.
-	dataMemory = 5
-)
-
-// body reads the body of a call. Its memory is the server's until free is called.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, free func(), p *problem) {
+// body reads the body of a call. What has arrived of it counts for the call's memory.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, nil, &problemMedia
+		return nil, &problemMedia
 	}
 	if r.Header.Get("Content-Encoding") != "" {
-		return nil, nil, problemMedia.with("It must not be compressed.")
+		return nil, problemMedia.with("It must not be compressed.")
 	}
 	most := s.config.MaxBody
 	tooLarge := problemTooLarge.with(fmt.Sprintf("The body is longer than %d bytes, the server's --max-body.", most))
 	if r.ContentLength > most {
-		return nil, nil, tooLarge
-	}
-	var taken int64
-	release := func() { s.memory.give(taken) }
-	defer func() {
-		if p != nil {
-			release()
-		}
-	}()
-	grow := func(n int64) *problem {
-		if !s.memory.take(bodyMemory * n) {
-			return problemOverloaded.with("The bodies of all calls take as much memory as --max-body-memory.")
-		}
-		taken += bodyMemory * n
-		return nil
+		return nil, tooLarge
 	}
 	size := r.ContentLength
-	if size < 0 {
-		size = growth
+	if size < 0 || size > firstPart {
+		size = firstPart
 	}
-	if p := grow(size); p != nil {
-		return nil, nil, p
-	}
-	rc := http.NewResponseController(w)
-	end := time.Now().Add(s.limits.body)
-	body = make([]byte, 0, size+1)
+	in, x := slow.NewReader(w, r, s.limits.silence, s.limits.rate), exchangeOf(r.Context())
+	body := make([]byte, 0, size+1) // one more, to see the end without growing
 	for {
 		if len(body) == cap(body) {
-			if int64(len(body)) > most {
-				return nil, nil, tooLarge
-			}
-			if p := grow(int64(len(body))); p != nil {
-				return nil, nil, p
-			}
 			body = append(make([]byte, 0, 2*len(body)), body...)
 		}
-		_ = rc.SetReadDeadline(earlier(time.Now().Add(s.limits.silence), end))
-		n, err := r.Body.Read(body[len(body):cap(body)])
+		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
-		case err == io.EOF && int64(len(body)) > most:
-			return nil, nil, tooLarge
+		case !s.take(x, bodyMemory*int64(n)):
+			return nil, x.noMemory("bodies")
+		case int64(len(body)) > most:
+			return nil, tooLarge
 		case err == io.EOF:
-			_ = rc.SetReadDeadline(time.Time{})
-			s.memory.give(taken - bodyMemory*int64(len(body)))
-			taken = bodyMemory * int64(len(body))
-			return body, release, nil
+			return body, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, nil, &problemTimeout
+			return nil, &problemTimeout
 		case err != nil:
-			return nil, nil, problemInvalid.with("The body ended early.")
+			return nil, problemInvalid.with("The body ended early.")
 		}
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
+// firstPart is how much of a body has memory before it has arrived, in bytes.
+const firstPart = 16 << 10
 
 // answer sends a JSON text. A client that does not read it is given up.
 func (s *Server) answer(w http.ResponseWriter, text []byte) {
-	rc := http.NewResponseController(w)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
-	for len(text) > 0 {
-		n := min(len(text), growth)
-		_ = rc.SetWriteDeadline(time.Now().Add(s.limits.silence))
-		if _, err := w.Write(text[:n]); err != nil {
-			return
-		}
-		text = text[n:]
+	out := s.paced(w)
+	if _, err := out.Write(text); err == nil {
+		_ = out.FlushError()
 	}
-	_ = rc.SetWriteDeadline(time.Now().Add(s.limits.silence))
-	_ = rc.Flush()
-	_ = rc.SetWriteDeadline(time.Time{})
+}
+
+// paced returns what gives up a client that does not read its answer.
+func (s *Server) paced(w http.ResponseWriter) *slow.Writer {
+	return &slow.Writer{ResponseWriter: w, Pause: s.limits.silence}
 }

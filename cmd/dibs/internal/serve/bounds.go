@@ -1,12 +1,35 @@
 package serve
 
 import (
-	"sync"
+	"context"
+	"fmt"
 	"sync/atomic"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/memory"
 )
 
-// load is what is under way for one credential, or for all.
-type load struct{ calls, waiters atomic.Int64 }
+// load is what is under way for one credential, or for all. Its memory has three shares, so that no
+// flood of claims or large records makes a lease end.
+type load struct {
+	calls, waiters atomic.Int64
+	bodies         *memory.Budget // bodies and elements: half
+	records        *memory.Budget // records, and settlements for which leases has no room: three eighths
+	leases         *memory.Budget // bodies and elements of renewals and settlements: an eighth
+}
+
+// newLoad returns the load of those who may take so many bytes.
+func newLoad(bytes int64) *load {
+	return &load{bodies: memory.New(bytes / 2), records: memory.New(bytes / 8 * 3), leases: memory.New(bytes / 8)}
+}
+
+// loadOfOne returns the load of one credential, which may take a quarter of the memory, and at least one
+// body.
+func (c *Config) loadOfOne() *load {
+	l := newLoad(c.MaxBodyMemory / 4)
+	l.bodies = memory.New(max(c.MaxBodyMemory/8, bodyMemory*c.MaxBody))
+	return l
+}
 
 // take counts n more, unless that is more than most.
 func take(n *atomic.Int64, by, most int64) bool {
@@ -17,34 +40,65 @@ func take(n *atomic.Int64, by, most int64) bool {
 	return true
 }
 
-// budget is the memory that calls may take.
-type budget struct {
-	mu   sync.Mutex
-	left int64
+const (
+	// bodyMemory is how many bytes of memory a byte of a body takes, as it arrived and as it is
+	// read.
+	bodyMemory = 3
+	// elementMemory is about how many bytes an element takes, and what is remembered of it while
+	// it waits.
+	elementMemory = 2 << 10
+	// dataMemory is how many bytes a byte of a record takes, as it came and as it is written.
+	dataMemory = 5
+)
+
+// open gives a call of the credential its memory. leases says that it is for leases that its client has.
+func (s *Server) open(x *exchange, by *caller, leases bool) {
+	x.records = memory.Open(by.load.records, s.load.records)
+	x.memory, x.waits = memory.Open(by.load.bodies, s.load.bodies), leases
+	if leases {
+		x.memory = memory.Open(by.load.leases, s.load.leases)
+	}
 }
 
-func (b *budget) take(n int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n > b.left {
+// take takes n bytes for the body and the elements of a call, and reports whether there was room. A
+// renewal and a settlement wait for it.
+func (s *Server) take(x *exchange, n int64) bool {
+	if x.memory.Try(n) {
+		return true
+	}
+	if !x.waits {
 		return false
 	}
-	b.left -= n
-	return true
+	ctx, cancel := context.WithTimeout(x.ctx, s.config.StoreTimeout)
+	defer cancel()
+	return x.records.Wait(ctx, n) == nil
 }
 
-func (b *budget) give(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.left += n
+// noMemory refuses a call for which there is no memory.
+func (x *exchange) noMemory(what string) *problem {
+	return problemOverloaded.with("The " + what + " of all calls, or of the credential's, take as much memory as --max-body-memory allows.")
 }
 
-// owe takes n, even if there is less. Then nothing else is taken until it was given back.
-func (b *budget) owe(n int64) { b.give(-n) }
+// errNoMemory is the error of claims that a record may answer, while there is no memory for it.
+var errNoMemory = fmt.Errorf("%w: the records of all calls, or of the credential's, take as much memory as --max-body-memory allows", dibs.ErrBusy)
 
-// spent reports whether nothing is left.
-func (b *budget) spent() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.left <= 0
+// A sizer knows whether the records of a store are small.
+type sizer struct {
+	large int64        // bytes of a large record
+	small atomic.Int64 // how many in a row were not
 }
+
+// trusted is after how many small records in a row the server counts on more of them.
+const trusted = 1000
+
+// note takes the length of a record; 0 for none.
+func (s *sizer) note(bytes int) {
+	if int64(bytes) >= s.large {
+		s.small.Store(0)
+	} else {
+		s.small.Add(1)
+	}
+}
+
+// areSmall reports whether the next records are small, for all the server knows.
+func (s *sizer) areSmall() bool { return s.small.Load() >= trusted }

@@ -65,7 +65,7 @@ func (b *bubble) settle(n int) *reply {
 // TestAPollKeepsItsPlace: a call that waits asks before its place ends, however short its stay_ms is.
 func TestAPollKeepsItsPlace(t *testing.T) {
 	for _, stay := range []int{3, 300, 1500, 10_000} {
-		inBubble(t, func(t *testing.T) dibs.Store { return memory(t) }, func(b *bubble) {
+		inBubble(t, func(t *testing.T) dibs.Store { return inMemory(t) }, func(b *bubble) {
 			if got := b.claim(1, `,"ttl_ms":3600000}]`).state(); got != "granted" {
 				b.t.Fatal(got)
 			}
@@ -105,7 +105,7 @@ func TestAPollAsksSeldom(t *testing.T) {
 	const wait = 10 * time.Second
 	asks := func(ttl, stay int, mode string) (n int64) {
 		var s *counted
-		inBubble(t, func(t *testing.T) dibs.Store { s = &counted{Store: memory(t)}; return s }, func(b *bubble) {
+		inBubble(t, func(t *testing.T) dibs.Store { s = &counted{Store: inMemory(t)}; return s }, func(b *bubble) {
 			hold := fmt.Sprintf(`,"ttl_ms":%d}]`, ttl)
 			b.claim(1, hold)
 			claims := int64(1)
@@ -141,22 +141,22 @@ func TestAPollAsksSeldom(t *testing.T) {
 	}
 }
 
-// slow is a store whose claims take until they may end, while it is armed.
-type slow struct {
+// slowStore is a store whose claims take until they may end, while it is armed.
+type slowStore struct {
 	dibs.Store
 	armed   atomic.Bool
 	may     chan struct{}
 	settled atomic.Int64
 }
 
-func (s *slow) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+func (s *slowStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	if s.armed.Load() {
 		<-s.may
 	}
 	return s.Store.Claim(ctx, claims, answers)
 }
 
-func (s *slow) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+func (s *slowStore) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	s.settled.Add(1)
 	return s.Store.Settle(ctx, settlements, errs)
 }
@@ -164,8 +164,8 @@ func (s *slow) Settle(ctx context.Context, settlements []store.Settlement, errs 
 // TestASettlementWaitsForTheCallThatAsks: while a call that waits has a claim at the store, a
 // settlement of its token waits. Otherwise the claim could come after it.
 func TestASettlementWaitsForTheCallThatAsks(t *testing.T) {
-	var s *slow
-	inBubble(t, func(t *testing.T) dibs.Store { s = &slow{Store: memory(t), may: make(chan struct{})}; return s }, func(b *bubble) {
+	var s *slowStore
+	inBubble(t, func(t *testing.T) dibs.Store { s = &slowStore{Store: inMemory(t), may: make(chan struct{})}; return s }, func(b *bubble) {
 		b.claim(1, `,"ttl_ms":3600000}]`)
 		answers := make(chan *reply, 2)
 		for range 2 {
@@ -220,7 +220,7 @@ func TestAClientWhoseFirstServersAreFrozen(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) dibs.Store { return memory(t) }, func(b *bubble) {
+			inBubble(t, func(t *testing.T) dibs.Store { return inMemory(t) }, func(b *bubble) {
 				over, err := httpstore.Open("http://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &httpstore.Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					if r.URL.Port() != "3" {
 						<-r.Context().Done()

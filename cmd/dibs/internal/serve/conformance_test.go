@@ -49,7 +49,7 @@ type pair struct {
 var names = [2]string{"127.0.0.1:1", "127.0.0.1:2"}
 
 func startPair(t testing.TB) *pair {
-	p := &pair{t: t, under: memory(t)}
+	p := &pair{t: t, under: inMemory(t)}
 	for i := range p.servers {
 		p.servers[i] = start(t, p.under, nil)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
+	"github.com/dibs-go/dibs/internal/memory"
 )
 
 // Call is one call that is over, for metrics.
@@ -34,10 +35,12 @@ type exchange struct {
 	ctx     context.Context
 	conn    net.Conn // nil if it is not known
 	began   time.Time
-	timeout time.Duration // how long the client listens; 0: no limit
-	gone    bool          // the client had gone away before it was answered
-	by      string        // the name of the credential
-	memory  int64         // of the budget, until the call is over
+	timeout time.Duration   // how long the client listens; 0: no limit
+	gone    bool            // the client had gone away before it was answered
+	by      string          // the name of the credential
+	memory  *memory.Account // of the body and the elements, until the call is over
+	records *memory.Account
+	waits   bool // for memory; see Server.take
 	call    Call
 }
 
@@ -65,19 +68,20 @@ func exchangeOf(ctx context.Context) *exchange {
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		return x
 	}
-	return new(exchange)
+	return &exchange{memory: new(memory.Account), records: new(memory.Account)}
 }
 
 // logged logs each call, with --access-log, and each panic.
 func (s *Server) logged(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context(), began: time.Now()}
+		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context(), began: time.Now(), memory: new(memory.Account), records: new(memory.Account)}
 		x.conn, _ = r.Context().Value(connectionKey{}).(net.Conn)
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
 			p := recover()
 			took := time.Since(x.began)
-			s.memory.give(x.memory)
+			x.memory.Close()
+			x.records.Close()
 			if p != nil {
 				x.call.Problem = "aborted"
 			}

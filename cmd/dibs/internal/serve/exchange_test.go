@@ -10,7 +10,7 @@ import (
 // TestCanceled: a call is canceled if its client went away before it was answered, and not if it
 // went away with its answer, while the handler had not ended yet.
 func TestCanceled(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	for _, test := range []struct {
 		before, answers bool
 		status          int

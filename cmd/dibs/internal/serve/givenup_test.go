@@ -38,7 +38,7 @@ func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			open := func() func() dibs.Store { s := memory(t); return func() dibs.Store { return s } }()
+			open := func() func() dibs.Store { s := inMemory(t); return func() dibs.Store { return s } }()
 			if url != nil {
 				at := url(t)
 				open = func() dibs.Store {

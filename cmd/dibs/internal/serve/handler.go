@@ -27,9 +27,9 @@ func (s *Server) routes() []route {
 		})},
 		{"GET", "/metrics", s.guard(credential.Look, func(w http.ResponseWriter, r *http.Request, _ *caller) { s.hooks.Metrics.ServeHTTP(w, r) })},
 		{"GET", leaseapi.Version + "/openapi.json", s.guard("", func(w http.ResponseWriter, _ *http.Request, _ *caller) { s.answer(w, leaseapi.Description) })},
-		{"POST", leaseapi.Version + "/claim", s.guarded(credential.Use, (*call).claim)},
-		{"POST", leaseapi.Version + "/renew", s.guarded(credential.Use, (*call).renew)},
-		{"POST", leaseapi.Version + "/settle", s.guarded(credential.Use, (*call).settle)},
+		{"POST", leaseapi.Version + "/claim", s.guarded(credential.Use, false, (*call).claim)},
+		{"POST", leaseapi.Version + "/renew", s.guarded(credential.Use, true, (*call).renew)},
+		{"POST", leaseapi.Version + "/settle", s.guarded(credential.Use, true, (*call).settle)},
 		{"GET", leaseapi.Version + "/keys", s.guard(credential.Look, s.counted(s.list))},
 		{"POST", leaseapi.Version + "/keys/release", s.order(release, "id")},
 		{"POST", leaseapi.Version + "/keys/forget", s.order(forget, "id")},
@@ -87,7 +87,7 @@ func (s *Server) credentialOf(r *http.Request) (*caller, *problem) {
 		if !local(r) {
 			return nil, problemForbidden.with("Without --tokens the server answers calls to its own host only: their Host is localhost or a loopback address.")
 		}
-		return s.open, nil
+		return s.everybody, nil
 	}
 	if by := find(tokens, bearer(r)); by != nil {
 		return by, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/internal/slow"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -95,14 +96,19 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, by *caller) {
 		return
 	}
 	q.Data = q.Data && by.May(credential.Act)
-	lines := bufio.NewWriterSize(deadlined{w, s.limits.silence}, growth)
+	s.open(exchangeOf(r.Context()), by, false)
+	lines := bufio.NewWriterSize(s.paced(w), slow.Part)
 	out := json.NewEncoder(lines)
 	begun := false
 	for e, err := range s.entries(r.Context(), in, q) {
 		if err != nil {
-			s.failed(err)
+			p := exchangeOf(r.Context()).noMemory("records")
+			if err != errNoMemory {
+				s.failed(err)
+				p = &problemStore
+			}
 			if !begun {
-				refuse(w, r, &problemStore)
+				refuse(w, r, p)
 				return
 			}
 			panic(http.ErrAbortHandler) // the client sees that the list breaks off
@@ -143,9 +149,7 @@ func (s *Server) entries(ctx context.Context, in store.Inspector, q store.Query)
 				err = cause
 			}
 			more := !there && err == nil || yield(e, err)
-			if e.Record != nil {
-				s.memory.give(int64(len(e.Record.Data)) * dataMemory)
-			}
+			exchangeOf(ctx).records.Close()
 			if !more {
 				return
 			}
@@ -157,32 +161,21 @@ func (s *Server) entries(ctx context.Context, in store.Inspector, q store.Query)
 var errListTimeout = errors.New("the store takes too long to the next key of a list")
 
 // addData reads a key with the data of its record, and reports whether the query still selects
-// it. The memory that the data takes is to be given back.
+// it. The data counts before it is read.
 func (s *Server) addData(ctx context.Context, in store.Inspector, q store.Query, e *store.Entry) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
 	defer cancel()
+	if err := exchangeOf(ctx).records.Wait(ctx, int64(e.Record.Bytes)*dataMemory); err != nil {
+		return false, errNoMemory
+	}
 	q.Namespace, q.Name, q.Data = &e.Key.Namespace, e.Key.Name, true
 	for full, err := range in.List(ctx, q) {
 		if err != nil {
 			return false, err
 		}
 		*e, there = full, true
-		if e.Record != nil {
-			s.memory.owe(int64(len(e.Record.Data)) * dataMemory)
-		}
 	}
 	return there, nil
-}
-
-// deadlined gives each write a deadline.
-type deadlined struct {
-	http.ResponseWriter
-	silence time.Duration
-}
-
-func (d deadlined) Write(p []byte) (int, error) {
-	_ = http.NewResponseController(d.ResponseWriter).SetWriteDeadline(time.Now().Add(d.silence))
-	return d.ResponseWriter.Write(p)
 }
 
 // inspector returns the store's Inspector.
@@ -197,7 +190,7 @@ func (s *Server) inspector() (store.Inspector, *problem) {
 // order returns the handler of what an operator does to a key. fields are the fields of the
 // call beside the key.
 func (s *Server) order(do func(context.Context, store.Inspector, leaseapi.Order) (int, error), fields ...string) http.HandlerFunc {
-	return s.guarded(credential.Act, func(c *call, ctx context.Context, body []byte) ([]byte, *problem) {
+	return s.guarded(credential.Act, false, func(c *call, ctx context.Context, body []byte) ([]byte, *problem) {
 		o, err := leaseapi.ReadOrder(body, fields...)
 		if err != nil {
 			return nil, problemInvalid.with(err.Error() + ".")

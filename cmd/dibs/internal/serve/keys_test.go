@@ -15,7 +15,7 @@ import (
 // TestKeysBelongToTheirNamespace: a credential lists and changes the keys of its namespace, and
 // only one that may act sees what lets it act.
 func TestKeysBelongToTheirNamespace(t *testing.T) {
-	s := memory(t)
+	s := inMemory(t)
 	file := tokensFile(t, credentialLine("app", "a", "shop", "use"), credentialLine("eye", "e", "shop", "look"),
 		credentialLine("hand", "h", "shop", "look,act"), credentialLine("far", "f", "-", "look,act"))
 	r := start(t, s, func(c *Config) { c.Tokens = file })

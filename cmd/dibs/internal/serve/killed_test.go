@@ -175,7 +175,7 @@ func TestAServerIsKilledAtEveryPoint(t *testing.T) {
 		for _, point := range points {
 			for _, used := range []bool{false, true} {
 				t.Run(name+", killed "+point.name+map[bool]string{true: ", on a connection that is in use"}[used], func(t *testing.T) {
-					s := &scene{T: t, under: memory(t)}
+					s := &scene{T: t, under: inMemory(t)}
 					killed, kept := start(t, s.under, nil), start(t, s.under, nil)
 					w, err := wire.Open(killed.Listener.Addr().String())
 					testkit.Must(t, err)

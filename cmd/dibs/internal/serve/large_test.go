@@ -14,7 +14,7 @@ import (
 // TestManyLargeRecords: records that the server takes one by one are also stored if they are settled
 // at once. A record that is too large for the server fails alone.
 func TestManyLargeRecords(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	over, err := httpstore.Open("http://"+r.Listener.Addr().String(), nil)
 	testkit.Must(t, err)
 	defer over.Close()

@@ -43,7 +43,7 @@ func TestAClaimThatComesTooLate(t *testing.T) {
 			if rest != "" && !strings.Contains(claims, "queue") {
 				continue
 			}
-			s := memory(t)
+			s := inMemory(t)
 			r := start(t, s, nil)
 			body := `{"claims":[` + strings.ReplaceAll(claims, "TOKEN", `"0123456789abcdef0123456789abcdef"`) + `]` + rest + `,"timeout_ms":%d}`
 			late, more := io.Pipe()
@@ -75,7 +75,7 @@ func TestAClaimThatComesTooLate(t *testing.T) {
 
 // TestAWaitThatLastsTooLong: a call that waits ends with its timeout_ms, and asks no more.
 func TestAWaitThatLastsTooLong(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	r.claim(1, "}]")
 	if got := r.claim(2, `,"mode":"queue"}],"wait_ms":60000,"timeout_ms":20`); got.status != 503 || !strings.HasSuffix(got.Type, "#overdue") {
 		t.Errorf("it is answered with %d %s", got.status, got.text)
@@ -84,7 +84,7 @@ func TestAWaitThatLastsTooLong(t *testing.T) {
 
 // TestOneCallerOfABatchHasGone: its claim is not sent, and those of the others are answered.
 func TestOneCallerOfABatchHasGone(t *testing.T) {
-	s := memory(t)
+	s := inMemory(t)
 	r := start(t, s, nil)
 	ended, end := context.WithCancel(t.Context())
 	end()

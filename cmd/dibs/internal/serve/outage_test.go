@@ -32,10 +32,10 @@ func (s *failing) Claim(ctx context.Context, claims []store.Claim, answers []sto
 // TestStoreAway: while the store of a server is away, many calls leave one line, and one more when
 // it answers. A program over the server learns what is wrong.
 func TestStoreAway(t *testing.T) {
-	behind := &failing{Store: memory(t)}
+	behind := &failing{Store: inMemory(t)}
 	r := start(t, behind, nil)
-	locked := start(t, memory(t), func(c *Config) { c.Tokens = tokensFile(t, credentialLine("app", "t", "-", "use")) })
-	gone := start(t, memory(t), nil)
+	locked := start(t, inMemory(t), func(c *Config) { c.Tokens = tokensFile(t, credentialLine("app", "t", "-", "use")) })
+	gone := start(t, inMemory(t), nil)
 	gone.Close()
 	claim := func(r *rig) error {
 		t.Helper()
@@ -79,7 +79,7 @@ func (s unreplicated) Settle(ctx context.Context, settlements []store.Settlement
 // the call is answered like one that the store did not answer. What no store accepts is still an
 // element's error.
 func TestASettlementWithoutADefiniteAnswer(t *testing.T) {
-	r := start(t, unreplicated{memory(t)}, nil)
+	r := start(t, unreplicated{inMemory(t)}, nil)
 	const settle = `{"settlements":[{"key":"k","token":"0123456789abcdef0123456789abcdef"}]}`
 	if got := r.do("POST", "/v1/settle", "", settle); got.status != 503 || !strings.HasSuffix(got.Type, "#store-unavailable") {
 		t.Errorf("got %d: %s", got.status, got.text)

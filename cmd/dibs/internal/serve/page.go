@@ -19,7 +19,7 @@ func (s *Server) viewer(r *http.Request) *page.Viewer {
 		}
 	}
 	if v == nil && tokens == nil && local(r) {
-		v = viewerOf(s.open)
+		v = viewerOf(s.everybody)
 	}
 	if v != nil {
 		exchangeOf(r.Context()).by = v.Name

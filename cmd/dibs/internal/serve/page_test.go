@@ -23,7 +23,7 @@ func (r *rig) get(path string, header ...string) *reply {
 // TestPageCredentials: the page takes the cookie of a token with the role look, and users of the single
 // sign-on. The API takes neither, because a browser sends them by itself.
 func TestPageCredentials(t *testing.T) {
-	r := start(t, memory(t), func(c *Config) {
+	r := start(t, inMemory(t), func(c *Config) {
 		c.AccessLog = true
 		c.SingleSignOn = page.SingleSignOn{Header: "X-Forwarded-User"}
 		c.Tokens = tokensFile(t, credentialLine("app", "secret-a", "shop", "use"), credentialLine("ops", "secret-o", "shop", "look"), credentialLine("chief", "secret-c", "shop", "look,act"))
@@ -84,7 +84,7 @@ func TestPageCredentials(t *testing.T) {
 
 // TestPageWithoutTokens: on loopback the page needs no credential, but it needs a name of this host.
 func TestPageWithoutTokens(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	if got := r.get("/"); got.status != 200 || !strings.HasPrefix(got.text, "<!doctype html>") {
 		t.Errorf("the page is %d", got.status)
 	}
@@ -98,7 +98,7 @@ func TestPageWithoutTokens(t *testing.T) {
 
 // TestPageCountsClaims: the numbers of the page are those of the claims.
 func TestPageCountsClaims(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	r.server.count(&Call{Verb: "claim", Outcomes: map[string]int{"granted": 2, "done": 3, "held": 4}})
 	r.server.count(&Call{Verb: "settle", Outcomes: map[string]int{"done": 5}})
 	resp, err := r.Client().Get(r.URL + "/page/events")

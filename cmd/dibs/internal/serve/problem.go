@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/leaseapi"
-	"github.com/dibs-go/dibs/internal/linger"
+	"github.com/dibs-go/dibs/internal/slow"
 )
 
 // problem is a refusal of a whole call (RFC 9457).
@@ -57,7 +57,7 @@ func refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	if err != nil {
 		panic(err) // it has only strings
 	}
-	linger.Answer(w, r, func() {
+	slow.Answer(w, r, func() {
 		h := w.Header()
 		h.Set("Content-Type", "application/problem+json")
 		h.Set("Cache-Control", "no-store")

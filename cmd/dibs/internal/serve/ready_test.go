@@ -56,7 +56,7 @@ func (s *refusing) Claim(ctx context.Context, claims []store.Claim, answers []st
 // TestReadyStoreRefuses: a server whose store refuses claims is not ready, even if the store answers
 // what changes nothing. A check leaves nothing in a store that works.
 func TestReadyStoreRefuses(t *testing.T) {
-	behind := memory(t)
+	behind := inMemory(t)
 	r := start(t, &refusing{behind}, nil)
 	if got := r.do("GET", "/readyz", "", ""); got.status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz is %d %s", got.status, got.text)
@@ -72,7 +72,7 @@ func TestReadyStoreRefuses(t *testing.T) {
 
 // TestReadyStoreAway: a server whose store does not answer is not ready, and is alive.
 func TestReadyStoreAway(t *testing.T) {
-	behind := &failing{Store: memory(t)}
+	behind := &failing{Store: inMemory(t)}
 	behind.away.Store(true)
 	r := start(t, behind, nil)
 	if got := r.do("GET", "/readyz", "", ""); got.status != http.StatusServiceUnavailable || got.text != "the store does not answer, or refuses claims\n" {

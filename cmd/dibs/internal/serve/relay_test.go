@@ -29,7 +29,7 @@ func (s *relaying) Notify(func(store.Token, store.Answer)) func() {
 // TestAServerRelays: the server tells the store that a waiter may ask elsewhere. What the store does
 // then is in storetest, and TestAServerEndsUnderAWaiter of the program has real servers.
 func TestAServerRelays(t *testing.T) {
-	s := &relaying{Store: memory(t), t: t}
+	s := &relaying{Store: inMemory(t), t: t}
 	start(t, s, nil)
 	if !s.relays {
 		t.Error("the store is not told")

@@ -66,7 +66,7 @@ func (r *rig) kill() {
 	r.server.unnotify()
 }
 
-func memory(t testing.TB) *memstore.Store {
+func inMemory(t testing.TB) *memstore.Store {
 	t.Helper()
 	s, err := memstore.New(nil)
 	testkit.Must(t, err)

@@ -31,7 +31,7 @@ type Config struct {
 	ShowBodies        bool // on the page
 
 	MaxBody                    int64 // bytes of a call
-	MaxBodyMemory              int64 // bytes that the bodies, elements and records of all calls may take
+	MaxBodyMemory              int64 // bytes that the bodies, elements and records of all calls may take; see memory.Limit
 	MaxCalls, MaxCallsEach     int64 // calls under way, in all and for each credential
 	MaxWaiters, MaxWaitersEach int64 // claims that wait
 	StoreTimeout, Drain        time.Duration
@@ -67,8 +67,8 @@ type Server struct {
 	notified    bool // the store wakes waiters
 	unnotify    func()
 	waiters     *waiters
-	load        load
-	memory      budget
+	load        *load
+	records     sizer
 	limits      limits
 	outage      *outage.Log
 	readiness   readiness
@@ -80,15 +80,16 @@ type Server struct {
 	stop     sync.Once
 	stopping chan struct{}
 
-	mu     sync.RWMutex
-	tokens []*caller // under mu; nil: none is needed
-	open   *caller   // what calls have where none is needed
+	mu        sync.RWMutex
+	tokens    []*caller // under mu; nil: none is needed
+	everybody *caller   // what calls have where none is needed
 }
 
 // New returns a server of the store. The error names the setting that is wrong.
 func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
-	s := &Server{config: c, hooks: h, log: h.Log, store: under, outage: outage.New(h.Log, "calls"), limits: defaultLimits, stopping: make(chan struct{}), open: everybody(c.Namespace)}
-	s.memory.left = c.MaxBodyMemory
+	load := newLoad(c.MaxBodyMemory)
+	s := &Server{config: c, hooks: h, log: h.Log, store: under, outage: outage.New(h.Log, "calls"), limits: defaultLimits, stopping: make(chan struct{}), load: load, everybody: everybody(c.Namespace, c.MaxBodyMemory)}
+	s.records.large = c.MaxBodyMemory / 1024
 	if err := (dibs.Key{Namespace: c.Namespace, Name: "-"}).Validate(); err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (s *Server) readTokens() error {
 	}
 	tokens := make([]*caller, len(all))
 	for i, c := range all {
-		tokens[i] = &caller{Credential: c, load: new(load)}
+		tokens[i] = &caller{Credential: c, load: s.config.loadOfOne()}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

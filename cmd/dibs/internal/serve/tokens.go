@@ -15,8 +15,8 @@ type caller struct {
 }
 
 // everybody is the caller where no credential is needed.
-func everybody(namespace string) *caller {
-	return &caller{&credential.Credential{Name: "-", Namespace: namespace, Roles: credential.All}, namespace == "", new(load)}
+func everybody(namespace string, bytes int64) *caller {
+	return &caller{&credential.Credential{Name: "-", Namespace: namespace, Roles: credential.All}, namespace == "", newLoad(bytes)}
 }
 
 // find returns the caller with a token, or nil.

@@ -76,10 +76,9 @@ func (c *call) writeClaims(ctx context.Context, claims []store.Claim, answers []
 // takeFor takes the memory of n elements until the call is over.
 func (c *call) takeFor(ctx context.Context, n int) *problem {
 	size := int64(n) * elementMemory
-	if !c.memory.take(size) {
-		return problemOverloaded.with("The elements of all calls take as much memory as --max-body-memory.")
+	if x := exchangeOf(ctx); !c.take(x, size) {
+		return x.noMemory("elements")
 	}
-	exchangeOf(ctx).memory += size
 	return nil
 }
 
@@ -108,6 +107,7 @@ func (c *call) settle(ctx context.Context, body []byte) ([]byte, *problem) {
 	settlements, err := leaseapi.ReadSettlements(body)
 	for i := range settlements {
 		c.waiters.settled(settlements[i].Token)
+		c.records.note(len(settlements[i].Data))
 	}
 	return settleAll(ctx, c, "settle", settlements, err, c.settlements, c.settleAll, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
 }
@@ -160,9 +160,6 @@ const (
 // errTooMuch is the error of the claims that are left when an answer has enough records.
 var errTooMuch = fmt.Errorf("%w: the records of the call's other claims have %d MiB; claim fewer keys in one call", dibs.ErrBusy, maxRecords>>20)
 
-// errNoMemory is the error of claims that a record may answer, while there is no memory for it.
-var errNoMemory = fmt.Errorf("%w: the records of all calls take as much memory as --max-body-memory", dibs.ErrBusy)
-
 // ask sends claims to the store once.
 func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.Answer) *problem {
 	part := len(claims)
@@ -173,15 +170,20 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 	if records {
 		part = recordPart
 	}
-	bytes := 0
-	for from := 0; from < len(claims); from += part {
-		to := min(from+part, len(claims))
-		var refused error
+	bytes, x := 0, exchangeOf(ctx)
+	for from, to := 0, 0; from < len(claims); from = to {
+		to = min(from+part, len(claims))
+		taken, refused := int64(0), error(nil)
 		switch {
 		case bytes > maxRecords:
-			refused = errTooMuch
-		case records && s.memory.spent():
-			refused = errNoMemory
+			to, refused = len(claims), errTooMuch
+		case records:
+			n := 0
+			if n, taken = s.takeRecords(ctx, claims[from:to], from == 0); n == 0 {
+				to, refused = len(claims), errNoMemory
+			} else {
+				to = from + n
+			}
 		}
 		if refused != nil {
 			for i := from; i < to; i++ {
@@ -192,15 +194,49 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 		if p := each(ctx, s, claims[from:to], answers[from:to], s.claimOne, s.claimSeveral, (*store.Claim).Validate, func(a *store.Answer, err error) { *a = store.Answer{Err: err} }); p != nil {
 			return p
 		}
-		got := 0
+		all := int64(0)
 		for i := from; i < to; i++ {
-			got += len(answers[i].Record.Data) + len(answers[i].Progress)
+			got := len(answers[i].Record.Data) + len(answers[i].Progress)
+			bytes += got
+			if claims[i].MaxAge > 0 {
+				s.records.note(got)
+			}
+			all += int64(got) * dataMemory
 		}
-		bytes += got
-		s.memory.owe(int64(got) * dataMemory)
-		exchangeOf(ctx).memory += int64(got) * dataMemory
+		x.records.Owe(all - taken)
 	}
 	return nil
+}
+
+// takeRecords takes the memory of the records that may answer claims, before they are read. It returns
+// of how many claims: the first one of a call waits for room. It asks the store how long the records
+// are, unless none has been large for a while. It is not inlined, because claims that wait for a lease
+// should have small frames.
+//
+//go:noinline
+func (s *Server) takeRecords(ctx context.Context, claims []store.Claim, first bool) (n int, taken int64) {
+	in, ok := s.store.(store.Inspector)
+	if !ok || s.records.areSmall() {
+		return len(claims), 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
+	defer cancel()
+	room := exchangeOf(ctx).records
+	for i := range claims {
+		k, size := &claims[i].Key, int64(0)
+		if claims[i].MaxAge > 0 {
+			for e, err := range in.List(ctx, store.Query{Namespace: &k.Namespace, Name: k.Name}) {
+				if err == nil && e.Record != nil { // if it fails, the claim fails too
+					size += int64(e.Record.Bytes) * dataMemory
+				}
+			}
+		}
+		if first && i == 0 && room.Wait(ctx, size) != nil || (!first || i > 0) && !room.Try(size) {
+			return i, taken
+		}
+		taken += size
+	}
+	return len(claims), taken
 }
 
 // each sends elements to the store: one alone joins a batch with those of other calls. What no
@@ -297,19 +333,24 @@ func (s *Server) counted(h func(http.ResponseWriter, *http.Request, *caller)) fu
 }
 
 // guarded returns the handler of calls that have a body, for credentials with the role.
-func (s *Server) guarded(role credential.Role, do func(*call, context.Context, []byte) ([]byte, *problem)) http.HandlerFunc {
+func (s *Server) guarded(role credential.Role, leases bool, do func(*call, context.Context, []byte) ([]byte, *problem)) http.HandlerFunc {
 	return s.guard(role, s.counted(func(w http.ResponseWriter, r *http.Request, by *caller) {
-		body, free, p := s.body(w, r)
+		x := exchangeOf(r.Context())
+		s.open(x, by, leases)
+		body, p := s.body(w, r)
 		if p != nil {
+			x.memory.Close() // now, because the client may send the rest for long
+			x.records.Close()
 			refuse(w, r, p)
 			return
 		}
-		defer free()
 		text, p := do(&call{s, by}, r.Context(), body)
 		if p != nil {
 			refuse(w, r, p)
 			return
 		}
+		x.memory.Close()
+		x.records.Keep(int64(len(text)))
 		s.answer(w, text)
 	}))
 }

@@ -230,3 +230,10 @@ func (q *questions) wake(w *waiting) {
 		}
 	}
 }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

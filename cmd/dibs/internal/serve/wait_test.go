@@ -17,7 +17,7 @@ const queued = `,"mode":"queue"}],"wait_ms":60000`
 
 // TestAWaiterIsAnsweredWhenItsTurnHasCome: and not before.
 func TestAWaiterIsAnsweredWhenItsTurnHasCome(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	if got := r.claim(1, "}]").state(); got != "granted" {
 		t.Fatal(got)
 	}
@@ -40,7 +40,7 @@ func TestAWaiterIsAnsweredWhenItsTurnHasCome(t *testing.T) {
 
 // TestAWaitEndsWithItsTime: the place stands after it, and the same token asks on.
 func TestAWaitEndsWithItsTime(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	r.claim(1, "}]")
 	if got := r.claim(2, `,"mode":"queue"}],"wait_ms":1`); got.state() != "held" || !got.Answers[0].Queued {
 		t.Fatal(got.text)
@@ -58,7 +58,7 @@ func TestAWaitEndsWithItsTime(t *testing.T) {
 // TestAWaitForNoClaim: a call that waits and has no claim is answered at once, as one that does
 // not wait.
 func TestAWaitForNoClaim(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	for _, body := range []string{`{"claims":[],"wait_ms":60000}`, `{"claims":[]}`} {
 		if got := r.do("POST", "/v1/claim", "", body); got.status != 200 || got.text != `{"answers":[]}` {
 			t.Errorf("%s is answered %d %s", body, got.status, got.text)
@@ -69,7 +69,7 @@ func TestAWaitForNoClaim(t *testing.T) {
 // TestAWaitOverSeveralClaims: it ends with the first one that is not held, and the others keep
 // their places.
 func TestAWaitOverSeveralClaims(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	two := func(n int, rest string) string {
 		return fmt.Sprintf(`{"claims":[{"key":"a","token":"%032x","mode":"queue"},{"key":"b","token":"%032x","mode":"queue"}]%s}`, n, n+1, rest)
 	}
@@ -86,7 +86,7 @@ func TestAWaitOverSeveralClaims(t *testing.T) {
 // TestASettledTokenIsNotAskedForAgain: a client that gives up settles its token while its call
 // still waits. No place is left.
 func TestASettledTokenIsNotAskedForAgain(t *testing.T) {
-	s := memory(t)
+	s := inMemory(t)
 	r := start(t, s, nil)
 	r.claim(1, "}]")
 	done := make(chan string, 1)
@@ -104,7 +104,7 @@ func TestASettledTokenIsNotAskedForAgain(t *testing.T) {
 
 // TestAClientThatGoesAway: its call ends, and its place stands for its Stay.
 func TestAClientThatGoesAway(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	r.claim(1, "}]")
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan struct{})
@@ -137,7 +137,7 @@ func TestAClientThatGoesAway(t *testing.T) {
 
 // TestAServerThatStops: it answers the calls that wait, and refuses new ones.
 func TestAServerThatStops(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	r.claim(1, "}]")
 	done := make(chan *reply, 1)
 	go func() { done <- r.claim(2, queued) }()
@@ -177,7 +177,7 @@ func (p *pushing) Renew(ctx context.Context, r []store.Renewal, errs []error) er
 // TestAPushedGrantBetweenTwoCalls: the grant lasts as long as the place would have, if its
 // client is between two calls, and is not renewed for a token that was settled.
 func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
-	p := &pushing{Store: memory(t), renewed: make(chan store.Renewal, 10)}
+	p := &pushing{Store: inMemory(t), renewed: make(chan store.Renewal, 10)}
 	r := start(t, p, nil)
 	r.claim(1, "}]")
 	r.claim(2, `,"mode":"queue","stay_ms":60000}]`)
@@ -210,7 +210,7 @@ func TestAPushedGrantAfterACall(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &pushing{Store: memory(t), renewed: make(chan store.Renewal, 10)}
+			p := &pushing{Store: inMemory(t), renewed: make(chan store.Renewal, 10)}
 			r := start(t, p, nil)
 			r.claim(1, "}]")
 			call(r)
@@ -225,7 +225,7 @@ func TestAPushedGrantAfterACall(t *testing.T) {
 // TestAGrantThatIsKeptLastsForItsTTL: the client may claim while the server renews the grant that
 // came between two calls. The renewal must not shorten the lease that the client counts on.
 func TestAGrantThatIsKeptLastsForItsTTL(t *testing.T) {
-	p := &pushing{Store: memory(t), renewed: make(chan store.Renewal, 1)}
+	p := &pushing{Store: inMemory(t), renewed: make(chan store.Renewal, 1)}
 	r := start(t, p, nil)
 	r.claim(1, "}]")
 	r.claim(2, `,"mode":"queue","stay_ms":60000,"ttl_ms":600000}]`)
@@ -237,7 +237,7 @@ func TestAGrantThatIsKeptLastsForItsTTL(t *testing.T) {
 
 // TestALookWithoutATokenIsNotSettled: a settlement of the token of zeros does not end it.
 func TestALookWithoutATokenIsNotSettled(t *testing.T) {
-	r := start(t, memory(t), nil)
+	r := start(t, inMemory(t), nil)
 	r.claim(1, "}]")
 	done := make(chan string, 1)
 	go func() {

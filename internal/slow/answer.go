@@ -1,7 +1,6 @@
-// Package linger answers a request whose body has not been read, so that the client gets the
-// answer. If a server closes the connection while the client still sends, the client's
-// system drops the answer (RFC 9112, section 9.6).
-package linger
+// Package slow serves clients that are slow: it reads a body that comes slowly, sends an answer that
+// is taken slowly, and sends an answer while the client still sends its body.
+package slow
 
 import (
 	"net/http"
@@ -18,7 +17,8 @@ const (
 )
 
 // Answer calls write, which writes the whole answer, sends it, and then reads and drops
-// the rest of the body, within bounds.
+// the rest of the body, within bounds. If a server closes the connection while the client still
+// sends, the client's system drops the answer (RFC 9112, section 9.6).
 func Answer(w http.ResponseWriter, r *http.Request, write func()) {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody || isGRPC(r):
