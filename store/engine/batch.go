@@ -71,11 +71,12 @@ func (b *Batch) AddRow(k string, w Row) {
 	st.was, st.fence, st.idleSince, st.record = w, w.Fence, w.IdleSince, w.Record
 }
 
-// Now sets the server's time, and the mark that the fences of new rows must rise above. Call it
-// after AddRow, because the mark is raised before a row is deleted, and before AddPlace.
-func (b *Batch) Now(now, mark int64) {
+// Now sets the time, which is least at least and most at most, and the mark that the fences of
+// new rows must rise above. A store that reads one clock passes its time twice. Call it after
+// AddRow, because the mark is raised before a row is deleted, and before AddPlace.
+func (b *Batch) Now(least, most, mark int64) {
 	for _, st := range b.states {
-		if st.now = now; st.fence == 0 {
+		if st.now, st.most = least, most; st.fence == 0 {
 			st.fence = mark
 		}
 	}

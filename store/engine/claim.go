@@ -21,7 +21,7 @@ func (st *State) Claim(c *store.Claim, o *Terms, a *store.Answer) {
 			a.State = store.Free
 			return
 		case store.Try, store.Queue:
-			st.leases.prolong(l, st.now+Micros(c.TTL))
+			st.leases.prolong(l, st.most+Micros(c.TTL))
 		}
 		st.granted(l, a)
 		return
@@ -57,7 +57,7 @@ func (st *State) Claim(c *store.Claim, o *Terms, a *store.Answer) {
 		return
 	case c.Mode == store.Look:
 	case room && !first && front.Kind == reserved && st.idleSince == 0:
-		st.idleSince = max(st.now, 1) // 0 is that it is not idle
+		st.idleSince = max(st.most, 1) // 0 is that it is not idle
 	}
 	if c.Mode == store.Queue {
 		at = st.wait(own, at, c, o, a)
@@ -84,7 +84,7 @@ func (st *State) refused(c *store.Claim, a *store.Answer) bool {
 		a.State = store.Mismatch
 	case accepts:
 		a.State = store.Done
-		a.Record = r.Answer(st.now)
+		a.Record = r.Answer(st.now, st.most)
 		st.step(Step{Does: ReadRecord, To: &a.Record.Data})
 	case st.unknown():
 		a.State, a.ID = store.Unknown, st.abandoned.Token.ID()
@@ -97,7 +97,7 @@ func (st *State) refused(c *store.Claim, a *store.Answer) bool {
 // take grants the key to a claim.
 func (st *State) take(own, at *Place, c *store.Claim, a *store.Answer) {
 	l := Lease{
-		Token: c.Token, Ends: st.now + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
+		Token: c.Token, Ends: st.most + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
 		Fingerprint: c.Fingerprint, Owner: st.owner(&c.Owner),
 	}
 	st.granted(st.grant(&l, own, at, Micros(c.Hold)), a)
@@ -108,7 +108,7 @@ func (st *State) take(own, at *Place, c *store.Claim, a *store.Answer) {
 func (st *State) reserve(own *Place, c *store.Claim, o *Terms, a *store.Answer) *Place {
 	p := st.join(c, reserved, own, own, o, a)
 	if p != nil {
-		p.Hold, p.Asked = Micros(c.Hold), st.now
+		p.Hold, p.Asked = Micros(c.Hold), st.most
 	}
 	return p
 }
@@ -140,7 +140,7 @@ func (st *State) join(c *store.Claim, kind int64, own, at *Place, o *Terms, a *s
 			p.Seq = st.next()
 		}
 	}
-	p.Ends, p.Owner = st.now+Micros(c.Stay), st.owner(&c.Owner)
+	p.Ends, p.Owner = st.most+Micros(c.Stay), st.owner(&c.Owner)
 	if p == own {
 		st.queue.lasts(p.Ends)
 		return p
@@ -168,6 +168,6 @@ func (st *State) held(p *Place, a *store.Answer) {
 	}
 	a.Ahead = st.ahead(seq)
 	if len(st.leases.all) > 0 {
-		a.Left = Duration(st.leases.first() - st.now)
+		a.Left = st.left(st.leases.first())
 	}
 }

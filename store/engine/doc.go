@@ -10,6 +10,8 @@
 // Each change begins with Advance, which ends what has expired and serves the waiters that this
 // frees the key for. Nothing expires by itself in between.
 //
-// Times are the server's, in microseconds. What does not exist is zero, in memory and in the
+// Times are the server's, in microseconds. A store without a server's clock knows two bounds of
+// the time: leases, places and records end by the lower one, and last from the upper one. So
+// nothing ends early, and what is left is understated rather than overstated. What does not exist is zero, in memory and in the
 // tables. RowColumns, LeaseColumns and PlaceColumns name the columns.
 package engine

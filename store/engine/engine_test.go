@@ -42,10 +42,11 @@ func conform(t *testing.T, skips bool) {
 
 // tables are a server's. A row is what Fields point to.
 type tables struct {
-	turn  time.Duration
-	skips bool          // waiters of processes that do not listen
-	slow  time.Duration // what the clock is set to, beside the right time
-	mark  int64         // of the fences of rows that were deleted
+	turn   time.Duration
+	skips  bool          // waiters of processes that do not listen
+	slow   time.Duration // what the clock is set to, beside the right time
+	unsure time.Duration // how far apart the two bounds of the time are
+	mark   int64         // of the fences of rows that were deleted
 
 	mu       sync.Mutex
 	servers  []*remote.Server // by the number of their process, less one
@@ -69,7 +70,8 @@ func (db *tables) load(b *engine.Batch) {
 	for _, k := range b.Keys {
 		b.AddRow(k, db.rows[k])
 	}
-	b.Now(time.Now().Add(db.slow).UnixMicro(), db.mark)
+	now := time.Now().Add(db.slow).UnixMicro()
+	b.Now(now, now+int64(db.unsure/time.Microsecond), db.mark)
 	for _, k := range b.Keys {
 		slices.SortFunc(db.leases[k], func(x, y engine.Lease) int { return cmp.Compare(x.Ends, y.Ends) })
 		for _, l := range db.leases[k] {

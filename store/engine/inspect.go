@@ -23,7 +23,7 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 		use := count.Add(p.Seq, p.Kind == reserved, st.leases.at(p.Seq))
 		if q.Places {
 			e.Places = append(e.Places, store.PlaceInfo{
-				Token: p.Token, Owner: store.ParseOwner(p.Owner), Left: Duration(p.Ends - st.now), Reserved: p.Kind == reserved,
+				Token: p.Token, Owner: store.ParseOwner(p.Owner), Left: st.left(p.Ends), Reserved: p.Kind == reserved,
 				Use: use, Blocks: st.blocks(p),
 			})
 		}
@@ -37,13 +37,17 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 		all = append(all[:len(all):len(all)], *st.abandoned)
 	}
 	for _, l := range all {
-		e.Attempts = append(e.Attempts, store.Attempt{
+		a := store.Attempt{
 			ID: l.Token.ID(), Owner: store.ParseOwner(l.Owner), Fence: uint64(l.Fence), Attempt: int(l.Attempt),
-			Since: Duration(st.now - l.Since), Left: Duration(l.Ends - st.now),
-		})
+			Since: Duration(max(st.now-l.Since, 0)), Left: min(Duration(l.Ends-st.most), 0),
+		}
+		if !l.Abandoned {
+			a.Left = st.left(l.Ends)
+		}
+		e.Attempts = append(e.Attempts, a)
 	}
 	if r := &st.record; r.Ends > st.now {
-		e.Record = &store.RecordInfo{ID: r.Token.ID(), Age: Duration(max(st.now-r.Written, 0)), Left: Duration(r.Ends - st.now)}
+		e.Record = &store.RecordInfo{ID: r.Token.ID(), Age: Duration(max(st.now-r.Written, 0)), Left: st.left(r.Ends)}
 		st.step(Step{Does: ReadSize, Size: &e.Record.Bytes})
 		if q.Data {
 			st.step(Step{Does: ReadRecord, To: &e.Record.Data})
@@ -54,7 +58,7 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 
 // blocks returns how much longer a reserved place can block; 0 for a waiter.
 func (st *State) blocks(p *Place) time.Duration {
-	left := st.holdEnd(p) - st.now
+	left := st.holdEnd(p) - st.most
 	switch {
 	case p.Kind != reserved:
 		return 0

@@ -20,7 +20,7 @@ func (st *State) Reuse(r Record) {
 }
 
 // At sets the time. It must be more than 0, and never falls.
-func (st *State) At(now int64) { st.now = now }
+func (st *State) At(now int64) { st.now, st.most = now, now }
 
 // Idle reports whether the key has neither leases nor places, and no abandoned lease.
 func (st *State) Idle() bool {

@@ -8,7 +8,7 @@ func (st *State) Renew(r *store.Renewal) bool {
 	if l == nil || l.Ends <= st.now {
 		return false
 	}
-	st.leases.prolong(l, st.now+Micros(r.TTL))
+	st.leases.prolong(l, st.most+Micros(r.TTL))
 	if r.Progress != nil {
 		st.save(l.Fence)
 		st.step(Step{Does: WriteProgress, Fence: l.Fence, Data: r.Progress})

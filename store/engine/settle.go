@@ -36,7 +36,7 @@ func (st *State) settle(l *Lease, x *store.Settlement) {
 	case store.Abandon:
 		was := *l
 		st.leases.remove(l)
-		st.abandon(&was, st.now)
+		st.abandon(&was, st.most)
 	case store.Undo:
 		st.leases.remove(l)
 	default:
@@ -70,7 +70,7 @@ func (st *State) clean(seq int64) {
 
 // keep writes a record, and wakes the waiters that it may answer.
 func (st *State) keep(t store.Token, f store.Fingerprint, data []byte, retention int64) {
-	st.record = Record{Token: t, Written: st.now, Ends: st.now + retention, Fingerprint: f}
+	st.record = Record{Token: t, Written: st.most, Ends: st.most + retention, Fingerprint: f}
 	st.step(Step{Does: WriteRecord, Data: data})
 	st.answerAll()
 }

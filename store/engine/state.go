@@ -71,7 +71,8 @@ func (w *Row) Fields() []any {
 type State struct {
 	k         string
 	readOnly  bool
-	now       int64 // one moment for the whole transaction
+	now       int64 // one moment for the whole transaction, or no later: what ends is over by it
+	most      int64 // that moment, or no earlier: what begins lasts from it
 	pushedTTL int64
 	nextFence func() int64 // of a store with one mark for all keys; it only wakes. nil: the key's
 	was       Row          // as it was loaded
@@ -139,10 +140,13 @@ func (r *Record) Accepts(maxAge, now int64) bool {
 	return maxAge > 0 && r.Ends > now && r.Written >= now-maxAge
 }
 
-// Answer returns the record as an answer, without its data.
-func (r *Record) Answer(now int64) store.Record {
-	return store.Record{Age: Duration(max(now-r.Written, 0)), Left: Duration(r.Ends - now)}
+// Answer returns a record that has not ended as an answer, without its data.
+func (r *Record) Answer(least, most int64) store.Record {
+	return store.Record{Age: Duration(max(least-r.Written, 0)), Left: Duration(max(r.Ends-most, 1))}
 }
+
+// left returns how much longer something lasts, at least, that has not ended.
+func (st *State) left(ends int64) time.Duration { return Duration(max(ends-st.most, 1)) }
 
 // Of reports whether there is a record and the token wrote it.
 func (r *Record) Of(t store.Token, now int64) bool { return r.Token == t && r.Ends > now }
@@ -202,7 +206,7 @@ func (st *State) serve() {
 			return
 		}
 		l := Lease{
-			Token: p.Token, Ends: st.now + min(st.pushedTTL, p.TTL), Permits: p.Permits, Weight: p.Weight,
+			Token: p.Token, Ends: st.most + min(st.pushedTTL, p.TTL), Permits: p.Permits, Weight: p.Weight,
 			Fingerprint: p.Fingerprint, Owner: p.Owner,
 		}
 		own := p
@@ -243,7 +247,7 @@ func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
 	} else {
 		st.fence = max(st.fence+1, st.now)
 	}
-	l.Fence, l.Attempt, l.Since = st.fence, 1, st.now
+	l.Fence, l.Attempt, l.Since = st.fence, 1, st.most
 	if st.abandoned != nil {
 		l.Attempt, l.Inherits = st.abandoned.Attempt+1, st.abandoned.Inherits
 	}

@@ -94,7 +94,7 @@ func loadBatch(s *script, b *engine.Batch, how remote.Load, ok *bool) {
 	s.raw("SELECT @N,fence FROM @meta").asks(func(r *reading) {
 		var now, mark int64
 		r.scan(&now, &mark)
-		b.Now(now, mark)
+		b.Now(now, now, mark)
 		*ok = true
 	})
 	in(s.raw("SELECT "+holderColumns+" FROM @holder FORCE INDEX (PRIMARY) WHERE k"), b.Keys).raw(" ORDER BY k,ends").asks(func(r *reading) {

@@ -70,7 +70,7 @@ func (s *Store) load(b *engine.Batch, how remote.Load) (all []query) {
 	all = append(all, query{s.sql.now, nil, func(r *reading) {
 		var now, mark int64
 		r.scan(&now, &mark)
-		b.Now(now, mark)
+		b.Now(now, now, mark)
 	}})
 	add(s.sql.leases, func(r *reading) {
 		var l engine.Lease

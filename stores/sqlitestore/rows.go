@@ -40,7 +40,7 @@ func (tx *transaction) load(b *engine.Batch, k string) {
 		scan(row, 1, &w.Record.Token, &w.Record.Written, &w.Record.Fingerprint)
 	}, tx.k)
 	b.AddRow(k, w)
-	b.Now(tx.now, 1)
+	b.Now(tx.now, tx.now, 1)
 	leased := false
 	for row := range tx.rows("leases", tx.k) {
 		var l engine.Lease

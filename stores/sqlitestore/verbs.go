@@ -57,7 +57,7 @@ func replay(row *lite.Stmt, c *store.Claim, a *store.Answer, now int64) {
 		return
 	}
 	if a.State = store.Mismatch; !r.Fingerprint.Differs(c.Fingerprint) {
-		a.State, a.Record = store.Done, r.Answer(now)
+		a.State, a.Record = store.Done, r.Answer(now, now)
 		a.Record.Data = row.Copy(3)
 	}
 }
