@@ -63,6 +63,9 @@ func TestWhatBeginsLastsFromTheUpperBound(t *testing.T) {
 	b = begin(least, most, w, nil, nil)
 	b.State(k).Renew(&store.Renewal{Token: token, TTL: 2 * d})
 	same("a renewed lease ends", b.State(k).Row().Holder.Ends, most+int64(2*d/time.Microsecond))
+	b = begin(least+1, most+1, w, nil, nil)
+	b.State(k).Claim(claim(store.Try), &engine.Terms{}, &a)
+	same("the lease of a claim that is sent again ends", b.State(k).Row().Holder.Ends, end+1)
 	b = begin(least, most, w, nil, nil)
 	b.State(k).Settle(&store.Settlement{Token: token, Outcome: store.Keep, Retention: d})
 	same("a record was written", b.State(k).Row().Record.Written, most)
@@ -82,6 +85,22 @@ func TestWhatBeginsLastsFromTheUpperBound(t *testing.T) {
 		t.Errorf("a waiter's place is %v", all)
 	} else {
 		same("a place ends", *all[0][4].(*int64), end)
+	}
+	b = begin(least, most, w, nil, nil)
+	b.State(k).Claim(claim(store.Reserve), &engine.Terms{MaxWaiters: 1}, &a)
+	if all := b.Changes().Places; len(all) != 1 {
+		t.Errorf("a reserved place is %v", all)
+	} else {
+		same("a place was asked for", *all[0][14].(*int64), most)
+	}
+	two := []engine.Lease{
+		{Token: token, Fence: 1, Ends: least, Permits: 2, Weight: 1},
+		{Token: store.NewToken(), Fence: 2, Ends: least + 1, Permits: 2, Weight: 1},
+	}
+	b = begin(least, most, engine.Row{}, two, nil)
+	b.State(k).Advance()
+	if n := len(b.Changes().NoLeases); n != 1 {
+		t.Errorf("%d leases are over, want the one that ended by the lower bound", n)
 	}
 	b = begin(least, most, engine.Row{}, nil, []engine.Place{{Seq: 1, Token: store.NewToken(), Kind: 1, Ends: end, Hold: 50_000}})
 	b.State(k).Claim(claim(store.Try), &engine.Terms{}, &a)
