@@ -12,6 +12,8 @@ import (
 	"net/http/httputil"
 	"strconv"
 	"strings"
+
+	"github.com/dibs-go/dibs/internal/dialect"
 )
 
 // maxHead is how many bytes of header and trailer are stored. An answer with more is too long to be
@@ -60,8 +62,8 @@ func EncodeAnswer(name string, a *Answer) ([]byte, error) {
 		connection := a.Header["Connection"]
 		stored.Body, stored.Header, stored.Trailer = a.Body, o.stored(a.Header, connection), o.stored(a.Trailer, connection)
 	}
-	if strings.HasPrefix(name, callPrefix) && !stored.NotKept {
-		if !answersCall(stored.Body) {
+	if strings.HasPrefix(name, dialect.CallPrefix) && !stored.NotKept {
+		if !dialect.AnswersCall(stored.Body) {
 			return nil, errNoResponse
 		}
 		stored.Header["Content-Type"] = []string{"application/json"}

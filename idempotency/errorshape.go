@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs/internal/content"
+	"github.com/dibs-go/dibs/internal/dialect"
 )
 
 // A ProblemWriter answers a request with a problem, as WriteProblem does, in the shape of an API's
@@ -37,8 +38,8 @@ func (p Problem) document(link string) any {
 func WriteJSONRPCError(w http.ResponseWriter, r *http.Request, p Problem) {
 	writeShape(w, r, p, "application/json", func(p Problem, link string) any {
 		id := json.RawMessage("null")
-		if m := messageOf(r.Context()); m != nil && m.id != nil {
-			id = m.id
+		if asked := dialect.ID(r.Context()); asked != nil {
+			id = asked
 		}
 		return map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": p.Status, "message": p.text(), "data": p.document(link)}}
 	})
@@ -131,19 +132,19 @@ func writeShape(w http.ResponseWriter, r *http.Request, p Problem, contentType s
 	if p.Status < 300 || p.Status > 599 {
 		p.Status = http.StatusInternalServerError
 	}
-	if protocolOf(r.Header) != plainHTTP {
-		writeRPCProblem(w, r, p)
-		return
-	}
-	text, _ := json.Marshal(body(p, DocsURL+"#"+p.Name)) // which cannot fail
-	text = append(text, '\n')
-	h := w.Header()
+	link, h := DocsURL+"#"+p.Name, w.Header()
 	clearContent(h)
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(len(text)))
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", retryAfterOf(p))
 	}
+	refusal := dialect.Refusal{Status: p.Status, Code: p.code, Text: p.Title + " (" + link + ")", RetryAfter: p.RetryAfter}
+	if dialect.Of(r.Header).Refuse(w, refusal) {
+		return
+	}
+	text, _ := json.Marshal(body(p, link)) // which cannot fail
+	text = append(text, '\n')
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(text) // the client may have gone away
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/content"
+	"github.com/dibs-go/dibs/internal/dialect"
 )
 
 // FingerprintOptions say how a request under a reused key is recognised. The zero value compares
@@ -87,33 +88,12 @@ func (o *FingerprintOptions) whole(r *http.Request, b *body) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:scopeBytes]), err
 }
 
-// targetOf returns path and query as sent. The absolute form of a target names the same resource as
-// its path and query.
-func targetOf(r *http.Request) string {
-	target := r.RequestURI
-	if target == "" {
-		target = r.URL.RequestURI() // the request came from no server
-	}
-	_, rest, absolute := strings.Cut(target, "://")
-	if strings.HasPrefix(target, "/") || !absolute {
-		return target
-	}
-	i := strings.IndexAny(rest, "/?")
-	switch {
-	case i < 0:
-		return "/"
-	case rest[i] == '?':
-		return "/" + rest[i:]
-	}
-	return rest[i:]
-}
-
 // target returns what is compared of path and query.
 func (o *FingerprintOptions) target(r *http.Request) string {
 	if !o.SortQuery {
-		return targetOf(r)
+		return dialect.TargetOf(r)
 	}
-	return content.SortQuery(targetOf(r))
+	return content.SortQuery(dialect.TargetOf(r))
 }
 
 // body returns what is compared of the body and of the Content-Type, and how. A body that returns

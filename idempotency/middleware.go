@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/dialect"
 	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/slow"
 )
@@ -23,8 +24,7 @@ type Middleware struct {
 	duplicates duplicates
 	serving    *capacity // requests with a key
 	memory     *capacity // bytes of bodies
-	calls      calls
-	tools      *tools
+	speak      func(*http.Request) (dialect.Dialect, *http.Request)
 
 	unsettled atomic.Int64 // requests that claim a key or have not settled it
 	warned    struct{ noPrincipal, changingScheme, replaced, noKey, otherRequest, twoHeads, unreadable, noDeadline sync.Once }
@@ -44,8 +44,9 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	}
 	m := &Middleware{
 		client: client, options: options, duplicates: newDuplicates(),
-		serving: newCapacity(int64(options.MaxConcurrent)), memory: newCapacity(options.MaxBodyMemory), tools: newTools(&options),
+		serving: newCapacity(int64(options.MaxConcurrent)), memory: newCapacity(options.MaxBodyMemory),
 	}
+	m.speak = m.dialects()
 	return m, nil
 }
 
@@ -114,7 +115,8 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 	}}
 	defer p.End()
 	x := &exchange{m: m, w: p, next: next, slot: reservation{of: m.serving}, room: reservation{of: m.memory}}
-	x.req.Request, x.req.body.room.of, x.req.body.within.of = r, m.memory, m.memory
+	x.dialect, x.req.Request = m.speak(r)
+	x.req.body.room.of, x.req.body.within.of = m.memory, m.memory
 	x.receive()
 	if p.WasCut() {
 		panic(http.ErrAbortHandler)
@@ -140,6 +142,7 @@ type exchange struct {
 	m        *Middleware
 	w        *slow.Writer
 	next     http.Handler
+	dialect  dialect.Dialect
 	req      request
 	event    Event
 	observed bool        // Options.Observe was called

@@ -46,6 +46,12 @@ func overridesOf(r *http.Request) (methods []string) {
 	return methods
 }
 
+// carriesMessage reports whether a request to an endpoint of MCP carries a message: only a POST does, or
+// what a server takes for one.
+func carriesMessage(r *http.Request) bool {
+	return r.Method == http.MethodPost || slices.Contains(overridesOf(r), http.MethodPost)
+}
+
 // guardsAny reports whether the request's method, or one that overrides it, is guarded.
 func (m *Middleware) guardsAny(r *http.Request) bool {
 	return m.guards(r.Method) || slices.ContainsFunc(overridesOf(r), m.guards)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/dialect"
 	"github.com/dibs-go/dibs/internal/slow"
 )
 
@@ -35,11 +36,13 @@ type recorder struct {
 	controls  []string    // of Idempotency-Control
 	declared  int64       // Content-Length; -1: none
 	length    int64       // of the body so far
-	body      []byte      // not the rest of an oversize one, and not after that was given to replies
-	replies   *replies    // of a call of MCP
+	body      []byte      // not the rest of an oversize one, and not what the listener keeps
+	dialect   dialect.Dialect
+	listener  dialect.Listener // from WriteHeader on
+	result    dialect.Result   // at the end
 	trailer   http.Header
 	streaming bool
-	oversize  bool // the answer is, or with replies the response
+	oversize  bool // what is stored of the answer is
 	ended     bool // nothing more is accepted
 }
 
@@ -48,7 +51,7 @@ func (r *run) newRecorder() *recorder {
 	limit, _ := r.ctx.Deadline()
 	r.w.Begin(limit)
 	fields := r.w.Header().Clone() // what outer handlers have set is part of the answer
-	return &recorder{m: r.m, w: r.w, r: r.req.Request, limit: limit, fields: fields, declared: -1}
+	return &recorder{m: r.m, w: r.w, r: r.req.Request, dialect: r.dialect, limit: limit, fields: fields, declared: -1}
 }
 
 // Header returns the handler's header. The ResponseWriter below has another, because it may still
@@ -89,9 +92,7 @@ func (rec *recorder) head(status int) {
 		}
 	}
 	rec.header = h.Clone()
-	if m := messageOf(rec.r.Context()); m != nil && m.call && status/100 == 2 {
-		rec.replies = newReplies(h, rec.m.options.MaxStored)
-	}
+	rec.listener = rec.dialect.Listen(status, h, rec.m.options.MaxStored)
 	rec.m.warnReplaced(rec.r, h, true)
 }
 
@@ -136,8 +137,7 @@ func (rec *recorder) Write(p []byte) (int, error) {
 		rec.oversize = true
 	}
 	switch {
-	case rec.streaming && rec.replies != nil:
-		rec.replies.write(p)
+	case rec.streaming && !rec.listener.Write(p):
 	case !rec.oversize:
 		rec.body = append(rec.body, p...)
 	}
@@ -160,8 +160,7 @@ func (rec *recorder) stream() {
 	if len(rec.body) > 0 {
 		_, _ = rec.w.Write(rec.body)
 	}
-	if rec.replies != nil { // which keep what is of use
-		rec.replies.write(rec.body)
+	if !rec.listener.Write(rec.body) {
 		rec.body = nil
 	}
 }
@@ -216,13 +215,6 @@ func (rec *recorder) finish() (whole bool) {
 	if !rec.streaming {
 		rec.sniff()
 	}
-	if r := rec.replies; r != nil {
-		if !rec.streaming {
-			r.all(rec.body)
-		}
-		r.finish()
-		rec.oversize = r.first != nil && r.first.text == nil
-	}
 	takeOurs(rec.fields)
 	rec.trailer = make(http.Header)
 	for _, name := range rec.trailerNames(rec.fields) {
@@ -232,7 +224,12 @@ func (rec *recorder) finish() (whole bool) {
 		}
 	}
 	takeOurs(rec.trailer)
-	return rec.declared < 0 || rec.length == rec.declared || !bodyAllowed(rec.status) || rec.r.Method == http.MethodHead
+	rec.result = rec.listener.End(&dialect.Answer{
+		Status: rec.status, Header: rec.header, Trailer: rec.trailer, Body: rec.body, Streamed: rec.streaming, Cut: rec.oversize,
+	})
+	rec.oversize = rec.result.Cut
+	whole = rec.declared < 0 || rec.length == rec.declared || !bodyAllowed(rec.status) || rec.r.Method == http.MethodHead
+	return whole && !rec.result.None
 }
 
 // trailerNames returns the fields of a handler's header that belong to the trailer: those that it

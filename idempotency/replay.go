@@ -38,9 +38,7 @@ func (x *exchange) replay(record []byte) {
 		x.refuse(EventNotKept, problemNotKept)
 		return
 	}
-	if m := messageOf(x.req.Context()); m != nil {
-		a.replyTo(x.req.Request, m)
-	}
+	a.Body = x.dialect.Replay(a.Header, a.Body)
 	x.req.body.remove()
 	x.slot.end()
 	a.send(x.w, x.req.Method)

@@ -4,16 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/content"
+	"github.com/dibs-go/dibs/internal/dialect"
 	"github.com/dibs-go/dibs/internal/slow"
 )
 
@@ -25,6 +24,7 @@ type request struct {
 	fingerprint dibs.Fingerprint
 	whole       string        // the digest of the whole request; "" unless only keys are compared
 	retention   time.Duration // of its answer; 0: Options.Retention
+	call        dialect.Call
 }
 
 // receive reads the request. If it can be read, it is served.
@@ -35,11 +35,12 @@ func (x *exchange) receive() {
 	if o.Key == nil {
 		key, found, err = o.headerKey(x.req.Header)
 	}
+	x.req.call, _ = x.dialect.Read(nil)
 	switch {
-	case o.MCP && x.req.Method == http.MethodDelete && x.m.calls.inSession(x.nameCall):
+	case x.req.call.Kind == dialect.SessionEnd:
 		x.keepSession()
 		return
-	case o.MCP && !carriesMessage(x.req.Request):
+	case x.req.call.Kind == dialect.Unguarded:
 		x.unguarded(x.req.Request)
 		return
 	case err != nil:
@@ -62,7 +63,7 @@ func (x *exchange) receive() {
 		x.refuseBody(err)
 		return
 	}
-	if o.MCP && !x.readCall() {
+	if x.req.call.Kind == dialect.Unread && !x.readCall() {
 		return
 	}
 	if o.Key != nil {
@@ -79,12 +80,12 @@ func (x *exchange) receive() {
 				"Name what has the key (Options.Key), or refuse such requests (Options.RequireKey)")
 			x.unguarded(x.req.withBody(x.req.Context()))
 			return
-		case o.MCP && messageOf(x.req.Context()).id == nil:
+		case x.req.call.Keyless:
 			x.refuse(EventInvalid, problemCall)
 			return
-		case o.MCP:
+		case x.req.call.Begin != nil:
 			// Before the store is asked, because the client can cancel the call from now on.
-			defer x.m.calls.enter(x.nameCall, messageOf(x.req.Context()).id)()
+			defer x.req.call.Begin()()
 		}
 	}
 	if !x.slot.grow(1) { // only now, because a body that comes slowly must keep no other request out
@@ -95,10 +96,26 @@ func (x *exchange) receive() {
 	x.identify(key)
 }
 
-// carriesMessage reports whether a request to an endpoint of MCP carries a message: only a POST does, or
-// what a server takes for one.
-func carriesMessage(r *http.Request) bool {
-	return r.Method == http.MethodPost || slices.Contains(overridesOf(r), http.MethodPost)
+// readCall reads what the body says of the request. If it does not run under a key, it has been served,
+// and readCall reports false.
+func (x *exchange) readCall() bool {
+	call, err := x.dialect.Read(x.req.body.inside())
+	x.req.body.within.end()
+	x.req.call = call
+	switch {
+	case err == dialect.ErrCall:
+		x.event.Err = err
+		x.refuse(EventInvalid, problemCall)
+	case err != nil:
+		x.refuseInside(err, problemNoMessage)
+	case call.Kind == dialect.Cancellation:
+		x.holdBack()
+	case call.Kind == dialect.Guarded:
+		return true
+	default:
+		x.unguarded(x.req.withBody(x.req.Context()))
+	}
+	return false
 }
 
 // errTypes says that the middleware and the handler could read the request in two ways.
@@ -115,13 +132,13 @@ func (x *exchange) identify(key string) {
 	principal := o.principal(req.Request)
 	x.m.warnScope(req.Request, principal)
 	var err error
-	if m := messageOf(req.Context()); m != nil {
-		req.fingerprint = m.asked
+	if asked := req.call.Asked; asked != nil {
+		req.fingerprint = *asked
 	} else if req.fingerprint, err = o.Fingerprint.of(req.Request, &req.body); err == nil {
 		req.whole, err = o.Fingerprint.whole(req.Request, &req.body)
 	}
 	req.body.within.end()
-	req.key = o.keyName(req.Request, principal, key, req.fingerprint)
+	req.key = o.keyName(req, principal, key)
 	x.event.key = x.m.client.Key(req.key)
 	if err != nil {
 		x.refuseInside(err, problemBodyBroken)
@@ -135,8 +152,8 @@ func (x *exchange) identify(key string) {
 func (r *request) derivedKey(o *Options) (string, error) {
 	key, err := o.Key(r.Request, r.body.inside())
 	r.body.within.end()
-	if m := messageOf(r.Context()); err == nil && key == "" && m != nil && m.window > 0 {
-		key, r.retention = "call:"+base64.RawURLEncoding.EncodeToString(m.asked[:]), m.window
+	if err == nil && key == "" {
+		key, r.retention = r.call.Key, r.call.Retention
 	}
 	if err == nil && key != "" {
 		err = content.CheckKey(key)
@@ -181,8 +198,7 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	}
 	paced := slow.NewReader(w, r, o.BodyTimeout, slow.LeastRate)
 	in := io.Reader(paced)
-	switch protocolOf(r.Header) {
-	case grpc, grpcWeb, connectStream:
+	if dialect.MayStream(r.Header) {
 		in = &unaryReader{Reader: paced}
 	}
 	limit := min(o.MaxMemory, o.MaxBody)

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -17,9 +18,8 @@ type run struct {
 	ctx      *runContext
 	tx       dibs.Transaction // with Options.Transactor
 	answer   *recorder
-	reply    *reply // with Options.MCP
-	tooLarge bool   // the store will never take the answer
-	settled  bool   // or will be in the background
+	tooLarge bool // the store will never take the answer
+	settled  bool // or will be in the background
 }
 
 // claim claims the key, and runs the handler if the key is granted.
@@ -107,11 +107,18 @@ func (r *run) admitted() bool {
 	return false
 }
 
+// forwarded returns the request that the handler gets.
+func (x *exchange) forwarded(ctx context.Context) *http.Request {
+	r := x.req.withBody(ctx)
+	r.Header = x.dialect.Forward(r.Header)
+	return r
+}
+
 // handle runs the handler, settles the key, and sends the answer. A panic and runtime.Goexit pass
 // through it.
 func (r *run) handle() {
-	r.next.ServeHTTP(r.answer, withoutDeadlines(r.req.withBody(r.ctx)))
-	whole := r.finish()
+	r.next.ServeHTTP(r.answer, r.forwarded(r.ctx))
+	whole := r.answer.finish()
 	r.event.Handler = time.Since(r.original.began)
 	r.conclude(whole)
 }

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/content"
+	"github.com/dibs-go/dibs/internal/dialect"
 )
 
 // A ScopePart is a part of what tells principals apart; see Options.Scope.
@@ -229,30 +229,25 @@ func authority(r *http.Request) string {
 	return net.JoinHostPort(strings.TrimSuffix(u.Hostname(), "."), port)
 }
 
-// What the names of keys begin with: those of HTTP requests, and those of calls of MCP, whose answers
-// are responses of JSON-RPC.
-const (
-	keyPrefix  = "http:"
-	callPrefix = "mcp:"
-)
+// keyPrefix is what the names of keys begin with, except those of calls of MCP (dialect.CallPrefix).
+const keyPrefix = "http:"
 
 // scopeBytes is how much of the scope's digest a key's name has: 128 bits.
 const scopeBytes = 16
 
 // keyName returns the name under which a request's key is stored: the digest of its scope, and the
 // key as people know it.
-func (o *Options) keyName(r *http.Request, principal []byte, key string, fingerprint dibs.Fingerprint) string {
+func (o *Options) keyName(r *request, principal []byte, key string) string {
 	b := append(make([]byte, 0, 256), "dibs http scope 1\x00"...)
 	if o.KeyPer == KeyPerRequest {
-		b = append(append(b[:0], "dibs http scope 1, request\x00"...), fingerprint[:]...)
+		b = append(append(b[:0], "dibs http scope 1, request\x00"...), r.fingerprint[:]...)
 	}
-	b = content.AppendCounted(b, authority(r))
+	b = content.AppendCounted(b, authority(r.Request))
 	prefix := keyPrefix
-	if m := messageOf(r.Context()); m != nil {
-		// Two calls are compared by their params alone, and no other tool and no other target may answer.
-		prefix, b = callPrefix, content.AppendCounted(content.AppendCounted(b, targetOf(r)), m.tool)
+	if r.call.Name != nil {
+		prefix, b = dialect.CallPrefix, append(b, r.call.Name...)
 	} else if o.KeyPer == KeyPerPath {
-		path, _, _ := strings.Cut(targetOf(r), "?")
+		path, _, _ := strings.Cut(dialect.TargetOf(r.Request), "?")
 		b = content.AppendCounted(b, path)
 	}
 	sum := sha256.Sum256(append(b, principal...))
@@ -265,7 +260,7 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string, fingerp
 func KeyPart(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, keyPrefix)
 	if !ok {
-		rest, ok = strings.CutPrefix(name, callPrefix)
+		rest, ok = strings.CutPrefix(name, dialect.CallPrefix)
 	}
 	n := base64.RawURLEncoding.EncodedLen(scopeBytes)
 	if !ok || len(rest) <= n+1 || rest[n] != ':' {

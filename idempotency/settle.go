@@ -74,8 +74,8 @@ func (r *run) settlement() settlement {
 		trace:   r.m.options.Trace(r.req.Context()),
 		asked:   r.req.whole,
 	}
-	if r.reply != nil {
-		a.keepReply(r.reply)
+	if kept := w.result.Body; kept != nil {
+		a.Body, a.Header["Content-Type"] = kept, []string{"application/json"}
 	}
 	r.m.options.Redact(r.req.Context(), &a)
 	message := a.message()
@@ -102,7 +102,7 @@ func (r *run) tombstone() settlement {
 
 // keeps reports whether the answer is kept.
 func (r *run) keeps(c control) bool {
-	o, status := &r.m.options, r.status()
+	o, status := &r.m.options, r.answer.result.Status
 	switch {
 	case c.noStore || status < 200:
 		return false
@@ -112,24 +112,6 @@ func (r *run) keeps(c control) bool {
 	// The application may keep what the status alone would not, except a failure of the server,
 	// because a retry may succeed.
 	return c.asked && (status < 500 || o.keepsStatus(status))
-}
-
-// status returns the status that the answer is treated by: that of HTTP, or the one that stands for
-// the status of gRPC or Connect, or for the result of a call.
-func (r *run) status() int {
-	w := r.answer
-	if r.reply != nil {
-		return r.reply.status
-	}
-	if protocolOf(r.req.Header) == connectUnary && w.status >= 400 && !w.oversize {
-		if status, ok := connectStatus(w.header.Get("Content-Encoding"), w.body); ok {
-			return status
-		}
-	}
-	if status, ok := rpcStatus(w.status, w.header, w.trailer, w.body, !w.oversize); ok {
-		return status
-	}
-	return w.status
 }
 
 // settle settles the key and wakes waiters. It reports whether the lease was lost. If the store

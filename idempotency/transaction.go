@@ -43,11 +43,11 @@ func (r *run) tryIn() (again bool) {
 	}
 	r.tx = tx
 	ctx := store.WithTransaction(r.ctx, tx)
-	r.next.ServeHTTP(r.answer, withoutDeadlines(r.req.withBody(ctx).Clone(ctx))) // nothing is shared with other tries
-	whole := r.finish()
+	r.next.ServeHTTP(r.answer, r.forwarded(ctx).Clone(ctx)) // nothing is shared with other tries
+	whole := r.answer.finish()
 	r.event.Handler = time.Since(r.original.began)
 	answered := whole && r.ctx.failure.Load() == uint32(noFailure)
-	if answered && r.m.options.commits(r.status()) {
+	if answered && r.m.options.commits(r.answer.result.Status) {
 		if r.ctx.Err() == context.DeadlineExceeded {
 			r.event.Err = context.DeadlineExceeded
 			r.rollback()

@@ -6,19 +6,30 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/dialect"
 )
 
 // unguarded serves a request without a guard.
 func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	m.passUnguarded(&unguardedWriter{ResponseWriter: w, m: m, r: r}, next)
+}
+
+// passUnguarded serves the request of an unguardedWriter, and observes it.
+func (m *Middleware) passUnguarded(w *unguardedWriter, next http.Handler) {
 	began := time.Now()
-	defer func() { m.observe(r, Event{Kind: EventUnguarded, Handler: time.Since(began)}) }()
-	m.pass(w, r, next, false)
+	defer func() { m.observe(w.r, Event{Kind: EventUnguarded, Handler: time.Since(began)}) }()
+	w.serve(next)
 }
 
 // unguarded serves a request that has no key without a guard.
 func (x *exchange) unguarded(r *http.Request) {
 	x.observed = true
-	x.m.unguarded(x.w.ResponseWriter, r, x.next)
+	w := &unguardedWriter{ResponseWriter: x.w.ResponseWriter, m: x.m, r: r}
+	if x.req.call.Kind == dialect.Listing {
+		w.dialect, r.Header = x.dialect, x.dialect.Forward(r.Header)
+	}
+	x.m.passUnguarded(w, x.next)
 }
 
 // bypass runs the handler without a guard, because the store does not answer.
@@ -34,17 +45,9 @@ func (x *exchange) bypass() {
 		x.event.Handler = time.Since(began)
 		x.observe(EventBypassed)
 	}()
-	x.event.Status = x.m.pass(x.w, x.req.withBody(x.req.Context()), x.next, true)
-}
-
-// pass serves a request without a guard and returns its status. bypassed says that the reason is
-// the store.
-func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, bypassed bool) int {
-	u := &unguardedWriter{ResponseWriter: w, m: m, r: r, bypassed: bypassed}
-	next.ServeHTTP(u, r)
-	u.end()
-	u.noteTools()
-	return u.status
+	w := &unguardedWriter{ResponseWriter: x.w, m: x.m, r: x.req.withBody(x.req.Context()), bypassed: true}
+	w.serve(x.next)
+	x.event.Status = w.status
 }
 
 // An unguardedWriter is the ResponseWriter of a handler that is not guarded. It removes the fields
@@ -53,20 +56,19 @@ type unguardedWriter struct {
 	http.ResponseWriter
 	m        *Middleware
 	r        *http.Request
-	bypassed bool
+	bypassed bool // because of the store
 	headed   bool // the final header was sent
 	status   int
-	lists    *replies // with a list of tools
+	dialect  dialect.Dialect  // that reads the answer; nil: it is not read
+	listener dialect.Listener // with dialect, from WriteHeader on
 }
 
-// noteTools notes the list of tools in the answer.
-func (u *unguardedWriter) noteTools() {
-	if u.lists == nil {
-		return
-	}
-	u.lists.finish()
-	if list := u.lists.first; list != nil {
-		u.m.tools.listed(list.text, func(tool string) { u.m.warnTool(u.r, tool) })
+// serve runs the handler, and ends the answer.
+func (u *unguardedWriter) serve(next http.Handler) {
+	next.ServeHTTP(u, u.r)
+	u.end()
+	if u.listener != nil {
+		u.listener.End(&dialect.Answer{Status: u.status, Header: u.Header(), Streamed: true})
 	}
 }
 
@@ -77,8 +79,8 @@ func (u *unguardedWriter) head(status int) {
 	}
 	u.headed = status >= 200 || status == http.StatusSwitchingProtocols
 	u.status = status
-	if m := messageOf(u.r.Context()); m != nil && m.lists && status/100 == 2 {
-		u.lists = newReplies(u.Header(), u.m.options.MaxStored)
+	if u.dialect != nil {
+		u.listener = u.dialect.Listen(status, u.Header(), u.m.options.MaxStored)
 	}
 	u.m.parseControl(u.clean())
 	u.m.warnReplaced(u.r, u.Header(), false)
@@ -110,8 +112,8 @@ func (u *unguardedWriter) WriteHeader(status int) {
 
 func (u *unguardedWriter) Write(b []byte) (int, error) {
 	u.head(http.StatusOK)
-	if u.lists != nil {
-		u.lists.write(b)
+	if u.listener != nil {
+		u.listener.Write(b)
 	}
 	return u.ResponseWriter.Write(b)
 }
@@ -119,7 +121,7 @@ func (u *unguardedWriter) Write(b []byte) (int, error) {
 // ReadFrom lets the server send files without copying them.
 func (u *unguardedWriter) ReadFrom(src io.Reader) (int64, error) {
 	u.head(http.StatusOK)
-	if u.lists != nil {
+	if u.listener != nil {
 		return io.Copy(struct{ io.Writer }{u}, src)
 	}
 	return io.Copy(u.ResponseWriter, src)

@@ -1,4 +1,4 @@
-package idempotency
+package dialect
 
 import (
 	"encoding/json"
@@ -165,9 +165,9 @@ func (r *result) read(text json.RawMessage) {
 	r.asks = kind == "input_required"
 }
 
-// answersCall reports whether clients of MCP take a text for the response to a call: of version 2.0, with
+// AnswersCall reports whether clients of MCP take a text for the response to a call: of version 2.0, with
 // a result or an error that is an object, and not both.
-func answersCall(text []byte) bool {
+func AnswersCall(text []byte) bool {
 	var m struct {
 		version       string
 		result, error map[string]json.RawMessage

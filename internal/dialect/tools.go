@@ -1,24 +1,24 @@
-package idempotency
+package dialect
 
 import (
 	"encoding/json"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
+	"time"
 )
 
-// tools are the tools of Options.ToolWindows that nobody has heard of yet: no call and no list of tools
+// tools are the tools with a window that nobody has heard of yet: no call and no list of tools
 // has named them.
 type tools struct {
 	mu      sync.Mutex
 	unknown map[string]bool
 }
 
-// newTools returns the tools of a Middleware.
-func newTools(o *Options) *tools {
+// newTools returns the tools with these windows.
+func newTools(windows map[string]time.Duration) *tools {
 	t := &tools{unknown: make(map[string]bool)}
-	for name := range o.ToolWindows {
+	for name := range windows {
 		t.unknown[name] = true
 	}
 	return t
@@ -62,13 +62,4 @@ func (t *tools) heard(names []string, others bool, warn func(tool string)) {
 		warn(name)
 	}
 	clear(t.unknown)
-}
-
-// warnTool warns of a window that guards nothing.
-func (x *exchange) warnTool(tool string) { x.m.warnTool(x.req.Request, tool) }
-
-// warnTool warns of a window that guards nothing.
-func (m *Middleware) warnTool(r *http.Request, tool string) {
-	m.options.Logger.Warn("a window is for a tool that the server does not have, as far as its calls and lists of tools say: it guards nothing. "+
-		"Check the tool's name (Options.ToolWindows)", "tool", tool, "path", r.URL.Path)
 }

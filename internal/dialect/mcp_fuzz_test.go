@@ -1,4 +1,4 @@
-package idempotency
+package dialect
 
 import (
 	"encoding/json"
@@ -39,22 +39,21 @@ func FuzzReply(f *testing.F) {
 		}
 		want := decoded(t, text)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
-		a := &Answer{Header: http.Header{}, Body: text}
-		a.replyTo(r, &message{id: json.RawMessage(id)})
-		got := decoded(t, a.Body)
+		x := &mcpRequest{r: r, message: message{id: json.RawMessage(id)}}
+		replay := x.Replay(http.Header{}, text)
+		got := decoded(t, replay)
 		if gotID, _ := json.Marshal(got["id"]); !sameJSON(t, gotID, []byte(id)) {
-			t.Errorf("%q has the id %s; want %s", a.Body, gotID, id)
+			t.Errorf("%q has the id %s; want %s", replay, gotID, id)
 		}
 		delete(got, "id")
 		delete(want, "id")
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%q became %q", text, a.Body)
+			t.Errorf("%q became %q", text, replay)
 		}
 		r.Header.Set("Accept", "text/event-stream")
-		stream := &Answer{Header: http.Header{}, Body: text}
-		stream.replyTo(r, &message{id: json.RawMessage(id)})
-		if events := eventsOf(stream.Body); len(events) != 1 || !reflect.DeepEqual(decoded(t, events[0]), decoded(t, a.Body)) {
-			t.Errorf("the stream %q has the events %q; want %q", stream.Body, events, a.Body)
+		stream := x.Replay(http.Header{}, text)
+		if events := eventsOf(stream); len(events) != 1 || !reflect.DeepEqual(decoded(t, events[0]), decoded(t, replay)) {
+			t.Errorf("the stream %q has the events %q; want %q", stream, events, replay)
 		}
 	})
 }
@@ -105,7 +104,6 @@ func FuzzCall(f *testing.F) {
 // readOf reads a message.
 func readOf(t *testing.T, text []byte) (*message, error) {
 	t.Helper()
-	r := &request{Request: httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)}
-	r.body.memory, r.body.size = text, int64(len(text))
-	return r.readMessage(new(Options))
+	m := new(message)
+	return m, m.readAll(content.Of(text), nil)
 }

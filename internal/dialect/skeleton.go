@@ -1,4 +1,4 @@
-package idempotency
+package dialect
 
 // A skeleton is a message without what is not looked at: long texts are cut, and what is nested in
 // members of the params or the result is a 0.

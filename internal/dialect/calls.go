@@ -1,8 +1,7 @@
-package idempotency
+package dialect
 
 import (
 	"encoding/json"
-	"net/http"
 	"strings"
 	"sync"
 
@@ -41,17 +40,6 @@ type calls struct {
 // session; "" if it has no session.
 type callName func(id string) (call, session string)
 
-// nameCall is the callName of calls that belong to the request's client. A session is one client. Without
-// one, the clients with the request's principal are one.
-func (x *exchange) nameCall(id string) (call, session string) {
-	if session := x.req.Header.Get(sessionField); session != "" {
-		session = string(content.AppendCounted([]byte("session"), session))
-		return session + id, session
-	}
-	b := content.AppendCounted([]byte("principal"), authority(x.req.Request))
-	return string(content.AppendCounted(b, string(x.m.options.principal(x.req.Request)))) + id, ""
-}
-
 // enter makes a call known. The caller calls leave when it has ended.
 func (c *calls) enter(name callName, id json.RawMessage) (leave func()) {
 	call, session := name(callID(id))
@@ -89,19 +77,4 @@ func (c *calls) inSession(name callName) bool {
 	defer c.mu.Unlock()
 	_, session := name("")
 	return session != "" && c.names[session] > 0
-}
-
-// holdBack accepts a notification, and does not pass it on: it would end a guarded call, whose retry
-// then found no outcome.
-func (x *exchange) holdBack() {
-	x.event.Status = http.StatusAccepted
-	x.w.WriteHeader(http.StatusAccepted)
-	x.observe(EventHeldBack)
-}
-
-// keepSession refuses to end a session in which a guarded call runs. Servers may refuse that at any
-// time (405).
-func (x *exchange) keepSession() {
-	x.w.Header().Set("Allow", "GET, POST")
-	x.refuseUnread(EventHeldBack, problemSession)
 }
