@@ -118,7 +118,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, v *Viewer) {
 
 // news returns what an open page shows. It has lists if they are not of the report that was sent.
 func (h *Handler) news(r *http.Request, v *Viewer, sent **survey.Report) *news {
-	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Token(r) != "", Store: h.options.StoreName, Namespace: h.namespace(v)}
+	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Session(r) != "", Store: h.options.StoreName, Namespace: h.namespace(v)}
 	began := time.Now()
 	took, found, err := h.health.ask(h.store)
 	n.StoreUS, n.Findings = took.Microseconds(), len(found)

@@ -32,9 +32,10 @@ type Options struct {
 	// Viewer returns who sends a request, or nil if nobody who may look: the answer is 401.
 	// Default: requests from this host to this host may look and act, and no others.
 	Viewer func(*http.Request) *Viewer
-	// SignIn returns the viewer with a token; nil if there is none. The page then asks for a
-	// token and keeps it in the cookie CookieName, which Viewer reads. Default: no form.
-	SignIn func(token string) *Viewer
+	// SignIn returns the value of the cookie of the viewer with a token; "" if the token is wrong. The
+	// value should not be the token, because a browser sends a cookie to every port of a host. Viewer
+	// finds it with Session. Default: the page has no form for a token.
+	SignIn func(token string) string
 	// Long is how long a key is held before the page lists it though nobody waits for it.
 	// Default: 5 minutes.
 	Long time.Duration

@@ -38,8 +38,16 @@ func start(t *testing.T, open bool) *rig {
 	if !open {
 		shop := "shop"
 		viewers := map[string]*Viewer{"looker": {Name: "Lou"}, "actor": {Name: "Ada", Act: true}, "shop": {Name: "Sam", Act: true, Namespace: &shop}}
-		o.SignIn = func(token string) *Viewer { return viewers[token] }
-		o.Viewer = func(r *http.Request) *Viewer { return viewers[Token(r)] }
+		o.SignIn = func(token string) string {
+			if viewers[token] == nil {
+				return ""
+			}
+			return "session-" + token
+		}
+		o.Viewer = func(r *http.Request) *Viewer {
+			token, _ := strings.CutPrefix(Session(r), "session-")
+			return viewers[token]
+		}
 	}
 	r.page = New(under, o)
 	r.Server = httptest.NewServer(r.page)
@@ -59,7 +67,7 @@ func (r *rig) do(method, path, token, body string, header ...string) (*http.Resp
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if token != "" {
-		req.AddCookie(&http.Cookie{Name: CookieName, Value: token})
+		req.AddCookie(&http.Cookie{Name: CookieName, Value: "session-" + token})
 	}
 	for pair := range slices.Chunk(header, 2) {
 		req.Header.Set(pair[0], pair[1])
@@ -124,7 +132,7 @@ func (r *rig) first(token string) *shownNews {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
 	req := testkit.Request(ctx, r.t, "GET", r.URL+"/page/events", nil)
-	req.AddCookie(&http.Cookie{Name: CookieName, Value: token})
+	req.AddCookie(&http.Cookie{Name: CookieName, Value: "session-" + token})
 	resp, err := r.Client().Do(req)
 	testkit.Must(r.t, err)
 	defer resp.Body.Close()
@@ -216,7 +224,7 @@ func TestCredentials(t *testing.T) {
 		t.Fatalf("signing in is %d", resp.StatusCode)
 	}
 	c := resp.Cookies()[0]
-	if c.Value != "actor" || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 0 || !c.Expires.IsZero() {
+	if c.Name != CookieName || c.Value != "session-actor" || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 0 || !c.Expires.IsZero() {
 		t.Errorf("the cookie is %v", c)
 	}
 	resp, _ = r.do("POST", "/page/sign-out", "actor", "{}")
@@ -230,7 +238,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestOverHTTPS: the cookie is never sent without TLS again.
+// TestOverHTTPS: the cookie is never sent without TLS again, no other host can have set it, and the one
+// of plain HTTP does not count.
 func TestOverHTTPS(t *testing.T) {
 	r := start(t, false)
 	secure := httptest.NewTLSServer(r.page)
@@ -238,13 +247,24 @@ func TestOverHTTPS(t *testing.T) {
 	resp, err := secure.Client().Post(secure.URL+"/page/sign-in", "application/json", strings.NewReader(`{"token":"actor"}`))
 	testkit.Must(t, err)
 	resp.Body.Close()
-	if c := resp.Cookies()[0]; !c.Secure {
+	c := resp.Cookies()[0]
+	if !c.Secure || c.Name != "__Host-"+CookieName || c.Path != "/" || c.Domain != "" {
 		t.Errorf("the cookie is %v", c)
+	}
+	for name, want := range map[string]int{c.Name: 200, CookieName: 401} {
+		req := testkit.Request(t.Context(), t, "GET", secure.URL+"/", nil)
+		req.AddCookie(&http.Cookie{Name: name, Value: c.Value})
+		resp, err := secure.Client().Do(req)
+		testkit.Must(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("with the cookie %s the page is %d", name, resp.StatusCode)
+		}
 	}
 }
 
 // TestThisHost: without credentials a request from this host to another name is 401, because a
-// web page could make a browser send it (DNS rebinding). So is one from another host.
+// web page could make a browser send it (DNS rebinding). So is one from another host, and one that a proxy here passed on.
 func TestThisHost(t *testing.T) {
 	r := start(t, true)
 	for _, host := range []string{"localhost:1", "127.0.0.1", "[::1]:80"} {
@@ -255,6 +275,13 @@ func TestThisHost(t *testing.T) {
 	for _, host := range []string{"evil.example", "localhost.evil.example", "192.0.2.1"} {
 		if resp, _ := r.do("GET", "/page/search?q=k", "", "", "Host", host); resp.StatusCode != 401 {
 			t.Errorf("the host %s is %d", host, resp.StatusCode)
+		}
+	}
+	for _, field := range []string{"X-Forwarded-For", "x-forwarded-port", "X_Forwarded_Host", "Forwarded", "X-Real-IP", "Via"} {
+		for _, value := range []string{"127.0.0.1", ""} {
+			if resp, _ := r.do("GET", "/page/search?q=k", "", "", field, value); resp.StatusCode != 401 {
+				t.Errorf("a request that a proxy passed on, which says %s: %q, is %d", field, value, resp.StatusCode)
+			}
 		}
 	}
 	far := httptest.NewRequest("GET", "http://localhost/page/search?q=k", nil)

@@ -33,7 +33,7 @@ func TestASlowSignIn(t *testing.T) {
 			s, err := memstore.New(nil)
 			testkit.Must(t, err)
 			defer s.Close()
-			h := New(s, &Options{SignIn: func(string) *Viewer { return nil }})
+			h := New(s, &Options{SignIn: func(string) string { return "" }})
 			defer h.Close()
 			body := testkit.NewSlowBody()
 			sent := make(chan struct{})

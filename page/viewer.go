@@ -7,40 +7,62 @@ import (
 	"strings"
 )
 
-// CookieName is the cookie with the token of a viewer who has signed in.
-const CookieName = "dibs_page"
+// CookieName is the cookie of a viewer who has signed in. Over TLS its name begins with SecurePrefix, so
+// that only this host can have set it (RFC 6265bis).
+const (
+	CookieName   = "dibs_page"
+	SecurePrefix = "__Host-"
+)
 
-// Token returns the token that a request has: of the header Authorization, or else of the cookie.
-// It is "" if there is none.
-func Token(r *http.Request) string {
-	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
-	}
-	if c, err := r.Cookie(CookieName); err == nil {
+// Session returns the value of the cookie that a request has, which Options.SignIn made; "" if there is
+// none.
+func Session(r *http.Request) string {
+	if c, err := r.Cookie(cookieName(r)); err == nil {
 		return c.Value
 	}
 	return ""
 }
 
+func cookieName(r *http.Request) string {
+	if r.TLS != nil {
+		return SecurePrefix + CookieName
+	}
+	return CookieName
+}
+
 // OnThisHost is the viewer of a request from this host to a name of this host. A web page can make
 // a browser call a server here under a name of its own (DNS rebinding), and Host is that name.
-// It returns nil for every other request.
+// It returns nil for every other request, and for those that a proxy has Forwarded.
 func OnThisHost(r *http.Request) *Viewer {
-	local := func(hostport string) bool {
-		host := hostport
-		if name, _, err := net.SplitHostPort(hostport); err == nil {
-			host = name
-		}
-		ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-		return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+	if Forwarded(r) {
+		return nil
 	}
-	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && addr.Network() == "unix" {
-		return &Viewer{Name: "local", Act: true}
-	}
-	if local(r.RemoteAddr) && local(r.Host) {
+	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && addr.Network() == "unix" || isLoopback(r.RemoteAddr) && isLoopback(r.Host) {
 		return &Viewer{Name: "local", Act: true}
 	}
 	return nil
+}
+
+// isLoopback reports whether a host, with a port or without, is this host.
+func isLoopback(hostport string) bool {
+	host := hostport
+	if name, _, err := net.SplitHostPort(hostport); err == nil {
+		host = name
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}
+
+// Forwarded reports whether a request says that a proxy passed it on: its client may be anywhere. A
+// proxy on this host that adds none of these fields cannot be told from a client here.
+func Forwarded(r *http.Request) bool {
+	for name := range r.Header {
+		switch name = strings.ToLower(strings.ReplaceAll(name, "_", "-")); {
+		case name == "forwarded", name == "via", name == "x-real-ip", strings.HasPrefix(name, "x-forwarded"):
+			return true
+		}
+	}
+	return false
 }
 
 // SingleSignOn is a gateway in front of the page that has signed its users in. It must be the only
@@ -62,18 +84,21 @@ func (s SingleSignOn) Viewer(r *http.Request) *Viewer {
 	return &Viewer{Name: names[0], Act: s.Act}
 }
 
-// signIn sets the cookie of a token.
+// signIn sets the cookie for a token.
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	var form struct{ Token string }
 	if !read(w, r, maxSignIn, &form) {
 		return
 	}
-	token := strings.TrimSpace(form.Token)
-	if h.options.SignIn == nil || (&http.Cookie{Name: CookieName, Value: token}).Valid() != nil || h.options.SignIn(token) == nil {
+	session := ""
+	if h.options.SignIn != nil {
+		session = h.options.SignIn(strings.TrimSpace(form.Token))
+	}
+	if session == "" {
 		fail(w, http.StatusUnauthorized, "The token is unknown, or it may not look.")
 		return
 	}
-	http.SetCookie(w, cookie(r, token, 0))
+	http.SetCookie(w, cookie(r, session, 0))
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -84,8 +109,8 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
 }
 
 // cookie returns a cookie that ends with the browser, and that no script and no other site can use.
-func cookie(r *http.Request, token string, age int) *http.Cookie {
+func cookie(r *http.Request, session string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: CookieName, Value: token, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+		Name: cookieName(r), Value: session, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	}
 }

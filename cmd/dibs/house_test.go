@@ -35,7 +35,7 @@ func TestHouse(t *testing.T) {
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
-				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", root + "/stores/anystore",
+				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", internal + "/server", root + "/stores/anystore",
 				root + "/idempotency/conform", root + "/internal/nearest", root + "/internal/oncerecord", root + "/internal/progress", root + "/internal/quantity", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/prove/failpoint", yaml},
@@ -44,11 +44,11 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/certificate"},
 		{Dir: "internal/credential", Imports: []string{root}},
 		{Dir: "internal/demo", Imports: []string{root + "/internal/pace"}},
-		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", root + "/internal/survey", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/prove/testkit", root + "/jobs", root + "/store"}},
+		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", root + "/internal/survey", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "github.com/prometheus/client_model/go", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/prove/testkit", root + "/jobs", root + "/store"}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/store/backend", root + "/internal/memory", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/memory", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/server", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/idempotency/retry", root + "/internal/prove/failpoint", server},
 		},
 		{
@@ -58,8 +58,12 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", root + "/store/backend", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/pace", root + "/internal/slow", unix},
+			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/credential", internal + "/server", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/pace", root + "/internal/slow", unix},
 			Tests:   []string{root + "/stores/httpstore", root + "/internal/errtype", server, root + "/internal/prove/testkit", root + "/internal/prove/wire", memory, root + "/stores/anystore", root + "/store/storetest"},
+		},
+		{
+			Dir:     "internal/server",
+			Imports: []string{root + "/store", root + "/store/backend", root + "/page", internal + "/certificate", internal + "/credential", root + "/internal/outage", root + "/internal/quantity"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/prove/failpoint", server}},
 	})

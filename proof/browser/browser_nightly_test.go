@@ -37,13 +37,18 @@ func start(t *testing.T, width, height int64, token string) *rig {
 	r := &rig{store: under}
 	o := &page.Options{Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Traffic: new(page.Traffic), StoreName: "memory:", ShowBodies: true}
 	if token != "" {
-		o.SignIn = func(given string) *page.Viewer {
+		o.SignIn = func(given string) string {
 			if given == token {
+				return "session"
+			}
+			return ""
+		}
+		o.Viewer = func(r *http.Request) *page.Viewer {
+			if page.Session(r) == "session" {
 				return &page.Viewer{Name: "Ada", Act: true}
 			}
 			return nil
 		}
-		o.Viewer = func(r *http.Request) *page.Viewer { return o.SignIn(page.Token(r)) }
 	}
 	r.page = page.New(under, o)
 	r.Server = httptest.NewServer(r.page)

@@ -17,6 +17,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/page"
@@ -104,49 +105,40 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 	}
 	defer store.Close()
 	log := c.Logger(p.env.Stderr)
-	client, server, err := build(c, store.Store, store.String(), log)
+	client, running, err := build(c, store.Store, store.String(), log)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	l, err := net.Listen("tcp", c.Listen)
+	l, err := server.Listen(c.Listen, 0)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer l.Close()
-	where := []string{"url", urlOf(l, c.TLSCert != "")}
+	where := []string{"url", server.URL(l, c.TLSCert != "")}
 	if c.Upstream != "" {
 		where = append(where, "upstream", c.Upstream)
 	}
 	where = append(where, "store", store.String())
 	var admin net.Listener
 	if c.Admin != "" {
-		if admin, err = net.Listen("tcp", c.Admin); err != nil {
+		if admin, err = server.Listen(c.Admin, 0); err != nil {
 			return fmt.Errorf("admin: %w", err)
 		}
 		defer admin.Close()
-		where = append(where, "admin", urlOf(admin, c.AdminTLS))
+		where = append(where, "admin", server.URL(admin, c.AdminTLS))
 	}
-	// The line can be printed now, because the kernel queues connections.
-	if err := proxy.Listening(p.env.Stdout, "dibs proxy", c.LogFormat, where...); err != nil {
+	if err := server.Announce(p.env.Stdout, "dibs proxy", c.LogFormat, where...); err != nil {
 		return err
 	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
-	proxy.Capture(log)
-	if err := server.Serve(ctx, l, admin, reload); err != nil {
+	server.Capture(log)
+	if err := running.Serve(ctx, l, admin, reload); err != nil {
 		log.Error("the proxy ends, because it cannot accept connections", "error", err)
 		return exitf(codeFailed, "")
 	}
 	return nil
-}
-
-// urlOf returns the URL of a listener.
-func urlOf(l net.Listener, secure bool) string {
-	if secure {
-		return "https://" + l.Addr().String()
-	}
-	return "http://" + l.Addr().String()
 }
 
 // heapFloor is allocated and never touched, so it takes no memory, but it counts as heap. The
@@ -175,7 +167,7 @@ func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*d
 			m.StoreCall(c)
 			traffic.StoreCall(c)
 		}
-		admin = &proxy.Admin{Version: version(), Metrics: m.Handler(), Store: under, StoreName: name, Traffic: traffic, Observe: func(ctx context.Context, e idempotency.Event) {
+		admin = &proxy.Admin{Version: version(), Metrics: m.Handler, Store: under, StoreName: name, Traffic: traffic, Observe: func(ctx context.Context, e idempotency.Event) {
 			m.Request(ctx, e)
 			traffic.Request(ctx, e)
 		}}
@@ -184,12 +176,12 @@ func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*d
 	if err != nil {
 		return nil, nil, usagef("%v", err)
 	}
-	server, err := proxy.New(c, client, admin, log)
+	running, err := proxy.New(c, client, admin, log)
 	if err != nil {
 		client.Close()
 		return nil, nil, usagef("%v", err)
 	}
-	return client, server, nil
+	return client, running, nil
 }
 
 // storeLimit is how long a call of the store may take by default.

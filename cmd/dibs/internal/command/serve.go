@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/internal/survey"
 	dibstore "github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
@@ -125,7 +125,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 			return err
 		}
 	}
-	server, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), StoreName: store.String(), Metrics: m.Handler(), StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
+	running, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), StoreName: store.String(), Metrics: m.Handler, StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
 	if err != nil {
 		return usagef("%v", err)
 	}
@@ -138,19 +138,16 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	}
 	addresses := make([]string, len(listeners))
 	for i, l := range listeners {
-		if err := o.CheckListener(l.Addr()); err != nil {
+		if err := running.CheckListener(l.Addr()); err != nil {
 			return usagef("%v", err)
 		}
-		addresses[i] = urlOf(l, o.TLSCert != "")
-		if l.Addr().Network() == "unix" {
-			addresses[i] = "http+unix:" + l.Addr().String()
-		}
+		addresses[i] = server.URL(l, o.TLSCert != "")
 	}
-	if err := proxy.Listening(p.env.Stdout, "dibs serve", o.logFormat, "url", strings.Join(addresses, " and "), "store", store.String()); err != nil {
+	if err := server.Announce(p.env.Stdout, "dibs serve", o.logFormat, "url", strings.Join(addresses, " and "), "store", store.String()); err != nil {
 		return err
 	}
-	proxy.Capture(log)
-	if err := server.Serve(ctx, listeners, reload); err != nil {
+	server.Capture(log)
+	if err := running.Serve(ctx, listeners, reload); err != nil {
 		log.Error("the server ends, because it cannot accept connections", "error", err)
 		return exitf(codeFailed, "")
 	}
@@ -200,13 +197,7 @@ func (o *serving) open() (listeners []net.Listener, err error) {
 		return nil, usagef("--socket-mode is %q; it must be an octal mode such as 0660", o.socketMode)
 	}
 	for _, address := range o.listen {
-		path, unix := strings.CutPrefix(address, "unix:")
-		var l net.Listener
-		if unix {
-			l, err = listenUnix(path, fs.FileMode(mode))
-		} else {
-			l, err = net.Listen("tcp", address)
-		}
+		l, err := server.Listen(address, fs.FileMode(mode))
 		if err != nil {
 			return listeners, fmt.Errorf("listen: %w", err)
 		}

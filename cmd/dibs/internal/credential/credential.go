@@ -32,6 +32,7 @@ var All = []Role{Use, Look, Act}
 type Credential struct {
 	Name      string
 	Namespace string
+	Free      bool // it may name any namespace; a call that names none is for Namespace
 	Roles     []Role
 
 	digest [sha256.Size]byte
@@ -41,9 +42,9 @@ type Credential struct {
 func (c *Credential) May(r Role) bool { return slices.Contains(c.Roles, r) }
 
 // Read reads a file of tokens. A line is "NAME DIGEST NAMESPACE ROLE[,ROLE]": the
-// SHA-256 of the token in hexadecimal digits, and "-" for the namespace without a name. Empty
-// lines and lines that begin with # do not count. No error quotes a line, because a token may
-// be in it by mistake.
+// SHA-256 of the token in hexadecimal digits, and "-" for the namespace without a name or "*" for
+// every namespace. Empty lines and lines that begin with # do not count. The digest of the empty
+// text is refused. No error quotes a line, because a token may be in it by mistake.
 func Read(file string) ([]*Credential, error) {
 	// Looked at first, because opening a pipe waits for a writer.
 	info, err := os.Stat(file)
@@ -86,13 +87,16 @@ func Read(file string) ([]*Credential, error) {
 func parse(line string) (*Credential, error) {
 	columns := strings.Fields(line)
 	if len(columns) != 4 {
-		return nil, fmt.Errorf("it has %d columns; a line is NAME SHA256 NAMESPACE ROLE[,ROLE], with - for the namespace without a name", len(columns))
+		return nil, fmt.Errorf("it has %d columns; a line is NAME SHA256 NAMESPACE ROLE[,ROLE], with - for the namespace without a name and * for every namespace", len(columns))
 	}
 	c := &Credential{Name: columns[0], Namespace: columns[2]}
 	if n, err := hex.Decode(c.digest[:], []byte(columns[1][:min(len(columns[1]), 2*sha256.Size)])); err != nil || n != sha256.Size || len(columns[1]) != 2*sha256.Size {
 		return nil, errors.New("the second column must be the SHA-256 of the token, 64 hexadecimal digits: printf %s TOKEN | sha256sum")
 	}
-	if c.Namespace == "-" {
+	if c.digest == sha256.Sum256(nil) {
+		return nil, errors.New("the second column is the SHA-256 of no text at all: the token was empty when it was made")
+	}
+	if c.Free = c.Namespace == "*"; c.Free || c.Namespace == "-" {
 		c.Namespace = ""
 	}
 	if err := (dibs.Key{Namespace: c.Namespace, Name: "-"}).Validate(); err != nil {
@@ -107,11 +111,29 @@ func parse(line string) (*Credential, error) {
 	return c, nil
 }
 
-// Find returns the credential of a token, or nil. It takes as long for each token.
-func Find(all []*Credential, token string) (found *Credential) {
+// Only returns the one namespace that the credential is for; nil: any.
+func (c *Credential) Only() *string {
+	if c.Free {
+		return nil
+	}
+	return &c.Namespace
+}
+
+// Find returns the credential of a token, or nil. It takes as long for each token. The empty token
+// is nobody's.
+func Find(all []*Credential, token string) *Credential {
 	digest := sha256.Sum256([]byte(token))
+	found := find(all, func(c *Credential) bool { return subtle.ConstantTimeCompare(c.digest[:], digest[:]) == 1 })
+	if token == "" {
+		return nil
+	}
+	return found
+}
+
+// find returns the credential that is the one, or nil. It asks for all, so that it takes as long for each.
+func find(all []*Credential, is func(*Credential) bool) (found *Credential) {
 	for _, c := range all {
-		if subtle.ConstantTimeCompare(c.digest[:], digest[:]) == 1 {
+		if is(c) {
 			found = c
 		}
 	}

@@ -37,7 +37,7 @@ func TestNamedMetricsExist(t *testing.T) {
 	m.Job(ctx, jobs.Event{Kind: jobs.EventAcquired, Waited: time.Second})
 	m.Job(ctx, jobs.Event{Kind: jobs.EventSucceeded, Ran: time.Second})
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler(nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	served := w.Body.String()
 	s := serveMetrics(t)
 	s.do("POST", "/v1/claim", claims(1, ""))
@@ -73,7 +73,7 @@ func TestAlertsFindTheFirstTime(t *testing.T) {
 	m, err := New()
 	testkit.Must(t, err)
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler(nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	text := testkit.ReadFile(t, "../../../../deploy/alerts.yaml")
 	rises := regexp.MustCompile(`increase\(((dibs_[a-z_]+)[^\[]*)`).FindAllSubmatch(text, -1)
 	if len(rises) == 0 {

@@ -44,7 +44,7 @@ func TestLiveKeys(t *testing.T) {
 		testkit.Must(t, err)
 		testkit.Must(t, m.Live(survey.New(in, &shop, 0)))
 		w := httptest.NewRecorder()
-		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		m.Handler(nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if w.Code != 200 || !strings.Contains(w.Body.String(), "\ndibs_request_unstored_total 0\n") {
 			t.Errorf("the page is %d %s", w.Code, w.Body)
 		}
@@ -75,7 +75,7 @@ func TestUnknownEndsWithItsCause(t *testing.T) {
 		testkit.Must(t, m.Live(survey.New(under, nil, 0)))
 		served := func() string {
 			w := httptest.NewRecorder()
-			m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+			m.Handler(nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 			return w.Body.String()
 		}
 		claim := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Second, Permits: 1, Weight: 1, AtMostOnce: true}

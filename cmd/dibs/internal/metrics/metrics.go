@@ -3,10 +3,12 @@ package metrics
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	api "go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -40,9 +42,26 @@ func start(options ...metric.Option) (*Metrics, error) {
 	return m, err
 }
 
-// Handler serves the metrics.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+// namespaceLabel is the label of the metrics that are of one namespace.
+const namespaceLabel = "dibs_namespace"
+
+// Handler serves the metrics of a namespace: those with its label. nil is all metrics.
+func (m *Metrics) Handler(namespace *string) http.Handler {
+	if namespace == nil {
+		return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	}
+	foreign := func(metric *dto.Metric) bool {
+		return !slices.ContainsFunc(metric.Label, func(l *dto.LabelPair) bool {
+			return l.GetName() == namespaceLabel && l.GetValue() == *namespace
+		})
+	}
+	return promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := m.registry.Gather()
+		for _, f := range families {
+			f.Metric = slices.DeleteFunc(f.Metric, foreign)
+		}
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err
+	}), promhttp.HandlerOpts{})
 }
 
 // Run are the metrics of one run of a command. They are gauges: a counter or a histogram of one

@@ -25,7 +25,7 @@ func TestAdmin(t *testing.T) {
 		p.admin + "/readyz":  "200 ready\n",
 		p.url + "/healthz":   "200 origin",
 		p.url + "/readyz":    "200 origin",
-		p.admin + "/nothing": "404 404 page not found\n",
+		p.admin + "/nothing": "404 there is nothing at this path\n",
 	} {
 		res, err := http.Get(url)
 		testkit.Must(t, err)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -113,7 +112,6 @@ func TestDrainLimitsUpgradedConnections(t *testing.T) {
 func TestDrainDelay(t *testing.T) {
 	store := memory(t)
 	s, _ := newServer(t, store, "--drain-delay=1h")
-	s.admin = &Admin{Store: store, Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}
 	admin := s.adminHandler()
 	ready := func() int {
 		w := httptest.NewRecorder()

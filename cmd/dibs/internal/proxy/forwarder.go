@@ -123,6 +123,7 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 			h[name] = values
 		}
 	}
+	dropPageCookie(h)
 	h[requestIDHeader] = []string{exchangeOf(r.In.Context()).id}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func newServer(t *testing.T, store dibs.Store, flags ...string) (*Server, *bytes
 	testkit.Must(t, err)
 	t.Cleanup(func() { client.Close() })
 	log := new(bytes.Buffer)
-	s, err := New(c, client, nil, c.Logger(log))
+	s, err := New(c, client, &Admin{Metrics: noMetrics, Observe: func(context.Context, idempotency.Event) {}, Store: store}, c.Logger(log))
 	testkit.Must(t, err)
 	return s, log
 }

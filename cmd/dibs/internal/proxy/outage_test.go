@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
@@ -103,7 +102,6 @@ func TestReadyzFindsTheStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Store: memory(t)}
 		s, log := newServer(t, store)
-		s.admin = &Admin{Metrics: http.NotFoundHandler(), Store: store}
 		ask := func(want int) {
 			w := httptest.NewRecorder()
 			s.adminHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))

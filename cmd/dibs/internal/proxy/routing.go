@@ -107,7 +107,13 @@ func (s *Server) replace(r *routing) {
 	defer s.mu.Unlock()
 	s.retired = append(s.retired, s.current)
 	go s.retire(s.current)
+	s.use(r)
+}
+
+// use makes requests use the routing. Call it under mu.
+func (s *Server) use(r *routing) {
 	s.current = r
+	s.shell.UseTokens(r.tokens)
 }
 
 // faults returns the errors that an error joins.

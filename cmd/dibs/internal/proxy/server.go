@@ -12,17 +12,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/outage"
-	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/internal/slow"
-	"github.com/dibs-go/dibs/page"
 )
 
 // Server is a proxy. Make one with New.
@@ -30,14 +27,12 @@ type Server struct {
 	client *dibs.Client
 	log    *slog.Logger
 	store  *outage.Log
-	admin  *Admin                   // nil if off
-	scopes []string                 // that were logged
-	secure *certificate.Certificate // nil without TLS
-	page   *page.Handler            // nil without admin
+	admin  *Admin   // nil if off
+	scopes []string // that were logged
+	shell  *server.Server
 
 	storeTimeout time.Duration // that the client was made for
 
-	stopping  atomic.Bool
 	reloading sync.Mutex // held by reload
 
 	mu      sync.RWMutex
@@ -50,17 +45,14 @@ type Server struct {
 func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Server, error) {
 	s := &Server{client: client, admin: admin, log: log, store: outage.New(log, "requests"), storeTimeout: c.StoreTimeout()}
 	var err error
-	if c.TLSCert != "" {
-		if s.secure, err = certificate.New(c.TLSCert, c.TLSKey, s.log); err != nil {
-			return nil, err
-		}
-	}
-	if s.current, err = s.newRouting(c); err != nil {
+	if s.shell, err = server.New(s.shellOptions(c)); err != nil {
 		return nil, err
 	}
-	if admin != nil {
-		s.page = page.New(admin.Store, &page.Options{StoreName: admin.StoreName, Namespace: &c.Namespace, Viewer: s.viewer, SignIn: s.signIn, Traffic: admin.Traffic, ShowBodies: c.AdminShowBodies, Logger: log})
+	r, err := s.newRouting(c)
+	if err != nil {
+		return nil, err
 	}
+	s.use(r)
 	return s, nil
 }
 
@@ -114,79 +106,43 @@ func (s *Server) logScope(parts []idempotency.ScopePart) {
 	s.log.Info(message, "scope", text)
 }
 
-// headerLimit bounds how long a client may take to send a request's header.
-const headerLimit = 30 * time.Second
-
 // Serve serves on the listener until ctx is cancelled, and on the admin listener, unless nil,
 // until it returns. Then it is not ready, and accepts requests for Config.DrainDelay longer. After
 // that it accepts no new requests, and waits at most Config.Drain until the answers under way are
 // sent and stored and the upgraded connections are closed. It returns nil then. With each signal
 // from reload it reads the configuration again.
 func (s *Server) Serve(ctx context.Context, l, admin net.Listener, reload <-chan os.Signal) error {
-	server := &http.Server{
-		Handler:                      http.HandlerFunc(s.serve),
-		DisableGeneralOptionsHandler: true, // because the origin answers OPTIONS *
-		ReadHeaderTimeout:            headerLimit,
-		IdleTimeout:                  2 * time.Minute,
-		ErrorLog:                     s.errorLog(),
-		Protocols:                    new(http.Protocols),
-	}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetHTTP2(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
-	failed := make(chan error, 2)
-	go func() { failed <- s.accept(server, l, s.secure != nil) }()
+	doors := []server.Door{{
+		Server: &http.Server{
+			Handler:                      http.HandlerFunc(s.serve),
+			DisableGeneralOptionsHandler: true, // because the origin answers OPTIONS *
+			MaxHeaderBytes:               http.DefaultMaxHeaderBytes,
+		},
+		Listeners: []net.Listener{l},
+	}}
 	if admin != nil {
-		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit, ErrorLog: s.errorLog()}
-		secure := s.config().AdminTLS
-		go func() { failed <- s.accept(a, admin, secure) }()
-		defer a.Close()
+		doors = append(doors, server.Door{Server: &http.Server{Handler: s.adminHandler()}, Listeners: []net.Listener{admin}, Plain: !s.config().AdminTLS, Lasts: true})
 	}
-	ended, delayed := ctx.Done(), (<-chan time.Time)(nil)
-	for {
-		select {
-		case err := <-failed:
-			server.Close()
-			return err
-		case <-reload:
-			_ = s.reload() // which logs its error
-		case <-ended:
-			s.stopping.Store(true)
-			s.log.Info("the proxy drains: it ends when the requests under way are answered",
-				"drain_delay", quantity.DurationText(s.config().DrainDelay), "drain", quantity.DurationText(s.config().Drain))
-			ended, delayed = nil, time.After(s.config().DrainDelay)
-		case <-delayed:
-			s.drain(server)
-			s.log.Info("the proxy has ended")
-			return nil
-		}
-	}
+	return s.shell.Serve(ctx, server.Life{
+		Reload: func() { _ = s.reload() }, // which logs its error
+		Times:  func() (delay, drain time.Duration) { return s.config().DrainDelay, s.config().Drain },
+		Wait:   s.wait,
+		Ended:  s.finish,
+	}, reload, doors...)
 }
 
-// accept serves the connections of a listener, with TLS or without.
-func (s *Server) accept(server *http.Server, l net.Listener, secure bool) error {
-	if !secure {
-		return server.Serve(l)
-	}
-	server.TLSConfig = s.secure.Config()
-	return server.ServeTLS(l, "", "")
-}
-
-// drain waits for the requests under way and for upgraded connections, at most Config.Drain.
-func (s *Server) drain(server *http.Server) {
-	limit := s.config().Drain
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	err := server.Shutdown(ctx)
+// wait waits for upgraded connections, because http.Server does not.
+func (s *Server) wait(ctx context.Context) error {
 	for _, r := range s.inUse() {
-		if err == nil { // otherwise new requests may come
-			err = r.wait(ctx) // because Shutdown does not wait for upgraded connections
+		if err := r.wait(ctx); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", quantity.DurationText(limit), "error", err)
-	}
-	server.Close()
+	return nil
+}
+
+// finish waits until the answers are stored.
+func (s *Server) finish(ctx context.Context) {
 	for _, r := range s.inUse() {
 		for _, err := range r.drain(ctx) {
 			s.log.Warn("answers were not stored; their retries run again", "error", err)

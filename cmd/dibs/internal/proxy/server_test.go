@@ -53,7 +53,7 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 	client, err := dibs.New(store, nil)
 	testkit.Must(t, err)
 	r := &running{logs: new(testkit.Output), reload: make(chan os.Signal)}
-	s, err := New(c, client, &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}, Store: store, Traffic: new(page.Traffic)}, c.Logger(r.logs))
+	s, err := New(c, client, &Admin{Metrics: noMetrics, Observe: func(context.Context, idempotency.Event) {}, Store: store, Traffic: new(page.Traffic)}, c.Logger(r.logs))
 	testkit.Must(t, err)
 	r.server = s
 	l, admin := testkit.Listen(t), testkit.Listen(t)
@@ -72,6 +72,8 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 	t.Cleanup(r.stop)
 	return r
 }
+
+func noMetrics(*string) http.Handler { return http.NotFoundHandler() }
 
 // origin starts an origin with a handler.
 func origin(t *testing.T, h http.HandlerFunc) string {

@@ -33,7 +33,7 @@ func inBubble(t *testing.T, under func(t *testing.T) dibs.Store, f func(b *bubbl
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{
 			MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10, MaxWaiters: 10, MaxWaitersEach: 10, StoreTimeout: time.Minute,
-		}, under(t), Hooks{Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
+		}, under(t), Hooks{Version: "test", Metrics: func(*string) http.Handler { return http.NotFoundHandler() }, Log: slog.New(slog.DiscardHandler)})
 		testkit.Must(t, err)
 		defer s.unnotify()
 		f(&bubble{s.Handler(), t})
@@ -44,6 +44,7 @@ func inBubble(t *testing.T, under func(t *testing.T) dibs.Store, f func(b *bubbl
 func (b *bubble) call(verb, body string) *reply {
 	b.t.Helper()
 	r := httptest.NewRequestWithContext(b.t.Context(), "POST", "http://localhost/v1/"+verb, strings.NewReader(body))
+	r.RemoteAddr = "127.0.0.1:1"
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	b.ServeHTTP(w, r)
@@ -227,6 +228,8 @@ func TestAClientWhoseFirstServersAreFrozen(t *testing.T) {
 						return nil, r.Context().Err()
 					}
 					w := httptest.NewRecorder()
+					r = r.Clone(r.Context())
+					r.RemoteAddr = "127.0.0.1:1"
 					b.ServeHTTP(w, r)
 					return w.Result(), nil
 				})}})

@@ -137,14 +137,16 @@ func TestWithoutTokensOnlyThisHost(t *testing.T) {
 
 // TestEverywhereElseNeedsCredentials: the server refuses to listen where others reach it.
 func TestEverywhereElseNeedsCredentials(t *testing.T) {
+	without, file := start(t, inMemory(t), nil), tokensFile(t, credentialLine("a", "a", "-", "use"))
+	with := start(t, inMemory(t), func(c *Config) { c.Tokens = file })
 	for addr, ok := range map[net.Addr]bool{
 		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}: true, &net.TCPAddr{IP: net.IPv6loopback}: true, &net.UnixAddr{Name: "/s", Net: "unix"}: true,
 		&net.TCPAddr{IP: net.IPv4zero}: false, &net.TCPAddr{IP: net.IPv6zero}: false, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}: false,
 	} {
-		if err := (&Config{}).CheckListener(addr); (err == nil) != ok {
+		if err := without.server.CheckListener(addr); (err == nil) != ok {
 			t.Errorf("%s: %v", addr, err)
 		}
-		if err := (&Config{Tokens: "f"}).CheckListener(addr); err != nil {
+		if err := with.server.CheckListener(addr); err != nil {
 			t.Errorf("%s with tokens: %v", addr, err)
 		}
 	}
@@ -170,9 +172,9 @@ func TestDescriptionHasThePaths(t *testing.T) {
 			}
 		}
 	}
-	for _, route := range r.server.routes() {
-		if _, ok := d.Paths[route.path]; !ok {
-			t.Errorf("%s is not in the document", route.path)
+	for _, p := range append(r.server.shell.Paths(), r.server.paths()...) {
+		if _, ok := d.Paths[p.Path]; !ok {
+			t.Errorf("%s is not in the document", p.Path)
 		}
 	}
 }
@@ -241,7 +243,7 @@ func TestBounds(t *testing.T) {
 	if got := r.server.load.calls.Load(); got != 0 {
 		t.Errorf("%d calls are counted while all wait", got)
 	}
-	r.server.stop.Do(func() { close(r.server.stopping) })
+	r.server.shell.Stop()
 	waiting.Wait()
 }
 

@@ -87,7 +87,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, by *caller) {
 		refuse(w, r, p)
 		return
 	}
-	if q.Namespace != nil || !by.free {
+	if q.Namespace != nil || !by.Free {
 		q.Namespace = &key.Namespace
 	}
 	in, p := s.inspector()

@@ -39,7 +39,7 @@ func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
 	r := &rig{t: t, log: new(testkit.Output)}
 	var err error
 	if r.server, err = New(c, under, Hooks{
-		Version: "test", Metrics: http.NotFoundHandler(), Log: slog.New(slog.NewTextHandler(r.log, nil)), Call: func(Call) { r.over.Add(1) },
+		Version: "test", Metrics: func(*string) http.Handler { return http.NotFoundHandler() }, Log: slog.New(slog.NewTextHandler(r.log, nil)), Call: func(Call) { r.over.Add(1) },
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
 		}
 	})
 	t.Cleanup(func() {
-		r.server.stop.Do(func() { close(r.server.stopping) })
+		r.server.shell.Stop()
 		r.Close()
 		r.server.unnotify()
 	})

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/outage"
 	"github.com/dibs-go/dibs/page"
@@ -42,11 +42,11 @@ type Config struct {
 // Hooks are what a server tells the program.
 type Hooks struct {
 	Version   string
-	StoreName string               // what the page calls the store
-	Metrics   http.Handler         // serves /metrics
-	StoreCall func(dibs.StoreCall) // after each call of the store
-	Call      func(Call)           // after each call; nil is fine
-	Waiting   func(claims int64)   // how many more claims wait, or fewer; nil is fine
+	StoreName string                               // what the page calls the store
+	Metrics   func(namespace *string) http.Handler // serves the metrics of a namespace; nil: of all
+	StoreCall func(dibs.StoreCall)                 // after each call of the store
+	Call      func(Call)                           // after each call; nil is fine
+	Waiting   func(claims int64)                   // how many more claims wait, or fewer; nil is fine
 	Log       *slog.Logger
 }
 
@@ -71,38 +71,33 @@ type Server struct {
 	records     sizer
 	limits      limits
 	outage      *outage.Log
-	readiness   readiness
-	page        *page.Handler
+	shell       *server.Server
 	traffic     page.Traffic
-
-	secure *certificate.Certificate // nil without TLS
-
-	stop     sync.Once
-	stopping chan struct{}
-
-	mu        sync.RWMutex
-	tokens    []*caller // under mu; nil: none is needed
-	everybody *caller   // what calls have where none is needed
+	loads       sync.Map // what each caller has under way, by its name
 }
 
 // New returns a server of the store. The error names the setting that is wrong.
 func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
-	load := newLoad(c.MaxBodyMemory)
-	s := &Server{config: c, hooks: h, log: h.Log, store: under, outage: outage.New(h.Log, "calls"), limits: defaultLimits, stopping: make(chan struct{}), load: load, everybody: everybody(c.Namespace, c.MaxBodyMemory)}
+	s := &Server{config: c, hooks: h, log: h.Log, store: under, outage: outage.New(h.Log, "calls"), limits: defaultLimits, load: newLoad(c.MaxBodyMemory)}
 	s.records.large = c.MaxBodyMemory / 1024
 	if err := (dibs.Key{Namespace: c.Namespace, Name: "-"}).Validate(); err != nil {
 		return nil, err
 	}
-	if c.Tokens != "" {
-		if err := s.readTokens(); err != nil {
-			return nil, fmt.Errorf("--tokens: %w", err)
-		}
+	var only *string
+	if c.Namespace != "" {
+		only = &c.Namespace
 	}
-	if c.TLSCert != "" {
-		var err error
-		if s.secure, err = certificate.New(c.TLSCert, c.TLSKey, h.Log); err != nil {
-			return nil, err
-		}
+	var err error
+	if s.shell, err = server.New(&server.Options{
+		Program: "server", Calls: "calls", Version: h.Version, Log: h.Log, Outage: s.outage, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
+		Store: under, Metrics: h.Metrics, SingleSignOn: c.SingleSignOn, Namespace: only, Refuse: refuseStatus,
+		Page: page.Options{StoreName: h.StoreName, Traffic: &s.traffic, ShowBodies: c.ShowBodies},
+		By:   func(r *http.Request, name string) { exchangeOf(r.Context()).by = name },
+	}); err != nil {
+		return nil, err
+	}
+	if err := s.readTokens(); err != nil {
+		return nil, fmt.Errorf("--tokens: %w", err)
 	}
 	var b store.Batching
 	if batcher, ok := under.(store.Batcher); ok {
@@ -119,7 +114,6 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	s.waiters = newWaiters(func(r store.Renewal) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
-	s.page = page.New(under, &page.Options{StoreName: h.StoreName, Viewer: s.viewer, SignIn: s.signIn, Traffic: &s.traffic, ShowBodies: c.ShowBodies, Logger: s.log})
 	if r, ok := under.(store.Relayer); ok {
 		r.Relay()
 	}
@@ -150,78 +144,28 @@ func observed[Q, A any](s *Server, verb string, send func(context.Context, []Q, 
 
 // readTokens reads the file of tokens. Calls under way keep the credential that they had.
 func (s *Server) readTokens() error {
+	if s.config.Tokens == "" {
+		return nil
+	}
 	all, err := credential.Read(s.config.Tokens)
-	if err != nil {
-		return err
+	if err == nil {
+		s.shell.UseTokens(all)
 	}
-	tokens := make([]*caller, len(all))
-	for i, c := range all {
-		tokens[i] = &caller{Credential: c, load: s.config.loadOfOne()}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range tokens {
-		for _, old := range s.tokens {
-			if old.Name == t.Name {
-				t.load = old.load
-			}
-		}
-	}
-	s.tokens = tokens
-	return nil
+	return err
 }
 
-// CheckListener returns an error if everybody could reach the server without a credential.
-func (c *Config) CheckListener(l net.Addr) error {
-	if c.Tokens != "" || l.Network() == "unix" {
-		return nil
-	}
-	if a, ok := l.(*net.TCPAddr); ok && a.IP.IsLoopback() {
-		return nil
-	}
-	return fmt.Errorf("%s can be reached from other hosts, so it needs credentials: name a file of them with --tokens, or listen on 127.0.0.1 or on unix:PATH", l)
-}
-
-// headerLimit bounds how long a client may take to send a request's header.
-const headerLimit = 30 * time.Second
+// CheckListener returns an error if other hosts could reach the server without a credential.
+func (s *Server) CheckListener(l net.Addr) error { return s.shell.CheckListener(l) }
 
 // Serve serves on the listeners until ctx is cancelled. Then it accepts no new calls, answers
 // the calls that wait, and waits at most Config.Drain for all others. A signal from reload
 // makes it read the tokens again.
 func (s *Server) Serve(ctx context.Context, listeners []net.Listener, reload <-chan os.Signal) error {
 	defer s.unnotify()
-	server := &http.Server{
-		Handler:           s.Handler(),
-		ReadHeaderTimeout: headerLimit,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		Protocols:         new(http.Protocols),
-		ConnContext:       withConnection,
-	}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetHTTP2(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
-	failed := make(chan error, len(listeners))
-	for _, l := range listeners {
-		if s.secure != nil && l.Addr().Network() != "unix" {
-			server.TLSConfig = s.secure.Config()
-			go func() { failed <- server.ServeTLS(l, "", "") }()
-			continue
-		}
-		go func() { failed <- server.Serve(l) }()
-	}
-	for {
-		select {
-		case err := <-failed:
-			server.Close()
-			return err
-		case <-reload:
-			s.reload()
-		case <-ctx.Done():
-			return s.drain(server)
-		}
-	}
+	return s.shell.Serve(ctx, server.Life{
+		Reload: s.reload,
+		Times:  func() (delay, drain time.Duration) { return 0, s.config.Drain },
+	}, reload, server.Door{Server: &http.Server{Handler: s.Handler(), ConnContext: withConnection}, Listeners: listeners})
 }
 
 // reload reads the tokens again. If they are wrong, the old ones stay.
@@ -234,33 +178,6 @@ func (s *Server) reload() {
 		return
 	}
 	s.log.Info("the tokens were read again", "file", s.config.Tokens)
-}
-
-// drain ends the server.
-func (s *Server) drain(server *http.Server) error {
-	s.stop.Do(func() { close(s.stopping) })
-	s.log.Info("the server drains: it ends when the calls under way are answered", "drain", s.config.Drain.String())
-	s.page.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
-	defer cancel()
-	err := server.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("calls were cut off, because they took longer than --drain", "drain", s.config.Drain.String())
-		err = nil
-	}
-	server.Close()
-	s.log.Info("the server has ended")
-	return err
-}
-
-// isStopping reports whether the server drains.
-func (s *Server) isStopping() bool {
-	select {
-	case <-s.stopping:
-		return true
-	default:
-		return false
-	}
 }
 
 // failed notes that the store did not answer.

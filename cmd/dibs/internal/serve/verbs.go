@@ -301,7 +301,7 @@ func (c *call) place(k *dibs.Key) *problem {
 	switch {
 	case k.Namespace == leaseapi.Namespace:
 		k.Namespace = c.by.Namespace
-	case k.Namespace != c.by.Namespace && !c.by.free:
+	case k.Namespace != c.by.Namespace && !c.by.Free:
 		return problemForbidden.with(fmt.Sprintf("The credential %s is for the namespace %q, and the call names %q. Commands of dibs take it as --namespace %[2]q.", c.by.Name, c.by.Namespace, k.Namespace))
 	}
 	return nil

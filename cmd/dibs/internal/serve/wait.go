@@ -104,7 +104,7 @@ func (q *questions) await(ctx context.Context, s *Server, w *waiting, wait time.
 		select {
 		case <-w.signal:
 		case <-again.C:
-		case <-s.stopping:
+		case <-s.shell.Stopping():
 			return nil // what the claims found last; the client asks another server
 		case <-ctx.Done():
 			return &problemStore // nobody reads it

@@ -142,7 +142,7 @@ func TestAServerThatStops(t *testing.T) {
 	done := make(chan *reply, 1)
 	go func() { done <- r.claim(2, queued) }()
 	r.waits(1)
-	r.server.stop.Do(func() { close(r.server.stopping) })
+	r.server.shell.Stop()
 	if got := <-done; got.state() != "held" || !got.Answers[0].Queued {
 		t.Errorf("the call that waits is answered with %s", got.text)
 	}

@@ -1,4 +1,4 @@
-package serve
+package server
 
 import (
 	"context"
@@ -36,13 +36,14 @@ func (r *readiness) check(ask func() bool) bool {
 
 // ready serves GET /readyz.
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	needed := s.options.NeedsStore == nil || s.options.NeedsStore()
 	switch {
 	case s.isStopping():
-		writeText(w, http.StatusServiceUnavailable, "stopping")
-	case !s.readiness.check(s.storeClaims):
-		writeText(w, http.StatusServiceUnavailable, "the store does not answer, or refuses claims")
+		WriteText(w, http.StatusServiceUnavailable, "stopping")
+	case needed && !s.readiness.check(s.storeClaims):
+		WriteText(w, http.StatusServiceUnavailable, "the store does not answer, or refuses claims")
 	default:
-		writeText(w, http.StatusOK, "ready")
+		WriteText(w, http.StatusOK, "ready")
 	}
 }
 
@@ -51,10 +52,10 @@ func (s *Server) storeClaims() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
 	defer cancel()
 	began := time.Now()
-	if err := backend.Try(ctx, s.store); err != nil {
-		s.outage.FailedCheck(err)
+	if err := backend.Try(ctx, s.options.Store); err != nil {
+		s.options.Outage.FailedCheck(err)
 		return false
 	}
-	s.outage.AnsweredSince(began)
+	s.options.Outage.AnsweredSince(began)
 	return true
 }
