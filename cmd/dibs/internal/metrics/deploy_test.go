@@ -39,10 +39,10 @@ func TestNamedMetricsExist(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.Handler(nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	served := w.Body.String()
-	s := serveMetrics(t)
+	s := serveMetrics(t, "")
 	s.do("POST", "/v1/claim", claims(1, ""))
 	s.do("POST", "/v1/claim", claims(2, `,"wait_ms":1`))
-	busy := serveMetrics(t)
+	busy := serveMetrics(t, "")
 	busy.do("POST", "/v1/claim", claims(1, ""))
 	busy.do("POST", "/v1/claim", `{"claims":[`+strings.Repeat(`{"key":"k","mode":"look"},`, 2)+`{"key":"k","mode":"look"}],"wait_ms":1}`) // of which one may wait
 	served += s.do("GET", "/metrics", "") + busy.do("GET", "/metrics", "")

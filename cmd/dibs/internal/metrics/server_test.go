@@ -1,11 +1,14 @@
 package metrics
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,7 +27,8 @@ type served struct {
 	t *testing.T
 }
 
-func serveMetrics(t *testing.T) *served {
+// serveMetrics starts one, with a file of credentials unless that is "".
+func serveMetrics(t *testing.T, tokens string) *served {
 	t.Helper()
 	under, err := memstore.New(nil)
 	testkit.Must(t, err)
@@ -33,6 +37,7 @@ func serveMetrics(t *testing.T) *served {
 	testkit.Must(t, err)
 	testkit.Must(t, m.Live(survey.New(under, nil, 0)))
 	s, err := serve.New(serve.Config{
+		Tokens:  tokens,
 		MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10, MaxWaiters: 1, MaxWaitersEach: 1, StoreTimeout: time.Minute,
 	}, under, serve.Hooks{Version: "test", Metrics: m.Handler, StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(t, err)
@@ -41,12 +46,15 @@ func serveMetrics(t *testing.T) *served {
 	return over
 }
 
-// do makes a call and returns its answer.
-func (s *served) do(method, path, body string) string {
+// do makes a call, maybe with a token, and returns its answer.
+func (s *served) do(method, path, body string, token ...string) string {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
 	testkit.Must(s.t, err)
 	r.Header.Set("Content-Type", "application/json")
+	if len(token) > 0 {
+		r.Header.Set("Authorization", "Bearer "+token[0])
+	}
 	resp, err := s.Client().Do(r)
 	testkit.Must(s.t, err)
 	defer resp.Body.Close()
@@ -63,7 +71,7 @@ func claims(token int, rest string) string {
 // TestServerMetrics: each call is counted once by its route and status, each element by its
 // outcome, and claims that wait are counted while they wait.
 func TestServerMetrics(t *testing.T) {
-	s := serveMetrics(t)
+	s := serveMetrics(t, "")
 	has := func(line string) bool { return strings.Contains(s.do("GET", "/metrics", ""), "\n"+line+"\n") }
 	s.do("POST", "/v1/claim", claims(1, ""))
 	s.do("POST", "/v1/claim", claims(1, ""))
@@ -96,9 +104,51 @@ func TestServerMetrics(t *testing.T) {
 	}
 }
 
+// TestMetricsOfANamespace: a credential of a namespace reads its metrics and no others. One of every
+// namespace reads all.
+func TestMetricsOfANamespace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	var lines []byte
+	for _, name := range []string{"shop", "bank", "nobody", "*"} {
+		lines = fmt.Appendf(lines, "%s %x %[1]s use,look\n", name, sha256.Sum256([]byte(name)))
+	}
+	testkit.Must(t, os.WriteFile(file, lines, 0o600))
+	s := serveMetrics(t, file)
+	for _, name := range []string{"shop", "bank"} {
+		s.do("POST", "/v1/claim", claims(1, ""), name)
+		s.do("POST", "/v1/claim", claims(2, ""), name) // it waits
+	}
+	const all = "other,bank,shop"
+	for name, want := range map[string]string{"shop": "shop", "bank": "bank", "nobody": "", "*": all} {
+		text := s.do("GET", "/metrics", "", name)
+		var of []string
+		for line := range strings.Lines(text) {
+			if line[0] == '#' {
+				continue
+			}
+			namespace := "other"
+			if m := regexp.MustCompile(`dibs_namespace="([^"]*)"`).FindStringSubmatch(line); m != nil {
+				namespace = m[1]
+			}
+			if !slices.Contains(of, namespace) && namespace != "" {
+				of = append(of, namespace)
+			}
+		}
+		slices.Sort(of)
+		wanted := strings.FieldsFunc(want, func(c rune) bool { return c == ',' })
+		slices.Sort(wanted)
+		if !slices.Equal(of, wanted) {
+			t.Errorf("%s reads metrics of %q; want %q:\n%s", name, of, wanted, text)
+		}
+		if line := `dibs_waiters{dibs_namespace="` + name + `"} 1`; len(wanted) == 1 && !strings.Contains(text, line) {
+			t.Errorf("%s does not read %s:\n%s", name, line, text)
+		}
+	}
+}
+
 // TestAClientThatGoesAwayIsNoError: its call has no status, and the type canceled.
 func TestAClientThatGoesAwayIsNoError(t *testing.T) {
-	s := serveMetrics(t)
+	s := serveMetrics(t, "")
 	s.do("POST", "/v1/claim", claims(1, ""))
 	go func() {
 		r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/v1/claim", strings.NewReader(claims(2, `,"wait_ms":60000`)))
@@ -118,7 +168,7 @@ func TestAClientThatGoesAwayIsNoError(t *testing.T) {
 
 // TestServerPage: docs/serve.md lists the metrics that there are, and no others.
 func TestServerPage(t *testing.T) {
-	s := serveMetrics(t)
+	s := serveMetrics(t, "")
 	s.do("POST", "/v1/claim", claims(1, ""))
 	var there, listed []string
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(s.do("GET", "/metrics", "")+s.do("GET", "/metrics", ""), -1) {

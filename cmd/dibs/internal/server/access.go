@@ -121,8 +121,6 @@ func (s *Server) Guard(role credential.Role, h func(http.ResponseWriter, *http.R
 			s.options.Refuse(w, r, http.StatusForbidden, "A request without a credential must name the server by its address or by a name that is not public, and no proxy may have passed it on.")
 		case by == nil:
 			s.options.Refuse(w, r, http.StatusForbidden, "Without --tokens the server answers calls of its own host only: their Host is localhost or a loopback address, and no proxy has passed them on.")
-		case !slices.Contains(ownSites, r.Header.Get("Sec-Fetch-Site")):
-			s.options.Refuse(w, r, http.StatusForbidden, otherOrigin)
 		case role != "" && !by.May(role):
 			s.options.Refuse(w, r, http.StatusForbidden, fmt.Sprintf("The credential %s has not the role %s.", by.Name, role))
 		case s.isStopping() && r.Method == http.MethodPost:
@@ -134,12 +132,6 @@ func (s *Server) Guard(role credential.Role, h func(http.ResponseWriter, *http.R
 		}
 	}
 }
-
-// ownSites are what a browser says of a request that no page of another origin has made. Programs say
-// nothing.
-var ownSites = []string{"", "none", "same-origin"}
-
-const otherOrigin = "A page of another origin may not call this server."
 
 // isPublic reports whether a request needs no credential, from whatever host it comes.
 func (s *Server) isPublic(r *http.Request) bool {

@@ -50,10 +50,16 @@ func (s *Server) Handler(own ...Path) http.Handler {
 		s.options.Refuse(w, r, http.StatusNotFound, "")
 	}))
 	protection := http.NewCrossOriginProtection()
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.options.Refuse(w, r, http.StatusForbidden, otherOrigin)
-	}))
-	return protection.Handler(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A GET, too: a page of another site could make a browser list all keys again and again.
+		asPost := *r
+		asPost.Method = http.MethodPost
+		if r.URL.Path != "/" && protection.Check(&asPost) != nil {
+			s.options.Refuse(w, r, http.StatusForbidden, "A page of another origin may not call this server.")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // WriteText answers with a line of text.
