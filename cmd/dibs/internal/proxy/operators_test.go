@@ -159,7 +159,7 @@ func TestRolesAtTheAdminAddress(t *testing.T) {
 		for at, want := range map[[2]string]int{
 			{"POST", "/reload"}: test.reload, {"GET", "/metrics"}: test.metrics, {"GET", "/page/search?q=k"}: test.search, {"POST", "/page/release"}: test.released,
 		} {
-			if got := p.ask(t, at[0], at[1], `{"link":"ns=&key=aw"}`, test.header...).StatusCode; got != want {
+			if got := p.ask(t, at[0], at[1], `{"link":"ns=&key=aw","id":"aaaaaaaaaaaaaaaa"}`, test.header...).StatusCode; got != want {
 				t.Errorf("%q: %s with %.40q is %d; want %d", test.flags, at, test.header, got, want)
 			}
 		}
