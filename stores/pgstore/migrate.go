@@ -13,10 +13,11 @@ import (
 var sources embed.FS
 
 // version is the version of the tables and functions that this program needs.
-const version = 1
+const version = 2
 
-// files make version 1: the tables, then the functions.
-var files = []string{"001_schema", "plain", "transaction", "prune"}
+// migrations make the versions, one each. The last one has all functions, which replace those
+// that exist.
+var migrations = [version][]string{{"001_schema"}, {"002_by_sql", "plain", "transaction", "prune", "decide", "lease"}}
 
 // Migration takes a store's tables and functions from one version to the next.
 type Migration struct {
@@ -35,11 +36,14 @@ func Migrations(o *Options) ([]Migration, error) {
 		return nil, err
 	}
 	names := namer{schema: options.Schema, prefix: options.Prefix}
-	m := Migration{Version: 1}
-	for _, name := range files {
-		m.SQL += names.source(name)
+	all := make([]Migration, len(migrations))
+	for i, files := range migrations {
+		all[i].Version = i + 1
+		for _, name := range files {
+			all[i].SQL += names.source(name)
+		}
 	}
-	return []Migration{m}, nil
+	return all, nil
 }
 
 // source returns a file, with the store's names.

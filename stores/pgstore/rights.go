@@ -17,6 +17,14 @@ import (
 // need is a right that a program needs: a verb on a table, a sequence or a function.
 type need struct{ kind, verb, name string }
 
+// public returns the names of the public functions of SQL. PUBLIC may not call them.
+func (n namer) public() (all []string) {
+	for _, x := range []string{"settle_in", "reserve_in", "new_token", "claim", "renew", "release", "hold_in"} {
+		all = append(all, n.prefix+"_"+x)
+	}
+	return all
+}
+
 // needs returns the rights that a program needs to use the store.
 func (n namer) needs() (all []need) {
 	for _, x := range []string{"key", "holder", "waiter", "progress"} {
@@ -29,7 +37,7 @@ func (n namer) needs() (all []need) {
 
 // lacking returns which of these rights the user lacks, "INSERT, DELETE ON own.dibs_waiter", and
 // whether it may not even claim, as a user that only reads. It also looks at the store's functions,
-// but for those of transactions, which another user calls.
+// but for the public ones, which another user calls.
 func (s *Store) lacking(ctx context.Context) (missing []string, reads bool, err error) {
 	all := s.names.needs()
 	columns := make([][]string, 3)
@@ -40,9 +48,9 @@ func (s *Store) lacking(ctx context.Context) (missing []string, reads bool, err 
 		WHERE NOT CASE x.kind WHEN 'sequence' THEN has_sequence_privilege(quote_ident($1) || '.' || quote_ident(x.name), x.verb)
 			ELSE has_table_privilege(quote_ident($1) || '.' || quote_ident(x.name), x.verb) END
 		UNION ALL SELECT 'EXECUTE', 'FUNCTION ' || $1 || '.' || p.proname FROM pg_proc p JOIN pg_namespace m ON m.oid = p.pronamespace
-		WHERE m.nspname = $1 AND starts_with(p.proname, $5) AND p.proname NOT IN ($5 || 'settle_in', $5 || 'reserve_in')
+		WHERE m.nspname = $1 AND starts_with(p.proname, $5) AND p.proname <> ALL ($6::text[])
 			AND NOT has_function_privilege(p.oid, 'EXECUTE')`,
-		pgx.QueryExecModeExec, s.names.schema, columns[0], columns[1], columns[2], s.names.prefix+"_")
+		pgx.QueryExecModeExec, s.names.schema, columns[0], columns[1], columns[2], s.names.prefix+"_", s.names.public())
 	if err != nil {
 		return nil, false, err
 	}

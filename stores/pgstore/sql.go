@@ -80,10 +80,10 @@ func (n namer) statements() *statements {
 		return "SELECT u.key, (SELECT count(*) FROM @waiter w WHERE w.k = u.key), " + next + " FROM unnest($1::bytea[]) AS u (key)"
 	}
 	s := &statements{
-		claim:  n.statement("claim", "SELECT * FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
-		renew:  n.statement("renew", "SELECT * FROM @renew($1, $2, $3, $4)"),
-		settle: n.statement("settle", "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"),
-		stuck: n.statement("stuck", "WITH free AS MATERIALIZED (SELECT k FROM @key WHERE k = ANY ($1::bytea[]) FOR UPDATE SKIP LOCKED)"+
+		claim:  n.statement("claim", "SELECT * FROM @claim_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
+		renew:  n.statement("renew", "SELECT * FROM @renew_all($1, $2, $3, $4)"),
+		settle: n.statement("settle", "SELECT * FROM @settle_all($1, $2, $3, $4, $5, $6)"),
+		stuck: n.statement("stuck", "WITH free AS MATERIALIZED (SELECT k FROM @key WHERE k = ANY ($1::bytea[]) FOR NO KEY UPDATE SKIP LOCKED)"+
 			" SELECT k FROM @key WHERE k = ANY ($1) AND k NOT IN (SELECT k FROM free)"),
 		settleIn: n.statement("settle_in", "SELECT @settle_in($1::text, $2::text, CASE WHEN $3::boolean THEN $4::text END, ($5::text)::interval, $6::text, 'base64', $7::text)"),
 

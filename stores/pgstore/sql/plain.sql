@@ -1,26 +1,26 @@
 -- The statements of plain calls: leases of keys with one permit, their queue and their end.
 -- They leave alone what is not plain, which package engine decides. Both agree.
 
-CREATE FUNCTION @now() RETURNS bigint LANGUAGE sql VOLATILE AS
+CREATE OR REPLACE FUNCTION @now() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
 -- differs reports whether two fingerprints are there and differ.
-CREATE FUNCTION @differs(a bytea, b bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+CREATE OR REPLACE FUNCTION @differs(a bytea, b bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT a <> b AND a <> '' AND b <> '' $$;
 
 -- channel returns the channel that a process listens on.
-CREATE FUNCTION @channel(process bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
+CREATE OR REPLACE FUNCTION @channel(process bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT '@@_' || to_hex(process) $$;
 
 -- is_listening reports whether a process listens. Its connection holds the lock of its number
 -- while it lives.
-CREATE FUNCTION @is_listening(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+CREATE OR REPLACE FUNCTION @is_listening(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
 $$ SELECT NOT pg_try_advisory_xact_lock_shared(process) $$;
 
 -- begin_verb checks the transaction of a call, and returns the time. A grant must not be lost in
 -- a crash, and a call that waited for a lock must see what the last transaction wrote. The caller
 -- sets lock_timeout.
-CREATE FUNCTION @begin_verb() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @begin_verb() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'dibs works at the isolation level read committed, not %', current_setting('transaction_isolation')
@@ -32,10 +32,10 @@ BEGIN
     RETURN @now();
 END $$;
 
--- claim answers each claim by a row, in no order. The state of claims that are not plain is -1.
+-- claim_all answers each claim by a row, in no order. The state of claims that are not plain is -1.
 -- One statement takes the keys that are free, and locks the keys whose queue a claim joins, in
 -- the order of the keys.
-CREATE FUNCTION @claim(
+CREATE OR REPLACE FUNCTION @claim_all(
     p_k bytea[], p_mode bigint[], p_token bytea[], p_ttl bigint[], p_stay bigint[],
     p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[], p_process bigint, p_most bigint
 ) RETURNS TABLE (i bigint, state bigint, fence bigint, remains bigint, ahead bigint, age bigint, data bytea) LANGUAGE plpgsql
@@ -143,7 +143,7 @@ END $$;
 
 -- join_queue gives a token a place, or keeps its place, if another token holds the key by a
 -- plain lease and no lease was abandoned. The row is locked. Else the state is -1.
-CREATE FUNCTION @join_queue(
+CREATE OR REPLACE FUNCTION @join_queue(
     p_k bytea, p_token bytea, p_ttl bigint, p_stay bigint, p_max_age bigint, p_once boolean, p_fingerprint bytea, p_owner bytea,
     p_process bigint, p_most bigint, moment bigint, OUT state bigint, OUT fence bigint, OUT remains bigint, OUT ahead bigint
 ) LANGUAGE plpgsql AS $$
@@ -178,15 +178,16 @@ BEGIN
     remains := t.ends - moment;
 END $$;
 
--- lock_keys locks the rows of keys, in the order of the keys.
-CREATE FUNCTION @lock_keys(p_k bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+-- lock_keys locks the rows of keys, in the order of the keys. It passes rows that hold_in has
+-- locked, so that a lease is renewed while a transaction holds it.
+CREATE OR REPLACE FUNCTION @lock_keys(p_k bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM @key t WHERE t.k = ANY (p_k) ORDER BY t.k FOR UPDATE;
+    PERFORM FROM @key t WHERE t.k = ANY (p_k) ORDER BY t.k FOR NO KEY UPDATE;
 END $$;
 
--- renew prolongs leases, and returns which. It leaves progress as it is where p_progress is
+-- renew_all prolongs leases, and returns which. It leaves progress as it is where p_progress is
 -- NULL.
-CREATE FUNCTION @renew(p_k bytea[], p_token bytea[], p_ttl bigint[], p_progress bytea[])
+CREATE OR REPLACE FUNCTION @renew_all(p_k bytea[], p_token bytea[], p_ttl bigint[], p_progress bytea[])
 RETURNS SETOF bigint LANGUAGE plpgsql
 SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -222,7 +223,7 @@ END $$;
 -- hand_over ends a lease that leaves nothing behind, and grants the key to the next waiter if its
 -- process listens. A waiter of a process that relays keeps its number. It returns false, and does
 -- nothing, if there is more to decide.
-CREATE FUNCTION @hand_over(p_k bytea, p_token bytea, p_outcome bigint, p_pushed_ttl bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @hand_over(p_k bytea, p_token bytea, p_outcome bigint, p_pushed_ttl bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     t record;
     p record;
@@ -262,16 +263,16 @@ END $$;
 
 -- leave_queue deletes the place of a token, if another token holds the key by a plain lease: then
 -- no waiter has to be served. It reports whether it did.
-CREATE FUNCTION @leave_queue(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @leave_queue(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment AND w.kind <> 2
         AND EXISTS (SELECT FROM @key x WHERE x.k = p_k AND x.token <> '' AND x.ends > moment);
     RETURN FOUND;
 END $$;
 
--- settle ends plain leases and deletes places. It returns the numbers of the settlements that it
+-- settle_all ends plain leases and deletes places. It returns the numbers of the settlements that it
 -- made, and the negative numbers of those that are not plain. The others are lost.
-CREATE FUNCTION @settle(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_pushed_ttl bigint)
+CREATE OR REPLACE FUNCTION @settle_all(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_pushed_ttl bigint)
 RETURNS SETOF bigint LANGUAGE plpgsql
 SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$

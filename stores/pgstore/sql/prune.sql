@@ -2,7 +2,7 @@
 -- keys that have not been used for p_age, and up to p_limit records that have expired. The highest
 -- fence of the rows that it deletes is kept in @meta. It returns the keys with other rows that may
 -- have expired, the number of records, and the next page, NULL at the end.
-CREATE FUNCTION @sweep(p_page bigint, p_pages bigint, p_age bigint, p_limit bigint, OUT next_page bigint, OUT used bytea[], OUT records bigint)
+CREATE OR REPLACE FUNCTION @sweep(p_page bigint, p_pages bigint, p_age bigint, p_limit bigint, OUT next_page bigint, OUT used bytea[], OUT records bigint)
 LANGUAGE plpgsql
 SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$

@@ -3,7 +3,7 @@
 -- tables, and its search_path and settings do not matter.
 
 -- bytes_of reads a parameter.
-CREATE FUNCTION @bytes_of(value text, format text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
+CREATE OR REPLACE FUNCTION @bytes_of(value text, format text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -16,7 +16,7 @@ BEGIN
 END $$;
 
 -- key_of returns the form of a key in the tables.
-CREATE FUNCTION @key_of(namespace text, name text, format text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
+CREATE OR REPLACE FUNCTION @key_of(namespace text, name text, format text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -32,7 +32,7 @@ BEGIN
 END $$;
 
 -- token_of reads a token.
-CREATE FUNCTION @token_of(token text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
+CREATE OR REPLACE FUNCTION @token_of(token text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -42,10 +42,40 @@ BEGIN
     RETURN decode(token, 'hex');
 END $$;
 
--- micros_of reads a duration. It returns NULL for one that is longer than a store keeps anything.
-CREATE FUNCTION @micros_of(value interval) RETURNS bigint LANGUAGE sql IMMUTABLE
+-- new_token returns a new token: 32 hexadecimal digits, to keep secret.
+CREATE OR REPLACE FUNCTION @new_token() RETURNS text LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp
-AS $$ SELECT CASE WHEN extract(epoch FROM value) BETWEEN -9223372036 AND 9223372036 THEN (extract(epoch FROM value) * 1000000)::bigint END $$;
+AS $$ SELECT encode(substr(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 1, 16), 'hex') $$;
+REVOKE EXECUTE ON FUNCTION @new_token FROM PUBLIC;
+
+-- micros_of reads a duration. It returns NULL for one that is longer than a store keeps anything.
+CREATE OR REPLACE FUNCTION @micros_of(value interval) RETURNS bigint LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT CASE WHEN extract(epoch FROM value) BETWEEN -9223372037 AND 9223372037 THEN (extract(epoch FROM value) * 1000000)::bigint END $$;
+
+-- refuse raises that a token does not hold a key, with what was found; or, in a transaction whose
+-- snapshot may be too old to show the lease, that.
+CREATE OR REPLACE FUNCTION @refuse(p_k bytea, p_token bytea) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    t record;
+BEGIN
+    SELECT x.token, x.ends, x.rec_token INTO t FROM @key x WHERE x.k = p_k;
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        BEGIN -- a row that the snapshot does not show is a conflict; what is inserted goes with the error below
+            INSERT INTO @key (k, fence) VALUES (p_k, 0) ON CONFLICT DO NOTHING;
+            INSERT INTO @holder (k, token, abandoned, fence, attempt, since, ends, once, seq, inherits, permits, weight, fingerprint, owner)
+            VALUES (p_k, p_token, false, 0, 0, 0, 0, false, 0, 0, 1, 1, '', '') ON CONFLICT DO NOTHING;
+        EXCEPTION WHEN serialization_failure THEN
+            RAISE EXCEPTION 'dibs: the snapshot of this transaction is older than the claim, so it does not show the lease' USING ERRCODE = 'serialization_failure',
+                HINT = 'Claim before the first statement of the transaction, or roll it back and run it again.';
+        END;
+    END IF;
+    RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1', DETAIL = CASE
+        WHEN t.token IS NULL THEN 'This store has no such key. The lease is of another store (database, schema, prefix) or namespace, or it was lost long ago.'
+        WHEN t.rec_token = p_token OR t.token = p_token AND t.ends = 0 THEN 'It was settled before.'
+        WHEN t.token = p_token THEN 'It has expired.'
+        ELSE 'The token does not hold the key: the lease expired, was settled before or was taken away.' END;
+END $$;
 
 -- settle_in ends the lease of a key together with the transaction that calls it, as its last
 -- statement. It leaves data as the key's record, for as long as keep says; without data it leaves
@@ -73,7 +103,7 @@ AS $$ SELECT CASE WHEN extract(epoch FROM value) BETWEEN -9223372036 AND 9223372
 -- transaction on the key does the rest, because this one may have a snapshot and not see these
 -- rows. settle_in wakes one waiter of each process. It returns whether there may be waiters that
 -- it does not see. They find out by themselves.
-CREATE FUNCTION @settle_in(key text, token text, data text DEFAULT NULL, keep interval DEFAULT '24 hours',
+CREATE OR REPLACE FUNCTION @settle_in(key text, token text, data text DEFAULT NULL, keep interval DEFAULT '24 hours',
     namespace text DEFAULT '', format text DEFAULT 'text', proof text DEFAULT 'written')
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
@@ -114,7 +144,7 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    SELECT x.busy, x.token, x.ends, x.fingerprint, x.rec_token INTO t FROM @key x WHERE x.k = p_k FOR UPDATE;
+    SELECT x.busy, x.token, x.ends, x.fingerprint INTO t FROM @key x WHERE x.k = p_k FOR UPDATE;
     moment := @now();
     print := t.fingerprint;
     IF t.token IS DISTINCT FROM p_token OR t.ends <= moment THEN
@@ -122,21 +152,7 @@ BEGIN
         WHERE h.k = p_k AND h.token = p_token AND NOT h.abandoned AND h.ends > moment
         RETURNING h.fingerprint, h.permits, true INTO print, permits, many;
         IF many IS NOT TRUE THEN
-            IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-                BEGIN -- a row that the snapshot does not show is a conflict; what is inserted goes with the error below
-                    INSERT INTO @key (k, fence) VALUES (p_k, 0) ON CONFLICT DO NOTHING;
-                    INSERT INTO @holder (k, token, abandoned, fence, attempt, since, ends, once, seq, inherits, permits, weight, fingerprint, owner)
-                    VALUES (p_k, p_token, false, 0, 0, 0, 0, false, 0, 0, 1, 1, '', '') ON CONFLICT DO NOTHING;
-                EXCEPTION WHEN serialization_failure THEN
-                    RAISE EXCEPTION 'dibs: the snapshot of this transaction is older than the claim, so it does not show the lease' USING ERRCODE = 'serialization_failure',
-                        HINT = 'Claim before the first statement of the transaction, or roll it back and run it again.';
-                END;
-            END IF;
-            RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1', DETAIL = CASE
-                WHEN t.busy IS NULL THEN 'This store has no such key. The lease is of another store (database, schema, prefix) or namespace, or it was lost long ago.'
-                WHEN t.rec_token = p_token OR t.token = p_token AND t.ends = 0 THEN 'It was settled before.'
-                WHEN t.token = p_token THEN 'It has expired.'
-                ELSE 'The token does not hold the key: the lease expired, was settled before or was taken away.' END;
+            PERFORM @refuse(p_k, p_token);
         END IF;
         IF p_keeps AND permits > 1 THEN
             RAISE EXCEPTION 'dibs: a key with several permits cannot have a record; call settle_in without data' USING ERRCODE = 'DIBS4';
@@ -164,7 +180,7 @@ END $$;
 REVOKE EXECUTE ON FUNCTION @settle_in FROM PUBLIC;
 
 -- ticket_part writes bytes as base64url without padding.
-CREATE FUNCTION @ticket_part(b bytea) RETURNS text LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION @ticket_part(b bytea) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$ SELECT translate(encode(b, 'base64'), E'+/=\n', '-_') $$;
 
@@ -176,7 +192,7 @@ AS $$ SELECT translate(encode(b, 'base64'), E'+/=\n', '-_') $$;
 --
 -- A caller that makes its own tickets gives the token. The place of a token that has one lasts for
 -- stay from now. With the ID of another store the function does nothing and returns NULL.
-CREATE FUNCTION @reserve_in(key text, stay interval DEFAULT '7 days', hold interval DEFAULT NULL,
+CREATE OR REPLACE FUNCTION @reserve_in(key text, stay interval DEFAULT '7 days', hold interval DEFAULT NULL,
     namespace text DEFAULT '', owner text DEFAULT '', format text DEFAULT 'text', token text DEFAULT NULL, store text DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -184,8 +200,7 @@ SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     p_k bytea := @key_of(namespace, key, format);
-    p_token bytea := CASE WHEN token IS NULL THEN substr(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 1, 16)
-        ELSE @token_of(token) END;
+    p_token bytea := @token_of(coalesce(token, @new_token()));
     p_stay bigint := @micros_of(stay);
     p_hold bigint := CASE WHEN hold IS NULL THEN 0 ELSE @micros_of(hold) END;
     moment bigint := @now();
