@@ -14,6 +14,7 @@ func TestReadme(t *testing.T) {
 	house.Readme(t, 150,
 		strings.ReplaceAll(leastRights, "@", "own.dibs_"),
 		strings.ReplaceAll(transactionRights, "@", "own.dibs_"),
+		strings.ReplaceAll(leaseRights, "@", "own.dibs_"),
 		"`schema=`", "`prefix=`", "`migrate=true`", "`wake=auto|listen|poll`",
 		"`ErrURL`", "`ErrUnreachable`", "`ErrUnsupported`", "`ErrUnauthorized`", "`ErrReadOnly`", "`ErrNotMigrated`", "`ErrNewer`",
 		"`ErrCrowded`", "`ErrLocked`", "`store.ErrFull`",

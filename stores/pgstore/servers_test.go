@@ -137,3 +137,7 @@ GRANT USAGE ON SEQUENCE @number TO app;`
 // transactionRights is what the README says that the user of transactions needs.
 const transactionRights = `GRANT USAGE ON SCHEMA own TO app;
 GRANT EXECUTE ON FUNCTION @settle_in, @reserve_in TO app;`
+
+// leaseRights is what the README says that the user of leases by SQL needs.
+const leaseRights = `GRANT USAGE ON SCHEMA own TO app;
+GRANT EXECUTE ON FUNCTION @new_token, @claim, @renew, @release, @hold_in TO app;`

@@ -134,7 +134,7 @@ BEGIN
     ELSIF octet_length(p_data) > 67108864 THEN
         RAISE EXCEPTION 'dibs: the record has % bytes; it may have at most 67108864', octet_length(p_data) USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT s INTO n FROM @settle_all(ARRAY[p_k], ARRAY[p_token], ARRAY[p_outcome], ARRAY[p_keep], ARRAY[coalesce(p_data, '')], 1000000) AS s;
+    SELECT coalesce(max(s), 0) INTO n FROM @settle_all(ARRAY[p_k], ARRAY[p_token], ARRAY[p_outcome], ARRAY[p_keep], ARRAY[coalesce(p_data, '')], 1000000) AS s;
     IF n = 1 OR n = -1 AND @settle_one(p_k, p_token, p_outcome, p_keep, p_data) THEN
         RETURN;
     END IF;
@@ -145,9 +145,10 @@ REVOKE EXECUTE ON FUNCTION @release FROM PUBLIC;
 -- hold_in makes sure that the token holds the key until the transaction that calls it has
 -- committed, and returns the lease's fence. It raises the errors of settle_in (DIBS1, 22023, 40001,
 -- 55P03). It locks the row of the lease, so that no other token is granted the key before the
--- writes of this transaction are visible, even if the lease expires meanwhile. The lock passes
--- renewals and new waiters. What would end the lease waits 2 s for it, and then raises 55P03. It ends with
--- a savepoint that is rolled back, if the call came after the savepoint.
+-- writes of this transaction are visible, even if the lease expires meanwhile. The lock is FOR KEY
+-- SHARE: it passes renewals and new waiters, which lock FOR NO KEY UPDATE. All that ends a lease
+-- locks FOR UPDATE first, waits 2 s for it, and then raises 55P03. The lock ends with a savepoint that is
+-- rolled back, if the call came after the savepoint.
 CREATE OR REPLACE FUNCTION @hold_in(key text, token text, namespace text DEFAULT '', format text DEFAULT 'text')
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'

@@ -66,7 +66,7 @@ BEGIN
             INSERT INTO @holder (k, token, abandoned, fence, attempt, since, ends, once, seq, inherits, permits, weight, fingerprint, owner)
             VALUES (p_k, p_token, false, 0, 0, 0, 0, false, 0, 0, 1, 1, '', '') ON CONFLICT DO NOTHING;
         EXCEPTION WHEN serialization_failure THEN
-            RAISE EXCEPTION 'dibs: the snapshot of this transaction is older than the claim, so it does not show the lease' USING ERRCODE = 'serialization_failure',
+            RAISE EXCEPTION 'dibs: the snapshot of this transaction is older than the claim, or than a renewal, so it does not show the lease as it is' USING ERRCODE = 'serialization_failure',
                 HINT = 'Claim before the first statement of the transaction, or roll it back and run it again.';
         END;
     END IF;

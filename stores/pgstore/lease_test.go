@@ -1,0 +1,297 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
+)
+
+// newLeaser is a program in another language that also takes leases.
+func newLeaser(t *testing.T) *application {
+	a := newApplication(t)
+	shared().Query(strings.NewReplacer("SCHEMA own", "SCHEMA "+a.s.names.schema, " app;", " "+a.s.names.schema+"_app;").Replace(a.s.names.sql(leaseRights)))
+	return a
+}
+
+// one returns the columns of a row as texts, joined by spaces. NULL is "-".
+func (a *application) one(sql string, args ...any) (string, error) {
+	a.t.Helper()
+	rows, err := a.conn.Query(a.t.Context(), a.s.names.sql(sql), append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		for _, v := range rows.RawValues() {
+			if v == nil {
+				v = []byte("-")
+			}
+			all = append(all, string(v))
+		}
+	}
+	return strings.Join(all, " "), rows.Err()
+}
+
+func (a *application) must(sql string, args ...any) string {
+	a.t.Helper()
+	got, err := a.one(sql, args...)
+	testkit.Must(a.t, err)
+	return got
+}
+
+// expire has the lease of a key expire.
+func (a *application) expire(key string) {
+	a.t.Helper()
+	k := `'\x00'::bytea || '` + key + `'`
+	shared().Query(a.s.names.sql("UPDATE @key SET ends = since + 1 WHERE k = " + k + "; UPDATE @holder SET ends = since + 1 WHERE NOT abandoned AND k = " + k))
+}
+
+// TestClaimBySQL: each state that a claim finds, and what the same token finds again.
+func TestClaimBySQL(t *testing.T) {
+	t.Parallel()
+	a := newLeaser(t)
+	mine, other := a.must("SELECT @new_token()"), a.must("SELECT @new_token()")
+	if len(mine) != 32 || mine == other {
+		t.Fatalf("the tokens %q and %q", mine, other)
+	}
+	fence := func(state string) string {
+		t.Helper()
+		f := strings.Fields(state)
+		if len(f) < 2 {
+			t.Fatalf("%q has no fence", state)
+		}
+		return f[1]
+	}
+	first := a.must("SELECT state, fence, attempt FROM @claim('k', $1, '1 minute')", mine)
+	for range 2 { // the same grant, however often it is asked for
+		if got := a.must("SELECT state, fence, attempt FROM @claim('k', $1, '1 minute', stay => '1 minute')", mine); got != first || !strings.HasSuffix(got, " 1") {
+			t.Errorf("asked again: %s, was %s", got, first)
+		}
+	}
+	if got := a.must("SELECT state, attempt, ahead, remaining BETWEEN '1 s' AND '1 minute' FROM @claim('k', $1, '1 minute')", other); got != "held - 0 t" {
+		t.Errorf("another token: %s", got)
+	}
+	third := a.must("SELECT @new_token()")
+	for n, token := range []string{other, third, other, third} {
+		if got := a.must("SELECT state, ahead FROM @claim('k', $1, '1 minute', stay => '1 minute')", token); got != fmt.Sprintf("held %d", n%2) {
+			t.Errorf("waiter %d: %s", n%2, got)
+		}
+	}
+	a.must("SELECT @release('k', $1)", mine)
+	if got := a.must("SELECT state, ahead FROM @claim('k', $1, '1 minute', stay => '1 minute')", third); got != "held 1" {
+		t.Errorf("the second before the first: %s", got)
+	}
+	next := a.must("SELECT state, fence FROM @claim('k', $1, '1 minute', stay => '1 minute')", other)
+	if !strings.HasPrefix(next, "granted") || fence(next) <= fence(first) {
+		t.Errorf("the next: %s after %s", next, first)
+	}
+	// A holder that died: the next one knows how many did, and what was saved.
+	a.must("SELECT @renew('k', $1, '1 minute', progress => 'half')", other)
+	a.expire("k")
+	if got := a.must("SELECT state, attempt, progress FROM @claim('k', $1, '1 minute', stay => '1 minute')", third); got != "granted 2 half" {
+		t.Errorf("after an expired lease: %s", got)
+	}
+	a.must("SELECT @release('k', $1, outcome => 'abandon')", third)
+	if got := a.must("SELECT state, attempt, progress FROM @claim('k', $1, '1 minute')", mine); got != "granted 3 half" {
+		t.Errorf("after an abandoned lease: %s", got)
+	}
+	a.must("SELECT @release('k', $1, outcome => 'undo')", mine)
+	if got := a.must("SELECT state, attempt FROM @claim('k', $1, '1 minute', fingerprint => repeat('a1', 32))", mine); got != "granted 3" {
+		t.Errorf("after an undone claim: %s", got)
+	}
+	a.must("SELECT @release('k', $1, 'answer', keep => '1 hour')", mine)
+	a.must("SELECT @release('k', $1, 'answer', keep => '1 hour')", mine) // sent twice
+	for call, want := range map[string]string{
+		"max_age => '1 hour'": "done answer t t",
+		"max_age => '1 hour', fingerprint => repeat('a1', 32)": "done answer t t",
+		"max_age => '1 hour', fingerprint => repeat('b2', 32)": "mismatch - - -",
+	} {
+		if got := a.must("SELECT state, record, age < '1 minute', remaining > '50 minutes' FROM @claim('k', $1, '1 minute', "+call+")", other); got != want {
+			t.Errorf("%s: %s, want %s", call, got, want)
+		}
+	}
+	a.must("SELECT * FROM @claim('once', $1, '1 minute', at_most_once => true)", mine)
+	a.expire("once")
+	if got := a.must("SELECT state FROM @claim('once', $1, '1 minute', stay => '1 minute')", other); got != "unknown" {
+		t.Errorf("at most once: %s", got)
+	}
+	for n, want := range []string{"granted", "granted", "held"} {
+		if got := a.must("SELECT state FROM @claim('several', @new_token(), '1 minute', permits => 5, weight => 2)"); got != want {
+			t.Errorf("claim %d of two of five permits: %s", n, got)
+		}
+	}
+	entry := a.must("SELECT state FROM @claim('owned', $1, '1 minute', owner => 'web-1 7 leader')", mine)
+	for e, err := range a.s.List(t.Context(), store.Query{Name: "owned"}) {
+		if want := (store.Owner{Host: "web-1", PID: 7, Label: "leader"}); err != nil || entry != "granted" || e.Attempts[0].Owner != want {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+}
+
+// TestLeaseRefused: what no store accepts is refused, and what is lost is said to be.
+func TestLeaseRefused(t *testing.T) {
+	t.Parallel()
+	a := newLeaser(t)
+	token := a.must("SELECT @new_token()")
+	a.must("SELECT * FROM @claim('k', $1, '1 minute')", token)
+	zero, other := strings.Repeat("0", 32), "'"+a.must("SELECT @new_token()")+"'"
+	long := a.must("SELECT @new_token()")
+	if got := a.must("SELECT state FROM @claim('long', $1, '2562047 hours 47 minutes 16.854775 s', max_age => '2562047 hours 47 minutes 16.854775 s')", long); got != "granted" {
+		t.Errorf("the longest durations: %s", got)
+	}
+	mine := "'" + token + "'"
+	for call, want := range map[string]string{
+		"claim('k', " + mine + ", '0')":                                                   "22023 ttl is 00:00:00",
+		"claim('k', " + mine + ", NULL)":                                                  "22023 ttl is NULL",
+		"claim('k', " + mine + ", '-1 s')":                                                "22023 ttl",
+		"claim('k', " + mine + ", '300 years')":                                           "22023 ttl",
+		"claim('k', " + mine + ", '1 s', stay => '0.5 ms')":                               "22023 stay",
+		"claim('k', " + mine + ", '1 s', permits => 0)":                                   "22023 permits is 0",
+		"claim('k', " + mine + ", '1 s', permits => 65537)":                               "22023 permits is 65537",
+		"claim('k', " + mine + ", '1 s', permits => NULL)":                                "22023 permits",
+		"claim('k', " + mine + ", '1 s', permits => 2, weight => 3)":                      "22023 weight 3",
+		"claim('k', " + mine + ", '1 s', permits => 2, weight => 0)":                      "22023 weight 0",
+		"claim('k', " + mine + ", '1 s', weight => NULL)":                                 "22023 weight",
+		"claim('k', " + mine + ", '1 s', permits => 2, at_most_once => true)":             "22023 at_most_once",
+		"claim('k', " + mine + ", '1 s', at_most_once => NULL)":                           "22023 at_most_once",
+		"claim('k', " + mine + ", '1 s', max_age => '-1 s')":                              "22023 max_age",
+		"claim('k', " + mine + ", '1 s', max_age => NULL)":                                "22023 max_age",
+		"claim('k', " + mine + ", '1 s', max_age => '300 years')":                         "22023 max_age",
+		"claim('k', " + mine + ", '1 s', fingerprint => 'abc')":                           "22023 fingerprint",
+		"claim('k', " + mine + ", '1 s', owner => NULL)":                                  "22023 owner",
+		"claim('k', " + mine + ", '1 s', format => 'hex')":                                "22023 text or base64",
+		"claim('k', " + mine + ", '1 s', namespace => 'a b')":                             "22023 printable ASCII",
+		"claim('k', '" + zero + "', '1 s')":                                               "22023 zero",
+		"claim('k', 'me', '1 s')":                                                         "22023 32 hexadecimal digits",
+		"claim('', " + mine + ", '1 s')":                                                  "22023 0 bytes",
+		"claim(repeat('k', 513), " + mine + ", '1 s')":                                    "22023 513 bytes",
+		"renew('k', " + mine + ", '0')":                                                   "22023 ttl",
+		"renew('k', " + mine + ", '1 s', progress => repeat('x', 1048577))":               "22023 1048577 bytes",
+		"renew('k', " + other + ", '1 s')":                                                "DIBS1 does not hold",
+		"renew('other', " + mine + ", '1 s')":                                             "DIBS1 no such key",
+		"release('k', " + other + ")":                                                     "DIBS1 does not hold",
+		"release('other', " + mine + ")":                                                  "DIBS1 no such key",
+		"release('k', " + mine + ", outcome => 'keep')":                                   "22023 outcome",
+		"release('k', " + mine + ", outcome => '')":                                       "22023 outcome",
+		"release('k', " + mine + ", outcome => NULL)":                                     "22023 outcome",
+		"release('k', " + mine + ", 'x', outcome => 'undo')":                              "22023 outcome",
+		"release('k', " + mine + ", 'x', keep => '0')":                                    "22023 keep",
+		"release('k', " + mine + ", 'x', keep => NULL)":                                   "22023 keep",
+		"release('aGVsZA==', " + mine + ", repeat('eHh4', 22369622), format => 'base64')": "22023 at most 67108864",
+		"hold_in('k', " + other + ")":                                                     "DIBS1 does not hold",
+		"hold_in('other', " + mine + ")":                                                  "DIBS1 no such key",
+		"hold_in('k', " + mine + ", namespace => 'shop')":                                 "DIBS1 namespace",
+		"hold_in('k', NULL)":                                                              "22023 32 hexadecimal digits",
+		"hold_in(NULL, " + mine + ")":                                                     "22023 0 bytes",
+	} {
+		_, err := a.one("SELECT @" + call)
+		state, says, _ := strings.Cut(want, " ")
+		e, _ := err.(*pgconn.PgError)
+		if e == nil || e.Code != state || !strings.Contains(e.Message+" "+e.Detail, says) {
+			t.Errorf("%.80s: %v, want %s", call, err, want)
+		}
+	}
+	if got := a.must("SELECT @hold_in('k', $1) > 0", token); got != "t" { // the lease stands
+		t.Errorf("hold_in: %s", got)
+	}
+	for _, level := range []string{"REPEATABLE READ", "SERIALIZABLE"} {
+		for _, call := range []string{"claim('k', " + mine + ", '1 s')", "claim('k', " + mine + ", '1 s', permits => 2)", "renew('k', " + mine + ", '1 s')", "release('k', " + mine + ")"} {
+			if err := a.transaction("SET TRANSACTION ISOLATION LEVEL "+level, "SELECT @"+call); code(err) != "25000" {
+				t.Errorf("%s at %s: %v", call, level, err)
+			}
+		}
+	}
+	if _, err := a.conn.Exec(t.Context(), a.s.names.sql("SELECT FROM @lease")); code(err) != "42501" {
+		t.Errorf("reading the leases: %v, want that it is forbidden", err)
+	}
+}
+
+// TestExecuteByName: who has no EXECUTE calls none of the public functions, and what the store in
+// Go needs is not among them.
+func TestExecuteByName(t *testing.T) {
+	t.Parallel()
+	a := newApplication(t) // which may settle_in and reserve_in only
+	for _, call := range []string{"new_token()", "claim('k', '', '1 s')", "renew('k', '', '1 s')", "release('k', '')", "hold_in('k', '')"} {
+		if _, err := a.one("SELECT @" + call); code(err) != "42501" {
+			t.Errorf("%s: %v, want that it is forbidden", call, err)
+		}
+	}
+}
+
+// TestReleaseServes: a release by SQL hands the key over to a client in Go, and wakes it if there
+// is more to decide.
+func TestReleaseServes(t *testing.T) {
+	t.Parallel()
+	a := newLeaser(t)
+	for name, end := range map[string]string{
+		"released": "SELECT @release('%s', $1)", "abandoned": "SELECT @release('%s', $1, outcome => 'abandon')", "kept": "SELECT @release('%s', $1, 'x')",
+	} {
+		token := a.must("SELECT @new_token()")
+		k := a.client.Key(name)
+		a.must("SELECT * FROM @claim($1, $2, '1 hour', namespace => $3)", name, token, k.Namespace)
+		got := make(chan error, 1)
+		go func() {
+			lease, err := a.client.Acquire(context.WithoutCancel(t.Context()), name, nil)
+			if err == nil {
+				err = lease.Release()
+			}
+			got <- err
+		}()
+		testkit.Eventually(t, "it waits", func() bool { return a.places(t, name) == 1 })
+		a.must(strings.Replace(fmt.Sprintf(end, name), ")", ", namespace => '"+k.Namespace+"')", 1), token)
+		testkit.Check(t, <-got)
+	}
+}
+
+// TestUpgrade: the migration of a store of version 1 keeps its leases and the rights of its users,
+// and leaves no function of before.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	o := &Options{Schema: testkit.Own()}
+	old := namer{schema: o.Schema, prefix: "dibs"}
+	shared().Query("CREATE SCHEMA " + o.Schema)
+	all, err := Migrations(o)
+	testkit.Must(t, err)
+	shared().Query(all[0].SQL)
+	before := strings.NewReplacer("_all(", "(").Replace(string(must(sources.ReadFile("sql/plain.sql"))))
+	shared().Query(old.sql(before) + old.source("transaction") + old.source("prune"))
+	role := o.Schema + "_app"
+	shared().Query("CREATE ROLE " + role + "; GRANT EXECUTE ON FUNCTION " + o.Schema + ".dibs_settle_in TO " + role)
+	token := store.NewToken()
+	shared().Query(old.sql(fmt.Sprintf(`SELECT @claim(ARRAY['\x006b'::bytea], ARRAY[0], ARRAY['\x%x'::bytea], ARRAY[60000000], ARRAY[0], ARRAY[0], ARRAY[false], ARRAY[''::bytea], ARRAY[''::bytea], 0, 9)`, token[:])))
+	atVersion(t, shared().URL(), o.Schema, 1)
+	if _, err := Open(t.Context(), shared().URL(), o); !errors.Is(err, ErrNotMigrated) {
+		t.Errorf("a store of version 1: %v", err)
+	}
+	s := open(t, shared().URL(), o)
+	atVersion(t, shared().URL(), o.Schema, version)
+	if got := shared().Query(old.sql(fmt.Sprintf("SELECT @hold_in('k', '%x') > 0", token[:])))[0][0]; got != "t" {
+		t.Errorf("the lease of before: %s", got)
+	}
+	testkit.Check(t, sqltest.Settle(t, s, store.Settlement{Key: store.Key{Name: "k"}, Token: token}))
+	for function, n := range map[string]string{"dibs_claim": "1", "dibs_renew": "1", "dibs_settle": "0", "dibs_claim_all": "1"} {
+		if got := shared().Query("SELECT count(*) FROM pg_proc WHERE pronamespace = '" + o.Schema + "'::regnamespace AND proname = '" + function + "'")[0][0]; got != n {
+			t.Errorf("%s functions have the name %s, want %s", got, function, n)
+		}
+	}
+	if got := shared().Query("SELECT has_function_privilege('" + role + "', p.oid, 'EXECUTE') FROM pg_proc p WHERE p.pronamespace = '" + o.Schema + "'::regnamespace AND p.proname = 'dibs_settle_in'")[0][0]; got != "t" {
+		t.Error("the user of before lost its right")
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
