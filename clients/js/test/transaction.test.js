@@ -116,7 +116,7 @@ test("a lost lease rolls back", { skip }, async () => {
 
 test("what is refused", { skip }, async () => {
   for (const [role, options, Kind, said] of [
-    ["app", { schema: "leases" }, WrongTransactionError, /written nothing/], ["app", {}, RefusedError, /dibs migrate/],
+    ["app", { schema: "leases" }, WrongTransactionError, /written nothing/], ["app", { schema: "information_schema" }, RefusedError, /dibs migrate/],
     ["app", { schema: 'no"where' }, RefusedError, /function "no""where"/], ["app", { schema: "leases", prefix: "old" }, RefusedError, /old_settle_in/],
     ["nobody", { schema: "leases" }, ForbiddenError, /GRANT/],
   ]) {

@@ -9,7 +9,8 @@ import threading
 
 import psycopg
 
-STATEMENTS = {"COMMIT": "COMMIT", "INSERT": "effect", 'SELECT "public"."dibs_settle_in"': "settlement"}
+# What a statement has in it, and its name.
+STATEMENTS = {"; COMMIT": "COMMIT", "INSERT": "effect", '"public"."dibs_settle_in"': "settlement"}
 
 
 def reach(name):
@@ -20,7 +21,7 @@ def reach(name):
 
 def named(statement):
     text = statement.decode() if isinstance(statement, bytes) else statement
-    return next((name for start, name in STATEMENTS.items() if text.startswith(start)), None)
+    return next((name for part, name in STATEMENTS.items() if part in f"; {text}"), None)
 
 
 def around(name, function):
