@@ -13,20 +13,20 @@ import (
 
 // news is one message to an open page.
 type news struct {
-	Viewer    string                `json:"viewer"`
-	Act       bool                  `json:"act"`
-	SignedIn  bool                  `json:"signed_in"`           // by the form
-	Store     string                `json:"store,omitempty"`     // its name
-	Namespace *string               `json:"namespace,omitempty"` // the only one that the page shows
-	StoreUS   int64                 `json:"store_us"`
-	Error     string                `json:"error,omitempty"`
-	Finding   *finding              `json:"finding,omitempty"` // the worst
-	Checked   bool                  `json:"checked"`
-	Findings  int                   `json:"findings"`
-	Traffic   *[counts][slots]int64 `json:"traffic,omitempty"`
-	Counting  bool                  `json:"counting,omitempty"` // the lists are still to come
-	Age       int64                 `json:"age_ms"`             // of the lists
-	Lists     json.RawMessage       `json:"lists,omitempty"`    // if the page has older ones
+	Viewer    string          `json:"viewer"`
+	Act       bool            `json:"act"`
+	SignedIn  bool            `json:"signed_in"`           // by the form
+	Store     string          `json:"store,omitempty"`     // its name
+	Namespace *string         `json:"namespace,omitempty"` // the only one that the page shows
+	StoreUS   int64           `json:"store_us"`
+	Error     string          `json:"error,omitempty"`
+	Finding   *finding        `json:"finding,omitempty"` // the worst
+	Checked   bool            `json:"checked"`
+	Findings  int             `json:"findings"`
+	Traffic   *happened       `json:"traffic,omitempty"`
+	Counting  bool            `json:"counting,omitempty"` // the lists are still to come
+	Age       int64           `json:"age_ms"`             // of the lists
+	Lists     json.RawMessage `json:"lists,omitempty"`    // if the page has older ones
 }
 
 // lists are what a survey has found.
@@ -128,7 +128,11 @@ func (h *Handler) news(r *http.Request, v *Viewer, sent **survey.Report) *news {
 		n.Finding = &finding{f.Name, string(f.Severity), f.What, f.Cure}
 	}
 	if t := h.options.Traffic; t != nil {
-		all := t.read(time.Now())
+		only := v.Namespace
+		if h.options.Namespace != nil {
+			only = nil // the whole program is for it
+		}
+		all := t.read(time.Now(), only)
 		n.Traffic = &all
 	}
 	if err == nil && h.in != nil {

@@ -110,11 +110,10 @@ func (s *Server) logCall(x *exchange, r *http.Request, took time.Duration, level
 
 // report tells the program of a call. r is what the mux has served.
 func (s *Server) report(x *exchange, r *http.Request, took time.Duration) {
-	c := x.call
-	s.count(&c)
 	if s.hooks.Call == nil {
 		return
 	}
+	c := x.call
 	c.Method, c.Status, c.Took = r.Method, x.Status, took
 	if _, c.Route, _ = strings.Cut(r.Pattern, " "); c.Route == "" && r.Pattern != "/" {
 		c.Route = r.Pattern // of a path with another method

@@ -1,20 +1,21 @@
 package serve
 
-import "github.com/dibs-go/dibs/page"
+import (
+	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/page"
+)
 
-// count counts a call for the page: its claims are requests, an answer from a record is a replay,
-// and a claim that is held is a conflict.
-func (s *Server) count(c *Call) {
-	if c.Verb != "claim" {
-		return
-	}
-	for outcome, n := range c.Outcomes {
-		s.traffic.Add(page.Requests, int64(n))
-		switch outcome {
+// count counts claims for the page, in their namespaces: each is a request, an answer from a record is
+// a replay, and a claim that is held is a conflict.
+func (s *Server) count(answers []leaseapi.Answer) {
+	for i := range answers {
+		a := &answers[i]
+		s.traffic.Add(a.Namespace, page.Requests, 1)
+		switch a.State {
 		case "done":
-			s.traffic.Add(page.Replays, int64(n))
+			s.traffic.Add(a.Namespace, page.Replays, 1)
 		case "held":
-			s.traffic.Add(page.Conflicts, int64(n))
+			s.traffic.Add(a.Namespace, page.Conflicts, 1)
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package serve
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -189,20 +192,42 @@ func TestOnlyThisHost(t *testing.T) {
 	}
 }
 
-// TestPageCountsClaims: the numbers of the page are those of the claims.
+// TestPageCountsClaims: the numbers of the page are those of the claims. A credential of a namespace
+// sees those of its namespace, and one of every namespace sees all.
 func TestPageCountsClaims(t *testing.T) {
-	r := start(t, inMemory(t), nil)
-	r.server.count(&Call{Verb: "claim", Outcomes: map[string]int{"granted": 2, "done": 3, "held": 4}})
-	r.server.count(&Call{Verb: "settle", Outcomes: map[string]int{"done": 5}})
-	resp, err := r.Client().Get(r.URL + "/page/events")
-	testkit.Must(t, err)
-	defer resp.Body.Close()
-	text := make([]byte, 8192)
-	n, err := resp.Body.Read(text)
-	testkit.Must(t, err)
-	for _, want := range []string{`,9],[0,`, `,3],[0,`, `,4],[0,`} {
-		if !strings.Contains(string(text[:n]), want) {
-			t.Errorf("the news have no %s: %s", want, text[:n])
+	file := tokensFile(t, credentialLine("shop", "s", "shop", "use,look"), credentialLine("bank", "b", "bank", "use,look"), credentialLine("all", "a", "*", "look"))
+	r := start(t, inMemory(t), func(c *Config) { c.Tokens = file })
+	claim := func(token, key string, n int, more string) {
+		t.Helper()
+		if got := r.do("POST", "/v1/claim", token, fmt.Sprintf(`{"claims":[{"key":%q,"token":"%032x"%s}]}`, key, n, more)); got.status != 200 {
+			t.Fatalf("a claim is %d %s", got.status, got.text)
+		}
+	}
+	for n := range 4 {
+		claim("s", "k", n+1, "") // one is granted, and three are held
+	}
+	claim("b", "k", 1, "")
+	r.do("POST", "/v1/settle", "b", `{"settlements":[{"key":"k","token":"`+fmt.Sprintf("%032x", 1)+`","outcome":"keep","data":"eA==","retention_ms":60000}]}`)
+	claim("b", "k", 2, `,"max_age_ms":60000`) // a replay
+	for token, want := range map[string][3]int{"s": {4, 0, 3}, "b": {2, 1, 0}, "a": {6, 1, 3}} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+"/page/events", nil)
+		testkit.Must(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := r.Client().Do(req)
+		testkit.Must(t, err)
+		line, err := bufio.NewReader(resp.Body).ReadString('\n')
+		testkit.Must(t, err)
+		resp.Body.Close()
+		var news struct{ Traffic [][]int }
+		testkit.Must(t, json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &news))
+		var got [3]int
+		for c := range got {
+			for _, n := range news.Traffic[c] {
+				got[c] += n
+			}
+		}
+		if got != want {
+			t.Errorf("%s sees the requests, replays and conflicts %v; want %v", token, got, want)
 		}
 	}
 }

@@ -70,6 +70,7 @@ func (c *call) writeClaims(ctx context.Context, claims []store.Claim, answers []
 		out[i].Namespace = claims[i].Key.Namespace
 	}
 	note(ctx, "claim", out)
+	c.count(out)
 	return leaseapi.WriteAnswers(out)
 }
 
