@@ -123,7 +123,7 @@ var boundRules = []rule{
 	{"The memory of bodies can be bounded", func(t *testing.T) {
 		// A body without a length takes more as it grows, and one in a file takes nothing.
 		gate := newGate()
-		g := newRig(t, &idempotency.Options{MaxMemory: 2000, MaxStored: 10, MaxBodyMemory: 2010, TempDir: t.TempDir()}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, &idempotency.Options{MaxMemory: 2000, MaxStored: 10, MaxBodyMemory: 2010}, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Then") == "waits" {
 				gate.ServeHTTP(w, r)
 			}
@@ -143,7 +143,7 @@ var boundRules = []rule{
 	}},
 	{"The memory of bodies can be bounded", func(t *testing.T) {
 		// However a request ends, it gives the memory back.
-		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxBody: 20, MaxStored: 10, MaxBodyMemory: 20, TempDir: t.TempDir()}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxBody: 20, MaxStored: 10, MaxBodyMemory: 20}, func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-Then") {
 			case "panics":
 				panic(http.ErrAbortHandler)

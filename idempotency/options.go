@@ -142,10 +142,8 @@ type Options struct {
 	// handler continues. Default: DefaultBodyTimeout.
 	BodyTimeout time.Duration
 	// MaxMemory is the longest body, in bytes, that is kept in memory. A longer one is kept in a
-	// temporary file. Default: DefaultMaxMemory.
+	// temporary file in os.TempDir(). Default: DefaultMaxMemory.
 	MaxMemory int64
-	// TempDir is the folder of those files. Default: os.TempDir().
-	TempDir string
 
 	// MaxConcurrent is how many requests with a key the Middleware serves at once, those that wait
 	// included. A request counts from when its body has arrived until its key is settled. A further

@@ -244,7 +244,7 @@ const inAdvance = 16 << 10
 
 // spill writes what was read of the body, and then its rest, into a temporary file.
 func (b *body) spill(memory []byte, in io.Reader, o *Options) (err error) {
-	if b.file, err = os.CreateTemp(o.TempDir, "dibs-body-"); err != nil {
+	if b.file, err = os.CreateTemp("", "dibs-body-"); err != nil {
 		return err
 	}
 	if b.path = b.file.Name(); os.Remove(b.path) == nil {

@@ -394,13 +394,14 @@ var scopeRules = []rule{
 	}},
 	{"A body is read whole before anything runs", func(t *testing.T) {
 		dir := t.TempDir()
+		t.Setenv("TMPDIR", dir)
 		files := func() int {
 			entries, err := os.ReadDir(dir)
 			testkit.Must(t, err)
 			return len(entries)
 		}
 		const limit = 4000
-		g := newRig(t, &idempotency.Options{MaxBody: limit, MaxMemory: 1000, TempDir: dir}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, &idempotency.Options{MaxBody: limit, MaxMemory: 1000}, func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.Copy(w, r.Body); err != nil {
 				t.Error(err)
 			}
@@ -437,7 +438,8 @@ var scopeRules = []rule{
 			r.ContentLength = -1
 		}), "body-unreadable", 400)
 		g.ran(ran)
-		nowhere := newRig(t, &idempotency.Options{MaxMemory: 1, TempDir: dir + "/none"}, nil)
+		t.Setenv("TMPDIR", dir+"/none")
+		nowhere := newRig(t, &idempotency.Options{MaxMemory: 1}, nil)
 		isProblem(t, nowhere.send(), "no-room", 503)
 		nowhere.ran(0)
 	}},
