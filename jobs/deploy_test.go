@@ -59,47 +59,37 @@ func TestPermitsThatDifferUseNoAttempt(t *testing.T) {
 // The key has no holder: no job is skipped because of a backlog that was enqueued under
 // another policy, nor of the place of a job that never comes.
 func TestPlacesHaveNobodySkipped(t *testing.T) {
-	for name, o := range map[string]jobs.Options{
-		"skip":     {Policy: jobs.Skip},
-		"periodic": {Policy: jobs.Periodic, Period: time.Millisecond},
-	} {
-		for backlog := range 4 {
-			simulateAs(t, fmt.Sprint(name, backlog), func(t *testing.T, f *fixture) {
-				q, l := newQueue(), newRunLog(t)
-				before, after := f.mutex(nil), f.mutex(&o)
-				if backlog == 0 {
-					f.ticket(before, "k")
-				}
-				q.backlog(t, before, backlog)
-				q.enqueue(t, after, "k", "k/new")
-				f.run(q, after, 1, l.work(time.Second))
-				if s := after.Stats(); len(l.ran["k"]) == 0 || len(l.ran["k"])+int(s.Remembered) != backlog+1 || s.Skipped != 0 {
-					t.Errorf("%v ran, %+v", l.ran, s)
-				}
-				f.empty()
-			})
-		}
+	for backlog := range 4 {
+		simulateAs(t, backlog, func(t *testing.T, f *fixture) {
+			q, l := newQueue(), newRunLog(t)
+			before, after := f.mutex(nil), f.mutex(&jobs.Options{Policy: jobs.Skip})
+			if backlog == 0 {
+				f.ticket(before, "k")
+			}
+			q.backlog(t, before, backlog)
+			q.enqueue(t, after, "k", "k/new")
+			f.run(q, after, 1, l.work(time.Second))
+			if s := after.Stats(); len(l.ran["k"]) != backlog+1 || s.Skipped != 0 {
+				t.Errorf("%v ran, %+v", l.ran, s)
+			}
+			f.empty()
+		})
 	}
 }
 
 // A version with places requeues a job that has no ticket, and a version without places does it: its
 // place does not block the key for Recovery.
 func TestARequeuedJobLeavesNoPlace(t *testing.T) {
-	for name, o := range map[string]jobs.Options{
-		"skip":     {Policy: jobs.Skip},
-		"periodic": {Policy: jobs.Periodic, Period: time.Millisecond},
-	} {
-		simulateAs(t, name, func(t *testing.T, f *fixture) {
-			job := jobs.Job{Kind: "test", ID: "1", Key: "k"}
-			holder := f.held("k")
-			if _, requeued := errors.AsType[*jobs.RequeueError](f.mutex(nil).Run(t.Context(), job, nothing)); !requeued {
-				t.Fatal("it was not requeued while the key was held")
-			}
-			testkit.Must(t, f.mutex(&o).Run(t.Context(), job, nothing))
-			testkit.Must(t, holder.Release())
-			f.empty()
-		})
-	}
+	simulate(t, func(t *testing.T, f *fixture) {
+		job := jobs.Job{Kind: "test", ID: "1", Key: "k"}
+		holder := f.held("k")
+		if _, requeued := errors.AsType[*jobs.RequeueError](f.mutex(nil).Run(t.Context(), job, nothing)); !requeued {
+			t.Fatal("it was not requeued while the key was held")
+		}
+		testkit.Must(t, f.mutex(&jobs.Options{Policy: jobs.Skip}).Run(t.Context(), job, nothing))
+		testkit.Must(t, holder.Release())
+		f.empty()
+	})
 }
 
 // The place of a job that failed and waits to be tried again does not block a newer

@@ -23,9 +23,9 @@ const (
 	EventFailed     EventKind = "failed"     // it ran and failed; Err says why
 	EventLost       EventKind = "lost"       // it lost its key while it ran
 	EventRequeued   EventKind = "requeued"   // it went back to its queue, because its turn has not come
-	EventSkipped    EventKind = "skipped"    // another job of its key runs (Skip, Periodic)
+	EventSkipped    EventKind = "skipped"    // another job of its key runs (Skip)
 	EventReplaced   EventKind = "replaced"   // a newer job of its key has reached a worker (Replace, CancelRunning)
-	EventRemembered EventKind = "remembered" // it was done before (Once, Periodic)
+	EventRemembered EventKind = "remembered" // it was done before (Once)
 	EventGaveUp     EventKind = "gave up"    // its Limit was over, and Options.GaveUp took it
 	EventRanAnyway  EventKind = "ran anyway" // its Limit was over, and it ran without the key
 	EventHeld       EventKind = "held"       // its Limit was over, and it failed with ErrHeld

@@ -35,7 +35,6 @@ func TestOneLineAJob(t *testing.T) {
 		"fails":        {result: accident, want: []string{"failed"}},
 		"skipped":      {options: jobs.Options{Policy: jobs.Skip}, busy: true, want: []string{"skipped"}},
 		"remembered":   {options: jobs.Options{Once: time.Hour}, twice: true, want: []string{"succeeded", "remembered"}},
-		"periodic":     {options: jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, twice: true, want: []string{"succeeded", "remembered"}},
 	} {
 		simulateAs(t, name, func(t *testing.T, f *fixture) {
 			log, logger := newLog()

@@ -69,14 +69,10 @@ func (m *Mutex) Run(ctx context.Context, j Job, fn func(context.Context) error) 
 		return err
 	}
 	defer a.done()
-	switch m.options.Policy {
-	case Skip:
+	if m.options.Policy == Skip {
 		return a.skip(ctx, fn)
-	case Periodic:
-		return a.periodic(ctx, fn)
-	default:
-		return a.queue(ctx, fn)
 	}
+	return a.queue(ctx, fn)
 }
 
 // attempt is one attempt of a worker at a job.

@@ -44,18 +44,11 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so a second delivery would run it again",
 			"kind", a.job.Kind, "job", a.job.ID, "error", keepErr)
 		return nil
-	case !ran && wasDone(err):
+	case !ran && err == nil:
 		m.report(ctx, a, EventRemembered, nil)
 		return nil
 	}
 	return err
-}
-
-// wasDone reports whether an earlier run was done, as err says, which is of a call of Once that
-// did not run.
-func wasDone(err error) bool {
-	_, noted := errors.AsType[*dibs.UnrecordedError](err)
-	return err == nil || noted
 }
 
 // skip runs fn unless another job holds the key. If only places keep it from the key, the
@@ -77,52 +70,4 @@ func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) erro
 			return a.refused(ctx, err)
 		}
 	}
-}
-
-// periodic runs fn unless another job holds the key, or a job was done within the period.
-// If only places keep it from the key, the job is requeued.
-func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) error {
-	m := a.mutex
-	o := &dibs.OnceOptions{Retention: m.options.Period, TTL: m.options.TTL, Label: a.job.label()}
-	ran := false
-	var failed error // of the job, which may have the types of errors below
-	once := func() error {
-		_, err := dibs.TryOnce(ctx, m.client, a.job.Key, o, func(ctx context.Context) (struct{}, error) {
-			ran = true
-			a.lease, _ = dibs.FromContext(ctx)
-			defer a.begin(ctx)()
-			failed = fn(a.jobContext(ctx))
-			return struct{}{}, failed
-		})
-		return err
-	}
-	err := once()
-	for ; !ran && errors.Is(err, dibs.ErrHeld) && isFree(err); err = once() {
-		if err := a.later(ctx); err != nil {
-			return a.refused(ctx, err)
-		}
-	}
-	var keepErr *dibs.KeepError
-	switch {
-	case ran && failed == nil && errors.As(err, &keepErr):
-		m.options.Logger.WarnContext(ctx, "dibs: a job was done, but its record was not stored, so the next job of its key runs again",
-			"kind", a.job.Kind, "job", a.job.ID, "key", a.place.Key.Digest(), "error", keepErr)
-		m.report(ctx, a, EventSucceeded, nil)
-		return nil
-	case ran && err == nil:
-		m.report(ctx, a, EventSucceeded, nil)
-	case ran && errors.Is(err, dibs.ErrLost):
-		m.report(ctx, a, EventLost, err)
-	case ran:
-		m.report(ctx, a, EventFailed, err)
-	case wasDone(err):
-		m.report(ctx, a, EventRemembered, nil)
-		return nil
-	case errors.Is(err, dibs.ErrHeld):
-		m.report(ctx, a, EventSkipped, nil)
-		return nil
-	default:
-		return a.refused(ctx, err)
-	}
-	return err
 }

@@ -31,9 +31,6 @@ const (
 	// *ReplacedError as the cause. If that job then returns an error, it ends as done. The
 	// newest job runs when it has returned.
 	CancelRunning
-	// Periodic ends the job as done when a job of the same key succeeded within
-	// Options.Period. Otherwise it is Skip.
-	Periodic
 )
 
 // Failed is what happens to the place of a job that failed and will be tried again.
@@ -79,8 +76,8 @@ type Options struct {
 	Permits int
 	// Total is how many jobs of all keys may run at once, in all programs with the same
 	// TotalKey. A job takes a permit of TotalKey when its turn on its own key has come, and
-	// holds its key while it waits for that. Not with the policies Skip and Periodic, and
-	// RunAnyway does not take a permit. Default: no limit.
+	// holds its key while it waits for that. Not with the policy Skip, and RunAnyway
+	// does not take a permit. Default: no limit.
 	Total int
 	// TotalKey is the key of Total. Required with Total.
 	TotalKey string
@@ -136,10 +133,6 @@ type Options struct {
 	// with GiveUp.
 	GaveUp func(ctx context.Context, j Job, waited time.Duration) error
 
-	// Period is how long Periodic remembers that the key was done. Required with
-	// Periodic.
-	Period time.Duration
-
 	// Once is how long it is remembered that a job was done, by its Kind and ID, so that
 	// a second delivery does nothing. Default: it is not remembered.
 	Once time.Duration
@@ -177,14 +170,14 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 		d    time.Duration
 	}{
 		{"TTL", r.TTL}, {"Longest", r.Longest}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
-		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Period", r.Period}, {"Once", r.Once},
+		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Once", r.Once},
 	} {
 		if d.d < 0 {
 			return r, fmt.Errorf("jobs: Options.%s is %v; it must not be negative", d.name, d.d)
 		}
 	}
 	switch {
-	case r.Policy > Periodic:
+	case r.Policy > CancelRunning:
 		return r, fmt.Errorf("jobs: Options.Policy is %d; there is no such policy", r.Policy)
 	case r.Failed > LetPass:
 		return r, fmt.Errorf("jobs: Options.Failed is %d; it must be KeepPlace or LetPass", r.Failed)
@@ -197,7 +190,7 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 	case (r.Total > 0) != (r.TotalKey != ""):
 		return r, errors.New("jobs: Options.Total and TotalKey need each other")
 	case r.Total > 0 && !r.Policy.queues():
-		return r, errors.New("jobs: Options.Total does not work with the policies Skip and Periodic")
+		return r, errors.New("jobs: Options.Total does not work with the policy Skip")
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
 	case r.PlaceTTL < r.Hold || r.PlaceTTL < r.Recovery:
@@ -206,14 +199,10 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 		return r, errors.New("jobs: Options.Limit needs AfterLimit, one of Fail, RunAnyway and GiveUp, and AfterLimit needs a Limit")
 	case (r.AfterLimit == GiveUp) != (r.GaveUp != nil):
 		return r, errors.New("jobs: Options.GaveUp and AfterLimit: GiveUp need each other")
-	case (r.Policy == Periodic) != (r.Period > 0):
-		return r, errors.New("jobs: Options.Period and Policy: Periodic need each other")
-	case (r.Policy == Periodic || r.Policy.Replaces()) && r.Permits > 1:
-		return r, errors.New("jobs: Options.Permits must be 1 with the policies Periodic, Replace and CancelRunning")
+	case r.Policy.Replaces() && r.Permits > 1:
+		return r, errors.New("jobs: Options.Permits must be 1 with the policies Replace and CancelRunning")
 	case r.Policy.Replaces() && r.Unordered:
 		return r, errors.New("jobs: Options.Unordered does not work with the policies Replace and CancelRunning, which must know the newest job")
-	case r.Policy == Periodic && (r.Once > 0 || r.Transactor != nil):
-		return r, errors.New("jobs: Options.Once and Transactor do not work with Policy: Periodic, which keeps its own record")
 	case r.Transactor != nil && r.Once == 0:
 		return r, errors.New("jobs: Options.Transactor needs Options.Once, the retention of its record")
 	}
@@ -221,7 +210,7 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 }
 
 // queues reports whether jobs of the policy have places in the queue.
-func (p Policy) queues() bool { return p == Requeue || p == Wait || p.Replaces() }
+func (p Policy) queues() bool { return p != Skip }
 
 // Replaces reports whether a newer job of the key replaces older ones: Replace and
 // CancelRunning.

@@ -53,48 +53,30 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-func TestPeriodic(t *testing.T) {
+// TestOncePerPeriod: a job whose ID and key name the hour runs once in that hour. A run that failed
+// does not count.
+func TestOncePerPeriod(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Policy: jobs.Periodic, Period: time.Hour})
-		ran := 0
-		run := func(fails bool) error {
-			return m.Run(t.Context(), jobs.Job{Kind: "report", ID: fmt.Sprint(ran), Key: "k"}, func(context.Context) error {
-				if fails {
-					return errors.New("an accident")
+		m := f.mutex(&jobs.Options{Policy: jobs.Skip, Once: 24 * time.Hour})
+		ran := map[string]int{}
+		run := func(hour string, result error) error {
+			return m.Run(t.Context(), jobs.Job{Kind: "report", ID: hour, Key: hour}, func(context.Context) error {
+				if result == nil {
+					ran[hour]++
 				}
-				ran++
-				return nil
+				return result
 			})
 		}
-		if err := run(true); err == nil {
+		if err := run("report 10", errors.New("an accident")); err == nil {
 			t.Error("a failure was swallowed")
 		}
-		for range 3 {
-			testkit.Must(t, run(false))
-			time.Sleep(25 * time.Minute)
+		for _, hour := range []string{"report 10", "report 10", "report 11", "report 10"} {
+			testkit.Must(t, run(hour, nil))
 		}
-		if s := m.Stats(); ran != 1 || s.Remembered != 2 || s.Failed != 1 {
-			t.Errorf("ran %d times in an hour, %+v", ran, s)
+		if s := m.Stats(); ran["report 10"] != 1 || ran["report 11"] != 1 || s.Remembered != 2 || s.Failed != 1 {
+			t.Errorf("it ran %v, %+v", ran, s)
 		}
-		if err := run(false); err != nil || ran != 2 {
-			t.Errorf("after an hour it ran %d times, %v; want again", ran, err)
-		}
-	})
-}
-
-// TestDoneWithoutAResult: a key whose result dibs.Once could not store was done, so a job of it does not
-// run and does not fail.
-func TestDoneWithoutAResult(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		c, err := dibs.New(f.store, nil)
-		testkit.Must(t, err)
-		t.Cleanup(func() { testkit.Check(t, c.Close()) })
-		_, _ = dibs.Once(t.Context(), c, "k", nil, func(context.Context) (chan int, error) { return make(chan int), nil })
-		m := f.mutex(&jobs.Options{Policy: jobs.Periodic, Period: time.Hour})
-		err = m.Run(t.Context(), jobs.Job{Kind: "report", ID: "1", Key: "k"}, func(context.Context) error { t.Error("it ran"); return nil })
-		if s := m.Stats(); err != nil || s.Remembered != 1 {
-			t.Errorf("got %v, %+v", err, s)
-		}
+		f.empty()
 	})
 }
 
@@ -359,7 +341,6 @@ func TestStoreThatIsDown(t *testing.T) {
 		}
 		for _, o := range []jobs.Options{
 			{}, {Policy: jobs.Wait}, {Policy: jobs.Skip}, {Policy: jobs.Replace}, {Policy: jobs.CancelRunning},
-			{Policy: jobs.Periodic, Period: time.Hour},
 		} {
 			m := f.mutexOf(downStore{}, &o)
 			ticket := "dibs1.AAAAAAAAAAAAAAAAAAAAAQ..aw~5"
@@ -387,23 +368,22 @@ func TestOptionsAreChecked(t *testing.T) {
 	c, err := dibs.New(downStore{}, nil)
 	testkit.Must(t, err)
 	for name, o := range map[string]*jobs.Options{
-		"Policy":              {Policy: 99},
-		"Failed":              {Failed: 7},
-		"Permits":             {Permits: -1},
-		"Total and TotalKey":  {Total: 2},
-		"Total is -1":         {Total: -1, TotalKey: "all"},
-		"Skip and Periodic":   {Total: 2, TotalKey: "all", Policy: jobs.Skip},
-		"TTL":                 {TTL: time.Millisecond},
-		"Hold":                {Hold: -1},
-		"PlaceTTL":            {PlaceTTL: time.Second},
-		"Limit":               {Limit: time.Second},
-		"AfterLimit":          {AfterLimit: jobs.Fail},
-		"GaveUp":              {Limit: time.Second, AfterLimit: jobs.GiveUp},
-		"Period":              {Policy: jobs.Periodic},
-		"Permits must be 1":   {Policy: jobs.Replace, Permits: 2},
-		"Unordered":           {Policy: jobs.Replace, Unordered: true},
-		"CancelRunning":       {Policy: jobs.CancelRunning, Unordered: true},
-		"Once and Transactor": {Policy: jobs.Periodic, Period: 1, Once: 1},
+		"Policy":             {Policy: 99},
+		"Failed":             {Failed: 7},
+		"Permits":            {Permits: -1},
+		"Total and TotalKey": {Total: 2},
+		"Total is -1":        {Total: -1, TotalKey: "all"},
+		"policy Skip":        {Total: 2, TotalKey: "all", Policy: jobs.Skip},
+		"TTL":                {TTL: time.Millisecond},
+		"Hold":               {Hold: -1},
+		"PlaceTTL":           {PlaceTTL: time.Second},
+		"Limit":              {Limit: time.Second},
+		"AfterLimit":         {AfterLimit: jobs.Fail},
+		"GaveUp":             {Limit: time.Second, AfterLimit: jobs.GiveUp},
+		"Permits must be 1":  {Policy: jobs.Replace, Permits: 2},
+		"Unordered":          {Policy: jobs.Replace, Unordered: true},
+		"CancelRunning":      {Policy: jobs.CancelRunning, Unordered: true},
+		"Transactor needs":   {Transactor: struct{ dibs.Transactor }{}},
 	} {
 		if _, err := jobs.New(c, o); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%+v: %v, want an error that names %s", o, err, name)

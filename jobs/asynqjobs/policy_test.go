@@ -34,7 +34,6 @@ func TestPolicies(t *testing.T) {
 		{"skip", jobs.Options{Policy: jobs.Skip}, nil, nil},
 		{"replace", jobs.Options{Policy: jobs.Replace, Ahead: 1}, nil, []string{"4"}},
 		{"cancel running", jobs.Options{Policy: jobs.CancelRunning, Ahead: 1}, nil, nil},
-		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, nil, nil},
 		{"fail after the limit", jobs.Options{Limit: time.Second, AfterLimit: jobs.Fail}, fail, nil},
 		{"run anyway after the limit", jobs.Options{Limit: time.Second, AfterLimit: jobs.RunAnyway}, others, nil},
 		{"run anyway after the limit, parked", jobs.Options{Limit: time.Second, AfterLimit: jobs.RunAnyway, Ahead: 1}, others, nil},

@@ -75,7 +75,7 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 	m := &Mutex{
 		jobs: mutex, options: options, pool: pool, schema: config.Schema,
 		workers: map[string]int{}, retries: cmp.Or[river.ClientRetryPolicy](config.RetryPolicy, &river.DefaultClientRetryPolicy{}),
-		queues: policy != jobs.Skip && policy != jobs.Periodic,
+		queues: policy != jobs.Skip,
 		keeps:  options.Jobs.Failed == jobs.KeepPlace && !policy.Replaces(),
 		keys:   map[string]keyFunc{}, finished: map[string]int64{}, wake: make(chan struct{}, 1),
 		end: end, ended: make(chan struct{}),

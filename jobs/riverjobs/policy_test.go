@@ -32,7 +32,6 @@ func TestPolicies(t *testing.T) {
 		{"skip", jobs.Options{Policy: jobs.Skip}, true, []int{1}},
 		{"replace", jobs.Options{Policy: jobs.Replace}, false, []int{1, 4}},
 		{"cancel running", jobs.Options{Policy: jobs.CancelRunning}, false, []int{1, 4}},
-		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, true, []int{1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +120,6 @@ func TestDeployment(t *testing.T) {
 		"permit":  {jobs.Options{Permits: 3}, jobs.Options{Permits: 1}},
 		"skip":    {jobs.Options{}, jobs.Options{Policy: jobs.Skip}},
 		"skipped": {jobs.Options{Policy: jobs.Skip}, jobs.Options{}},
-		"period":  {jobs.Options{}, jobs.Options{Policy: jobs.Periodic, Period: time.Hour}},
 		"replace": {jobs.Options{}, jobs.Options{Policy: jobs.Replace}},
 		"order":   {jobs.Options{}, jobs.Options{Unordered: true}},
 		"failed":  {jobs.Options{Failed: jobs.LetPass}, jobs.Options{}},
