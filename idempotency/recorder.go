@@ -224,7 +224,7 @@ func (rec *recorder) finish() (whole bool) {
 		}
 	}
 	takeOurs(rec.trailer)
-	rec.result = rec.listener.End(&dialect.Answer{
+	rec.result = rec.listener.End(dialect.Answer{
 		Status: rec.status, Header: rec.header, Trailer: rec.trailer, Body: rec.body, Streamed: rec.streaming, Cut: rec.oversize,
 	})
 	rec.oversize = rec.result.Cut

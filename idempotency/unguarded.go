@@ -68,7 +68,7 @@ func (u *unguardedWriter) serve(next http.Handler) {
 	next.ServeHTTP(u, u.r)
 	u.end()
 	if u.listener != nil {
-		u.listener.End(&dialect.Answer{Status: u.status, Header: u.Header(), Streamed: true})
+		u.listener.End(dialect.Answer{Status: u.status, Header: u.Header(), Streamed: true})
 	}
 }
 

@@ -57,7 +57,7 @@ type Listener interface {
 	// Write takes the next part of an answer that streams. It reports whether End needs the part again.
 	Write(p []byte) bool
 	// End takes the answer at its end, and says what it means.
-	End(a *Answer) Result
+	End(a Answer) Result
 }
 
 // An Answer is what a handler has answered.

@@ -39,8 +39,8 @@ type plainAnswer struct{}
 func (plainAnswer) Write([]byte) bool { return true }
 
 // End returns the status of gRPC or Connect, or that of HTTP.
-func (plainAnswer) End(a *Answer) Result {
-	status, ok := rpcStatus(a)
+func (plainAnswer) End(a Answer) Result {
+	status, ok := rpcStatus(&a)
 	if !ok {
 		status = a.Status
 	}

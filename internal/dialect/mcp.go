@@ -143,7 +143,7 @@ func (a *mcpAnswer) Write(p []byte) bool {
 // End returns the meaning of the response. A response that is missing, or not the only one, is not an
 // outcome. Notifications are not stored: they name the progress token of the first request, and requests
 // of the server and ids of events its stream, and are of no use to another.
-func (a *mcpAnswer) End(whole *Answer) Result {
+func (a *mcpAnswer) End(whole Answer) Result {
 	if !whole.Streamed {
 		a.all(whole.Body)
 	}
@@ -163,7 +163,7 @@ type toolList struct {
 }
 
 // End notes the list.
-func (l *toolList) End(whole *Answer) Result {
+func (l *toolList) End(whole Answer) Result {
 	result := l.mcpAnswer.End(whole)
 	if l.first != nil {
 		l.of.mcp.tools.listed(l.first.text, l.of.warn)

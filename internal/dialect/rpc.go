@@ -71,7 +71,7 @@ func (c connectRequest) Listen(int, http.Header, int64) Listener {
 type connectAnswer struct{ plainAnswer }
 
 // End returns the status of the error in the answer, or that of HTTP.
-func (c connectAnswer) End(a *Answer) Result {
+func (c connectAnswer) End(a Answer) Result {
 	if a.Status >= 400 && !a.Cut {
 		if status, ok := connectStatus(a.Header.Get("Content-Encoding"), a.Body); ok {
 			return Result{Status: status}
