@@ -26,7 +26,6 @@ import (
 )
 
 func (p *program) proxy() *cobra.Command {
-	var flags proxy.Config
 	var file string
 	cmd := &cobra.Command{
 		Use:   "proxy --upstream URL",
@@ -83,7 +82,7 @@ is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 		}),
 	}
 	p.storeFlags(cmd.Flags())
-	flags.Bind(cmd.Flags())
+	proxy.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "a YAML `FILE` with the same settings, and with routes")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if words := proxy.Words(f); words != nil {
@@ -149,7 +148,7 @@ const heapFloor = 64 << 20
 // build returns a proxy over a store. The page for operators shows the store's name.
 func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
 	// The proxy itself logs that requests find no store.
-	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: c.StoreTimeout(), Logger: slog.New(slog.DiscardHandler)}
+	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: c.LongestStoreTimeout(), Logger: slog.New(slog.DiscardHandler)}
 	var admin *proxy.Admin
 	if c.Admin != "" {
 		m, err := metrics.New()

@@ -32,7 +32,7 @@ func TestStoreTimeoutIsLong(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dibs.yaml")
 	testkit.Must(t, os.WriteFile(file, []byte("upstream: http://127.0.0.1:1\nroutes: [{path: /a, store-timeout: 1m}]\n"), 0o600))
 	flags := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
-	new(proxy.Config).Bind(flags)
+	proxy.Bind(flags)
 	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: func(string) string { return "" }}).Load()
 	testkit.Must(t, err)
 	synctest.Test(t, func(t *testing.T) {

@@ -6,38 +6,31 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
 // checkAddress refuses what no listener can listen on.
 func checkAddress(s string) error {
-	if s == "" {
-		return nil
-	}
 	host, port, err := net.SplitHostPort(s)
-	ip, notIP := netip.ParseAddr(s)
 	switch {
 	case strings.Trim(s, "0123456789") == "":
 		return fmt.Errorf("%q is a port alone; write :%s for all addresses of this host, or 127.0.0.1:%s", s, s, s)
-	case strings.Contains(s, "://"):
-		return fmt.Errorf("%q is a URL; write HOST:PORT, such as 127.0.0.1:8080", s)
-	case notIP == nil && ip.Is6():
-		return fmt.Errorf("%q has no port; write [%s]:8080", s, s)
-	case err != nil && isHostname(s):
-		return fmt.Errorf("%q has no port; write %s:8080", s, s)
-	case err != nil:
+	case err != nil || strings.Contains(s, "://"):
 		return fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8080, [::1]:8080 or :8080", s)
-	case port == "":
-		return fmt.Errorf("%q has no port; write a port, such as %s8080, or 0 for a free one", s, s)
-	case host == "*":
-		return fmt.Errorf("%q: * is no address; write :%s for all addresses of this host", s, port)
 	case host != "" && !isHostname(host):
 		return fmt.Errorf("%q: %q is neither an IP address nor the name of a host", s, host)
 	}
-	if _, err := net.LookupPort("tcp", port); err != nil {
+	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
 		return fmt.Errorf("%q: there is no port %q; write 1 to 65535, or 0 for a free one", s, port)
 	}
 	return nil
+}
+
+// isPort reports whether s is a number from 1 to 65535.
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 // isHostname reports whether s is an IP address, or a name as clients send it: labels of ASCII letters,

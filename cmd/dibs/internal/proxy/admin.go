@@ -31,7 +31,7 @@ func (s *Server) shellOptions(c *Config) *server.Options {
 	o := &server.Options{Program: "proxy", Calls: "requests", Log: s.log, Outage: s.store, TLSCert: c.TLSCert, TLSKey: c.TLSKey}
 	if a := s.admin; a != nil {
 		o.Version, o.Store, o.Metrics, o.NeedsStore = a.Version, a.Store, a.Metrics, s.needsStore
-		o.SingleSignOn, o.Namespace, o.Public, o.Refuse = c.AdminUsers, &c.Namespace, true, refuseAdmin
+		o.SingleSignOn, o.Namespace, o.Public, o.Refuse = c.users(), &c.Namespace, true, refuseAdmin
 		o.Page = page.Options{StoreName: a.StoreName, Namespace: &c.Namespace, Traffic: a.Traffic, ShowBodies: c.AdminShowBodies}
 	}
 	return o
@@ -58,6 +58,6 @@ func refuseAdmin(w http.ResponseWriter, _ *http.Request, status int, detail stri
 
 // needsStore reports whether guarded requests are refused while the store does not answer.
 func (s *Server) needsStore() bool {
-	refuses := func(r Route) bool { return r.Options.OnStoreFailure != idempotency.FailOpen }
+	refuses := func(r Route) bool { return r.OnStoreFailure != idempotency.FailOpen }
 	return slices.ContainsFunc(s.config().guarded(), refuses)
 }

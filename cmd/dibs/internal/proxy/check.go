@@ -24,7 +24,7 @@ var judgements = []struct {
 	finding store.Finding
 }{
 	{
-		func(p *Policy) bool { return slices.Contains(p.Scope, "none") && (p.For == "" || p.Options.MCP) },
+		func(p *Policy) bool { return slices.Contains(p.Scope, "none") && (p.For == "" || p.For == presetMCP) },
 		store.Finding{
 			Name: "scope", Severity: store.SeverityAdvice,
 			What: "scope is none, so all clients share keys: a client that uses the key of another client gets its answer.",
@@ -40,7 +40,7 @@ var judgements = []struct {
 		},
 	},
 	{
-		func(p *Policy) bool { return p.KeyRing != "" && !encrypts(p.Options.KeyRing) },
+		func(p *Policy) bool { return p.KeyRing != "" && !encrypts(p.ring) },
 		store.Finding{
 			Name: "plaintext", Severity: store.SeverityAdvice,
 			What: "The key ring begins with plaintext, so answers are stored in plain text.",
@@ -48,7 +48,7 @@ var judgements = []struct {
 		},
 	},
 	{
-		func(p *Policy) bool { return encrypts(p.Options.KeyRing) && acceptsPlaintext(p.Options.KeyRing) },
+		func(p *Policy) bool { return encrypts(p.ring) && acceptsPlaintext(p.ring) },
 		store.Finding{
 			Name: "plaintext", Severity: store.SeverityAdvice,
 			What: "The key ring accepts answers in plain text: a program that can write to the store can forge them.",
@@ -56,7 +56,7 @@ var judgements = []struct {
 		},
 	},
 	{
-		func(p *Policy) bool { return p.Options.OnStoreFailure == idempotency.FailOpen },
+		func(p *Policy) bool { return p.OnStoreFailure == idempotency.FailOpen },
 		store.Finding{
 			Name: "store-failure", Severity: store.SeverityAdvice,
 			What: "on-store-failure is open: while the store does not answer, requests run unguarded, and maybe twice.",

@@ -2,39 +2,49 @@ package proxy
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"log/slog"
-	"os"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/certificate"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/page"
 )
 
-// Config configures a proxy. Make one with Source.Load. settings.go describes its fields.
+// Config configures a proxy. Make one with Source.Load.
+//
+// A field with the tag help is a setting: a field of the configuration file, a flag and an environment
+// variable. Its name is that of the Go field in lower case, with hyphens. These tags describe it:
+//
+//	help     what it does
+//	arg      the word of help that stands for the value
+//	section  of docs/proxy.md, for this setting and those after it
+//	words    of which the value is one
+//	check    the row of checks that the value, or each element of a list, must pass
+//	fixed    that it needs a restart
 type Config struct {
-	Listen          string
-	TLSCert         string
-	TLSKey          string
-	Admin           string
-	AdminTLS        bool
-	AdminTokens     string // the file of credentials of the page for operators; "" for none
-	AdminUsers      page.SingleSignOn
-	AdminShowBodies bool // on the page
-	Store           string
-	Namespace       string
-	Drain           time.Duration
-	DrainDelay      time.Duration
-	AccessLog       bool
-	LogFormat       string
-	LogLevel        string
+	Listen          string        `section:"The process" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR to listen on; port 0 takes a free port"`
+	TLSCert         string        `fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate to serve HTTPS with, read again when it changes (default off)"`
+	TLSKey          string        `fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate's key"`
+	Admin           string        `fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR of /healthz, /readyz, /version, /metrics and POST /reload, which need no credential (default off)"`
+	AdminTLS        bool          `fixed:"yes" help:"serve the admin address over HTTPS too, with the same certificate"`
+	AdminTokens     string        `arg:"FILE" help:"the FILE of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"`
+	AdminUserHeader string        `fixed:"yes" check:"field" arg:"FIELD" help:"the header FIELD in which a single sign-on names its user; its users see the page"`
+	AdminUserAct    bool          `fixed:"yes" help:"users of the single sign-on may release, forget and settle keys"`
+	AdminShowBodies bool          `fixed:"yes" help:"show the bodies of records on the page, to those who may act"`
+	Store           string        `fixed:"yes" arg:"URL" help:"the URL of the store"`
+	Namespace       string        `fixed:"yes" check:"namespace" arg:"NAME" help:"the NAME that keeps these keys apart from others in the store"`
+	Drain           time.Duration `help:"how long requests and upgraded connections may take to finish after SIGTERM"`
+	DrainDelay      time.Duration `help:"how long the proxy accepts requests after SIGTERM, while /readyz says 503, before it drains"`
+	AccessLog       bool          `help:"log each request to stderr"`
+	LogFormat       string        `fixed:"yes" words:"text,json" arg:"FORMAT" help:"the FORMAT of the log on stderr: text or json"`
+	LogLevel        string        `words:"debug,info,warn,error" arg:"LEVEL" help:"the least LEVEL that is logged: debug, info, warn or error"`
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -42,227 +52,303 @@ type Config struct {
 	// Routes are tried in order. The first that matches serves the request.
 	Routes []Route
 
-	checkStore func(string) error // of the Source
-	source     *Source            // that a reload loads again
+	source *Source // that a reload loads again
 }
 
 // Route is a policy for some requests.
 type Route struct {
-	Host hostPattern
-	Path pattern
+	Host hostPattern `arg:"HOST" help:"the HOST that requests name, with its port or for every port; *. before it stands for one or more labels (default any)"`
+	Path pattern     `arg:"PATTERN" help:"the PATTERN of paths: * is one segment, ** any number of segments (default any)"`
+	Policy
+
 	// Only are the methods that the route is for, which it sets itself; nil for all. The methods that
 	// it inherits say only what is guarded.
 	Only []string
-	Policy
 
 	place string // in the file
 }
 
-// Bind makes every setting a flag of fs, with its default. It leaves out flags that fs has
-// already, because other commands have --store and --namespace too.
-func (c *Config) Bind(fs *pflag.FlagSet) {
-	*c = defaults()
-	bind(fs, c.settings())
+// Policy configures what happens to the requests of a route. A field that idempotency.Options has too
+// is that option.
+type Policy struct {
+	Upstream       string   `section:"Which requests" check:"upstream" arg:"URL" help:"the URL of the origin: http://, https:// or h2c://"`
+	Guard          bool     `help:"guard requests that carry a key"`
+	Methods        []string `check:"method" arg:"LIST" help:"guard only these methods, a LIST (default all but GET, HEAD, OPTIONS and TRACE)"`
+	RequireKey     bool     `help:"refuse requests without a key if their method is guarded"`
+	For            string   `words:"presets" arg:"PRESET" help:"a PRESET of key, scope, fingerprint, keep and wait for an endpoint that receives webhooks, such as stripe, or webhook; or mcp, for calls of tools (Model Context Protocol)"`
+	Forwarded      bool     `help:"send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"`
+	TrustedProxies []string `check:"trusted" arg:"LIST" help:"the IP addresses and networks of gateways, a LIST such as 10.0.0.0/8: forwarded keeps what these say, and adds their address (default none)"`
+	CORS           []string `check:"page" arg:"LIST" help:"let pages in browsers use keys: a LIST of the pages that may read refusals, such as https://shop.example (default off)"`
+	Errors         string   `words:"errors" arg:"SHAPE" help:"the SHAPE of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol), jsonapi or jsonrpc"`
+
+	Key               []string           `section:"The key" check:"key" arg:"LIST" help:"take the key from elsewhere, a LIST of header:NAME, json:FIELD and form:FIELD; | separates alternatives"`
+	StrictKey         bool               `help:"refuse keys that are not quoted strings"`
+	Scope             []string           `check:"scope" arg:"LIST" help:"what tells the owners of keys apart, a LIST of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"`
+	ToolWindows       []string           `check:"window" arg:"LIST" help:"with for mcp, the tools whose equal calls are one for a time, a LIST of TOOL=DURATION, such as charge=10m (default none)"`
+	KeyPer            idempotency.KeyPer `words:"principal,path,request" arg:"WHAT" help:"WHAT names a run beside the key: principal (another request under the key is refused), path (at another path the key is new), or request (requests that differ share a key, and each runs once) (default principal; path with key)"`
+	Fingerprint       []string           `check:"fingerprint" arg:"LIST" help:"compare requests loosely, a LIST of json, multipart and query-order; or key, to compare only the key"`
+	FingerprintFields []string           `arg:"LIST" help:"compare only these fields of a JSON or form body, a LIST"`
+
+	Wait           time.Duration     `section:"While it runs" help:"how long a duplicate waits for the running request before it is refused"`
+	ConflictStatus int               `arg:"STATUS" help:"the STATUS that refuses a duplicate of a running request, 400 to 499"`
+	MismatchStatus int               `arg:"STATUS" help:"the STATUS that refuses another request under a used key, 400 to 499"`
+	Lease          time.Duration     `help:"how long a key stays taken after the proxy that holds it crashed, at least 1s"`
+	OnCrash        idempotency.Crash `words:"takeover,at-most-once" arg:"WHAT" help:"WHAT follows a run with an unknown outcome: takeover (run again) or at-most-once"`
+	HandlerLimit   time.Duration     `help:"how long the origin may take for a guarded request"`
+	ConnectTimeout time.Duration     `help:"how long connecting to the origin may take"`
+	MaxConcurrent  int               `arg:"NUMBER" help:"how many requests with a key are served at once, a NUMBER; a further one gets 503. Each route counts its own (default no bound)"`
+	MaxBodyMemory  int64             `arg:"SIZE" help:"how many bytes of bodies are in memory at once, a SIZE: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"`
+	MaxBody        int64             `arg:"SIZE" help:"the largest body of a guarded request, a SIZE in bytes, KiB or MiB"`
+	BodyTimeout    time.Duration     `help:"how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"`
+
+	Retention     time.Duration        `section:"The answer" help:"how long answers are stored"`
+	Keep          []string             `arg:"LIST" help:"store answers with these statuses only, a LIST such as 2xx,404; default among others is the default (2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"`
+	MaxStored     int64                `arg:"SIZE" help:"the largest body of an answer that is stored, a SIZE"`
+	OnOversize    idempotency.Oversize `words:"tombstone,rerun" arg:"WHAT" help:"WHAT a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"`
+	KeepSetCookie bool                 `help:"store and replay Set-Cookie"`
+	NotStored     []string             `arg:"LIST" help:"further response fields that are not stored, a LIST"`
+	KeyRing       string               `arg:"FILE" help:"encrypt stored answers with the key ring in a FILE, or in an environment variable, as env:NAME"`
+
+	StoreTimeout   time.Duration            `section:"The store fails" help:"how long the proxy waits for the store"`
+	OnStoreFailure idempotency.StoreFailure `words:"closed,open" arg:"WHAT" help:"WHAT happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"`
+
+	ring   *idempotency.KeyRing // of KeyRing, read by check
+	preset *idempotency.Options // of For; nil without
 }
 
-// StoreTimeout returns the longest time that a guarded request may wait for the store, at least
+// defaults returns the configuration before anything is set.
+func defaults() Config {
+	return Config{Listen: "127.0.0.1:8080", Drain: 30 * time.Second, AccessLog: true, LogFormat: "text", LogLevel: "info", Policy: Policy{
+		Guard:          true,
+		Scope:          []string{idempotency.ScopeCredentials.String()},
+		ConnectTimeout: 5 * time.Second,
+		Errors:         "problem",
+		Lease:          dibs.DefaultTTL,
+		Retention:      idempotency.DefaultRetention,
+		ConflictStatus: idempotency.DefaultConflictStatus,
+		MismatchStatus: idempotency.DefaultMismatchStatus,
+		BodyTimeout:    idempotency.DefaultBodyTimeout,
+		MaxBody:        idempotency.DefaultMaxBody,
+		MaxStored:      idempotency.DefaultMaxStored,
+		OnOversize:     idempotency.Tombstone,
+		OnCrash:        idempotency.TakeOver,
+		OnStoreFailure: idempotency.FailClosed,
+		StoreTimeout:   idempotency.DefaultStoreTimeout,
+		HandlerLimit:   idempotency.DefaultHandlerLimit,
+	}}
+}
+
+// LongestStoreTimeout returns the longest time that a guarded request may wait for the store, at least
 // the default of store-timeout. A client whose calls end earlier is not for this proxy.
-func (c *Config) StoreTimeout() time.Duration {
+func (c *Config) LongestStoreTimeout() time.Duration {
 	longest := idempotency.DefaultStoreTimeout
 	for _, r := range c.guarded() {
-		longest = max(longest, r.Options.StoreTimeout)
+		longest = max(longest, r.StoreTimeout)
 	}
 	return longest
 }
 
-// Source is where the settings of a proxy come from.
-type Source struct {
-	// File is a YAML file; "" for none.
-	File string
-	// Flags are the flags of Config.Bind.
-	Flags *pflag.FlagSet
-	// Getenv returns the value of an environment variable, or "".
-	Getenv func(string) string
-	// CheckStore returns an error for text that is no URL of a store.
-	CheckStore func(string) error
-
-	level slog.LevelVar // of the logger of each configuration that is loaded
+// users returns the single sign-on of the page for operators.
+func (c *Config) users() page.SingleSignOn {
+	return page.SingleSignOn{Header: c.AdminUserHeader, Act: c.AdminUserAct}
 }
 
-// Load returns the configuration: the defaults, then the settings of the file, then the
-// environment variables, then the flags that were given. The error has a line for each fault.
-// It names the setting, the variable or, for the file, the line and the column.
-func (s *Source) Load() (*Config, error) {
-	c := defaults()
-	c.source, c.checkStore = s, s.CheckStore
-	f := new(file)
-	if s.File != "" {
-		f = open(s.File)
+// presetMCP is the preset for the Model Context Protocol.
+const presetMCP = "mcp"
+
+// presets are the names of all presets.
+var presets = append(idempotency.WebhookSenders(), presetMCP)
+
+// use sets what a preset stands for, if there is one of that name. Each of these can be set to something
+// else after that.
+func (p *Policy) use(name string) {
+	if !slices.Contains(presets, name) {
+		return
 	}
-	// A preset is overridden by every other setting, wherever it is set.
-	faults := s.override(&c, true)
-	f.set(f.fields, c.settings())
-	off := !c.Guard // in the file, so its settings contradict that
-	faults = append(faults, s.override(&c, false)...)
-	if len(faults)+len(f.faults) == 0 {
-		if err := c.check(len(f.routes)); err != nil {
-			f.contradicts(f.fields, nil, err)
-		}
+	p.For, p.preset = name, idempotency.MCPOptions()
+	p.Scope, p.Fingerprint = defaults().Scope, nil
+	if name != presetMCP {
+		p.preset, _ = idempotency.WebhookOptions(name) // the name is one of presets
+		p.Scope, p.Fingerprint = []string{"none"}, []string{"key"}
+	} else {
+		p.OnCrash, p.Errors = p.preset.OnCrash, "jsonrpc"
 	}
-	inherited := len(faults)+len(f.faults) > 0
-	for _, node := range f.routes {
-		r := Route{Policy: c.Policy, place: place(node)}
-		fields, before := f.fieldsOf(node), len(f.faults)
-		f.set(fields, r.settings())
-		names := namesOf(fields)
-		if slices.Contains(names, "methods") {
-			r.Only = r.Options.Methods
-		}
-		err := r.check(c.Routes)
-		if err == nil {
-			err = r.idle(names, off || slices.Contains(names, "guard"))
-		}
-		if err == nil {
-			err = c.checkLoop(r.Upstream)
-		}
-		if err != nil && !inherited && len(f.faults) == before {
-			f.contradicts(fields, node, err)
-		}
-		if len(f.faults) == before {
-			c.Routes = append(c.Routes, r)
-		}
-	}
-	if len(faults)+len(f.faults) == 0 {
-		if err := c.idle(namesOf(f.fields), off); err != nil {
-			f.contradicts(f.fields, nil, err)
-		} else if err := c.idle(s.given(), s.Getenv("DIBS_PROXY_GUARD") == ""); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	return &c, errors.Join(append(faults, f.faults...)...)
+	p.Key, p.ToolWindows = nil, nil
+	p.Keep, p.Wait = p.preset.Keep, p.preset.Wait
 }
 
-// given returns the names of the flags that were given.
-func (s *Source) given() (names []string) {
-	s.Flags.Visit(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
-}
-
-// reload returns the configuration of today. A file that ends when it was read once, such as a
-// pipe, is an error.
-func (s *Source) reload() (*Config, error) {
-	if info, err := os.Stat(s.File); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("config: %s is not a regular file, so it cannot be read again: restart the proxy", s.File)
+// options returns the options of the middleware.
+func (p *Policy) options() *idempotency.Options {
+	o := &idempotency.Options{
+		Label: "dibs proxy", KeyRing: p.ring, WriteProblem: problemWriters[p.Errors],
+		Fingerprint: idempotency.FingerprintOptions{
+			CanonicalJSON: slices.Contains(p.Fingerprint, "json"),
+			Multipart:     slices.Contains(p.Fingerprint, "multipart"),
+			SortQuery:     slices.Contains(p.Fingerprint, "query-order"),
+			KeyAlone:      slices.Contains(p.Fingerprint, "key"),
+			Fields:        p.FingerprintFields,
+		},
 	}
-	return s.Load()
-}
-
-// override sets what the environment and then the flags say: the preset, or all but the preset.
-func (s *Source) override(c *Config, presets bool) (faults []error) {
-	for _, row := range c.settings() {
-		if presets != (row.name == presetName) {
-			continue
-		}
-		if text := s.Getenv(row.variable()); text != "" {
-			if err := row.value.Set(text); err != nil {
-				faults = append(faults, fmt.Errorf("%s: %w", row.variable(), err))
-			}
-		}
-		if flag := s.Flags.Lookup(row.name); flag != nil && flag.Changed {
-			if err := row.value.Set(flag.Value.String()); err != nil {
-				faults = append(faults, fmt.Errorf("%s: %w", row.name, err))
-			}
+	from, to := reflect.ValueOf(p).Elem(), reflect.ValueOf(o).Elem()
+	for f, v := range from.Fields() {
+		if option := to.FieldByName(f.Name); f.IsExported() && option.IsValid() && option.Type() == f.Type {
+			option.Set(v)
 		}
 	}
-	return faults
+	if p.preset != nil {
+		o.Key, o.MCP = p.preset.Key, p.preset.MCP
+	}
+	for _, text := range p.Scope {
+		part, _ := scopePart(text) // was checked when it was set
+		o.Scope = append(o.Scope, part)
+	}
+	if len(p.Key) > 0 {
+		parts := make([]idempotency.KeyFunc, len(p.Key))
+		for i, text := range p.Key {
+			parts[i], _ = keyPart(text)
+		}
+		o.Key = idempotency.KeyOf(parts...)
+	}
+	if len(p.ToolWindows) > 0 {
+		o.ToolWindows = make(map[string]time.Duration)
+	}
+	for _, text := range p.ToolWindows {
+		tool, window, _ := toolWindow(text)
+		o.ToolWindows[tool] = window
+	}
+	return o
 }
 
-// settingError is an error of a setting that contradicts another one, or is missing.
-type settingError struct{ setting, message string }
+// problemWriters are the shapes of refusals.
+var problemWriters = map[string]idempotency.ProblemWriter{
+	"problem": idempotency.WriteProblem,
+	"stripe":  idempotency.WriteStripeError,
+	"acp":     idempotency.WriteACPError,
+	"ucp":     idempotency.WriteUCPError,
+	"jsonapi": idempotency.WriteJSONAPIError,
+	"jsonrpc": idempotency.WriteJSONRPCError,
+}
 
-func (e *settingError) Error() string { return e.setting + ": " + e.message }
+// A fault is an error of a setting: its value is wrong with the others, or it is missing.
+type fault struct{ setting, message string }
 
-// check refuses settings that contradict each other, at the top of a file with some routes.
-func (c *Config) check(routes int) *settingError {
-	switch {
-	case c.Listen == "":
-		return &settingError{"listen", "the address is missing"}
-	case c.Upstream == "" && routes == 0:
-		return &settingError{"upstream", "it is missing; name the origin, as in --upstream http://127.0.0.1:3000"}
+func (e *fault) Error() string { return e.setting + ": " + e.message }
+
+// check returns the faults of the top of a file with some routes.
+func (c *Config) check(routes bool) (all []*fault) {
+	wrong := func(setting, message string, args ...any) {
+		all = append(all, &fault{setting, fmt.Sprintf(message, args...)})
+	}
+	if c.Upstream == "" && !routes {
+		wrong("upstream", "it is missing; name the origin, as in --upstream http://127.0.0.1:3000")
 	}
 	if listen, admin := addressOf(c.Listen), addressOf(c.Admin); c.Admin != "" && listen.excludes(admin) {
-		return &settingError{"admin", fmt.Sprintf("%s has the port of listen, %s; choose another port", c.Admin, c.Listen)}
+		wrong("admin", "%s has the port of listen, %s; choose another port", c.Admin, c.Listen)
 	}
-	if err := c.checkTLS(); err != nil {
-		return err
+	switch {
+	case c.TLSCert == "" && c.TLSKey != "":
+		wrong("tls-key", "it needs tls-cert")
+	case c.TLSCert != "" && c.TLSKey == "":
+		wrong("tls-cert", "it needs tls-key")
+	case c.TLSCert != "":
+		if _, err := certificate.New(c.TLSCert, c.TLSKey, nil); err != nil {
+			wrong("tls-cert", "%v", err)
+		}
+	case c.AdminTLS:
+		wrong("admin-tls", "it needs tls-cert and tls-key")
+	}
+	if check := c.source.CheckStore; check != nil && c.Store != "" {
+		if err := check(c.Store); err != nil {
+			wrong("store", "%v", err)
+		}
 	}
 	if c.AdminTokens != "" {
 		if _, err := credential.Read(c.AdminTokens); err != nil {
-			return &settingError{"admin-tokens", err.Error()}
+			wrong("admin-tokens", "%v", err)
 		}
 	}
-	if err := c.checkLoop(c.Upstream); err != nil {
-		return err
-	}
-	return c.Policy.check()
+	return append(all, c.Policy.check(c.Listen)...)
 }
 
-// checkLoop refuses an upstream that is the proxy itself.
-func (c *Config) checkLoop(upstream string) *settingError {
-	if upstream == "" || !addressOf(c.Listen).reachedBy(originOf(upstream)) {
+// check returns the faults of a policy of a proxy that listens at an address.
+func (p *Policy) check(listen string) (all []*fault) {
+	if p.Upstream != "" && addressOf(listen).reachedBy(originOf(p.Upstream)) {
+		all = append(all, &fault{"upstream", fmt.Sprintf("it is where the proxy itself listens, %s; name the address of the origin", listen)})
+	}
+	for _, part := range p.Scope {
+		isScope := func(text string) bool { return strings.EqualFold(text, part) }
+		if strings.HasPrefix(part, "header:") && slices.ContainsFunc(strings.Split(strings.Join(p.Key, "|"), "|"), isScope) {
+			all = append(all, &fault{"scope", fmt.Sprintf("%s is the key, and a scope says whose the key is; name another header", part)})
+		}
+	}
+	usual := defaults().Policy
+	for i, u := range settingsOf(&usual) {
+		if s := settingsOf(p)[i]; s.field.CanInt() && s.field.IsZero() && !u.field.IsZero() {
+			all = append(all, &fault{s.name, "it is 0; leave it out for the default, " + u.text()}) // which the guard takes for 0
+		}
+	}
+	if len(p.Scope) == 0 {
+		all = append(all, &fault{"scope", "it is empty; name what tells owners of keys apart, or write none"})
+	}
+	var err error
+	if p.ring, err = ReadKeyRing(p.KeyRing); err != nil {
+		all = append(all, &fault{"key-ring", err.Error()})
+	}
+	return append(all, p.refusals()...)
+}
+
+// refusals returns what the guard refuses. Of the methods of a route without a guard it refuses none,
+// because they only say which requests the route is for.
+func (p *Policy) refusals() (all []*fault) {
+	o := p.options()
+	if !p.Guard {
+		o.Methods = nil
+	}
+	joined, _ := o.Validate().(interface{ Unwrap() []error })
+	if joined == nil {
 		return nil
 	}
-	return &settingError{"upstream", fmt.Sprintf("it is where the proxy itself listens, %s; name the address of the origin", c.Listen)}
+	for _, err := range joined.Unwrap() {
+		e := err.(*idempotency.OptionError)
+		reason := e.Reason
+		for _, size := range []any{e.Value, e.Least, e.Most} {
+			if n, ok := size.(int64); ok {
+				reason = strings.ReplaceAll(reason, fmt.Sprint(n), quantity.SizeText(n))
+			}
+		}
+		switch {
+		case e.Field == "Fingerprint" && e.With == e.Field:
+			reason = "key cannot be used together with others"
+		case e.With == "MCP":
+			reason = strings.ReplaceAll(reason, e.With, "for mcp")
+		case e.With != "":
+			reason = strings.ReplaceAll(reason, e.With, settingOf(e.With))
+		}
+		all = append(all, &fault{settingOf(e.Field), reason})
+	}
+	return all
 }
 
-// checkTLS refuses a certificate that cannot be used.
-func (c *Config) checkTLS() *settingError {
-	switch {
-	case c.TLSCert == "" && c.TLSKey == "" && c.AdminTLS:
-		return &settingError{"admin-tls", "it needs tls-cert and tls-key"}
-	case c.AdminTLS && c.Admin == "":
-		return &settingError{"admin-tls", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
-	case c.AdminTokens != "" && c.Admin == "":
-		return &settingError{"admin-tokens", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
-	case c.AdminUsers.Header != "" && c.Admin == "":
-		return &settingError{"admin-user-header", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
-	case c.AdminUsers.Act && c.AdminUsers.Header == "":
-		return &settingError{"admin-user-act", "it has no effect without admin-user-header"}
-	case c.AdminShowBodies && c.Admin == "":
-		return &settingError{"admin-show-bodies", "it has no effect without admin; set admin, as in 127.0.0.1:9090, or remove it"}
-	case c.TLSCert == "" && c.TLSKey == "":
-		return nil
-	case c.TLSCert == "":
-		return &settingError{"tls-key", "it needs tls-cert"}
-	case c.TLSKey == "":
-		return &settingError{"tls-cert", "it needs tls-key"}
-	}
-	if _, err := certificate.New(c.TLSCert, c.TLSKey, nil); err != nil {
-		return &settingError{"tls-cert", err.Error()}
-	}
-	return nil
-}
-
-// check refuses settings that contradict each other, a route without an upstream, and one for which
-// the routes before it leave no request.
-func (r *Route) check(before []Route) *settingError {
+// check returns the faults of a route that has others before it.
+func (r *Route) check(before []Route, listen string) (all []*fault) {
 	if r.Upstream == "" {
-		return &settingError{"upstream", "it is missing, here and at the top"}
+		all = append(all, &fault{"upstream", "it is missing, here and at the top"})
 	}
 	for i := range before {
 		if b := &before[i]; b.covers(r) {
-			return &settingError{"path", fmt.Sprintf("the route %s is never used, because the route %s before it (%s) has all its requests; move it up, or remove it",
-				r.title(), b.title(), b.place)}
+			all = append(all, &fault{"path", fmt.Sprintf("the route %s is never used, because the route %s before it (%s) has all its requests; move it up, or remove it",
+				r.title(), b.title(), b.place)})
+			break
 		}
 	}
-	return r.Policy.check()
+	return append(all, r.Policy.check(listen)...)
 }
 
-// covers reports whether r matches every request that other matches.
+// covers reports whether each part of r is for everything, or the same as that of other.
 func (r *Route) covers(other *Route) bool {
-	missing := func(m string) bool { return !slices.Contains(r.Only, m) }
-	methods := len(r.Only) == 0 || len(other.Only) > 0 && !slices.ContainsFunc(other.Only, missing)
-	return methods && r.Host.covers(other.Host) && r.Path.covers(other.Path)
+	return (len(r.Only) == 0 || slices.Equal(r.Only, other.Only)) &&
+		(r.Host.text == "" || r.Host == other.Host) &&
+		(r.Path.text == "" || r.Path.text == "/**" || r.Path.text == other.Path.text)
 }
 
 // title names the route in an error, as it is written.
@@ -272,25 +358,5 @@ func (r *Route) title() string {
 	return cmp.Or(strings.Join(words, " "), "for every request")
 }
 
-// idle returns an error for a setting of these that no request of the proxy is affected by. guard
-// says that a guard that is off counts.
-func (c *Config) idle(names []string, guard bool) (err *settingError) {
-	policies := make([]*Policy, 0, len(c.Routes)+1)
-	if c.Upstream != "" || len(c.Routes) == 0 {
-		policies = append(policies, &c.Policy)
-	}
-	for i := range c.Routes {
-		policies = append(policies, &c.Routes[i].Policy)
-	}
-	for _, name := range names {
-		for _, p := range policies {
-			if err = p.idle([]string{name}, guard); err == nil {
-				break
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// errorShapes are the names of problemWriters.
+var errorShapes = slices.Sorted(maps.Keys(problemWriters))

@@ -35,7 +35,7 @@ func loadFrom(t *testing.T, text string, environment map[string]string, flags ..
 		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
-	new(Config).Bind(fs)
+	Bind(fs)
 	if err := fs.Parse(flags); err != nil {
 		return nil, err
 	}
@@ -64,20 +64,20 @@ routes:
     upstream: http://127.0.0.1:3001
 `, "--lease", "10s", "--max-body", "3MiB", "--scope", "header:X-Tenant")
 	testkit.Must(t, err)
-	if c.Listen != "127.0.0.1:0" || c.Options.Retention != 48*time.Hour || c.Options.MaxBody != 3<<20 || c.Options.MaxStored != 1000 ||
-		c.Options.Lease != 10*time.Second || !slices.Equal(c.Scope, []string{"header:X-Tenant"}) || !slices.Equal(c.Options.Methods, []string{"POST", "PATCH"}) {
+	if c.Listen != "127.0.0.1:0" || c.Retention != 48*time.Hour || c.MaxBody != 3<<20 || c.MaxStored != 1000 ||
+		c.Lease != 10*time.Second || !slices.Equal(c.Scope, []string{"header:X-Tenant"}) || !slices.Equal(c.Methods, []string{"POST", "PATCH"}) {
 		t.Errorf("the top is %+v", c)
 	}
 	if len(c.Routes) != 2 {
 		t.Fatalf("there are %d routes", len(c.Routes))
 	}
 	first, second := c.Routes[0], c.Routes[1]
-	if first.Host.text != "api.example.com" || !first.Options.RequireKey || first.Options.OnCrash != "at-most-once" || first.Options.Retention != 72*time.Hour ||
-		first.Options.Lease != 10*time.Second || first.Options.MaxBody != 3<<20 || first.Upstream != "http://127.0.0.1:3000" {
+	if first.Host.text != "api.example.com" || !first.RequireKey || first.OnCrash != "at-most-once" || first.Retention != 72*time.Hour ||
+		first.Lease != 10*time.Second || first.MaxBody != 3<<20 || first.Upstream != "http://127.0.0.1:3000" {
 		t.Errorf("the first route is %+v", first)
 	}
-	if second.Options.RequireKey || second.Options.OnCrash != "takeover" || second.Options.MaxBody != 64<<20 || second.Options.Retention != 48*time.Hour ||
-		second.Upstream != "http://127.0.0.1:3001" || !slices.Equal(second.Options.Methods, []string{"PUT", "PATCH"}) {
+	if second.RequireKey || second.OnCrash != "takeover" || second.MaxBody != 64<<20 || second.Retention != 48*time.Hour ||
+		second.Upstream != "http://127.0.0.1:3001" || !slices.Equal(second.Methods, []string{"PUT", "PATCH"}) {
 		t.Errorf("the second route is %+v", second)
 	}
 }
@@ -96,63 +96,75 @@ routes:
 	c, err := load(t, text)
 	testkit.Must(t, err)
 	hooks, api := c.Routes[0], c.Routes[1]
-	if !slices.Equal(hooks.Scope, []string{"none"}) || hooks.middleware().Key == nil || hooks.Options.Wait != time.Second {
+	if !slices.Equal(hooks.Scope, []string{"none"}) || hooks.options().Key == nil || hooks.Wait != time.Second {
 		t.Errorf("the route of the hooks is %+v", hooks)
 	}
-	if !slices.Equal(api.Scope, []string{"authorization"}) || api.middleware().Key != nil || api.Options.Wait != 0 {
+	if !slices.Equal(api.Scope, []string{"authorization"}) || api.options().Key != nil || api.Wait != 0 {
 		t.Errorf("the other route is %+v", api)
 	}
 	if c, err = load(t, "", "--upstream", "http://a", "--for", "github", "--keep", "2xx,404"); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(c.Scope, []string{"none"}) || !slices.Equal(c.Options.Keep, []string{"2xx", "404"}) || c.Options.Wait != 5*time.Second {
+	if !slices.Equal(c.Scope, []string{"none"}) || !slices.Equal(c.Keep, []string{"2xx", "404"}) || c.Wait != 5*time.Second {
 		t.Errorf("by flags: %+v", c)
 	}
 }
 
-// TestEveryOptionHasAFlag: every option of the middleware in docs/http.md is a flag and a field
-// of the configuration file with the page's name, or is for Go only.
-func TestEveryOptionHasAFlag(t *testing.T) {
+// TestEveryOptionIsASetting: every option of the middleware in docs/http.md is a setting with the
+// page's name, or is for Go only.
+func TestEveryOptionIsASetting(t *testing.T) {
 	page := testkit.ReadFile(t, "../../../../docs/http.md")
 	text := strings.Join(strings.Fields(string(page)), " ")
-	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
-	new(Config).Bind(fs)
-	fields := map[string]bool{}
-	for _, s := range new(Policy).settings() {
-		fields[s.name] = true
+	is := map[string]bool{}
+	for _, s := range settingsOf(new(Policy)) {
+		is[s.name] = true
 	}
-	for option, flag := range renamed {
-		if !strings.Contains(option, ".") && !strings.Contains(text, "`"+option+"` is `--"+flag+"`") {
-			t.Errorf("docs/http.md does not say that %s is --%s", option, flag)
+	for option, name := range renamed {
+		if !strings.Contains(text, "`"+option+"` is `"+name+"`") {
+			t.Errorf("docs/http.md does not say that %s is %s", option, name)
 		}
 	}
 	goAlone := []string{"MaxMemory", "Transactor", "Commits", "Redact"}
 	if list := "`MaxMemory`, `Transactor`, `Commits` and `Redact` are for Go alone."; !strings.Contains(text, list) {
 		t.Errorf("docs/http.md does not say: %s", list)
 	}
-	words := regexp.MustCompile("URL|[A-Z][a-z]*|[0-9][0-9a-z]*")
 	for f := range reflect.TypeFor[idempotency.Options]().Fields() {
-		if !strings.Contains(text, "`"+f.Name+"`") {
-			continue
+		if want := !slices.Contains(goAlone, f.Name); strings.Contains(text, "`"+f.Name+"`") && is[settingOf(f.Name)] != want {
+			t.Errorf("docs/http.md names %s; %s is a setting: %v; want %v", f.Name, settingOf(f.Name), !want, want)
 		}
-		flag := renamed[f.Name]
-		if flag == "" {
-			flag = strings.ToLower(strings.Join(words.FindAllString(f.Name, -1), "-"))
-		}
-		has := fs.Lookup(flag) != nil
-		if has && settingOf(f.Name) != flag {
-			t.Errorf("an error of %s names %s; want %s", f.Name, settingOf(f.Name), flag)
-		}
-		if want := !slices.Contains(goAlone, f.Name); has != want || fields[flag] != want {
-			t.Errorf("docs/http.md names %s; --%s is a flag: %v, and a field: %v; want %v", f.Name, flag, has, fields[flag], want)
-		}
+	}
+}
+
+// TestOptionsHaveTheSettings: each field of a policy that is an option, too, reaches the middleware.
+func TestOptionsHaveTheSettings(t *testing.T) {
+	p := defaults().Policy
+	all := settingsOf(&p)
+	for _, text := range [][2]string{
+		{"methods", "PUT"}, {"require-key", "true"}, {"strict-key", "true"}, {"key-per", "path"}, {"wait", "7s"}, {"conflict-status", "423"},
+		{"mismatch-status", "409"}, {"lease", "7s"}, {"on-crash", "at-most-once"}, {"handler-limit", "7s"}, {"max-concurrent", "7"},
+		{"max-body-memory", "7MiB"}, {"max-body", "7MiB"}, {"body-timeout", "7s"}, {"retention", "7s"}, {"keep", "2xx"}, {"max-stored", "7KiB"},
+		{"on-oversize", "rerun"}, {"keep-set-cookie", "true"}, {"not-stored", "X-A"}, {"store-timeout", "7s"}, {"on-store-failure", "open"},
+	} {
+		i := slices.IndexFunc(all, func(s setting) bool { return s.name == text[0] })
+		testkit.Must(t, all[i].set(text[1]))
+	}
+	want := idempotency.Options{
+		Methods: []string{"PUT"}, RequireKey: true, StrictKey: true, KeyPer: "path", Wait: 7 * time.Second, ConflictStatus: 423,
+		MismatchStatus: 409, Lease: 7 * time.Second, OnCrash: "at-most-once", HandlerLimit: 7 * time.Second, MaxConcurrent: 7,
+		MaxBodyMemory: 7 << 20, MaxBody: 7 << 20, BodyTimeout: 7 * time.Second, Retention: 7 * time.Second, Keep: []string{"2xx"}, MaxStored: 7 << 10,
+		OnOversize: "rerun", KeepSetCookie: true, NotStored: []string{"X-A"}, StoreTimeout: 7 * time.Second, OnStoreFailure: "open", Label: "dibs proxy",
+	}
+	got := *p.options()
+	got.Scope, got.WriteProblem = nil, nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the options are %+v; want %+v", got, want)
 	}
 }
 
 // TestPageHasEverySetting: docs/proxy.md has a row for each setting.
 func TestPageHasEverySetting(t *testing.T) {
 	page := testkit.ReadFile(t, "../../../../docs/proxy.md")
-	for _, s := range append(new(Config).settings(), new(Route).settings()...) {
+	for _, s := range append(settingsOf(new(Config)), settingsOf(new(Route))...) {
 		if !strings.Contains(string(page), "\n| `"+s.name+"` |") {
 			t.Errorf("docs/proxy.md has no row for %s", s.name)
 		}
@@ -168,12 +180,11 @@ func TestFlagsOfThePageAreRead(t *testing.T) {
 	}
 	for _, m := range shown {
 		fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
-		c := new(Config)
-		c.Bind(fs)
-		if err := fs.Parse(strings.Fields(m[1])); err != nil || fs.NArg() > 0 {
+		Bind(fs)
+		if err := fs.Parse(append(strings.Fields(m[1]), "--upstream=http://x")); err != nil || fs.NArg() > 0 {
 			t.Errorf("%s: %v, and %q is left", m[1], err, fs.Args())
 		}
-		if err := c.Policy.check(); err != nil {
+		if _, err := (&Source{Flags: fs, Getenv: func(string) string { return "" }}).Load(); err != nil {
 			t.Errorf("%s: %v", m[1], err)
 		}
 	}

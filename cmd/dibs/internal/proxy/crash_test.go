@@ -77,7 +77,7 @@ func (s stopping) reach(ctx context.Context, point string, key dibs.Key, token s
 func serveChild(args []string) error {
 	point, path, flags := args[0], args[1], args[2:]
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
-	new(Config).Bind(fs)
+	Bind(fs)
 	if err := fs.Parse(flags); err != nil {
 		return err
 	}

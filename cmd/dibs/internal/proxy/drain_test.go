@@ -161,12 +161,11 @@ func TestReloadByPost(t *testing.T) {
 	p := start(t, newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\norigin").url, "wait: 1s\n")
 	first := p.server.config()
 	for text, want := range map[string][]string{
-		"wait: soon\nleese: 1s\n":                                 {":1:7: wait: ", ":2:1: unknown field"},
-		"namespace: a\nadmin: 127.0.0.1:1\n":                      {"admin changed: restart the proxy", "namespace changed: restart the proxy"},
-		"listen: 8080\n":                                          {"write :8080"},
-		"routes:\n  - {path: /**}\n  - {path: /a}\n":              {":3:6: path: the route /a is never used"},
-		"wait: 2s\nstore-timeout: 1h\n":                           {"store-timeout: a running proxy cannot wait longer than 4s: restart the proxy"},
-		"routes: [{path: /a, guard: false, require-key: true}]\n": {"require-key: it has no effect"},
+		"wait: soon\nleese: 1s\n":                    {":1:7: wait: ", ":2:1: unknown field"},
+		"namespace: a\nadmin: 127.0.0.1:1\n":         {"admin changed: restart the proxy", "namespace changed: restart the proxy"},
+		"listen: 8080\n":                             {"write :8080"},
+		"routes:\n  - {path: /**}\n  - {path: /a}\n": {":3:6: path: the route /a is never used"},
+		"wait: 2s\nstore-timeout: 1h\n":              {"store-timeout: a running proxy cannot wait longer than 4s: restart the proxy"},
 	} {
 		replace(t, p.file(), []byte(text))
 		status, got := p.reloadBy(t, "POST")
@@ -196,7 +195,7 @@ func TestReloadByPost(t *testing.T) {
 			t.Errorf("%s %v: %d; want %d", test.method, test.fields, status, test.want)
 		}
 	}
-	if status, text := p.reloadBy(t, "POST"); status != 200 || p.server.config() == first || fmt.Sprint(p.server.config().Options.Wait) != "2s" {
+	if status, text := p.reloadBy(t, "POST"); status != 200 || p.server.config() == first || fmt.Sprint(p.server.config().Wait) != "2s" {
 		t.Errorf("%d %s", status, text)
 	}
 	if _, body := send(t, p.url, "POST /reload HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"); body != "origin" {

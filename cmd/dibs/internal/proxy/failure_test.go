@@ -93,7 +93,7 @@ func TestOriginFails(t *testing.T) {
 				o := newMoody(t, test.mood)
 				store, err := memstore.New(nil)
 				testkit.Must(t, err)
-				p := startOn(t, store, o.url, "", "--on-crash", policy, "--handler-timeout", test.limit)
+				p := startOn(t, store, o.url, "", "--on-crash", policy, "--handler-limit", test.limit)
 				patient := startOn(t, lent{store}, o.url, "", "--on-crash", policy)
 				for _, body := range []string{"", "amount=7"} {
 					request := fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k%d\r\nContent-Length: %d\r\n\r\n%s", len(body), len(body), body)

@@ -63,8 +63,6 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\nmethods: [POST, GET]\n", want: []string{":2:1: methods: GET cannot be guarded"}},
 		{text: "upstream: ftp://x\n", want: []string{":1:11: upstream: ", "http, https or h2c"}},
 		{text: "namespace: a b\nupstream: http://x\n", want: []string{":1:12: namespace: "}},
-		{text: "upstream: http://x\nguard: false\nwait: 1s\n", want: []string{":3:1: wait: it has no effect"}},
-		{text: "upstream: http://x\nroutes:\n  - guard: false\n    keep: 2xx\n", want: []string{":4:5: keep: it has no effect"}},
 		{text: "upstream: http://x\nmax-body: 1KiB\nmax-body-memory: 1MiB\n", want: []string{":3:1: max-body-memory: ", "at least 1025KiB"}},
 		{text: "upstream: http://x\nmethods: [post]\n", want: []string{":2:", "methods", "capitals"}},
 		{text: "upstream: http://x\nroutes:\n  - path: /\n    methods: [GET]\n", want: []string{":4:5: methods: GET cannot be guarded"}},
@@ -159,9 +157,9 @@ func TestFaultsHideThePassword(t *testing.T) {
 
 // TestSuggestion: a misspelt name is told from an unknown one.
 func TestSuggestion(t *testing.T) {
-	all := new(Config).settings()
+	all := settingsOf(new(Config))
 	for _, test := range [][2]string{
-		{"requireKey", "require-key"}, {"retentoin", "retention"}, {"handler_timeout", "handler-timeout"}, {"metods", "methods"},
+		{"requireKey", "require-key"}, {"retentoin", "retention"}, {"handler_limit", "handler-limit"}, {"metods", "methods"},
 		{"speed", ""}, {"", ""}, {"x", ""}, {"port", ""}, {"server-name", ""},
 	} {
 		want := ""

@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/dibs-go/dibs/internal/nearest"
 	"github.com/dibs-go/dibs/internal/quantity"
 )
 
@@ -123,7 +124,7 @@ func (f *file) split(root ast.Node) {
 	})
 }
 
-// fieldsOf returns the fields of a mapping, the preset first, because the others override it.
+// fieldsOf returns the fields of a mapping.
 func (f *file) fieldsOf(node ast.Node) []*ast.MappingValueNode {
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
@@ -132,23 +133,23 @@ func (f *file) fieldsOf(node ast.Node) []*ast.MappingValueNode {
 	}
 	var all []*ast.MappingValueNode
 	for i := mapping.MapRange(); i.Next(); {
-		v := i.KeyValue()
-		if name(v) == presetName {
-			all = slices.Insert(all, 0, v)
-		} else {
-			all = append(all, v)
-		}
+		all = append(all, i.KeyValue())
 	}
 	return all
 }
 
-// namesOf returns the names of fields.
-func namesOf(fields []*ast.MappingValueNode) []string {
-	names := make([]string, len(fields))
-	for i, v := range fields {
-		names[i] = name(v)
+// isNamed returns a function that reports whether a field has the name.
+func isNamed(wanted string) func(*ast.MappingValueNode) bool {
+	return func(v *ast.MappingValueNode) bool { return name(v) == wanted }
+}
+
+// preset returns the preset among the fields; "" if there is none.
+func (f *file) preset(fields []*ast.MappingValueNode) string {
+	if i := slices.IndexFunc(fields, isNamed("for")); i >= 0 {
+		text, _ := scalar(fields[i].Value) // set reports the error
+		return text
 	}
-	return names
+	return ""
 }
 
 // place returns the place of a node in the file.
@@ -157,36 +158,53 @@ func place(node ast.Node) string { return fmt.Sprintf("line %d", node.GetToken()
 // name returns a field's name.
 func name(f *ast.MappingValueNode) string { return f.Key.GetToken().Value }
 
-// set sets the fields, until there are maxFaults.
-func (f *file) set(fields []*ast.MappingValueNode, all []setting) {
+// set sets the fields, until there are maxFaults. It returns the names of those that are wrong.
+func (f *file) set(fields []*ast.MappingValueNode, all []setting) map[string]bool {
+	wrong := map[string]bool{}
 	for _, field := range fields {
 		if len(f.faults) >= maxFaults {
-			return
+			break
 		}
 		i := slices.IndexFunc(all, func(s setting) bool { return s.name == name(field) })
 		if i < 0 {
+			wrong[name(field)] = true
 			f.wrongAt(field.Key, fmt.Sprintf("unknown field %q%s", name(field), suggestion(name(field), all)))
-			continue
-		}
-		if err := setNode(field.Value, all[i].value); err != nil {
-			f.wrongAt(field.Value, all[i].name+": "+err.Error())
+		} else if err := setNode(field.Value, all[i]); err != nil {
+			wrong[name(field)] = true
+			f.wrongAt(field.Value, name(field)+": "+err.Error())
 		}
 	}
+	return wrong
 }
 
-// contradicts reports the error of settings that contradict each other, at the field that the
-// error names. If there is no such field, it is at the route, or has no place if route is nil.
-func (f *file) contradicts(fields []*ast.MappingValueNode, route ast.Node, err *settingError) {
-	i := slices.IndexFunc(fields, func(v *ast.MappingValueNode) bool { return name(v) == err.setting })
+// suggestion is the end of a message about an unknown name: the setting with the most similar
+// name; "" if none is similar. handler_limit and handlerLimit are the same name as handler-limit.
+func suggestion(unknown string, all []setting) string {
+	names := make([]string, len(all))
+	for i, s := range all {
+		names[i] = s.name
+	}
+	plain := func(s string) string { return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s)) }
+	if name := nearest.Similar(unknown, names, plain); name != "" {
+		return fmt.Sprintf("; did you mean %q?", name)
+	}
+	return ""
+}
+
+// report reports a fault at the field that it names. If there is no such field, it is at the route, or
+// has no place if route is nil.
+func (f *file) report(fields []*ast.MappingValueNode, route ast.Node, e *fault) {
+	i := slices.IndexFunc(fields, isNamed(e.setting))
 	switch {
 	case i >= 0:
-		f.wrongAt(fields[i].Key, err.Error())
+		f.wrongAt(fields[i].Key, e.Error())
+	case route == nil && len(f.faults) < maxFaults:
+		f.faults = append(f.faults, e)
 	case route == nil:
-		f.faults = append(f.faults, err)
 	case len(fields) > 0:
-		f.wrongAt(fields[0].Key, err.Error())
+		f.wrongAt(fields[0].Key, e.Error())
 	default:
-		f.wrongAt(route, err.Error())
+		f.wrongAt(route, e.Error())
 	}
 }
 
@@ -204,7 +222,7 @@ func (f *file) wrong(line, column int, message string) {
 }
 
 // setNode sets a value from a scalar, or a list from a sequence.
-func setNode(node ast.Node, v value) error {
+func setNode(node ast.Node, s setting) error {
 	sequence, ok := node.(*ast.SequenceNode)
 	switch {
 	case !ok:
@@ -212,9 +230,7 @@ func setNode(node ast.Node, v value) error {
 		if err != nil {
 			return err
 		}
-		return v.Set(text)
-	case v.setList == nil:
-		return errors.New("it must be one value, not a sequence")
+		return s.set(text)
 	}
 	elements := make([]string, len(sequence.Values))
 	for i, element := range sequence.Values {
@@ -223,7 +239,7 @@ func setNode(node ast.Node, v value) error {
 			return err
 		}
 	}
-	return v.setList(elements)
+	return s.setList(elements)
 }
 
 // scalar returns the text of a node that is no collection.

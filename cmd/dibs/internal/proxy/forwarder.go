@@ -32,7 +32,7 @@ type forwarder struct {
 }
 
 func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
-	f := &forwarder{transport: t, forwarded: p.Forwarded, trusted: networks(p.TrustedProxies), endToEnd: p.endToEnd(), policy: p}
+	f := &forwarder{transport: t, forwarded: p.Forwarded || len(p.TrustedProxies) > 0, trusted: networks(p.TrustedProxies), endToEnd: p.endToEnd(), policy: p}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: cleanAnswer,

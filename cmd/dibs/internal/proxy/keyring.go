@@ -8,17 +8,6 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// keyRing is where the key ring is. Setting it reads the ring.
-func keyRing(p *Policy) value {
-	return of(&p.KeyRing, "string", func(s string) string { return s }, func(source string) (string, error) {
-		ring, err := ReadKeyRing(source)
-		if err == nil {
-			p.Options.KeyRing = ring
-		}
-		return source, err
-	})
-}
-
 // ReadKeyRing reads a key ring from a file, or from the environment variable NAME if source is
 // env:NAME. It returns nil, which encrypts nothing, if source is "".
 func ReadKeyRing(source string) (*idempotency.KeyRing, error) {

@@ -31,7 +31,7 @@ func ringFile(t *testing.T, text string) string {
 
 // encryptsWith returns the ID of the key that a policy encrypts answers with; "" if it does not.
 func encryptsWith(p *Policy) string {
-	id, _ := idempotency.EncryptedWith(p.middleware().KeyRing.Encrypt(dibs.Key{Name: "k"}, dibs.Fingerprint{}, 0, nil))
+	id, _ := idempotency.EncryptedWith(p.options().KeyRing.Encrypt(dibs.Key{Name: "k"}, dibs.Fingerprint{}, 0, nil))
 	return id
 }
 

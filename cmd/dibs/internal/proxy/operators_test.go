@@ -166,10 +166,10 @@ func TestRolesAtTheAdminAddress(t *testing.T) {
 	}
 }
 
-// TestPageSettings: what has no effect, and what is no header, is refused.
+// TestPageSettings: a file of tokens that is not there, and what is no header, is refused.
 func TestPageSettings(t *testing.T) {
 	for _, flags := range [][]string{
-		{"--admin-tokens", "file"}, {"--admin-user-header", "X-User"}, {"--admin", ":9090", "--admin-user-act"}, {"--admin", ":9090", "--admin-user-header", "a b"},
+		{"--admin", ":9090", "--admin-tokens", "file"}, {"--admin", ":9090", "--admin-user-header", "a b"},
 	} {
 		if _, err := load(t, "", append(flags, "--upstream", "http://127.0.0.1:1")...); err == nil {
 			t.Errorf("%q is accepted", flags)

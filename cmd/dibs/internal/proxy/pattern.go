@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -13,15 +12,8 @@ import (
 // pattern matches paths by segments: * is one segment, ** any number of segments. The zero
 // pattern matches every path.
 type pattern struct {
-	text     string
-	segments []segment
-	regexp   *regexp.Regexp
-}
-
-// segment is a part of a pattern.
-type segment struct {
-	text      string // if it is neither of these
-	one, many bool   // * and **
+	text   string
+	regexp *regexp.Regexp
 }
 
 // cleaned returns a decoded path as the origins read it that clean paths: without empty
@@ -43,58 +35,40 @@ func parsePattern(s string) (pattern, error) {
 	if s == "" {
 		return pattern{}, nil
 	}
-	rest, ok := strings.CutPrefix(s, "/")
-	if !ok {
+	plain, err := url.PathUnescape(s)
+	switch {
+	case !strings.HasPrefix(s, "/"):
 		return pattern{}, fmt.Errorf("%q must begin with /", s)
-	}
-	if plain, err := url.PathUnescape(s); err == nil && cleaned(plain) != plain {
+	case strings.ContainsAny(s, "?#"):
+		return pattern{}, fmt.Errorf("%q: the query and the fragment are no part of the path; remove them, or write %%3F for ? and %%23 for #", s)
+	case err != nil:
+		return pattern{}, fmt.Errorf("%q: %w; write %%25 for the character %%", s, err)
+	case !utf8.ValidString(plain):
+		return pattern{}, fmt.Errorf("%q is not UTF-8; write * for such a segment", s)
+	case cleaned(plain) != plain:
 		return pattern{}, fmt.Errorf("%q: paths are compared without empty segments, . and ..; write %s", s, cleaned(plain))
 	}
-	p := pattern{text: s}
 	var b strings.Builder
-	for text := range strings.SplitSeq(rest, "/") {
+	for text := range strings.SplitSeq(s[1:], "/") {
 		switch {
 		case text == "**":
-			p.segments = append(p.segments, segment{many: true})
 			b.WriteString("(/.*)?")
-			continue
 		case text == "*":
-			p.segments = append(p.segments, segment{one: true})
 			b.WriteString("/[^/]+")
-			continue
+		case strings.Contains(text, "*"):
+			return pattern{}, fmt.Errorf("%q: * stands for a whole segment, and ** for any number of segments; write %%2A for the character", s)
+		default:
+			plain, _ := url.PathUnescape(text)
+			b.WriteString("/" + regexp.QuoteMeta(plain))
 		}
-		plain, err := unescapeSegment(s, text)
-		if err != nil {
-			return pattern{}, err
-		}
-		for part := range strings.SplitSeq(plain, "/") { // of %2F
-			p.segments = append(p.segments, segment{text: part})
-		}
-		b.WriteString("/" + regexp.QuoteMeta(plain))
 	}
-	var err error
-	p.regexp, err = regexp.Compile("(?s)^" + b.String() + "$")
-	return p, err
+	return pattern{s, regexp.MustCompile("(?s)^" + b.String() + "$")}, nil
 }
 
-// unescapeSegment returns the characters that a segment of the pattern s stands for.
-func unescapeSegment(s, text string) (string, error) {
-	switch {
-	case strings.Contains(text, "*"):
-		return "", fmt.Errorf("%q: * stands for a whole segment, and ** for any number of segments; write %%2A for the character", s)
-	case strings.Contains(text, "?"):
-		return "", fmt.Errorf("%q: the query is no part of the path; remove it from the ? on, or write %%3F for the character", s)
-	case strings.Contains(text, "#"):
-		return "", fmt.Errorf("%q: clients do not send what follows #; remove it, or write %%23 for the character", s)
-	}
-	plain, err := url.PathUnescape(text)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%q: %w; write %%25 for the character %%", s, err)
-	case !utf8.ValidString(plain):
-		return "", fmt.Errorf("%q: %q is not UTF-8; write * for such a segment", s, text)
-	}
-	return plain, nil
+// UnmarshalText reads the pattern.
+func (p *pattern) UnmarshalText(text []byte) (err error) {
+	*p, err = parsePattern(string(text))
+	return err
 }
 
 // String returns the pattern as it is written.
@@ -103,42 +77,4 @@ func (p pattern) String() string { return p.text }
 // match reports whether a decoded path matches.
 func (p pattern) match(decoded string) bool {
 	return p.regexp == nil || p.regexp.MatchString(cleaned(decoded))
-}
-
-// covers reports whether p matches every path that other matches. It takes /** for every path, which
-// it is but for OPTIONS *. It misses some pairs in which a * is beside a **.
-func (p pattern) covers(other pattern) bool {
-	if !slices.ContainsFunc(p.segments, func(s segment) bool { return !s.many }) {
-		return true
-	}
-	if other.text == "" {
-		return false
-	}
-	// Only ** can match a **, because that may stand for an empty segment. So other can be read as a
-	// path, and the last ** of p is the only one whose length must be tried.
-	i, last, from := 0, -1, 0
-	for j := 0; j < len(other.segments); {
-		switch {
-		case i < len(p.segments) && p.segments[i].many:
-			last, from = i, j
-			i++
-		case i < len(p.segments) && p.segments[i].covers(other.segments[j]):
-			i++
-			j++
-		case last >= 0:
-			from++
-			i, j = last+1, from
-		default:
-			return false
-		}
-	}
-	return !slices.ContainsFunc(p.segments[i:], func(s segment) bool { return !s.many })
-}
-
-// covers reports whether s, which is not **, matches what other matches.
-func (s segment) covers(other segment) bool {
-	if s.one {
-		return other.one || other.text != ""
-	}
-	return s == other
 }

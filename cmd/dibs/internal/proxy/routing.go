@@ -82,7 +82,7 @@ func (s *Server) reload() error {
 	if err == nil {
 		err = now.checkFixed(next)
 	}
-	if err == nil && next.StoreTimeout() > s.storeTimeout {
+	if err == nil && next.LongestStoreTimeout() > s.storeTimeout {
 		err = fmt.Errorf("store-timeout: a running proxy cannot wait longer than %s: restart the proxy", quantity.DurationText(s.storeTimeout))
 	}
 	var r *routing
@@ -128,9 +128,9 @@ func faults(err error) []error {
 // running proxy cannot change.
 func (c *Config) checkFixed(next *Config) error {
 	var changed []error
-	after := next.settings()
-	for i, row := range c.settings() {
-		if slices.Contains(fixed, row.name) && row.value.String() != after[i].value.String() {
+	after := settingsOf(next)
+	for i, row := range settingsOf(c) {
+		if row.tag.Get("fixed") != "" && row.text() != after[i].text() {
 			changed = append(changed, fmt.Errorf("%s changed: restart the proxy", row.name))
 		}
 	}

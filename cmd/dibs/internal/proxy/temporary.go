@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -15,7 +14,7 @@ import (
 // be refused for as long as the proxy runs.
 func (c *Config) checkTemporary() error {
 	spills := func(r Route) bool {
-		return r.Options.MaxBody > cmp.Or(r.Options.MaxMemory, idempotency.DefaultMaxMemory)
+		return r.MaxBody > idempotency.DefaultMaxMemory
 	}
 	if !slices.ContainsFunc(c.guarded(), spills) {
 		return nil
