@@ -19,7 +19,7 @@ func TestConfigCheck(t *testing.T) {
 	}{
 		{"upstream: http://127.0.0.1:3000\nstore: sqlite:/x.db\nlog-format: json\nlog-level: warn\n", ""},
 		{"upstream: http://x\nleese: 3s\nstore: mongo://h\n",
-			`dibs.yaml:2:1: unknown field "leese"; did you mean "lease"?` + "\n" + `dibs.yaml:3:8: store: not the URL of a store: the scheme "mongo" is unknown`},
+			`dibs.yaml:2:1: unknown field "leese"; did you mean "lease"?` + "\n" + `dibs.yaml:3:1: store: not the URL of a store: the scheme "mongo" is unknown`},
 		{"listen: :80\n", "upstream: it is missing"},
 	}
 	for _, test := range tests {

@@ -77,7 +77,7 @@ type Policy struct {
 	RequireKey     bool     `help:"refuse requests without a key if their method is guarded"`
 	For            string   `words:"presets" arg:"PRESET" help:"a PRESET of key, scope, fingerprint, keep and wait for an endpoint that receives webhooks, such as stripe, or webhook; or mcp, for calls of tools (Model Context Protocol)"`
 	Forwarded      bool     `help:"send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"`
-	TrustedProxies []string `check:"trusted" arg:"LIST" help:"the IP addresses and networks of gateways, a LIST such as 10.0.0.0/8: forwarded keeps what these say, and adds their address (default none)"`
+	TrustedProxies []string `check:"trusted" arg:"LIST" help:"the IP addresses and networks of gateways, a LIST such as 10.0.0.0/8; sets forwarded, keeps what these say, and adds their address (default none)"`
 	CORS           []string `check:"page" arg:"LIST" help:"let pages in browsers use keys: a LIST of the pages that may read refusals, such as https://shop.example (default off)"`
 	Errors         string   `words:"errors" arg:"SHAPE" help:"the SHAPE of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol), jsonapi or jsonrpc"`
 
