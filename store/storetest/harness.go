@@ -42,9 +42,13 @@ type Harness struct {
 	// stores. Not used with Virtual. Default: 12.
 	Parallel int
 
-	// crowd is how many waiters TenThousandWaiters has. Default: 10,000, too many for the
-	// model, which looks at every place in each step.
-	crowd int
+	// Crowd is how many waiters the longest queue has. A store whose queues are bounded below that
+	// sets it. Default: 10,000.
+	Crowd int
+
+	// Unsure is how far apart the two bounds of the store's time may be, if it reads no server's
+	// clock. By that much less it may say is left of a lease, a place or a record. Default: 0.
+	Unsure time.Duration
 }
 
 // Backend is one database, or another thing in which a store keeps its keys. Its functions
@@ -121,9 +125,9 @@ func (h *Harness) withDefaults() (*Harness, error) {
 	d.Short = cmp.Or(h.Short, 200*time.Millisecond)
 	d.Late = cmp.Or(h.Late, late)
 	d.Parallel = cmp.Or(h.Parallel, 12)
-	d.crowd = cmp.Or(h.crowd, 10_000)
-	if d.Short < 20*time.Millisecond || d.Late < 0 || d.Parallel < 0 {
-		return nil, errors.New("storetest: Harness.Short is below 20 ms, or Late or Parallel is negative")
+	d.Crowd = cmp.Or(h.Crowd, 10_000)
+	if d.Short < 20*time.Millisecond || d.Late < 0 || d.Unsure < 0 || d.Crowd < 0 || d.Parallel < 0 {
+		return nil, errors.New("storetest: Harness.Short is below 20 ms, or Late, Unsure, Crowd or Parallel is negative")
 	}
 	return &d, nil
 }

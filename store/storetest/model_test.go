@@ -19,7 +19,7 @@ import (
 func modelHarness(bug model.Bug, virtual bool) *Harness {
 	return &Harness{
 		Virtual: virtual,
-		crowd:   1000,
+		Crowd:   1000,
 		New: func(_ testing.TB, turn time.Duration) *Backend {
 			b := model.New(bug, turn)
 			return &Backend{

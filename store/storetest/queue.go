@@ -195,7 +195,7 @@ var queueProperties = []Property{
 		Heavy: true,
 		Check: func(t *Trial) {
 			const batch, served = 500, 40
-			n := t.h.crowd
+			n := t.h.Crowd
 			p, q := t.process(), t.process()
 			k, holder, ws := key("k"), store.NewToken(), tokens(n)
 			t.granted("the holder", p.try(k, holder), 1)

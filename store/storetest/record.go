@@ -25,7 +25,7 @@ var recordProperties = []Property{
 				t.done("the writer, asking again", p.try(k, a, answerable), "answer")
 			}
 			r := q.look(k, answerable).Record
-			if most := time.Since(before) + tick; r.Age > most || r.Left > long || r.Left < long-most {
+			if most := time.Since(before) + tick; r.Age > most || r.Left > long || r.Left < long-most-t.h.Unsure {
 				t.Fatalf("the record, kept for %v at most %v ago, has the age %v and %v left", long, most, r.Age, r.Left)
 			}
 			t.lost("renew by the writer", p.renew(k, a, long))

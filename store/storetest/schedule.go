@@ -113,10 +113,13 @@ func (s *schedule) token() store.Token {
 	return t
 }
 
+// exact reports whether the store ends what expires at that instant, as the model does.
+func (s *schedule) exact() bool { return s.t.h.Virtual && s.t.h.Unsure == 0 }
+
 // lasts returns how long something lasts: for long in real time, because nothing may
 // end between the two answers that are compared.
 func (s *schedule) lasts() time.Duration {
-	if !s.t.h.Virtual {
+	if !s.exact() {
 		return long
 	}
 	return time.Millisecond + time.Duration(s.rnd.Int64N(int64(5*time.Second)))
@@ -129,7 +132,7 @@ func (s *schedule) hold() time.Duration {
 
 // pass lets some time pass, if that costs nothing.
 func (s *schedule) pass() {
-	if !s.t.h.Virtual {
+	if !s.exact() {
 		return
 	}
 	d := time.Duration(s.rnd.Int64N(int64(200 * time.Millisecond)))

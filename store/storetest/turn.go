@@ -301,7 +301,7 @@ func (t *Trial) left(what string, a store.Answer, since time.Time, d time.Durati
 	t.Helper()
 	t.state(what, a, store.Held)
 	// Stores may keep times in milliseconds.
-	least := d - time.Since(since) - tick
+	least := d - time.Since(since) - tick - t.h.Unsure
 	if a.Left <= 0 || a.Left > d+time.Microsecond || a.Left < least {
 		t.Fatalf("%s: Left is %v, want between %v and %v", what, a.Left, least, d)
 	}

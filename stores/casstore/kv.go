@@ -1,0 +1,111 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// ErrConflict is the error of a write whose object is no longer as its version says. Nothing was
+// written.
+var ErrConflict = errors.New("casstore: the object has changed")
+
+// KV is what an engine can do with objects. Names are up to 2 KiB of the digits, the letters a to z
+// and '/'. Each call is atomic, and sees all that was written before it began, by any process. A
+// version names one state of an object: two states of different bytes never share it. It is ""
+// if there is no object.
+//
+// After an error other than ErrConflict the outcome is unknown, and the write may still arrive.
+// A KV does not send a write again by itself. It may be called concurrently.
+type KV interface {
+	// Get returns an object and its version.
+	Get(ctx context.Context, name string) (value []byte, version string, err error)
+
+	// Put replaces the object if it still has that version, or makes it if the version is "" and
+	// there is none. Otherwise the error is ErrConflict. It returns the new version.
+	Put(ctx context.Context, name string, value []byte, version string) (string, error)
+
+	// Delete deletes the object if it still has that version. Otherwise the error is ErrConflict.
+	Delete(ctx context.Context, name, version string) error
+
+	// List returns the first names that begin with prefix and come after the name after, in the
+	// order of their bytes. It returns limit names at most, and fewer only at the end.
+	List(ctx context.Context, prefix, after string, limit int) ([]string, error)
+}
+
+// Memory is a KV in memory, for tests. The zero value is empty.
+type Memory struct {
+	mu      sync.Mutex
+	writes  int
+	objects map[string]object
+}
+
+type object struct {
+	value   []byte
+	version string
+}
+
+// Get implements KV.
+func (m *Memory) Get(ctx context.Context, name string) ([]byte, string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o := m.objects[name]
+	return o.value, o.version, ctx.Err()
+}
+
+// Put implements KV.
+func (m *Memory) Put(ctx context.Context, name string, value []byte, version string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.changes(ctx, name, version); err != nil {
+		return "", err
+	}
+	if m.objects == nil {
+		m.objects = map[string]object{}
+	}
+	m.writes++
+	o := object{slices.Clone(value), strconv.Itoa(m.writes)}
+	m.objects[name] = o
+	return o.version, nil
+}
+
+// Delete implements KV.
+func (m *Memory) Delete(ctx context.Context, name, version string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.changes(ctx, name, version)
+	if err == nil {
+		delete(m.objects, name)
+	}
+	return err
+}
+
+func (m *Memory) changes(ctx context.Context, name, version string) error {
+	if m.objects[name].version != version {
+		return ErrConflict
+	}
+	return ctx.Err()
+}
+
+// List implements KV.
+func (m *Memory) List(ctx context.Context, prefix, after string, limit int) (names []string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.objects {
+		if strings.HasPrefix(name, prefix) && name > after {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(limit, len(names))], ctx.Err()
+}
+
+// Wipe deletes all objects.
+func (m *Memory) Wipe() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects = nil
+}
