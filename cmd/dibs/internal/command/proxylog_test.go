@@ -58,7 +58,7 @@ func TestProxyLog(t *testing.T) {
 		}
 		counts[fields.Level+" "+fields.Msg]++
 	}
-	if counts["INFO the proxy drains: it ends when the requests under way are answered"] != 1 || counts["INFO the proxy has ended"] != 1 ||
+	if counts["INFO the server drains: it ends when the requests under way are answered"] != 1 || counts["INFO the server has ended"] != 1 ||
 		counts["INFO request"] != 1 || counts["WARN Unsolicited response received on idle HTTP channel"] != 1 || strings.Contains(p.stderr.String(), "secret") {
 		t.Errorf("the log is %s", p.stderr.String())
 	}

@@ -45,15 +45,16 @@ The server keeps nothing that matters: every call may be repeated, at this
 server or at another one of the same store. Any number of servers may share a
 store.
 
-On a Unix socket and on 127.0.0.1 it needs no credential. Everywhere else it
-needs --tokens, a file with a line for each credential:
+On a Unix socket and on 127.0.0.1 it needs no credential, for programs of this
+host. Everywhere else it needs --tokens, a file with a line for each credential:
 
   NAME SHA256 NAMESPACE ROLE[,ROLE]
 
-SHA256 is that of the token (printf %s TOKEN | sha256sum). The roles are use
-(claim, renew and settle), look (list keys) and act (release, settle and forget
-the keys of others). With --tokens every listener needs a credential. SIGHUP
-makes the server read the file again.
+SHA256 is that of the token (printf %s TOKEN | sha256sum). NAMESPACE is - for
+the one without a name, and * for every namespace. The roles are use (claim,
+renew and settle), look (list keys) and act (release, settle and forget the
+keys of others). With --tokens every listener needs a credential. SIGHUP makes
+the server read the file again.
 
 At / is a page for operators: who waits, what a person must decide, and the life
 of one key. It takes the same tokens, or the users of a single sign-on.

@@ -28,7 +28,7 @@ type Admin struct {
 
 // shellOptions returns those of the proxy's server.
 func (s *Server) shellOptions(c *Config) *server.Options {
-	o := &server.Options{Program: "proxy", Calls: "requests", Log: s.log, Outage: s.store, TLSCert: c.TLSCert, TLSKey: c.TLSKey}
+	o := &server.Options{Log: s.log, Outage: s.store, TLSCert: c.TLSCert, TLSKey: c.TLSKey}
 	if a := s.admin; a != nil {
 		o.Version, o.Store, o.Metrics, o.NeedsStore = a.Version, a.Store, a.Metrics, s.needsStore
 		o.SingleSignOn, o.Namespace, o.Public, o.Refuse = c.users(), &c.Namespace, true, refuseAdmin

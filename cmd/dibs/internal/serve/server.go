@@ -89,7 +89,7 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	}
 	var err error
 	if s.shell, err = server.New(&server.Options{
-		Program: "server", Calls: "calls", Version: h.Version, Log: h.Log, Outage: s.outage, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
+		Version: h.Version, Log: h.Log, Outage: s.outage, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
 		Store: under, Metrics: h.Metrics, SingleSignOn: c.SingleSignOn, Namespace: only, Refuse: refuseStatus,
 		Page: page.Options{StoreName: h.StoreName, Traffic: &s.traffic, ShowBodies: c.ShowBodies},
 		By:   func(r *http.Request, name string) { exchangeOf(r.Context()).by = name },

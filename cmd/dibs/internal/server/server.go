@@ -24,7 +24,6 @@ import (
 
 // Options configures a Server.
 type Options struct {
-	Program, Calls  string // in the log: "proxy" and "requests"
 	Version         string
 	Log             *slog.Logger
 	Outage          *outage.Log
@@ -126,12 +125,12 @@ func (s *Server) Serve(ctx context.Context, life Life, reload <-chan os.Signal, 
 		case <-ended:
 			s.Stop()
 			delay, drain := life.Times()
-			s.log.Info("the "+s.options.Program+" drains: it ends when the "+s.options.Calls+" under way are answered",
+			s.log.Info("the server drains: it ends when the requests under way are answered",
 				"drain_delay", quantity.DurationText(delay), "drain", quantity.DurationText(drain))
 			ended, delayed = nil, time.After(delay)
 		case <-delayed:
 			err := s.drain(life, doors)
-			s.log.Info("the " + s.options.Program + " has ended")
+			s.log.Info("the server has ended")
 			return err
 		}
 	}
@@ -188,7 +187,7 @@ func (s *Server) drain(life Life, doors []Door) error {
 		err = life.Wait(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn(s.options.Calls+" were aborted, because they took longer than --drain", "drain", quantity.DurationText(limit))
+		s.log.Warn("requests were aborted, because they took longer than --drain", "drain", quantity.DurationText(limit))
 		err = nil
 	}
 	for _, d := range doors {
