@@ -65,7 +65,8 @@ func (c *chosen) at(name string) *chosen {
 }
 
 // CanonicalJSON returns a digest of a document that is the same for two documents only if they mean the
-// same. It returns ErrAmbiguous as canonicalJSON does.
+// same. It returns ErrAmbiguous for a document that readers could understand differently, and another
+// error for what is not JSON.
 func CanonicalJSON(in *Reader) ([]byte, error) { return canonicalJSON(in, nil) }
 
 // canonicalJSON returns the digest of a document, and sets those of the parts that are chosen. It
