@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/prove/journal"
@@ -289,12 +290,12 @@ func TestOptionsAreValidated(t *testing.T) {
 		"OnStoreFailure: FailOpen":              {Transactor: j, OnStoreFailure: idempotency.FailOpen},
 		"StoreTimeout":                          {StoreTimeout: -1},
 		"HandlerLimit":                          {HandlerLimit: -1},
-		"Label":                                 {Label: strings.Repeat("x", 256)},
+		"MCP.ToolWindows":                       {MCP: &idempotency.MCP{ToolWindows: map[string]time.Duration{"pay": 1}}, Key: idempotency.KeyHeader("Id")},
 		"NotStored":                             {NotStored: []string{"a b"}},
 		"Scope":                                 {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
 		"Scope: \"Content-Length\" describes":   {Scope: []idempotency.ScopePart{idempotency.ScopeHeader("Content-Length")}},
 		"Scope: \"idempotency_key\" is the key": {Scope: []idempotency.ScopePart{idempotency.ScopeHeader("idempotency_key")}},
-		"Methods: without POST":                 {MCP: true, Key: idempotency.KeyHeader("Id"), Methods: []string{"PUT"}},
+		"Methods: without POST":                 {MCP: new(idempotency.MCP), Key: idempotency.KeyHeader("Id"), Methods: []string{"PUT"}},
 		"Keep":                                  {Keep: []string{"2x"}},
 		"Fingerprint.Fields":                    {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
 	} {

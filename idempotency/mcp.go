@@ -13,6 +13,14 @@ import (
 // defines none.
 const MCPKey = "io.github.dibs-go/idempotency-key"
 
+// MCP says how calls of tools are guarded; see Options.MCP.
+type MCP struct {
+	// ToolWindows are the tools whose calls need no key: for this long after one, an equal call of the
+	// same principal gets its answer. The Logger gets a warning for a tool that no call and no list of
+	// tools has named. Default: none.
+	ToolWindows map[string]time.Duration
+}
+
 // MCPOptions returns options for an endpoint of the Model Context Protocol (streamable HTTP, revisions
 // 2025-03-26 to 2026-07-28); see Options.MCP. Change them as needed.
 //
@@ -24,7 +32,7 @@ const MCPKey = "io.github.dibs-go/idempotency-key"
 //   - Refusals are errors of JSON-RPC (WriteJSONRPCError).
 func MCPOptions() *Options {
 	return &Options{
-		MCP:          true,
+		MCP:          new(MCP),
 		Key:          KeyJSON("/params/_meta/" + strings.ReplaceAll(MCPKey, "/", "~1")),
 		Keep:         []string{"2xx"},
 		Wait:         30 * time.Second,
@@ -35,10 +43,10 @@ func MCPOptions() *Options {
 
 // dialects returns what finds the dialect of a request.
 func (m *Middleware) dialects() func(*http.Request) (dialect.Dialect, *http.Request) {
-	if !m.options.MCP {
+	if m.options.MCP == nil {
 		return func(r *http.Request) (dialect.Dialect, *http.Request) { return dialect.Of(r.Header), r }
 	}
-	endpoint := dialect.NewMCP(m.options.ToolWindows)
+	endpoint := dialect.NewMCP(m.options.MCP.ToolWindows)
 	endpoint.Carries, endpoint.Warn = carriesMessage, m.warnTool
 	endpoint.Client = func(r *http.Request) string {
 		return string(content.AppendCounted(content.AppendCounted(nil, authority(r)), string(m.options.principal(r))))
@@ -49,5 +57,5 @@ func (m *Middleware) dialects() func(*http.Request) (dialect.Dialect, *http.Requ
 // warnTool warns of a window that guards nothing.
 func (m *Middleware) warnTool(r *http.Request, tool string) {
 	m.options.Logger.Warn("a window is for a tool that the server does not have, as far as its calls and lists of tools say: it guards nothing. "+
-		"Check the tool's name (Options.ToolWindows)", "tool", tool, "path", r.URL.Path)
+		"Check the tool's name (MCP.ToolWindows)", "tool", tool, "path", r.URL.Path)
 }

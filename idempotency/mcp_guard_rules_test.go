@@ -34,7 +34,7 @@ func callsCountForOneTarget(t *testing.T) {
 		"a key of arguments": func(o *idempotency.Options) { o.Key = idempotency.KeyJSON("/params/arguments/to") },
 		"a window": func(o *idempotency.Options) {
 			o.Key = idempotency.KeyHeader("X-None")
-			o.ToolWindows = map[string]time.Duration{"charge": time.Minute, "refund": time.Minute}
+			o.MCP.ToolWindows = map[string]time.Duration{"charge": time.Minute, "refund": time.Minute}
 		},
 	} {
 		g := newMCP(t, change, "")
@@ -90,7 +90,7 @@ func newCancelled(t *testing.T, o *idempotency.Options) (g *rig, others chan str
 func noMessageEndsACall(t *testing.T) {
 	withSession := func(id string) change { return with("Mcp-Session-Id", id) }
 	o := idempotency.MCPOptions()
-	o.ToolWindows = map[string]time.Duration{"pay": time.Minute}
+	o.MCP.ToolWindows = map[string]time.Duration{"pay": time.Minute}
 	g, others, entered, release := newCancelled(t, o)
 	ended := make(chan struct{}, 3)
 	run := func(call change, more ...change) {
@@ -317,10 +317,10 @@ func windowsOfUnknownTools(t *testing.T) {
 		o := idempotency.MCPOptions()
 		o.Logger, o.Scope = logger, []idempotency.ScopePart{idempotency.ScopeNone}
 		for tool := range strings.FieldsSeq(test.windows) {
-			if o.ToolWindows == nil {
-				o.ToolWindows = make(map[string]time.Duration)
+			if o.MCP.ToolWindows == nil {
+				o.MCP.ToolWindows = make(map[string]time.Duration)
 			}
-			o.ToolWindows[tool] = time.Minute
+			o.MCP.ToolWindows[tool] = time.Minute
 		}
 		var answer string
 		g := newRig(t, o, func(w http.ResponseWriter, r *http.Request) {

@@ -154,7 +154,7 @@ func keysOfCalls(t *testing.T) {
 func windowsOfTools(t *testing.T) {
 	g := newMCP(t, func(o *idempotency.Options) {
 		o.RequireKey = true
-		o.ToolWindows = map[string]time.Duration{"charge": 10 * time.Minute}
+		o.MCP.ToolWindows = map[string]time.Duration{"charge": 10 * time.Minute}
 	}, "")
 	isFresh(t, g.send(callOf("1", "", chargeParams)), http.StatusOK)
 	isReplayTo(t, g.send(callOf("2", "", chargeParams)), "2", "run 1")
@@ -169,7 +169,7 @@ func windowsOfTools(t *testing.T) {
 	g.ran(5)
 	// An unknown outcome outlasts the window.
 	o := idempotency.MCPOptions()
-	o.ToolWindows = map[string]time.Duration{"charge": 10 * time.Minute}
+	o.MCP.ToolWindows = map[string]time.Duration{"charge": 10 * time.Minute}
 	g = newRig(t, o, streaming(progress))
 	g.send(callOf("1", "", chargeParams))
 	time.Sleep(time.Hour)

@@ -99,7 +99,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
 		slow.Answer(w, r, func() { m.options.WriteProblem(w, r, problemMethod) })
 		m.observe(r, Event{Kind: EventInvalid, Status: problemMethod.Status, Problem: problemMethod.Name})
-	case !m.guardsAny(r) && !(m.options.MCP && r.Method == http.MethodDelete): // which ends a session
+	case !m.guardsAny(r) && !(m.options.MCP != nil && r.Method == http.MethodDelete): // which ends a session
 		m.unguarded(w, r, next)
 	default:
 		m.guard(w, r, next)

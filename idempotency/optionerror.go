@@ -12,13 +12,13 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/content"
-	"github.com/dibs-go/dibs/store"
 )
 
 // An OptionError says which field of Options is wrong, and why. A program that has other names for the
 // fields, such as flags, can say the same with its own names.
 type OptionError struct {
-	// Field is the name of the field. That of a field of Fingerprint begins with "Fingerprint.".
+	// Field is the name of the field. That of a field of Fingerprint begins with "Fingerprint.", and
+	// that of a field of MCP with "MCP.".
 	Field string
 	// With is the name of the field that Field contradicts. It is Field itself if the elements of a list
 	// contradict each other, and "" if the value is wrong whatever the others are.
@@ -90,20 +90,20 @@ func (o *Options) faults() (all []error) {
 	if f.Func != nil && (compares || f.KeyAlone) || f.KeyAlone && compares {
 		wrong("Fingerprint", "Fingerprint", "Func and KeyAlone cannot be used together with other fields")
 	}
-	for _, tool := range slices.Sorted(maps.Keys(o.ToolWindows)) {
-		if window := o.ToolWindows[tool]; tool == "" || window < time.Second || window > MaxRetention {
-			wrong("ToolWindows", "", "%q: %v is not a time from 1s to %v after a call of a tool", tool, window, MaxRetention)
+	if o.MCP != nil {
+		for _, tool := range slices.Sorted(maps.Keys(o.MCP.ToolWindows)) {
+			if window := o.MCP.ToolWindows[tool]; tool == "" || window < time.Second || window > MaxRetention {
+				wrong("MCP.ToolWindows", "", "%q: %v is not a time from 1s to %v after a call of a tool", tool, window, MaxRetention)
+			}
 		}
-	}
-	switch {
-	case !o.MCP && len(o.ToolWindows) > 0:
-		wrong("ToolWindows", "MCP", "it has no effect without MCP")
-	case o.MCP && o.Key == nil:
-		wrong("MCP", "Key", "it needs Key, such as that of MCPOptions")
-	case o.MCP && len(o.Methods) > 0 && !slices.Contains(o.Methods, http.MethodPost):
-		wrong("Methods", "MCP", "without POST no message is guarded")
-	case o.MCP && (compares || f.Func != nil || f.KeyAlone):
-		wrong("Fingerprint", "MCP", "it has no effect together with MCP, which compares params without _meta")
+		switch {
+		case o.Key == nil:
+			wrong("MCP", "Key", "it needs Key, such as that of MCPOptions")
+		case len(o.Methods) > 0 && !slices.Contains(o.Methods, http.MethodPost):
+			wrong("Methods", "MCP", "without POST no message is guarded")
+		case compares || f.Func != nil || f.KeyAlone:
+			wrong("Fingerprint", "MCP", "it has no effect together with MCP, which compares params without _meta")
+		}
 	}
 	if o.KeyRing != nil && len(o.KeyRing.ciphers) == 0 {
 		wrong("KeyRing", "", "it has no key; make it with NewKeyRing or ParseKeyRing")
@@ -132,9 +132,6 @@ func (o *Options) faults() (all []error) {
 	}
 	if o.OnStoreFailure != FailClosed && o.OnStoreFailure != FailOpen {
 		wrong("OnStoreFailure", "", "%q is neither %s nor %s", o.OnStoreFailure, FailClosed, FailOpen)
-	}
-	if len(o.Label) > store.MaxOwner {
-		wrong("Label", "", "it has %d bytes; it may have at most %d", len(o.Label), store.MaxOwner)
 	}
 	return slices.Concat(all, o.limits(), o.contradictions())
 }

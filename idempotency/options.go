@@ -114,12 +114,8 @@ type Options struct {
 	// one tool and one target, query included. A replay has the id of the new request, and nothing else
 	// of the first answer's stream than the response. What would end a guarded call that runs is held
 	// back: a cancellation that names it (notifications/cancelled), and the DELETE of its session.
-	// MCPOptions sets what belongs to it.
-	MCP bool
-	// ToolWindows are the tools whose calls need no key: for this long after one, an equal call of the
-	// same principal gets its answer. The Logger gets a warning for a tool that no call and no list of
-	// tools has named. Only with MCP. Default: none.
-	ToolWindows map[string]time.Duration
+	// MCPOptions sets what belongs to it. Default: nil, and every message is a request as others are.
+	MCP *MCP
 
 	// Scope says which principal a key belongs to. All of these parts together tell principals
 	// apart. Requests that have none of them share keys; the Logger gets one warning. See
@@ -226,8 +222,6 @@ type Options struct {
 	// send p.Status and Retry-After. Requests of gRPC and Connect are answered in their protocol by the
 	// functions named here. Default: WriteProblem.
 	WriteProblem ProblemWriter
-	// Label tells operators what a key is held for. Default: the client's.
-	Label string
 
 	// Logger gets one warning for each of these: requests without any part of the scope, with
 	// credentials that differ each time, without the key that Key looks for, and with a key that came

@@ -41,7 +41,7 @@ func (x *exchange) claim() {
 func (x *exchange) acquire() (*dibs.Lease, error) {
 	o := &x.m.options
 	options := dibs.AcquireOptions{
-		TTL: o.Lease, Fingerprint: x.req.fingerprint, MaxAge: dibs.AnyAge, AtMostOnce: o.OnCrash == AtMostOnce, Label: o.Label, Detach: true,
+		TTL: o.Lease, Fingerprint: x.req.fingerprint, MaxAge: dibs.AnyAge, AtMostOnce: o.OnCrash == AtMostOnce, Detach: true,
 	}
 	asked := time.Now()
 	limit, stop := x.m.withStoreTimeout(x.req.Context())

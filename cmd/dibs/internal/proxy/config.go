@@ -180,7 +180,7 @@ func (p *Policy) use(name string) {
 // options returns the options of the middleware.
 func (p *Policy) options() *idempotency.Options {
 	o := &idempotency.Options{
-		Label: "dibs proxy", KeyRing: p.ring, WriteProblem: problemWriters[p.Errors],
+		KeyRing: p.ring, WriteProblem: problemWriters[p.Errors],
 		Fingerprint: idempotency.FingerprintOptions{
 			CanonicalJSON: slices.Contains(p.Fingerprint, "json"),
 			Multipart:     slices.Contains(p.Fingerprint, "multipart"),
@@ -209,12 +209,13 @@ func (p *Policy) options() *idempotency.Options {
 		}
 		o.Key = idempotency.KeyOf(parts...)
 	}
-	if len(p.ToolWindows) > 0 {
-		o.ToolWindows = make(map[string]time.Duration)
-	}
-	for _, text := range p.ToolWindows {
-		tool, window, _ := toolWindow(text)
-		o.ToolWindows[tool] = window
+	if o.MCP != nil && len(p.ToolWindows) > 0 {
+		windows := make(map[string]time.Duration)
+		for _, text := range p.ToolWindows {
+			tool, window, _ := toolWindow(text)
+			windows[tool] = window
+		}
+		o.MCP = &idempotency.MCP{ToolWindows: windows}
 	}
 	return o
 }
@@ -304,9 +305,12 @@ func (p *Policy) refusals() (all []*fault) {
 	if !p.Guard {
 		o.Methods = nil
 	}
+	if o.MCP == nil && len(p.ToolWindows) > 0 {
+		all = append(all, &fault{"tool-windows", "it has no effect without for mcp"})
+	}
 	joined, _ := o.Validate().(interface{ Unwrap() []error })
 	if joined == nil {
-		return nil
+		return all
 	}
 	for _, err := range joined.Unwrap() {
 		e := err.(*idempotency.OptionError)

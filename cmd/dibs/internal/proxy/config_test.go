@@ -128,7 +128,12 @@ func TestEveryOptionIsASetting(t *testing.T) {
 	if list := "`MaxMemory`, `Transactor`, `Commits` and `Redact` are for Go alone."; !strings.Contains(text, list) {
 		t.Errorf("docs/http.md does not say: %s", list)
 	}
-	for f := range reflect.TypeFor[idempotency.Options]().Fields() {
+	options := slices.Collect(reflect.TypeFor[idempotency.Options]().Fields())
+	for f := range reflect.TypeFor[idempotency.MCP]().Fields() {
+		f.Name = "MCP." + f.Name
+		options = append(options, f)
+	}
+	for _, f := range options {
 		if want := !slices.Contains(goAlone, f.Name); strings.Contains(text, "`"+f.Name+"`") && is[settingOf(f.Name)] != want {
 			t.Errorf("docs/http.md names %s; %s is a setting: %v; want %v", f.Name, settingOf(f.Name), !want, want)
 		}
@@ -152,7 +157,7 @@ func TestOptionsHaveTheSettings(t *testing.T) {
 		Methods: []string{"PUT"}, RequireKey: true, StrictKey: true, KeyPer: "path", Wait: 7 * time.Second, ConflictStatus: 423,
 		MismatchStatus: 409, Lease: 7 * time.Second, OnCrash: "at-most-once", HandlerLimit: 7 * time.Second, MaxConcurrent: 7,
 		MaxBodyMemory: 7 << 20, MaxBody: 7 << 20, BodyTimeout: 7 * time.Second, Retention: 7 * time.Second, Keep: []string{"2xx"}, MaxStored: 7 << 10,
-		OnOversize: "rerun", KeepSetCookie: true, NotStored: []string{"X-A"}, StoreTimeout: 7 * time.Second, OnStoreFailure: "open", Label: "dibs proxy",
+		OnOversize: "rerun", KeepSetCookie: true, NotStored: []string{"X-A"}, StoreTimeout: 7 * time.Second, OnStoreFailure: "open",
 	}
 	got := *p.options()
 	got.Scope, got.WriteProblem = nil, nil

@@ -30,7 +30,7 @@ type namingFlags struct{ slog.Handler }
 
 var flagOfField = strings.NewReplacer(
 	"Options.Key", "--key or --for", "Options.RequireKey", "--require-key", "Fingerprint.KeyAlone", "--fingerprint",
-	"Options.ToolWindows", "--tool-windows",
+	"MCP.ToolWindows", "--tool-windows",
 )
 
 func (h namingFlags) Handle(ctx context.Context, r slog.Record) error {

@@ -50,7 +50,7 @@ func settingOf(field string) string {
 	if name, ok := renamed[field]; ok {
 		return name
 	}
-	return strings.ToLower(strings.Join(wordsOfName.FindAllString(field, -1), "-"))
+	return strings.ToLower(strings.Join(wordsOfName.FindAllString(strings.TrimPrefix(field, "MCP."), -1), "-"))
 }
 
 // variable returns the name of the setting's environment variable. It does not begin with
