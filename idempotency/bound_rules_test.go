@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ var boundRules = []rule{
 	}},
 	{"The memory of bodies can be bounded", func(t *testing.T) {
 		gate := newGate()
-		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 39}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-Then") {
 			case "panics":
 				panic(http.ErrAbortHandler)
@@ -101,25 +102,48 @@ var boundRules = []rule{
 		g.sendBroken(withKey("b"), ten, with("X-Then", "panics"))
 		first := g.sendLater(withKey("a"), ten, waits)
 		<-gate.entered
-		g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), ten)) // no room for the answer
+		second := g.sendLater(withKey("c"), withBody("012345678"), waits)
+		<-gate.entered
+		third := g.sendLater(withKey("d"), withBody("0"), waits)
+		<-gate.entered // exactly 20 bytes
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), ten))
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("done"), withBody("1")))
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("done"), withChunks(strings.NewReader("1"))))
 		isReplay(t, g.send(withKey("done"), withBody("")), done)
 		isProblem(t, g.send(withKey("a"), withBody("")), "key-reused", 422)
 		if w := g.send(ten, with("Idempotency-Key")); w.Code != 200 {
 			t.Errorf("a request without a key: %d", w.Code)
 		}
-		second := g.sendLater(withKey("c"), withBody("012345678"), waits)
-		<-gate.entered // exactly 39 bytes
-		g.isOverloaded("MaxBodyMemory", g.send(withKey("done"), withBody("1")))
-		g.isOverloaded("MaxBodyMemory", g.send(withKey("done"), withChunks(strings.NewReader(""))))
-		g.ran(5)
+		g.ran(6)
 		close(gate.open)
 		<-first
 		<-second
+		<-third
 		isFresh(t, g.send(withKey("b"), ten), 200)
 		if e := g.last(); e.Attempt != 2 {
 			t.Errorf("attempt %d after a refusal; want 2, because only one attempt ran", e.Attempt)
 		}
 	}},
+	{"The memory of bodies can be bounded", inBubble(func(t *testing.T) {
+		// An answer counts as it comes. It waits for room and is not refused, because it has happened.
+		const runs, parts, part = 20, 10, 100
+		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: parts * part, MaxBodyMemory: 2 * parts * part}, func(w http.ResponseWriter, r *http.Request) {
+			for range parts {
+				time.Sleep(time.Second)
+				_, _ = io.WriteString(w, strings.Repeat("x", part))
+			}
+		})
+		var answers []<-chan *httptest.ResponseRecorder
+		for i := range runs {
+			answers = append(answers, g.sendLater(withKey(strconv.Itoa(i)), withBody("")))
+		}
+		for i, answer := range answers {
+			w := <-answer
+			isFresh(t, w, 200)
+			isReplay(t, g.send(withKey(strconv.Itoa(i)), withBody("")), w)
+		}
+		g.ran(runs)
+	})},
 	{"The memory of bodies can be bounded", func(t *testing.T) {
 		// A body without a length takes more as it grows, and one in a file takes nothing.
 		gate := newGate()
@@ -134,7 +158,7 @@ var boundRules = []rule{
 		memory := g.sendLater(withKey("memory"), withBody(strings.Repeat("x", 1400)), with("X-Then", "waits"))
 		<-gate.entered
 		isFresh(t, g.send(withKey("a"), body(511)), 200)
-		g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), body(513)))
+		g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), body(611)))
 		close(gate.open)
 		<-file
 		<-memory
@@ -268,7 +292,7 @@ var boundRules = []rule{
 				gate.ServeHTTP(w, r)
 			}
 		})
-		running := g.sendLater(withKey("running"), withBody(strings.Repeat("x", 400)), with("X-Then", "waits"))
+		running := g.sendLater(withKey("running"), withBody(strings.Repeat("x", 600)), with("X-Then", "waits"))
 		<-gate.entered
 		rest, body := io.Pipe()
 		refused := g.sendLater(withKey("refused"), withChunks(io.MultiReader(strings.NewReader(strings.Repeat("x", 512)), rest)))

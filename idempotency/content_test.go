@@ -155,7 +155,7 @@ func TestWhatABodyBecomesIsCounted(t *testing.T) {
 			running = append(running, done)
 			go func() {
 				defer close(done)
-				g.send(with("X-Then", "waits"), withKey(key), withBody(`{"id":"`+key+`"}`))
+				g.send(with("X-Then", "waits"), withKey(key), withBody(`{"id":"`+key+`","b":"`+strings.Repeat("x", 900<<10)+`"}`))
 			}()
 			<-gate.entered
 		}

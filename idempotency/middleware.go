@@ -11,6 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/dialect"
+	"github.com/dibs-go/dibs/internal/memory"
 	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/slow"
 )
@@ -22,8 +23,8 @@ type Middleware struct {
 	client     *dibs.Client
 	options    Options
 	duplicates duplicates
-	serving    *capacity // requests with a key
-	memory     *capacity // bytes of bodies
+	serving    []*memory.Budget // requests with a key, by number; none without a bound
+	memory     *memory.Shares
 	speak      func(*http.Request) (dialect.Dialect, *http.Request)
 
 	unsettled atomic.Int64 // requests that claim a key or have not settled it
@@ -31,6 +32,12 @@ type Middleware struct {
 	mu        sync.Mutex
 	stats     Stats // under mu
 }
+
+// Event.Err of a request that a bound refused names the bound.
+var (
+	errMaxConcurrent = errors.New("idempotency: MaxConcurrent is reached")
+	errMaxBodyMemory = errors.New("idempotency: MaxBodyMemory is reached")
+)
 
 // New returns a Middleware over the client, or an *OptionError if an option is wrong. Call Drain before
 // the client is closed.
@@ -44,7 +51,10 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	}
 	m := &Middleware{
 		client: client, options: options, duplicates: newDuplicates(),
-		serving: newCapacity(int64(options.MaxConcurrent)), memory: newCapacity(options.MaxBodyMemory),
+		memory: options.shares(),
+	}
+	if n := options.MaxConcurrent; n > 0 {
+		m.serving = []*memory.Budget{memory.New(int64(n))}
 	}
 	m.speak = m.dialects()
 	return m, nil
@@ -114,9 +124,9 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 			"the ResponseWriter of an outer handler needs a method Unwrap or SetWriteDeadline", "error", err)
 	}}
 	defer p.End()
-	x := &exchange{m: m, w: p, next: next, slot: reservation{of: m.serving}, room: reservation{of: m.memory}}
+	x := &exchange{m: m, w: p, next: next, slot: memory.Open(m.serving...), room: memory.Open(m.memory.Memory)}
 	x.dialect, x.req.Request = m.speak(r)
-	x.req.body.room.of, x.req.body.within.of = m.memory, m.memory
+	x.req.body.room, x.req.body.within, x.req.body.onDisk = memory.Open(m.memory.Memory), memory.Open(m.memory.Memory), memory.Open(m.memory.Files)
 	x.receive()
 	if p.WasCut() {
 		panic(http.ErrAbortHandler)
@@ -131,8 +141,6 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 //	   │
 //	 claim ── held, done, mismatch, unknown, no store ── answered       run.go
 //	   │
-//	 admit ── no memory for the answer ── undone, refused
-//	   │
 //	 handle ── panic, failure, broken ── abandoned
 //	   │
 //	conclude ── settle ── lost ── 503                                   settle.go
@@ -145,10 +153,10 @@ type exchange struct {
 	dialect  dialect.Dialect
 	req      request
 	event    Event
-	observed bool        // Options.Observe was called
-	slot     reservation // of Options.MaxConcurrent
-	room     reservation // of memory for the answer
-	turn     bool        // it was woken to claim the key, before others that wait
+	observed bool           // Options.Observe was called
+	slot     memory.Account // of Options.MaxConcurrent
+	room     memory.Account // of the answer, and of a record
+	turn     bool           // it was woken to claim the key, before others that wait
 }
 
 // end removes what is left of the request. If Options.Observe was not called, the handler or a
@@ -159,8 +167,8 @@ func (x *exchange) end() {
 		x.observe(EventInterrupted)
 	}
 	x.req.body.remove()
-	x.room.end()
-	x.slot.end()
+	x.room.Close()
+	x.slot.Close()
 }
 
 // guards reports whether requests of the method are guarded when they carry a key.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/memory"
 )
 
 // Defaults of Options.
@@ -242,6 +243,21 @@ type Options struct {
 
 // MaxStored bounds Options.MaxStored, in bytes, because answers are in memory until they are stored.
 const MaxStored = 1 << 30
+
+// shares returns the budgets for bodies: those of the process, or others if they are too small for one
+// request.
+func (o *Options) shares() *memory.Shares {
+	s := memory.Process()
+	if o.MaxBodyMemory > 0 {
+		s = memory.NewShares(o.MaxBodyMemory)
+	} else if least := min(o.MaxBody, o.MaxMemory) + o.MaxStored; least > s.Memory.Most() {
+		s = memory.NewShares(least)
+	}
+	if o.MaxBody > s.Files.Most() {
+		s = &memory.Shares{Memory: s.Memory, Records: s.Records, Files: memory.New(o.MaxBody)}
+	}
+	return s
+}
 
 // safeMethods are methods that change nothing, and are never guarded.
 var safeMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}

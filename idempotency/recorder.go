@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/dialect"
+	"github.com/dibs-go/dibs/internal/memory"
 	"github.com/dibs-go/dibs/internal/slow"
 )
 
@@ -27,6 +29,8 @@ type recorder struct {
 	mu     sync.Mutex // a goroutine of the handler may outlive it
 	m      *Middleware
 	w      *slow.Writer
+	ctx    context.Context // of the run
+	room   *memory.Account // of what is kept of the answer
 	r      *http.Request
 	limit  time.Time   // of the run
 	fields http.Header // of the handler
@@ -51,7 +55,7 @@ func (r *run) newRecorder() *recorder {
 	limit, _ := r.ctx.Deadline()
 	r.w.Begin(limit)
 	fields := r.w.Header().Clone() // what outer handlers have set is part of the answer
-	return &recorder{m: r.m, w: r.w, r: r.req.Request, dialect: r.dialect, limit: limit, fields: fields, declared: -1}
+	return &recorder{m: r.m, w: r.w, ctx: r.ctx, room: &r.room, r: r.req.Request, dialect: r.dialect, limit: limit, fields: fields, declared: -1}
 }
 
 // Header returns the handler's header. The ResponseWriter below has another, because it may still
@@ -132,7 +136,7 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	case rec.declared >= 0 && rec.length+n > rec.declared:
 		return 0, http.ErrContentLength
 	}
-	if rec.length += n; rec.length > rec.m.options.MaxStored {
+	if rec.length += n; rec.length > rec.m.options.MaxStored || !rec.hasRoom() {
 		rec.stream()
 		rec.oversize = true
 	}
@@ -146,6 +150,13 @@ func (rec *recorder) Write(p []byte) (int, error) {
 		_, _ = rec.w.Write(p)
 	}
 	return len(p), nil
+}
+
+// hasRoom waits until there is memory for what is kept of the answer: the effect of the run has happened,
+// so the answer is not refused. It reports false if the run ends first.
+func (rec *recorder) hasRoom() bool {
+	more := rec.length - rec.room.Held()
+	return rec.oversize || more <= 0 || rec.room.Wait(rec.ctx, more) == nil
 }
 
 // stream sends what is there. What comes next is sent at once.

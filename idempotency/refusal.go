@@ -100,12 +100,16 @@ func (x *exchange) refuseMismatch() {
 // any.
 func (x *exchange) refuseClaim(err error) (record []byte) {
 	if done, ok := errors.AsType[*dibs.DoneError](err); ok {
+		x.room.Owe(int64(len(done.Record.Data)))
 		x.replay(done.Record.Data)
 		return done.Record.Data
 	}
 	held, isHeld := errors.AsType[*dibs.HeldError](err)
 	unknown, isUnknown := errors.AsType[*dibs.UnknownError](err)
 	switch {
+	case err == errMaxBodyMemory:
+		x.event.Err = err
+		x.refuse(EventOverloaded, problemOverloaded)
 	case isHeld:
 		x.refuseHeld(x.m.retryHeld(held.Left))
 	case isUnknown:

@@ -13,8 +13,8 @@ func (x *exchange) decode(record []byte) (*Answer, error) {
 		return nil, err
 	}
 	return decodeAnswer(record, x.m.options.MaxStored+2*maxHead, func(n int64) bool {
-		n = min(n, x.m.options.MaxStored-x.room.n) // as much as its run took, which finds room some time
-		return n <= 0 || x.room.grow(n)
+		n = min(n, x.m.options.MaxStored-x.room.Held())
+		return n <= 0 || x.room.Try(n)
 	})
 }
 
@@ -40,7 +40,7 @@ func (x *exchange) replay(record []byte) {
 	}
 	a.Body = x.dialect.Replay(a.Header, a.Body)
 	x.req.body.remove()
-	x.slot.end()
+	x.slot.Close()
 	a.send(x.w, x.req.Method)
 	x.event.Status = a.Status
 	x.observe(EventReplayed)

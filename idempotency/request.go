@@ -13,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/content"
 	"github.com/dibs-go/dibs/internal/dialect"
+	"github.com/dibs-go/dibs/internal/memory"
 	"github.com/dibs-go/dibs/internal/slow"
 )
 
@@ -53,13 +54,13 @@ func (x *exchange) receive() {
 	case o.Key == nil && !found:
 		x.unguarded(x.req.Request)
 		return
-	case x.m.serving.full(): // at once, and not only when the body is there
+	case x.isFull(): // at once, and not only when the body is there
 		x.event.Err = errMaxConcurrent
 		x.refuseUnread(EventOverloaded, problemOverloaded)
 		return
 	}
 	if err := x.req.body.read(x.w, x.req.Request, o); err != nil {
-		x.req.body.room.end() // now, because the client may send the rest for long
+		x.req.body.remove() // now, because the client may send the rest for long
 		x.refuseBody(err)
 		return
 	}
@@ -88,7 +89,7 @@ func (x *exchange) receive() {
 			defer x.req.call.Begin()()
 		}
 	}
-	if !x.slot.grow(1) { // only now, because a body that comes slowly must keep no other request out
+	if !x.slot.Try(1) { // only now, because a body that comes slowly must keep no other request out
 		x.event.Err = errMaxConcurrent
 		x.refuse(EventOverloaded, problemOverloaded)
 		return
@@ -100,7 +101,7 @@ func (x *exchange) receive() {
 // and readCall reports false.
 func (x *exchange) readCall() bool {
 	call, err := x.dialect.Read(x.req.body.inside())
-	x.req.body.within.end()
+	x.req.body.within.Close()
 	x.req.call = call
 	switch {
 	case err == dialect.ErrCall:
@@ -114,6 +115,14 @@ func (x *exchange) readCall() bool {
 		return true
 	default:
 		x.unguarded(x.req.withBody(x.req.Context()))
+	}
+	return false
+}
+
+// isFull reports whether Options.MaxConcurrent requests are served.
+func (x *exchange) isFull() bool {
+	for _, b := range x.m.serving {
+		return b.Used() >= b.Most()
 	}
 	return false
 }
@@ -137,7 +146,7 @@ func (x *exchange) identify(key string) {
 	} else if req.fingerprint, err = o.Fingerprint.of(req.Request, &req.body); err == nil {
 		req.whole, err = o.Fingerprint.whole(req.Request, &req.body)
 	}
-	req.body.within.end()
+	req.body.within.Close()
 	req.key = o.keyName(req, principal, key)
 	x.event.key = x.m.client.Key(req.key)
 	if err != nil {
@@ -151,7 +160,7 @@ func (x *exchange) identify(key string) {
 // derivedKey returns what Options.Key finds; "" if the request has no key.
 func (r *request) derivedKey(o *Options) (string, error) {
 	key, err := o.Key(r.Request, r.body.inside())
-	r.body.within.end()
+	r.body.within.Close()
 	if err == nil && key == "" {
 		key, r.retention = r.call.Key, r.call.Retention
 	}
@@ -179,12 +188,13 @@ var errStream = errors.New("the request is a stream, which cannot be guarded")
 // A body is a request's body, read whole before the handler runs: in memory, or in a temporary file
 // if it is longer than Options.MaxMemory.
 type body struct {
-	memory []byte
+	bytes  []byte
 	file   *os.File // nil: in memory
 	path   string   // of the file, while it has a name
 	size   int64
-	room   reservation // of the memory
-	within reservation // of memory for what is made of it while it is looked into
+	room   memory.Account // of the memory
+	onDisk memory.Account // of the file
+	within memory.Account // of memory for what is made of it while it is looked into
 }
 
 // read reads all of r's body. It returns errTooLarge, errMaxBodyMemory, errStream, an
@@ -206,59 +216,71 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if n := r.ContentLength; n >= 0 {
 		size = min(n, limit, inAdvance) // the rest when it arrives
 	}
-	if !b.room.grow(size) {
-		return errMaxBodyMemory
-	}
-	memory, ended := make([]byte, 0, size+1), false // one more, to see the end without growing
-	for !ended && int64(len(memory)) <= limit {
-		if int64(len(memory)) > size {
+	read, ended := make([]byte, 0, size+1), false // one more, to see the end without growing
+	for !ended && int64(len(read)) <= limit {
+		if int64(len(read)) > size {
 			more := min(size+1, limit-size)
 			if n := r.ContentLength; size < n {
 				more = min(more, n-size)
 			}
-			if !b.room.grow(more) {
-				return errMaxBodyMemory
-			}
 			size += more
-			memory = append(make([]byte, 0, size+1), memory...)
+			read = append(make([]byte, 0, size+1), read...)
 		}
-		n, err := in.Read(memory[len(memory):cap(memory)])
-		memory = memory[:len(memory)+n]
+		n, err := in.Read(read[len(read):cap(read)])
+		read = read[:len(read)+n]
+		if !b.room.Try(int64(n)) {
+			return errMaxBodyMemory
+		}
 		if ended = err == io.EOF; err != nil && !ended {
 			return err
 		}
 	}
-	b.size = int64(len(memory))
+	b.size = int64(len(read))
 	switch {
 	case b.size > o.MaxBody:
 		return errTooLarge
 	case !ended:
-		return b.spill(memory, in, o)
+		return b.spill(read, in, o)
 	}
-	b.memory = memory
+	b.bytes = read
 	return nil
 }
 
-// inAdvance is how much memory is reserved, in bytes, before any of a body is there.
+// inAdvance is how much memory a body has, in bytes, before any of it is there.
 const inAdvance = 16 << 10
 
 // spill writes what was read of the body, and then its rest, into a temporary file.
-func (b *body) spill(memory []byte, in io.Reader, o *Options) (err error) {
+func (b *body) spill(read []byte, in io.Reader, o *Options) (err error) {
 	if b.file, err = os.CreateTemp("", "dibs-body-"); err != nil {
 		return err
 	}
 	if b.path = b.file.Name(); os.Remove(b.path) == nil {
 		b.path = "" // a file without a name ends with the process
 	}
-	if _, err = b.file.Write(memory); err != nil {
+	to := countedFile{b.file, &b.onDisk}
+	if _, err = to.Write(read); err != nil {
 		return err
 	}
-	b.room.end()
-	rest, err := io.Copy(b.file, io.LimitReader(in, o.MaxBody+1-b.size))
+	b.room.Close()
+	rest, err := io.Copy(to, io.LimitReader(in, o.MaxBody+1-b.size))
 	if b.size += rest; err == nil && b.size > o.MaxBody {
 		err = errTooLarge
 	}
 	return err
+}
+
+// A countedFile counts what is written into it before that is on the disk.
+type countedFile struct {
+	file *os.File
+	room *memory.Account
+}
+
+// Write returns errMaxBodyMemory if there is no room.
+func (f countedFile) Write(p []byte) (int, error) {
+	if !f.room.Try(int64(len(p))) {
+		return 0, errMaxBodyMemory
+	}
+	return f.file.Write(p)
 }
 
 // reader returns a new reader of the body.
@@ -266,17 +288,17 @@ func (b *body) reader() *io.SectionReader {
 	if b.file != nil {
 		return io.NewSectionReader(b.file, 0, b.size)
 	}
-	return io.NewSectionReader(bytes.NewReader(b.memory), 0, b.size)
+	return io.NewSectionReader(bytes.NewReader(b.bytes), 0, b.size)
 }
 
 // inside returns a new reader of the body for functions that look into it. The caller ends
 // b.within after them.
-func (b *body) inside() *insideReader { return &insideReader{b.reader(), &b.within, b.room.n} }
+func (b *body) inside() *insideReader { return &insideReader{b.reader(), &b.within, b.room.Held()} }
 
 // sum returns the SHA-256 digest of the body.
 func (b *body) sum() (sum [sha256.Size]byte, err error) {
 	if b.file == nil {
-		return sha256.Sum256(b.memory), nil
+		return sha256.Sum256(b.bytes), nil
 	}
 	h := sha256.New()
 	_, err = io.Copy(h, b.reader())
@@ -286,9 +308,10 @@ func (b *body) sum() (sum [sha256.Size]byte, err error) {
 
 // remove removes the temporary file and gives the memory back: the request is over.
 func (b *body) remove() {
-	b.memory = nil
-	b.room.end()
-	b.within.end()
+	b.bytes = nil
+	b.room.Close()
+	b.within.Close()
+	b.onDisk.Close()
 	if b.file == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/memory"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -46,7 +47,7 @@ func (x *exchange) acquire() (*dibs.Lease, error) {
 	asked := time.Now()
 	limit, stop := x.m.withStoreTimeout(x.req.Context())
 	defer stop()
-	lease, err := x.m.client.TryAcquire(limit, x.req.key, &options)
+	lease, err := x.tryAcquire(limit, &options)
 	x.event.Claiming = time.Since(asked)
 	left := o.Wait - time.Since(x.event.Start)
 	if left <= 0 || !errors.Is(err, dibs.ErrHeld) {
@@ -58,6 +59,26 @@ func (x *exchange) acquire() (*dibs.Lease, error) {
 	defer cancel()
 	lease, err = x.m.client.Acquire(ctx, x.req.key, &options)
 	x.event.Waiting += time.Since(asked)
+	return lease, err
+}
+
+// tryAcquire asks the store for the key once. The record that may be the answer counts before it is read:
+// as long as the longest one lately.
+func (x *exchange) tryAcquire(ctx context.Context, o *dibs.AcquireOptions) (*dibs.Lease, error) {
+	m := x.m.memory
+	room := memory.Open(m.Records)
+	defer room.Close()
+	if room.Wait(ctx, m.Longest()) != nil {
+		return nil, errMaxBodyMemory
+	}
+	lease, err := x.m.client.TryAcquire(ctx, x.req.key, o)
+	done, _ := errors.AsType[*dibs.DoneError](err)
+	switch {
+	case done != nil:
+		m.Read(len(done.Record.Data))
+	case err == nil:
+		m.Read(0)
+	}
 	return lease, err
 }
 
@@ -73,9 +94,6 @@ func (x *exchange) runUnder(lease *dibs.Lease) {
 	x.m.duplicates.enter(x.req.key, r.original)
 	r.answer = r.newRecorder()
 	defer r.abandon()
-	if !r.admitted() {
-		return
-	}
 	x.event.Attempt, x.event.Fence = lease.Attempt(), lease.Fence()
 	if x.m.options.Transactor != nil {
 		r.handleIn()
@@ -93,18 +111,6 @@ func (r *run) abandon() {
 	r.rollback()
 	r.event.Handler = time.Since(r.original.began)
 	r.settle(settlement{outcome: store.Abandon})
-}
-
-// admitted reports whether there is memory for the answer. If not, the claim is undone and the request
-// has been served.
-func (r *run) admitted() bool {
-	if r.room.grow(r.m.options.MaxStored) {
-		return true
-	}
-	r.settle(settlement{outcome: store.Undo})
-	r.event.Err = errMaxBodyMemory
-	r.refuse(EventOverloaded, problemOverloaded)
-	return false
 }
 
 // forwarded returns the request that the handler gets.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/memory"
 	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
@@ -148,6 +149,7 @@ func (r *run) settle(how settlement) (lost bool) {
 func (r *run) kept(how settlement) {
 	if how.outcome == store.Keep {
 		r.event.Stored = true
+		r.m.memory.Read(len(how.record))
 	}
 }
 
@@ -157,9 +159,9 @@ var settlePause = pace.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 // settleLater settles in the background, until the lease is lost.
 func (r *run) settleLater(how settlement) {
 	m, key, original, lease, keep := r.m, r.req.key, r.original, r.lease, how.outcome == store.Keep
-	room := reservation{}
+	room := memory.Open(m.memory.Memory)
 	if keep {
-		room, r.room = r.room, room // the record stays in memory
+		room.Owe(int64(len(how.record))) // stays in memory
 		r.event.StoreFailed = true
 		m.count(func(c *Stats) { c.StoreFailed++ })
 	}
@@ -167,14 +169,14 @@ func (r *run) settleLater(how settlement) {
 	m.unsettled.Add(1)
 	go func() {
 		defer m.unsettled.Add(-1)
-		defer room.end()
+		defer room.Close()
 		for failed := 1; ; failed++ {
 			time.Sleep(settlePause.Pause(failed))
 			if keep && time.Now().After(giveUp) {
 				// The store answers and takes no record, and the key must not be held forever.
 				m.count(func(c *Stats) { c.StoreGivenUp++ })
 				keep, how = false, settlement{outcome: store.Abandon}
-				room.end()
+				room.Close()
 			}
 			err := m.apply(how, lease)
 			if err != nil && !errors.Is(err, dibs.ErrLost) {
@@ -216,8 +218,8 @@ func (r *run) send(lost bool, kind EventKind) {
 	case !lost:
 		if !r.answer.streaming {
 			r.req.body.remove()
-			r.slot.end()
-			r.room.shrink(int64(len(r.answer.body)))
+			r.slot.Close()
+			r.room.Keep(int64(len(r.answer.body)))
 			r.answer.send()
 		}
 		r.observe(kind)

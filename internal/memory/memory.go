@@ -23,9 +23,6 @@ func Limit() int64 {
 	return Fallback
 }
 
-// Process returns the budget of this process, of Limit. It is made at the first call.
-var Process = sync.OnceValue(func() *Budget { return New(Limit()) })
-
 // A Budget is a weighted semaphore of bytes. Accounts wait for room in the order in which they ask.
 // It is safe for concurrent use.
 type Budget struct {
@@ -71,7 +68,7 @@ func (b *Budget) take(n int64) bool {
 // returns the cause if ctx ends first.
 func (b *Budget) wait(ctx context.Context, a *Account, n int64) error {
 	b.mu.Lock()
-	if n == 0 || b.over == a || b.waiting.Len() == 0 && b.fits(a, n) {
+	if n == 0 || a.exceeds || b.waiting.Len() == 0 && b.fits(a, n) {
 		b.used += n
 		b.mu.Unlock()
 		return nil
@@ -101,9 +98,9 @@ func (b *Budget) wait(ctx context.Context, a *Account, n int64) error {
 // one another.
 func (b *Budget) fits(a *Account, n int64) bool {
 	if b.used > b.most-n && b.over == nil {
-		b.over = a
+		b.over, a.exceeds = a, true
 	}
-	return b.used <= b.most-n || b.over == a
+	return b.used <= b.most-n || a.exceeds
 }
 
 // give gives n bytes back. full says that the account needs no more for now.
@@ -133,13 +130,14 @@ func (b *Budget) serve() {
 // An Account is what one request has taken, of one budget or of several at once, such as that of its
 // credential and that of all. The zero Account has no bound. It is not safe for concurrent use.
 type Account struct {
-	of []*Budget
-	n  int64
+	of      []*Budget
+	n       int64
+	exceeds bool // it may exceed all its budgets, because it may exceed one
 }
 
 // Open returns an account of the budgets. All accounts that share two of them name them in the same
-// order.
-func Open(of ...*Budget) *Account { return &Account{of: of} }
+// order. It must not be copied while it has bytes.
+func Open(of ...*Budget) Account { return Account{of: of} }
 
 // Held returns how many bytes the account has.
 func (a *Account) Held() int64 { return a.n }
@@ -169,12 +167,12 @@ func (a *Account) Try(n int64) bool {
 
 // Wait takes n more bytes when there is room. It is for what has happened already and cannot be
 // refused: so that it always ends, one account at a time may exceed the bound. It returns the cause
-// if ctx ends first.
+// if ctx ends first. The account may exceed the bound until Keep or Close.
 func (a *Account) Wait(ctx context.Context, n int64) error {
 	for i, b := range a.of {
 		if err := b.wait(ctx, a, n); err != nil {
 			for _, taken := range slices.Backward(a.of[:i]) {
-				taken.give(a, n, a.n == 0)
+				taken.give(a, n, false)
 			}
 			return err
 		}
@@ -197,7 +195,7 @@ func (a *Account) Keep(n int64) {
 	for _, b := range slices.Backward(a.of) {
 		b.give(a, a.n-n, true)
 	}
-	a.n = n
+	a.n, a.exceeds = n, false
 }
 
 // Close gives everything back. The account can be used again.

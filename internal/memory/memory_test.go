@@ -24,8 +24,9 @@ func TestAccounts(t *testing.T) {
 			t.Errorf("%d and %d are taken; want %d and %d", own.Used(), all.Used(), wantOwn, wantAll)
 		}
 	}
-	if a.Most() != 60 || b.Most() != 100 || memory.Open().Most() < 1<<62 {
-		t.Errorf("the bounds are %d, %d and %d", a.Most(), b.Most(), memory.Open().Most())
+	free := memory.Open()
+	if a.Most() != 60 || b.Most() != 100 || free.Most() < 1<<62 {
+		t.Errorf("the bounds are %d, %d and %d", a.Most(), b.Most(), free.Most())
 	}
 	if a.Try(61) || !a.Try(60) || a.Try(1) {
 		t.Error("an account has another bound than its budget")
@@ -43,7 +44,7 @@ func TestAccounts(t *testing.T) {
 	a.Close()
 	b.Close()
 	used(0, 0)
-	if !a.Try(0) || !memory.Open().Try(1<<40) {
+	if !a.Try(0) || !free.Try(1<<40) {
 		t.Error("an account without a bound is bounded")
 	}
 }
@@ -57,12 +58,12 @@ func TestWaiting(t *testing.T) {
 			t.Fatal("one account may not exceed the bound")
 		}
 		var order []int
-		var accounts []*memory.Account
+		accounts := []*memory.Account{&over}
 		cause := errors.New("the cause")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		for i, n := range []int64{50, 30, 5} {
 			a := memory.Open(b)
-			accounts = append(accounts, a)
+			accounts = append(accounts, &a)
 			go func() {
 				ctx := ctx
 				if i > 0 {
@@ -76,7 +77,7 @@ func TestWaiting(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if memory.Open(b).Try(1) || len(order) > 0 {
+		if late := memory.Open(b); late.Try(1) || len(order) > 0 {
 			t.Error("an account passed others that wait")
 		}
 		first.Keep(75) // 95 are taken: room for the last, and not for the first
@@ -96,7 +97,7 @@ func TestWaiting(t *testing.T) {
 		if len(order) != 2 || order[1] != 2 || b.Used() != 55 {
 			t.Errorf("the order is %v, and %d are taken", order, b.Used())
 		}
-		for _, a := range append(accounts, over) {
+		for _, a := range accounts {
 			a.Close()
 		}
 		if b.Used() != 0 {
@@ -150,5 +151,22 @@ func TestLimit(t *testing.T) {
 	debug.SetMemoryLimit(1<<63 - 1)
 	if n := memory.Limit(); n != memory.Fallback {
 		t.Errorf("without GOMEMLIMIT it is %d", n)
+	}
+}
+
+// TestLongest: a record is expected to be as long as the longest one lately.
+func TestLongest(t *testing.T) {
+	s := memory.NewShares(1 << 20)
+	s.Read(1000)
+	s.Read(1 << 20)
+	s.Read(10)
+	if n := s.Longest(); n < 1<<19 || n > 1<<20 {
+		t.Errorf("after one short record it is %d", n)
+	}
+	for range 10_000 {
+		s.Read(10)
+	}
+	if n := s.Longest(); n != 10 {
+		t.Errorf("after many short records it is %d", n)
 	}
 }

@@ -35,11 +35,11 @@ type exchange struct {
 	ctx     context.Context
 	conn    net.Conn // nil if it is not known
 	began   time.Time
-	timeout time.Duration   // how long the client listens; 0: no limit
-	gone    bool            // the client had gone away before it was answered
-	by      string          // the name of the credential
-	memory  *memory.Account // of the body and the elements, until the call is over
-	records *memory.Account
+	timeout time.Duration  // how long the client listens; 0: no limit
+	gone    bool           // the client had gone away before it was answered
+	by      string         // the name of the credential
+	memory  memory.Account // of the body and the elements, until the call is over
+	records memory.Account
 	waits   bool // for memory; see Server.take
 	call    Call
 }
@@ -68,13 +68,13 @@ func exchangeOf(ctx context.Context) *exchange {
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		return x
 	}
-	return &exchange{memory: new(memory.Account), records: new(memory.Account)}
+	return new(exchange)
 }
 
 // logged logs each call, with --access-log, and each panic.
 func (s *Server) logged(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context(), began: time.Now(), memory: new(memory.Account), records: new(memory.Account)}
+		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context(), began: time.Now()}
 		x.conn, _ = r.Context().Value(connectionKey{}).(net.Conn)
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {

@@ -222,7 +222,7 @@ func (s *Server) takeRecords(ctx context.Context, claims []store.Claim, first bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
 	defer cancel()
-	room := exchangeOf(ctx).records
+	room := &exchangeOf(ctx).records
 	for i := range claims {
 		k, size := &claims[i].Key, int64(0)
 		if claims[i].MaxAge > 0 {
