@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -168,6 +169,11 @@ func refusalsInTheProtocolAskedIn(t *testing.T) {
 		w := g.send(test.sent...)
 		if w.Code != test.status || w.Header().Get("Grpc-Status") != test.code || !strings.Contains(w.Body.String(), test.has) || strings.Contains(w.Body.String(), test.not) {
 			t.Errorf("%s: %d, grpc-status %q, %q", name, w.Code, w.Header().Get("Grpc-Status"), w.Body)
+		}
+		after, _ := strconv.Atoi(w.Header().Get("Retry-After"))
+		pushback, _ := strconv.Atoi(w.Header().Get("Grpc-Retry-Pushback-Ms"))
+		if (name == "gRPC, running") != (pushback > 0) || pushback > 1000*after {
+			t.Errorf("%s: asked to come back after %d s and after %d ms", name, after, pushback)
 		}
 		if sent := request(test.sent...).Header.Get("Content-Type"); test.code != "" && w.Header().Get("Content-Type") != sent {
 			t.Errorf("%s: the Content-Type is %q", name, w.Header().Get("Content-Type"))
