@@ -37,7 +37,6 @@ func checkUnusable(t *testing.T, origin *counter, all map[string]unusable) {
 			{"run", "k", "--", "touch", "ran"},
 			{"ls"},
 			{"forget", "k", "--yes"},
-			{"race"},
 			{"doctor"},
 			{"demo", "--exit"},
 		} {

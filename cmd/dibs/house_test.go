@@ -35,7 +35,7 @@ func TestHouse(t *testing.T) {
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
-				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/serve", internal + "/server", root + "/stores/anystore",
+				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/serve", internal + "/server", root + "/stores/anystore",
 				root + "/idempotency/conform", root + "/internal/nearest", root + "/internal/oncerecord", root + "/internal/progress", root + "/internal/quantity", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/prove/failpoint", yaml},
@@ -50,11 +50,6 @@ func TestHouse(t *testing.T) {
 			Dir:     "internal/proxy",
 			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/memory", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/server", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/idempotency/retry", root + "/internal/prove/failpoint", server},
-		},
-		{
-			Dir:     "internal/race",
-			Imports: []string{root, root + "/store", root + "/stores/anystore", root + "/internal/pace"},
-			Tests:   []string{root + "/internal/prove/failpoint"},
 		},
 		{
 			Dir:     "internal/serve",

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/command"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/stores/anystore"
@@ -31,6 +32,7 @@ var scope = servertest.NewScope()
 const asProgram = "DIBS_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	command.Child() // whose environment is empty
 	if os.Getenv(asProgram) != "" {
 		main()
 	}

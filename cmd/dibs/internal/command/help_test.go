@@ -51,7 +51,7 @@ func TestHelpGroups(t *testing.T) {
 	for title, names := range map[string][]string{
 		"Serve requests":  {"config", "healthcheck", "proxy", "serve"},
 		"Look and repair": {"doctor", "forget", "ls", "migrate", "prune", "release", "settle", "show"},
-		"Prove":           {"demo", "race"},
+		"Prove":           {"demo"},
 		"Other commands":  {"help", "help store", "version"},
 	} {
 		_, section, _ := strings.Cut(text, "\n"+title+":\n")

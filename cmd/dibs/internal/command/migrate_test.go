@@ -43,7 +43,7 @@ func TestMissingTables(t *testing.T) {
 	}
 	for scheme, b := range map[string]*bench{"postgres": emptyPostgresBench(t), "mysql": emptyMariaDBBench(t)} {
 		for _, args := range []string{
-			"run k -- touch ran", "run --skip --quiet k -- touch ran", "race", "demo --exit", "proxy --upstream http://127.0.0.1:1 --listen 127.0.0.1:0", "serve --listen 127.0.0.1:0",
+			"run k -- touch ran", "run --skip --quiet k -- touch ran", "demo --exit", "proxy --upstream http://127.0.0.1:1 --listen 127.0.0.1:0", "serve --listen 127.0.0.1:0",
 			"ls", "show k", "release k --yes", "forget k --yes", "settle k --rerun --yes", "prune", "doctor",
 		} {
 			b.says(t, 69, "", "the tables are missing or old; run dibs migrate --store '"+scheme+"://", strings.Fields(args)...)

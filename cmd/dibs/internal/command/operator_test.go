@@ -342,7 +342,7 @@ func TestHelp(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^  (\S+)`).FindAllStringSubmatch(list, -1) {
 		commands = append(commands, m[1])
 	}
-	for _, name := range []string{"run", "ls", "show", "release", "settle", "forget", "prune", "race", "migrate", "doctor", "proxy", "demo"} {
+	for _, name := range []string{"run", "ls", "show", "release", "settle", "forget", "prune", "migrate", "doctor", "proxy", "demo"} {
 		if !slices.Contains(commands, name) {
 			t.Errorf("dibs --help does not name %s: %v", name, commands)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/demo"
 	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/stores/anystore"
 )
@@ -103,7 +103,7 @@ func (e *exitError) Error() string { return e.text }
 // does not return then. Call it first in main.
 func Child() {
 	watchdog()
-	race.Worker()
+	demo.Add()
 }
 
 // Run runs the program with the arguments after its name and returns its exit code. It

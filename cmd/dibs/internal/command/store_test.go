@@ -65,7 +65,7 @@ func TestARelativeStoreIsRefused(t *testing.T) {
 	} {
 		for _, args := range []string{
 			"run k -- touch ran", "run --skip --quiet k -- touch ran", "ls", "show k", "release --yes k", "forget --yes k", "prune", "settle k --rerun --yes",
-			"migrate", "migrate --print", "doctor", "race", "demo --exit", "serve --listen 127.0.0.1:0", "proxy --listen 127.0.0.1:0 --upstream http://127.0.0.1:1",
+			"migrate", "migrate --print", "doctor", "demo --exit", "serve --listen 127.0.0.1:0", "proxy --listen 127.0.0.1:0 --upstream http://127.0.0.1:1",
 		} {
 			words := strings.Fields(args)
 			b.store = store
@@ -81,22 +81,6 @@ func TestARelativeStoreIsRefused(t *testing.T) {
 	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nlisten: 127.0.0.1:0\nstore: sqlite:dibs.db\n")
 	for _, args := range []string{"proxy --config dibs.yaml", "config check dibs.yaml", "doctor --config dibs.yaml"} {
 		b.says(t, 64, "", "write sqlite:"+b.path("dibs.db"), strings.Fields(args)...)
-	}
-}
-
-// TestARelativeTemporaryFolder: the temporary store of a command has an absolute path, whatever
-// TMPDIR is.
-func TestARelativeTemporaryFolder(t *testing.T) {
-	t.Parallel()
-	for _, command := range []string{"race", "demo --exit"} {
-		b := unnamed(t)
-		b.env = []string{"TMPDIR=."}
-		if _, _, stderr := b.run(t, strings.Fields(command)...); stderr != "" {
-			t.Errorf("%s says %q", command, stderr)
-		}
-		if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
-			t.Errorf("%s left %v, %v", command, left, err)
-		}
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package demo is dibs demo: the same duplicate requests to a payments service, first
-// without dibs and then through two proxies.
+// Package demo is dibs demo. Processes add to one number, and the same duplicate requests come to
+// a payments service: both first without dibs, and then with it.
 package demo
 
 import (
@@ -30,8 +30,10 @@ type Options struct {
 // ErrWrong says that behind dibs an order was charged twice or not at all.
 var ErrWrong = errors.New("an order was charged twice, or was lost, behind dibs")
 
-// Run runs the demo and writes what happened to out. Unless Options.Exit is set, it goes on
-// serving after the table until ctx is cancelled. It returns ErrWrong if dibs failed.
+// Run runs the demo and writes what happened to out. Unless Options.Exit is set, it continues to
+// serve after the table until ctx is cancelled. It returns ErrWrong if dibs failed with the
+// payments, and ErrNotShown unless updates of the number were lost without dibs and
+// none with it.
 func Run(ctx context.Context, o Options, out io.Writer) error {
 	path, name, err := program()
 	if err != nil {
@@ -50,6 +52,9 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		dir:       dir,
 		store:     cmp.Or(o.Store, "sqlite:"+filepath.Join(dir, "dibs.db")),
 		namespace: cmp.Or(o.Namespace, fmt.Sprintf("demo-%d", os.Getpid())),
+	}
+	if err := d.showNumber(ctx, out); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, `A payments service, and two proxies in front of it. %d orders come in, each sent
 %d times at once, by clients that give up after %v and retry. Half-way, one
