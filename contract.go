@@ -19,6 +19,8 @@ type (
 	Transaction = store.Transaction
 	// Reserver reserves places in a transaction.
 	Reserver = store.Reserver
+	// Holder holds leases in a transaction.
+	Holder = store.Holder
 )
 
 // AnyAge, as a MaxAge, accepts every record that is still kept.

@@ -223,6 +223,24 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 	}
 }
 
+// HoldIn holds the lease in a transaction of the application, which pgstore's Holder wraps: until the
+// transaction has ended no other claim is granted the key. So what the transaction writes is never late,
+// even if the process is paused in it for longer than the lease lasts. The lease is renewed meanwhile.
+//
+// Call it before the writes, and settle the lease after COMMIT. It returns ErrLost if the lease is
+// lost. After an error of the server the transaction can only be rolled back.
+func (l *Lease) HoldIn(ctx context.Context, h Holder) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	err := h.Hold(ctx, l.claim.Key, l.claim.Token)
+	if errors.Is(err, ErrLost) {
+		l.keeper.renewer.lose(l)
+		return ErrLost
+	}
+	return err
+}
+
 // save asks the store once. It ends when the lease is no longer trusted, because its caller
 // could not stop in time otherwise.
 func (l *Lease) save(ctx context.Context, until time.Time, renewal store.Renewal) (err, callErr error) {

@@ -70,3 +70,12 @@ type Reserver interface {
 	// taken before.
 	Reserve(ctx context.Context, claims []Claim) error
 }
+
+// Holder holds leases in a database transaction. The store whose tables are in that database
+// makes it.
+type Holder interface {
+	// Hold returns nil if the token holds the key, and ErrLost if it does not. After nil no
+	// other token is granted the key before the transaction has ended, even if the lease expires
+	// meanwhile. Renewals of the lease go on.
+	Hold(ctx context.Context, key Key, token Token) error
+}

@@ -93,28 +93,37 @@ func (r *reserver) Reserve(ctx context.Context, claims []store.Claim) error {
 	if err != nil {
 		return err // it cannot be
 	}
-	return r.reserve(ctx, string(text), r.s.identity.Load())
+	return r.reserve(ctx, string(text))
 }
 
-// reserve reserves the places in the store with that identity; nil: it is not known yet.
-func (r *reserver) reserve(ctx context.Context, claims string, store *string) error {
-	fresh := store == nil
-	if fresh {
-		var err error
-		if store, err = r.s.identify(ctx); err != nil {
-			return err
+// reserve reserves the places.
+func (r *reserver) reserve(ctx context.Context, claims string) error {
+	return r.s.same(ctx, func(store string) (bool, error) {
+		same, err := r.ask(ctx, r.s.names.sql(reserveInSQL), store, claims)
+		return same, inFailed(err, "a place is written")
+	})
+}
+
+// same has do a statement in a transaction of the application, which says whether it ran in the
+// store with that identity.
+func (s *Store) same(ctx context.Context, do func(store string) (bool, error)) (err error) {
+	for id := s.identity.Load(); ; id = nil {
+		fresh := id == nil
+		if fresh {
+			if id, err = s.identify(ctx); err != nil {
+				return err
+			}
 		}
+		switch same, err := do(*id); {
+		case err != nil:
+			return err
+		case same:
+			return nil
+		case fresh:
+			return ErrOtherDatabase
+		}
+		// The tables may be new.
 	}
-	same, err := r.ask(ctx, r.s.names.sql(reserveInSQL), *store, claims)
-	switch {
-	case err != nil:
-		return reserveFailed(err)
-	case same:
-		return nil
-	case !fresh:
-		return r.reserve(ctx, claims, nil) // its tables may be new
-	}
-	return ErrOtherDatabase
 }
 
 // identify reads the identity of the store.
@@ -127,15 +136,17 @@ func (s *Store) identify(ctx context.Context) (*string, error) {
 	return &id, nil
 }
 
-// reserveFailed returns the error of a reservation with its meaning.
-func reserveFailed(err error) error {
+// inFailed returns the error of a statement in a transaction of the application with its meaning.
+func inFailed(err error, why string) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("pgstore: the transaction is over: %w", err)
 	case sqlState(err) == "25P02":
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	case sqlState(err) == "25006":
-		return fault(ErrReadOnly, err, "a place is written: use a read-write transaction on the primary")
+		return fault(ErrReadOnly, err, why+": use a read-write transaction on the primary")
 	}
 	return explain(err)
 }

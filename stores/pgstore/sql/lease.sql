@@ -148,8 +148,9 @@ REVOKE EXECUTE ON FUNCTION @release FROM PUBLIC;
 -- writes of this transaction are visible, even if the lease expires meanwhile. The lock is FOR KEY
 -- SHARE: it passes renewals and new waiters, which lock FOR NO KEY UPDATE. All that ends a lease
 -- locks FOR UPDATE first, waits 2 s for it, and then raises 55P03. The lock ends with a savepoint that is
--- rolled back, if the call came after the savepoint.
-CREATE OR REPLACE FUNCTION @hold_in(key text, token text, namespace text DEFAULT '', format text DEFAULT 'text')
+-- rolled back, if the call came after the savepoint. With the ID of another store the function does
+-- nothing and returns NULL.
+CREATE OR REPLACE FUNCTION @hold_in(key text, token text, namespace text DEFAULT '', format text DEFAULT 'text', store text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -159,6 +160,9 @@ DECLARE
     p_token bytea := @token_of(token);
     t record;
 BEGIN
+    IF store IS NOT NULL AND NOT EXISTS (SELECT FROM @meta m WHERE m.id::text = store) THEN
+        RETURN NULL;
+    END IF;
     SELECT x.fence, x.ends INTO t FROM @key x WHERE x.k = p_k AND x.token = p_token FOR KEY SHARE;
     IF NOT FOUND THEN -- a key with several permits
         SELECT h.fence, h.ends INTO t FROM @holder h WHERE h.k = p_k AND h.token = p_token AND NOT h.abandoned FOR KEY SHARE;
