@@ -32,7 +32,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{root, root + "/store", root + "/stores/anystore", root + "/internal/pace", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
 			Tests:   []string{root + "/proof/target"},
 		},
-		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "bench", Imports: []string{
 			root, root + "/store", root + "/idempotency", root + "/stores/memstore", root + "/stores/sqlitestore",
 			root + "/stores/redisstore", root + "/stores/pgstore", root + "/stores/mysqlstore",

@@ -2,9 +2,10 @@ package casstore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -36,10 +37,10 @@ type KV interface {
 	List(ctx context.Context, prefix, after string, limit int) ([]string, error)
 }
 
-// Memory is a KV in memory, for tests. The zero value is empty.
+// Memory is a KV in memory, for tests. The zero value is empty. Versions are digests, as in an
+// object storage.
 type Memory struct {
 	mu      sync.Mutex
-	writes  int
 	objects map[string]object
 }
 
@@ -66,8 +67,8 @@ func (m *Memory) Put(ctx context.Context, name string, value []byte, version str
 	if m.objects == nil {
 		m.objects = map[string]object{}
 	}
-	m.writes++
-	o := object{slices.Clone(value), strconv.Itoa(m.writes)}
+	digest := sha256.Sum256(value)
+	o := object{slices.Clone(value), hex.EncodeToString(digest[:8])}
 	m.objects[name] = o
 	return o.version, nil
 }

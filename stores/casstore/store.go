@@ -83,7 +83,7 @@ func Open(ctx context.Context, kv KV, o *Options) (*Store, error) {
 		// A step is one key's, so elements are made one by one.
 		Closer: remote.NewCloser(ErrClosed), MaxElements: 1, MaxBytes: math.MaxInt, MaxWaiters: options.MaxWaiters,
 		MaxRecord: options.MaxObject, PushedTTL: store.PushedTTL, PruneEvery: options.PruneEvery,
-		PollMin: options.Tick / 2, PollMax: 2 * options.Tick, Busy: errBusy,
+		PollMin: options.Tick / 2, PollMax: options.Tick, Busy: errBusy,
 		Try: func(_ context.Context, call func() error) error { return call() },
 		Claim: func(_ context.Context, part []int, _ []string, _ []store.Claim, _ []store.Answer, _ int64) ([]int, error) {
 			return all(part)
