@@ -35,12 +35,11 @@ func TestHouse(t *testing.T) {
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
-				internal + "/accesslog", internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/serve", internal + "/server", root + "/stores/anystore",
+				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/serve", internal + "/server", root + "/stores/anystore",
 				root + "/idempotency/conform", root + "/internal/nearest", root + "/internal/oncerecord", root + "/internal/progress", root + "/internal/quantity", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/prove/failpoint", yaml},
 		},
-		{Dir: "internal/accesslog", Imports: []string{root + "/store"}},
 		{Dir: "internal/certificate"},
 		{Dir: "internal/credential", Imports: []string{root}},
 		{Dir: "internal/demo", Imports: []string{root + "/internal/pace"}},
@@ -48,12 +47,12 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/memory", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/accesslog", internal + "/certificate", internal + "/credential", internal + "/server", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/memory", root + "/internal/nearest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/certificate", internal + "/credential", internal + "/server", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/idempotency/retry", root + "/internal/prove/failpoint", server},
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", root + "/page", internal + "/accesslog", internal + "/credential", internal + "/server", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/pace", root + "/internal/slow", unix},
+			Imports: []string{root, root + "/store", root + "/page", internal + "/credential", internal + "/server", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/pace", root + "/internal/slow", unix},
 			Tests:   []string{root + "/stores/httpstore", root + "/internal/errtype", server, root + "/internal/prove/testkit", root + "/internal/prove/wire", memory, root + "/stores/anystore", root + "/store/storetest"},
 		},
 		{

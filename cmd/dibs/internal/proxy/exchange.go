@@ -3,24 +3,19 @@ package proxy
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"time"
 
-	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
 // exchange is a request and its answer. Its end writes one line to the log. The line has the
 // digest of the key, and no credential or body. Of the target it has only the path, because queries carry secrets.
 type exchange struct {
-	accesslog.Recorder
-	request *http.Request
-	id      string // for the log and the origin
-	began   time.Time
+	server.Exchange
 	event   idempotency.Event // has no outcome before it is known
 	problem string            // the name of the problem document that the proxy itself sent
 	failure error             // why the origin gave no answer, or a part of it
@@ -37,25 +32,11 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // newExchange begins an exchange. The context of r carries it.
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, request: r, began: time.Now(), id: requestID(r)}
+	x := &exchange{Exchange: server.NewExchange(w, r)}
+	x.ID = server.RequestID(r) // which the origin gets
 	// Not a copy of r, because net/http adds an unannounced trailer to r itself.
 	*r = *r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	return x
-}
-
-// requestIDHeader is the field with a request's ID.
-const requestIDHeader = "X-Request-Id"
-
-// maxID is the longest ID of a client that is used, in bytes.
-const maxID = 128
-
-// requestID returns the request's ID: the X-Request-Id of the client or of a gateway, if it is one
-// line of visible ASCII of at most maxID bytes, or a new one.
-func requestID(r *http.Request) string {
-	if ids := r.Header[requestIDHeader]; len(ids) == 1 && len(ids[0]) <= maxID && visible(ids[0]) {
-		return ids[0]
-	}
-	return rand.Text()
 }
 
 // writeProblem answers with a problem of the proxy itself.
@@ -69,7 +50,7 @@ func (p *Policy) writeProblem(w http.ResponseWriter, r *http.Request, problem id
 func (x *exchange) end(log *slog.Logger, all bool) {
 	p := recover()
 	level, err := slog.LevelInfo, x.event.Err
-	panicked, stack := accesslog.Panicked(p)
+	panicked, stack := server.Panicked(p)
 	switch {
 	case panicked != nil:
 		level, err = slog.LevelError, panicked
@@ -79,7 +60,7 @@ func (x *exchange) end(log *slog.Logger, all bool) {
 		level = slog.LevelError
 	}
 	if all || level > slog.LevelInfo {
-		log.LogAttrs(context.Background(), level, "request", x.attrs(err, stack)...)
+		x.Log(log, level, err, stack, x.attrs()...)
 	}
 	if p != nil {
 		panic(http.ErrAbortHandler)
@@ -92,38 +73,20 @@ func noFile(err error) bool {
 	return is
 }
 
-// attrs returns the fields of the line. docs/operate.md lists them.
-func (x *exchange) attrs(err error, stack []byte) []slog.Attr {
-	r, e := x.request, &x.event
-	attrs := make([]slog.Attr, 0, 19)
-	attrs = append(attrs,
-		slog.String("request_id", x.id),
-		slog.String("method", r.Method),
-		slog.String("host", r.Host),
-		slog.String("path", r.URL.EscapedPath()),
-		slog.String("proto", r.Proto),
-		slog.String("remote", r.RemoteAddr),
-		slog.Int("status", x.Status),
-		slog.Int64("bytes", x.Bytes),
-		slog.Float64("duration_ms", accesslog.Milliseconds(time.Since(x.began))),
-		slog.String("outcome", string(e.Kind)),
-	)
+// attrs returns the proxy's own fields of the line. docs/operate.md lists all.
+func (x *exchange) attrs() []slog.Attr {
+	e := &x.event
+	attrs := append(make([]slog.Attr, 0, 8), slog.String("outcome", string(e.Kind)))
 	if problem := cmp.Or(e.Problem, x.problem); problem != "" {
 		attrs = append(attrs, slog.String("problem", problem))
 	}
 	if e.Key() != "" {
-		attrs = append(attrs, slog.Any("key", e.StoreKey()), slog.Float64("store_ms", accesslog.Milliseconds(e.Claiming+e.Settling)))
+		attrs = append(attrs, slog.Any("key", e.StoreKey()), slog.Float64("store_ms", server.Milliseconds(e.Claiming+e.Settling)))
 	}
 	if e.Attempt > 0 {
 		attrs = append(attrs,
 			slog.Int("attempt", e.Attempt), slog.Uint64("fence", e.Fence), slog.Bool("stored", e.Stored),
-			slog.Float64("handler_ms", accesslog.Milliseconds(e.Handler)))
-	}
-	if err != nil {
-		attrs = append(attrs, slog.String("error", err.Error()))
-	}
-	if stack != nil {
-		attrs = append(attrs, slog.String("stack", string(stack)))
+			slog.Float64("handler_ms", server.Milliseconds(e.Handler)))
 	}
 	return attrs
 }

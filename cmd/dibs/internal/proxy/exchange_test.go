@@ -10,7 +10,7 @@ import (
 // TestRequestID: the log and the origin have the client's ID if it is one short, visible value, or
 // an ID that the proxy makes. That holds with a guard and without, and the client gets no field.
 func TestRequestID(t *testing.T) {
-	long := strings.Repeat("x", maxID)
+	long := strings.Repeat("x", 128)
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	p := start(t, o.url, "", "--log-format=json")
 	tests := []struct{ fields, want string }{

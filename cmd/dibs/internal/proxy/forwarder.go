@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/slow"
@@ -124,7 +125,7 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	dropPageCookie(h)
-	h[requestIDHeader] = []string{exchangeOf(r.In.Context()).id}
+	h[server.RequestIDHeader] = []string{exchangeOf(r.In.Context()).ID}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -60,7 +61,7 @@ type reading struct {
 // newReading returns the handler for a policy.
 func newReading(p *Policy, next http.Handler) *reading {
 	kept := p.endToEnd()
-	return &reading{next, kept, slices.Concat(kept, overrideFields, []string{requestIDHeader})}
+	return &reading{next, kept, slices.Concat(kept, overrideFields, []string{server.RequestIDHeader})}
 }
 
 func (d *reading) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +123,7 @@ func oneOffer(r *http.Request) {
 		case "", "h2c", "http", "tls":
 			continue
 		}
-		if r.ProtoAtLeast(1, 1) && visible(offer) {
+		if r.ProtoAtLeast(1, 1) && server.IsVisible(offer) {
 			h["Upgrade"] = []string{offer}
 		}
 		return
@@ -133,11 +134,6 @@ func oneOffer(r *http.Request) {
 // (RFC 9110, section 7.8).
 func decline(h http.Header) { delete(h, "Upgrade") }
 
-// visible reports whether s is visible ASCII.
-func visible(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
-}
-
 // cleanTrailer removes from a request's trailer the fields that a client may not send there: what
 // belongs in the header, because an origin may take it for a header field, and the fields that
 // frame a message, which net/http refuses to send.
@@ -145,7 +141,7 @@ func (f *forwarder) cleanTrailer(trailer http.Header) {
 	for name := range trailer {
 		canonical := http.CanonicalHeaderKey(strings.Map(dash, name))
 		if slices.Contains(reserved, canonical) || slices.Contains(f.endToEnd, canonical) || slices.Contains(framing, canonical) ||
-			slices.Contains(overrideFields, canonical) || canonical == requestIDHeader || strings.HasPrefix(canonical, "X-Forwarded-") {
+			slices.Contains(overrideFields, canonical) || canonical == server.RequestIDHeader || strings.HasPrefix(canonical, "X-Forwarded-") {
 			delete(trailer, name)
 		}
 	}

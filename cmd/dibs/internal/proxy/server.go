@@ -159,7 +159,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer x.end(s.log, routing.config.AccessLog)
 	w = x
 	if s.log.Enabled(r.Context(), slog.LevelDebug) {
-		s.log.Debug("a request begins", "request_id", x.id, "method", r.Method, "path", r.URL.EscapedPath())
+		s.log.Debug("a request begins", "request_id", x.ID, "method", r.Method, "path", r.URL.EscapedPath())
 	}
 	if lastOfConnection(r) {
 		slow.CloseAfter(w.Header())

@@ -2,14 +2,13 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/cmd/dibs/internal/accesslog"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/internal/memory"
 )
 
@@ -31,10 +30,9 @@ type Call struct {
 // exchange is a call and its answer, for the access log and for metrics. The line has no key and
 // no token.
 type exchange struct {
-	accesslog.Recorder
+	server.Exchange
 	ctx     context.Context
-	conn    net.Conn // nil if it is not known
-	began   time.Time
+	conn    net.Conn       // nil if it is not known
 	timeout time.Duration  // how long the client listens; 0: no limit
 	gone    bool           // the client had gone away before it was answered
 	by      string         // the name of the credential
@@ -74,22 +72,24 @@ func exchangeOf(ctx context.Context) *exchange {
 // logged logs each call, with --access-log, and each panic.
 func (s *Server) logged(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{Recorder: accesslog.Recorder{ResponseWriter: w}, ctx: r.Context(), began: time.Now()}
+		x := &exchange{Exchange: server.NewExchange(w, r), ctx: r.Context()}
 		x.conn, _ = r.Context().Value(connectionKey{}).(net.Conn)
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
 			p := recover()
-			took := time.Since(x.began)
+			took := time.Since(x.Began)
 			x.memory.Close()
 			x.records.Close()
 			if p != nil {
 				x.call.Problem = "aborted"
 			}
 			s.report(x, r, took)
-			if err, stack := accesslog.Panicked(p); err != nil {
-				s.logCall(x, r, took, slog.LevelError, slog.String("error", err.Error()), slog.String("stack", string(stack)))
-			} else if s.config.AccessLog {
-				s.logCall(x, r, took, slog.LevelInfo)
+			if err, stack := server.Panicked(p); err != nil || s.config.AccessLog {
+				level := slog.LevelInfo
+				if err != nil {
+					level = slog.LevelError
+				}
+				x.Log(s.log, level, err, stack, slog.String("credential", x.by))
 			}
 			if p != nil {
 				panic(http.ErrAbortHandler)
@@ -97,15 +97,6 @@ func (s *Server) logged(h http.Handler) http.Handler {
 		}()
 		h.ServeHTTP(x, r)
 	})
-}
-
-// logCall writes the line of a call.
-func (s *Server) logCall(x *exchange, r *http.Request, took time.Duration, level slog.Level, more ...slog.Attr) {
-	s.log.LogAttrs(context.Background(), level, "call", append([]slog.Attr{
-		slog.String("request_id", rand.Text()), slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
-		slog.String("remote", r.RemoteAddr), slog.String("credential", x.by), slog.Int("status", x.Status),
-		slog.Int64("bytes", x.Bytes), slog.Float64("duration_ms", accesslog.Milliseconds(took)),
-	}, more...)...)
 }
 
 // report tells the program of a call. r is what the mux has served.

@@ -28,7 +28,7 @@ type question struct {
 // listening returns nil if the caller still listens for the answer.
 func (x *exchange) listening() error {
 	switch {
-	case x.timeout > 0 && since(x.began) >= x.timeout:
+	case x.timeout > 0 && since(x.Began) >= x.timeout:
 		return errOverdue
 	// net/http ends the context only after it has read the end of the connection. A server that was
 	// frozen has not done that yet.

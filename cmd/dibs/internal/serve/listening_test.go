@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/memstore"
@@ -91,14 +92,14 @@ func TestOneCallerOfABatchHasGone(t *testing.T) {
 	ask := func(key string, x *exchange) question {
 		return question{&store.Claim{Key: dibs.Key{Name: key}, Token: store.Token{1}, TTL: time.Hour, Permits: 1, Weight: 1}, x}
 	}
-	long := time.Now().Add(-time.Minute)
+	long := server.Exchange{Began: time.Now().Add(-time.Minute)}
 	answers := make([]store.Answer, 6)
 	testkit.Must(t, r.server.carry(t.Context(), []question{
-		ask("a", &exchange{ctx: t.Context(), began: long}),
-		ask("late", &exchange{ctx: t.Context(), began: long, timeout: time.Minute}),
-		ask("b", &exchange{ctx: t.Context(), began: long, timeout: time.Hour}),
-		ask("gone", &exchange{ctx: ended, began: long}),
-		ask("clock", &exchange{ctx: t.Context(), began: time.Unix(long.Unix(), 0), timeout: 30 * time.Second}), // the monotonic clock stood
+		ask("a", &exchange{ctx: t.Context(), Exchange: long}),
+		ask("late", &exchange{ctx: t.Context(), Exchange: long, timeout: time.Minute}),
+		ask("b", &exchange{ctx: t.Context(), Exchange: long, timeout: time.Hour}),
+		ask("gone", &exchange{ctx: ended, Exchange: long}),
+		ask("clock", &exchange{ctx: t.Context(), Exchange: server.Exchange{Began: time.Unix(long.Began.Unix(), 0)}, timeout: 30 * time.Second}), // the monotonic clock stood
 		ask("c", new(exchange)),
 	}, answers))
 	for i, want := range []error{nil, errOverdue, nil, errGone, errOverdue, nil} {

@@ -111,14 +111,14 @@ func bearer(r *http.Request) string {
 func (s *Server) Guard(role credential.Role, h func(http.ResponseWriter, *http.Request, *credential.Credential)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		by := s.who(r)
-		if by == nil && s.isPublic(r) {
+		if by == nil && s.isPublic(r, role) {
 			by = s.local
 		}
 		switch {
 		case by == nil && !s.IsOpen():
 			s.options.Refuse(w, r, http.StatusUnauthorized, "")
 		case by == nil && s.options.Public:
-			s.options.Refuse(w, r, http.StatusForbidden, "A request without a credential must name the server by its address or by a name that is not public, and no proxy may have passed it on.")
+			s.options.Refuse(w, r, http.StatusForbidden, "A request without a credential must name the server by its address or by a name that is not public, and to act, no proxy may have passed it on.")
 		case by == nil:
 			s.options.Refuse(w, r, http.StatusForbidden, "Without --tokens the server answers calls of its own host only: their Host is localhost or a loopback address, and no proxy has passed them on.")
 		case role != "" && !by.May(role):
@@ -133,9 +133,10 @@ func (s *Server) Guard(role credential.Role, h func(http.ResponseWriter, *http.R
 	}
 }
 
-// isPublic reports whether a request needs no credential, from whatever host it comes.
-func (s *Server) isPublic(r *http.Request) bool {
-	return s.options.Public && s.options.SingleSignOn.Header == "" && !page.Forwarded(r) && isOwnName(r.Host)
+// isPublic reports whether a request needs no credential, from whatever host it comes. The sidecar of a
+// mesh passes on the scrapes of metrics, too, so only what acts may not be passed on.
+func (s *Server) isPublic(r *http.Request, role credential.Role) bool {
+	return s.options.Public && s.options.SingleSignOn.Header == "" && isOwnName(r.Host) && (role != credential.Act || !page.Forwarded(r))
 }
 
 // privateSuffixes end names that the public DNS does not have.

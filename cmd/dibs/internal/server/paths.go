@@ -51,10 +51,13 @@ func (s *Server) Handler(own ...Path) http.Handler {
 	}))
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A GET, too: a page of another site could make a browser list all keys again and again.
-		asPost := *r
-		asPost.Method = http.MethodPost
-		if r.URL.Path != "/" && protection.Check(&asPost) != nil {
+		asked := r
+		if r.Method != http.MethodPost {
+			// A page of another site could make a browser list all keys again and again.
+			asPost := *r
+			asPost.Method, asked = http.MethodPost, &asPost
+		}
+		if r.URL.Path != "/" && protection.Check(asked) != nil {
 			s.options.Refuse(w, r, http.StatusForbidden, "A page of another origin may not call this server.")
 			return
 		}
