@@ -85,8 +85,8 @@ func TestAway(t *testing.T) {
 // again. With --on-store-failure open, requests are forwarded and marked.
 func checkAway(t *testing.T, store string, begin, end func()) {
 	origin := newCounter(t, nil)
-	closed := startProxy(t, origin.URL, store, "--store-timeout", "4s")
-	open := startProxy(t, origin.URL, store, "--store-timeout", "4s", "--on-store-failure", "open", "--namespace", "open")
+	closed := startProxy(t, origin.URL, store, "DIBS_PROXY_STORE_TIMEOUT=4s")
+	open := startProxy(t, origin.URL, store, "DIBS_PROXY_STORE_TIMEOUT=4s", "--on-store-failure", "open", "--namespace", "open")
 	mustPost(t, closed.url, "before", "x")
 	begin()
 

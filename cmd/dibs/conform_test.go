@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ func TestConformProxyHTTP2(t *testing.T) {
 func TestConformProxyStrictly(t *testing.T) {
 	t.Parallel()
 	origin := newOrigin(t)
-	p := startProxy(t, "http://"+origin.Addr(), "memory:", "--require-key", "--strict-key", "--keep", "default,5xx", "--conflict-status", "429")
+	p := startProxy(t, "http://"+origin.Addr(), "memory:", "--require-key", "--keep", "default,5xx", "DIBS_PROXY_STRICT_KEY=true", "DIBS_PROXY_CONFLICT_STATUS=429")
 	o := conform.Options{
 		Target: p.url, Origin: origin, Profile: conform.Dibs,
 		RequireKey: true, StrictKey: true, Keeps5xx: true, ConflictStatus: 429,
@@ -78,20 +79,22 @@ func TestConformProxyStrictly(t *testing.T) {
 	conforms(t, &o, "key-bare", "key-bare-is-quoted", "missing-runs", "key-in-trailer", "failed-runs-again", "restart")
 }
 
-// TestConformAPIs: with the flags of docs/http.md the proxy is what the profiles of APIs ask for, and
+// TestConformAPIs: with the fields of docs/http.md the proxy is what the profiles of APIs ask for, and
 // a service without a guard is not.
 func TestConformAPIs(t *testing.T) {
 	t.Parallel()
-	rows := regexp.MustCompile("(?m)^\\| .* \\| `(--.*)` \\| `([a-z]+)` \\|$").FindAllStringSubmatch(string(testkit.ReadFile(t, "../../docs/http.md")), -1)
+	rows := regexp.MustCompile("(?m)^\\| .* \\| `(errors: .*)` \\| `([a-z]+)` \\|$").FindAllStringSubmatch(string(testkit.ReadFile(t, "../../docs/http.md")), -1)
 	if len(rows) != 3 {
-		t.Fatalf("docs/http.md has the flags of %d APIs", len(rows))
+		t.Fatalf("docs/http.md has the fields of %d APIs", len(rows))
 	}
 	for _, row := range rows {
-		flags, profile := row[1], conform.Profile(row[2])
+		fields, profile := row[1], conform.Profile(row[2])
 		t.Run(row[2], func(t *testing.T) {
 			t.Parallel()
 			origin := newOrigin(t)
-			p := startProxy(t, "http://"+origin.Addr(), "memory:", strings.Fields(flags)...)
+			config := filepath.Join(t.TempDir(), "dibs.yaml")
+			place(t, config, "{"+fields+"}")
+			p := startProxy(t, "http://"+origin.Addr(), "memory:", "--config", config)
 			r, err := conform.Run(t.Context(), &conform.Options{Target: p.url, Origin: origin, Profile: profile, Timeout: 4 * testkit.Limit})
 			testkit.Must(t, err)
 			for i := range r.Results {

@@ -18,13 +18,13 @@ import (
 // TestDrain: on SIGTERM the proxy accepts no new requests, sends and stores the answer under
 // way, and exits with 0. Idle connections, and connections that stopped in the middle of a
 // header, do not delay it. A connection that stopped in a body delays it at most by
-// --body-timeout.
+// body-timeout.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	g := newGate()
 	origin := newCounter(t, g.first())
 	store := sqliteStore(t)
-	p := startProxy(t, origin.URL, store, "--body-timeout", "1s")
+	p := startProxy(t, origin.URL, store, "DIBS_PROXY_BODY_TIMEOUT=1s")
 	addr := strings.TrimPrefix(p.url, "http://")
 	dial := func(text string) net.Conn {
 		c, err := net.Dial("tcp", addr)

@@ -155,7 +155,7 @@ func TestLockedAtTheEnd(t *testing.T) {
 	g := newGate()
 	origin := newCounter(t, g.first())
 	path := filepath.Join(t.TempDir(), "dibs.db")
-	p := startProxy(t, origin.URL, "sqlite:"+path, "--store-timeout", "4s")
+	p := startProxy(t, origin.URL, "sqlite:"+path, "DIBS_PROXY_STORE_TIMEOUT=4s")
 	answer := make(chan reply, 1)
 	go func() {
 		r, _ := post(context.Background(), http.DefaultClient, p.url, "k", "x")

@@ -62,7 +62,7 @@ func limitFiles(t *testing.T, p *process, size uint64) {
 func fillUp(t *testing.T, dir string, fill func(*testing.T, *process, string) (free func())) {
 	origin := newCounter(t, nil)
 	path := filepath.Join(dir, "dibs.db")
-	p := startProxy(t, origin.URL, "sqlite:"+path, "--access-log=off", "--store-timeout", "4s")
+	p := startProxy(t, origin.URL, "sqlite:"+path, "--access-log=off", "DIBS_PROXY_STORE_TIMEOUT=4s")
 	if r := mustPost(t, p.url, "before", "x"); r.status != 201 {
 		t.Fatalf("at first: %d", r.status)
 	}

@@ -109,11 +109,20 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, p.stdout.String(), p.stderr.String()
 }
 
-// startProxy starts a proxy before the origin and waits until it serves. It waits long for the
+// startProxy starts a proxy before the origin, with flags and variables (DIBS_…), and waits until it
+// serves. It waits long for the
 // store, because this machine may pause during a call.
 func startProxy(t *testing.T, origin, store string, flags ...string) *process {
 	t.Helper()
-	p := start(t, append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", origin, "--store", store, "--store-timeout", "1m"}, flags...)...)
+	args, variables := []string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", origin, "--store", store}, []string{"DIBS_PROXY_STORE_TIMEOUT=1m"}
+	for _, flag := range flags {
+		if strings.HasPrefix(flag, "DIBS_") {
+			variables = append(variables, flag)
+		} else {
+			args = append(args, flag)
+		}
+	}
+	p := startWith(t, variables, args...)
 	p.awaitServing(t)
 	return p
 }

@@ -77,7 +77,7 @@ func TestKillOnMariaDB(t *testing.T) {
 	checkKill(t, ownPrefix(t, mariadb().URL()))
 }
 
-// TestAnswerThatMariaDBNeverTakes: an answer that fits into --max-stored and not into a packet
+// TestAnswerThatMariaDBNeverTakes: an answer that fits into max-stored and not into a packet
 // of the server leaves a tombstone, and its retry does not run again.
 func TestAnswerThatMariaDBNeverTakes(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestAnswerThatMariaDBNeverTakes(t *testing.T) {
 			_, _ = w.Write(text)
 		}))
 		defer origin.Close()
-		p := startProxy(t, origin.URL, ownPrefix(t, server.URL()), "--max-stored", "64MiB")
+		p := startProxy(t, origin.URL, ownPrefix(t, server.URL()), "DIBS_PROXY_MAX_STORED=64MiB")
 		if r := mustPost(t, p.url, `"k"`, "x"); r.status != 200 || len(r.body) != size {
 			t.Errorf("%d bytes: the first answer was %d with %d bytes", size, r.status, len(r.body))
 		}

@@ -58,8 +58,8 @@ func checkReload(t *testing.T, store string, stop, goOn func()) {
 	}
 	proxies := make([]*process, 2)
 	for i := range proxies {
-		proxies[i] = start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store,
-			"--store-timeout", timeout, "--config", config, "--tls-cert", cert, "--tls-key", key)
+		proxies[i] = startWith(t, []string{"DIBS_PROXY_STORE_TIMEOUT=" + timeout}, "proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store,
+			"--config", config, "--tls-cert", cert, "--tls-key", key)
 		proxies[i].awaitServing(t)
 	}
 	load := &reloadLoad{url: proxies[0].url, next: proxies[1].url}

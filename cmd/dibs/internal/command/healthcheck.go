@@ -54,7 +54,7 @@ Exits with 0 if it is ready, and with 1 if it is not or does not answer.`,
 		}),
 	}
 	cmd.Flags().StringVar(&addr, "admin", "", "the `ADDR` of the proxy's --admin, or of the server's --listen (default $DIBS_PROXY_ADMIN)")
-	cmd.Flags().BoolVar(&secure, "admin-tls", false, "ask over HTTPS, for a proxy with --admin-tls or a server with --tls-cert (default $DIBS_PROXY_ADMIN_TLS)")
+	cmd.Flags().BoolVar(&secure, "admin-tls", false, "ask over HTTPS, for a proxy with admin-tls or a server with --tls-cert (default $DIBS_PROXY_ADMIN_TLS)")
 	return cmd
 }
 

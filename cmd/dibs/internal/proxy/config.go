@@ -19,9 +19,10 @@ import (
 
 // Config configures a proxy. Make one with Source.Load.
 //
-// A field with the tag help is a setting: a field of the configuration file, a flag and an environment
+// A field with the tag help is a setting: a field of the configuration file and an environment
 // variable. Its name is that of the Go field in lower case, with hyphens. These tags describe it:
 //
+//	flag     that it is a flag, too
 //	help     what it does
 //	arg      the word of help that stands for the value
 //	section  of docs/proxy.md, for this setting and those after it
@@ -29,22 +30,22 @@ import (
 //	check    the row of checks that the value, or each element of a list, must pass
 //	fixed    that it needs a restart
 type Config struct {
-	Listen          string        `section:"The process" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR to listen on; port 0 takes a free port"`
-	TLSCert         string        `fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate to serve HTTPS with, read again when it changes (default off)"`
-	TLSKey          string        `fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate's key"`
-	Admin           string        `fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR of /healthz, /readyz, /version, /metrics and POST /reload, which need no credential (default off)"`
+	Listen          string        `section:"The process" flag:"yes" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR to listen on; port 0 takes a free port"`
+	TLSCert         string        `flag:"yes" fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate to serve HTTPS with, read again when it changes (default off)"`
+	TLSKey          string        `flag:"yes" fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate's key"`
+	Admin           string        `flag:"yes" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR of /healthz, /readyz, /version, /metrics and POST /reload, which need no credential (default off)"`
 	AdminTLS        bool          `fixed:"yes" help:"serve the admin address over HTTPS too, with the same certificate"`
 	AdminTokens     string        `arg:"FILE" help:"the FILE of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"`
 	AdminUserHeader string        `fixed:"yes" check:"field" arg:"FIELD" help:"the header FIELD in which a single sign-on names its user; its users see the page"`
 	AdminUserAct    bool          `fixed:"yes" help:"users of the single sign-on may release, forget and settle keys"`
 	AdminShowBodies bool          `fixed:"yes" help:"show the bodies of records on the page, to those who may act"`
-	Store           string        `fixed:"yes" arg:"URL" help:"the URL of the store"`
-	Namespace       string        `fixed:"yes" check:"namespace" arg:"NAME" help:"the NAME that keeps these keys apart from others in the store"`
-	Drain           time.Duration `help:"how long requests and upgraded connections may take to finish after SIGTERM"`
+	Store           string        `flag:"yes" fixed:"yes" arg:"URL" help:"the URL of the store"`
+	Namespace       string        `flag:"yes" fixed:"yes" check:"namespace" arg:"NAME" help:"the NAME that keeps these keys apart from others in the store"`
+	Drain           time.Duration `flag:"yes" help:"how long requests and upgraded connections may take to finish after SIGTERM"`
 	DrainDelay      time.Duration `help:"how long the proxy accepts requests after SIGTERM, while /readyz says 503, before it drains"`
-	AccessLog       bool          `help:"log each request to stderr"`
-	LogFormat       string        `fixed:"yes" words:"text,json" arg:"FORMAT" help:"the FORMAT of the log on stderr: text or json"`
-	LogLevel        string        `words:"debug,info,warn,error" arg:"LEVEL" help:"the least LEVEL that is logged: debug, info, warn or error"`
+	AccessLog       bool          `flag:"yes" help:"log each request to stderr"`
+	LogFormat       string        `flag:"yes" fixed:"yes" words:"text,json" arg:"FORMAT" help:"the FORMAT of the log on stderr: text or json"`
+	LogLevel        string        `flag:"yes" words:"debug,info,warn,error" arg:"LEVEL" help:"the least LEVEL that is logged: debug, info, warn or error"`
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -71,46 +72,46 @@ type Route struct {
 // Policy configures what happens to the requests of a route. A field that idempotency.Options has too
 // is that option.
 type Policy struct {
-	Upstream       string   `section:"Which requests" check:"upstream" arg:"URL" help:"the URL of the origin: http://, https:// or h2c://"`
-	Guard          bool     `help:"guard requests that carry a key"`
+	Upstream       string   `section:"Which requests" flag:"yes" check:"upstream" arg:"URL" help:"the URL of the origin: http://, https:// or h2c://"`
+	Guard          bool     `flag:"yes" help:"guard requests that carry a key"`
 	Methods        []string `check:"method" arg:"LIST" help:"guard only these methods, a LIST (default all but GET, HEAD, OPTIONS and TRACE)"`
-	RequireKey     bool     `help:"refuse requests without a key if their method is guarded"`
-	For            string   `words:"presets" arg:"PRESET" help:"a PRESET of key, scope, fingerprint, keep and wait for an endpoint that receives webhooks, such as stripe, or webhook; or mcp, for calls of tools (Model Context Protocol)"`
+	RequireKey     bool     `flag:"yes" help:"refuse requests without a key if their method is guarded"`
+	For            string   `flag:"yes" words:"presets" arg:"PRESET" help:"a PRESET of key, scope, fingerprint, keep and wait for an endpoint that receives webhooks, such as stripe, or webhook; or mcp, for calls of tools (Model Context Protocol)"`
 	Forwarded      bool     `help:"send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"`
 	TrustedProxies []string `check:"trusted" arg:"LIST" help:"the IP addresses and networks of gateways, a LIST such as 10.0.0.0/8; sets forwarded, keeps what these say, and adds their address (default none)"`
 	CORS           []string `check:"page" arg:"LIST" help:"let pages in browsers use keys: a LIST of the pages that may read refusals, such as https://shop.example (default off)"`
 	Errors         string   `words:"errors" arg:"SHAPE" help:"the SHAPE of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol), jsonapi or jsonrpc"`
 
-	Key               []string           `section:"The key" check:"key" arg:"LIST" help:"take the key from elsewhere, a LIST of header:NAME, json:FIELD and form:FIELD; | separates alternatives"`
+	Key               []string           `section:"The key" flag:"yes" check:"key" arg:"LIST" help:"take the key from elsewhere, a LIST of header:NAME, json:FIELD and form:FIELD; | separates alternatives"`
 	StrictKey         bool               `help:"refuse keys that are not quoted strings"`
-	Scope             []string           `check:"scope" arg:"LIST" help:"what tells the owners of keys apart, a LIST of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"`
+	Scope             []string           `flag:"yes" check:"scope" arg:"LIST" help:"what tells the owners of keys apart, a LIST of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"`
 	ToolWindows       []string           `check:"window" arg:"LIST" help:"with for mcp, the tools whose equal calls are one for a time, a LIST of TOOL=DURATION, such as charge=10m (default none)"`
-	KeyPer            idempotency.KeyPer `words:"principal,path,request" arg:"WHAT" help:"WHAT names a run beside the key: principal (another request under the key is refused), path (at another path the key is new), or request (requests that differ share a key, and each runs once) (default principal; path with key)"`
+	KeyPer            idempotency.KeyPer `flag:"yes" words:"principal,path,request" arg:"WHAT" help:"WHAT names a run beside the key: principal (another request under the key is refused), path (at another path the key is new), or request (requests that differ share a key, and each runs once) (default principal; path with key)"`
 	Fingerprint       []string           `check:"fingerprint" arg:"LIST" help:"compare requests loosely, a LIST of json, multipart and query-order; or key, to compare only the key"`
 	FingerprintFields []string           `arg:"LIST" help:"compare only these fields of a JSON or form body, a LIST"`
 
-	Wait           time.Duration     `section:"While it runs" help:"how long a duplicate waits for the running request before it is refused"`
+	Wait           time.Duration     `section:"While it runs" flag:"yes" help:"how long a duplicate waits for the running request before it is refused"`
 	ConflictStatus int               `arg:"STATUS" help:"the STATUS that refuses a duplicate of a running request, 400 to 499"`
 	MismatchStatus int               `arg:"STATUS" help:"the STATUS that refuses another request under a used key, 400 to 499"`
-	Lease          time.Duration     `help:"how long a key stays taken after the proxy that holds it crashed, at least 1s"`
-	OnCrash        idempotency.Crash `words:"takeover,at-most-once" arg:"WHAT" help:"WHAT follows a run with an unknown outcome: takeover (run again) or at-most-once"`
-	HandlerLimit   time.Duration     `help:"how long the origin may take for a guarded request"`
+	Lease          time.Duration     `flag:"yes" help:"how long a key stays taken after the proxy that holds it crashed, at least 1s"`
+	OnCrash        idempotency.Crash `flag:"yes" words:"takeover,at-most-once" arg:"WHAT" help:"WHAT follows a run with an unknown outcome: takeover (run again) or at-most-once"`
+	HandlerLimit   time.Duration     `flag:"yes" help:"how long the origin may take for a guarded request"`
 	ConnectTimeout time.Duration     `help:"how long connecting to the origin may take"`
 	MaxConcurrent  int               `arg:"NUMBER" help:"how many requests with a key are served at once, a NUMBER; a further one gets 503. Each route counts its own (default no bound)"`
 	MaxBodyMemory  int64             `arg:"SIZE" help:"how many bytes of bodies are in memory at once, a SIZE: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"`
-	MaxBody        int64             `arg:"SIZE" help:"the largest body of a guarded request, a SIZE in bytes, KiB or MiB"`
+	MaxBody        int64             `flag:"yes" arg:"SIZE" help:"the largest body of a guarded request, a SIZE in bytes, KiB or MiB"`
 	BodyTimeout    time.Duration     `help:"how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"`
 
-	Retention     time.Duration        `section:"The answer" help:"how long answers are stored"`
-	Keep          []string             `arg:"LIST" help:"store answers with these statuses only, a LIST such as 2xx,404; default among others is the default (2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"`
+	Retention     time.Duration        `section:"The answer" flag:"yes" help:"how long answers are stored"`
+	Keep          []string             `flag:"yes" arg:"LIST" help:"store answers with these statuses only, a LIST such as 2xx,404; default among others is the default (2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)"`
 	MaxStored     int64                `arg:"SIZE" help:"the largest body of an answer that is stored, a SIZE"`
 	OnOversize    idempotency.Oversize `words:"tombstone,rerun" arg:"WHAT" help:"WHAT a larger answer leaves: tombstone (retries get 410) or rerun (retries run again)"`
 	KeepSetCookie bool                 `help:"store and replay Set-Cookie"`
 	NotStored     []string             `arg:"LIST" help:"further response fields that are not stored, a LIST"`
-	KeyRing       string               `arg:"FILE" help:"encrypt stored answers with the key ring in a FILE, or in an environment variable, as env:NAME"`
+	KeyRing       string               `flag:"yes" arg:"FILE" help:"encrypt stored answers with the key ring in a FILE, or in an environment variable, as env:NAME"`
 
 	StoreTimeout   time.Duration            `section:"The store fails" help:"how long the proxy waits for the store"`
-	OnStoreFailure idempotency.StoreFailure `words:"closed,open" arg:"WHAT" help:"WHAT happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"`
+	OnStoreFailure idempotency.StoreFailure `flag:"yes" words:"closed,open" arg:"WHAT" help:"WHAT happens while the store does not answer: closed (refuse with 503) or open (run unguarded)"`
 
 	ring   *idempotency.KeyRing // of KeyRing, read by check
 	preset *idempotency.Options // of For; nil without

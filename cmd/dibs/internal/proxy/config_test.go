@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -36,10 +37,38 @@ func loadFrom(t *testing.T, text string, environment map[string]string, flags ..
 	}
 	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
 	Bind(fs)
+	flags, environment = asVariables(fs, flags, environment)
 	if err := fs.Parse(flags); err != nil {
 		return nil, err
 	}
 	return (&Source{File: file, Flags: fs, Getenv: func(name string) string { return environment[name] }}).Load()
+}
+
+// asVariables moves what is a setting and not a flag from flags to the environment, so that a test can
+// write each setting as --NAME VALUE.
+func asVariables(fs *pflag.FlagSet, flags []string, environment map[string]string) ([]string, map[string]string) {
+	environment = maps.Clone(environment)
+	if environment == nil {
+		environment = map[string]string{}
+	}
+	all := settingsOf(new(Config))
+	for i := 0; i < len(flags); i++ {
+		name, value, has := strings.Cut(strings.TrimPrefix(flags[i], "--"), "=")
+		row := slices.IndexFunc(all, func(s setting) bool { return s.name == name })
+		if row < 0 || fs.Lookup(name) != nil {
+			continue
+		}
+		n := 1
+		if _, isSwitch := all[row].field.Interface().(bool); isSwitch && !has {
+			value = "true"
+		} else if !has {
+			n, value = 2, flags[i+1]
+		}
+		environment[all[row].variable()] = value
+		flags = slices.Delete(slices.Clone(flags), i, i+n)
+		i--
+	}
+	return flags, environment
 }
 
 // TestLoad: flags override the file, the file overrides the defaults, and a route overrides

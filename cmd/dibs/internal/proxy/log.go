@@ -29,8 +29,8 @@ func (c *Config) setLevel() {
 type namingFlags struct{ slog.Handler }
 
 var flagOfField = strings.NewReplacer(
-	"Options.Key", "--key or --for", "Options.RequireKey", "--require-key", "Fingerprint.KeyAlone", "--fingerprint",
-	"MCP.ToolWindows", "--tool-windows",
+	"Options.Key", "--key or --for", "Options.RequireKey", "--require-key", "Fingerprint.KeyAlone", "fingerprint",
+	"MCP.ToolWindows", "tool-windows",
 )
 
 func (h namingFlags) Handle(ctx context.Context, r slog.Record) error {

@@ -2,12 +2,9 @@ package proxy
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
@@ -15,38 +12,43 @@ import (
 // settings is the page that lists every setting.
 const settings = "../../../../docs/proxy.md"
 
-// TestPageListsEverySetting: docs/proxy.md has a row for each flag, with its default, and
-// no other rows but those of a route.
+// TestPageListsEverySetting: docs/proxy.md has a row for each setting, with its default, and no other
+// rows but those of a route. It names the settings that are flags.
 func TestPageListsEverySetting(t *testing.T) {
-	page := testkit.ReadFile(t, settings)
-	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
-	Bind(fs)
+	page := string(testkit.ReadFile(t, settings))
 	listed := map[string]string{} // the text of the default
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (?:(.*?) \\| )?.*\\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (?:(.*?) \\| )?.*\\|$").FindAllStringSubmatch(page, -1) {
 		if _, twice := listed[m[1]]; twice {
 			t.Errorf("%s is listed twice", m[1])
 		}
 		listed[m[1]] = m[2]
 	}
-	// The command adds these flags; a route has host and path.
-	for _, name := range []string{"store", "namespace", "config", "host", "path"} {
+	c, flags := defaults(), []string{}
+	for _, s := range settingsOf(&c) {
+		text, ok := listed[s.name]
+		delete(listed, s.name)
+		if !ok {
+			t.Errorf("%s is not listed", s.name)
+		} else if usual := s.text(); usual != "" && plain(strings.Trim(text, "`")) != plain(usual) {
+			t.Errorf("the default of %s is %s; the page says %s", s.name, usual, text)
+		}
+		if s.tag.Get("flag") != "" {
+			flags = append(flags, "`--"+s.name+"`")
+		}
+	}
+	// The command adds config; a route has host and path.
+	for _, name := range []string{"config", "host", "path"} {
 		if _, ok := listed[name]; !ok {
 			t.Errorf("%s is not listed", name)
 		}
+		delete(listed, name)
 	}
-	fs.VisitAll(func(f *pflag.Flag) {
-		text, ok := listed[f.Name]
-		delete(listed, f.Name)
-		if !ok {
-			t.Errorf("--%s is not listed", f.Name)
-		} else if f.DefValue != "" && plain(strings.Trim(text, "`")) != plain(f.DefValue) {
-			t.Errorf("the default of %s is %s; the page says %s", f.Name, f.DefValue, text)
-		}
-	})
 	for name := range listed {
-		if !slices.Contains([]string{"store", "namespace", "config", "host", "path"}, name) {
-			t.Errorf("%s is listed, and there is no such setting", name)
-		}
+		t.Errorf("%s is listed, and there is no such setting", name)
+	}
+	last := len(flags) - 1
+	if want := "These are flags, too: " + strings.Join(flags[:last], ", ") + " and " + flags[last] + "."; !strings.Contains(page, want) {
+		t.Errorf("the page does not say: %s", want)
 	}
 }
 

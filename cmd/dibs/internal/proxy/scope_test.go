@@ -121,7 +121,7 @@ func TestWarningsNameFlags(t *testing.T) {
 	for _, want := range []string{
 		"the key that --key or --for looks for", "refuse such requests (--require-key)",
 		"choose a key that tells them apart (--key or --for), or compare more (--fingerprint)",
-		`Check the tool's name (--tool-windows)" tool=chagre`,
+		`Check the tool's name (tool-windows)" tool=chagre`,
 	} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log has not once %q", want)

@@ -178,11 +178,14 @@ func Section(f *pflag.Flag) string { return strings.Join(f.Annotations[sectionOf
 // Words returns the words of which a flag is one; nil if it accepts others.
 func Words(f *pflag.Flag) []string { return f.Annotations[wordsOf] }
 
-// Bind makes every setting a flag of fs, with its default. It leaves out flags that fs has
-// already, because other commands have --store and --namespace too.
+// Bind makes the settings that are flags those of fs, with their defaults. It leaves out flags that fs
+// has already, because other commands have --store and --namespace too.
 func Bind(fs *pflag.FlagSet) {
 	c := defaults()
 	for _, s := range settingsOf(&c) {
+		if s.tag.Get("flag") == "" {
+			continue
+		}
 		f := fs.Lookup(s.name)
 		if f == nil {
 			arg := s.tag.Get("arg")
@@ -225,6 +228,8 @@ func (v flagValue) Type() string {
 		return "duration"
 	case bool:
 		return "bool"
+	case int64:
+		return "size"
 	}
 	return "string"
 }
