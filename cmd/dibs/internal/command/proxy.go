@@ -46,10 +46,11 @@ or SIGINT it sends and stores the answers under way, and ends. After SIGHUP, or
 a POST to /reload at the admin address, it reads the configuration file and the
 key rings again, and drops no request.
 
-A configuration file has a field for each flag, and "routes": a list with the
-same fields for requests with a "host" (*. is one or more labels), a "path"
-(* is one segment, ** any number of segments) and "methods". The first route
-that matches serves the request. It inherits from the top what it does not set.
+A configuration file has these settings and more, which docs/proxy.md lists, and
+"routes": a list with the same fields for requests with a "host" (*. is one or
+more labels), a "path" (* is one segment, ** any number of segments) and
+"methods". The first route that matches serves the request. It inherits from the
+top what it does not set.
 
   upstream: http://127.0.0.1:3000
   store: sqlite:/var/lib/dibs/dibs.db
@@ -59,9 +60,9 @@ that matches serves the request. It inherits from the top what it does not set.
       require-key: true
       on-crash: at-most-once
 
-"dibs config check FILE" finds the faults of such a file. Each flag but --config
-has an environment variable too: --max-body is DIBS_PROXY_MAX_BODY, and --store
-is DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
+"dibs config check FILE" finds the faults of such a file. Each field has an
+environment variable too: max-body is DIBS_PROXY_MAX_BODY, and store is
+DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 		Example: `  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000 --store sqlite:/var/lib/dibs/dibs.db
   dibs proxy --config dibs.yaml --admin 127.0.0.1:9090
 

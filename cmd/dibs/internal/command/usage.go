@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/internal/nearest"
 	"github.com/dibs-go/dibs/internal/quantity"
 )
@@ -25,6 +26,9 @@ func misused(cmd *cobra.Command, err error) error {
 		name := e.GetSpecifiedName()
 		if short := e.GetSpecifiedShortnames(); short != "" {
 			name = short // because -wait is meant to be --wait
+		}
+		if variable := proxy.Variable(name); cmd.Name() == "proxy" && variable != "" {
+			return usagef("--%s is not a flag; set the field %s in the file of --config, or %s in the environment", name, name, variable)
 		}
 		if meant := nearest.Similar(name, flagsOf(cmd), nil); meant != "" {
 			return usagef("%v; did you mean --%s?", err, meant)

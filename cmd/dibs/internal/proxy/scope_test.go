@@ -120,7 +120,7 @@ func TestWarningsNameFlags(t *testing.T) {
 	log := p.logs.String()
 	for _, want := range []string{
 		"the key that --key or --for looks for", "refuse such requests (--require-key)",
-		"choose a key that tells them apart (--key or --for), or compare more (--fingerprint)",
+		"choose a key that tells them apart (--key or --for), or compare more (fingerprint)",
 		`Check the tool's name (tool-windows)" tool=chagre`,
 	} {
 		if strings.Count(log, want) != 1 {

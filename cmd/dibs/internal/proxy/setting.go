@@ -63,6 +63,16 @@ func (s setting) variable() string {
 	return "DIBS_PROXY_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
+// Variable returns the environment variable of the setting with a name; "" if there is none.
+func Variable(name string) string {
+	for _, s := range settingsOf(new(Config)) {
+		if s.name == name {
+			return s.variable()
+		}
+	}
+	return ""
+}
+
 // words returns the words of which the value is one; nil if it accepts others.
 func (s setting) words() []string {
 	switch words := s.tag.Get("words"); words {
