@@ -93,6 +93,11 @@ func (h *Handler) settle(ctx context.Context, o *order) (int, error) {
 	if err != nil {
 		return 0, refusedError("The answer cannot be stored: " + err.Error() + ".")
 	}
+	if h.options.Encrypt != nil {
+		if data, err = h.options.Encrypt(o.key, idempotency.DefaultRetention, data); err != nil {
+			return 0, refusedError("The answer cannot be stored: " + err.Error() + ".")
+		}
+	}
 	done, err := h.in.Resolve(ctx, o.key, o.ID, data, idempotency.DefaultRetention)
 	return count(done), err
 }

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/leaseapi"
@@ -16,15 +15,23 @@ import (
 // line is a key on the page: what GET /v1/keys says of it, and what a person reads.
 type line struct {
 	leaseapi.Entry
-	Name   string  `json:"name"` // the key with control and invisible characters escaped
-	Link   string  `json:"link"` // the query of the key's page
-	HTTP   bool    `json:"http,omitempty"`
-	Status int     `json:"status,omitempty"` // of the stored answer
-	Body   *body   `json:"body,omitempty"`   // with Options.ShowBodies
-	Run    *run    `json:"run,omitempty"`    // that left the record
-	Waited int64   `json:"waited_ms"`
-	Seen   []int64 `json:"seen_ms,omitempty"` // how long each place has been seen to wait
+	Name   string `json:"name"` // the key with control and invisible characters escaped
+	Link   string `json:"link"` // the query of the key's page
+	HTTP   bool   `json:"http,omitempty"`
+	Status int    `json:"status,omitempty"` // of the stored answer
+	Body   *body  `json:"body,omitempty"`   // with Options.ShowBodies
+	Run    *run   `json:"run,omitempty"`    // that left the record
+	Waited wait   `json:"waited"`           // the oldest waiter
+	Seen   []wait `json:"seen,omitempty"`   // each place
 }
+
+// wait is how long a waiter has been seen to wait.
+type wait struct {
+	MS    int64 `json:"ms"`
+	Least bool  `json:"least,omitempty"` // nobody looked when it began
+}
+
+func waitOf(w survey.Wait) wait { return wait{w.For.Milliseconds(), w.Least} }
 
 // run is a run of dibs run with --once-per.
 type run struct {
@@ -42,14 +49,14 @@ const shown = 3
 func lineOf(k *survey.Key, places int) line {
 	e := k.Entry
 	e.Places = e.Places[:min(places, len(e.Places))]
-	l := line{Entry: leaseapi.EntryOf(&e, false), Name: escape(e.Key.Name), Link: linkOf(e.Key), Waited: k.Waited.Milliseconds()}
+	l := line{Entry: leaseapi.EntryOf(&e, false), Name: escape(e.Key.Name), Link: linkOf(e.Key), Waited: waitOf(k.Waited)}
 	_, l.HTTP = idempotency.KeyPart(e.Key.Name)
 	for i := range e.Places {
-		var seen time.Duration
+		seen := survey.Wait{Least: true} // of a key that the survey has not seen
 		if i < len(k.Seen) {
 			seen = k.Seen[i]
 		}
-		l.Seen = append(l.Seen, seen.Milliseconds())
+		l.Seen = append(l.Seen, waitOf(seen))
 	}
 	return l
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/survey"
@@ -24,6 +23,7 @@ type news struct {
 	Checked   bool            `json:"checked"`
 	Findings  int             `json:"findings"`
 	Traffic   *happened       `json:"traffic,omitempty"`
+	Encrypts  bool            `json:"encrypts"`           // Options.Encrypt
 	Counting  bool            `json:"counting,omitempty"` // the lists are still to come
 	Age       int64           `json:"age_ms"`             // of the lists
 	Lists     json.RawMessage `json:"lists,omitempty"`    // if the page has older ones
@@ -39,27 +39,26 @@ type lists struct {
 	Undecided []line `json:"undecided"`
 }
 
-// surveyed is a survey, and the lists of its last report as all pages get them.
-type surveyed struct {
-	*survey.Survey
-
-	mu    sync.Mutex
-	of    *survey.Report
-	lists json.RawMessage
+// listed are the lists of a report as all pages get them that see one namespace, or all.
+type listed struct {
+	of   *survey.Report
+	text json.RawMessage
 }
 
 // listsOf returns the lists of a report.
-func (s *surveyed) listsOf(r *survey.Report, long time.Duration) json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of != r {
-		l := lists{LongMS: long.Milliseconds(), Waits: linesOf(r.Waits), Undecided: linesOf(r.Unknown)}
-		for _, c := range r.Namespaces {
-			l.Long, l.Waiters, l.Unknown = l.Long+c.Long, l.Waiters+c.Waiters, l.Unknown+c.Unknown
-		}
-		s.of, s.lists = r, encoded(l)
+func (h *Handler) listsOf(r *survey.Report, namespace *string) json.RawMessage {
+	name := "\x00"
+	if namespace != nil {
+		name = *namespace
 	}
-	return s.lists
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if last := h.lists[name]; last == nil || last.of != r {
+		c, waits, unknown := r.Of(namespace)
+		l := lists{Long: c.Long, LongMS: survey.Long.Milliseconds(), Waiters: c.Waiters, Unknown: c.Unknown, Waits: linesOf(waits), Undecided: linesOf(unknown)}
+		h.lists[name] = &listed{r, encoded(l)}
+	}
+	return h.lists[name].text
 }
 
 // encoded returns a JSON text of texts and numbers.
@@ -118,7 +117,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, v *Viewer) {
 
 // news returns what an open page shows. It has lists if they are not of the report that was sent.
 func (h *Handler) news(r *http.Request, v *Viewer, sent **survey.Report) *news {
-	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Session(r) != "", Store: h.options.StoreName, Namespace: h.namespace(v)}
+	n := &news{Viewer: v.Name, Act: v.Act, SignedIn: h.options.SignIn != nil && Session(r) != "", Store: h.options.StoreName, Namespace: h.namespace(v), Encrypts: h.options.Encrypt != nil}
 	began := time.Now()
 	took, found, err := h.health.ask(h.store)
 	n.StoreUS, n.Findings = took.Microseconds(), len(found)
@@ -136,16 +135,15 @@ func (h *Handler) news(r *http.Request, v *Viewer, sent **survey.Report) *news {
 		n.Traffic = &all
 	}
 	if err == nil && h.in != nil {
-		of := h.survey(v)
 		var report *survey.Report
-		report, err = of.Look(r.Context(), fresh)
+		report, err = h.options.Survey.Look(r.Context(), fresh)
 		switch {
 		case errors.Is(err, survey.ErrCounting):
 			n.Counting, err = true, nil
 		case err == nil:
 			n.Age = time.Since(report.At).Milliseconds()
 			if *sent != report {
-				n.Lists, *sent = of.listsOf(report, h.options.Long), report
+				n.Lists, *sent = h.listsOf(report, n.Namespace), report
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -133,24 +134,24 @@ func TestCounting(t *testing.T) {
 	})
 }
 
-// TestLong: the page lists a key that is held for Options.Long, and says how long that is.
+// TestLong: the page lists a key that is held for five minutes, and says how long that is.
 func TestLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under, err := memstore.New(nil)
 		testkit.Must(t, err)
 		defer under.Close()
 		testkit.Must(t, under.Claim(t.Context(), []store.Claim{{Key: store.Key{Name: "k"}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}}, make([]store.Answer, 1)))
-		h := New(under, &Options{Logger: slog.New(slog.DiscardHandler), Long: 2 * time.Minute})
+		h := New(under, &Options{Logger: slog.New(slog.DiscardHandler)})
 		for _, want := range []int{0, 1} {
 			var sent *survey.Report
 			r := httptest.NewRequest("GET", "/", nil)
 			n := h.news(r, &Viewer{}, &sent)
 			var l lists
 			testkit.Must(t, json.Unmarshal(n.Lists, &l))
-			if l.Long != want || len(l.Waits) != want || l.LongMS != 120_000 {
+			if l.Long != want || len(l.Waits) != want || l.LongMS != 300_000 {
 				t.Errorf("the lists are %+v; want %d keys", l, want)
 			}
-			time.Sleep(2 * time.Minute)
+			time.Sleep(5 * time.Minute)
 		}
 	})
 }
@@ -168,7 +169,7 @@ func TestWaitsAreOfTheirWaiters(t *testing.T) {
 			testkit.Must(t, under.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 			return c
 		}
-		seen := func(when string, want ...int64) {
+		seen := func(when string, want ...wait) {
 			t.Helper()
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/page/key?"+linkOf(store.Key{Name: "k"}), nil)
 			r.RemoteAddr = "127.0.0.1:1"
@@ -176,17 +177,66 @@ func TestWaitsAreOfTheirWaiters(t *testing.T) {
 			h.ServeHTTP(w, r)
 			var got line
 			testkit.Must(t, json.Unmarshal(w.Body.Bytes(), &got))
-			if !slices.Equal(got.Seen, want) || got.Waited != slices.Max(want) {
-				t.Errorf("%s, the waiters were seen for %v, and the key for %d; want %v", when, got.Seen, got.Waited, want)
+			longest := slices.MaxFunc(want, func(a, b wait) int { return cmp.Compare(a.MS, b.MS) })
+			if !slices.Equal(got.Seen, want) || got.Waited != longest {
+				t.Errorf("%s, the waiters were seen for %v, and the key for %v; want %v", when, got.Seen, got.Waited, want)
 			}
 		}
 		claim()
 		first := claim()
-		seen("at first", 0)
+		seen("at first", wait{0, true})
 		time.Sleep(10 * time.Second)
 		claim()
-		seen("with a second one", 10_000, 0)
+		seen("with a second one", wait{10_000, true}, wait{0, false})
 		testkit.Must(t, under.Settle(t.Context(), []store.Settlement{{Key: first.Key, Token: first.Token}}, make([]error, 1)))
-		seen("when the first one has gone", 0)
+		seen("when the first one has gone", wait{0, false})
+	})
+}
+
+// TestPageAndMetricsAgree: a page that is opened later shows a wait from when the program's metrics saw it
+// first, to a viewer of one namespace, too.
+func TestPageAndMetricsAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under, err := memstore.New(nil)
+		testkit.Must(t, err)
+		defer under.Close()
+		live := survey.New(under, nil)
+		h := New(under, &Options{Logger: slog.New(slog.DiscardHandler), Survey: live})
+		look := func() *survey.Report {
+			t.Helper()
+			report, err := live.Look(t.Context(), survey.MetricsAge)
+			testkit.Must(t, err)
+			return report
+		}
+		look()
+		shop, bank := "shop", "bank"
+		for range 2 {
+			c := store.Claim{Key: store.Key{Namespace: shop, Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+			testkit.Must(t, under.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
+		}
+		const scrape = 20 * time.Second
+		for range 17 {
+			time.Sleep(scrape)
+			look()
+		}
+		if got := look().Namespaces[shop].OldestWait; got != 16*scrape {
+			t.Fatalf("the metrics say %v", got)
+		}
+		for _, viewer := range []*Viewer{{}, {Namespace: &shop}, {Namespace: &bank}} {
+			var sent *survey.Report
+			var l lists
+			testkit.Must(t, json.Unmarshal(h.news(httptest.NewRequest("GET", "/", nil), viewer, &sent).Lists, &l))
+			want := []wait{{(16 * scrape).Milliseconds(), false}} // 5 min 20 s
+			if viewer.Namespace == &bank {
+				want = nil
+			}
+			var got []wait
+			for _, k := range l.Waits {
+				got = append(got, k.Waited)
+			}
+			if !slices.Equal(got, want) || l.Waiters != len(want) {
+				t.Errorf("the page says %v of %d waiters; want %v", got, l.Waiters, want)
+			}
+		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/runrecord"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/store"
 )
@@ -60,21 +61,25 @@ func (h *Handler) findLive(w http.ResponseWriter, r *http.Request, v *Viewer, te
 			queries = append(queries, store.Query{Namespace: &in, Name: text, Places: true})
 		}
 	}
-	queries = append(queries, store.Query{Namespace: ns, Match: matches(text), Conditions: live, HeldFor: h.options.Long, Places: true})
+	queries = append(queries, store.Query{Namespace: ns, Match: matches(text), Conditions: live, HeldFor: survey.Long, Places: true})
 	if id := strings.TrimPrefix(text, urn); isID(id) {
-		queries = append(queries, store.Query{Namespace: ns, ID: id, Conditions: live, HeldFor: h.options.Long, Places: true})
+		queries = append(queries, store.Query{Namespace: ns, ID: id, Conditions: live, HeldFor: survey.Long, Places: true})
 	}
 	answered := struct {
 		Keys []line `json:"keys"`
 		More bool   `json:"more"` // there may be more of these
 	}{Keys: []line{}}
-	err := h.each(ctx, v, queries, func(l line) bool {
-		if answered.More = len(answered.Keys) == hits; answered.More {
+	var keys []store.Entry
+	err := h.each(ctx, v, queries, func(e store.Entry) bool {
+		if answered.More = len(keys) == hits; answered.More {
 			return false
 		}
-		answered.Keys = append(answered.Keys, l)
+		keys = append(keys, e)
 		return true
 	})
+	for i := range keys {
+		answered.Keys = append(answered.Keys, h.hit(ctx, &keys[i]))
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		answered.More = true
@@ -91,7 +96,7 @@ func (h *Handler) namespaces(ctx context.Context, v *Viewer, ns *string) []strin
 		return []string{*ns}
 	}
 	all := []string{""}
-	if report, err := h.survey(v).Look(ctx, survey.MetricsAge); err == nil {
+	if report, err := h.options.Survey.Look(ctx, survey.MetricsAge); err == nil {
 		for _, in := range slices.Sorted(maps.Keys(report.Namespaces)) {
 			if in != "" && len(all) < namespaces {
 				all = append(all, in)
@@ -131,12 +136,12 @@ func (h *Handler) findAll(w http.ResponseWriter, r *http.Request, v *Viewer, tex
 	if id := strings.TrimPrefix(text, urn); isID(id) {
 		queries = append(queries, store.Query{Namespace: ns, ID: id, Match: counted(func(store.Key) bool { return true }), Places: true})
 	}
-	lines, ended := make(chan line), make(chan error, 1)
+	keys, ended := make(chan store.Entry), make(chan error, 1)
 	go func() {
 		defer func() { <-h.search }()
-		ended <- h.each(ctx, v, queries, func(l line) bool {
+		ended <- h.each(ctx, v, queries, func(e store.Entry) bool {
 			select {
-			case lines <- l:
+			case keys <- e:
 				return true
 			case <-ctx.Done():
 				return false
@@ -155,11 +160,12 @@ func (h *Handler) findAll(w http.ResponseWriter, r *http.Request, v *Viewer, tex
 	defer tick.Stop()
 	for n := 0; ; {
 		select {
-		case l := <-lines:
+		case e := <-keys:
 			if n++; n > hits {
 				say(found{End: "many"})
 				return
 			}
+			l := h.hit(ctx, &e)
 			if !say(found{Key: &l}) {
 				return
 			}
@@ -183,7 +189,7 @@ func (h *Handler) findAll(w http.ResponseWriter, r *http.Request, v *Viewer, tex
 }
 
 // each yields the keys of queries that the viewer may see, each once, until yield returns false.
-func (h *Handler) each(ctx context.Context, v *Viewer, queries []store.Query, yield func(line) bool) error {
+func (h *Handler) each(ctx context.Context, v *Viewer, queries []store.Query, yield func(store.Entry) bool) error {
 	seen := map[store.Key]bool{}
 	for _, q := range queries {
 		for e, err := range h.in.List(ctx, q) {
@@ -197,12 +203,22 @@ func (h *Handler) each(ctx context.Context, v *Viewer, queries []store.Query, yi
 				continue
 			}
 			seen[e.Key] = true
-			if !yield(lineOf(&survey.Key{Entry: e}, shown)) {
+			if !yield(e) {
 				return nil
 			}
 		}
 	}
 	return nil
+}
+
+// hit returns the line of a key that a search has found, with the status of its answer.
+func (h *Handler) hit(ctx context.Context, e *store.Entry) line {
+	l := h.line(ctx, e, shown, survey.MetricsAge)
+	if e.Record != nil && (l.HTTP || e.Record.Bytes <= runrecord.Max) {
+		h.record(ctx, e, &l)
+		l.Body = nil
+	}
+	return l
 }
 
 // digestLen is how long a digest is.

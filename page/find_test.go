@@ -7,13 +7,16 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/memstore"
@@ -163,4 +166,40 @@ func TestSearchEnds(t *testing.T) {
 			t.Errorf("it has said %d times how far it is", n)
 		}
 	})
+}
+
+// TestHitsAreToldApart: what a search finds has what tells it apart: the status of an answer, its age, and
+// the host.
+func TestHitsAreToldApart(t *testing.T) {
+	r := start(t, true)
+	scope := "http:GQ0p0hV7Hq3b8QkHn1oSLg:order-"
+	keep := func(name string, data []byte) {
+		token := store.NewToken()
+		r.claim(store.Claim{Key: store.Key{Name: name}, Token: token})
+		testkit.Must(t, r.store.Settle(t.Context(), []store.Settlement{{Key: store.Key{Name: name}, Token: token, Outcome: store.Keep, Data: data, Retention: time.Hour}}, make([]error, 1)))
+	}
+	for _, status := range []int{201, 402} {
+		name := fmt.Sprint(scope, status)
+		data, err := idempotency.EncodeAnswer(name, &idempotency.Answer{Status: status, Header: http.Header{}, Body: []byte("secret")})
+		testkit.Must(t, err)
+		keep(name, data)
+	}
+	keep("order-run", []byte(`{"v":1}`))
+	r.claim(store.Claim{Key: store.Key{Name: scope + "held"}})
+	all, last := r.findAll("order-")
+	if last.End != "all" || len(all) != 4 {
+		t.Fatalf("the search finds %d keys and ends with %+v", len(all), last)
+	}
+	at, _ := r.find(scope + "201")
+	for _, l := range append(all, at...) {
+		status, _ := strconv.Atoi(strings.TrimPrefix(l.Name, scope))
+		switch {
+		case l.Status != status || l.Body != nil:
+			t.Errorf("%s is found with the status %d and the body %v", l.Name, l.Status, l.Body)
+		case l.State == string(store.ConditionDone) && (l.Kept == nil || l.Kept.ID == ""):
+			t.Errorf("%s is found with the record %+v", l.Name, l.Kept)
+		case l.State == string(store.ConditionHeld) && (len(l.Attempts) != 1 || l.Attempts[0].Owner.Host != "worker-1"):
+			t.Errorf("%s is found with the holders %+v", l.Name, l.Attempts)
+		}
+	}
 }

@@ -36,13 +36,16 @@ type Options struct {
 	// value should not be the token, because a browser sends a cookie to every port of a host. Viewer
 	// finds it with Session. Default: the page has no form for a token.
 	SignIn func(token string) string
-	// Long is how long a key is held before the page lists it though nobody waits for it.
-	// Default: 5 minutes.
-	Long time.Duration
 	// ShowBodies shows the bodies of records to viewers who may act. Default: nobody sees them.
 	ShowBodies bool
 	// Traffic counts what the page shows of requests. Default: it shows none.
 	Traffic *Traffic
+	// Survey is what the program's metrics are taken from, too, so that they and the page agree how long
+	// a caller has waited. It is of Namespace, or of all. Default: the page has one of its own.
+	Survey *survey.Survey
+	// Encrypt returns what is stored of an answer that a person gives to a request's key. The page shows
+	// its error. Default: answers are not encrypted.
+	Encrypt func(key store.Key, retention time.Duration, answer []byte) ([]byte, error)
 	// Logger gets a line for each action. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -83,8 +86,8 @@ type Handler struct {
 	closed  chan struct{}
 	close   sync.Once
 
-	mu      sync.Mutex
-	surveys map[string]*surveyed // under mu: by namespace; "\x00" is all
+	mu    sync.Mutex
+	lists map[string]*listed // under mu: by namespace; "\x00" is all
 }
 
 //go:embed page.html
@@ -111,18 +114,20 @@ func hashOf(element string) string {
 func New(under store.Store, o *Options) *Handler {
 	h := &Handler{
 		store: under, streams: make(chan struct{}, maxStreams), search: make(chan struct{}, 1),
-		closed: make(chan struct{}), surveys: map[string]*surveyed{},
+		closed: make(chan struct{}), lists: map[string]*listed{},
 	}
 	if o != nil {
 		h.options = *o
 	}
 	h.options.Logger = cmp.Or(h.options.Logger, slog.Default())
-	h.options.Long = cmp.Or(h.options.Long, survey.Long)
 	h.outage = outage.New(h.options.Logger, "requests")
 	if h.options.Viewer == nil {
 		h.options.Viewer = OnThisHost
 	}
 	h.in, _ = under.(store.Inspector)
+	if h.options.Survey == nil {
+		h.options.Survey = survey.New(h.in, h.options.Namespace)
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.page)
 	mux.HandleFunc("GET /page/events", h.looking(h.events))
@@ -134,10 +139,6 @@ func New(under store.Store, o *Options) *Handler {
 	mux.HandleFunc("POST /page/forget", h.acting(h.forget))
 	mux.HandleFunc("POST /page/settle", h.acting(h.settle))
 	own := http.NewCrossOriginProtection()
-	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusForbidden, "A page of another origin may not act here.")
-	}))
-	guarded := own.Handler(mux)
 	h.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := w.Header()
 		f.Set("Content-Security-Policy", policy)
@@ -145,7 +146,13 @@ func New(under store.Store, o *Options) *Handler {
 		f.Set("X-Content-Type-Options", "nosniff")
 		f.Set("Referrer-Policy", "no-referrer")
 		f.Set("Cross-Origin-Resource-Policy", "same-origin")
-		guarded.ServeHTTP(w, r)
+		// A GET, too: a page of another site could make a browser search all keys again and again.
+		asPost := *r
+		if asPost.Method = http.MethodPost; r.URL.Path != "/" && own.Check(&asPost) != nil {
+			fail(w, http.StatusForbidden, "A page of another origin may not call this one.")
+			return
+		}
+		mux.ServeHTTP(w, r)
 	})
 	return h
 }
@@ -198,21 +205,6 @@ func (h *Handler) sees(v *Viewer, k store.Key) bool {
 		}
 	}
 	return true
-}
-
-// survey returns the survey of what the viewer may see.
-func (h *Handler) survey(v *Viewer) *surveyed {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	ns := h.namespace(v)
-	name := "\x00"
-	if ns != nil {
-		name = *ns
-	}
-	if h.surveys[name] == nil {
-		h.surveys[name] = &surveyed{Survey: survey.New(h.in, ns, h.options.Long)}
-	}
-	return h.surveys[name]
 }
 
 // answer writes a JSON document.

@@ -329,6 +329,29 @@ func TestCrossOrigin(t *testing.T) {
 			}
 		}
 	}
+	for _, site := range []string{"cross-site", "same-site", "same-origin", "none", ""} {
+		for path, want := range map[string]int{"/": 200, "/page/search?q=k": 200, "/page/search?q=k&all=true": 200, "/page/key?" + linkOf(key): 200} {
+			if path != "/" && strings.HasSuffix(site, "-site") {
+				want = 403 // even a GET, because a search costs the store
+			}
+			if resp, _ := r.do("GET", path, "", "", "Sec-Fetch-Site", site); resp.StatusCode != want {
+				t.Errorf("GET %s from %q is %d; want %d", path, site, resp.StatusCode, want)
+			}
+		}
+	}
+	req := testkit.Request(t.Context(), t, "GET", r.URL+"/page/events", nil)
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	resp, err := r.Client().Do(req)
+	testkit.Must(t, err)
+	resp.Body.Close() // it has no end if it is open
+	if resp.StatusCode != 403 {
+		t.Errorf("the stream is open to another site: %d", resp.StatusCode)
+	}
+	for _, origin := range []string{"https://evil.example", "null"} { // a browser that does not say Sec-Fetch-Site
+		if resp, _ := r.do("GET", "/page/search?q=k&all=true", "", "", "Origin", origin); resp.StatusCode != 403 {
+			t.Errorf("a search from %s is %d", origin, resp.StatusCode)
+		}
+	}
 	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", ""} {
 		if resp, _ := r.do("POST", "/page/release", "", body, "Content-Type", media); resp.StatusCode != 415 {
 			t.Errorf("a body of %q is %d", media, resp.StatusCode)

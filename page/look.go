@@ -29,15 +29,7 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 		h.failed(w, err)
 		return
 	}
-	found := survey.Key{Entry: e}
-	if report, err := h.survey(v).Look(ctx, fresh); err == nil {
-		for _, o := range slices.Concat(report.Waits, report.Unknown) {
-			if o.Entry.Key == k {
-				found = o.At(e)
-			}
-		}
-	}
-	l := lineOf(&found, len(e.Places))
+	l := h.line(ctx, &e, len(e.Places), fresh)
 	if e.Condition == "" {
 		l.State = "free"
 	}
@@ -49,6 +41,20 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 		}
 	}
 	answer(w, http.StatusOK, l)
+}
+
+// line returns the line of a key, with how long its waiters had been seen to wait by a look that is not
+// older than age.
+func (h *Handler) line(ctx context.Context, e *store.Entry, places int, age time.Duration) line {
+	found := survey.Key{Entry: *e}
+	if report, err := h.options.Survey.Look(ctx, age); err == nil {
+		for _, o := range slices.Concat(report.Waits, report.Unknown) {
+			if o.Entry.Key == e.Key {
+				found = o.At(*e)
+			}
+		}
+	}
+	return lineOf(&found, places)
 }
 
 // record reads a key's record: the status of an answer, the run of dibs run, and the body.

@@ -26,6 +26,7 @@ const (
 	Requests Count = iota
 	Replays
 	Conflicts
+	Refusals // of another request with the key, or of an unknown outcome
 	StoreErrors
 	counts // how many there are
 )
@@ -116,6 +117,8 @@ func (t *Traffic) Request(_ context.Context, e idempotency.Event) {
 		t.Add(namespace, Replays, 1)
 	case idempotency.EventConflict:
 		t.Add(namespace, Conflicts, 1)
+	case idempotency.EventMismatch, idempotency.EventUnknown:
+		t.Add(namespace, Refusals, 1)
 	}
 }
 

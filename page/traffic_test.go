@@ -16,7 +16,7 @@ import (
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var traffic Traffic
-		for _, kind := range []idempotency.EventKind{idempotency.EventRan, idempotency.EventReplayed, idempotency.EventConflict} {
+		for _, kind := range []idempotency.EventKind{idempotency.EventRan, idempotency.EventReplayed, idempotency.EventConflict, idempotency.EventMismatch, idempotency.EventUnknown} {
 			traffic.Request(t.Context(), idempotency.Event{Kind: kind})
 		}
 		traffic.StoreCall(dibs.StoreCall{})
@@ -25,7 +25,7 @@ func TestTraffic(t *testing.T) {
 		time.Sleep(slot)
 		traffic.Add("shop", Requests, 5)
 		all := traffic.read(time.Now(), nil)
-		for c, want := range [counts][2]int64{Requests: {3, 5}, Replays: {1, 0}, Conflicts: {1, 0}, StoreErrors: {1, 0}} {
+		for c, want := range [counts][2]int64{Requests: {5, 5}, Replays: {1, 0}, Conflicts: {1, 0}, Refusals: {2, 0}, StoreErrors: {1, 0}} {
 			if got := [2]int64(all[c][slots-2:]); got != want {
 				t.Errorf("count %d has %v in the last slots; want %v", c, got, want)
 			}

@@ -52,7 +52,7 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", root + "/page", internal + "/credential", internal + "/server", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/pace", root + "/internal/slow", unix},
+			Imports: []string{root, root + "/store", root + "/page", internal + "/credential", internal + "/server", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/pace", root + "/internal/slow", root + "/internal/survey", unix},
 			Tests:   []string{root + "/stores/httpstore", root + "/internal/errtype", server, root + "/internal/prove/testkit", root + "/internal/prove/wire", memory, root + "/stores/anystore", root + "/store/storetest"},
 		},
 		{

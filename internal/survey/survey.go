@@ -14,11 +14,13 @@ import (
 const (
 	// MetricsAge is how old a report can be that metrics are taken from.
 	MetricsAge = 15 * time.Second
-	// Long is how long a key is held before a report lists it without a waiter, unless New is
-	// told otherwise.
+	// Long is how long a key is held before a report lists it without a waiter.
 	Long = 5 * time.Minute
-	// listed is how many keys of each kind a report lists.
+	// listed is how many keys of each kind a report lists, of all namespaces and of each.
 	listed = 200
+	// near is how long ago the look before can be, so that a waiter that only the later one has found has
+	// begun to wait between the two.
+	near = 2 * MetricsAge
 	// limit is how long one look at the store can take.
 	limit = 8 * time.Second
 	// patience is how long a caller waits for a look. Prometheus gives a scrape ten seconds, or less.
@@ -37,7 +39,6 @@ var live = []store.Condition{store.ConditionHeld, store.ConditionWaiting, store.
 type Survey struct {
 	in        store.Inspector
 	namespace *string
-	long      time.Duration
 
 	mu      sync.Mutex
 	last    *Report
@@ -47,7 +48,15 @@ type Survey struct {
 	at      time.Time     // when the last look ended
 	looking chan struct{} // closed when the look that goes on is over; nil: none goes on
 
-	seen map[waiter]time.Time // of the goroutine that looks
+	// Of the goroutine that looks:
+	seen   map[waiter]sight
+	before time.Time // when the last look began that did not fail
+}
+
+// sight is when a waiter was seen for the first time.
+type sight struct {
+	at    time.Time
+	least bool // it may have waited for long before
 }
 
 // waiter is a claim that waits.
@@ -61,8 +70,28 @@ type Report struct {
 	At         time.Time         // when it was complete
 	Took       time.Duration     // to read it
 	Namespaces map[string]Counts // those with a live key, and the survey's own
-	Waits      []Key             // with waiters, or held for long: the oldest wait first, at most 200
-	Unknown    []Key             // the oldest first, at most 200
+	Waits      []Key             // with waiters, or held for long: the oldest wait first
+	Unknown    []Key             // the oldest first
+}
+
+// Of returns the counts of a namespace, and the first 200 of its keys in Waits and in Unknown. nil is all
+// namespaces.
+func (r *Report) Of(namespace *string) (c Counts, waits, unknown []Key) {
+	for name, of := range r.Namespaces {
+		if namespace == nil || *namespace == name {
+			c.Long, c.Waiters, c.Unknown = c.Long+of.Long, c.Waiters+of.Waiters, c.Unknown+of.Unknown
+			c.OldestWait = max(c.OldestWait, of.OldestWait)
+		}
+	}
+	first := func(keys []Key) (some []Key) {
+		for _, k := range keys {
+			if len(some) < listed && (namespace == nil || *namespace == k.Key.Namespace) {
+				some = append(some, k)
+			}
+		}
+		return some
+	}
+	return c, first(r.Waits), first(r.Unknown)
 }
 
 // Counts are the counts of a namespace.
@@ -77,9 +106,23 @@ type Counts struct {
 type Key struct {
 	store.Entry
 	// Waited is how long the oldest waiter has been seen to wait. A store does not keep that.
-	Waited time.Duration
+	Waited Wait
 	// Seen is how long the waiters have been seen to wait, in the order of the places.
-	Seen []time.Duration
+	Seen []Wait
+}
+
+// Wait is how long a waiter has been seen to wait.
+type Wait struct {
+	For   time.Duration
+	Least bool // nobody looked when it began: it may have lasted for much longer
+}
+
+// longer returns the wait that has been seen for longer.
+func longer(a, b Wait) Wait {
+	if b.For > a.For || b.For == a.For && b.Least {
+		return b
+	}
+	return a
 }
 
 // At returns the key as a later entry has it. Of its waiters it keeps how long those that are still
@@ -87,19 +130,19 @@ type Key struct {
 func (k *Key) At(e store.Entry) Key {
 	now := Key{Entry: e}
 	for _, p := range e.Places {
-		var seen time.Duration
+		seen := Wait{Least: true} // of a waiter that has come since
 		if i := slices.IndexFunc(k.Places, func(o store.PlaceInfo) bool { return o.Token == p.Token }); i >= 0 {
 			seen = k.Seen[i]
 		}
-		now.Seen, now.Waited = append(now.Seen, seen), max(now.Waited, seen)
+		now.Seen, now.Waited = append(now.Seen, seen), longer(now.Waited, seen)
 	}
 	return now
 }
 
-// New returns a survey of a namespace, or of all if it is nil. Keys that are held for long are in
-// its reports even if nobody waits for them; 0 means Long.
-func New(in store.Inspector, namespace *string, long time.Duration) *Survey {
-	return &Survey{in: in, namespace: namespace, long: cmp.Or(long, Long)}
+// New returns a survey of a namespace, or of all if it is nil. A process has one, because each counts
+// a wait from when it saw the waiter itself.
+func New(in store.Inspector, namespace *string) *Survey {
+	return &Survey{in: in, namespace: namespace}
 }
 
 // Look returns the last report. If that is older than maxAge, it starts a look at the store, and
@@ -166,31 +209,32 @@ func (s *Survey) read(ctx context.Context) (*Report, error) {
 	} else {
 		r.Namespaces[""] = Counts{}
 	}
-	now, seen := time.Now(), map[waiter]time.Time{}
-	for e, err := range s.in.List(ctx, store.Query{Namespace: s.namespace, Conditions: live, HeldFor: s.long, Places: true}) {
+	now, seen := time.Now(), map[waiter]sight{}
+	least := now.Sub(s.before) > near
+	for e, err := range s.in.List(ctx, store.Query{Namespace: s.namespace, Conditions: live, HeldFor: Long, Places: true}) {
 		if err != nil {
 			return nil, err
 		}
 		k := Key{Entry: e}
 		for _, p := range e.Places {
 			if p.Reserved {
-				k.Seen = append(k.Seen, 0)
+				k.Seen = append(k.Seen, Wait{})
 				continue
 			}
 			w := waiter{e.Key, p.Token}
 			first, ok := s.seen[w]
 			if !ok {
-				first = now
+				first = sight{now, least}
 			}
 			seen[w] = first
-			waited := now.Sub(first)
-			k.Seen = append(k.Seen, waited)
-			k.Waited = max(k.Waited, waited)
+			wait := Wait{now.Sub(first.at), first.least}
+			k.Seen = append(k.Seen, wait)
+			k.Waited = longer(k.Waited, wait)
 		}
 		c := r.Namespaces[e.Key.Namespace]
 		c.Waiters += e.Waiters
-		c.OldestWait = max(c.OldestWait, k.Waited)
-		long := e.Condition == store.ConditionHeld && k.heldFor() >= s.long
+		c.OldestWait = max(c.OldestWait, k.Waited.For)
+		long := e.Condition == store.ConditionHeld && k.heldFor() >= Long
 		switch {
 		case e.Condition == store.ConditionUnknown:
 			c.Unknown++
@@ -203,19 +247,26 @@ func (s *Survey) read(ctx context.Context) (*Report, error) {
 		}
 		r.Namespaces[e.Key.Namespace] = c
 	}
-	s.seen = seen
-	r.Waits = oldest(r.Waits, func(k *Key) time.Duration { return k.Waited })
+	s.seen, s.before = seen, now
+	r.Waits = oldest(r.Waits, func(k *Key) time.Duration { return k.Waited.For })
 	r.Unknown = oldest(r.Unknown, (*Key).heldFor)
 	return r, nil
 }
 
-// oldest returns the first keys in the order of their age.
+// oldest returns keys in the order of their age: the first of all namespaces, and the first of each.
 func oldest(keys []Key, age func(*Key) time.Duration) []Key {
 	slices.SortFunc(keys, func(a, b Key) int {
 		return cmp.Or(cmp.Compare(age(&b), age(&a)), cmp.Compare(b.heldFor(), a.heldFor()),
 			cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Name, b.Key.Name))
 	})
-	return slices.Clone(keys[:min(len(keys), listed)])
+	of := map[string]int{}
+	var some []Key
+	for i, k := range keys {
+		if of[k.Key.Namespace]++; i < listed || of[k.Key.Namespace] <= listed {
+			some = append(some, k)
+		}
+	}
+	return some
 }
 
 // heldFor returns how long ago the oldest attempt was granted.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -50,7 +51,7 @@ func bubble(t *testing.T, test func(*testing.T, *counted, *dibs.Client)) {
 // TestReport: it has the counts of a namespace and the age of the oldest wait, as it was seen.
 func TestReport(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, client *dibs.Client) {
-		s := New(in, nil, 0)
+		s := New(in, nil)
 		lease, err := client.TryAcquire(t.Context(), "k", nil)
 		testkit.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +115,7 @@ func TestUnknown(t *testing.T) {
 		testkit.Must(t, in.Claim(t.Context(), claims[1:], answers[1:]))
 		time.Sleep(time.Minute)
 		ns := "n"
-		r, err := New(in, &ns, 0).Look(t.Context(), 0)
+		r, err := New(in, &ns).Look(t.Context(), 0)
 		testkit.Must(t, err)
 		if got, want := r.Namespaces["n"], (Counts{Unknown: 3}); got != want || len(r.Namespaces) != 1 {
 			t.Errorf("it counts %+v; want %+v of n alone", r.Namespaces, want)
@@ -128,7 +129,7 @@ func TestUnknown(t *testing.T) {
 // TestAsksSeldom: the store is asked once in maxAge, and a fiftieth of the time, for an error, too.
 func TestAsksSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
-		s := New(in, nil, 0)
+		s := New(in, nil)
 		look := func(want int32) {
 			t.Helper()
 			if _, err := s.Look(t.Context(), MetricsAge); !errors.Is(err, in.err) || in.looks.Load() != want {
@@ -157,7 +158,7 @@ func TestAsksSeldom(t *testing.T) {
 // last report, and all share the one look that goes on.
 func TestDoesNotBlock(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
-		s := New(in, nil, 0)
+		s := New(in, nil)
 		began := time.Now()
 		in.takes = 5 * time.Second
 		for range 3 {
@@ -200,7 +201,7 @@ func TestDoesNotBlock(t *testing.T) {
 // within as long as the outage took. A store that keeps failing is asked more and more seldom.
 func TestComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
-		s := New(in, nil, 0)
+		s := New(in, nil)
 		began := time.Now()
 		ask := func(until time.Duration) (err error) {
 			for time.Since(began) < until {
@@ -228,14 +229,82 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
-// TestListsTheOldest: of many keys a report counts all and lists those with the oldest waits.
+// TestListsTheOldest: of many keys a report counts all and lists those with the oldest waits, of all
+// namespaces and of each.
 func TestListsTheOldest(t *testing.T) {
 	keys := make([]Key, 3*listed)
 	for i := range keys {
-		keys[i].Key.Name, keys[i].Waited = strconv.Itoa(i), time.Duration(i)
+		keys[i].Key.Name, keys[i].Waited.For = strconv.Itoa(i), time.Duration(i)
+		if i < 10 || i > listed/2 && i < listed {
+			keys[i].Key.Namespace = "shop"
+		}
 	}
-	got := oldest(keys, func(k *Key) time.Duration { return k.Waited })
-	if len(got) != listed || got[0].Waited != 3*listed-1 {
-		t.Errorf("it lists %d keys from %v on", len(got), got[0].Waited)
+	r := Report{Waits: oldest(keys, func(k *Key) time.Duration { return k.Waited.For })}
+	none, shop, bank := "", "shop", "bank"
+	for _, test := range []struct {
+		namespace *string
+		n         int
+		first     time.Duration
+	}{{nil, listed, 3*listed - 1}, {&none, listed, 3*listed - 1}, {&shop, 10 + listed/2 - 1, listed - 1}, {&bank, 0, 0}} {
+		_, got, _ := r.Of(test.namespace)
+		if len(got) != test.n || test.n > 0 && got[0].Waited.For != test.first {
+			t.Errorf("it lists %d keys; want %d, from %v on", len(got), test.n, test.first)
+		}
 	}
+}
+
+// TestWaitsThatBeganUnseen: what has waited when nobody looked has waited for at least as long as it was
+// seen. What two looks soon after each other have seen to begin has waited that long.
+func TestWaitsThatBeganUnseen(t *testing.T) {
+	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
+		s := New(in, nil)
+		claim := func(name string) {
+			t.Helper()
+			c := store.Claim{Key: store.Key{Name: name}, Mode: store.Queue, TTL: time.Hour, Stay: 24 * time.Hour, Permits: 1, Weight: 1}
+			for range 2 {
+				c.Token = store.NewToken()
+				testkit.Must(t, in.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
+			}
+		}
+		look := func() {
+			t.Helper()
+			_, err := s.Look(t.Context(), 0)
+			testkit.Must(t, err)
+		}
+		claim("before the first look")
+		time.Sleep(5 * time.Minute)
+		look()
+		time.Sleep(near)
+		claim("between two looks")
+		look()
+		time.Sleep(near + 1)
+		claim("between two looks that are far apart")
+		look()
+		in.err = errors.New("the store fails")
+		time.Sleep(near)
+		_, _ = s.Look(t.Context(), 0)
+		in.err = nil
+		time.Sleep(1)
+		claim("after a look that failed")
+		look()
+		time.Sleep(time.Second)
+		look()
+		report, err := s.Look(t.Context(), time.Hour)
+		testkit.Must(t, err)
+		got := map[string]Wait{}
+		for _, k := range report.Waits {
+			if got[k.Key.Name] = k.Waited; k.Seen[0] != k.Waited {
+				t.Errorf("of %s the waiter is seen for %v and the key for %v", k.Key.Name, k.Seen, k.Waited)
+			}
+		}
+		want := map[string]Wait{
+			"before the first look":                {3*near + 2 + time.Second, true},
+			"between two looks":                    {2*near + 2 + time.Second, false},
+			"between two looks that are far apart": {near + 1 + time.Second, true},
+			"after a look that failed":             {time.Second, true},
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("the waits are %v; want %v", got, want)
+		}
+	})
 }

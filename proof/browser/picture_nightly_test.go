@@ -30,33 +30,33 @@ const maxPicture = 100_000
 type story struct {
 	Since   int        `json:"since"`   // of attempts
 	Waited  int        `json:"waited"`  // of waiters
-	Traffic [4][30]int `json:"traffic"` // zero: the numbers of the run, as if all came at once
+	Traffic [5][30]int `json:"traffic"` // zero: the numbers of the run, as if all came at once
 }
 
 // storm is how much traffic a picture shows.
-var storm = [4][30]int{
+var storm = [5][30]int{
 	{12, 14, 11, 9, 13, 15, 12, 14, 10, 12, 13, 11, 14, 12, 16, 13, 12, 58, 131, 164, 142, 97, 61, 32, 18, 14, 12, 13, 11, 12},
 	{1, 0, 1, 0, 0, 1, 0, 2, 0, 1, 0, 0, 1, 0, 1, 0, 1, 19, 44, 61, 57, 39, 22, 9, 3, 1, 0, 1, 0, 1},
 	{0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 14, 37, 46, 31, 18, 9, 4, 1, 0, 0, 1, 0, 0},
-	{},
+	{}, {},
 }
 
 // retries is the traffic of a customer who is refused.
-var retries = [4][30]int{{22: 1, 23: 1, 24: 1, 26: 1, 28: 1}, {}, {23: 1, 24: 1, 26: 1, 28: 1}, {}}
+var retries = [5][30]int{{22: 1, 23: 1, 24: 1, 26: 1, 28: 1}, {}, {23: 1, 24: 1, 26: 1, 28: 1}, {}, {}}
 
 // tell makes a page show a story: it reads what the server says with other names of hosts, other
 // numbers of processes, other IDs and other times. An action gets the true ID.
 const tell = `(story => {
   const parse = JSON.parse, stringify = JSON.stringify, real = {};
   const hosts = { 'report.sh': ['worker-1', 4711], 'archive.sh': ['worker-2', 318], 'dibs proxy': ['proxy-1', 27] };
-  const ms = { since_ms: 1000 * story.since, waited_ms: 1000 * story.waited, age_ms: 2000, store_us: 412, fence: 1795807347441099, store: 'postgres://db/shop' };
+  const ms = { since_ms: 1000 * story.since, waited: { ms: 1000 * story.waited }, age_ms: 2000, store_us: 412, fence: 1795807347441099, store: 'postgres://db/shop' };
   const id = (instead, id) => { real[instead] = id; return instead; };
   JSON.parse = text => parse(text, function (name, v) {
     if (name === 'host') return (hosts[this.label] || ['worker-1'])[0];
     if (name === 'pid') return (hosts[this.label] || [0, 4711])[1];
     if (name === 'id') return id('fence' in this || 'bytes' in this ? 'sbf3pdmkfd3owd77' : 'vin5s3zam7kjpswt', v);
     if (name === 'long') return ms.since_ms < this.long_ms ? 0 : this.waits.filter(k => (k.attempts || []).length > 0).length;
-    if (name === 'seen_ms') return v.map(() => 1000 * story.waited);
+    if (name === 'seen') return v.map(() => ms.waited);
     if (name === 'left_ms') return 'bytes' in this ? 86398000 : v > 0 ? 26000 : 1000 - 1000 * story.since;
     if (name === 'traffic') return story.traffic[0].some(n => n) ? story.traffic : v.map(s => s.map((_, i) => i < s.length - 1 ? 0 : s.reduce((a, b) => a + b)));
     return name in ms ? ms[name] : v;

@@ -156,8 +156,10 @@ func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*d
 		if err != nil {
 			return nil, nil, err
 		}
+		var live *survey.Survey
 		if in, ok := under.(store.Inspector); ok {
-			if err := m.Live(survey.New(in, &c.Namespace, 0)); err != nil {
+			live = survey.New(in, &c.Namespace)
+			if err := m.Live(live, &c.Namespace); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -167,7 +169,7 @@ func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*d
 			m.StoreCall(c)
 			traffic.StoreCall(c)
 		}
-		admin = &proxy.Admin{Version: version(), Metrics: m.Handler, Store: under, StoreName: name, Traffic: traffic, Observe: func(ctx context.Context, e idempotency.Event) {
+		admin = &proxy.Admin{Version: version(), Metrics: m.Handler, Store: under, StoreName: name, Traffic: traffic, Survey: live, Observe: func(ctx context.Context, e idempotency.Event) {
 			m.Request(ctx, e)
 			traffic.Request(ctx, e)
 		}}

@@ -121,12 +121,14 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 		return err
 	}
 	o.Namespace = p.namespace
+	var live *survey.Survey
 	if in, ok := store.Store.(dibstore.Inspector); ok {
-		if err := m.Live(survey.New(in, ownNamespace(p.namespace), 0)); err != nil {
+		live = survey.New(in, nil)
+		if err := m.Live(live, ownNamespace(p.namespace)); err != nil {
 			return err
 		}
 	}
-	running, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), StoreName: store.String(), Metrics: m.Handler, StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
+	running, err := serve.New(o.Config, store.Store, serve.Hooks{Version: version(), StoreName: store.String(), Metrics: m.Handler, Survey: live, StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: log})
 	if err != nil {
 		return usagef("%v", err)
 	}

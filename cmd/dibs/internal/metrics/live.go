@@ -11,9 +11,9 @@ import (
 )
 
 // Live adds the metrics of the live keys of a store: how many claims wait, how long the oldest
-// has waited, and how many outcomes are unknown. A report is at most 15 s old, unless the
-// store takes long. While the store fails there are none.
-func (m *Metrics) Live(s *survey.Survey) error {
+// has waited, and how many outcomes are unknown. They are of one namespace, or of all if it is nil. A
+// report is at most 15 s old, unless the store takes long. While the store fails there are none.
+func (m *Metrics) Live(s *survey.Survey, namespace *string) error {
 	var failed [4]error
 	var waiters, unknown api.Int64ObservableGauge
 	var oldest api.Float64ObservableGauge
@@ -28,8 +28,12 @@ func (m *Metrics) Live(s *survey.Survey) error {
 		if err != nil {
 			return nil // the metrics of the store's calls count it
 		}
-		for namespace, c := range r.Namespaces {
-			of := api.WithAttributeSet(attribute.NewSet(attribute.String("dibs.namespace", namespace)))
+		counts := r.Namespaces
+		if namespace != nil {
+			counts = map[string]survey.Counts{*namespace: counts[*namespace]}
+		}
+		for name, c := range counts {
+			of := api.WithAttributeSet(attribute.NewSet(attribute.String("dibs.namespace", name)))
 			o.ObserveInt64(waiters, int64(c.Waiters), of)
 			o.ObserveFloat64(oldest, c.OldestWait.Seconds(), of)
 			o.ObserveInt64(unknown, int64(c.Unknown), of)

@@ -42,7 +42,7 @@ func TestLiveKeys(t *testing.T) {
 	served := func(in store.Inspector) string {
 		m, err := New()
 		testkit.Must(t, err)
-		testkit.Must(t, m.Live(survey.New(in, &shop, 0)))
+		testkit.Must(t, m.Live(survey.New(in, nil), &shop))
 		w := httptest.NewRecorder()
 		m.Handler(nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if w.Code != 200 || !strings.Contains(w.Body.String(), "\ndibs_request_unstored_total 0\n") {
@@ -72,7 +72,7 @@ func TestUnknownEndsWithItsCause(t *testing.T) {
 		defer under.Close()
 		m, err := New()
 		testkit.Must(t, err)
-		testkit.Must(t, m.Live(survey.New(under, nil, 0)))
+		testkit.Must(t, m.Live(survey.New(under, nil), nil))
 		served := func() string {
 			w := httptest.NewRecorder()
 			m.Handler(nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -35,7 +35,7 @@ func serveMetrics(t *testing.T, tokens string) *served {
 	t.Cleanup(func() { under.Close() })
 	m, err := NewServer()
 	testkit.Must(t, err)
-	testkit.Must(t, m.Live(survey.New(under, nil, 0)))
+	testkit.Must(t, m.Live(survey.New(under, nil), nil))
 	s, err := serve.New(serve.Config{
 		Tokens:  tokens,
 		MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10, MaxWaiters: 1, MaxWaitersEach: 1, StoreTimeout: time.Minute,

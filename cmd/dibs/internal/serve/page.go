@@ -6,7 +6,8 @@ import (
 )
 
 // count counts claims for the page, in their namespaces: each is a request, an answer from a record is
-// a replay, and a claim that is held is a conflict.
+// a replay, a claim that is held is a conflict, and one with another fingerprint or of an unknown outcome
+// is refused.
 func (s *Server) count(answers []leaseapi.Answer) {
 	for i := range answers {
 		a := &answers[i]
@@ -16,6 +17,8 @@ func (s *Server) count(answers []leaseapi.Answer) {
 			s.traffic.Add(a.Namespace, page.Replays, 1)
 		case "held":
 			s.traffic.Add(a.Namespace, page.Conflicts, 1)
+		case "mismatch", "unknown":
+			s.traffic.Add(a.Namespace, page.Refusals, 1)
 		}
 	}
 }

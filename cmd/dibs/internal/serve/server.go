@@ -17,6 +17,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/outage"
+	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/page"
 	"github.com/dibs-go/dibs/store"
 )
@@ -44,6 +45,7 @@ type Hooks struct {
 	Version   string
 	StoreName string                               // what the page calls the store
 	Metrics   func(namespace *string) http.Handler // serves the metrics of a namespace; nil: of all
+	Survey    *survey.Survey                       // what Metrics are taken from, of all namespaces; nil: the page has its own
 	StoreCall func(dibs.StoreCall)                 // after each call of the store
 	Call      func(Call)                           // after each call; nil is fine
 	Waiting   func(claims int64)                   // how many more claims wait, or fewer; nil is fine
@@ -91,7 +93,7 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	if s.shell, err = server.New(&server.Options{
 		Version: h.Version, Log: h.Log, Outage: s.outage, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
 		Store: under, Metrics: h.Metrics, SingleSignOn: c.SingleSignOn, Namespace: only, Refuse: refuseStatus,
-		Page: page.Options{StoreName: h.StoreName, Traffic: &s.traffic, ShowBodies: c.ShowBodies},
+		Page: page.Options{StoreName: h.StoreName, Traffic: &s.traffic, Survey: h.Survey, ShowBodies: c.ShowBodies},
 		By:   func(r *http.Request, name string) { exchangeOf(r.Context()).by = name },
 	}); err != nil {
 		return nil, err
