@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/product"
 )
 
@@ -30,14 +29,12 @@ type AdvisoryOptions struct {
 	// ms. A session that does not answer within 4 s counts as ended. With pgx's driver
 	// the end of a session is noticed at once, and the heartbeat finds cut networks.
 	Heartbeat time.Duration
-	// SessionPooler says that a pooler in front of the server leaves each client its
-	// session (PgBouncer's pool_mode=session). Then no pooler is refused. Default: false.
+	// SessionPooler says that each connection keeps its session: there is no pooler, or it
+	// leaves each client its session (PgBouncer's pool_mode=session). Then nothing is checked.
+	// Required with drivers other than pgx's. Default: false.
 	SessionPooler bool
-	// Observe is called when a lock was taken or refused, and when it ended, with the context given
-	// to Lock; dibsotel's Telemetry.Lease makes metrics and spans of that. Waited has the whole wait.
-	// Queued is not set, because the server does not say it, and there is no fence. Event.Key is the
-	// digest of what Lock.String returns. It must not block. Default: none.
-	Observe func(context.Context, dibs.Event)
+	// Observe is called when a lock was taken or refused, and when it ended. Default: none.
+	Observe Observer
 }
 
 // NewAdvisory returns an Advisory on the pool. The caller closes the pool. It returns
@@ -45,9 +42,8 @@ type AdvisoryOptions struct {
 // server cannot be asked. It returns ErrLocal on a product whose advisory locks do not exclude all
 // others (docs/databases.md), such as CockroachDB, on which they do nothing.
 //
-// With pgx's driver, the number of the session shows the pooler, and every Lock checks it
-// again. Other drivers do not tell that number. With them, NewAdvisory ends up to three
-// sessions. A session that survives belongs to a pooler.
+// The number of the session shows the pooler, and every Lock checks it again. Only pgx's driver
+// tells that number. With other drivers NewAdvisory returns ErrPooler, unless SessionPooler is set.
 func NewAdvisory(ctx context.Context, db *sql.DB, o *AdvisoryOptions) (*Advisory, error) {
 	if o == nil {
 		o = &AdvisoryOptions{}

@@ -240,12 +240,12 @@ func TestAdvisorySessionEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, err := NewAdvisory(t.Context(), open(t), &AdvisoryOptions{Heartbeat: 50 * time.Millisecond})
+			a, err := NewAdvisory(t.Context(), open(t), &AdvisoryOptions{Heartbeat: 50 * time.Millisecond, SessionPooler: name != "pgx"})
 			testkit.Must(t, err)
 			key, other := ownKey(), ownKey()
 			l, err := a.Lock(t.Context(), key, nil)
 			testkit.Must(t, err)
-			calm, err := NewAdvisory(t.Context(), a.db, &AdvisoryOptions{Heartbeat: time.Hour})
+			calm, err := NewAdvisory(t.Context(), a.db, &AdvisoryOptions{Heartbeat: time.Hour, SessionPooler: name != "pgx"})
 			testkit.Must(t, err)
 			stays, err := calm.Lock(t.Context(), other, nil)
 			testkit.Must(t, err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/product"
 )
 
@@ -18,11 +17,9 @@ type LockTxOptions struct {
 	// Wait is the longest wait; then the error is dibs.ErrHeld. 0: until the context ends.
 	// TryLockTx ignores it.
 	Wait time.Duration
-	// Observe is called when the lock was taken or refused, with the context given to LockTx. Waited
-	// has the whole wait. The end is not seen (Event.InTx). Event.Key is the digest of what
-	// Lock.String returns for an Advisory's lock of this key. dibsotel's Telemetry.Lease makes
-	// metrics and spans of it. It must not block. Default: none.
-	Observe func(context.Context, dibs.Event)
+	// Observe is called when the lock was taken or refused. The end is not seen (Event.InTx).
+	// Default: none.
+	Observe Observer
 }
 
 // LockTx waits for the lock and takes it for a transaction of PostgreSQL. The lock lasts

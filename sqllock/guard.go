@@ -43,7 +43,7 @@ func (e *OvertakenError) Is(target error) bool {
 type Guard struct {
 	table   ownTable
 	admit   string
-	observe func(context.Context, dibs.Event)
+	observe Observer
 }
 
 // GuardOptions configures a Guard. nil and the zero value mean the defaults.
@@ -51,11 +51,9 @@ type GuardOptions struct {
 	// Table is the table of the fences, with its schema and a dot if needed. "":
 	// dibs_fence.
 	Table string
-	// Observe is called when Admit admitted a holder or failed, with the context given to it.
-	// Waited has the wait for the transaction before. The end is not seen (Event.InTx). Event.Key
-	// is the resource's digest, and Event.Fence the caller's. dibsotel's Telemetry.Lease makes
-	// metrics and spans of it. It must not block. Default: none.
-	Observe func(context.Context, dibs.Event)
+	// Observe is called when Admit admitted a holder or failed. Waited has the wait for the
+	// transaction before, and Fence is the caller's. The end is not seen (Event.InTx). Default: none.
+	Observe Observer
 }
 
 // NewGuard returns a Guard, or an error that names the wrong option.

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/product"
 )
 
@@ -37,11 +36,8 @@ type NamedOptions struct {
 	// ms. It is also how soon the end of a session is noticed. A session that does not
 	// answer within 4 s counts as ended.
 	Heartbeat time.Duration
-	// Observe is called when a lock was taken or refused, and when it ended, with the context given
-	// to Lock; dibsotel's Telemetry.Lease makes metrics and spans of that. Waited has the whole wait.
-	// Queued is not set, because the server does not say it, and there is no fence. Event.Key is the
-	// digest of what Lock.String returns. It must not block. Default: none.
-	Observe func(context.Context, dibs.Event)
+	// Observe is called when a lock was taken or refused, and when it ended. Default: none.
+	Observe Observer
 }
 
 // NewNamed returns a Named on the pool. The caller closes the pool. It returns ErrServer
@@ -91,9 +87,7 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 // and the server does not see it, because each lock has its own session. Use one order
 // everywhere, or LockAll.
 //
-// MariaDB waits for any time. MySQL waits for whole seconds only, so the rest of a wait
-// is polled, up to 50 times a second. Waits of whole seconds are served before polled
-// ones.
+// MariaDB waits for any time. MySQL waits for whole seconds, so a Wait is rounded up to them.
 func (n *Named) Lock(ctx context.Context, name string, o *LockOptions) (*Lock, error) {
 	return n.lock(ctx, []string{name}, o, false)
 }

@@ -5,11 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
-
-	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // namedFunctions calls MySQL's and MariaDB's functions of named locks. Its targets are
@@ -62,19 +59,13 @@ func (s *namedFunctions) take(ctx context.Context, conn *sql.Conn, target string
 	return false, context.Cause(ctx)
 }
 
-// wait waits for at most d.
+// wait waits for at most d, which MySQL has rounded up to seconds.
 func (s *namedFunctions) wait(ctx context.Context, conn *sql.Conn, target string, d time.Duration) (bool, error) {
-	seconds := strconv.FormatFloat(max(d, time.Millisecond).Seconds(), 'f', 6, 64)
-	if !s.maria {
-		// MySQL rounds the time up or down.
-		whole := d.Truncate(time.Second)
-		seconds = strconv.FormatInt(int64(whole/time.Second), 10)
-		if whole == 0 {
-			if err := pace.Sleep(ctx, min(d, 20*time.Millisecond+rand.N(60*time.Millisecond))); err != nil {
-				return false, err
-			}
-		}
+	d = max(d, time.Millisecond)
+	if !s.maria { // MySQL rounds the time up or down
+		d = (d + time.Second - 1).Truncate(time.Second)
 	}
+	seconds := strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 	ctx, cancel := context.WithTimeout(ctx, d+answerLimit)
 	defer cancel()
 	var got sql.NullBool

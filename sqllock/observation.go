@@ -9,9 +9,23 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
+// Observer is called when a lock was taken or refused, and when it ended if that is seen, with the
+// context given to the call. It must not block. dibsotel's Telemetry.Lease makes metrics and spans
+// of it.
+//
+// Waited has the whole wait. Queued is not set, because no server says it. Event.Key is the digest
+// of the lock's name:
+//
+//	Advisory, Named, LockTx  what Lock.String returns
+//	LockRows                 fmt.Sprint(table, ids)
+//	Row                      fmt.Sprint(Select, args)
+//	Sequence, Guard          the scope, the resource
+//	Transact                 the Dialect's name, because a transaction has none
+type Observer func(context.Context, dibs.Event)
+
 // observation is what Observe gets of one call that takes a lock of a transaction.
 type observation struct {
-	observe func(context.Context, dibs.Event) // or nil: nobody observes
+	observe Observer // or nil
 	key     dibs.Key
 	fence   uint64
 	tx      bool // the transaction is the application's, so its end is not seen
@@ -21,7 +35,7 @@ type observation struct {
 }
 
 // observed begins a wait for what the parts name.
-func observed(observe func(context.Context, dibs.Event), parts ...any) observation {
+func observed(observe Observer, parts ...any) observation {
 	o := observation{observe: observe, since: time.Now()}
 	if observe != nil {
 		o.key.Name = fmt.Sprint(parts...)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -33,19 +32,25 @@ type opaqueConn struct{ *stdlib.Conn }
 // opaqueDB opens a pool with such a driver.
 func opaqueDB(t *testing.T) *sql.DB { return openDB(t, "opaque", postgres().URL()) }
 
-// A server without a pooler is none, even where the driver does not give the number of
-// its session.
+// A server without a pooler is none. A driver that does not tell the number of its session is
+// refused, unless the caller says that there is no pooler.
 func TestNoPooler(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) *sql.DB{
-		"pgx": func(t *testing.T) *sql.DB { return openDB(t, "pgx", postgres().URL()) }, "another driver": opaqueDB,
+	for name, tt := range map[string]struct {
+		db      *sql.DB
+		options *AdvisoryOptions
+	}{
+		"pgx":            {openDB(t, "pgx", postgres().URL()), nil},
+		"another driver": {opaqueDB(t), &AdvisoryOptions{SessionPooler: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a, err := NewAdvisory(t.Context(), open(t), nil)
+			a, err := NewAdvisory(t.Context(), tt.db, tt.options)
 			testkit.Must(t, err)
 			heldOnce(t, a)
 		})
+	}
+	if _, err := NewAdvisory(t.Context(), opaqueDB(t), nil); !errors.Is(err, ErrPooler) || !strings.Contains(err.Error(), "SessionPooler") {
+		t.Errorf("another driver: %v", err)
 	}
 }
 
@@ -63,24 +68,4 @@ func heldOnce(t *testing.T, a *Advisory) {
 	if n := advisoryLocks(t, key); err != nil || n != 0 {
 		t.Errorf("%v, and %d have it still", err, n)
 	}
-}
-
-// A pooler that ends a session just when it is looked at is noticed all the same.
-func TestPoolerEndsSession(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		pid := int64(0)
-		server := &fakeServer{
-			query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
-				if strings.Contains(sql, "pg_backend_pid") {
-					pid++
-					return []driver.Value{pid}, nil
-				}
-				return []driver.Value{pid > 2}, nil // the third one lives
-			},
-		}
-		if _, err := NewAdvisory(t.Context(), server.open(t), nil); !errors.Is(err, ErrPooler) {
-			t.Errorf("got %v", err)
-		}
-	})
 }

@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
-
-	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // Row reads a row of a table into a T and writes it back without losing a concurrent
@@ -70,7 +67,7 @@ func NewRow[T any](d Dialect, o *RowOptions[T]) (*Row[T], error) {
 	if err := d.validate(); err != nil {
 		return nil, err
 	}
-	if err := o.validate(); err != nil {
+	if err := o.validate(d); err != nil {
 		return nil, err
 	}
 	r := &Row[T]{d: d, o: *o}
@@ -83,7 +80,7 @@ func NewRow[T any](d Dialect, o *RowOptions[T]) (*Row[T], error) {
 // locks finds the locking clauses that Update appends itself.
 var locks = regexp.MustCompile(`(?i)\bFOR\s+(NO\s+KEY\s+)?(UPDATE|SHARE|KEY\s+SHARE)\b|\bLOCK\s+IN\s+SHARE\s+MODE\b`)
 
-func (o *RowOptions[T]) validate() error {
+func (o *RowOptions[T]) validate(d Dialect) error {
 	switch {
 	case strings.TrimSpace(o.Select) == "":
 		return errors.New("sqllock: RowOptions.Select is empty; set the statement that reads the row")
@@ -98,7 +95,7 @@ func (o *RowOptions[T]) validate() error {
 	case o.Attempts < 0:
 		return fmt.Errorf("sqllock: RowOptions.Attempts is %d; it must not be negative", o.Attempts)
 	}
-	return o.Lock.validate("RowOptions.Lock")
+	return o.Lock.validate(d, "RowOptions.Lock")
 }
 
 // Update begins a transaction, reads and locks the row that Select finds with args, runs
@@ -107,8 +104,7 @@ func (o *RowOptions[T]) validate() error {
 // committed together with the row.
 //
 // After a conflict everything is done again, see Transact: fn must do nothing that a
-// rollback does not undo, and gets the current row on every attempt. With RowLock.Wait,
-// MySQL is polled for the lock; fn does not run for that.
+// rollback does not undo, and gets the current row on every attempt.
 //
 // It returns the row as it was written. Errors after which nothing was done: fn's error,
 // unchanged; sql.ErrNoRows when Select finds no row (with SkipLocked: no unlocked row);
@@ -120,50 +116,20 @@ func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Con
 		return row, noFunction("Row.Update")
 	}
 	seen := observed(r.o.Lock.Observe, r.o.Select, args)
-	update := func() error {
-		return r.t.run(ctx, db, &seen, func(ctx context.Context, tx *sql.Tx) error {
-			var err error
-			if row, err = r.readLocked(ctx, tx, args); err != nil {
-				return err
-			}
-			seen.acquired(ctx)
-			if err := fn(ctx, tx, &row); err != nil {
-				return err
-			}
-			return r.write(ctx, tx, &row)
-		})
-	}
-	err := r.poll(ctx, update)
+	err := r.t.run(ctx, db, &seen, func(ctx context.Context, tx *sql.Tx) error {
+		var err error
+		if row, err = r.readLocked(ctx, tx, args); err != nil {
+			return err
+		}
+		seen.acquired(ctx)
+		if err := fn(ctx, tx, &row); err != nil {
+			return err
+		}
+		return r.write(ctx, tx, &row)
+	})
 	seen.refused(ctx, err)
 	return row, err
 }
-
-// poll calls update until MySQL grants the lock, or the wait is over.
-func (r *Row[T]) poll(ctx context.Context, update func() error) error {
-	since := time.Now()
-	for {
-		err := update()
-		refused, ok := errors.AsType[*refusedError](err)
-		if !ok {
-			return err
-		}
-		left := r.o.Lock.Wait - time.Since(since)
-		if left <= 0 {
-			return held(since, r.o.Lock.Wait, refused.err)
-		}
-		if err := pace.Sleep(ctx, min(left, pollPause)); err != nil {
-			return fmt.Errorf("sqllock: waiting for the row: %w", err)
-		}
-	}
-}
-
-// pollPause is the pause before MySQL is asked for a lock again.
-const pollPause = 10 * time.Millisecond
-
-// refusedError says that MySQL did not grant a lock at once.
-type refusedError struct{ err error }
-
-func (e *refusedError) Error() string { return e.err.Error() }
 
 var errManyRows = errors.New("sqllock: RowOptions.Select finds more than one row; match one by its key, or add LIMIT 1")
 
@@ -181,9 +147,6 @@ func (r *Row[T]) readLocked(ctx context.Context, tx *sql.Tx, args []any) (T, err
 	err := r.o.Lock.read(ctx, r.d, sqlStatements{tx}, r.o.Select, args, one.scan)
 	if err == nil && one.n == 0 {
 		err = sql.ErrNoRows
-	}
-	if r.d == MySQL && r.o.Lock.Wait > 0 && r.d.notAvailable(err) {
-		return one.row, &refusedError{err}
 	}
 	return one.row, rowFault("reading and locking the row", err)
 }

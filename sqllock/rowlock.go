@@ -22,8 +22,8 @@ const NoWait time.Duration = -1
 type RowLock struct {
 	// Wait is the longest wait, rounded up to milliseconds; then the error is
 	// dibs.ErrHeld. 0: no limit. NoWait: no wait. PostgreSQL needs two more round trips
-	// for it. MySQL counts in seconds, so it is polled, each time in a new transaction.
-	// SQLite waits for the lock of the file.
+	// for it. MySQL cannot limit the wait of one statement, so there it is an error: set
+	// innodb_lock_wait_timeout, for example in the DSN. SQLite waits for the lock of the file.
 	Wait time.Duration
 	// SkipLocked leaves out locked rows, so that workers can each take the next job of a
 	// table. It has no effect on SQLite, which locks the whole file.
@@ -32,16 +32,16 @@ type RowLock struct {
 	// (PostgreSQL's FOR NO KEY UPDATE; no effect on other databases). Leave it false if
 	// the row may be deleted or its key changed.
 	NoKey bool
-	// Observe is called when rows were locked or refused, with the context given to the call, and
-	// when Row.Update ends its transaction: released after a commit or a rollback, abandoned after a
-	// conflict, lost if the commit was not answered. LockRows does not see the end (Event.InTx).
-	// Event.Key is the digest of fmt.Sprint(table, ids), or of fmt.Sprint(Select, args).
-	// dibsotel's Telemetry.Lease makes metrics and spans of it. It must not block. Default: none.
-	Observe func(context.Context, dibs.Event)
+	// Observe is called when rows were locked or refused, and when Row.Update ends its
+	// transaction: released after a commit or a rollback, abandoned after a conflict, lost if the
+	// commit was not answered. LockRows does not see the end (Event.InTx). Default: none.
+	Observe Observer
 }
 
-func (l *RowLock) validate(field string) error {
+func (l *RowLock) validate(d Dialect, field string) error {
 	switch {
+	case l.Wait > 0 && d == MySQL:
+		return fmt.Errorf("sqllock: %s.Wait: MySQL cannot limit the wait of one statement; use NoWait, or set innodb_lock_wait_timeout, for example in the DSN (a wait that it ends is a conflict, see Transact)", field)
 	case l.Wait < 0 && l.Wait != NoWait:
 		return fmt.Errorf("sqllock: %s.Wait is %v; it must be NoWait or not negative", field, l.Wait)
 	case l.SkipLocked && l.Wait != 0:
@@ -77,7 +77,7 @@ func (e *RowHeldError) Unwrap() error { return e.Err }
 // It returns the ids that it locked, in order. Errors:
 //   - sql.ErrNoRows (a *MissingRowsError) when rows are missing and SkipLocked is not
 //     set. The other rows are locked then.
-//   - dibs.ErrHeld when RowLock.Wait is over. MySQL supports no Wait but NoWait here.
+//   - dibs.ErrHeld when RowLock.Wait is over.
 //   - ErrIsolation in a transaction of PostgreSQL at repeatable read, because it would
 //     not see what the last holder of the rows committed.
 //
@@ -106,11 +106,8 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 	if l == nil {
 		l = &RowLock{}
 	}
-	if err := l.validate("RowLock"); err != nil {
+	if err := l.validate(d, "RowLock"); err != nil {
 		return nil, err
-	}
-	if d == MySQL && l.Wait > 0 {
-		return nil, errors.New("sqllock: RowLock.Wait: MySQL cannot limit the wait of one statement; use NoWait, and run the whole transaction again after a pause")
 	}
 	from, err := d.table("the table", table)
 	if err != nil {
@@ -279,7 +276,7 @@ func (l *RowLock) clause(d Dialect) string {
 	switch {
 	case l.SkipLocked:
 		clause += " SKIP LOCKED"
-	case l.Wait == NoWait, l.Wait > 0 && d == MySQL:
+	case l.Wait == NoWait:
 		clause += " NOWAIT"
 	}
 	return clause

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/dibs-go/dibs"
 )
 
 // MaxScope is the longest scope of a Sequence, in bytes.
@@ -32,7 +30,7 @@ const MaxScope = 255
 type Sequence struct {
 	table   ownTable
 	start   int64
-	observe func(context.Context, dibs.Event)
+	observe Observer
 
 	next, raise string
 }
@@ -44,11 +42,9 @@ type SequenceOptions struct {
 	Table string
 	// Start is the first number of a scope. 0: 1.
 	Start int64
-	// Observe is called when Next, NextN or Raise got the scope or failed, with the context given to
-	// it. Waited has the wait for the transaction before. The end is not seen (Event.InTx).
-	// Event.Key is the scope's digest. dibsotel's Telemetry.Lease makes metrics and spans of it. It
-	// must not block. Default: none.
-	Observe func(context.Context, dibs.Event)
+	// Observe is called when Next, NextN or Raise got the scope or failed. Waited has the wait for
+	// the transaction before. The end is not seen (Event.InTx). Default: none.
+	Observe Observer
 }
 
 // NewSequence returns a Sequence, or an error that names the wrong option.

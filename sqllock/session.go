@@ -35,7 +35,7 @@ type sessions[T comparable] struct {
 	functions functions[T]
 	heartbeat time.Duration
 	queues    localQueues[T]
-	observe   func(context.Context, dibs.Event) // or nil
+	observe   Observer // or nil
 }
 
 // lock takes all targets on one session, or none.

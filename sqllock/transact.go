@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/dibs-go/dibs"
 )
 
 // TransactOptions configures Transact. nil and the zero value mean the defaults.
@@ -22,10 +20,8 @@ type TransactOptions struct {
 	// Observe is called when an attempt has begun (acquired) and when it has ended: released after a
 	// commit or a rollback, abandoned after a conflict, lost if the commit was not answered. A call
 	// whose last attempt did not begin is refused. Waited is the time since the call or the attempt
-	// before; on SQLite it has the wait for the file. A transaction has no name, so Event.Key is the
-	// digest of the Dialect's. dibsotel's Telemetry.Lease makes metrics and spans of it. It must not
-	// block. Default: none.
-	Observe func(context.Context, dibs.Event)
+	// before; on SQLite it has the wait for the file. Default: none.
+	Observe Observer
 }
 
 // Transact runs fn in a transaction and commits it. After a conflict (see
