@@ -22,7 +22,7 @@ func (t *ticker) need(s *Store, left int64) {
 	if left <= 0 {
 		return
 	}
-	d := min(time.Duration(min(left, tickFor.Microseconds()))*time.Microsecond, tickFor) + 2*s.options.Tick
+	d := time.Duration(min(left, tickFor.Microseconds())) * time.Microsecond
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if until := time.Now().Add(d); until.After(t.until) {
