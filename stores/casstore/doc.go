@@ -8,17 +8,20 @@
 // # Time
 //
 // The time is a number in one more object, which the processes move (see Register). It never runs
-// faster than real time. It lags by up to two ticks, and stands while no process uses the store. A
-// process moves it while a key that it asked for is held or waited for.
+// faster than real time. It stops while no process uses the store: a process moves it while a key
+// that it asked for is held or waited for, for a minute at most after it asked.
 //
 // So a lease never ends before its TTL is over, if any two monotonic clocks agree to a fiftieth.
-// If its holder dies, the key is free after the TTL and two ticks. If all processes were away in
-// between, it is free at the latest when the TTL has passed again after the first one came back.
+// If its holder dies, a waiter has the key at most five ticks after the TTL. With each tick the
+// time of one call is lost, so the TTL takes longer if a call takes a large part of a tick. If
+// all processes were away in between, the key is free at the latest when the TTL has passed again
+// after the first one came back.
 //
 // # Costs
 //
-// A call reads two objects and writes one. A waiter reads two objects with each poll. Each process
-// reads the clock with each tick, and one of them writes it.
+// A call reads two objects and writes one, so to take a key and give it back takes four reads and
+// two writes. A waiter reads two objects with each poll, which is once or twice in a tick. While
+// keys are in use, one process writes the clock with each tick, and each other one reads it.
 //
 // The queue of a key is bounded (Options.MaxWaiters), because each step of the key writes all of
 // it. For the same reason records are small (Options.MaxObject). The store is for locks, leaders

@@ -34,9 +34,9 @@ type Clock interface {
 // differ, is added to most.
 //
 // If that is more than four ticks, because the process is new or was away, it first moves the
-// register itself. Then what other processes have counted since long ago is void. A new process
-// waits for the next move instead, if the register says that one is planned, because its own move
-// would void the time that has been counted towards that one.
+// register itself, because the lease would last too long. If the register says that its next move
+// is planned, the process waits for that one: its own would void the time that has been counted
+// towards it.
 type Register struct {
 	kv   KV
 	o    RegisterOptions
