@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -179,6 +180,9 @@ func TestTransportOptionsAreValidated(t *testing.T) {
 		if _, err := retry.New(&o); err == nil || !strings.Contains(err.Error(), "Options."+strings.TrimPrefix(name, "Max")) && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if _, err := retry.New(&retry.Options{Budget: math.NaN()}); err == nil || !strings.Contains(err.Error(), "Options.Budget") {
+		t.Errorf("a budget that is not a number: %v", err)
 	}
 	// A long backoff lifts the limit with it.
 	if _, err := retry.New(&retry.Options{Backoff: time.Hour}); err != nil {
