@@ -35,6 +35,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/batch"},
 		{Dir: "internal/content"},
 		{Dir: "internal/dialect", Imports: []string{house.Root + "/internal/content"}},
+		{Dir: "internal/prove/bysql", Imports: []string{house.Root + "/store", house.Root + "/store/engine"}},
 		{Dir: "internal/prove/draw"},
 		{Dir: "internal/prove/draw/pictures", Imports: []string{house.Root + "/internal/prove/draw"}},
 		{Dir: "internal/errtype"},

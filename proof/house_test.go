@@ -30,7 +30,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "torture",
 			Imports: []string{root, root + "/store", root + "/stores/anystore", root + "/internal/pace", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
-			Tests:   []string{root + "/proof/target"},
+			Tests:   []string{root + "/proof/target", root + "/internal/prove/bysql"},
 		},
 		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "bench", Imports: []string{

@@ -17,6 +17,19 @@ func Postgres(owner servertest.Owner) *fault.Target {
 	return &fault.Target{URL: s.URL() + "&migrate=true", Server: s, Clock: clock, Durable: true}
 }
 
+// BySQL is in the URL of PostgresBySQL, before the address of the pooler.
+const BySQL = "&application_name=by_sql_"
+
+// PostgresBySQL starts a PostgreSQL with a pooler in transaction mode, through which workers may take leases by
+// SQL, beside workers in Go.
+func PostgresBySQL(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := Postgres(owner)
+	pooler := servertest.PgBouncer(owner, t.Server.(*servertest.PostgresServer), &servertest.PgBouncerOptions{PoolSize: 30, Settings: []string{"server_login_retry = 1"}})
+	t.URL += BySQL + pooler.Addr()
+	return t
+}
+
 // PostgresSynchronous starts a PostgreSQL with a synchronous standby.
 func PostgresSynchronous(owner servertest.Owner) *fault.Target {
 	owner.Helper()

@@ -46,6 +46,7 @@ func Kinds() []Kind {
 		{"redis-sentinel", Sentinel, ""},
 		{"redis-cluster", Cluster, ""},
 		{"postgres", Postgres, ""},
+		{"postgres-sql", PostgresBySQL, ""},
 		{"postgres-synchronous", PostgresSynchronous, failovers},
 		{"postgres-quorum", PostgresQuorum, failovers},
 		{"postgres-hosts", PostgresHosts, listed},

@@ -5,8 +5,10 @@ package torture_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +16,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/prove/bysql"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/proof/target"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/store"
 )
@@ -33,6 +37,9 @@ func open(ctx context.Context, url string) (*torture.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if to, pooler, ok := strings.Cut(url, target.BySQL); ok && os.Getpid()%2 == 0 { // the other half are workers in Go
+		return s, speakSQL(s, to, pooler)
+	}
 	_, wrong, _ := strings.Cut(filepath.Base(filepath.Dir(url)), broken)
 	switch wrong {
 	case "exclusion":
@@ -48,6 +55,27 @@ func open(ctx context.Context, url string) (*torture.Store, error) {
 		s.Store = &clinging{s.Store}
 	}
 	return s, nil
+}
+
+// speakSQL makes a store one by SQL, through a pooler.
+func speakSQL(s *torture.Store, to, pooler string) error {
+	at, err := neturl.Parse(to)
+	if err != nil {
+		return err
+	}
+	at.Host, at.RawQuery = pooler, "sslmode=disable&default_query_exec_mode=simple_protocol&connect_timeout=5"
+	db, err := sql.Open("pgx", at.String())
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(8)
+	other, shut := s.Store.(bysql.Other), s.Close
+	s.Store = bysql.New(db, `"public"."dibs_`, other)
+	s.Close = func() error {
+		_ = db.Close() // an error here is about an idle connection that a fault broke
+		return shut()
+	}
+	return nil
 }
 
 // careless grants what others hold, now and then.

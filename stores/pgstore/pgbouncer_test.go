@@ -52,3 +52,11 @@ func TestPooler(t *testing.T) {
 		t.Errorf("found %+v, want the pooler among it", found)
 	}
 }
+
+// TestConformanceBySQLBehindPgBouncer: a pooler makes no difference to leases by SQL.
+func TestConformanceBySQLBehindPgBouncer(t *testing.T) {
+	t.Parallel() // it mostly waits
+	conformBySQL(t, func(server *servertest.PostgresServer) string {
+		return servertest.PgBouncer(t, server, &servertest.PgBouncerOptions{Settings: loginSoon}).URL()
+	})
+}
