@@ -26,9 +26,8 @@ func Limit() int64 {
 // A Budget is a weighted semaphore of bytes. Accounts wait for room in the order in which they ask.
 // It is safe for concurrent use.
 type Budget struct {
-	most int64
-
 	mu      sync.Mutex
+	most    int64
 	used    int64
 	over    *Account  // the account that may exceed most; nil: none
 	waiting list.List // of *waiter
@@ -44,7 +43,19 @@ type waiter struct {
 func New(most int64) *Budget { return &Budget{most: most} }
 
 // Most returns how many bytes there are.
-func (b *Budget) Most() int64 { return b.most }
+func (b *Budget) Most() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.most
+}
+
+// resize changes how many bytes there are. What is taken stays.
+func (b *Budget) resize(most int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.most = most
+	b.serve()
+}
 
 // Used returns how many bytes are taken. It can be more than Most, see Account.Wait.
 func (b *Budget) Used() int64 {
@@ -146,7 +157,7 @@ func (a *Account) Held() int64 { return a.n }
 func (a *Account) Most() int64 {
 	most := int64(math.MaxInt64)
 	for _, b := range a.of {
-		most = min(most, b.most)
+		most = min(most, b.Most())
 	}
 	return most
 }

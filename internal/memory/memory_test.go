@@ -140,6 +140,31 @@ func TestAnswersAllEnd(t *testing.T) {
 	})
 }
 
+// TestResize: a bound that rises gives room to those that wait, and one that falls takes nothing away.
+func TestResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewShares(100)
+		first, second, third := memory.Open(s.Memory), memory.Open(s.Memory), memory.Open(s.Memory)
+		if !first.Try(100) || second.Wait(t.Context(), 1) != nil {
+			t.Fatal("there is no room")
+		}
+		done := make(chan error, 1)
+		go func() { done <- third.Wait(t.Context(), 50) }()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("there is more room than the bound")
+		}
+		s.Resize(200)
+		if err := <-done; err != nil || s.Memory.Used() != 151 || s.Files.Most() != 800 || s.Records.Most() != 50 {
+			t.Errorf("%v, and %d bytes are taken", err, s.Memory.Used())
+		}
+		s.Resize(10)
+		if first.Try(1) || s.Memory.Used() != 151 {
+			t.Errorf("%d bytes are taken", s.Memory.Used())
+		}
+	})
+}
+
 // TestLimit: the default follows GOMEMLIMIT.
 func TestLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)

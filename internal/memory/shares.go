@@ -18,6 +18,13 @@ func NewShares(most int64) *Shares {
 	return &Shares{Memory: New(most), Records: New(most / 4), Files: New(4 * most)}
 }
 
+// Resize makes them budgets of so many bytes. What is taken stays.
+func (s *Shares) Resize(most int64) {
+	s.Memory.resize(most)
+	s.Records.resize(most / 4)
+	s.Files.resize(4 * most)
+}
+
 // Process returns the shares of this process, of Limit. They are made at the first call.
 var Process = sync.OnceValue(func() *Shares { return NewShares(Limit()) })
 

@@ -19,6 +19,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
+	"github.com/dibs-go/dibs/internal/memory"
 	"github.com/dibs-go/dibs/internal/survey"
 	dibstore "github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
@@ -85,7 +86,7 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
 	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")
 	sizeVar(f, &o.MaxBody, "max-body", 16<<20, "the longest call, a `SIZE` in bytes, KiB, MiB or GiB")
-	sizeVar(f, &o.MaxBodyMemory, "max-body-memory", 256<<20, "the memory that all calls may take, a `SIZE`")
+	sizeVar(f, &o.MaxBodyMemory, "max-body-memory", memory.Limit(), "the memory that all calls may take, a `SIZE`; by default half of GOMEMLIMIT, or 256MiB without one")
 	f.Int64Var(&o.MaxCalls, "max-calls", 1000, "how many calls may be under way")
 	f.Int64Var(&o.MaxCallsEach, "max-calls-each", 500, "how many of them for each credential")
 	f.Int64Var(&o.MaxWaiters, "max-waiters", 20_000, "how many claims may wait")

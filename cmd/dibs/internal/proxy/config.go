@@ -98,7 +98,7 @@ type Policy struct {
 	HandlerLimit   time.Duration     `flag:"yes" help:"how long the origin may take for a guarded request"`
 	ConnectTimeout time.Duration     `help:"how long connecting to the origin may take"`
 	MaxConcurrent  int               `arg:"NUMBER" help:"how many requests with a key are served at once, a NUMBER; a further one gets 503. Each route counts its own (default no bound)"`
-	MaxBodyMemory  int64             `arg:"SIZE" help:"how many bytes of bodies are in memory at once, a SIZE: of requests with a key, and max-stored for each that runs. A request that needs more gets 503. Each route counts its own (default no bound)"`
+	MaxBodyMemory  int64             `arg:"SIZE" help:"how many bytes the bodies of requests with a key and their answers take at once, a SIZE. A request whose body finds no room gets 503. All routes share it (default half of GOMEMLIMIT, or 256MiB without one)"`
 	MaxBody        int64             `flag:"yes" arg:"SIZE" help:"the largest body of a guarded request, a SIZE in bytes, KiB or MiB"`
 	BodyTimeout    time.Duration     `help:"how long the client may pause while it sends the body of a guarded request, or take for 16KiB of the answer"`
 

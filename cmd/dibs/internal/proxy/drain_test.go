@@ -110,7 +110,7 @@ func TestDrainLimitsUpgradedConnections(t *testing.T) {
 // TestDrainDelay: for the time of drain-delay a proxy that ends is not ready, and still serves requests
 // on new connections. Then it drains.
 func TestDrainDelay(t *testing.T) {
-	store := memory(t)
+	store := inMemory(t)
 	s, _ := newServer(t, store, "--drain-delay=1h")
 	admin := s.adminHandler()
 	ready := func() int {

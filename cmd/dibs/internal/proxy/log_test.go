@@ -56,8 +56,8 @@ func newServer(t *testing.T, store dibs.Store, flags ...string) (*Server, *bytes
 	return s, log
 }
 
-// memory returns a store in memory.
-func memory(t *testing.T) *memstore.Store {
+// inMemory returns a store in memory.
+func inMemory(t *testing.T) *memstore.Store {
 	t.Helper()
 	store, err := memstore.New(nil)
 	testkit.Must(t, err)
@@ -92,7 +92,7 @@ func TestLogFields(t *testing.T) {
 			listed[m[1]] = true
 		}
 	}
-	s, log := newServer(t, memory(t))
+	s, log := newServer(t, inMemory(t))
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/charges", strings.NewReader("a"))
 	r.Header.Set("Idempotency-Key", "k")
 	s.serve(httptest.NewRecorder(), r) // the origin cannot be reached
@@ -195,7 +195,7 @@ func TestLogLevel(t *testing.T) {
 		{"--log-level=warn", []string{"WARN request", "ERROR request"}},
 		{"--log-level=error", []string{"ERROR request"}},
 	} {
-		s, log := newServer(t, memory(t), strings.Fields(test.flags)...)
+		s, log := newServer(t, inMemory(t), strings.Fields(test.flags)...)
 		s.serve(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)) // the origin cannot be reached
 		s.serve(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "CONNECT", "/", nil))
 		panics(t, s)
@@ -217,7 +217,7 @@ func TestLogLevel(t *testing.T) {
 
 // TestLogOfPanic: a panic is one line, with the place of the panic.
 func TestLogOfPanic(t *testing.T) {
-	s, log := newServer(t, memory(t), "--access-log=false")
+	s, log := newServer(t, inMemory(t), "--access-log=false")
 	panics(t, s)
 	all := linesOf(t, log.String(), "request")
 	if len(all) != 1 || all[0]["error"] != "a handler panicked: a defect" || !strings.Contains(all[0]["stack"].(string), "log_test.go") || all[0]["path"] != "/broken" {

@@ -58,7 +58,7 @@ func TestStoreAwayIsALineAMinute(t *testing.T) {
 	for _, access := range []bool{true, false} {
 		t.Run(fmt.Sprintf("access-log %v", access), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &failing{Store: memory(t)}
+				store := &failing{Store: inMemory(t)}
 				s, log := newServer(t, store, "--access-log="+strconv.FormatBool(access), "--store-timeout=1s")
 				sent := 0
 				post := func(want int) {
@@ -100,7 +100,7 @@ func TestStoreAwayIsALineAMinute(t *testing.T) {
 // store answers again.
 func TestReadyzFindsTheStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &failing{Store: memory(t)}
+		store := &failing{Store: inMemory(t)}
 		s, log := newServer(t, store)
 		ask := func(want int) {
 			w := httptest.NewRecorder()

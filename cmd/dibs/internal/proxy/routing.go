@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/memory"
 	"github.com/dibs-go/dibs/internal/quantity"
 )
 
@@ -35,13 +37,12 @@ type route struct {
 }
 
 // newRouting returns the routing of a configuration. The error names the setting that is wrong.
-func (s *Server) newRouting(c *Config) (*routing, error) {
+func (s *Server) newRouting(c *Config) (r *routing, err error) {
 	if err := c.checkTemporary(); err != nil {
 		return nil, err
 	}
-	r := &routing{config: c}
+	r = &routing{config: c}
 	if c.AdminTokens != "" {
-		var err error
 		if r.tokens, err = credential.Read(c.AdminTokens); err != nil {
 			return nil, fmt.Errorf("admin-tokens: %w", err)
 		}
@@ -50,6 +51,12 @@ func (s *Server) newRouting(c *Config) (*routing, error) {
 	if c.Upstream != "" {
 		all = append(slices.Clip(all), Route{Policy: c.Policy})
 	}
+	before := shareMemory(all)
+	defer func() {
+		if err != nil {
+			memory.Process().Resize(before)
+		}
+	}()
 	for _, each := range all {
 		h, err := s.handler(r, &each.Policy)
 		if err != nil {
@@ -61,6 +68,18 @@ func (s *Server) newRouting(c *Config) (*routing, error) {
 		r.routes = append(r.routes, route{Route: each, handler: h})
 	}
 	return r, nil
+}
+
+// shareMemory bounds the bodies of all routes together: by the largest max-body-memory, or the default.
+// It returns the bound before.
+func shareMemory(all []Route) (before int64) {
+	before = memory.Process().Memory.Most()
+	most := int64(0)
+	for _, r := range all {
+		most = max(most, r.MaxBodyMemory)
+	}
+	memory.Process().Resize(cmp.Or(most, memory.Limit()))
+	return before
 }
 
 // enter returns the routing for a new request. Call requests.Done when the request ends.

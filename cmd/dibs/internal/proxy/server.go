@@ -70,6 +70,7 @@ func (s *Server) handler(r *routing, p *Policy) (http.Handler, error) {
 	}
 	o.Logger = slog.New(namingFlags{s.log.Handler()})
 	o.Observe = s.observe
+	o.MaxBodyMemory = 0 // that of the process; see shareMemory
 	m, err := idempotency.New(s.client, o)
 	if err != nil {
 		return nil, err
