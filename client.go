@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/batch"
+	"github.com/dibs-go/dibs/internal/outage"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -124,7 +125,11 @@ func New(s Store, o *Options) (*Client, error) {
 		drained: make(chan struct{}, 1),
 		waiters: newWaiters(s),
 	}
-	s = observe(s, options.ObserveStore, options.Logger)
+	var told func(outage.Call)
+	if to := options.ObserveStore; to != nil {
+		told = func(c outage.Call) { to(StoreCall(c)) }
+	}
+	s = outage.Observe(s, outage.New(options.Logger, "calls"), told)
 	c.keeper = keeper{
 		store:   s,
 		epoch:   time.Now(),

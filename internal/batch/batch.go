@@ -113,6 +113,24 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, stop <-chan struct{}, q Q, late 
 	return b.leave(c, late)
 }
 
+// DoAll sends elements and fills in their answers. One that is alone is sent by Do, in a batch with those
+// of other callers. Several are sent at once, at most Options.Size in a call. After an error none is sent
+// any more.
+func (b *Batcher[Q, A]) DoAll(ctx context.Context, qs []Q, as []A) (err error) {
+	if len(qs) == 1 {
+		as[0], _, err = b.Do(ctx, nil, qs[0], nil)
+		return err
+	}
+	for len(qs) > 0 && err == nil {
+		n := min(len(qs), b.size)
+		ctx, cancel := context.WithTimeout(ctx, b.timeout)
+		err = b.send(ctx, qs[:n:n], as[:n:n])
+		cancel()
+		qs, as = qs[n:], as[n:]
+	}
+	return err
+}
+
 // leave takes a call back whose caller does not wait any more.
 func (b *Batcher[Q, A]) leave(c *call[Q, A], late func(Q, A, error)) (A, time.Time, error) {
 	b.mu.Lock()

@@ -54,16 +54,7 @@ func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
 			a, b := start(t, under, nil), start(t, open(), nil)
 			var joined atomic.Int64 // claims that were answered
 			for _, r := range []*rig{a, b} {
-				send := r.server.send
-				r.server.send = func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
-					err := send(ctx, claims, answers)
-					for i := range claims {
-						if claims[i].Mode == store.Queue {
-							joined.Add(1)
-						}
-					}
-					return err
-				}
+				r.server.calls = joining{r.server.calls, &joined}
 			}
 			for i, test := range []struct {
 				name    string
@@ -129,4 +120,20 @@ func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// joining counts the claims in a queue that a store has answered.
+type joining struct {
+	dibs.Store
+	joined *atomic.Int64
+}
+
+func (s joining) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	err := s.Store.Claim(ctx, claims, answers)
+	for i := range claims {
+		if claims[i].Mode == store.Queue {
+			s.joined.Add(1)
+		}
+	}
+	return err
 }

@@ -57,28 +57,28 @@ func (s *Server) carry(ctx context.Context, questions []question, answers []stor
 		return nil
 	}
 	got := make([]store.Answer, len(claims))
-	err := s.send(ctx, claims, got)
+	err := s.calls.Claim(ctx, claims, got)
 	for j, i := range at {
 		answers[i] = got[j]
 	}
 	return err
 }
 
-// claimOne sends a claim in a batch with those of other calls.
-func (s *Server) claimOne(ctx context.Context, c *store.Claim, a *store.Answer) (err error) {
-	*a, _, err = s.claims.Do(ctx, nil, question{c, exchangeOf(ctx)}, nil)
-	if errors.Is(a.Err, errGone) || errors.Is(a.Err, errOverdue) {
-		return a.Err
+// claimAll sends the claims of a call to the store.
+func (s *Server) claimAll(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	questions, from := make([]question, len(claims)), exchangeOf(ctx)
+	for i := range claims {
+		questions[i] = question{&claims[i], from}
 	}
-	return err
-}
-
-// claimSeveral sends the claims of one call.
-func (s *Server) claimSeveral(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
-	if err := exchangeOf(ctx).listening(); err != nil {
+	if err := s.claims.DoAll(ctx, questions, answers); err != nil {
 		return err
 	}
-	return s.send(ctx, claims, answers)
+	for i := range answers {
+		if err := answers[i].Err; errors.Is(err, errGone) || errors.Is(err, errOverdue) {
+			return err
+		}
+	}
+	return nil
 }
 
 type connectionKey struct{}

@@ -3,7 +3,9 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,4 +90,94 @@ func TestASettlementWithoutADefiniteAnswer(t *testing.T) {
 	if got := r.do("POST", "/v1/settle", "", invalid); got.status != 200 || got.state() != "invalid" {
 		t.Errorf("got %d: %s", got.status, got.text)
 	}
+}
+
+// TestCallsWithSeveralElementsAreObserved: a call of the store is told and logged in the same way whether it
+// has one element or several, in each verb: an element that the store did not carry out is the store's
+// fault, and one that is the caller's is not.
+func TestCallsWithSeveralElementsAreObserved(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		for verb, body := range map[string]string{"claim": `{"claims":[%s]}`, "renew": `{"renewals":[%s]}`, "settle": `{"settlements":[%s]}`} {
+			under := &partial{Store: inMemory(t)}
+			told := &told{}
+			r := start(t, under, nil)
+			r.server.hooks.StoreCall = told.hook
+			elements := make([]string, n)
+			for i := range elements {
+				elements[i] = fmt.Sprintf(`{"key":"k%d","token":"%032x"}`, i, i+1)
+				if verb == "settle" {
+					elements[i] = fmt.Sprintf(`{"key":"k%d","token":"%032x","outcome":"undo"}`, i, i+1)
+				}
+			}
+			text := fmt.Sprintf(body, strings.Join(elements, ","))
+			r.do("POST", "/v1/"+verb, "", text)
+			under.fails.Store(true)
+			r.do("POST", "/v1/"+verb, "", text)
+			under.fails.Store(false)
+			r.do("POST", "/v1/"+verb, "", text)
+			got := told.of(verb)
+			if len(got) != 3 || got[0].Size != n || got[0].Err != nil || got[1].Err == nil || got[2].Err != nil {
+				t.Errorf("%s of %d is told as %+v", verb, n, got)
+			}
+			if log := r.log.String(); strings.Count(log, "the store fails") != 1 || strings.Count(log, "the store answers again") != 1 {
+				t.Errorf("%s of %d: the log has %s", verb, n, log)
+			}
+		}
+	}
+}
+
+// partial is a store that does not carry out the last element of a call while fails is true.
+type partial struct {
+	*memstore.Store
+	fails atomic.Bool
+}
+
+var errPartial = errors.New("not enough replicas have it")
+
+func (s *partial) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	err := s.Store.Claim(ctx, claims, answers)
+	if s.fails.Load() {
+		answers[len(answers)-1] = store.Answer{Err: errPartial}
+	}
+	return err
+}
+
+func (s *partial) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
+	err := s.Store.Renew(ctx, renewals, errs)
+	if s.fails.Load() {
+		errs[len(errs)-1] = errPartial
+	}
+	return err
+}
+
+func (s *partial) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+	err := s.Store.Settle(ctx, settlements, errs)
+	if s.fails.Load() {
+		errs[len(errs)-1] = errPartial
+	}
+	return err
+}
+
+// told are the calls of the store that a server tells of.
+type told struct {
+	mu    sync.Mutex
+	calls []dibs.StoreCall
+}
+
+func (l *told) hook(c dibs.StoreCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, c)
+}
+
+// of returns the calls of a verb.
+func (l *told) of(verb string) (some []dibs.StoreCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.calls {
+		if c.Verb == verb {
+			some = append(some, c)
+		}
+	}
+	return some
 }

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,10 +58,7 @@ type Server struct {
 	log    *slog.Logger
 	store  dibs.Store
 
-	size        int                                                        // how many elements a call of the store may have
-	send        func(context.Context, []store.Claim, []store.Answer) error // observed, as the next two
-	renewAll    func(context.Context, []store.Renewal, []error) error
-	settleAll   func(context.Context, []store.Settlement, []error) error
+	calls       dibs.Store // the store, observed
 	claims      *batch.Batcher[question, store.Answer]
 	renewals    *batch.Batcher[store.Renewal, error]
 	settlements *batch.Batcher[store.Settlement, error]
@@ -105,14 +101,16 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 	if batcher, ok := under.(store.Batcher); ok {
 		b = batcher.Batching()
 	}
-	s.size = cmp.Or(b.Size, batch.DefaultSize)
 	ctx := context.Background()
-	s.send = observed(s, "claim", under.Claim, func(a store.Answer) error { return a.Err })
-	s.renewAll = observed(s, "renew", under.Renew, itself)
-	s.settleAll = observed(s, "settle", under.Settle, itself)
+	s.calls = outage.Observe(under, s.outage, func(o outage.Call) {
+		s.traffic.StoreCall(dibs.StoreCall(o))
+		if s.hooks.StoreCall != nil {
+			s.hooks.StoreCall(dibs.StoreCall(o))
+		}
+	})
 	s.claims = batch.New(ctx, batch.Options(b), c.StoreTimeout, s.carry)
-	s.renewals = batch.New(ctx, batch.Options(b), c.StoreTimeout, s.renewAll)
-	s.settlements = batch.New(ctx, batch.Options(b), c.StoreTimeout, s.settleAll)
+	s.renewals = batch.New(ctx, batch.Options(b), c.StoreTimeout, s.calls.Renew)
+	s.settlements = batch.New(ctx, batch.Options(b), c.StoreTimeout, s.calls.Settle)
 	s.waiters = newWaiters(func(r store.Renewal) {
 		_, _, _ = s.renewals.Do(ctx, nil, r, nil) // if it fails, the client asks in time or finds its turn over
 	})
@@ -124,24 +122,6 @@ func New(c Config, under dibs.Store, h Hooks) (*Server, error) {
 		s.notified, s.unnotify = true, n.Notify(s.waiters.wake)
 	}
 	return s, nil
-}
-
-// itself returns why a renewal or a settlement failed alone.
-func itself(err error) error { return err }
-
-// observed reports each call of the store. alone returns why an element failed alone.
-func observed[Q, A any](s *Server, verb string, send func(context.Context, []Q, []A) error, alone func(A) error) func(context.Context, []Q, []A) error {
-	return func(ctx context.Context, q []Q, a []A) error {
-		began := time.Now()
-		err := send(ctx, q, a)
-		c := dibs.StoreCall{Verb: verb, Size: len(q), Took: time.Since(began)}
-		c.Err = outage.StoreFault(err, len(q), func(i int) error { return alone(a[i]) })
-		s.traffic.StoreCall(c)
-		if s.hooks.StoreCall != nil {
-			s.hooks.StoreCall(c)
-		}
-		return err
-	}
 }
 
 // readTokens reads the file of tokens. Calls under way keep the credential that they had.

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
-	"github.com/dibs-go/dibs/internal/batch"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/store"
 )
@@ -100,7 +98,7 @@ func note(ctx context.Context, verb string, answers []leaseapi.Answer) {
 // renew serves POST /v1/renew.
 func (c *call) renew(ctx context.Context, body []byte) ([]byte, *problem) {
 	renewals, err := leaseapi.ReadRenewals(body)
-	return settleAll(ctx, c, "renew", renewals, err, c.renewals, c.renewAll, (*store.Renewal).Validate, func(r *store.Renewal) *dibs.Key { return &r.Key })
+	return settleAll(ctx, c, "renew", renewals, err, c.renewals.DoAll, (*store.Renewal).Validate, func(r *store.Renewal) *dibs.Key { return &r.Key })
 }
 
 // settle serves POST /v1/settle.
@@ -110,12 +108,12 @@ func (c *call) settle(ctx context.Context, body []byte) ([]byte, *problem) {
 		c.waiters.settled(settlements[i].Token)
 		c.records.note(len(settlements[i].Data))
 	}
-	return settleAll(ctx, c, "settle", settlements, err, c.settlements, c.settleAll, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
+	return settleAll(ctx, c, "settle", settlements, err, c.settlements.DoAll, (*store.Settlement).Validate, func(s *store.Settlement) *dibs.Key { return &s.Key })
 }
 
 // settleAll does what renewals and settlements have in common.
-func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, err error, batched *batch.Batcher[E, error],
-	several func(context.Context, []E, []error) error, validate func(*E) error, key func(*E) *dibs.Key,
+func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, err error,
+	send func(context.Context, []E, []error) error, validate func(*E) error, key func(*E) *dibs.Key,
 ) ([]byte, *problem) {
 	if err != nil {
 		return nil, unreadable(err)
@@ -129,17 +127,12 @@ func settleAll[E any](ctx context.Context, c *call, verb string, elements []E, e
 		return nil, p
 	}
 	errs := make([]error, len(elements))
-	single := func(ctx context.Context, x *E, answer *error) (err error) {
-		*answer, _, err = batched.Do(ctx, nil, *x, nil)
-		return err
-	}
-	if p := each(ctx, c.Server, elements, errs, single, several, validate, func(e *error, err error) { *e = err }); p != nil {
+	if p := each(ctx, elements, errs, send, validate, func(e *error, err error) { *e = err }); p != nil {
 		return nil, p
 	}
 	for i, err := range errs {
 		// The API has no element whose outcome is unknown. A renewal may have been made.
 		if verb == "settle" && err != nil && !store.Definite(err) && validate(&elements[i]) == nil {
-			c.failed(err)
 			return nil, &problemStore
 		}
 	}
@@ -192,7 +185,7 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 			}
 			continue
 		}
-		if p := each(ctx, s, claims[from:to], answers[from:to], s.claimOne, s.claimSeveral, (*store.Claim).Validate, func(a *store.Answer, err error) { *a = store.Answer{Err: err} }); p != nil {
+		if p := each(ctx, claims[from:to], answers[from:to], s.claimAll, (*store.Claim).Validate, func(a *store.Answer, err error) { *a = store.Answer{Err: err} }); p != nil {
 			return p
 		}
 		all := int64(0)
@@ -240,59 +233,29 @@ func (s *Server) takeRecords(ctx context.Context, claims []store.Claim, first bo
 	return len(claims), taken
 }
 
-// each sends elements to the store: one alone joins a batch with those of other calls. What no
-// store accepts is not sent, because the error of an element must not be one of the call.
-func each[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, single func(context.Context, *Q, *A) error,
-	several func(context.Context, []Q, []A) error, validate func(*Q) error, fail func(*A, error),
-) *problem {
-	valid := make([]int, 0, len(qs))
+// each sends elements to the store. What no store accepts is not sent, because the error of an element
+// must not be one of the call.
+func each[Q, A any](ctx context.Context, qs []Q, as []A, send func(context.Context, []Q, []A) error, validate func(*Q) error, fail func(*A, error)) *problem {
+	valid, at := make([]Q, 0, len(qs)), make([]int, 0, len(qs))
 	for i := range qs {
 		if err := validate(&qs[i]); err != nil {
 			fail(&as[i], err)
 			continue
 		}
-		valid = append(valid, i)
+		valid, at = append(valid, qs[i]), append(at, i)
 	}
-	var err error
-	switch len(valid) {
-	case 0:
-		return nil
-	case 1:
-		i := valid[0]
-		err = single(ctx, &qs[i], &as[i])
-	default:
-		err = inParts(ctx, s, qs, as, valid, several)
-	}
-	switch {
+	got := make([]A, len(valid))
+	switch err := send(ctx, valid, got); {
 	case errors.Is(err, errOverdue):
 		return &problemOverdue
 	case errors.Is(err, errGone):
 		exchangeOf(ctx).gone = true
 		return &problemStore // nobody reads it
 	case err != nil:
-		s.failed(err)
 		return &problemStore
 	}
-	s.outage.Answered()
-	return nil
-}
-
-// inParts sends the valid elements to the store, as many at once as it takes.
-func inParts[Q, A any](ctx context.Context, s *Server, qs []Q, as []A, valid []int, send func(context.Context, []Q, []A) error) error {
-	for part := range slices.Chunk(valid, s.size) {
-		some, got := make([]Q, len(part)), make([]A, len(part))
-		for j, i := range part {
-			some[j] = qs[i]
-		}
-		ctx, cancel := context.WithTimeout(ctx, s.config.StoreTimeout)
-		err := send(ctx, some, got)
-		cancel()
-		if err != nil {
-			return err
-		}
-		for j, i := range part {
-			as[i] = got[j]
-		}
+	for j, i := range at {
+		as[i] = got[j]
 	}
 	return nil
 }

@@ -189,7 +189,6 @@ func (q *questions) looked(ctx context.Context, s *Server, join, at []int, answe
 		a, c := &answers[j], &q.claims[i]
 		if a.State == store.Free && !a.Queued {
 			if err := s.holds(ctx, c, a); err != nil {
-				s.failed(err)
 				return nil, &problemStore
 			}
 		}

@@ -1,38 +1,48 @@
-package dibs
+package outage
 
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/outage"
 	"github.com/dibs-go/dibs/store"
 )
 
-// observed is a store whose calls are observed.
-type observed struct {
-	Store
-	to  func(StoreCall) // or nil
-	log *outage.Log
+// Call is a call of a store, as dibs.StoreCall has it.
+type Call struct {
+	Verb   string
+	Size   int
+	Undone int
+	Took   time.Duration
+	Err    error
 }
 
-// observe returns the store, observed as Options.ObserveStore and Options.Logger say.
-func observe(store Store, to func(StoreCall), log *slog.Logger) Store {
-	return observed{Store: store, to: to, log: outage.New(log, "calls")}
+// observed is a store whose calls are observed.
+type observed struct {
+	store.Store
+	to  func(Call)
+	log *Log
+}
+
+// Observe returns the store. Each call of it is logged, and told to the function if that is not nil.
+func Observe(under store.Store, log *Log, to func(Call)) store.Store {
+	if to == nil {
+		to = func(Call) {}
+	}
+	return observed{under, to, log}
 }
 
 func (o observed) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	began := time.Now()
 	err := o.Store.Claim(ctx, claims, answers)
-	o.called(ctx, began, StoreCall{Verb: "claim", Size: len(claims)}, err, func(i int) error { return answers[i].Err })
+	o.called(ctx, began, Call{Verb: "claim", Size: len(claims)}, err, func(i int) error { return answers[i].Err })
 	return err
 }
 
 func (o observed) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
 	began := time.Now()
 	err := o.Store.Renew(ctx, renewals, errs)
-	o.called(ctx, began, StoreCall{Verb: "renew", Size: len(renewals)}, err, func(i int) error { return errs[i] })
+	o.called(ctx, began, Call{Verb: "renew", Size: len(renewals)}, err, func(i int) error { return errs[i] })
 	return err
 }
 
@@ -45,16 +55,14 @@ func (o observed) Settle(ctx context.Context, settlements []store.Settlement, er
 			undone++
 		}
 	}
-	o.called(ctx, began, StoreCall{Verb: "settle", Size: len(settlements), Undone: undone}, err, func(i int) error { return errs[i] })
+	o.called(ctx, began, Call{Verb: "settle", Size: len(settlements), Undone: undone}, err, func(i int) error { return errs[i] })
 	return err
 }
 
 // called reports a call that returned err. alone returns why an element failed alone.
-func (o observed) called(ctx context.Context, began time.Time, c StoreCall, err error, alone func(i int) error) {
-	c.Took, c.Err = time.Since(began), failure(ctx, outage.StoreFault(err, c.Size, alone))
-	if o.to != nil {
-		o.to(c)
-	}
+func (o observed) called(ctx context.Context, began time.Time, c Call, err error, alone func(i int) error) {
+	c.Took, c.Err = time.Since(began), failure(ctx, StoreFault(err, c.Size, alone))
+	o.to(c)
 	if err != nil {
 		// The call may have ended because its caller does not wait any more.
 		if ctx.Err() == nil || c.Took >= slowCall && !errors.Is(c.Err, context.Canceled) {
