@@ -127,7 +127,7 @@ func TestConformMiddleware(t *testing.T) {
 
 func checkMiddleware(t *testing.T, url string) {
 	t.Helper()
-	store, err := anystore.Open(t.Context(), url)
+	store, err := anystore.Open(t.Context(), url, anystore.ToUse)
 	testkit.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	client, err := dibs.New(store.Store, nil)

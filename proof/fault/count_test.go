@@ -147,7 +147,7 @@ func TestOthers(t *testing.T) {
 			wires, urls, err := fault.Through(test.url, 1)
 			testkit.Must(t, err)
 			t.Cleanup(func() { wires[0].Close() })
-			store, err := anystore.Open(t.Context(), urls[0])
+			store, err := anystore.Open(t.Context(), urls[0], anystore.ToUse)
 			testkit.Must(t, err)
 			t.Cleanup(func() { store.Close() })
 			target := &fault.Target{URL: test.url, Wires: wires}

@@ -32,7 +32,7 @@ func OpenStore(ctx context.Context, url string) (*Store, error) {
 	if strings.HasPrefix(url, "memory:") {
 		return nil, fmt.Errorf("%w: worker processes cannot share a store in memory; name another one", anystore.ErrURL)
 	}
-	s, err := anystore.Open(ctx, url)
+	s, err := anystore.Open(ctx, url, anystore.ToUse)
 	if err != nil {
 		return nil, err
 	}

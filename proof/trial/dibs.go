@@ -13,7 +13,7 @@ import (
 type dibsLocker struct{ client *dibs.Client }
 
 func openDibs(ctx context.Context, url string, ttl time.Duration) (torture.Locker, func() error, error) {
-	s, err := anystore.Open(ctx, url)
+	s, err := anystore.Open(ctx, url, anystore.ToUse)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -36,7 +36,7 @@ func openDatabase(t *testing.T, url string) *Database {
 func openStore(t *testing.T, url string) *Store {
 	t.Helper()
 	migrated(t, url)
-	s, err := Open(t.Context(), url)
+	s, err := Open(t.Context(), url, ToUse)
 	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s

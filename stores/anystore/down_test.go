@@ -11,8 +11,8 @@ func TestDownHasACure(t *testing.T) {
 		"http://127.0.0.1:1", "https://:token@127.0.0.1:1,127.0.0.1:2", "http+unix:/nowhere/socket",
 	} {
 		for _, open := range []func() error{
-			func() error { _, err := OpenToCheck(t.Context(), url); return err },
-			func() error { _, err := Open(t.Context(), url); return err },
+			func() error { _, err := Open(t.Context(), url, ToCheck); return err },
+			func() error { _, err := Open(t.Context(), url, ToUse); return err },
 		} {
 			says(t, open(), "cannot be reached", "runs and listens at the address")
 		}

@@ -15,7 +15,7 @@ import (
 func ExampleOpen() {
 	os.Setenv("DIBS_STORE", "memory:") // as the operator does who starts the program
 	ctx := context.Background()
-	opened, err := anystore.Open(ctx, os.Getenv("DIBS_STORE"))
+	opened, err := anystore.Open(ctx, os.Getenv("DIBS_STORE"), anystore.ToUse)
 	if err != nil {
 		log.Fatal(err)
 	}

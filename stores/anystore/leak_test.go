@@ -34,7 +34,7 @@ func checkNothingIsLeft(t *testing.T, url string, connections func() string) {
 	t.Run(scheme, func(t *testing.T) {
 		migrated(t, url)
 		files := openFiles(t)
-		store, err := Open(t.Context(), url)
+		store, err := Open(t.Context(), url, ToUse)
 		testkit.Must(t, err)
 		for range 3 {
 			client, err := dibs.New(store.Store, &dibs.Options{TTL: time.Hour, Timeout: testkit.Limit})

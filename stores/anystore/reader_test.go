@@ -26,10 +26,10 @@ func TestReaderOnPostgres(t *testing.T) {
 	server.Query("ALTER ROLE reader RESET ALL; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO reader")
 	refuses(t, url, "GRANT SELECT, INSERT, UPDATE, DELETE ON dibs_key")
 	server.Query("REVOKE SELECT ON dibs_holder FROM reader")
-	_, err := OpenToList(t.Context(), url)
+	_, err := Open(t.Context(), url, ToList)
 	says(t, err, "permission denied for table dibs_holder", "GRANT SELECT ON dibs_holder")
 	server.Query("REVOKE USAGE ON SCHEMA public FROM PUBLIC; REVOKE USAGE ON SCHEMA public FROM reader")
-	_, err = OpenToList(t.Context(), url)
+	_, err = Open(t.Context(), url, ToList)
 	says(t, err, "GRANT USAGE ON SCHEMA public")
 }
 
@@ -49,7 +49,7 @@ func checkReaderOn(t *testing.T, server *servertest.MariaDBServer) {
 	refuses(t, url, "command denied", "GRANT DELETE", " ON app.dibs_key TO 'reader'@'127.0.0.1'")
 	server.Query("REVOKE SELECT ON `app`.* FROM reader@'127.0.0.1'")
 	server.Query("GRANT SELECT ON `app`.dibs_meta TO reader@'127.0.0.1'")
-	_, err := OpenToList(t.Context(), url)
+	_, err := Open(t.Context(), url, ToList)
 	says(t, err, "GRANT SELECT ON app.dibs_key TO 'reader'@'127.0.0.1'")
 }
 
@@ -59,7 +59,7 @@ func TestVersionOfRedis(t *testing.T) {
 	server := servertest.Redis(t, nil)
 	server.Must("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-info")
 	for _, url := range []string{server.URL(), "redis://app:secret@" + server.Addr()} {
-		s, err := Open(t.Context(), url)
+		s, err := Open(t.Context(), url, ToUse)
 		testkit.Must(t, err)
 		if v, err := s.Version(t.Context()); err != nil || v != "Redis "+server.Info("redis_version") {
 			t.Errorf("its version is %q, %v", v, err)
@@ -79,10 +79,10 @@ func TestReaderOnRedis(t *testing.T) {
 	reads(t, url, "evalsha")
 	refuses(t, url, "ACL SETUSER … +eval;")
 	server.Must("ACL", "SETUSER", "reader", "-zrange")
-	_, err := OpenToList(t.Context(), url)
+	_, err := Open(t.Context(), url, ToList)
 	says(t, err, "ACL SETUSER … +zrange")
 	server.Must("ACL", "SETUSER", "reader", "+zrange", "resetkeys")
-	_, err = OpenToList(t.Context(), url)
+	_, err = Open(t.Context(), url, ToList)
 	says(t, err, "ACL SETUSER … ~PREFIX:*")
 }
 
@@ -119,7 +119,7 @@ func fill(t *testing.T, url string) {
 // the rights of others, and what this user lacks.
 func reads(t *testing.T, url, lacks string) {
 	t.Helper()
-	s, err := OpenToList(t.Context(), url)
+	s, err := Open(t.Context(), url, ToList)
 	testkit.Must(t, err)
 	defer s.Close()
 	in, err := s.Inspector()
@@ -134,7 +134,7 @@ func reads(t *testing.T, url, lacks string) {
 		done.Condition != store.ConditionDone || string(done.Record.Data) != "done" || found["abandoned"].Condition != store.ConditionAbandoned {
 		t.Errorf("it lists %+v", found)
 	}
-	c, err := OpenToCheck(t.Context(), url)
+	c, err := Open(t.Context(), url, ToCheck)
 	testkit.Must(t, err)
 	defer c.Close()
 	if v, err := c.Version(t.Context()); err != nil || v == "" {
@@ -157,7 +157,7 @@ func reads(t *testing.T, url, lacks string) {
 // refuses takes a key as a user that may only read. The error has these texts.
 func refuses(t *testing.T, url string, texts ...string) {
 	t.Helper()
-	s, err := Open(t.Context(), url)
+	s, err := Open(t.Context(), url, ToUse)
 	if err == nil {
 		defer s.Close()
 		claims := []store.Claim{{Key: dibs.Key{Name: "mine"}, Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}}

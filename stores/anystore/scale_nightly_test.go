@@ -66,7 +66,7 @@ func TestSpace(t *testing.T) {
 				return maria.Query(`SELECT sum(data_length + index_length) FROM information_schema.tables WHERE table_name LIKE 'dibs\_%'`)[0][0]
 			}},
 		} {
-			s, err := Open(t.Context(), test.url)
+			s, err := Open(t.Context(), test.url, ToUse)
 			testkit.Must(t, err)
 			size := func() int {
 				n, err := strconv.Atoi(test.size())
@@ -162,7 +162,7 @@ func crowd(t *testing.T, url, processes string, column int, count func() int) {
 	var clients []*dibs.Client
 	var held []*dibs.Lease
 	for i := range n {
-		s, err := Open(t.Context(), url)
+		s, err := Open(t.Context(), url, ToUse)
 		testkit.Must(t, err)
 		defer func() { testkit.Check(t, s.Close()) }()
 		c, err := dibs.New(s.Store, &dibs.Options{TTL: time.Hour, Timeout: testkit.Limit})

@@ -1,7 +1,6 @@
 package anystore
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ func TestOnlyMigrateMakesASchema(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
 	for _, more := range []string{"", "&prefix=p", "&migrate=true"} {
-		_, err := Open(t.Context(), server.URL()+"&schema=locsk"+more)
+		_, err := Open(t.Context(), server.URL()+"&schema=locsk"+more, ToUse)
 		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "no schema \"locsk\"") || !strings.Contains(err.Error(), "dibs migrate") {
 			t.Errorf("%q: %v", more, err)
 		}
@@ -28,7 +27,7 @@ func TestOnlyMigrateMakesASchema(t *testing.T) {
 	if _, err := Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), url)
+	s, err := Open(t.Context(), url, ToUse)
 	testkit.Must(t, err)
 	testkit.Check(t, s.Close())
 }
@@ -56,12 +55,10 @@ func checkOnlyMigrate(t *testing.T, url string, tables func() int) {
 	t.Helper()
 	before := tables()
 	for _, more := range []string{"prefix=p", "migrate=false"} {
-		for name, open := range map[string]func(context.Context, string) (*Store, error){
-			"Open": Open, "OpenExisting": OpenExisting, "OpenToList": OpenToList, "OpenToCheck": OpenToCheck,
-		} {
-			_, err := open(t.Context(), url+more)
+		for _, mode := range []Mode{ToUse, ToInspect, ToList, ToCheck} {
+			_, err := Open(t.Context(), url+more, mode)
 			if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "the tables are missing or old; run dibs migrate --store '"+url[:len(url)-1]) {
-				t.Errorf("%s, %s: %v", name, more, err)
+				t.Errorf("mode %d, %s: %v", mode, more, err)
 			}
 		}
 	}
@@ -70,7 +67,7 @@ func checkOnlyMigrate(t *testing.T, url string, tables func() int) {
 	}
 	migrated(t, url+"prefix=p")
 	for _, more := range []string{"prefix=p", "prefix=q&migrate=true"} {
-		s, err := Open(t.Context(), url+more)
+		s, err := Open(t.Context(), url+more, ToUse)
 		testkit.Must(t, err)
 		testkit.Check(t, s.Close())
 	}

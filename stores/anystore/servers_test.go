@@ -75,7 +75,7 @@ func TestOpenServers(t *testing.T) {
 		{maria.URL() + "?prefix=p", "mysql://root@" + maria.Addr() + "/app?prefix=p", true},
 		{strings.Replace(maria.URL(), "mysql:", "mariadb:", 1), "mariadb://root@" + maria.Addr() + "/app", true},
 	}...)
-	checkOpenExisting(t, server.URL(), postgres.URL(), maria.URL())
+	checkToInspect(t, server.URL(), postgres.URL(), maria.URL())
 	checkDatabase(t, postgres.URL())
 	checkDatabase(t, maria.URL())
 	if d := openDatabase(t, server.URL()); d != nil {

@@ -130,60 +130,43 @@ func Forms() []string {
 	return forms
 }
 
-// Open opens the store that the URL names, and asks it a question. It creates a SQLite file that
-// is missing. It creates no tables on a server, unless the URL says migrate=true: call Migrate, or
+// Mode is what a program opens a store for.
+type Mode uint8
+
+// The modes of Open.
+const (
+	// ToUse is for a dibs.Client. A SQLite file that is missing is created.
+	ToUse Mode = iota
+	// ToInspect is for the Inspector of the store of other processes. It creates nothing, and
+	// refuses a store in memory.
+	ToInspect
+	// ToList is ToInspect for a program that calls the Inspector's List and nothing else. It
+	// writes nothing, and needs no rights but those to read.
+	ToList
+	// ToCheck is ToList for Check. It opens a store in memory, too.
+	ToCheck
+)
+
+// Open opens the store that the URL names, and asks it a question. It creates no tables on a
+// server, unless the mode is ToUse or ToInspect and the URL says migrate=true: call Migrate, or
 // run dibs migrate, which the error names. It returns an ErrURL or, within 10 s, an ErrUnusable.
 //
 // A relative path of a SQLite file is an ErrURL, because it would be another store in each folder.
-func Open(ctx context.Context, url string) (*Store, error) {
+func Open(ctx context.Context, url string, m Mode) (*Store, error) {
 	a, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, a)
-}
-
-// OpenExisting is Open for the store of other processes. It creates nothing, and refuses a
-// store in memory.
-func OpenExisting(ctx context.Context, url string) (*Store, error) {
-	a, err := parseExisting(url)
-	if err != nil {
-		return nil, err
-	}
-	return openFound(ctx, a)
-}
-
-// OpenToList is OpenExisting for a program that calls the Inspector's List and nothing else. It
-// writes nothing, and needs no rights but those to read. So does OpenToCheck.
-func OpenToList(ctx context.Context, url string) (*Store, error) {
-	a, err := parseExisting(url)
-	if err != nil {
-		return nil, err
-	}
-	return openFound(ctx, a.toRead())
-}
-
-// OpenToCheck is OpenToList for Check. It opens a store in memory, too.
-func OpenToCheck(ctx context.Context, url string) (*Store, error) {
-	a, err := parse(url)
-	if err != nil {
-		return nil, err
-	}
-	return openFound(ctx, a.toRead())
-}
-
-func parseExisting(url string) (address, error) {
-	a, err := parse(url)
-	if err == nil && a == address(memoryAddress{}) {
+	if a == address(memoryAddress{}) && (m == ToInspect || m == ToList) {
 		return nil, fmt.Errorf("%w: a store in memory ends with its process, so there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL)
 	}
-	return a, err
-}
-
-// openFound opens a store and creates nothing.
-func openFound(ctx context.Context, a address) (*Store, error) {
-	if err := a.find(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	if m != ToUse {
+		if err := a.find(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+	}
+	if m == ToList || m == ToCheck {
+		a = a.toRead()
 	}
 	return open(ctx, a)
 }

@@ -1,7 +1,6 @@
 package anystore
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -58,7 +57,7 @@ func TestURL(t *testing.T) {
 		{"mysql://app:secret@:3306/app", "the host is missing"},
 	}
 	for _, test := range tests {
-		_, err := Open(t.Context(), test.url)
+		_, err := Open(t.Context(), test.url, ToUse)
 		if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v; want %q", test.url, err, test.want)
 		}
@@ -73,11 +72,11 @@ func TestRelativePath(t *testing.T) {
 	testkit.Must(t, err)
 	t.Chdir(folder)
 	t.Setenv("HOME", home)
-	open := func(f func(context.Context, string) (*Store, error)) func(string) error {
-		return func(url string) error { _, err := f(t.Context(), url); return err }
+	open := func(mode Mode) func(string) error {
+		return func(url string) error { _, err := Open(t.Context(), url, mode); return err }
 	}
 	for name, f := range map[string]func(string) error{
-		"Open": open(Open), "OpenExisting": open(OpenExisting), "OpenToList": open(OpenToList), "OpenToCheck": open(OpenToCheck), "CheckURL": CheckURL,
+		"ToUse": open(ToUse), "ToInspect": open(ToInspect), "ToList": open(ToList), "ToCheck": open(ToCheck), "CheckURL": CheckURL,
 		"Migrate":    func(url string) error { _, err := Migrate(t.Context(), url); return err },
 		"Migrations": func(url string) error { _, err := Migrations(url); return err },
 	} {
@@ -114,16 +113,16 @@ func TestUnusable(t *testing.T) {
 	text := filepath.Join(dir, "text")
 	testkit.Must(t, os.WriteFile(text, []byte("Dear diary, this is not a database.\n"), 0o600))
 	for _, path := range []string{dir, text, filepath.Join(dir, "missing", "dibs.db")} {
-		_, err := Open(t.Context(), "sqlite:"+path)
+		_, err := Open(t.Context(), "sqlite:"+path, ToUse)
 		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	_, err := OpenExisting(t.Context(), "sqlite:"+filepath.Join(dir, "dibs.db"))
+	_, err := Open(t.Context(), "sqlite:"+filepath.Join(dir, "dibs.db"), ToInspect)
 	if !errors.Is(err, ErrUnusable) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if _, err := OpenExisting(t.Context(), "memory:"); !errors.Is(err, ErrURL) {
+	if _, err := Open(t.Context(), "memory:", ToInspect); !errors.Is(err, ErrURL) {
 		t.Errorf("memory: %v", err)
 	}
 	left, err := os.ReadDir(dir)
@@ -148,14 +147,14 @@ func TestOpen(t *testing.T) {
 	}
 	url := "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
 	checkOpen(t, opened{url: "memory:", shown: "memory:"}, opened{url: url, shown: url}, opened{url: url, shown: url})
-	checkOpenExisting(t, url)
+	checkToInspect(t, url)
 }
 
 func checkOpen(t *testing.T, all ...opened) {
 	t.Helper()
 	for _, test := range all {
 		migrated(t, test.url)
-		s, err := Open(t.Context(), test.url)
+		s, err := Open(t.Context(), test.url, ToUse)
 		if err != nil {
 			t.Fatalf("%s: %v", test.shown, err)
 		}
@@ -173,10 +172,10 @@ func checkOpen(t *testing.T, all ...opened) {
 	}
 }
 
-func checkOpenExisting(t *testing.T, urls ...string) {
+func checkToInspect(t *testing.T, urls ...string) {
 	t.Helper()
 	for _, url := range urls {
-		s, err := OpenExisting(t.Context(), url)
+		s, err := Open(t.Context(), url, ToInspect)
 		testkit.Must(t, err)
 		s.Close()
 	}

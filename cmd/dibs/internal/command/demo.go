@@ -42,7 +42,7 @@ was lost without a lock.`,
 			}
 			if o.Store != "" {
 				// A store that cannot be used is reported before anything begins.
-				store, err := anystore.Open(cmd.Context(), o.Store)
+				store, err := anystore.Open(cmd.Context(), o.Store, anystore.ToUse)
 				if err == nil {
 					err = store.Close()
 				}

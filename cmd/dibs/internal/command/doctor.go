@@ -146,7 +146,7 @@ func (p *program) ask(ctx context.Context) ([]store.Finding, *lookJSON, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := anystore.OpenToCheck(ctx, url)
+	store, err := anystore.Open(ctx, url, anystore.ToCheck)
 	if err != nil {
 		return nil, nil, err
 	}

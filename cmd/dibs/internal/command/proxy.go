@@ -99,7 +99,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 	if err != nil {
 		return err
 	}
-	store, err := anystore.Open(ctx, url)
+	store, err := anystore.Open(ctx, url, anystore.ToUse)
 	if err != nil {
 		return err
 	}

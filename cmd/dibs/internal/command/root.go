@@ -147,20 +147,20 @@ func ask[T any](ctx context.Context, op string, question func(context.Context) (
 
 // operate opens the store and calls fn with it.
 func (p *program) operate(ctx context.Context, fn func(*anystore.Store, store.Inspector) error) error {
-	return p.with(ctx, anystore.OpenExisting, fn)
+	return p.with(ctx, anystore.ToInspect, fn)
 }
 
 // look is operate for commands that only list.
 func (p *program) look(ctx context.Context, fn func(*anystore.Store, store.Inspector) error) error {
-	return p.with(ctx, anystore.OpenToList, fn)
+	return p.with(ctx, anystore.ToList, fn)
 }
 
-func (p *program) with(ctx context.Context, open func(context.Context, string) (*anystore.Store, error), fn func(*anystore.Store, store.Inspector) error) error {
+func (p *program) with(ctx context.Context, mode anystore.Mode, fn func(*anystore.Store, store.Inspector) error) error {
 	url, err := p.storeOf()
 	if err != nil {
 		return err
 	}
-	store, err := open(ctx, url)
+	store, err := anystore.Open(ctx, url, mode)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 	if err := o.validate(); err != nil {
 		return err
 	}
-	store, err := anystore.Open(ctx, url)
+	store, err := anystore.Open(ctx, url, anystore.ToUse)
 	if err != nil {
 		return err
 	}

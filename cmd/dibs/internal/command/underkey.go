@@ -27,7 +27,7 @@ func (p *program) runUnderKey(ctx context.Context, h *held) error {
 	// Signals are for the command once it runs. ctx has the signals from before Listen.
 	signals := process.Listen()
 	defer signals.Stop()
-	store, err := anystore.Open(ctx, p.namedStore())
+	store, err := anystore.Open(ctx, p.namedStore(), anystore.ToUse)
 	if err != nil {
 		return err
 	}

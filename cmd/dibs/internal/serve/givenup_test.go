@@ -44,7 +44,7 @@ func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
 			if url != nil {
 				at := url(t)
 				open = func() dibs.Store {
-					s, err := anystore.Open(t.Context(), at)
+					s, err := anystore.Open(t.Context(), at, anystore.ToUse)
 					testkit.Must(t, err)
 					t.Cleanup(func() { testkit.Check(t, s.Close()) })
 					return s.Store
