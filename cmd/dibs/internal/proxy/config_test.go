@@ -131,6 +131,11 @@ routes:
 	if !slices.Equal(api.Scope, []string{"authorization"}) || api.options().Key != nil || api.Wait != 0 {
 		t.Errorf("the other route is %+v", api)
 	}
+	c, err = load(t, "upstream: http://x\nfor: stripe\nwait: 9s\nroutes: [{path: /a, for: stripe}, {path: /b, for: github}]\n")
+	testkit.Must(t, err)
+	if same, other := c.Routes[0], c.Routes[1]; same.Wait != 9*time.Second || other.Wait != 5*time.Second {
+		t.Errorf("the preset of the top waits for %v, and another for %v; want 9s, which the top sets, and the preset's 5s", same.Wait, other.Wait)
+	}
 	if c, err = load(t, "", "--upstream", "http://a", "--for", "github", "--keep", "2xx,404"); err != nil {
 		t.Fatal(err)
 	}

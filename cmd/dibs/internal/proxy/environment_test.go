@@ -57,6 +57,10 @@ func TestEnvironmentRefuses(t *testing.T) {
 			t.Errorf("the error is %q; want %q in it", err, want)
 		}
 	}
+	_, err = loadFrom(t, "", map[string]string{"DIBS_PROXY_UPSTREAM": "u:s3cret@host"})
+	if err == nil || !strings.HasPrefix(err.Error(), "DIBS_PROXY_UPSTREAM: ") || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("the error is %v; want one line, without the password", err)
+	}
 	// The cause is not in the file, so the error has no line of it.
 	_, err = loadFrom(t, "upstream: http://a\nkey: json:id\n", map[string]string{"DIBS_PROXY_KEY_PER": "principal"})
 	if err == nil || !strings.HasPrefix(err.Error(), "key-per: principal cannot be used") {

@@ -159,7 +159,7 @@ func TestRequestFields(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	p := start(t, o.url, "")
 	forwarding := start(t, o.url, "", "--forwarded", "--trusted-proxies=10.0.0.0/8,::1")
-	behind := start(t, o.url, "", "--forwarded", "--trusted-proxies=127.0.0.0/8")
+	behind := start(t, o.url, "", "--trusted-proxies=127.0.0.0/8") // which sets forwarded
 	tests := []struct {
 		name   string
 		to     *running

@@ -105,8 +105,13 @@ func (s setting) public() bool {
 	return s.words() != nil || s.field.Kind() != reflect.String && s.field.Kind() != reflect.Slice
 }
 
-// set sets the field from its text.
+// set sets the field from its text. An empty text is refused unless it overrides another one, because it
+// is mostly a variable of the shell or of a template that is not set, and an empty key-ring would store
+// answers in plain text.
 func (s setting) set(text string) (err error) {
+	if text == "" && s.text() == "" {
+		return errors.New("it is empty; leave it out for the default")
+	}
 	switch p := s.field.Addr().Interface().(type) {
 	case encoding.TextUnmarshaler:
 		return p.UnmarshalText([]byte(text))
@@ -126,9 +131,6 @@ func (s setting) set(text string) (err error) {
 			return fmt.Errorf("%s is negative", text)
 		}
 	case *[]string:
-		if text == "" {
-			return s.setList(nil)
-		}
 		elements := strings.Split(text, ",")
 		for i := range elements {
 			if elements[i] = strings.TrimSpace(elements[i]); elements[i] == "" {
@@ -140,8 +142,9 @@ func (s setting) set(text string) (err error) {
 		if words := s.words(); words != nil && !slices.Contains(words, text) {
 			return fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
 		}
-		s.field.SetString(text)
-		return s.check(text)
+		if err = s.check(text); err == nil {
+			s.field.SetString(text)
+		}
 	}
 	return err
 }
@@ -162,7 +165,7 @@ func (s setting) setList(elements []string) error {
 
 // check refuses a value, or an element of a list, that does not pass the check of the setting.
 func (s setting) check(text string) error {
-	if check := checks[s.tag.Get("check")]; check != nil && text != "" {
+	if check := checks[s.tag.Get("check")]; check != nil {
 		return check(text)
 	}
 	return nil
@@ -214,14 +217,8 @@ func Bind(fs *pflag.FlagSet) {
 // flagValue is the value of a flag.
 type flagValue struct{ setting }
 
-// Set sets the value. An empty text is refused, because it is mostly a variable of the shell that is
-// not set, and --key-ring "" would store answers in plain text.
-func (v flagValue) Set(text string) error {
-	if text == "" {
-		return errors.New("it is empty; leave the flag out for the default")
-	}
-	return v.set(text)
-}
+// Set sets the value.
+func (v flagValue) Set(text string) error { return v.set(text) }
 
 // String returns the value's text; "" for what is off by default.
 func (v flagValue) String() string {
