@@ -156,17 +156,21 @@ func (s *Server) prepare(d Door) {
 	d.Protocols.SetHTTP1(true)
 	d.Protocols.SetHTTP2(true)
 	d.Protocols.SetUnencryptedHTTP2(true)
-	if s.secure != nil && !d.Plain {
+	if s.isSecure(d) {
 		d.TLSConfig = s.secure.Config()
 	}
 }
 
+// isSecure reports whether a door has TLS. TLSConfig does not say it, because net/http sets that of every
+// server.
+func (s *Server) isSecure(d Door) bool { return s.secure != nil && !d.Plain }
+
 // accept serves the connections of a listener.
 func (s *Server) accept(d Door, l net.Listener) error {
-	if d.TLSConfig == nil || l.Addr().Network() == "unix" {
-		return d.Serve(l)
+	if s.isSecure(d) && l.Addr().Network() != "unix" {
+		return d.ServeTLS(l, "", "")
 	}
-	return d.ServeTLS(l, "", "")
+	return d.Serve(l)
 }
 
 // drain waits for the requests under way.
