@@ -58,6 +58,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "internal/server",
 			Imports: []string{root + "/store", root + "/store/backend", root + "/page", internal + "/certificate", internal + "/credential", root + "/internal/outage", root + "/internal/quantity"},
+			Tests:   []string{memory},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/prove/failpoint", server}},
 	})

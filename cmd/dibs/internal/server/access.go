@@ -121,6 +121,8 @@ func (s *Server) Guard(role credential.Role, h func(http.ResponseWriter, *http.R
 			s.options.Refuse(w, r, http.StatusForbidden, "A request without a credential must name the server by its address or by a name that is not public, and to act, no proxy may have passed it on.")
 		case by == nil:
 			s.options.Refuse(w, r, http.StatusForbidden, "Without --tokens the server answers calls of its own host only: their Host is localhost or a loopback address, and no proxy has passed them on.")
+		case s.isForeign(by):
+			s.options.Refuse(w, r, http.StatusForbidden, "The credential is for another namespace than the server.")
 		case role != "" && !by.May(role):
 			s.options.Refuse(w, r, http.StatusForbidden, fmt.Sprintf("The credential %s has not the role %s.", by.Name, role))
 		case s.isStopping() && r.Method == http.MethodPost:
@@ -131,6 +133,12 @@ func (s *Server) Guard(role credential.Role, h func(http.ResponseWriter, *http.R
 			h(w, r, by)
 		}
 	}
+}
+
+// isForeign reports whether a credential is for another namespace than the only one of the program.
+func (s *Server) isForeign(c *credential.Credential) bool {
+	only, its := s.options.Page.Namespace, c.Only()
+	return only != nil && its != nil && *only != *its
 }
 
 // isPublic reports whether a request needs no credential, from whatever host it comes. The sidecar of a

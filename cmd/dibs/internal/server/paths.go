@@ -28,7 +28,7 @@ func (s *Server) Paths() []Path {
 			WriteText(w, http.StatusOK, "dibs "+s.options.Version)
 		})),
 		Get("/metrics", s.Guard(credential.Look, func(w http.ResponseWriter, r *http.Request, by *credential.Credential) {
-			s.options.Metrics(by.Only()).ServeHTTP(w, r)
+			s.options.Metrics(s.measured(by)).ServeHTTP(w, r)
 		})),
 	}
 }
@@ -63,6 +63,15 @@ func (s *Server) Handler(own ...Path) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// measured returns the namespace whose metrics a credential reads; nil: all. Where no credential is needed,
+// and where the program has one namespace, all metrics are of it.
+func (s *Server) measured(by *credential.Credential) *string {
+	if by == s.local || s.options.Page.Namespace != nil {
+		return nil
+	}
+	return by.Only()
 }
 
 // WriteText answers with a line of text.

@@ -1,15 +1,24 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/credential"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/page"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // TestEveryListenerIsServed: a door without TLS serves plain HTTP on each of its listeners, and they all
@@ -55,6 +64,54 @@ func TestNamesOfTheServer(t *testing.T) {
 	} {
 		if isOwnName(host) != own {
 			t.Errorf("%q is a name of the server: %v; want %v", host, !own, own)
+		}
+	}
+}
+
+// TestWhoReadsWhichMetrics: a credential of one namespace reads its own. Where no credential is needed, and
+// where the program has one namespace, all are read, but not with a credential of another one.
+func TestWhoReadsWhichMetrics(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	var lines []byte
+	for _, name := range []string{"shop", "bank", "*"} {
+		lines = fmt.Appendf(lines, "%s %x %[1]s look\n", name, sha256.Sum256([]byte(name)))
+	}
+	testkit.Must(t, os.WriteFile(file, lines, 0o600))
+	tokens, err := credential.Read(file)
+	testkit.Must(t, err)
+	under, err := memstore.New(nil)
+	testkit.Must(t, err)
+	defer under.Close()
+	shop := "shop"
+	for _, test := range []struct {
+		program, own *string // the program's only namespace, and that of requests without a credential
+		tokens       []*credential.Credential
+		token, want  string
+	}{
+		{nil, nil, nil, "", "all"}, {nil, &shop, nil, "", "all"}, {&shop, &shop, nil, "", "all"},
+		{nil, &shop, tokens, "shop", "shop"}, {nil, &shop, tokens, "bank", "bank"}, {nil, &shop, tokens, "*", "all"}, {nil, nil, tokens, "", "401"},
+		{&shop, &shop, tokens, "shop", "all"}, {&shop, &shop, tokens, "bank", "403"}, {&shop, &shop, tokens, "*", "all"},
+	} {
+		s, err := New(&Options{
+			Log: slog.New(slog.DiscardHandler), Store: under, Namespace: test.own, Page: page.Options{Namespace: test.program},
+			Refuse: func(w http.ResponseWriter, _ *http.Request, status int, _ string) { _, _ = fmt.Fprint(w, status) },
+			Metrics: func(namespace *string) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = io.WriteString(w, *cmp.Or(namespace, new("all")))
+				})
+			},
+		})
+		testkit.Must(t, err)
+		s.UseTokens(test.tokens)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/metrics", nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		if test.token != "" {
+			r.Header.Set("Authorization", "Bearer "+test.token)
+		}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		if got := w.Body.String(); got != test.want {
+			t.Errorf("%q reads %s; want %s", test.token, got, test.want)
 		}
 	}
 }
