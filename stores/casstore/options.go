@@ -19,7 +19,7 @@ type Options struct {
 	// store.ErrFull.
 	MaxWaiters int
 
-	// MaxObject bounds the object of a key, in bytes; default 1 MiB. What would make it larger, a
+	// MaxObject bounds the object of a key, in bytes; default 1,500,000. What would make it larger, a
 	// record above all, gets store.ErrTooLarge. Data takes a third more than its size.
 	MaxObject int
 
@@ -40,7 +40,7 @@ func (o *Options) withDefaults(kv KV) (Options, error) {
 	}
 	d.Tick = cmp.Or(d.Tick, defaultTick)
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 1000)
-	d.MaxObject = cmp.Or(d.MaxObject, 1<<20)
+	d.MaxObject = cmp.Or(d.MaxObject, 1_500_000)
 	d.PruneEvery = cmp.Or(d.PruneEvery, time.Hour)
 	switch {
 	case d.Tick < time.Millisecond:

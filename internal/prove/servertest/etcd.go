@@ -14,6 +14,16 @@ var etcdProgram = program{names: []string{"etcd"}, pkg: "etcd-server", service: 
 // An EtcdServer is an etcd of one node.
 type EtcdServer struct{ server }
 
+// Etcd starts an etcd of one node that ends with its owner, and returns when it answers.
+func Etcd(owner Owner) *EtcdServer {
+	owner.Helper()
+	s, err := newEtcd(owner)
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	return s
+}
+
 // newEtcd starts an etcd that ends with its owner, and returns when it answers.
 func newEtcd(owner Owner) (*EtcdServer, error) {
 	path, err := etcdProgram.find()

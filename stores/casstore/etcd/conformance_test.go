@@ -1,0 +1,100 @@
+package etcd_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dibs-go/dibs/internal/prove/house"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/storetest"
+	"github.com/dibs-go/dibs/stores/casstore"
+	"github.com/dibs-go/dibs/stores/casstore/etcd"
+)
+
+// The map of this module: the core of the store, and the one client that it is about.
+func TestHouse(t *testing.T) {
+	house.Check(t, []house.Room{{
+		Dir:     ".",
+		Imports: []string{house.Root + "/stores/casstore", "go.etcd.io/etcd/client/v3"},
+		Tests: []string{
+			house.Root + "/store", house.Root + "/store/storetest", house.Root + "/internal/prove/house",
+			house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/testkit",
+		},
+	}})
+}
+
+// dial returns a client of an etcd that ends with the test.
+func dial(t *testing.T) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{servertest.Etcd(t).URL()}})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Check(t, client.Close()) })
+	return client
+}
+
+func TestConformance(t *testing.T) {
+	const tick = 50 * time.Millisecond
+	client := dial(t)
+	storetest.Run(t, &storetest.Harness{
+		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
+			o := &etcd.Options{Prefix: testkit.Own() + "/", Store: casstore.Options{Tick: tick}}
+			var open []*casstore.Store
+			closeAll := func() {
+				for _, s := range open {
+					testkit.Check(t, s.Close())
+				}
+				open = nil
+			}
+			t.Cleanup(closeAll)
+			return &storetest.Backend{
+				Open: func() store.Store {
+					s, err := etcd.Open(context.Background(), client, o)
+					testkit.Must(t, err)
+					open = append(open, s)
+					return s
+				},
+				Restart: closeAll,
+				Wipe: func() {
+					closeAll()
+					_, err := client.Delete(context.Background(), o.Prefix, clientv3.WithPrefix())
+					testkit.Must(t, err)
+				},
+			}
+		},
+		Lacks: map[storetest.Feature]string{storetest.Skew: "no wall clock decides anything"},
+		// The machine may pause for longer than a tick. What is late by then is not lost.
+		Short: 500 * time.Millisecond, Late: 3 * time.Second, Unsure: 5 * time.Second, Crowd: 1000,
+	})
+}
+
+// TestList: names come in their order and in pages, and those of other prefixes do not come.
+func TestList(t *testing.T) {
+	client := dial(t)
+	kv, other := etcd.NewKV(client, "a/"), etcd.NewKV(client, "b/")
+	for _, name := range []string{"k/1", "k/3", "k/2", "l/0", "clock"} {
+		_, err := kv.Put(t.Context(), name, []byte("x"), "")
+		testkit.Must(t, err)
+		_, err = other.Put(t.Context(), name, []byte("x"), "")
+		testkit.Must(t, err)
+	}
+	for _, c := range []struct {
+		after string
+		limit int
+		want  string
+	}{{"", 10, "k/1 k/2 k/3 "}, {"k/", 2, "k/1 k/2 "}, {"k/2", 2, "k/3 "}, {"k/3", 2, ""}} {
+		names, err := kv.List(t.Context(), "k/", c.after, c.limit)
+		testkit.Check(t, err)
+		got := ""
+		for _, n := range names {
+			got += n + " "
+		}
+		if got != c.want {
+			t.Errorf("%d names after %q are %q, want %q", c.limit, c.after, got, c.want)
+		}
+	}
+}
