@@ -29,6 +29,7 @@
 //   - [RedisCluster]: masters and replicas with all slots served.
 //   - [RedisSentinel]: a master, its replicas and three sentinels.
 //   - [Postgres]: one server; durable or not, limits, settings.
+//   - [Etcd]: one member.
 //   - [Patroni]: three PostgreSQL servers, the etcd in which Patroni chooses the primary, and an
 //     HAProxy that leads to it.
 //   - [PgBouncer]: a pooler in front of it, in transaction or session mode.
