@@ -90,7 +90,7 @@ func TestRun(t *testing.T) {
 	testkit.Must(t, err)
 	r.record(key, data)
 	r.record(other, []byte(`{"host":"worker-1"}`))
-	want := `"run":{"outcome":"failed, exit code 3","command":"report.sh","host":"worker\\u202e1","began":"1970-01-01T00:00:00Z","took_ms":1500}`
+	want := `"run":{"succeeded":false,"exit":3,"host":"worker\\u202e1","command":"report.sh","began":"1970-01-01T00:00:00Z","took_ms":1500}`
 	if _, text := r.do("GET", "/page/key?"+linkOf(key), "looker", ""); !strings.Contains(text, want) || strings.Contains(text, `"body"`) {
 		t.Errorf("the page of the key is %s; want %s", text, want)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/leaseapi"
+	"github.com/dibs-go/dibs/internal/record"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/store"
 )
@@ -15,14 +16,13 @@ import (
 // line is a key on the page: what GET /v1/keys says of it, and what a person reads.
 type line struct {
 	leaseapi.Entry
+	record.Content
 	Name   string `json:"name"` // the key with control and invisible characters escaped
 	Link   string `json:"link"` // the query of the key's page
 	HTTP   bool   `json:"http,omitempty"`
-	Status int    `json:"status,omitempty"` // of the stored answer
-	Body   *body  `json:"body,omitempty"`   // with Options.ShowBodies
-	Run    *run   `json:"run,omitempty"`    // that left the record
-	Waited wait   `json:"waited"`           // the oldest waiter
-	Seen   []wait `json:"seen,omitempty"`   // each place
+	Body   *body  `json:"body,omitempty"` // with Options.ShowBodies
+	Waited wait   `json:"waited"`         // the oldest waiter
+	Seen   []wait `json:"seen,omitempty"` // each place
 }
 
 // wait is how long a waiter has been seen to wait.
@@ -32,15 +32,6 @@ type wait struct {
 }
 
 func waitOf(w survey.Wait) wait { return wait{w.For.Milliseconds(), w.Least} }
-
-// run is a run of dibs run with --once-per.
-type run struct {
-	Outcome string `json:"outcome"`
-	Command string `json:"command"`
-	Host    string `json:"host"`
-	Began   string `json:"began"` // by the clock of that host
-	Took    int64  `json:"took_ms"`
-}
 
 // shown is how many places of a key are in a list.
 const shown = 3

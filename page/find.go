@@ -216,7 +216,7 @@ func (h *Handler) hit(ctx context.Context, e *store.Entry) line {
 	l := h.line(ctx, e, shown, survey.MetricsAge)
 	if e.Record != nil && (l.HTTP || e.Record.Bytes <= runrecord.Max) {
 		h.record(ctx, e, &l)
-		l.Body = nil
+		l.Body, l.NotKept = nil, ""
 	}
 	return l
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/record"
 	"github.com/dibs-go/dibs/internal/runrecord"
 	"github.com/dibs-go/dibs/internal/survey"
 	"github.com/dibs-go/dibs/store"
@@ -39,6 +39,9 @@ func (h *Handler) key(w http.ResponseWriter, r *http.Request, v *Viewer) {
 		if !bodies {
 			l.Body = nil
 		}
+		if !v.Act {
+			l.NotKept = "" // an error's text may have what the result had
+		}
 	}
 	answer(w, http.StatusOK, l)
 }
@@ -57,7 +60,8 @@ func (h *Handler) line(ctx context.Context, e *store.Entry, places int, age time
 	return lineOf(&found, places)
 }
 
-// record reads a key's record: the status of an answer, the run of dibs run, and the body.
+// record reads a key's record: what it holds, and the body.
+// Who may look sees the host and the command of a run, because every viewer saw them while it held the key.
 func (h *Handler) record(ctx context.Context, e *store.Entry, l *line) {
 	if e.Record.Bytes > maxAnswer {
 		l.Body = &body{Bytes: e.Record.Bytes, Hidden: "It is longer than 8 MiB."}
@@ -68,30 +72,18 @@ func (h *Handler) record(ctx context.Context, e *store.Entry, l *line) {
 		return
 	}
 	data := full.Record.Data
-	if _, encrypted := idempotency.EncryptedWith(data); encrypted {
+	l.Content = record.Read(e.Key, data, maxAnswer)
+	if r := l.Run; r != nil {
+		r.Command, r.Host, r.Began = escape(r.Command), escape(r.Host), r.Began.UTC()
+	}
+	switch {
+	case l.EncryptedWith != "":
 		l.Body = &body{Bytes: len(data), Hidden: "It is encrypted."}
-		return
-	}
-	if !l.HTTP {
-		l.Body, l.Run = bodyOf(nil, data), runOf(data)
-		return
-	}
-	a, err := idempotency.DecodeAnswer(data, maxAnswer)
-	if err != nil {
+	case l.HTTP && l.Answer == nil:
 		l.Body = &body{Bytes: len(data), Hidden: "It is no answer that this version can read."}
-		return
+	default:
+		l.Body = bodyOf(l.Answer, data)
 	}
-	l.Status, l.Body = a.Status, bodyOf(a, nil)
-}
-
-// runOf returns what a person needs of a run of dibs run, or nil. Its host and its command are
-// what every viewer saw while it held the key.
-func runOf(data []byte) *run {
-	r, ok := runrecord.Read(data)
-	if !ok {
-		return nil
-	}
-	return &run{Outcome: r.Outcome(), Command: escape(r.Command), Host: escape(r.Host), Began: r.Began.UTC().Format(time.RFC3339), Took: r.TookMS}
 }
 
 // entry returns what the store knows of a key. Its Condition is "" if that is nothing.

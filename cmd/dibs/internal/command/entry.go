@@ -10,8 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/dibs-go/dibs/idempotency"
-	"github.com/dibs-go/dibs/internal/oncerecord"
+	"github.com/dibs-go/dibs/internal/record"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -57,14 +56,10 @@ type placeJSON struct {
 }
 
 type recordJSON struct {
-	Bytes         int    `json:"bytes"`
-	AgeMS         int64  `json:"age_ms"`
-	LeftMS        int64  `json:"left_ms"`
-	Status        int    `json:"status,omitempty"`
-	EncryptedWith string `json:"encrypted_with,omitempty"` // the ID of the encryption key
-	NotKept       string `json:"not_kept,omitempty"`       // why the result of a run of once was not stored
-
-	Run *runJSON `json:"run,omitempty"` // of dibs run --once-per
+	Bytes  int   `json:"bytes"`
+	AgeMS  int64 `json:"age_ms"`
+	LeftMS int64 `json:"left_ms"`
+	record.Content
 }
 
 // entryLines returns a line for each holder of a key, or one line if it has none.
@@ -91,13 +86,7 @@ func entryLines(e store.Entry, now time.Time) []entryJSON {
 		j.KeyBase64 = base64.StdEncoding.EncodeToString([]byte(e.Key.Name))
 	}
 	if r := e.Record; r != nil {
-		j.Record = &recordJSON{Bytes: r.Bytes, AgeMS: r.Age.Milliseconds(), LeftMS: r.Left.Milliseconds()}
-		if a := answerOf(e); a != nil {
-			j.Record.Status = a.Status
-		}
-		j.Record.EncryptedWith, _ = encryptedWith(e)
-		j.Record.NotKept, _ = notKept(e)
-		j.Record.Run = runOf(r)
+		j.Record = &recordJSON{Bytes: r.Bytes, AgeMS: r.Age.Milliseconds(), LeftMS: r.Left.Milliseconds(), Content: contentOf(e)}
 		j.ID = r.ID
 	}
 	if len(e.Attempts) == 0 {
@@ -167,7 +156,7 @@ func writeText(w io.Writer, paint painter, e store.Entry) error {
 	}
 	if r := e.Record; r != nil {
 		line("record", "%s, stored %s ago, expires in %s", recordText(e), span(r.Age), span(r.Left))
-		writeRun(&b, r)
+		writeRun(&b, r, contentOf(e).Run)
 		if len(e.Attempts) == 0 {
 			line("id", "%s", r.ID)
 		}
@@ -210,61 +199,33 @@ func placeText(p store.PlaceInfo) string {
 }
 
 func recordText(e store.Entry) string {
-	id, encrypted := encryptedWith(e)
-	switch a := answerOf(e); {
-	case encrypted:
-		return fmt.Sprintf("%d bytes, encrypted with the key %s", e.Record.Bytes, id)
-	case a == nil:
-		if why, ok := notKept(e); ok {
-			return "of a run whose result could not be stored (" + quote(why) + "); see dibs settle --help"
-		}
-		return fmt.Sprintf("%d bytes", e.Record.Bytes)
-	case a.NotKept:
+	c := contentOf(e)
+	switch a := c.Answer; {
+	case c.EncryptedWith != "":
+		return fmt.Sprintf("%d bytes, encrypted with the key %s", e.Record.Bytes, c.EncryptedWith)
+	case a != nil && a.NotKept:
 		return "an answer that was too large to be stored"
-	default:
+	case a != nil:
 		return fmt.Sprintf("HTTP %d with a body of %d bytes", a.Status, len(a.Body))
+	case c.NotStored():
+		return "of a run whose result could not be stored (" + quote(c.NotKept) + "); see dibs settle --help"
+	default:
+		return fmt.Sprintf("%d bytes", e.Record.Bytes)
 	}
 }
 
-// notKept returns why the result of a run of once could not be stored, if the record says so.
-func notKept(e store.Entry) (why string, ok bool) {
-	if e.Record == nil || len(e.Record.Data) > oncerecord.Max {
-		return "", false
+// contentOf returns what the record of a key holds.
+func contentOf(e store.Entry) record.Content {
+	if e.Record == nil {
+		return record.Content{}
 	}
-	r, err := oncerecord.Read(e.Record.Data)
-	if err != nil || r.NotKept == nil {
-		return "", false
-	}
-	return *r.NotKept, true
+	return record.Read(e.Key, e.Record.Data, maxAnswer)
 }
 
 // notStored reports whether a run was done whose answer or result could not be stored.
 func notStored(e store.Entry) bool {
-	if a := answerOf(e); a != nil {
-		return a.NotKept
-	}
-	_, ok := notKept(e)
-	return ok
-}
-
-// answerOf returns the HTTP answer that a record holds, or nil.
-func answerOf(e store.Entry) *idempotency.Answer {
-	if _, ok := idempotency.KeyPart(e.Key.Name); !ok || e.Record == nil || e.Record.Data == nil {
-		return nil
-	}
-	a, err := idempotency.DecodeAnswer(e.Record.Data, maxAnswer)
-	if err != nil {
-		return nil // because the key only looks like one of HTTP
-	}
-	return a
-}
-
-// encryptedWith returns the ID of the key that an HTTP answer is encrypted with.
-func encryptedWith(e store.Entry) (id string, ok bool) {
-	if _, ok := idempotency.KeyPart(e.Key.Name); !ok || e.Record == nil {
-		return "", false
-	}
-	return idempotency.EncryptedWith(e.Record.Data)
+	c := contentOf(e)
+	return c.NotStored()
 }
 
 // maxAnswer bounds the bodies of answers that are decoded.
