@@ -87,7 +87,7 @@ var boundRules = []rule{
 			t.Errorf("the retry: %d", w.Code)
 		}
 	}},
-	{"The memory of bodies can be bounded", func(t *testing.T) {
+	{"The memory of bodies is bounded", func(t *testing.T) {
 		gate := newGate()
 		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-Then") {
@@ -124,7 +124,7 @@ var boundRules = []rule{
 			t.Errorf("attempt %d after a refusal; want 2, because only one attempt ran", e.Attempt)
 		}
 	}},
-	{"The memory of bodies can be bounded", inBubble(func(t *testing.T) {
+	{"The memory of bodies is bounded", inBubble(func(t *testing.T) {
 		// An answer counts as it comes. It waits for room and is not refused, because it has happened.
 		const runs, parts, part = 20, 10, 100
 		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: parts * part, MaxBodyMemory: 2 * parts * part}, func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +144,7 @@ var boundRules = []rule{
 		}
 		g.ran(runs)
 	})},
-	{"The memory of bodies can be bounded", func(t *testing.T) {
+	{"The memory of bodies is bounded", func(t *testing.T) {
 		// A body without a length takes more as it grows, and one in a file takes nothing.
 		gate := newGate()
 		g := newRig(t, &idempotency.Options{MaxMemory: 2000, MaxStored: 10, MaxBodyMemory: 2010}, func(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +165,7 @@ var boundRules = []rule{
 		isFresh(t, g.send(withKey("b"), body(2000)), 200)
 		g.ran(4)
 	}},
-	{"The memory of bodies can be bounded", func(t *testing.T) {
+	{"The memory of bodies is bounded", func(t *testing.T) {
 		// However a request ends, it gives the memory back.
 		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxBody: 20, MaxStored: 10, MaxBodyMemory: 20}, func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-Then") {
@@ -205,7 +205,7 @@ var boundRules = []rule{
 			}
 		}
 	}},
-	{"The memory of bodies can be bounded", func(t *testing.T) {
+	{"The memory of bodies is bounded", func(t *testing.T) {
 		// Also a connection that the handler takes over gives the memory back.
 		options := &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20, Key: idempotency.KeyHeader("X-Event")}
 		g := newRig(t, options, func(w http.ResponseWriter, r *http.Request) {
@@ -228,7 +228,7 @@ var boundRules = []rule{
 		testkit.Eventually(t, "the request has ended", func() bool { return len(g.seen()) == 1 })
 		testkit.Eventually(t, "another request runs", func() bool { return g.send(ten, with("X-Event", "1")).Code == 200 })
 	}},
-	{"The memory of bodies can be bounded", func(t *testing.T) {
+	{"The memory of bodies is bounded", func(t *testing.T) {
 		// An answer is in memory until it is stored.
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, nil)
@@ -264,7 +264,7 @@ var boundRules = []rule{
 			}
 		})
 	}},
-	{"The memory of bodies can be bounded", func(t *testing.T) {
+	{"The memory of bodies is bounded", func(t *testing.T) {
 		// A replay takes what a compressed answer becomes, until it is sent.
 		g := newRig(t, &idempotency.Options{MaxBodyMemory: 2 << 20}, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(make([]byte, 1<<20))
@@ -284,7 +284,7 @@ var boundRules = []rule{
 		}
 		g.ran(1)
 	}},
-	{"The memory of bodies can be bounded", func(t *testing.T) {
+	{"The memory of bodies is bounded", func(t *testing.T) {
 		// A refused request gives it back before the rest of its body comes.
 		gate := newGate()
 		g := newRig(t, &idempotency.Options{MaxMemory: 1000, MaxStored: 10, MaxBodyMemory: 1010}, func(w http.ResponseWriter, r *http.Request) {

@@ -146,13 +146,15 @@ type Options struct {
 	// included. A request counts from when its body has arrived until its key is settled. A further
 	// one is refused with 503. Default: 0, no bound.
 	MaxConcurrent int
-	// MaxBodyMemory is how many bytes of bodies are in memory at once: of requests, up to MaxMemory
-	// each, and MaxStored for the answer of each request that runs. While a body is looked into, for
-	// its key or its fingerprint, three times its longest value counts, too, and with MCP up to nine
-	// times the params of a call. So does what a stored answer that is compressed becomes while it is
-	// sent. A request that needs more is refused with 503 and does not run; with 413 if there is never
-	// so much. It must allow one request both.
-	// Default: 0, no bound.
+	// MaxBodyMemory is how many bytes bodies and answers take at once: of requests, up to MaxMemory
+	// each, as they arrive, and of answers, as they come. While a body is looked into, for its key or
+	// its fingerprint, three times its longest value counts, too, and with MCP up to nine times the
+	// params of a call. So does what a stored answer that is compressed becomes while it is sent. A
+	// body that finds no room is refused with 503 and does not run; with 413 if there is never so
+	// much. An answer waits for room, and one at a time may exceed the bound. Temporary files may
+	// have four times as many bytes, and at least MaxBody. It must allow one request MaxMemory and
+	// MaxStored. Default: a bound that all Middlewares of the process share, half of GOMEMLIMIT, or
+	// 256 MiB without one.
 	MaxBodyMemory int64
 
 	// Lease is how long a key stays held after its holder crashed. At least 1 s. Default:
