@@ -28,7 +28,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "idempotency/retry", Imports: []string{house.Root + "/internal/content", house.Root + "/internal/pace"}, Tests: []string{house.Root, house.Root + "/idempotency", house.Root + "/stores/memstore"}},
 		{Dir: "idempotency/conform", Tests: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/stores/memstore"}},
 		{Dir: "jobs", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace"}, Tests: []string{house.Root + "/stores/memstore", house.Root + "/internal/prove/journal"}},
-		{Dir: "page", Imports: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/internal/leaseapi", house.Root + "/internal/outage", house.Root + "/internal/record", house.Root + "/internal/runrecord", house.Root + "/internal/slow", house.Root + "/internal/survey"}, Tests: []string{house.Root + "/stores/memstore"}},
+		{Dir: "page", Imports: []string{house.Root, house.Root + "/store", house.Root + "/idempotency", house.Root + "/internal/leaseapi", house.Root + "/internal/outage", house.Root + "/internal/record", house.Root + "/internal/runrecord", house.Root + "/internal/slow", house.Root + "/internal/survey"}, Tests: []string{house.Root + "/internal/oncerecord", house.Root + "/stores/memstore"}},
 		{Dir: "store/backend", Imports: []string{house.Root + "/store"}},
 		{Dir: "store/engine", Imports: []string{house.Root + "/store", house.Root + "/store/backend"}, Tests: []string{house.Root + "/store/remote", house.Root + "/store/storetest"}},
 		{Dir: "store/remote", Imports: []string{house.Root + "/store", house.Root + "/store/backend", house.Root + "/store/engine", house.Root + "/internal/pace"}},

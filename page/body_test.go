@@ -2,12 +2,14 @@ package page
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/oncerecord"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/internal/runrecord"
 	"github.com/dibs-go/dibs/store"
@@ -96,5 +98,21 @@ func TestRun(t *testing.T) {
 	}
 	if _, text := r.do("GET", "/page/key?"+linkOf(other), "looker", ""); strings.Contains(text, "worker") {
 		t.Errorf("the page of another program's record is %s", text)
+	}
+}
+
+// TestNotKept: why a result was not stored is the text of an error, which can have what the result had. So
+// only those who may act see it.
+func TestNotKept(t *testing.T) {
+	r := start(t, false)
+	key := store.Key{Name: "nightly-report"}
+	r.record(key, oncerecord.NotKept(errors.New("secret is too large")))
+	for viewer, want := range map[string]bool{"actor": true, "looker": false} {
+		if _, text := r.do("GET", "/page/key?"+linkOf(key), viewer, ""); strings.Contains(text, `"not_kept":"secret is too large"`) != want {
+			t.Errorf("the %s gets %s", viewer, text)
+		}
+		if _, text := r.do("GET", "/page/search?q=nightly", viewer, ""); strings.Contains(text, "secret") {
+			t.Errorf("the %s finds %s", viewer, text)
+		}
 	}
 }
