@@ -128,14 +128,19 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 		defer admin.Close()
 		where = append(where, "admin", server.URL(admin, c.AdminTLS))
 	}
-	if err := server.Announce(p.env.Stdout, "dibs proxy", c.LogFormat, where...); err != nil {
-		return err
-	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
+	return p.serveUntil(log, c.LogFormat, "dibs proxy", where, func() error { return running.Serve(ctx, l, admin, reload) })
+}
+
+// serveUntil says where a server accepts connections, and serves.
+func (p *program) serveUntil(log *slog.Logger, format, program string, where []string, serve func() error) error {
+	if err := server.Announce(p.env.Stdout, program, format, where...); err != nil {
+		return err
+	}
 	server.Capture(log)
-	if err := running.Serve(ctx, l, admin, reload); err != nil {
-		log.Error("the proxy ends, because it cannot accept connections", "error", err)
+	if err := serve(); err != nil {
+		log.Error("the server ends, because it cannot accept connections", "error", err)
 		return exitf(codeFailed, "")
 	}
 	return nil

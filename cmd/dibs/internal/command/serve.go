@@ -113,10 +113,7 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 		return err
 	}
 	defer store.Close()
-	log := slog.New(slog.NewTextHandler(p.env.Stderr, nil))
-	if o.logFormat == "json" {
-		log = slog.New(slog.NewJSONHandler(p.env.Stderr, nil))
-	}
+	log := server.Logger(p.env.Stderr, o.logFormat, slog.LevelInfo)
 	m, err := metrics.NewServer()
 	if err != nil {
 		return err
@@ -147,15 +144,8 @@ func (p *program) serveStore(ctx context.Context, o *serving, reload <-chan os.S
 		}
 		addresses[i] = server.URL(l, o.TLSCert != "")
 	}
-	if err := server.Announce(p.env.Stdout, "dibs serve", o.logFormat, "url", strings.Join(addresses, " and "), "store", store.String()); err != nil {
-		return err
-	}
-	server.Capture(log)
-	if err := running.Serve(ctx, listeners, reload); err != nil {
-		log.Error("the server ends, because it cannot accept connections", "error", err)
-		return exitf(codeFailed, "")
-	}
-	return nil
+	where := []string{"url", strings.Join(addresses, " and "), "store", store.String()}
+	return p.serveUntil(log, o.logFormat, "dibs serve", where, func() error { return running.Serve(ctx, listeners, reload) })
 }
 
 // ownNamespace returns the namespace that the metrics are of; nil, which is all, if it is "".

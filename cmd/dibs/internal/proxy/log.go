@@ -5,16 +5,14 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 )
 
 // Logger returns a logger that writes to w as the configuration says. A reload changes its level.
 func (c *Config) Logger(w io.Writer) *slog.Logger {
 	c.setLevel()
-	o := &slog.HandlerOptions{Level: &c.source.level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return server.Logger(w, c.LogFormat, &c.source.level)
 }
 
 // setLevel changes the level of the logger to that of the configuration.

@@ -50,6 +50,15 @@ func Announce(w io.Writer, program, format string, where ...string) error {
 	return err
 }
 
+// Logger returns a logger that writes lines of at least a level to w, in the format json or text.
+func Logger(w io.Writer, format string, least slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: least}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
 // Capture makes packages that have no logger of the server's write to l. They are net/http's
 // transport and OpenTelemetry.
 func Capture(l *slog.Logger) {
