@@ -122,8 +122,10 @@ func TestUnusable(t *testing.T) {
 	if !errors.Is(err, ErrUnusable) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if _, err := Open(t.Context(), "memory:", ToInspect); !errors.Is(err, ErrURL) {
-		t.Errorf("memory: %v", err)
+	for _, mode := range []Mode{ToInspect, ToList} {
+		if _, err := Open(t.Context(), "memory:", mode); !errors.Is(err, ErrURL) {
+			t.Errorf("memory, mode %d: %v", mode, err)
+		}
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
