@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -81,4 +82,27 @@ func TestTurnThatNobodyTakes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWaitersLeaveConnections: callers that wait for one key use one connection of the pool, so the
+// holder gets one for its work.
+func TestWaitersLeaveConnections(t *testing.T) {
+	t.Parallel()
+	a := newAdvisory(t, nil)
+	a.db.SetMaxOpenConns(3) // the lock, the first waiter, and the work
+	key := ownKey()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
+	defer cancel()
+	all := newBarrier(8)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			all.wait(t)
+			testkit.Check(t, a.Do(ctx, key, nil, func(ctx context.Context) error {
+				_, err := a.db.ExecContext(ctx, "SELECT 1")
+				return err
+			}))
+		})
+	}
+	callers.Wait()
 }

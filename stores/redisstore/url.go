@@ -96,6 +96,8 @@ func Parse(rawURL string) (*Address, error) {
 	return a, nil
 }
 
+// parse does not use url.Parse, which refuses several hosts unless only the last one has a port, and
+// a '/' in a password.
 func parse(rawURL string) (*Address, error) {
 	name, rest, ok := strings.Cut(rawURL, "://")
 	at := slices.IndexFunc(schemes, func(s scheme) bool { return s.name == name })
