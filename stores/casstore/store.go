@@ -125,17 +125,24 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 	wrote := "" // the nonce of the last write
 	for try := 1; ; try++ {
 		began := time.Now()
-		objects, err := s.load(ctx, b, wrote)
+		var least, most int64
+		var late error
+		var clock sync.WaitGroup
+		clock.Go(func() { least, most, late = s.options.Clock.Now(ctx) })
+		objects, absent, err := s.load(ctx, b, wrote)
+		clock.Wait()
+		if err == nil {
+			err = late
+		}
+		if err == nil && absent {
+			// The time gives the fence. It must be read after an object that was deleted meanwhile.
+			least, most, err = s.options.Clock.Now(ctx)
+		}
 		if err != nil {
 			return err
 		}
 		if objects == nil {
 			return nil // the write had arrived, although its answer was a conflict
-		}
-		// After the objects, so that the time is no earlier than what is in them.
-		least, most, err := s.options.Clock.Now(ctx)
-		if err != nil {
-			return err
 		}
 		b.Limit = math.MaxInt64
 		b.Begin()
@@ -182,13 +189,13 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 	}
 }
 
-// load reads the objects of the batch's keys. It returns nil if the object of the only key is as
-// the last write left it.
-func (s *Store) load(ctx context.Context, b *engine.Batch, wrote string) (map[string]*loaded, error) {
+// load reads the objects of the batch's keys, and reports whether one is absent. It returns nil if
+// the object of the only key is as the last write left it.
+func (s *Store) load(ctx context.Context, b *engine.Batch, wrote string) (objects map[string]*loaded, absent bool, err error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
-	objects := make(map[string]*loaded, len(b.Wants))
+	objects = make(map[string]*loaded, len(b.Wants))
 	slots := make(chan struct{}, reads)
 	for k := range b.Wants {
 		slots <- struct{}{}
@@ -201,23 +208,24 @@ func (s *Store) load(ctx context.Context, b *engine.Batch, wrote string) (map[st
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if objects[k] = (&loaded{body: of, version: version}); err != nil {
+			objects[k], absent = &loaded{body: of, version: version}, absent || version == ""
+			if err != nil {
 				failed = err
 			}
 		})
 	}
 	all.Wait()
 	if failed != nil {
-		return nil, failed
+		return nil, false, failed
 	}
 	if len(objects) == 1 && wrote != "" {
 		for _, o := range objects {
 			if o.body.Nonce == wrote {
-				return nil, nil
+				return nil, false, nil
 			}
 		}
 	}
-	return objects, nil
+	return objects, absent, nil
 }
 
 // write writes what changed of a key, or deletes its object if the key has been free for long.
