@@ -26,17 +26,19 @@ func openBySQL(t testing.TB, url string, o *Options) store.Store {
 // TestConformanceBySQL: leases by SQL keep the contract, beside those of the store in Go.
 func TestConformanceBySQL(t *testing.T) {
 	t.Parallel() // it mostly waits
-	conformBySQL(t, func(server *servertest.PostgresServer) string { return server.URL() })
+	conformBySQL(t, func(_ testing.TB, server *servertest.PostgresServer) string { return server.URL() })
 }
 
-func conformBySQL(t *testing.T, url func(*servertest.PostgresServer) string) {
+func conformBySQL(t *testing.T, url func(testing.TB, *servertest.PostgresServer) string) {
 	storetest.Run(t, &storetest.Harness{
+		Parallel: 6, // each pooler has up to 20 connections
 		New: func(trial testing.TB, turn time.Duration) *storetest.Backend {
 			server, o := serverFor(trial), ownNames()
+			at := url(trial, server)
 			o.pushedTTL = turn
 			trial.Cleanup(func() { checkListed(trial, server, o) })
 			return &storetest.Backend{
-				Open:    func() store.Store { return openBySQL(trial, url(server), o) },
+				Open:    func() store.Store { return openBySQL(trial, at, o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { dropSchema(server, o) },
 			}

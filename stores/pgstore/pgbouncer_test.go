@@ -56,7 +56,7 @@ func TestPooler(t *testing.T) {
 // TestConformanceBySQLBehindPgBouncer: a pooler makes no difference to leases by SQL.
 func TestConformanceBySQLBehindPgBouncer(t *testing.T) {
 	t.Parallel() // it mostly waits
-	conformBySQL(t, func(server *servertest.PostgresServer) string {
-		return servertest.PgBouncer(t, server, &servertest.PgBouncerOptions{Settings: loginSoon}).URL()
+	conformBySQL(t, func(trial testing.TB, server *servertest.PostgresServer) string {
+		return servertest.PgBouncer(trial, server, &servertest.PgBouncerOptions{Settings: loginSoon}).URL()
 	})
 }
