@@ -295,3 +295,26 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// TestFullQueueBySQL: a queue of 100,000 places takes no more, whether the key is plain or not.
+func TestFullQueueBySQL(t *testing.T) {
+	t.Parallel()
+	a := newLeaser(t)
+	for _, permits := range []int{1, 2} {
+		key := fmt.Sprint("full ", permits)
+		a.hold(store.Claim{Key: store.Key{Name: key}, Permits: permits})
+		shared().Query(a.s.names.sql(fmt.Sprintf(`INSERT INTO @waiter (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
+			SELECT '\x00'::bytea || '%s', n - 100000, decode(lpad(to_hex(n), 32, '0'), 'hex'), 0, @now() + 3600000000, '', 1000000, 1, 1, false, 0, 0, '', 0, 0
+			FROM generate_series(1, 99999) AS n; UPDATE @key SET busy = true`, key)))
+		last := a.must("SELECT @new_token()")
+		claim := "SELECT state, ahead FROM @claim($1, $2, '1 minute', stay => '1 minute', permits => $3, weight => $3)"
+		for range 2 { // who has a place keeps it
+			if got := a.must(claim, key, last, permits); got != "held 99999" {
+				t.Errorf("%s: the last place: %s", key, got)
+			}
+		}
+		if got, err := a.one(claim, key, a.must("SELECT @new_token()"), permits); code(err) != "DIBS5" {
+			t.Errorf("%s: one more: %s, %v; want DIBS5", key, got, err)
+		}
+	}
+}
