@@ -118,7 +118,8 @@ func TestAFloodLeavesRoom(t *testing.T) {
 	}
 	renew := func(by string) {
 		t.Helper()
-		if got := r.do("POST", "/v1/renew", by, fmt.Sprintf(`{"renewals":[{"key":"k","token":"%032x","ttl_ms":1000}]}`, 1)); got.status != http.StatusOK {
+		one := fmt.Sprintf(`{"key":"k","token":"%032x","ttl_ms":1000}`, 1)
+		if got := r.do("POST", "/v1/renew", by, `{"renewals":[`+strings.Repeat(one+",", 7)+one+`]}`); got.status != http.StatusOK {
 			t.Errorf("a renewal of %s is answered %d %s", by, got.status, got.Detail)
 		}
 	}
