@@ -37,6 +37,9 @@
 // If clients wait for the key, the lease stays and is marked as settled. The waiters are woken
 // when the transaction commits, and the next call about the key does the rest.
 //
+// Store.Holder holds a lease in a transaction, so that nobody else is granted the key before it has
+// committed. Its lock on the row passes renewals.
+//
 // Store.Reserver reserves places in a transaction, for jobs that it inserts. Other transactions
 // see the places once it commits.
 //
