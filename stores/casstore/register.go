@@ -38,9 +38,8 @@ type Clock interface {
 // is planned, the process waits for that one: its own would void the time that has been counted
 // towards it.
 type Register struct {
-	kv   KV
-	o    RegisterOptions
-	wait time.Duration
+	kv KV
+	o  RegisterOptions
 
 	mu    sync.Mutex
 	state registerState
