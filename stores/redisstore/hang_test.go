@@ -1,11 +1,16 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
@@ -78,4 +83,33 @@ func TestCloseEndsEveryConnection(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v, want net.ErrClosed", err)
 	}
+}
+
+// TestSubscriptionToAServerThatHangs: while the connection for wake-ups is being made, all other
+// calls go on.
+func TestSubscriptionToAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	var hangs atomic.Bool
+	dialled, mended := make(chan struct{}, 1), make(chan struct{})
+	defer close(mended)
+	s := overClient(t, rueidis.ClientOption{
+		InitAddress: []string{sharedRedis().Addr()}, DisableCache: true, PipelineMultiplex: -1,
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if hangs.Load() {
+				dialled <- struct{}{}
+				<-mended
+			}
+			return d.DialContext(ctx, "tcp", addr)
+		},
+	})
+	mustGrant(t, s, lock("key"))
+	hangs.Store(true)
+	mustWait(t, s, lock("key", queued))
+	testkit.Await(t, "the connection for wake-ups", dialled)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := claim(t, s, lock("other"))
+		answered <- err
+	}()
+	testkit.Check(t, testkit.Await(t, "the answer to another claim", answered))
 }

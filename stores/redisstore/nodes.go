@@ -31,9 +31,10 @@ type nodes struct {
 // line is a connection of the store's own.
 type line struct {
 	rueidis.DedicatedClient
-	addr  string // "" without a Cluster
-	ended <-chan error
-	users int // of a subscriber's line
+	addr    string // "" without a Cluster
+	ended   <-chan error
+	users   int       // of a subscriber's line
+	connect sync.Once // which can take long, so it is done without a lock
 }
 
 // maxMoves bounds how many nodes of a Cluster are asked for a group, one after the other.
@@ -67,10 +68,17 @@ func (n *nodes) at(group string) (addr string, server rueidis.Client) {
 
 // connectTo makes a connection to a server that at has returned.
 func connectTo(addr string, server rueidis.Client) *line {
-	own, _ := server.Dedicate()
-	l := &line{DedicatedClient: own, addr: addr}
-	l.ended = own.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(rueidis.PubSubMessage) {}})
+	l := &line{addr: addr}
+	l.connectTo(server)
 	return l
+}
+
+// connectTo makes the connection at the first call. Other calls wait for it.
+func (l *line) connectTo(server rueidis.Client) {
+	l.connect.Do(func() {
+		l.DedicatedClient, _ = server.Dedicate()
+		l.ended = l.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(rueidis.PubSubMessage) {}})
+	})
 }
 
 // take returns a connection that put was given, or a new one; nil if there is no server.

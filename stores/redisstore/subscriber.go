@@ -224,11 +224,12 @@ func (e *subscriber) onLine(c *channel, receive func(*line) error) error {
 	e.mu.Lock()
 	l := e.lines[addr]
 	if l == nil {
-		l = connectTo(addr, server)
+		l = &line{addr: addr}
 		e.lines[addr] = l
 	}
 	l.users++
 	e.mu.Unlock()
+	l.connectTo(server) // without the lock, because a server that hangs must hold no claim up
 	err := receive(l)
 	_, refused := rueidis.IsRedisErr(err)
 	e.nodes.heard(c.group, addr, cmp.Or(err, context.Canceled))
