@@ -70,6 +70,32 @@ func TestLargeRecordsAreReadOneByOne(t *testing.T) {
 	}
 }
 
+// TestAWaitExceedsNoBound: a call that waits for a key with an old record, which is larger than the
+// bound, keeps no other call out that needs to exceed it.
+func TestAWaitExceedsNoBound(t *testing.T) {
+	inBubble(t, func(t *testing.T) dibs.Store {
+		s := inMemory(t)
+		for _, name := range []string{"k", "other"} {
+			keepRecord(t, s, store.Key{Name: name}, 2<<20) // which takes 10 MiB of 6
+		}
+		return s
+	}, func(b *bubble) {
+		time.Sleep(time.Minute)
+		b.claim(1, `,"ttl_ms":3600000}]`)
+		waited := make(chan *reply, 1)
+		go func() { waited <- b.claim(2, `,"mode":"queue","max_age_ms":1000,"stay_ms":60000}],"wait_ms":60000`) }()
+		synctest.Wait()
+		began := time.Now()
+		if got := b.call("claim", `{"claims":[{"key":"other","mode":"look","max_age_ms":3600000}]}`); got.state() != "done" || time.Since(began) > 0 {
+			t.Errorf("the other claim is answered %.200s after %v", got.text, time.Since(began))
+		}
+		b.settle(1)
+		if got := (<-waited).state(); got != "granted" {
+			t.Errorf("the call that waited is answered %s", got)
+		}
+	})
+}
+
 // TestSmallRecordsCostNoLook: after many small records the server does not ask how long they are, until
 // there is a large one again.
 func TestSmallRecordsCostNoLook(t *testing.T) {

@@ -198,6 +198,7 @@ func (s *Server) ask(ctx context.Context, claims []store.Claim, answers []store.
 			all += int64(got) * dataMemory
 		}
 		x.records.Owe(all - taken)
+		x.records.Keep(x.records.Held()) // a call that waits must not exceed the bound meanwhile
 	}
 	return nil
 }
