@@ -101,7 +101,7 @@ func (a sqliteAddress) migrate(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return did + "; every command that opens the file does this", s.Close()
+	return did + "; a program that uses the store does this by itself", s.Close()
 }
 
 func exists(path string) bool {
@@ -110,7 +110,7 @@ func exists(path string) bool {
 }
 
 func (a sqliteAddress) statements() (string, error) {
-	return fmt.Sprintf("-- %s: the first process that opens the file creates it; there is nothing to run\n", a), nil
+	return fmt.Sprintf("-- %s: the first program that uses the store creates the file; there is nothing to run\n", a), nil
 }
 
 func sqliteVersion(ctx context.Context) (string, error) {

@@ -22,7 +22,7 @@ No other command creates tables there: in a database that is not the one of the
 other processes, nothing would keep two of them apart.
 
 --print prints the SQL instead, and connects to nothing. A SQLite file is
-created by the first process that opens it. Redis and memory have no tables.`,
+created by the first program that uses it. Redis and memory have no tables.`,
 		Example: `  dibs migrate --store postgres://owner@db.internal/app
   dibs migrate --store 'postgres://owner@db.internal/app?schema=dibs'
   dibs migrate --store postgres:///app --print > dibs.sql`,
