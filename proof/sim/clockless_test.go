@@ -26,7 +26,7 @@ import (
 var (
 	clocklessSeed = flag.Uint64("clockless-seed", 1, "the first `seed` of TestNoClock")
 	enough        = flag.Int("enough", 1, "after how many `overlaps` TestNoClockCatches stops")
-	clockless     = flag.Int("clockless", 1000, "how many `histories` TestNoClock looks at, each of the next seed")
+	clockless     = flag.Int("clockless", 200, "how many `histories` TestNoClock looks at, each of the next seed")
 )
 
 // TestNoClock: a store over compare-and-swap never has two holders of a key, whatever the wall clocks
