@@ -70,7 +70,11 @@ func openMigrated(ctx context.Context, a address) (*Store, error) {
 
 // cure says how to make the tables.
 func cure(a address) string {
-	return fmt.Sprintf("run dibs migrate --store '%s', or apply the SQL that it prints with --print", a)
+	password := ""
+	if a.secret() {
+		password = " with the password, which is not shown here"
+	}
+	return fmt.Sprintf("run dibs migrate --store '%s'%s, or apply the SQL that it prints with --print", a, password)
 }
 
 // sqlAddress is the URL of a store in a SQL database.

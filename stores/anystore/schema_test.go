@@ -72,3 +72,19 @@ func checkOnlyMigrate(t *testing.T, url string, tables func() int) {
 		testkit.Check(t, s.Close())
 	}
 }
+
+// TestCure: the command that an error names does not have the password, and says so.
+func TestCure(t *testing.T) {
+	for url, want := range map[string]string{
+		"mysql://shop@db.internal/shop":                     "run dibs migrate --store 'mysql://shop@db.internal/shop', or",
+		"mysql://shop:secret@db.internal/shop":              "run dibs migrate --store 'mysql://shop@db.internal/shop' with the password, which is not shown here, or",
+		"postgres://shop@db.internal/shop?password=secret":  "run dibs migrate --store 'postgres://shop@db.internal/shop' with the password, which is not shown here, or",
+		"postgres://shop:secret@db.internal/shop?schema=s&": "run dibs migrate --store 'postgres://shop@db.internal/shop?schema=s&' with the password, which is not shown here, or",
+	} {
+		a, err := parse(url)
+		testkit.Must(t, err)
+		if got := cure(a); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+}
