@@ -143,12 +143,10 @@ func TestKilled(t *testing.T) {
 				next := startOn(t, store, up, "", flags[2:]...)
 				var res *http.Response
 				var body string
-				for deadline := time.Now().Add(testkit.Limit); ; {
+				testkit.Eventually(t, "the lease of the killed proxy ends", func() bool {
 					res, body = send(t, next.url, request)
-					if res.Header.Get("Retry-After") == "" || time.Now().After(deadline) {
-						break
-					}
-				}
+					return res.Header.Get("Retry-After") == ""
+				})
 				got := fmt.Sprint(res.StatusCode, " ", body)
 				if name := problemType(t, body); name != "" {
 					got = fmt.Sprint(res.StatusCode, " ", name)

@@ -108,7 +108,8 @@ func answerOf(t *testing.T, r *bufio.Reader) (*http.Response, string) {
 // send sends a raw request on a connection of its own and reads the answer.
 func send(t *testing.T, url, text string) (*http.Response, string) {
 	t.Helper()
-	_, r := raw(t, url, text)
+	c, r := raw(t, url, text)
+	defer c.Close()
 	return answerOf(t, r)
 }
 

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
@@ -370,10 +369,12 @@ func TestEventsLost(t *testing.T) {
 	c.(*net.TCPConn).SetLinger(0) // the proxy's next write fails
 	c.Close()
 	close(left)
-	res, body := send(t, p.url, request)
-	for deadline := time.Now().Add(testkit.Limit); res.StatusCode == 409 && time.Now().Before(deadline); {
+	var res *http.Response
+	var body string
+	testkit.Eventually(t, "the answer is stored", func() bool {
 		res, body = send(t, p.url, request)
-	}
+		return res.StatusCode != 409
+	})
 	if res.Header.Get("Idempotent-Replayed") != "true" || !strings.HasSuffix(body, "data: 19\n\n") {
 		t.Errorf("the retry got %v %q", res.Header, body)
 	}
