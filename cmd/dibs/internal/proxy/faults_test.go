@@ -83,6 +83,8 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\n---\nwait: 1s\n", want: []string{"several documents"}},
 		{text: "upstream: " + strings.Repeat("[", 1<<17), want: []string{":1:27: ", "more than 16"}},
 		{text: strings.Repeat("- ", 1<<16), want: []string{":1:33: ", "more than 16"}},
+		{text: strings.Repeat("- !a ", 1<<12), want: []string{":1:", "more than 16"}},
+		{text: "upstream: " + strings.Repeat("!a\n- ", 1<<12), want: []string{":17:", "more than 16"}},
 		{text: "#" + strings.Repeat(" ", maxFile), want: []string{"longer than 256KiB"}},
 	}
 	for _, test := range tests {

@@ -87,22 +87,25 @@ func read(name string) (string, error) {
 }
 
 // tooDeep returns the token that exceeds maxNesting; nil if none does. It does not count what is
-// nested by indentation, because maxFile bounds that.
+// nested by indentation, because maxFile bounds that. It counts all tags, none of which is read, because
+// the parser takes the elements after an element that is only a tag for parts of it.
 func tooDeep(tokens token.Tokens) *token.Token {
-	brackets, dashes := 0, 0
+	brackets, dashes, tags := 0, 0, 0
 	for _, t := range tokens {
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			brackets++
 		case token.SequenceEndType, token.MappingEndType:
 			brackets--
+		case token.TagType:
+			tags++
 		}
 		if t.Type != token.SequenceEntryType {
 			dashes = 0
 		} else if dashes++; t.Prev != nil && t.Prev.Position.Line != t.Position.Line {
 			dashes = 1
 		}
-		if brackets+dashes > maxNesting {
+		if brackets+dashes+tags > maxNesting {
 			return t
 		}
 	}
