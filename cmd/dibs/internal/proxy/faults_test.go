@@ -84,6 +84,9 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: " + strings.Repeat("[", 1<<17), want: []string{":1:27: ", "more than 16"}},
 		{text: strings.Repeat("- ", 1<<16), want: []string{":1:33: ", "more than 16"}},
 		{text: strings.Repeat("- !a ", 1<<12), want: []string{":1:", "more than 16"}},
+		{text: strings.Repeat("a:\n-\n", 1<<12), want: []string{":32:1: ", "more than 16"}},
+		{text: strings.Repeat("a:\n- #\n", 1<<12), want: []string{":32:1: ", "more than 16"}},
+		{text: strings.Repeat("--- a\n", 1<<12), want: []string{":17:1: ", "more than 16"}},
 		{text: "upstream: " + strings.Repeat("!a\n- ", 1<<12), want: []string{":17:", "more than 16"}},
 		{text: "#" + strings.Repeat(" ", maxFile), want: []string{"longer than 256KiB"}},
 	}

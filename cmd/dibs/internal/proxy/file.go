@@ -87,29 +87,42 @@ func read(name string) (string, error) {
 }
 
 // tooDeep returns the token that exceeds maxNesting; nil if none does. It does not count what is
-// nested by indentation, because maxFile bounds that. It counts all tags, none of which is read, because
-// the parser takes the elements after an element that is only a tag for parts of it.
+// nested by indentation, because maxFile bounds that. It counts all documents, tags and empty elements,
+// because the parser's memory grows with them as with nesting. A file has no use for more than a few.
 func tooDeep(tokens token.Tokens) *token.Token {
-	brackets, dashes, tags := 0, 0, 0
+	brackets, dashes, others := 0, 0, 0
 	for _, t := range tokens {
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			brackets++
 		case token.SequenceEndType, token.MappingEndType:
 			brackets--
-		case token.TagType:
-			tags++
+		case token.DocumentHeaderType, token.DocumentEndType, token.TagType:
+			others++
+		case token.SequenceEntryType:
+			if isEmpty(t) {
+				others++
+			}
 		}
 		if t.Type != token.SequenceEntryType {
 			dashes = 0
 		} else if dashes++; t.Prev != nil && t.Prev.Position.Line != t.Position.Line {
 			dashes = 1
 		}
-		if brackets+dashes+tags > maxNesting {
+		if brackets+dashes+others > maxNesting {
 			return t
 		}
 	}
 	return nil
+}
+
+// isEmpty reports whether the element that a dash begins has nothing in it.
+func isEmpty(dash *token.Token) bool {
+	next := dash.Next
+	for next != nil && next.Type == token.CommentType {
+		next = next.Next
+	}
+	return next != nil && next.Position.Line > dash.Position.Line && next.Position.Column <= dash.Position.Column
 }
 
 // split sets the fields and the routes from the root of the tree.
