@@ -1,18 +1,13 @@
 package etcd_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dibs-go/dibs/internal/prove/house"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
-	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/storetest"
-	"github.com/dibs-go/dibs/stores/casstore"
 	"github.com/dibs-go/dibs/stores/casstore/etcd"
 )
 
@@ -35,41 +30,6 @@ func dial(t *testing.T) *clientv3.Client {
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Check(t, client.Close()) })
 	return client
-}
-
-func TestConformance(t *testing.T) {
-	const tick = 50 * time.Millisecond
-	client := dial(t)
-	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
-			o := &etcd.Options{Prefix: testkit.Own() + "/", Store: casstore.Options{Tick: tick}}
-			var open []*casstore.Store
-			closeAll := func() {
-				for _, s := range open {
-					testkit.Check(t, s.Close())
-				}
-				open = nil
-			}
-			t.Cleanup(closeAll)
-			return &storetest.Backend{
-				Open: func() store.Store {
-					s, err := etcd.Open(context.Background(), client, o)
-					testkit.Must(t, err)
-					open = append(open, s)
-					return s
-				},
-				Restart: closeAll,
-				Wipe: func() {
-					closeAll()
-					_, err := client.Delete(context.Background(), o.Prefix, clientv3.WithPrefix())
-					testkit.Must(t, err)
-				},
-			}
-		},
-		Lacks: map[storetest.Feature]string{storetest.Skew: "no wall clock decides anything"},
-		// The machine may pause for longer than a tick. What is late by then is not lost.
-		Short: 500 * time.Millisecond, Late: 3 * time.Second, Unsure: 5 * time.Second, Crowd: 1000,
-	})
 }
 
 // TestList: names come in their order and in pages, and those of other prefixes do not come.
