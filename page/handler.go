@@ -219,7 +219,7 @@ func fail(w http.ResponseWriter, status int, sentence string) {
 	answer(w, status, map[string]string{"error": sentence})
 }
 
-// read reads the JSON body of a call, of at most so many bytes. It answers if it cannot.
+// read reads the JSON body of a call, of at most that many bytes. It answers if it cannot.
 func read(w http.ResponseWriter, r *http.Request, most int64, into any) bool {
 	if r.Header.Get("Content-Type") != "application/json" {
 		fail(w, http.StatusUnsupportedMediaType, "The body must be application/json.")

@@ -39,7 +39,7 @@ type waiter struct {
 	ready   chan struct{} // closed when it has the room
 }
 
-// New returns a Budget of so many bytes.
+// New returns a Budget of most bytes.
 func New(most int64) *Budget { return &Budget{most: most} }
 
 // Most returns how many bytes there are.

@@ -13,12 +13,12 @@ type Shares struct {
 	longest atomic.Int64
 }
 
-// NewShares returns budgets of so many bytes.
+// NewShares returns budgets of most bytes.
 func NewShares(most int64) *Shares {
 	return &Shares{Memory: New(most), Records: New(most / 4), Files: New(4 * most)}
 }
 
-// Resize makes them budgets of so many bytes. What is taken stays.
+// Resize makes them budgets of most bytes. What is taken stays.
 func (s *Shares) Resize(most int64) {
 	s.Memory.resize(most)
 	s.Records.resize(most / 4)

@@ -16,7 +16,7 @@ import (
 	"github.com/dibs-go/dibs/stores/memstore"
 )
 
-// memoryIs waits until calls have taken so many bytes.
+// memoryIs waits until calls have taken that many bytes.
 func (r *rig) memoryIs(n int64) {
 	r.t.Helper()
 	testkit.Eventually(r.t, fmt.Sprintf("%d bytes of memory are taken", n), func() bool {

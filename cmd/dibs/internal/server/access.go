@@ -36,7 +36,7 @@ func (s *Server) IsOpen() bool {
 	return s.credentials() == nil && s.options.SingleSignOn.Header == ""
 }
 
-// who returns who sends a request; nil: nobody who is known.
+// who returns the sender of a request; nil if it is unknown.
 func (s *Server) who(r *http.Request) (c *credential.Credential) {
 	c = credential.Find(s.credentials(), bearer(r))
 	if c == nil {
