@@ -18,7 +18,7 @@ type load struct {
 	leases         *memory.Budget // bodies and elements of renewals and settlements: an eighth
 }
 
-// newLoad returns the load of callers that may take at most most bytes.
+// newLoad returns the load of callers that share this number of bytes.
 func newLoad(bytes int64) *load {
 	return &load{bodies: memory.New(bytes / 2), records: memory.New(bytes / 8 * 3), leases: memory.New(bytes / 8)}
 }
