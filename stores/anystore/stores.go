@@ -1,4 +1,4 @@
-// Package stores opens the store that a URL names. It is the only package that knows every
+// Package anystore opens the store that a URL names. It is the only package that knows every
 // kind of store.
 package anystore
 

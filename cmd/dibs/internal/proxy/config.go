@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -314,7 +315,10 @@ func (p *Policy) refusals() (all []*fault) {
 		return all
 	}
 	for _, err := range joined.Unwrap() {
-		e := err.(*idempotency.OptionError)
+		e, ok := errors.AsType[*idempotency.OptionError](err)
+		if !ok {
+			continue // Validate returns no other errors
+		}
 		reason := e.Reason
 		for _, size := range []any{e.Value, e.Least, e.Most} {
 			if n, ok := size.(int64); ok {

@@ -240,8 +240,7 @@ func (f *file) wrong(line, column int, message string) {
 // setNode sets a value from a scalar, or a list from a sequence.
 func setNode(node ast.Node, s setting) error {
 	sequence, ok := node.(*ast.SequenceNode)
-	switch {
-	case !ok:
+	if !ok {
 		text, err := scalar(node)
 		if err != nil {
 			return err
