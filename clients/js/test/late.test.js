@@ -14,7 +14,7 @@ const fail = () => assert.fail("it runs");
 function two(name, fn) {
   test(name, async () => {
     const [a, b] = [await Line.to(server, true), await Line.to(server, true)];
-    const mine = dibs.connect(`${a.url},${b.url.replace("http://", "")}`, { timeout: 400 });
+    const mine = dibs.connect(`${a.url},${b.url.replace("http://", "")}`, { timeout: 4000 }); // half for each server
     const gate = a.hold("claim", "before");
     let carried = "";
     a.change = (text) => { carried += text; return text; };
@@ -194,7 +194,7 @@ test("a timeout bounds a body that comes byte by byte", async () => {
   await within(assert.rejects(mine.held(unique()), (e) => e instanceof dibs.UnavailableError && /no answer within/.test(e.message)));
   await until("the connection is closed", () => sockets.size === 0);
   const well = await Line.to(server, true);
-  const both = dibs.connect(`${address},${well.url.replace("http://", "")}`, { timeout: 400 });
+  const both = dibs.connect(`${address},${well.url.replace("http://", "")}`, { timeout: 4000 }); // half for each server
   assert.equal(await within(both.lock(unique(), { ttl: "10m" }, () => 1)), 1);
   await both.close({ wait: 0 });
   await mine.close({ wait: 0 });

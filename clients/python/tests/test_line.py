@@ -134,8 +134,8 @@ class LineTest(Case):
             slow = self.trickle(beginning)
             alone = dibs.connect(f"http://{slow.host}", timeout=0.3)  # close would wait for the undo
             self.refused(dibs.Unavailable, keys=alone, wait=0)
-            keys = self.connect(f"http://{slow.host},{well.host}", timeout=1)
-            lease = keys.acquire(f"{self.key} {name}", ttl=3)
+            keys = self.connect(f"http://{slow.host},{well.host}", timeout=4)
+            lease = keys.acquire(f"{self.key} {name}", ttl=12)
             keys._here()._current = 0  # the renewal asks the slow one, too
             support.wait_renewed(lease)
             lease.release()
@@ -157,7 +157,7 @@ class LineTest(Case):
                 support.thread(lambda: self.refused(dibs.Unavailable, keys=keys, wait=0)).join()
             host, port = self.serve(listen="127.0.0.1:0").host.split(":")
             with mock.patch.object(socket, "getaddrinfo", lambda *_: found + [(*found[0][:4], (host, int(port)))]):
-                with self.connect("http://localhost", timeout=1).lock(self.key):
+                with self.connect("http://localhost", timeout=4).lock(self.key):
                     pass
 
     def test_a_resolver_that_does_not_answer_has_its_time(self):
@@ -177,7 +177,7 @@ class LineTest(Case):
             keys = dibs.connect("http://slow.example", timeout=0.3)
             support.thread(lambda: self.refused(dibs.Unavailable, keys=keys, wait=0)).join()
             self.assertTrue(asked.acquire(blocking=False))
-            keys = self.connect(f"http://slow.example,{well.host}", timeout=1)
+            keys = self.connect(f"http://slow.example,{well.host}", timeout=4)
             support.thread(lambda: keys.acquire(self.key)).join().release()
 
     def test_a_name_of_a_resolver(self):

@@ -106,7 +106,7 @@ class DeadlineTest < Case
     addresses = [Addrinfo.tcp("127.0.0.9", port), Addrinfo.tcp("127.0.0.1", port)]
     resolve = ->(*arguments) { arguments.last == Socket::AI_NUMERICHOST ? raise(SocketError) : addresses }
     full(addresses[0]) do
-      Addrinfo.stub(:getaddrinfo, resolve) { refute Dibs.connect("http://localhost:#{port}", timeout: 2).held?(@key) }
+      Addrinfo.stub(:getaddrinfo, resolve) { refute Dibs.connect("http://localhost:#{port}", timeout: 8).held?(@key) }
     end
   ensure
     server&.stop
@@ -138,8 +138,8 @@ class DeadlineTest < Case
   def test_a_slow_server_does_not_stop_the_renewer
     slow = Slow.new(*SLOW["its headers"])
     server = Server.new(listen: "127.0.0.1:0")
-    keys = Dibs.connect("#{slow.url},#{server.url.delete_prefix("http://")}", timeout: 1)
-    keys.lock(@key, ttl: 3, wait: 0) do |lease|
+    keys = Dibs.connect("#{slow.url},#{server.url.delete_prefix("http://")}", timeout: 4)
+    keys.lock(@key, ttl: 12, wait: 0) do |lease|
       keys.send(:local).instance_variable_set(:@current, 0)
       2.times { wait_renewed(lease) }
     end
