@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// CookieName is the cookie of a viewer who has signed in. Over TLS its name begins with SecurePrefix, so
+// CookieName is the cookie of a viewer after its sign-in. Over TLS its name begins with SecurePrefix, so
 // that only this host can have set it (RFC 6265bis).
 const (
 	CookieName   = "dibs_page"

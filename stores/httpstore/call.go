@@ -57,7 +57,7 @@ func (s *Store) call(ctx context.Context, verb string, body func(timeout time.Du
 	return nil, silent, err
 }
 
-// share returns a context for one of so many servers, and how long it lasts; 0 for no limit.
+// share returns a context for one of several servers, and how long it lasts; 0 for no limit.
 func share(ctx context.Context, servers int) (context.Context, time.Duration, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {

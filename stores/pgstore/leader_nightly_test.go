@@ -100,8 +100,8 @@ func TestLeadersInPython(t *testing.T) {
 	}
 }
 
-// TestTwoLeadersByAdvisoryLocks: behind a pooler in transaction mode, a lock of the session excludes nobody
-// who is given the same session.
+// TestTwoLeadersByAdvisoryLocks: behind a pooler in transaction mode, a lock of the session does not exclude
+// a client that gets the same session.
 func TestTwoLeadersByAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	l := newLeaders(t)

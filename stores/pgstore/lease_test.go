@@ -216,7 +216,7 @@ func TestLeaseRefused(t *testing.T) {
 	}
 }
 
-// TestExecuteByName: who has no EXECUTE calls none of the public functions, and what the store in
+// TestExecuteByName: a user without EXECUTE cannot call the public functions, and what the store in
 // Go needs is not among them.
 func TestExecuteByName(t *testing.T) {
 	t.Parallel()
@@ -308,7 +308,7 @@ func TestFullQueueBySQL(t *testing.T) {
 			FROM generate_series(1, 99999) AS n; UPDATE @key SET busy = true`, key)))
 		last := a.must("SELECT @new_token()")
 		claim := "SELECT state, ahead FROM @claim($1, $2, '1 minute', stay => '1 minute', permits => $3, weight => $3)"
-		for range 2 { // who has a place keeps it
+		for range 2 { // the second claim keeps the place of the first
 			if got := a.must(claim, key, last, permits); got != "held 99999" {
 				t.Errorf("%s: the last place: %s", key, got)
 			}

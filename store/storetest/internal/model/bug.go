@@ -85,7 +85,7 @@ const (
 	HeldFenceOfClaims    Bug = "a held answer's fence leaves out pushed grants"                         // The fence of the answers, and not of the grants.
 	RelayedIsSkipped     Bug = "a waiter whose server ended is overtaken"                               // A process that does not listen is dead, and so are its waiters.
 	RelayedIsForgotten   Bug = "a waiter whose server ended loses its number to a grant"                // A place ends with its grant.
-	RelayedIsAwaited     Bug = "a waiter whose server ended is woken, and keeps the others away"        // Whom nothing is pushed to is woken.
+	RelayedIsAwaited     Bug = "a waiter whose server ended is woken, and keeps the others away"        // The store wakes a waiter to which it pushes nothing.
 	KeptBlocks           Bug = "a kept number keeps others from the key"                                // It is a place like others.
 	KeptIsListed         Bug = "a kept number is listed as a waiter"                                    // SELECT count(*) FROM places.
 	KeptIsSettled        Bug = "a kept number counts as a place that can be given up"                   // A settlement without a lease gives the place up.
