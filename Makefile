@@ -1,4 +1,4 @@
-# `make demo` shows the main job. `make test` passes the tests. docs/testing.md says what runs where.
+# `make demo` shows the main job. `make test` passes the tests. docs/design/testing.md says what runs where.
 
 # The modules, from go.work.
 MODULES := $(shell go list -m -f '{{.Dir}}')
@@ -42,7 +42,7 @@ nightly-tests:
 	@$(call each,go vet -tags nightly ./... && go test $(RACE) -tags nightly -vet=off -shuffle=on -timeout 60m ./...)
 
 # Changes each condition and each sum of a package, one at a time, and prints those that the package's
-# own tests do not notice. What no test could notice is among them: docs/testing.md.
+# own tests do not notice. What no test could notice is among them: docs/design/testing.md.
 PKG ?= store/engine . jobs idempotency stores/httpstore cmd/dibs/internal/serve
 mutants:
 	@failed=; for p in $(PKG); do echo "== mutants of $$p"; m=$$(cd $$p && dirname $$(go env GOMOD)); d=$$(cd $$p && pwd); \
@@ -55,19 +55,19 @@ fuzz:
 	@$(call each,for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	  go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done)
 
-# Every store under every fault, for this long each; the table goes to docs/reliability.md.
+# Every store under every fault, for this long each; the table goes to docs/reference/reliability.md.
 DURATION ?= 1m
 torture: need
 	cd proof && go test $(RACE) -tags nightly -vet=off -count=1 -timeout 0 -v -run '^TestStores$$' ./torture \
-	  -args -duration $(DURATION) $(if $(STORE),-store $(STORE),-page ../../docs/reliability.md)
+	  -args -duration $(DURATION) $(if $(STORE),-store $(STORE),-page ../../docs/reference/reliability.md)
 
-# The torture over other locks, about half an hour for all; the tables go to docs/trial.md. ONLY has
+# The torture over other locks, about half an hour for all; the tables go to docs/reference/trial.md. ONLY has
 # the names of some, with commas.
 trial: need
-	cd proof/trial && go run -tags nightly . -page ../../docs/trial.md $(if $(ONLY),-only $(ONLY))
+	cd proof/trial && go run -tags nightly . -page ../../docs/reference/trial.md $(if $(ONLY),-only $(ONLY))
 
 bench: build
-	cd proof/bench && go run . -page ../../docs/benchmarks.md
+	cd proof/bench && go run . -page ../../docs/reference/benchmarks.md
 
 # Draws the pictures of the pages again, from the pages' tables.
 pictures:

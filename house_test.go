@@ -80,10 +80,10 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// TestArchitectureListsFolders: the table of docs/architecture.md has every module, and
+// TestArchitectureListsFolders: the table of docs/design/architecture.md has every module, and
 // every package of the root module that is not below another one.
 func TestArchitectureListsFolders(t *testing.T) {
-	page := testkit.ReadFile(t, "docs/architecture.md")
+	page := testkit.ReadFile(t, "docs/design/architecture.md")
 	var folders []string
 	for _, pattern := range []string{"*/doc.go", "*/*/go.mod", "*/go.mod", "internal/*", "internal/prove/*"} {
 		found, err := filepath.Glob(pattern)
@@ -97,7 +97,7 @@ func TestArchitectureListsFolders(t *testing.T) {
 	}
 	for _, folder := range folders {
 		if !bytes.Contains(page, []byte("\n| `"+folder+"/` ")) {
-			t.Errorf("docs/architecture.md has no row for %s/", folder)
+			t.Errorf("docs/design/architecture.md has no row for %s/", folder)
 		}
 	}
 }

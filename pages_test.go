@@ -212,8 +212,8 @@ func TestPagesNameFilesByAbsolutePaths(t *testing.T) {
 // TestDecisionsAreShort: a decision has at most 200 words, says what else was weighed and
 // what it costs, and is listed.
 func TestDecisionsAreShort(t *testing.T) {
-	list := testkit.ReadFile(t, "docs/decisions/README.md")
-	names, err := filepath.Glob("docs/decisions/[0-9]*.md")
+	list := testkit.ReadFile(t, "docs/design/decisions/README.md")
+	names, err := filepath.Glob("docs/design/decisions/[0-9]*.md")
 	testkit.Must(t, err)
 	if listed := bytes.Count(list, []byte(".md) |\n")); listed != len(names) {
 		t.Errorf("%d decisions are listed; there are %d", listed, len(names))
@@ -225,7 +225,7 @@ func TestDecisionsAreShort(t *testing.T) {
 		}
 		title, _, _ := bytes.Cut(bytes.TrimPrefix(page, []byte("# ")), []byte("\n"))
 		if row := fmt.Sprintf("[%s](%s) |", title, filepath.Base(name)); !bytes.Contains(list, []byte(row)) {
-			t.Errorf("docs/decisions/README.md does not list %s by its title", name)
+			t.Errorf("docs/design/decisions/README.md does not list %s by its title", name)
 		}
 		for _, part := range []string{"**Decided", "**Weighed.**", "**Costs.**"} {
 			if !bytes.Contains(page, []byte(part)) {
@@ -235,10 +235,10 @@ func TestDecisionsAreShort(t *testing.T) {
 	}
 }
 
-// TestOperatePageQuotesMessages: a message in a table of docs/operate.md is a text of the
+// TestOperatePageQuotesMessages: a message in a table of docs/operate/operate.md is a text of the
 // code, so that a reader who searches for it finds both.
 func TestOperatePageQuotesMessages(t *testing.T) {
-	page := testkit.ReadFile(t, "docs/operate.md")
+	page := testkit.ReadFile(t, "docs/operate/operate.md")
 	var code strings.Builder
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
@@ -258,7 +258,7 @@ func TestOperatePageQuotesMessages(t *testing.T) {
 			quoted++
 			for part := range strings.SplitSeq(m[1], "…") {
 				if !strings.Contains(code.String(), strings.TrimSpace(part)) {
-					t.Errorf("docs/operate.md quotes %q, which no program says", m[1])
+					t.Errorf("docs/operate/operate.md quotes %q, which no program says", m[1])
 				}
 			}
 		}
@@ -268,16 +268,16 @@ func TestOperatePageQuotesMessages(t *testing.T) {
 	}
 }
 
-// TestArchitectureNamesFunctions: a rule of docs/architecture.md is where its row says.
+// TestArchitectureNamesFunctions: a rule of docs/design/architecture.md is where its row says.
 func TestArchitectureNamesFunctions(t *testing.T) {
-	rows := regexp.MustCompile("(?m) \\| `(\\w+\\.go)`, `(\\w+)` \\|$").FindAllStringSubmatch(docPages(t)["docs/architecture.md"], -1)
+	rows := regexp.MustCompile("(?m) \\| `(\\w+\\.go)`, `(\\w+)` \\|$").FindAllStringSubmatch(docPages(t)["docs/design/architecture.md"], -1)
 	if len(rows) < 8 {
 		t.Fatalf("only %d rows were found", len(rows))
 	}
 	for _, row := range rows {
 		text, err := os.ReadFile("store/engine/" + row[1])
 		if err != nil || !regexp.MustCompile(`(?m)^func (\(.*\) )?`+row[2]+`\(`).Match(text) {
-			t.Errorf("docs/architecture.md says that %s has %s, %v", row[1], row[2], err)
+			t.Errorf("docs/design/architecture.md says that %s has %s, %v", row[1], row[2], err)
 		}
 	}
 }

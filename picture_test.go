@@ -14,7 +14,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// TestTimelineOfACrash: what docs/architecture.md draws is what happens.
+// TestTimelineOfACrash: what docs/design/architecture.md draws is what happens.
 func TestTimelineOfACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, keys := time.Now(), newStore(t)
@@ -80,9 +80,9 @@ func TestTimelineOfACrash(t *testing.T) {
 			t.Error(err)
 		}
 		say("host A", "store", "Claim: the record answers")
-		page := string(testkit.ReadFile(t, "docs/architecture.md"))
+		page := string(testkit.ReadFile(t, "docs/design/architecture.md"))
 		if drawn := table.String(); !strings.Contains(page, "\n| time | from | to | what | the key |\n|---|---|---|---|---|\n"+drawn+"\n") {
-			t.Errorf("docs/architecture.md does not draw what happens:\n%s", drawn)
+			t.Errorf("docs/design/architecture.md does not draw what happens:\n%s", drawn)
 		}
 	})
 }

@@ -193,7 +193,7 @@ var controlRules = []rule{
 			t.Errorf("refused with %s", w.Body)
 		}
 		// Every type is a section of the documentation.
-		page := testkit.ReadFile(t, "../docs/http.md")
+		page := testkit.ReadFile(t, "../docs/reference/http.md")
 		source := testkit.ReadFile(t, "problem.go")
 		names := regexp.MustCompile(`Name: "([a-z-]+)", Status: (\d+)`).FindAllStringSubmatch(string(source), -1)
 		if len(names) < 15 {
@@ -201,7 +201,7 @@ var controlRules = []rule{
 		}
 		for _, m := range names {
 			if !strings.Contains(string(page), "\n### "+m[1]+"\n\n"+m[2]) {
-				t.Errorf("docs/http.md has no section %q that begins with %s", m[1], m[2])
+				t.Errorf("docs/reference/http.md has no section %q that begins with %s", m[1], m[2])
 			}
 		}
 		w := httptest.NewRecorder()

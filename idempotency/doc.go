@@ -4,7 +4,7 @@
 //	m, err := idempotency.New(client, nil)
 //	http.ListenAndServe(addr, m.Wrap(mux))
 //
-// The rules that clients rely on are in docs/http.md; Options change them. The states of a key, as
+// The rules that clients rely on are in docs/reference/http.md; Options change them. The states of a key, as
 // a client sees it:
 //
 //	           new ◄───────────────────────────────────────────┐

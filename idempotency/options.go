@@ -27,7 +27,7 @@ const (
 )
 
 // DocsURL is the page that problem types link to, without the fragment.
-const DocsURL = "https://github.com/dibs-go/dibs/blob/main/docs/http.md"
+const DocsURL = "https://github.com/dibs-go/dibs/blob/main/docs/reference/http.md"
 
 // minLease bounds Options.Lease, because a duplicate is told to ask again after whole seconds.
 const minLease = time.Second

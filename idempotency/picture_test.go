@@ -14,7 +14,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// TestLifeOfARequest: what docs/http.md draws is what happens. The middleware is the proxy here, and
+// TestLifeOfARequest: what docs/reference/http.md draws is what happens. The middleware is the proxy here, and
 // the handler is the service.
 func TestLifeOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestLifeOfARequest(t *testing.T) {
 			table.WriteString("\n")
 		}
 		drawn := table.String()
-		if page := string(testkit.ReadFile(t, "../docs/http.md")); !strings.Contains(page, "\n| from | to | what | the key |\n|---|---|---|---|\n"+drawn+"\n") {
-			t.Errorf("docs/http.md does not draw what happens:\n%s", drawn)
+		if page := string(testkit.ReadFile(t, "../docs/reference/http.md")); !strings.Contains(page, "\n| from | to | what | the key |\n|---|---|---|---|\n"+drawn+"\n") {
+			t.Errorf("docs/reference/http.md does not draw what happens:\n%s", drawn)
 		}
 	})
 }

@@ -24,7 +24,7 @@ type Problem struct {
 	code string // of gRPC and Connect; "": as the status says
 }
 
-// The problems. Each is a section of docs/http.md.
+// The problems. Each is a section of docs/reference/http.md.
 var (
 	problemKeyRequired = Problem{Name: "key-required", Status: 400, Title: "An Idempotency-Key is required",
 		Detail: "Send the header Idempotency-Key with a new value, such as a UUID, and the same value with each retry."}

@@ -25,7 +25,7 @@ import (
 	"github.com/dibs-go/dibs/stores/memstore"
 )
 
-// rule is one rule of docs/http.md, by its name there, and what checks it.
+// rule is one rule of docs/reference/http.md, by its name there, and what checks it.
 type rule struct {
 	name  string
 	check func(t *testing.T)
@@ -36,7 +36,7 @@ func inBubble(check func(t *testing.T)) func(t *testing.T) {
 	return func(t *testing.T) { synctest.Test(t, check) }
 }
 
-// docs maps every rule of docs/http.md to its test.
+// docs maps every rule of docs/reference/http.md to its test.
 var docs = slices.Concat(keyRules, contentRules, scopeRules, refusalRules, boundRules, slowRules, stateRules, failureRules, runRules, keyRingRules, transactionRules, answerRules, streamRules, controlRules, rpcRules, mcpRules, mcpGuardRules)
 
 func TestDocs(t *testing.T) {
@@ -46,13 +46,13 @@ func TestDocs(t *testing.T) {
 }
 
 func TestEveryRuleHasATest(t *testing.T) {
-	page := testkit.ReadFile(t, "../docs/http.md")
+	page := testkit.ReadFile(t, "../docs/reference/http.md")
 	var rules []string
 	for _, m := range regexp.MustCompile(`(?m)^- \*\*(.+?)\.\*\*`).FindAllStringSubmatch(string(page), -1) {
 		rules = append(rules, m[1])
 	}
 	if len(rules) < 40 {
-		t.Fatalf("found only %d rules in docs/http.md", len(rules))
+		t.Fatalf("found only %d rules in docs/reference/http.md", len(rules))
 	}
 	var tested []string
 	for _, r := range docs {
@@ -60,12 +60,12 @@ func TestEveryRuleHasATest(t *testing.T) {
 	}
 	for _, r := range rules {
 		if !slices.Contains(tested, r) {
-			t.Errorf("docs/http.md says %q, and no test has that name", r)
+			t.Errorf("docs/reference/http.md says %q, and no test has that name", r)
 		}
 	}
 	for _, r := range tested {
 		if !slices.Contains(rules, r) {
-			t.Errorf("the test %q is not a rule of docs/http.md", r)
+			t.Errorf("the test %q is not a rule of docs/reference/http.md", r)
 		}
 	}
 }

@@ -90,10 +90,10 @@ var scopeRules = []rule{
 				isFresh(t, g.send(with(name, "two")), 201)
 			}
 		}
-		page := testkit.ReadFile(t, "../docs/http.md")
+		page := testkit.ReadFile(t, "../docs/reference/http.md")
 		for _, name := range idempotency.CredentialHeaders() {
 			if !strings.Contains(string(page), "`"+http.CanonicalHeaderKey(name)+"`") {
-				t.Errorf("docs/http.md does not name %s", http.CanonicalHeaderKey(name))
+				t.Errorf("docs/reference/http.md does not name %s", http.CanonicalHeaderKey(name))
 			}
 		}
 	}},

@@ -40,7 +40,7 @@ type AdvisoryOptions struct {
 // NewAdvisory returns an Advisory on the pool. The caller closes the pool. It returns
 // ErrPooler when a pooler gives each transaction another session, and ErrServer when the
 // server cannot be asked. It returns ErrLocal on a product whose advisory locks do not exclude all
-// others (docs/databases.md), such as CockroachDB, on which they do nothing.
+// others (docs/reference/databases.md), such as CockroachDB, on which they do nothing.
 //
 // The number of the session shows the pooler, and every Lock checks it again. Only pgx's driver
 // tells that number. With other drivers NewAdvisory returns ErrPooler, unless SessionPooler is set.

@@ -42,7 +42,7 @@ type NamedOptions struct {
 
 // NewNamed returns a Named on the pool. The caller closes the pool. It returns ErrServer
 // when the server cannot be asked, and ErrLocal on a product whose named locks do not exclude all
-// others (docs/databases.md), such as a Galera cluster, in which each node has locks of its own.
+// others (docs/reference/databases.md), such as a Galera cluster, in which each node has locks of its own.
 func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) {
 	if o == nil {
 		o = &NamedOptions{}

@@ -222,7 +222,7 @@ func TestConformUnable(t *testing.T) {
 
 // TestConformList: the list is the published page.
 func TestConformList(t *testing.T) {
-	page := testkit.ReadFile(t, "../../docs/conformance.md")
+	page := testkit.ReadFile(t, "../../docs/reference/conformance.md")
 	code, stdout, stderr := callConform(t, "--list")
 	if code != 0 || stderr != "" || !bytes.Equal(page, []byte(stdout)) {
 		t.Errorf("%d %q, and %d bytes that are not the page", code, stderr, len(stdout))

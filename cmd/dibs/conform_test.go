@@ -79,13 +79,13 @@ func TestConformProxyStrictly(t *testing.T) {
 	conforms(t, &o, "key-bare", "key-bare-is-quoted", "missing-runs", "key-in-trailer", "failed-runs-again", "restart")
 }
 
-// TestConformAPIs: with the fields of docs/http.md the proxy is what the profiles of APIs ask for, and
+// TestConformAPIs: with the fields of docs/reference/http.md the proxy is what the profiles of APIs ask for, and
 // a service without a guard is not.
 func TestConformAPIs(t *testing.T) {
 	t.Parallel()
-	rows := regexp.MustCompile("(?m)^\\| .* \\| `(errors: .*)` \\| `([a-z]+)` \\|$").FindAllStringSubmatch(string(testkit.ReadFile(t, "../../docs/http.md")), -1)
+	rows := regexp.MustCompile("(?m)^\\| .* \\| `(errors: .*)` \\| `([a-z]+)` \\|$").FindAllStringSubmatch(string(testkit.ReadFile(t, "../../docs/reference/http.md")), -1)
 	if len(rows) != 3 {
-		t.Fatalf("docs/http.md has the fields of %d APIs", len(rows))
+		t.Fatalf("docs/reference/http.md has the fields of %d APIs", len(rows))
 	}
 	for _, row := range rows {
 		fields, profile := row[1], conform.Profile(row[2])

@@ -1,6 +1,6 @@
 // Stripe: an API whose idempotency keys do what Stripe documents of its own. The options are ten
 // lines, and the handler needs one more: an answer to a request that it did not begin is not kept.
-// docs/http.md says which sentence of Stripe's documentation each of them is for.
+// docs/reference/http.md says which sentence of Stripe's documentation each of them is for.
 package main
 
 import (

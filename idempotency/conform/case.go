@@ -88,7 +88,7 @@ var (
 	solidgate   = Source{"Solidgate", "https://api-docs.solidgate.com/api/v2/idempotent-requests"}
 	mercado     = Source{"Mercado Pago", "https://www.mercadopago.com.br/developers/en/docs/wallet-connect/advanced-payments/idempotency"}
 	epay        = Source{"ePay", "https://docs.epay.eu/guides/idempotency-keys"}
-	ours        = Source{"dibs", "https://github.com/dibs-go/dibs/blob/main/docs/http.md"}
+	ours        = Source{"dibs", "https://github.com/dibs-go/dibs/blob/main/docs/reference/http.md"}
 )
 
 // Section is a part of the list.

@@ -1,5 +1,5 @@
 // Package conform checks implementations of idempotent HTTP from outside. It has a published
-// list of cases (see Cases and docs/conformance.md). Each case sends requests to a target, and
+// list of cases (see Cases and docs/reference/conformance.md). Each case sends requests to a target, and
 // looks at the answers and at what the target let through.
 //
 //	kit ── requests ──▶ target ── what it lets through ──▶ origin

@@ -13,11 +13,11 @@ import (
 
 // TestList: the published page is the list.
 func TestList(t *testing.T) {
-	published := testkit.ReadFile(t, "../../docs/conformance.md")
+	published := testkit.ReadFile(t, "../../docs/reference/conformance.md")
 	var list bytes.Buffer
 	testkit.Must(t, conform.WriteList(&list))
 	if !bytes.Equal(published, list.Bytes()) {
-		t.Error("docs/conformance.md is not what the cases say: go run ./cmd/dibs-prove conform --list > docs/conformance.md")
+		t.Error("docs/reference/conformance.md is not what the cases say: go run ./cmd/dibs-prove conform --list > docs/reference/conformance.md")
 	}
 }
 

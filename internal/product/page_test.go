@@ -9,9 +9,9 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-// TestPage: docs/databases.md has the tables of the code, word by word.
+// TestPage: docs/reference/databases.md has the tables of the code, word by word.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/databases.md")
+	page, err := os.ReadFile("../../docs/reference/databases.md")
 	testkit.Must(t, err)
 	for name, want := range map[string]string{
 		"PostgreSQL": PostgreSQL.table("`pgstore`", "`sqllock.Advisory`, `LockTx`"),
@@ -19,7 +19,7 @@ func TestPage(t *testing.T) {
 		"Redis":      Redis.table("`redisstore`", ""),
 	} {
 		if !strings.Contains(string(page), "\n"+want+"\n") {
-			t.Errorf("docs/databases.md does not have the table of %s:\n%s", name, want)
+			t.Errorf("docs/reference/databases.md does not have the table of %s:\n%s", name, want)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package product knows which products speak the protocols of PostgreSQL, MySQL and Redis: by what
-// a server tells its product, and whether dibs works with it. docs/databases.md has its tables.
+// a server tells its product, and whether dibs works with it. docs/reference/databases.md has its tables.
 package product
 
 import (
@@ -22,7 +22,7 @@ const (
 	Refused
 )
 
-// String returns the word of docs/databases.md.
+// String returns the word of docs/reference/databases.md.
 func (v Verdict) String() string { return [...]string{"tested", "not tested", "refused"}[v] }
 
 // Product is a product, by the vendor's name.
@@ -108,7 +108,7 @@ func (m *Met) Refusing(part func(*Product) Verdict) *Product {
 func (p *Product) Refusal() string { return "it is " + p.Name + ": " + p.Why }
 
 // page is where all products are.
-const page = "docs/databases.md"
+const page = "docs/reference/databases.md"
 
 // Remedy returns what to do about the product, and where to read more.
 func (p *Product) Remedy() string { return p.Cure + "; see " + page + " and " + p.Source }

@@ -206,7 +206,7 @@ func (d *download) write(dir string, files []packed, bill []byte) error {
 	return archive(filepath.Join(dir, d.name+".tar.gz"), d.name, files, d.when)
 }
 
-// unpack installs the program from its archive as docs/install.md says, and asks it for
+// unpack installs the program from its archive as docs/start/install.md says, and asks it for
 // its version.
 func (r *release) unpack(ctx context.Context, m sibling, name string) error {
 	dir, err := os.MkdirTemp(r.scratch, "user")

@@ -1,5 +1,5 @@
 // Command bench measures dibs against raw floors and peers in one run, as
-// ratios, and prints the rows of docs/benchmarks.md. With -page it writes them there, and draws them.
+// ratios, and prints the rows of docs/reference/benchmarks.md. With -page it writes them there, and draws them.
 //
 // The sides of a comparison run in turns, round after round. The median of the rounds' ratios
 // counts, because the machine's speed drifts for both sides.

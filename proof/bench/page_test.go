@@ -9,9 +9,9 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-const benchmarks = "../../docs/benchmarks.md"
+const benchmarks = "../../docs/reference/benchmarks.md"
 
-// TestPageHasEachComparison: docs/benchmarks.md has a row of each comparison, with its goal.
+// TestPageHasEachComparison: docs/reference/benchmarks.md has a row of each comparison, with its goal.
 func TestPageHasEachComparison(t *testing.T) {
 	page := string(testkit.ReadFile(t, benchmarks))
 	for _, c := range comparisons {

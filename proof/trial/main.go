@@ -1,5 +1,5 @@
 // Command trial runs the torture over locks that people use, and over dibs, and writes
-// docs/trial.md.
+// docs/reference/trial.md.
 package main
 
 import (

@@ -22,13 +22,13 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// scaled returns the numbers of a row of docs/scale.md: of SQLite, Redis, PostgreSQL and MariaDB.
+// scaled returns the numbers of a row of docs/start/scale.md: of SQLite, Redis, PostgreSQL and MariaDB.
 func scaled(t *testing.T, row string) (figures []int) {
 	t.Helper()
-	page := string(testkit.ReadFile(t, "../../docs/scale.md"))
+	page := string(testkit.ReadFile(t, "../../docs/start/scale.md"))
 	found := regexp.MustCompile(`(?m)^\| ` + row + ` \|(.*)\|$`).FindStringSubmatch(page)
 	if found == nil {
-		t.Fatalf("docs/scale.md has no row %q", row)
+		t.Fatalf("docs/start/scale.md has no row %q", row)
 	}
 	for cell := range strings.SplitSeq(found[1], "|") {
 		n, err := strconv.Atoi(strings.ReplaceAll(strings.TrimSpace(cell), ",", ""))
@@ -38,7 +38,7 @@ func scaled(t *testing.T, row string) (figures []int) {
 	return figures
 }
 
-// TestSpace: a held key and a record take the bytes that docs/scale.md says, give or take a
+// TestSpace: a held key and a record take the bytes that docs/start/scale.md says, give or take a
 // quarter, because servers take space in steps.
 func TestSpace(t *testing.T) {
 	for row, record := range map[string]bool{"a held key": false, "a record of 1 KiB": true} {
@@ -81,7 +81,7 @@ func TestSpace(t *testing.T) {
 			testkit.Must(t, err)
 			t.Logf("%s: %s takes %d bytes", version, row, got)
 			if got < want*3/4 || got > want*5/4 {
-				t.Errorf("%s: %s takes %d bytes, and docs/scale.md says %d", version, row, got, want)
+				t.Errorf("%s: %s takes %d bytes, and docs/start/scale.md says %d", version, row, got, want)
 			}
 			testkit.Check(t, s.Close())
 		}
@@ -118,7 +118,7 @@ func occupy(t *testing.T, s store.Store, from, to int, record bool) {
 	}
 }
 
-// TestConnections: a process has at most the connections that docs/scale.md says. Each is a store
+// TestConnections: a process has at most the connections that docs/start/scale.md says. Each is a store
 // and a client here.
 func TestConnections(t *testing.T) {
 	redis := servertest.Redis(t, nil)
@@ -154,7 +154,7 @@ func crowd(t *testing.T, url, processes string, column int, count func() int) {
 		got = count()
 		t.Logf("%s, %s: %d connections", processes, when, got)
 		if got > most {
-			t.Errorf("%s, %s: %d connections, and docs/scale.md says at most %d", processes, when, got, most)
+			t.Errorf("%s, %s: %d connections, and docs/start/scale.md says at most %d", processes, when, got, most)
 		}
 		return got
 	}

@@ -1,5 +1,5 @@
 // Package httpstore is the store over dibs serve, for hosts that may not have the database's
-// password. It speaks the lease API (docs/serve.md) and requires nothing outside the standard
+// password. It speaks the lease API (docs/reference/serve.md) and requires nothing outside the standard
 // library.
 //
 // All servers that it is given must share one store. A call goes to the server that answered

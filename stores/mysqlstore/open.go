@@ -37,7 +37,7 @@ const migrateLimit = time.Minute
 // and takes 8 s at most; with Options.Migrate a minute more.
 //
 // The errors say what is wrong and what to do: ErrURL; ErrUnreachable if no server answers;
-// ErrUnsupported if the server cannot be used, such as a Galera cluster (docs/databases.md);
+// ErrUnsupported if the server cannot be used, such as a Galera cluster (docs/reference/databases.md);
 // ErrUnauthorized if it refuses the user; ErrReadOnly
 // if it takes no writes; ErrNotMigrated if the tables are missing; ErrNewer if they are newer;
 // ErrCrowded if the server has no connection left; and the errors of calls.

@@ -39,7 +39,7 @@ const oldest = 14
 //
 // The errors say what is wrong and what to do: ErrURL; ErrUnreachable if no server answers;
 // ErrUnsupported if the server cannot be used, such as a product that only looks like PostgreSQL
-// (docs/databases.md); ErrUnauthorized if it refuses the user
+// (docs/reference/databases.md); ErrUnauthorized if it refuses the user
 // or the user lacks a right that any call needs; ErrReadOnly
 // if it is a standby; ErrNotMigrated if the tables are missing; ErrNewer if they are newer; and
 // the errors of calls.

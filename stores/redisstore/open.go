@@ -41,7 +41,7 @@ var (
 //
 // It returns ErrURL, ErrUnreachable when no server answers, ErrUnsupported when the
 // server is not a Redis of the right kind and version, or a product on which leases are not
-// exclusive (docs/databases.md), ErrUnauthorized when it refuses
+// exclusive (docs/reference/databases.md), ErrUnauthorized when it refuses
 // the user or the user lacks a right that claims, waiters or listings need, ErrReadOnly when it is a replica, or another error of calls. Each says what
 // to do.
 func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {

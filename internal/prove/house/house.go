@@ -1,4 +1,4 @@
-// Package house checks that a module keeps to the table of packages in docs/architecture.md:
+// Package house checks that a module keeps to the table of packages in docs/design/architecture.md:
 // which package may import which. It also checks that packages and exported names have
 // comments, that a README is short and true, and that no text has a phrase that stops a native
 // reader. Each module lists its packages in its house_test.go.

@@ -111,7 +111,7 @@ func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 			crowd.GoOn(50)
 			s := k.Open(t, far, name, 0)
 			// A claim of lone that the network delivers after its own undo holds the key until its
-			// lease expires: see docs/reliability.md.
+			// lease expires: see docs/reference/reliability.md.
 			lone, patient := Client(t, s, &dibs.Options{Timeout: time.Second, TTL: 2 * time.Second}), Client(t, s, nil)
 			trouble(wire)
 			for back := time.Now().Add(lasts); ; {

@@ -15,8 +15,8 @@ func (p *program) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check the configuration file of dibs proxy",
-		Long: `Checks the configuration file of "dibs proxy". docs/proxy.md describes the file
-and its fields.`,
+		Long: `Checks the configuration file of "dibs proxy". docs/reference/proxy.md
+describes the file and its fields.`,
 		Example: `  dibs config check dibs.yaml`,
 		Args:    commandsOnly,
 		RunE: p.run(func(*cobra.Command, []string) error {

@@ -140,8 +140,8 @@ func TestIssueForms(t *testing.T) {
 		t.Errorf("there are %d forms", forms)
 	}
 	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(string(testkit.ReadFile(t, filepath.Join(top, ".github/pull_request_template.md"))), -1)
-	if len(links) == 0 || links[0][1] != "../docs/testing.md" {
-		t.Errorf("the template of pull requests links %q, and not docs/testing.md", links)
+	if len(links) == 0 || links[0][1] != "../docs/design/testing.md" {
+		t.Errorf("the template of pull requests links %q, and not docs/design/testing.md", links)
 	}
 }
 

@@ -101,9 +101,9 @@ func TestSystemdUnits(t *testing.T) {
 
 // TestSystemdOverride: the page's change of the unit makes it serve other hosts, with tokens.
 func TestSystemdOverride(t *testing.T) {
-	starts := regexp.MustCompile("(?s)\n```ini\n(.*?)```").FindStringSubmatch(readDeploy(t, "../docs/serve.md"))
+	starts := regexp.MustCompile("(?s)\n```ini\n(.*?)```").FindStringSubmatch(readDeploy(t, "../docs/reference/serve.md"))
 	if starts == nil {
-		t.Fatal("docs/serve.md has no ini")
+		t.Fatal("docs/reference/serve.md has no ini")
 	}
 	args := strings.Fields(parseUnit(starts[1])["ExecStart"])
 	if args[0] != installed || !slices.Contains(args, "--tokens") || !slices.Contains(args, "--tls-cert") {

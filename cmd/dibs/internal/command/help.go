@@ -94,7 +94,7 @@ func listed(c *cobra.Command, chosen func(*cobra.Command) bool) string {
 }
 
 // writeFlags writes the flags of a command: those of a proxy's settings under the titles that
-// docs/proxy.md has, and the others at the end.
+// docs/reference/proxy.md has, and the others at the end.
 func writeFlags(section func(title, text string), all *pflag.FlagSet) {
 	of := func(title string) string {
 		fs := pflag.NewFlagSet(title, pflag.ContinueOnError)

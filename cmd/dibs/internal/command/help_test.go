@@ -66,11 +66,11 @@ func TestHelpGroups(t *testing.T) {
 	}
 }
 
-// TestProxyHelpIsThePage: help has the flags under the titles of docs/proxy.md, and each flag
+// TestProxyHelpIsThePage: help has the flags under the titles of docs/reference/proxy.md, and each flag
 // is there.
 func TestProxyHelpIsThePage(t *testing.T) {
 	_, text, _ := call(t, nil, "proxy", "--help")
-	page := readTop(t, "docs/proxy.md")
+	page := readTop(t, "docs/reference/proxy.md")
 	for _, title := range proxy.Sections {
 		_, onPage, ok := strings.Cut(page, "\n## "+title+"\n")
 		onPage, _, _ = strings.Cut(onPage, "\n## ")

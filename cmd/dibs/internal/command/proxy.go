@@ -46,9 +46,9 @@ or SIGINT it sends and stores the answers under way, and ends. After SIGHUP, or
 a POST to /reload at the admin address, it reads the configuration file and the
 key rings again, and drops no request.
 
-A configuration file has these settings and more, which docs/proxy.md lists, and
-"routes": a list with the same fields for requests with a "host" (*. is one or
-more labels), a "path" (* is one segment, ** any number of segments) and
+A configuration file has these settings and more, which docs/reference/proxy.md
+lists, and "routes": a list with the same fields for requests with a "host" (*.
+is one or more labels), a "path" (* is one segment, ** any number of segments) and
 "methods". The first route that matches serves the request. It inherits from the
 top what it does not set.
 

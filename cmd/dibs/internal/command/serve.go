@@ -40,7 +40,7 @@ func (p *program) serveAPI() *cobra.Command {
 		Short: "Lend locks and stored results to programs in every language",
 		Long: `Serves the lease API: locks, places in a queue and stored results over HTTP,
 for programs in Ruby, Python, JavaScript and every other language. The API is
-three calls, which docs/serve.md and /v1/openapi.json describe.
+three calls, which docs/reference/serve.md and /v1/openapi.json describe.
 
 The server keeps nothing that matters: every call may be repeated, at this
 server or at another one of the same store. Any number of servers may share a

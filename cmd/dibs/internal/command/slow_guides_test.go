@@ -12,7 +12,7 @@ import (
 // is the page of TestDatabaseGuide.
 func TestSlowGuides(t *testing.T) {
 	for _, page := range pages(t) {
-		if !slices.Contains(quick, page) && page != "conformance.md" && page != databases && slices.ContainsFunc(blocks(t, page), func(b block) bool { return slices.Contains(runs, b.language) }) {
+		if !slices.Contains(quick, page) && page != "reference/conformance.md" && page != databases && slices.ContainsFunc(blocks(t, page), func(b block) bool { return slices.Contains(runs, b.language) }) {
 			t.Run(page, func(t *testing.T) { checkGuide(t, page) })
 		}
 	}

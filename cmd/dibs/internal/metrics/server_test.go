@@ -166,7 +166,7 @@ func TestAClientThatGoesAwayIsNoError(t *testing.T) {
 	testkit.Eventually(t, "it is counted as canceled", func() bool { return strings.Contains(s.do("GET", "/metrics", ""), "\n"+line+"\n") })
 }
 
-// TestServerPage: docs/serve.md lists the metrics that there are, and no others.
+// TestServerPage: docs/reference/serve.md lists the metrics that there are, and no others.
 func TestServerPage(t *testing.T) {
 	s := serveMetrics(t, "")
 	s.do("POST", "/v1/claim", claims(1, ""))
@@ -175,7 +175,7 @@ func TestServerPage(t *testing.T) {
 		there = append(there, m[1])
 	}
 	there = slices.DeleteFunc(there, func(name string) bool { return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") })
-	page := testkit.ReadFile(t, "../../../../docs/serve.md")
+	page := testkit.ReadFile(t, "../../../../docs/reference/serve.md")
 	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(section, -1) {

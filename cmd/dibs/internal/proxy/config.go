@@ -26,7 +26,7 @@ import (
 //	flag     that it is a flag, too
 //	help     what it does
 //	arg      the word of help that stands for the value
-//	section  of docs/proxy.md, for this setting and those after it
+//	section  of docs/reference/proxy.md, for this setting and those after it
 //	words    of which the value is one
 //	check    the row of checks that the value, or each element of a list, must pass
 //	fixed    that it needs a restart

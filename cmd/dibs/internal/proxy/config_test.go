@@ -144,10 +144,10 @@ routes:
 	}
 }
 
-// TestEveryOptionIsASetting: every option of the middleware in docs/http.md is a setting with the
+// TestEveryOptionIsASetting: every option of the middleware in docs/reference/http.md is a setting with the
 // page's name, or is for Go only.
 func TestEveryOptionIsASetting(t *testing.T) {
-	page := testkit.ReadFile(t, "../../../../docs/http.md")
+	page := testkit.ReadFile(t, "../../../../docs/reference/http.md")
 	text := strings.Join(strings.Fields(string(page)), " ")
 	is := map[string]bool{}
 	for _, s := range settingsOf(new(Policy)) {
@@ -155,12 +155,12 @@ func TestEveryOptionIsASetting(t *testing.T) {
 	}
 	for option, name := range renamed {
 		if !strings.Contains(text, "`"+option+"` is `"+name+"`") {
-			t.Errorf("docs/http.md does not say that %s is %s", option, name)
+			t.Errorf("docs/reference/http.md does not say that %s is %s", option, name)
 		}
 	}
 	goAlone := []string{"MaxMemory", "Transactor", "Commits", "Redact"}
 	if list := "`MaxMemory`, `Transactor`, `Commits` and `Redact` are for Go alone."; !strings.Contains(text, list) {
-		t.Errorf("docs/http.md does not say: %s", list)
+		t.Errorf("docs/reference/http.md does not say: %s", list)
 	}
 	options := slices.Collect(reflect.TypeFor[idempotency.Options]().Fields())
 	for f := range reflect.TypeFor[idempotency.MCP]().Fields() {
@@ -169,7 +169,7 @@ func TestEveryOptionIsASetting(t *testing.T) {
 	}
 	for _, f := range options {
 		if want := !slices.Contains(goAlone, f.Name); strings.Contains(text, "`"+f.Name+"`") && is[settingOf(f.Name)] != want {
-			t.Errorf("docs/http.md names %s; %s is a setting: %v; want %v", f.Name, settingOf(f.Name), !want, want)
+			t.Errorf("docs/reference/http.md names %s; %s is a setting: %v; want %v", f.Name, settingOf(f.Name), !want, want)
 		}
 	}
 }
@@ -200,19 +200,19 @@ func TestOptionsHaveTheSettings(t *testing.T) {
 	}
 }
 
-// TestPageHasEverySetting: docs/proxy.md has a row for each setting.
+// TestPageHasEverySetting: docs/reference/proxy.md has a row for each setting.
 func TestPageHasEverySetting(t *testing.T) {
-	page := testkit.ReadFile(t, "../../../../docs/proxy.md")
+	page := testkit.ReadFile(t, "../../../../docs/reference/proxy.md")
 	for _, s := range append(settingsOf(new(Config)), settingsOf(new(Route))...) {
 		if !strings.Contains(string(page), "\n| `"+s.name+"` |") {
-			t.Errorf("docs/proxy.md has no row for %s", s.name)
+			t.Errorf("docs/reference/proxy.md has no row for %s", s.name)
 		}
 	}
 }
 
-// TestFlagsOfThePageAreRead: the proxy takes the flags as docs/http.md writes them.
+// TestFlagsOfThePageAreRead: the proxy takes the flags as docs/reference/http.md writes them.
 func TestFlagsOfThePageAreRead(t *testing.T) {
-	page := testkit.ReadFile(t, "../../../../docs/http.md")
+	page := testkit.ReadFile(t, "../../../../docs/reference/http.md")
 	shown := regexp.MustCompile("`(--[a-z0-9-]+[ =][^`]+)`").FindAllStringSubmatch(string(page), -1)
 	if len(shown) < 5 {
 		t.Fatalf("the page shows %d flags with a value", len(shown))

@@ -10,9 +10,9 @@ import (
 )
 
 // settings is the page that lists every setting.
-const settings = "../../../../docs/proxy.md"
+const settings = "../../../../docs/reference/proxy.md"
 
-// TestPageListsEverySetting: docs/proxy.md has a row for each setting, with its default, and no other
+// TestPageListsEverySetting: docs/reference/proxy.md has a row for each setting, with its default, and no other
 // rows but those of a route. It names the settings that are flags.
 func TestPageListsEverySetting(t *testing.T) {
 	page := string(testkit.ReadFile(t, settings))
@@ -52,7 +52,7 @@ func TestPageListsEverySetting(t *testing.T) {
 	}
 }
 
-// TestPageListsWhatNeedsARestart: docs/proxy.md names the settings that a reload does not change.
+// TestPageListsWhatNeedsARestart: docs/reference/proxy.md names the settings that a reload does not change.
 func TestPageListsWhatNeedsARestart(t *testing.T) {
 	page := testkit.ReadFile(t, settings)
 	var fixed []string
@@ -78,7 +78,7 @@ func plain(s string) string {
 	return s
 }
 
-// TestPageExample: the configuration file of docs/proxy.md can be read.
+// TestPageExample: the configuration file of docs/reference/proxy.md can be read.
 func TestPageExample(t *testing.T) {
 	page := testkit.ReadFile(t, settings)
 	example := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(string(page))

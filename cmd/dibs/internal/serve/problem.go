@@ -20,9 +20,9 @@ type problem struct {
 }
 
 // docs is the page that the problems link to.
-const docs = "https://github.com/dibs-go/dibs/blob/main/docs/serve.md#"
+const docs = "https://github.com/dibs-go/dibs/blob/main/docs/reference/serve.md#"
 
-// The problems. Each is a section of docs/serve.md.
+// The problems. Each is a section of docs/reference/serve.md.
 var (
 	problemInvalid      = problem{Type: "invalid", Status: 400, Title: "The call cannot be read"}
 	problemUnauthorized = problem{Type: "unauthorized", Status: 401, Title: "The call has no valid credential",
