@@ -48,9 +48,9 @@ key rings again, and drops no request.
 
 A configuration file has these settings and more, which docs/reference/proxy.md
 lists, and "routes": a list with the same fields for requests with a "host" (*.
-is one or more labels), a "path" (* is one segment, ** any number of segments) and
-"methods". The first route that matches serves the request. It inherits from the
-top what it does not set.
+is one or more labels), a "path" (* is one segment, ** any number of segments)
+and "methods". The first route that matches serves the request. It inherits from
+the top what it does not set.
 
   upstream: http://127.0.0.1:3000
   store: sqlite:/var/lib/dibs/dibs.db
