@@ -128,14 +128,14 @@ func (o *AcquireOptions) parent(ctx context.Context) context.Context {
 // newClaim validates what the caller asks for.
 func (c *Client) newClaim(name string, o *AcquireOptions) (store.Claim, error) {
 	claim := store.Claim{
-		Key:     c.Key(name),
-		Token:   store.NewToken(),
-		Mode:    store.Queue,
-		TTL:     c.options.TTL,
-		Stay:    pace.Stay(0),
-		Permits: 1,
-		Weight:  1,
-		Owner:   c.owner,
+		Key:      c.Key(name),
+		Token:    store.NewToken(),
+		Mode:     store.Queue,
+		TTL:      c.options.TTL,
+		PlaceTTL: pace.PlaceTTL(0),
+		Permits:  1,
+		Weight:   1,
+		Owner:    c.owner,
 	}
 	if err := claim.Key.Validate(); err != nil {
 		return claim, err

@@ -47,10 +47,10 @@ func (c *Client) await(ctx context.Context, r request, a store.Answer, sent time
 	for {
 		var interval time.Duration
 		interval, poll = pace.Next(c.waiters.notified, a.Ahead, a.Left, poll)
-		stay := pace.Stay(interval)
-		// The place lasts for the Stay of the last question.
-		interval = min(interval, r.Stay/pace.Asks)
-		r.Stay = stay
+		placeTTL := pace.PlaceTTL(interval)
+		// The place lasts for the PlaceTTL of the last question.
+		interval = min(interval, r.PlaceTTL/pace.Asks)
+		r.PlaceTTL = placeTTL
 		again.Reset(interval)
 		select {
 		case pushed := <-woken:

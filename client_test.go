@@ -107,8 +107,11 @@ func TestOptionsAreValidated(t *testing.T) {
 		},
 		"AcquireOptions.Wait and Detach are not for Lead": func() error { return c.Lead(t.Context(), "k", &wait, func(context.Context) error { return nil }) },
 		"AtMostOnce are not for RLock":                    func() error { _, err := c.RLock(t.Context(), "k", &dibs.AcquireOptions{AtMostOnce: true}); return err },
-		"RedeemOptions.Hold is -1ns":                      func() error { _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Hold: -1}); return err },
-		"PlaceOptions.Hold is -1ns":                       func() error { _, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Hold: -1}); return err },
+		"RedeemOptions.Grace is -1ns":                     func() error { _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Grace: -1}); return err },
+		"PlaceOptions.Grace is -1ns": func() error {
+			_, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Grace: -1})
+			return err
+		},
 	} {
 		if err := call(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

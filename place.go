@@ -61,10 +61,10 @@ func (p *Place) UnmarshalText(text []byte) error {
 
 // PlaceOptions are how a place is reserved. The zero value and nil mean the defaults.
 type PlaceOptions struct {
-	// Hold is how long the place may keep other callers from a free key while no caller
+	// Grace is how long the place may keep other callers from a free key while no caller
 	// redeems it. It counts from the moment when the first of them could have had the key
 	// without the reserved place. Default: until the place expires.
-	Hold time.Duration
+	Grace time.Duration
 
 	// Label tells operators what the place is for. Default: the client's.
 	Label string
@@ -72,7 +72,7 @@ type PlaceOptions struct {
 
 // Reserve takes a place in the key's queue without waiting there. The place lasts for ttl.
 // Until it is redeemed, cancelled or expired, no caller behind it gets the key, but a free
-// key waits for it for at most Hold.
+// key waits for it for at most Grace.
 //
 // Reserve returns the place and its status, or ErrUnknown, ErrFull, ErrBusy, ErrClosed,
 // ErrStore or the cause with which ctx ended.
@@ -85,7 +85,7 @@ func (c *Client) Reserve(ctx context.Context, key string, ttl time.Duration, o *
 	return p, status, nil
 }
 
-// Prolong makes a reserved place last for ttl from now, with the Hold of these options. It
+// Prolong makes a reserved place last for ttl from now, with the Grace of these options. It
 // may also be called while a lease of the place is held: the values then count when that
 // lease is abandoned. A place that has ended is reserved again, at the end of the queue.
 //
@@ -120,12 +120,12 @@ func (c *Client) reservation(p Place, ttl time.Duration, o *PlaceOptions) (store
 		return claim, err
 	case ttl < store.MinDuration:
 		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", ttl, store.MinDuration)
-	case o != nil && o.Hold < 0:
-		return claim, fmt.Errorf("dibs: PlaceOptions.Hold is %v; it must not be negative", o.Hold)
+	case o != nil && o.Grace < 0:
+		return claim, fmt.Errorf("dibs: PlaceOptions.Grace is %v; it must not be negative", o.Grace)
 	}
-	claim.Key, claim.Token, claim.Mode, claim.Stay = p.Key, p.Token, store.Reserve, ttl
+	claim.Key, claim.Token, claim.Mode, claim.PlaceTTL = p.Key, p.Token, store.Reserve, ttl
 	if o != nil {
-		claim.Hold, claim.Owner.Label = o.Hold, cmp.Or(o.Label, claim.Owner.Label)
+		claim.Grace, claim.Owner.Label = o.Grace, cmp.Or(o.Label, claim.Owner.Label)
 	}
 	return claim, nil
 }
@@ -172,9 +172,9 @@ func (c *Client) PlaceStatus(ctx context.Context, p Place) (PlaceStatus, error) 
 type RedeemOptions struct {
 	AcquireOptions
 
-	// Hold replaces that of the place. It counts when the lease is abandoned or lost.
+	// Grace replaces that of the place. It counts when the lease is abandoned or lost.
 	// Default: what it was before.
-	Hold time.Duration
+	Grace time.Duration
 }
 
 // Redeem takes the key at a reserved place, and waits for its turn as Acquire does. If it
@@ -210,14 +210,14 @@ func (c *Client) redeem(ctx context.Context, p Place, o *RedeemOptions, wait tim
 	switch {
 	case err != nil:
 		return nil, err
-	case o.Hold < 0:
-		return nil, fmt.Errorf("dibs: RedeemOptions.Hold is %v; it must not be negative", o.Hold)
+	case o.Grace < 0:
+		return nil, fmt.Errorf("dibs: RedeemOptions.Grace is %v; it must not be negative", o.Grace)
 	}
 	claim.Key, claim.From = p.Key, p.Token
 	if wait == noWait {
 		claim.Mode = store.Try
 	}
-	claim.Hold = o.Hold
+	claim.Grace = o.Grace
 	r := request{Claim: claim, parent: o.parent(ctx), margin: o.Margin, longest: o.Longest}
 	c.enter() // because the place may have to be released after acquire
 	defer c.leave()
@@ -232,7 +232,7 @@ func (c *Client) redeem(ctx context.Context, p Place, o *RedeemOptions, wait tim
 // CancelPlace gives a reserved place back. It returns ErrLost when the place has ended
 // before, ErrStore when the store did not answer, ErrBusy when the store was busy with the
 // key for all of Options.Timeout, another error of the store, or the cause with which ctx
-// ended. If it was not given back, the place may stay until its Hold is over.
+// ended. If it was not given back, the place may stay until its Grace is over.
 func (c *Client) CancelPlace(ctx context.Context, p Place) error {
 	if err := p.Key.Validate(); err != nil {
 		return err

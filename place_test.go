@@ -152,12 +152,12 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
+func TestGraceBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		if _, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second}); err != nil {
+		if _, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Grace: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		second, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
+		second, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.PlaceOptions{Grace: 10 * time.Second})
 		testkit.Must(t, err)
 		time.Sleep(time.Hour) // no other caller wants the key, so the place is not lost
 		start := time.Now()
@@ -176,16 +176,16 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 	})
 }
 
-func TestProlongStartsHoldAnew(t *testing.T) {
+func TestProlongStartsGraceAnew(t *testing.T) {
 	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: 10 * time.Second})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Grace: 10 * time.Second})
 		testkit.Must(t, err)
 		start := time.Now()
 		if err := c.TryDo(t.Context(), "k", func(context.Context) error { return nil }); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second)
-		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Exists: true}) {
+		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.PlaceOptions{Grace: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Exists: true}) {
 			t.Fatalf("%+v, %v", standing, err)
 		}
 		testkit.Must(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
@@ -207,11 +207,11 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 	})
 }
 
-func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
+func TestGraceIsCountedAnewAfterACrash(t *testing.T) {
 	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Hold: time.Second})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.PlaceOptions{Grace: time.Second})
 		testkit.Must(t, err)
-		lease, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Hold: time.Minute})
+		lease, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{Grace: time.Minute})
 		testkit.Must(t, err)
 		testkit.Must(t, lease.Abandon(t.Context()))
 		start := time.Now()

@@ -244,7 +244,7 @@ func TestOldGrantOfTheHighestFence(t *testing.T) {
 		s.delayPushes()
 		end()
 		time.Sleep(store.PushedTTL + 10*time.Millisecond) // the pushed grant has run out
-		place := store.Claim{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Reserve, Stay: time.Minute}
+		place := store.Claim{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Reserve, PlaceTTL: time.Minute}
 		answers := make([]store.Answer, 1)
 		if err := s.claim(t.Context(), []store.Claim{place}, answers); err != nil || !answers[0].Queued {
 			t.Fatalf("%+v, %v", answers[0], err)

@@ -64,7 +64,7 @@ func (u *undoer) add(claim store.Claim, o store.Outcome) {
 	}
 	u.pending++
 	// Added one by one, because their sum may overflow.
-	expires := time.Now().Add(max(claim.TTL, claim.Stay)).Add(u.timeout)
+	expires := time.Now().Add(max(claim.TTL, claim.PlaceTTL)).Add(u.timeout)
 	go u.settle(store.Settlement{Key: claim.Key, Token: claim.Token, Outcome: o}, expires)
 }
 

@@ -92,7 +92,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		m := f.mutex(nil)
 		var tx pending
 		ticket, err := m.EnqueueIn(t.Context(), &tx, jobs.Job{Key: "k"})
-		if err != nil || len(tx) != 1 || tx[0].Mode != store.Reserve || tx[0].Hold != jobs.DefaultHold {
+		if err != nil || len(tx) != 1 || tx[0].Mode != store.Reserve || tx[0].Grace != jobs.DefaultGrace {
 			t.Fatalf("%v, %+v", err, tx)
 		}
 		f.empty() // until it commits

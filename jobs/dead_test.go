@@ -41,7 +41,7 @@ func (s *mortalStore) Settle(ctx context.Context, settlements []store.Settlement
 }
 
 // TestOnlyAJobThatRanIsWaitedForForRecovery lets a worker die with a job, and measures how long
-// the next job of the key waits: for Recovery if the job had begun, and otherwise for Hold.
+// the next job of the key waits: for Recovery if the job had begun, and otherwise for Grace.
 func TestOnlyAJobThatRanIsWaitedForForRecovery(t *testing.T) {
 	const recovery = 10 * time.Minute
 	plain, total := jobs.Options{Recovery: recovery}, jobs.Options{Recovery: recovery, Total: 1, TotalKey: "all"}
@@ -102,10 +102,10 @@ func TestOnlyAJobThatRanIsWaitedForForRecovery(t *testing.T) {
 }
 
 // TestRequeuedJobIsWaitedForUntilItComes: a job that found no room keeps its turn for as long as
-// it was requeued for, however short Hold is.
+// it was requeued for, however short Grace is.
 func TestRequeuedJobIsWaitedForUntilItComes(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Hold: time.Millisecond})
+		m := f.mutex(&jobs.Options{Grace: time.Millisecond})
 		holder := f.held("k")
 		first := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")} // of no pool, so it never waits
 		back, ok := m.Run(t.Context(), first, nothing).(*jobs.RequeueError)

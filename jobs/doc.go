@@ -14,7 +14,7 @@
 //	        │     ▲                ├── failed, is tried again: keeps its place, or not (Failed)
 //	        │     │                └── its worker died: the place stays for Recovery
 //	        ├── waits in the worker, if no more than half of the pool does; if its worker
-//	        │   dies then, its place stays for Hold
+//	        │   dies then, its place stays for Grace
 //	        └── otherwise parked again: its place stays for Recovery
 //
 // A job that is requeued has not failed: it uses no attempt of its queue.

@@ -25,7 +25,7 @@ type Ticket struct {
 // would block the key until then.
 //
 // If the job is not enqueued after all, call Cancel; otherwise the place blocks the key
-// for at most Options.Hold. The errors are those of dibs.Client.Reserve. After an error
+// for at most Options.Grace. The errors are those of dibs.Client.Reserve. After an error
 // do not enqueue the job, because it would lose its order.
 func (m *Mutex) Enqueue(ctx context.Context, j Job) (string, error) {
 	t, err := m.take(ctx, j)
@@ -65,7 +65,7 @@ func (m *Mutex) enqueue(ctx context.Context, j Job, reserve func(context.Context
 			return "", err
 		}
 	}
-	t.place, err = reserve(ctx, &dibs.PlaceOptions{Hold: m.options.Hold, Label: j.label()})
+	t.place, err = reserve(ctx, &dibs.PlaceOptions{Grace: m.options.Grace, Label: j.label()})
 	if err != nil {
 		return "", err
 	}
@@ -115,7 +115,7 @@ func (m *Mutex) EnqueueMany(ctx context.Context, jobs []Job) ([]Ticket, error) {
 
 // Cancel gives back the places of jobs that were not enqueued, or were removed from their
 // queue. It ignores the end of ctx, takes at most 5 s, and ignores errors: a place that
-// was not given back blocks the key for at most its Hold. Empty tickets are ignored.
+// was not given back blocks the key for at most its Grace. Empty tickets are ignored.
 func (m *Mutex) Cancel(ctx context.Context, tickets ...string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 )
 
 // TestLateJobKeepsItsTurn gives a job back to its queue, which has no free worker for a minute
-// longer than planned. No other job of the key passes it, although Hold is short, because its
+// longer than planned. No other job of the key passes it, although Grace is short, because its
 // queue has it.
 func TestLateJobKeepsItsTurn(t *testing.T) {
 	const late = time.Minute
@@ -52,7 +52,7 @@ func TestLateJobKeepsItsTurn(t *testing.T) {
 	} {
 		for _, ticket := range []bool{true, false} {
 			simulateAs(t, c.name+map[bool]string{false: ", without a ticket"}[ticket], func(t *testing.T, f *fixture) {
-				c.options.Hold = time.Second
+				c.options.Grace = time.Second
 				m := f.mutex(&c.options)
 				busy := "k"
 				if c.busy != "" {
@@ -77,7 +77,7 @@ func TestLateJobKeepsItsTurn(t *testing.T) {
 					t.Fatalf("the job ended with %v", err)
 				}
 				testkit.Must(t, holder.Release())
-				f.othersWait(f.mutex(&jobs.Options{Hold: time.Second}), j, after+late)
+				f.othersWait(f.mutex(&jobs.Options{Grace: time.Second}), j, after+late)
 				f.empty()
 			})
 		}
@@ -85,7 +85,7 @@ func TestLateJobKeepsItsTurn(t *testing.T) {
 }
 
 // TestJobThatWasRequeuedAndWaitsWhenItsWorkerDies: a job that was given back, and waits in its
-// next worker, is waited for no longer than Hold if that worker dies.
+// next worker, is waited for no longer than Grace if that worker dies.
 func TestJobThatWasRequeuedAndWaitsWhenItsWorkerDies(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		store := &mortalStore{Store: f.store}
@@ -104,7 +104,7 @@ func TestJobThatWasRequeuedAndWaitsWhenItsWorkerDies(t *testing.T) {
 		start := time.Now()
 		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", NoRequeue: true}, nothing))
 		if took := time.Since(start); took > 20*time.Second {
-			t.Errorf("the next job ran after %v; want Hold, 10 s, and two seconds at most", took)
+			t.Errorf("the next job ran after %v; want Grace, 10 s, and two seconds at most", took)
 		}
 		testkit.Must(t, m.Run(t.Context(), j, nothing)) // it is delivered again
 		f.wg.Wait()

@@ -83,7 +83,7 @@ type attempt struct {
 	number uint64 // of the enqueue, with Replace and CancelRunning; 0: unknown
 
 	placed bool // it has or had a place in the queue
-	// recovers says that its place has the Hold of a job that has begun, because the claim that
+	// recovers says that its place has the Grace of a job that has begun, because the claim that
 	// got the key set it.
 	recovers bool
 	since    time.Time // start of the wait for its turn
@@ -167,6 +167,6 @@ const settleLimit = 5 * time.Second
 func (a *attempt) giveUp(ctx context.Context, p dibs.Place) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
-	// A place that is not given back blocks the key for at most its Hold.
+	// A place that is not given back blocks the key for at most its Grace.
 	_ = a.mutex.client.CancelPlace(ctx, p)
 }

@@ -62,7 +62,7 @@ const (
 const (
 	DefaultAhead    = 8 // with Permits 1
 	DefaultWait     = 10 * time.Second
-	DefaultHold     = 10 * time.Second
+	DefaultGrace    = 10 * time.Second
 	DefaultRecovery = 2 * time.Minute
 	DefaultPlaceTTL = 7 * 24 * time.Hour
 )
@@ -93,16 +93,16 @@ type Options struct {
 	// Unordered reserves a job's place when it reaches a worker, not when it is enqueued.
 	// The jobs of a key then run in about the order of the queue. Default: false.
 	Unordered bool
-	// Hold is how long a key may lie idle because of places whose jobs have not been in a
+	// Grace is how long a key may lie idle because of places whose jobs have not been in a
 	// worker, counted from when another job could have run. Such jobs were deleted, or their
 	// enqueue was rolled back. It is the same if a worker is killed while its job waits for
-	// its turn, and then about two seconds are added. All of them together cost one Hold.
+	// its turn, and then about two seconds are added. All of them together cost one Grace.
 	// Default: 10 s.
 	//
-	// If a worker that is killed while its job waits must not change the order, set Hold to
+	// If a worker that is killed while its job waits must not change the order, set Grace to
 	// Recovery.
-	Hold time.Duration
-	// Recovery is Hold for a job that has begun, or that its worker gave back to its queue:
+	Grace time.Duration
+	// Recovery is Grace for a job that has begun, or that its worker gave back to its queue:
 	// how long other jobs of its key wait, beyond TTL, for a job whose worker died, or that
 	// failed or was requeued and is late, because all workers are busy. Set it above the
 	// time that the queue needs to give a dead worker's job to another worker. The time
@@ -159,7 +159,7 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 		r = *o
 	}
 	r.Permits = cmp.Or(r.Permits, 1)
-	r.Hold = cmp.Or(r.Hold, DefaultHold)
+	r.Grace = cmp.Or(r.Grace, DefaultGrace)
 	r.Recovery = cmp.Or(r.Recovery, DefaultRecovery)
 	r.PlaceTTL = cmp.Or(r.PlaceTTL, DefaultPlaceTTL)
 	r.Wait = cmp.Or(r.Wait, DefaultWait)
@@ -169,7 +169,7 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 		name string
 		d    time.Duration
 	}{
-		{"TTL", r.TTL}, {"Longest", r.Longest}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
+		{"TTL", r.TTL}, {"Longest", r.Longest}, {"Grace", r.Grace}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
 		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Once", r.Once},
 	} {
 		if d.d < 0 {
@@ -193,8 +193,8 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 		return r, errors.New("jobs: Options.Total does not work with the policy Skip")
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
-	case r.PlaceTTL < r.Hold || r.PlaceTTL < r.Recovery:
-		return r, fmt.Errorf("jobs: Options.PlaceTTL is %v; it must not be less than Hold, %v, and Recovery, %v", r.PlaceTTL, r.Hold, r.Recovery)
+	case r.PlaceTTL < r.Grace || r.PlaceTTL < r.Recovery:
+		return r, fmt.Errorf("jobs: Options.PlaceTTL is %v; it must not be less than Grace, %v, and Recovery, %v", r.PlaceTTL, r.Grace, r.Recovery)
 	case (r.Limit > 0) != (r.AfterLimit != 0) || r.AfterLimit > GiveUp:
 		return r, errors.New("jobs: Options.Limit needs AfterLimit, one of Fail, RunAnyway and GiveUp, and AfterLimit needs a Limit")
 	case (r.AfterLimit == GiveUp) != (r.GaveUp != nil):

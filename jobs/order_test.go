@@ -97,7 +97,7 @@ func TestPlaceOfAJobThatNeverComes(t *testing.T) {
 	for cancelled, want := range map[bool]time.Duration{false: 3 * time.Second, true: 0} {
 		simulateAs(t, cancelled, func(t *testing.T, f *fixture) {
 			q, l := newQueue(), newRunLog(t)
-			m := f.mutex(&jobs.Options{Hold: 3 * time.Second})
+			m := f.mutex(&jobs.Options{Grace: 3 * time.Second})
 			tickets, err := m.EnqueueMany(t.Context(), []jobs.Job{{Key: "k"}, {Key: "j"}, {}}) // and is rolled back
 			if err != nil || tickets[2].Text != "" {
 				t.Fatal(tickets, err)
@@ -167,7 +167,7 @@ func TestFailedJobThatIsNotTriedSoon(t *testing.T) {
 		if err := m.Run(t.Context(), j, func(context.Context) error { return accident }); !errors.Is(err, accident) {
 			t.Fatal(err)
 		}
-		for range 2 { // the first one begins the place's Hold
+		for range 2 { // the first one begins the place's Grace
 			if err := f.client().TryDo(t.Context(), "k", nothing); !errors.Is(err, dibs.ErrHeld) {
 				t.Errorf("the key can be had: %v", err)
 			}
@@ -211,7 +211,7 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 			m := f.mutex(&jobs.Options{Recovery: time.Minute})
 			ticket := f.ticket(m, "k")
 			// A worker that crashes: its lease is taken, and never renewed or settled.
-			o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: time.Second}, Hold: time.Minute}
+			o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: time.Second}, Grace: time.Minute}
 			_, err := f.clientOf(&silentStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
 			testkit.Must(t, err)
 			q.enqueue(t, m, "k", "k/1")

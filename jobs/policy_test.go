@@ -375,7 +375,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Total is -1":        {Total: -1, TotalKey: "all"},
 		"policy Skip":        {Total: 2, TotalKey: "all", Policy: jobs.Skip},
 		"TTL":                {TTL: time.Millisecond},
-		"Hold":               {Hold: -1},
+		"Grace":              {Grace: -1},
 		"PlaceTTL":           {PlaceTTL: time.Second},
 		"Limit":              {Limit: time.Second},
 		"AfterLimit":         {AfterLimit: jobs.Fail},

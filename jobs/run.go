@@ -113,7 +113,7 @@ func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Durati
 		return err
 	}
 	// If this fails, the place lasts as long as before.
-	_, _ = a.prolong(ctx, a.holdFor(again))
+	_, _ = a.prolong(ctx, a.graceFor(again))
 	return err
 }
 
@@ -123,9 +123,9 @@ func (a *attempt) stands(ctx context.Context) bool {
 	return err == nil && s.Exists
 }
 
-// holdFor is the Hold of a job that failed and is tried again after that time. With
+// graceFor is the Grace of a job that failed and is tried again after that time. With
 // Replace and CancelRunning, a newer job need not wait.
-func (a *attempt) holdFor(again time.Duration) time.Duration {
+func (a *attempt) graceFor(again time.Duration) time.Duration {
 	if a.mutex.options.Policy.Replaces() {
 		return store.MinDuration
 	}

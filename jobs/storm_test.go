@@ -38,7 +38,7 @@ func (s farStore) call(steady bool, do func() error) error {
 }
 
 func (s farStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
-	steady := len(claims) == 1 && claims[0].Mode == store.Reserve && claims[0].Hold == jobs.DefaultHold // it is enqueued
+	steady := len(claims) == 1 && claims[0].Mode == store.Reserve && claims[0].Grace == jobs.DefaultGrace // it is enqueued
 	return s.call(steady, func() error { return s.Store.Claim(ctx, claims, answers) })
 }
 

@@ -70,5 +70,5 @@ func (a *attempt) waitForTotal(ctx context.Context) (*dibs.Lease, error) {
 // giveBack ends the lease of a job that did not run, and keeps its place.
 func (a *attempt) giveBack(ctx context.Context, lease *dibs.Lease) {
 	_ = a.end(ctx, lease.Undo)
-	a.keepTurn(ctx, a.holdRequeued())
+	a.keepTurn(ctx, a.graceRequeued())
 }

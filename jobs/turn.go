@@ -67,7 +67,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 	if m.options.Policy == CancelRunning && a.number > 0 {
 		go a.cancelIfOutdated(lease.Context(), cancel)
 	}
-	a.holdForRun(lease.Context())
+	a.graceForRun(lease.Context())
 	return a.run(lease, fn)
 }
 
@@ -77,11 +77,11 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
 	o := &dibs.RedeemOptions{AcquireOptions: a.acquire()}
 	if m.options.Total == 0 {
-		o.Hold = m.options.Recovery // it runs at once
+		o.Grace = m.options.Recovery // it runs at once
 	}
 	lease, err := m.client.TryRedeem(ctx, a.place, o)
 	if err == nil {
-		a.recovers = o.Hold > 0
+		a.recovers = o.Grace > 0
 		if a.tries > 1 {
 			a.noteWait()
 		}
@@ -95,7 +95,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	}
 	leave, ok := a.enter()
 	if !ok {
-		s, err := a.prolong(ctx, a.holdRequeued())
+		s, err := a.prolong(ctx, a.graceRequeued())
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	defer leave()
 	// If this worker dies in the wait, the other jobs of the key do not wait for Recovery,
 	// because this job has done nothing.
-	s, err := a.prolong(ctx, m.options.Hold)
+	s, err := a.prolong(ctx, m.options.Grace)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	case !errors.Is(err, errClosed) && a.pastLimit():
 		return nil, errors.Join(errLimit, err)
 	}
-	a.keepTurn(ctx, a.holdRequeued())
+	a.keepTurn(ctx, a.graceRequeued())
 	return nil, a.requeue(s.Ahead)
 }
 
@@ -126,7 +126,7 @@ func (a *attempt) failed(ctx context.Context, err error) {
 	if a.job.last(err) || a.mutex.options.Failed == LetPass {
 		a.giveUp(ctx, a.place)
 	} else {
-		a.keepTurn(ctx, a.holdFor(a.job.again(err)))
+		a.keepTurn(ctx, a.graceFor(a.job.again(err)))
 	}
 }
 
@@ -230,34 +230,34 @@ func (a *attempt) within(back *RequeueError) *RequeueError {
 	return back
 }
 
-// holdRequeued is the Hold of a job that its worker gives back to its queue: Recovery, because
+// graceRequeued is the Grace of a job that its worker gives back to its queue: Recovery, because
 // the queue has the job, and may have no free worker for it when it is due. With Replace and
-// CancelRunning it is Options.Hold, because the job may be replaced.
-func (a *attempt) holdRequeued() time.Duration {
+// CancelRunning it is Options.Grace, because the job may be replaced.
+func (a *attempt) graceRequeued() time.Duration {
 	o := &a.mutex.options
 	if o.Policy.Replaces() {
-		return o.Hold
+		return o.Grace
 	}
 	longest := 2 * requeueMax
 	if a.job.Promoted {
 		longest = 2 * requeueParked
 	}
-	hold := max(o.Hold, o.Recovery)
-	return hold + min(longest, o.PlaceTTL-hold)
+	grace := max(o.Grace, o.Recovery)
+	return grace + min(longest, o.PlaceTTL-grace)
 }
 
-// keepTurn prolongs the place of a job that comes to a worker again, with that Hold, even after
+// keepTurn prolongs the place of a job that comes to a worker again, with that Grace, even after
 // the job's context has ended.
-func (a *attempt) keepTurn(ctx context.Context, hold time.Duration) {
+func (a *attempt) keepTurn(ctx context.Context, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
 	// If this fails, the place lasts as long as before.
-	_, _ = a.prolong(ctx, hold)
+	_, _ = a.prolong(ctx, grace)
 }
 
-// holdForRun sets the Hold of a job that begins now: from now on, other jobs of its key wait
+// graceForRun sets the Grace of a job that begins now: from now on, other jobs of its key wait
 // for Recovery if its worker dies. After an error they do not.
-func (a *attempt) holdForRun(ctx context.Context) {
+func (a *attempt) graceForRun(ctx context.Context) {
 	if a.recovers || !a.placed {
 		return
 	}
@@ -269,10 +269,10 @@ func (a *attempt) holdForRun(ctx context.Context) {
 	}
 }
 
-// prolong makes or prolongs the job's place, with that Hold.
-func (a *attempt) prolong(ctx context.Context, hold time.Duration) (dibs.PlaceStatus, error) {
+// prolong makes or prolongs the job's place, with that Grace.
+func (a *attempt) prolong(ctx context.Context, grace time.Duration) (dibs.PlaceStatus, error) {
 	o := &a.mutex.options
-	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.PlaceTTL, hold), &dibs.PlaceOptions{Hold: hold, Label: a.job.label()})
+	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.PlaceTTL, grace), &dibs.PlaceOptions{Grace: grace, Label: a.job.label()})
 	a.placed = a.placed || err == nil
 	return s, err
 }

@@ -29,11 +29,11 @@ func TestActions(t *testing.T) {
 	link := `"link":"` + linkOf(secret) + `"`
 
 	waiter := store.NewToken()
-	r.claim(store.Claim{Key: secret}, store.Claim{Key: secret, Token: waiter, Mode: store.Queue, Stay: time.Hour})
+	r.claim(store.Claim{Key: secret}, store.Claim{Key: secret, Token: waiter, Mode: store.Queue, PlaceTTL: time.Hour})
 	if n := done("release", `{`+link+`,"id":"`+r.look(secret).Attempts[0].ID+`"}`); n != 1 {
 		t.Errorf("the release has ended %d attempts", n)
 	}
-	r.claim(store.Claim{Key: secret, Token: waiter, Mode: store.Queue, Stay: time.Hour})
+	r.claim(store.Claim{Key: secret, Token: waiter, Mode: store.Queue, PlaceTTL: time.Hour})
 	if a := r.look(secret).Attempts; len(a) != 1 || a[0].ID != waiter.ID() {
 		t.Errorf("after the release the holder is %+v; want the waiter", a)
 	}

@@ -97,7 +97,7 @@ func TestListsAreSentOnce(t *testing.T) {
 		c := &counted{Store: under, takes: 600 * time.Millisecond}
 		claims := make([]store.Claim, 2*200)
 		for i := range claims {
-			claims[i] = store.Claim{Key: store.Key{Name: string(rune('a' + i/2))}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+			claims[i] = store.Claim{Key: store.Key{Name: string(rune('a' + i/2))}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 		}
 		testkit.Must(t, under.Claim(t.Context(), claims, make([]store.Answer, len(claims))))
 		for _, text := range c.open(t, 10, time.Minute) {
@@ -165,7 +165,7 @@ func TestWaitsAreOfTheirWaiters(t *testing.T) {
 		defer under.Close()
 		h := New(under, &Options{Logger: slog.New(slog.DiscardHandler)})
 		claim := func() store.Claim {
-			c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+			c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 			testkit.Must(t, under.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 			return c
 		}
@@ -211,7 +211,7 @@ func TestPageAndMetricsAgree(t *testing.T) {
 		look()
 		shop, bank := "shop", "bank"
 		for range 2 {
-			c := store.Claim{Key: store.Key{Namespace: shop, Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+			c := store.Claim{Key: store.Key{Namespace: shop, Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 			testkit.Must(t, under.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 		}
 		const scrape = 20 * time.Second

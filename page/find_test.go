@@ -64,7 +64,7 @@ func TestSearchIsBounded(t *testing.T) {
 	r := start(t, true)
 	for i := range hits + 1 {
 		key := store.Key{Name: fmt.Sprintf("job %d", i)}
-		r.claim(store.Claim{Key: key}, store.Claim{Key: key, Mode: store.Queue, Stay: time.Hour})
+		r.claim(store.Claim{Key: key}, store.Claim{Key: key, Mode: store.Queue, PlaceTTL: time.Hour})
 	}
 	if keys, more := r.find("job"); len(keys) != hits || !more {
 		t.Errorf("it finds %d keys, and more is %v", len(keys), more)
@@ -101,7 +101,7 @@ func TestWholeKeyIsFoundWithoutAScan(t *testing.T) {
 		r.claim(store.Claim{Key: key, Token: token})
 		testkit.Must(t, r.store.Settle(t.Context(), []store.Settlement{{Key: key, Token: token, Outcome: store.Keep, Retention: time.Hour}}, make([]error, 1)))
 	}
-	r.claim(store.Claim{Key: wanted, Token: token}, store.Claim{Key: wanted, Mode: store.Queue, Stay: time.Hour})
+	r.claim(store.Claim{Key: wanted, Token: token}, store.Claim{Key: wanted, Mode: store.Queue, PlaceTTL: time.Hour})
 	for q, want := range map[string]int{"done": 2, "wanted": 1, "wan": 1, wanted.Digest(): 1, token.ID(): 1, urn + token.ID(): 1, "don": 0, other.Digest(): 0} {
 		under.queries = nil
 		w, req := httptest.NewRecorder(), httptest.NewRequest("GET", "http://localhost/page/search?q="+url.QueryEscape(q), nil)

@@ -375,7 +375,7 @@ func TestNamespace(t *testing.T) {
 	r := start(t, false)
 	own, other := store.Key{Namespace: "shop", Name: "own key"}, store.Key{Namespace: "bank", Name: "other key"}
 	for _, k := range []store.Key{own, other} {
-		r.claim(store.Claim{Key: k}, store.Claim{Key: k, Mode: store.Queue, Stay: time.Hour})
+		r.claim(store.Claim{Key: k}, store.Claim{Key: k, Mode: store.Queue, PlaceTTL: time.Hour})
 	}
 	if n := r.first("shop"); n.Waiters != 1 || len(n.Waits) != 1 || n.Waits[0].Name != "own key" {
 		t.Errorf("the shop's news are %+v", n)

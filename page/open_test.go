@@ -119,8 +119,8 @@ func TestThePageHasNoTokens(t *testing.T) {
 	holder, waiter, reserved := store.NewToken(), store.NewToken(), store.NewToken()
 	r.claim(
 		store.Claim{Key: key, Token: holder, TTL: time.Hour},
-		store.Claim{Key: key, Token: waiter, Mode: store.Queue, Stay: time.Hour},
-		store.Claim{Key: key, Token: reserved, Mode: store.Reserve, Stay: time.Hour},
+		store.Claim{Key: key, Token: waiter, Mode: store.Queue, PlaceTTL: time.Hour},
+		store.Claim{Key: key, Token: reserved, Mode: store.Reserve, PlaceTTL: time.Hour},
 	)
 	texts := map[string]string{"the list": string(r.first("actor").news.Lists)}
 	_, texts["the key"] = r.do("GET", "/page/key?"+linkOf(key), "actor", "")

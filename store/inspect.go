@@ -112,7 +112,7 @@ type PlaceInfo struct {
 	// Use is what a reserved place is used for now.
 	Use Use
 	// Blocks is how much longer a reserved place can keep others from the key while its
-	// claim does not come: what is left of its Hold, at most Left. It is 0 for a waiter.
+	// claim does not come: what is left of its Grace, at most Left. It is 0 for a waiter.
 	Blocks time.Duration
 }
 

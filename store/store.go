@@ -28,7 +28,7 @@ import (
 //
 // A place is a number. A waiter gets the next number when it joins the queue, and the lowest
 // number is served first. A reserved place is a number, too. A claim From it is an ordinary
-// waiter at that number, with its own token and its own Stay.
+// waiter at that number, with its own token and its own PlaceTTL.
 //
 // At each moment one place is in front: the lowest number that blocks. The places of a
 // number do not block while a lease that was granted at that number is live, because their
@@ -121,9 +121,9 @@ type Claim struct {
 	// Look and Reserve, which grant nothing.
 	TTL time.Duration
 
-	// Stay is how long the token's place lasts without being asked for again. At least
+	// PlaceTTL is how long the token's place lasts without being asked for again. At least
 	// 1 ms with Queue and Reserve. Not used with Try and Look.
-	Stay time.Duration
+	PlaceTTL time.Duration
 
 	// From is the token of a reserved place, not the claim's own; zero for none. With Try,
 	// Queue and Look. The claim has that place's number, unless its own token has a place,
@@ -131,15 +131,15 @@ type Claim struct {
 	// joins at the end.
 	From Token
 
-	// Hold is how long a reserved place may keep others from the key while no lease and no
+	// Grace is how long a reserved place may keep others from the key while no lease and no
 	// waiter has its number. It counts from the first Try or Queue that finds room for
 	// itself and is Held because of a reserved place, or from a later Reserve of the place.
 	// A grant of the key ends that count, and so does the end of its last place. The place
-	// ends when Hold is over, even if its Stay is not. 0: no limit but the Stay.
+	// ends when Grace is over, even if its PlaceTTL is not. 0: no limit but the PlaceTTL.
 	//
 	// Each Reserve sets it. A claim From the place sets it when it is granted, unless the
-	// claim's Hold is 0. Invalid with other claims.
-	Hold time.Duration
+	// claim's Grace is 0. Invalid with other claims.
+	Grace time.Duration
 
 	// Permits is how many permits the key has, 1 (a mutex) to MaxPermits. Weight is how
 	// many of them the claim takes, 1 to Permits. Not used with Reserve.
@@ -271,7 +271,7 @@ type Relayer interface {
 	// If the turn of such a waiter comes while its process does not listen, its grant waits for the
 	// caller for PushedTTL, unless it is a claim that no grant is pushed to. When a pushed grant of
 	// such a waiter expires, or the waiter is passed over, its number waits for it: others are served,
-	// and the waiter is in front again when it asks within its Stay.
+	// and the waiter is in front again when it asks within its PlaceTTL.
 	Relay()
 }
 
@@ -292,7 +292,7 @@ type Notifier interface {
 	//
 	// If a store knows that no process listens for a waiter, it serves the next one, and the
 	// waiter keeps its number. A waiter in front that is woken to ask keeps the others from
-	// the key until it asks, or until its Stay is over.
+	// the key until it asks, or until its PlaceTTL is over.
 	Notify(wake func(Token, Answer)) (stop func())
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// MinDuration is the shortest TTL, Stay and Retention that a store accepts.
+// MinDuration is the shortest TTL, PlaceTTL and Retention that a store accepts.
 const MinDuration = time.Millisecond
 
 // Validate returns nil for a claim that stores accept. Otherwise it returns the error with
@@ -23,10 +23,10 @@ func (c *Claim) Validate() error {
 		return errors.New("dibs: Claim.AtMostOnce needs one permit")
 	case c.MaxAge < 0:
 		return fmt.Errorf("dibs: Claim.MaxAge is %v; it must not be negative", c.MaxAge)
-	case c.Hold < 0:
-		return fmt.Errorf("dibs: Claim.Hold is %v; it must not be negative", c.Hold)
-	case c.Hold > 0 && c.Mode != Reserve && c.From.IsZero():
-		return errors.New("dibs: Claim.Hold is set; only a reserved place has one")
+	case c.Grace < 0:
+		return fmt.Errorf("dibs: Claim.Grace is %v; it must not be negative", c.Grace)
+	case c.Grace > 0 && c.Mode != Reserve && c.From.IsZero():
+		return errors.New("dibs: Claim.Grace is set; only a reserved place has one")
 	case !c.From.IsZero() && c.Mode == Reserve:
 		return errors.New("dibs: Claim.From is set; a reserved place is not made from another one")
 	case !c.From.IsZero() && c.From == c.Token:
@@ -38,8 +38,8 @@ func (c *Claim) Validate() error {
 	if (c.Mode == Try || c.Mode == Queue) && c.TTL < MinDuration {
 		return fmt.Errorf("dibs: Claim.TTL is %v; it must be at least %v", c.TTL, MinDuration)
 	}
-	if (c.Mode == Queue || c.Mode == Reserve) && c.Stay < MinDuration {
-		return fmt.Errorf("dibs: Claim.Stay is %v; it must be at least %v", c.Stay, MinDuration)
+	if (c.Mode == Queue || c.Mode == Reserve) && c.PlaceTTL < MinDuration {
+		return fmt.Errorf("dibs: Claim.PlaceTTL is %v; it must be at least %v", c.PlaceTTL, MinDuration)
 	}
 	return c.Key.Validate()
 }

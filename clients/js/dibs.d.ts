@@ -70,21 +70,21 @@ export interface OnceOptions extends LockOptions {
 
 export interface RedeemOptions extends LockOptions {
   /** How long the place keeps others from a free key if this process dies. */
-  hold?: Duration;
+  grace?: Duration;
 }
 
 export interface ReserveOptions {
   /** How long the place lasts. Default: 7 days. */
   ttl?: Duration;
   /** How long a free key waits for it. Default: as long as the place lasts. */
-  hold?: Duration;
+  grace?: Duration;
   fingerprint?: string;
   label?: string;
 }
 
 export interface ProlongOptions {
   ttl?: Duration;
-  hold?: Duration;
+  grace?: Duration;
 }
 
 /**
@@ -120,7 +120,7 @@ export class Client {
   /** Takes a place in the queue. The ticket is a secret. */
   reserve(key: string | Uint8Array, options?: ReserveOptions): Promise<string>;
   /** Takes a place in a transaction of the application: it exists when that commits. */
-  reserveIn(client: Queries, key: string | Uint8Array, options?: { ttl?: Duration; hold?: Duration; label?: string }): Promise<string>;
+  reserveIn(client: Queries, key: string | Uint8Array, options?: { ttl?: Duration; grace?: Duration; label?: string }): Promise<string>;
   /** Makes a reserved place last from now. */
   prolong(ticket: string, options?: ProlongOptions): Promise<void>;
   /** Runs the function while it holds the key at a reserved place. */

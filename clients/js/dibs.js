@@ -135,7 +135,7 @@ const TTL = 30_000; // the default TTL of a lease
 const MIN_TTL = 10; // the shortest TTL
 const RETENTION = 86_400_000; // the default of keep
 const PLACE = 7 * 86_400_000; // the default TTL of a reserved place
-const STAY = 10_000; // how long a waiter's place outlasts its last question
+const PLACE_TTL = 10_000; // how long a waiter's place outlasts its last question
 const POLL = 20_000; // the longest call that waits
 const TIMEOUT = 5_000; // the default timeout of a call
 const KEEP_PATIENCE = 10_000; // how long what was waited or worked for is asked again
@@ -262,10 +262,10 @@ export class Client {
   // reserve takes a place in the key's queue without waiting there, and resolves to its ticket: a
   // text to keep secret, for redeem in any process. The place lasts for ttl (default: 7 days).
   // Until it is redeemed or has ended, no caller behind it gets the key, but a free key waits for
-  // it for at most hold (default: as long as the place lasts). fingerprint and label are as in lock.
+  // it for at most grace (default: as long as the place lasts). fingerprint and label are as in lock.
   async reserve(key, options = {}) {
-    const { ttl, ...o } = known(options, ["ttl", "hold", "fingerprint", "label"]);
-    const claim = this.#claim(key, o, { stay: placeTTL(ttl) });
+    const { ttl, ...o } = known(options, ["ttl", "grace", "fingerprint", "label"]);
+    const claim = this.#claim(key, o, { placeTTL: placeTTL(ttl) });
     try {
       await this.#place(claim);
     } catch (e) {
@@ -278,18 +278,18 @@ export class Client {
   // reserveIn is reserve in a transaction of the application: the place exists when it commits. For
   // the client and its errors see Lease.completeIn.
   async reserveIn(client, key, options = {}) {
-    const { ttl, ...o } = known(options, ["ttl", "hold", "label"]);
-    const claim = this.#claim(key, o, { stay: placeTTL(ttl) });
+    const { ttl, ...o } = known(options, ["ttl", "grace", "label"]);
+    const claim = this.#claim(key, o, { placeTTL: placeTTL(ttl) });
     this.#own ??= this.#namespace || ((await askTrying(this.#core, this.#claim(key, {}), "look")).namespace ?? "");
     return this.#postgres.reserve(client, claim, this.#own);
   }
 
-  // prolong makes a reserved place last for ttl from now, with this hold. A place that has ended
+  // prolong makes a reserved place last for ttl from now, with this grace. A place that has ended
   // is reserved again, at the end of the queue.
   async prolong(ticket, options = {}) {
-    const { ttl, hold } = known(options, ["ttl", "hold"]);
+    const { ttl, grace } = known(options, ["ttl", "grace"]);
     const { key, namespace, token } = readTicket(ticket);
-    const claim = this.#claim(key, { hold }, { namespace, token, stay: placeTTL(ttl) });
+    const claim = this.#claim(key, { grace }, { namespace, token, placeTTL: placeTTL(ttl) });
     this.#core.undoer.claims(token); // again
     await this.#place(claim);
   }
@@ -297,11 +297,11 @@ export class Client {
   // redeem runs the function while it holds the key at a reserved place, like lock. If it gives up
   // waiting, the place stays and can be redeemed again. If the place has ended, wait: 0 takes the
   // key if it is free, and a caller that waits joins the queue at the end. The end of the function
-  // ends the place. hold limits how long the place keeps others from a free key if this process
+  // ends the place. grace limits how long the place keeps others from a free key if this process
   // dies.
   async redeem(ticket, options, fn) {
     [options, fn] = called("redeem", options, fn);
-    const o = known(options, [...LOCK, "hold"]);
+    const o = known(options, [...LOCK, "grace"]);
     const { key, namespace, token } = readTicket(ticket);
     let hold;
     try {
@@ -351,7 +351,7 @@ export class Client {
     const ttl = o.ttl === undefined ? this.#ttl : leaseTTL(o.ttl);
     const optional = (name) => (o[name] === undefined ? undefined : millis(o[name], name));
     const { permits = 1, weight = 1, fingerprint, atMostOnce = false, signal } = o;
-    const [wait, margin, longest, hold] = ["wait", "margin", "longest", "hold"].map(optional);
+    const [wait, margin, longest, grace] = ["wait", "margin", "longest", "grace"].map(optional);
     if (margin > ttl / 2) bad(`margin is ${margin} ms; it must be at most half of the ttl of ${ttl} ms`);
     if (!Number.isInteger(permits) || permits < 1 || permits > 65_536) bad(`permits is ${show(permits)}; it must be 1 to 65536`);
     if (!Number.isInteger(weight) || weight < 1 || weight > permits) bad(`weight is ${show(weight)}; it must be 1 to permits`);
@@ -360,7 +360,7 @@ export class Client {
     if (signal !== undefined && typeof signal?.addEventListener !== "function") bad("signal is no AbortSignal");
     const label = String(o.label ?? this.#label).slice(0, 100);
     return new Claim(readKey(key), {
-      ttl, wait, margin, longest, hold, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace,
+      ttl, wait, margin, longest, grace, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace,
       owner: { host: HOST, pid: process.pid, label }, ...more,
     });
   }
@@ -1077,7 +1077,7 @@ class Undoer {
   settle(claim, outcome) {
     const at = now();
     this.entries.push({
-      claim, settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, claim.stay ?? STAY) + this.timeout,
+      claim, settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, claim.placeTTL ?? PLACE_TTL) + this.timeout,
     });
     this.pending++;
     this.arm();
@@ -1188,11 +1188,11 @@ class Claim {
   // wire is the element of a claim.
   wire(mode) {
     const e = { ...this.named, mode, ttl_ms: Math.ceil(this.ttl), owner: this.owner };
-    if (mode !== "try") e.stay_ms = Math.ceil(this.stay ?? STAY);
+    if (mode !== "try") e.place_ttl_ms = Math.ceil(this.placeTTL ?? PLACE_TTL);
     if (this.permits !== 1) e.permits = this.permits;
     if (this.weight !== 1) e.weight = this.weight;
     if (this.from) e.from = this.from;
-    if (this.hold !== undefined) e.hold_ms = Math.ceil(this.hold);
+    if (this.grace !== undefined) e.grace_ms = Math.ceil(this.grace);
     if (this.fingerprint) e.fingerprint = this.fingerprint;
     if (this.maxAge !== undefined) e.max_age_ms = Math.ceil(this.maxAge);
     if (this.atMostOnce) e.at_most_once = true;
@@ -1447,7 +1447,7 @@ class Postgres {
     queries(client, "client");
     const owner = `${claim.owner.host.replaceAll(" ", "_")} ${claim.owner.pid} ${claim.owner.label}`;
     const result = await this.call(client, claim, "reserve_in", "$1::text, $2::text::interval, $3::text::interval, $4::text, $5::text, 'base64'",
-      [claim.bytes.toString("base64"), interval(claim.stay), claim.hold === undefined ? null : interval(claim.hold), namespace,
+      [claim.bytes.toString("base64"), interval(claim.placeTTL), claim.grace === undefined ? null : interval(claim.grace), namespace,
         Buffer.from(owner).subarray(0, 255).toString("base64")]);
     return (result.rows ?? result)[0].answer;
   }

@@ -70,7 +70,7 @@ RETENTION = 86_400.0  # the default of keep
 PLACE = 7 * 86_400.0  # the default TTL of a reserved place
 TIMEOUT = 5.0  # the default timeout of a call
 
-_STAY = 10.0  # how long a waiter's place outlasts its last question
+_PLACE_TTL = 10.0  # how long a waiter's place outlasts its last question
 _POLL = 20.0  # the longest call that waits
 _KEEP_PATIENCE = 10.0  # how long what was waited or worked for is asked again
 _IDLE = 30.0  # a connection that was not used for longer is not used again
@@ -812,7 +812,7 @@ class _Undoer:
 
     def settle(self, attempt: _Attempt, settlement: dict[str, Any], place: bool = False) -> None:
         """Settle the attempt, or the place that it redeems, in the background."""
-        expires = _now() + max(attempt.ttl, attempt.stay) + self._timeout
+        expires = _now() + max(attempt.ttl, attempt.place_ttl) + self._timeout
         silent = attempt.place_silent if place else attempt.silent
         self._put(_Entry(attempt.named(attempt.place if place else None), settlement, expires, silent + _FROZEN))
 
@@ -919,7 +919,7 @@ class _Attempt:
         self.raw = key.encode() if isinstance(key, str) else key
         self.token: str = options["token"] or secrets.token_hex(16)
         self.ttl: float = options["ttl"]
-        self.stay: float = options["stay"]
+        self.place_ttl: float = options["place_ttl"]
         self.wait: float | None = options["wait"]
         self.permits: int = options["permits"]
         self.weight: int = options["weight"]
@@ -964,15 +964,15 @@ class _Attempt:
         o = self._options
         element = {**self.named(), "mode": mode, "ttl_ms": _ms(self.ttl), "owner": o["owner"]}
         if mode != "try":
-            element["stay_ms"] = _ms(o["stay"])
+            element["place_ttl_ms"] = _ms(o["place_ttl"])
         if self.permits != 1:
             element["permits"] = self.permits
         if self.weight != 1:
             element["weight"] = self.weight
         if self.place:
             element["from"] = self.place
-        if o["hold"] is not None:
-            element["hold_ms"] = _ms(o["hold"])
+        if o["grace"] is not None:
+            element["grace_ms"] = _ms(o["grace"])
         if o["fingerprint"]:
             element["fingerprint"] = o["fingerprint"]
         if o["max_age"] is not None:
@@ -1759,25 +1759,25 @@ class Client:
             _keep(lease, kept, retention, rerun)
             return kept.value
 
-    def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, label: str | None = None) -> str:
+    def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, grace: Duration | None = None, label: str | None = None) -> str:
         """Take a place in a transaction of the application: it exists when the transaction commits.
 
         See reserve. For the cursor and its errors see Lease.complete_in.
         """
-        attempt = self._attempt(key, hold=hold, label=label, stay=_place_ttl(ttl))
+        attempt = self._attempt(key, grace=grace, label=label, place_ttl=_place_ttl(ttl))
         with self._reserves_in(attempt, self._namespace_of(attempt)) as statement:
             cursor.execute(*statement)
         return str(_first(cursor.fetchone()))
 
-    def reserve(self, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, fingerprint: str | None = None,
+    def reserve(self, key: Key, *, ttl: Duration = PLACE, grace: Duration | None = None, fingerprint: str | None = None,
                 label: str | None = None) -> str:
         """Take a place in the key's queue without waiting there, and return its ticket.
 
         It is a text to keep secret, for redeem in any process. The place lasts for ttl (default: 7
         days). Until it is redeemed or has ended, no caller behind it gets the key, but a free key
-        waits for it for at most hold (default: as long as the place lasts).
+        waits for it for at most grace (default: as long as the place lasts).
         """
-        lease = self._reservation(key, ttl, hold, fingerprint, label)
+        lease = self._reservation(key, ttl, grace, fingerprint, label)
         try:
             ticket = self._reserve(lease)
             return ticket
@@ -1785,25 +1785,25 @@ class Client:
             lease._attempt.give_up()  # nobody has its ticket
             raise
 
-    def prolong(self, ticket: str, *, ttl: Duration = PLACE, hold: Duration | None = None) -> None:
-        """Make a reserved place last for ttl from now, with this hold.
+    def prolong(self, ticket: str, *, ttl: Duration = PLACE, grace: Duration | None = None) -> None:
+        """Make a reserved place last for ttl from now, with this grace.
 
         A place that has ended is reserved again, at the end of the queue.
         """
         token, namespace, key = _read_ticket(ticket)
         self._here().undoer.claims(token)
-        self._ask_place(self._attempt(key, namespace=namespace, token=token, hold=hold, stay=_place_ttl(ttl)))
+        self._ask_place(self._attempt(key, namespace=namespace, token=token, grace=grace, place_ttl=_place_ttl(ttl)))
 
-    def redeem(self, ticket: str, *, hold: Duration | None = None, **options: Unpack[Options]) -> _Block:
+    def redeem(self, ticket: str, *, grace: Duration | None = None, **options: Unpack[Options]) -> _Block:
         """Hold the key while a with block runs at a reserved place, like lock.
 
         If it gives up waiting, the place stays and can be redeemed again. If the place has ended,
         wait=0 takes the key if it is free, and a caller that waits joins the queue at the end. The
-        end of the block ends the place. hold limits how long the place keeps others from a free key
+        end of the block ends the place. grace limits how long the place keeps others from a free key
         if this process dies.
         """
         token, namespace, key = _read_ticket(ticket)
-        return _Block(self, self._asked(key, options, namespace=namespace, place=token, hold=hold))
+        return _Block(self, self._asked(key, options, namespace=namespace, place=token, grace=grace))
 
     def cancel(self, ticket: str) -> None:
         """Give a reserved place back. It raises Lost if the place had ended before."""
@@ -1906,8 +1906,8 @@ class Client:
 
     def _attempt(self, key: Key, *, ttl: Duration | None = None, wait: Duration | None = None, permits: int = 1, weight: int = 1,
                  fingerprint: str | None = None, at_most_once: bool = False, margin: Duration | None = None,
-                 longest: Duration | None = None, label: str | None = None, max_age: float | None = None, hold: Duration | None = None,
-                 stay: float = _STAY, place: str | None = None, token: str | None = None, namespace: str | None = None) -> _Attempt:
+                 longest: Duration | None = None, label: str | None = None, max_age: float | None = None, grace: Duration | None = None,
+                 place_ttl: float = _PLACE_TTL, place: str | None = None, token: str | None = None, namespace: str | None = None) -> _Attempt:
         """Validate what the caller asks for."""
         if not isinstance(key, (str, bytes)):
             raise TypeError(f"dibs: a key is a str or bytes, not {type(key).__name__}")
@@ -1922,7 +1922,7 @@ class Client:
             "permits": permits, "weight": weight, "fingerprint": fingerprint, "at_most_once": at_most_once,
             "margin": None if margin is None else _seconds(margin, "margin"),
             "longest": None if longest is None else _seconds(longest, "longest"),
-            "max_age": max_age, "hold": None if hold is None else _seconds(hold, "hold"), "stay": stay, "place": place, "token": token,
+            "max_age": max_age, "grace": None if grace is None else _seconds(grace, "grace"), "place_ttl": place_ttl, "place": place, "token": token,
             "owner": {"host": _HOST, "pid": os.getpid(), "label": _printable(self._label if label is None else label)},
         }
         if (asked["margin"] or 0) > asked["ttl"] / 2:
@@ -2060,9 +2060,9 @@ class Client:
     @contextlib.contextmanager
     def _reserves_in(self, attempt: _Attempt, namespace: str) -> Iterator[tuple[str, list[Any]]]:
         """Give the statement that reserves a place in a transaction, and read its errors."""
-        hold, owner = attempt._options["hold"], attempt._options["owner"]
+        grace, owner = attempt._options["grace"], attempt._options["owner"]
         text = f"{owner['host'].replace(' ', '_')} {owner['pid']} {owner['label']}".encode()[:255]
-        values = [_b64(attempt.raw), _interval(attempt.stay), None if hold is None else _interval(hold), namespace, _b64(text)]
+        values = [_b64(attempt.raw), _interval(attempt.place_ttl), None if grace is None else _interval(grace), namespace, _b64(text)]
         with self._function("reserve_in", attempt) as name:
             yield f"SELECT {name}(%s::text, %s::text::interval, %s::text::interval, %s::text, %s::text, 'base64')", values
 
@@ -2078,8 +2078,8 @@ class Client:
                 raise
             raise error from e
 
-    def _reservation(self, key: Key, ttl: Duration, hold: Duration | None, fingerprint: str | None, label: str | None) -> Lease:
-        return Lease(self, self._attempt(key, hold=hold, fingerprint=fingerprint, label=label, stay=_place_ttl(ttl)))
+    def _reservation(self, key: Key, ttl: Duration, grace: Duration | None, fingerprint: str | None, label: str | None) -> Lease:
+        return Lease(self, self._attempt(key, grace=grace, fingerprint=fingerprint, label=label, place_ttl=_place_ttl(ttl)))
 
     def _reserve(self, lease: Lease) -> str:
         """Reserve a place and return its ticket, or raise and leave nothing of it behind."""
@@ -2499,32 +2499,32 @@ class AsyncClient:
                 await keep(kept, rerun)
             return kept.value
 
-    async def reserve(self, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, fingerprint: str | None = None,
+    async def reserve(self, key: Key, *, ttl: Duration = PLACE, grace: Duration | None = None, fingerprint: str | None = None,
                       label: str | None = None) -> str:
         """Take a place in the key's queue and return its ticket; see Client.reserve."""
-        lease = self._client._reservation(key, ttl, hold, fingerprint, label)
+        lease = self._client._reservation(key, ttl, grace, fingerprint, label)
         try:
             return await _in_thread(lambda: self._client._reserve(lease))
         except BaseException:
             lease._attempt.give_up()
             raise
 
-    async def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, hold: Duration | None = None, label: str | None = None) -> str:
+    async def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, grace: Duration | None = None, label: str | None = None) -> str:
         """Take a place in a transaction, with an asynchronous cursor; see Client.reserve_in."""
         client = self._client
-        attempt = client._attempt(key, hold=hold, label=label, stay=_place_ttl(ttl))
+        attempt = client._attempt(key, grace=grace, label=label, place_ttl=_place_ttl(ttl))
         with client._reserves_in(attempt, await _in_thread(lambda: client._namespace_of(attempt))) as statement:
             await cursor.execute(*statement)
         return str(_first(await cursor.fetchone()))
 
-    async def prolong(self, ticket: str, *, ttl: Duration = PLACE, hold: Duration | None = None) -> None:
+    async def prolong(self, ticket: str, *, ttl: Duration = PLACE, grace: Duration | None = None) -> None:
         """Make a reserved place last for ttl from now; see Client.prolong."""
-        await _in_thread(lambda: self._client.prolong(ticket, ttl=ttl, hold=hold))
+        await _in_thread(lambda: self._client.prolong(ticket, ttl=ttl, grace=grace))
 
-    def redeem(self, ticket: str, *, hold: Duration | None = None, **options: Unpack[Options]) -> _AsyncBlock:
+    def redeem(self, ticket: str, *, grace: Duration | None = None, **options: Unpack[Options]) -> _AsyncBlock:
         """Hold the key while an async with block runs at a reserved place; see Client.redeem."""
         token, namespace, key = _read_ticket(ticket)
-        return _AsyncBlock(self._client, self._client._asked(key, options, namespace=namespace, place=token, hold=hold))
+        return _AsyncBlock(self._client, self._client._asked(key, options, namespace=namespace, place=token, grace=grace))
 
     async def cancel(self, ticket: str) -> None:
         """Give a reserved place back; see Client.cancel."""

@@ -28,7 +28,7 @@ func TestAFrozenServer(t *testing.T) {
 		t.Helper()
 		var elements []string
 		for i := range map[string]int{"several reserve": 2}[mode] + 1 {
-			elements = append(elements, fmt.Sprintf(`{"key":"%s %d","token":"%032x","mode":"%s","stay_ms":604800000}`, key, i, 1, strings.TrimPrefix(mode, "several ")))
+			elements = append(elements, fmt.Sprintf(`{"key":"%s %d","token":"%032x","mode":"%s","place_ttl_ms":604800000}`, key, i, 1, strings.TrimPrefix(mode, "several ")))
 		}
 		body := `{"claims":[` + strings.Join(elements, ",") + `]`
 		if mode == "queue" {

@@ -52,7 +52,7 @@ func TestTenThousandLongPolls(t *testing.T) {
 		return all.Answers, err
 	}
 	claim := func(i int) string {
-		return fmt.Sprintf(`{"key":"k","token":"%032x","mode":"queue","ttl_ms":3600000,"stay_ms":3600000}`, i+1)
+		return fmt.Sprintf(`{"key":"k","token":"%032x","mode":"queue","ttl_ms":3600000,"place_ttl_ms":3600000}`, i+1)
 	}
 	settle := func(i int) error {
 		_, err := call("settle", fmt.Sprintf(`{"settlements":[{"key":"k","token":"%032x"}]}`, i+1))

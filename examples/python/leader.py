@@ -25,7 +25,7 @@ def broken():
 
 def cured():
     token = ask("SELECT dibs_new_token()")
-    while ask("SELECT state FROM dibs_claim('journal', %s, %s, stay => %s)", token, TTL, TTL) != "granted":
+    while ask("SELECT state FROM dibs_claim('journal', %s, %s, place_ttl => %s)", token, TTL, TTL) != "granted":
         time.sleep(0.1)  # its place in the queue stays
     while True:
         with db.transaction():  # nobody else is granted the key before it has ended

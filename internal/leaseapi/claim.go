@@ -107,11 +107,11 @@ func readHex(name, digits string, into []byte) error {
 func readClaim(d *json.Decoder, c *store.Claim) error {
 	var k keyed
 	var mode, from, fingerprint *string
-	var ttl, stay, hold, maxAge *int64
+	var ttl, placeTTL, grace, maxAge *int64
 	var permits, weight *int
 	var owner owner
 	err := object(d, k.fields(fields{
-		{"mode", &mode}, {"ttl_ms", &ttl}, {"stay_ms", &stay}, {"from", &from}, {"hold_ms", &hold},
+		{"mode", &mode}, {"ttl_ms", &ttl}, {"place_ttl_ms", &placeTTL}, {"from", &from}, {"grace_ms", &grace},
 		{"permits", &permits}, {"weight", &weight}, {"fingerprint", &fingerprint}, {"max_age_ms", &maxAge},
 		{"at_most_once", &c.AtMostOnce}, {"owner", owner.read},
 	}))
@@ -129,7 +129,7 @@ func readClaim(d *json.Decoder, c *store.Claim) error {
 	if c.Key, c.Token, err = k.values(c.Mode != store.Look); err != nil {
 		return err
 	}
-	c.TTL, c.Stay, c.Permits, c.Weight = DefaultTTL, DefaultStay, 1, 1
+	c.TTL, c.PlaceTTL, c.Permits, c.Weight = DefaultTTL, DefaultPlaceTTL, 1, 1
 	if permits != nil {
 		c.Permits = *permits
 	}
@@ -139,7 +139,7 @@ func readClaim(d *json.Decoder, c *store.Claim) error {
 	for _, span := range []struct {
 		from *int64
 		into *time.Duration
-	}{{ttl, &c.TTL}, {stay, &c.Stay}, {hold, &c.Hold}, {maxAge, &c.MaxAge}} {
+	}{{ttl, &c.TTL}, {placeTTL, &c.PlaceTTL}, {grace, &c.Grace}, {maxAge, &c.MaxAge}} {
 		if span.from != nil {
 			*span.into = fromMillis(*span.from)
 		}
@@ -198,9 +198,9 @@ type (
 		elementOut
 		Mode        string    `json:"mode"`
 		TTL         int64     `json:"ttl_ms,omitempty"`
-		Stay        int64     `json:"stay_ms,omitempty"`
+		PlaceTTL    int64     `json:"place_ttl_ms,omitempty"`
 		From        string    `json:"from,omitempty"`
-		Hold        int64     `json:"hold_ms,omitempty"`
+		Grace       int64     `json:"grace_ms,omitempty"`
 		Permits     int       `json:"permits,omitempty"`
 		Weight      int       `json:"weight,omitempty"`
 		Fingerprint string    `json:"fingerprint,omitempty"`
@@ -234,7 +234,7 @@ func WriteClaims(call ClaimCall) []byte {
 	for i, c := range call.Claims {
 		o := claimOut{
 			elementOut: elementOf(c.Key, c.Token), Mode: nameOf(c.Mode),
-			TTL: millis(c.TTL), Stay: millis(c.Stay), Hold: millis(c.Hold), Permits: c.Permits, Weight: c.Weight,
+			TTL: millis(c.TTL), PlaceTTL: millis(c.PlaceTTL), Grace: millis(c.Grace), Permits: c.Permits, Weight: c.Weight,
 			MaxAge: millis(c.MaxAge), AtMostOnce: c.AtMostOnce,
 		}
 		if !c.From.IsZero() {

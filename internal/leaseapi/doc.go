@@ -34,9 +34,9 @@ const (
 // The defaults of what a claim leaves out. TTL is the library's.
 const (
 	DefaultTTL = 30 * time.Second
-	// DefaultStay is longer than the library's, because a client that lost its server needs
+	// DefaultPlaceTTL is longer than the library's, because a client that lost its server needs
 	// time to find another one.
-	DefaultStay = 10 * time.Second
+	DefaultPlaceTTL = 10 * time.Second
 	// DefaultRetention is that of a settlement that keeps a record.
 	DefaultRetention = 24 * time.Hour
 )

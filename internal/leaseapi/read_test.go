@@ -93,21 +93,21 @@ func TestManyElementsTakeNoMemory(t *testing.T) {
 func TestThereAndBack(t *testing.T) {
 	tok := store.NewToken()
 	claims := []store.Claim{
-		{Key: store.Key{Namespace: "n", Name: "\xff\x00"}, Mode: store.Queue, Token: tok, TTL: time.Second, Stay: 1500 * time.Millisecond, From: store.NewToken(),
-			Hold: time.Minute, Permits: 3, Weight: 2, Fingerprint: store.Fingerprint{1}, MaxAge: store.AnyAge, Owner: store.Owner{Host: "h", PID: 7, Label: "l\u202e"}},
-		{Key: store.Key{Namespace: "n", Name: "\"\\\u2028 é"}, Mode: store.Try, Token: tok, TTL: math.MaxInt64, Stay: DefaultStay, Permits: 1, Weight: 1, AtMostOnce: true},
+		{Key: store.Key{Namespace: "n", Name: "\xff\x00"}, Mode: store.Queue, Token: tok, TTL: time.Second, PlaceTTL: 1500 * time.Millisecond, From: store.NewToken(),
+			Grace: time.Minute, Permits: 3, Weight: 2, Fingerprint: store.Fingerprint{1}, MaxAge: store.AnyAge, Owner: store.Owner{Host: "h", PID: 7, Label: "l\u202e"}},
+		{Key: store.Key{Namespace: "n", Name: "\"\\\u2028 é"}, Mode: store.Try, Token: tok, TTL: math.MaxInt64, PlaceTTL: DefaultPlaceTTL, Permits: 1, Weight: 1, AtMostOnce: true},
 	}
 	call := ClaimCall{Claims: claims, Wait: 20 * time.Second, Timeout: 25 * time.Second}
 	got, err := ReadClaims(WriteClaims(call))
 	if err != nil || !reflect.DeepEqual(got, call) {
 		t.Errorf("%+v, %v; want %+v", got, err, call)
 	}
-	short := ClaimCall{Claims: []store.Claim{{Key: claims[1].Key, Token: tok, TTL: time.Millisecond + 1, Stay: 1, Permits: 1, Weight: 1}}, Wait: 1, Timeout: 1}
-	if got, err := ReadClaims(WriteClaims(short)); err != nil || got.Claims[0].TTL != 2*time.Millisecond || got.Claims[0].Stay != time.Millisecond || got.Wait != time.Millisecond || got.Timeout != time.Millisecond {
+	short := ClaimCall{Claims: []store.Claim{{Key: claims[1].Key, Token: tok, TTL: time.Millisecond + 1, PlaceTTL: 1, Permits: 1, Weight: 1}}, Wait: 1, Timeout: 1}
+	if got, err := ReadClaims(WriteClaims(short)); err != nil || got.Claims[0].TTL != 2*time.Millisecond || got.Claims[0].PlaceTTL != time.Millisecond || got.Wait != time.Millisecond || got.Timeout != time.Millisecond {
 		t.Errorf("durations that are not whole milliseconds are read as %+v, %v", got, err)
 	}
 	least, err := ReadClaims([]byte(`{"claims":[{"key":"a","token":"` + token + `"}]}`))
-	want := store.Claim{Key: store.Key{Namespace: Namespace, Name: "a"}, TTL: DefaultTTL, Stay: DefaultStay, Permits: 1, Weight: 1}
+	want := store.Claim{Key: store.Key{Namespace: Namespace, Name: "a"}, TTL: DefaultTTL, PlaceTTL: DefaultPlaceTTL, Permits: 1, Weight: 1}
 	testkit.Must(t, err)
 	want.Token = least.Claims[0].Token
 	if !reflect.DeepEqual(least.Claims[0], want) || want.Token.IsZero() {

@@ -39,8 +39,8 @@ func Next(notified bool, ahead int, left, poll time.Duration) (interval, nextPol
 	return interval, poll
 }
 
-// Stay returns how long the place of a waiter with that interval lasts.
-func Stay(interval time.Duration) time.Duration {
+// PlaceTTL returns how long the place of a waiter with that interval lasts.
+func PlaceTTL(interval time.Duration) time.Duration {
 	if interval >= Far {
 		return Asks * Far
 	}

@@ -12,11 +12,11 @@ import (
 func TestPlaceOfTheNextWaiter(t *testing.T) {
 	for left := pace.Near - 2*time.Millisecond; left <= pace.Near+2*time.Millisecond; left += 100 * time.Microsecond {
 		interval, _ := pace.Next(true, 0, left, 0)
-		if stay := pace.Stay(interval); stay != pace.Asks*pace.Near || interval >= stay {
-			t.Errorf("a lease that expires in %v: the waiter asks after %v and its place lasts %v", left, interval, stay)
+		if placeTTL := pace.PlaceTTL(interval); placeTTL != pace.Asks*pace.Near || interval >= placeTTL {
+			t.Errorf("a lease that expires in %v: the waiter asks after %v and its place lasts %v", left, interval, placeTTL)
 		}
 	}
-	if interval, _ := pace.Next(true, 100, time.Minute, 0); pace.Stay(interval) != pace.Asks*pace.Far {
-		t.Errorf("a waiter far back asks after %v and its place lasts %v", interval, pace.Stay(interval))
+	if interval, _ := pace.Next(true, 100, time.Minute, 0); pace.PlaceTTL(interval) != pace.Asks*pace.Far {
+		t.Errorf("a waiter far back asks after %v and its place lasts %v", interval, pace.PlaceTTL(interval))
 	}
 }

@@ -260,7 +260,7 @@ func TestWaitsThatBeganUnseen(t *testing.T) {
 		s := New(in, nil)
 		claim := func(name string) {
 			t.Helper()
-			c := store.Claim{Key: store.Key{Name: name}, Mode: store.Queue, TTL: time.Hour, Stay: 24 * time.Hour, Permits: 1, Weight: 1}
+			c := store.Claim{Key: store.Key{Name: name}, Mode: store.Queue, TTL: time.Hour, PlaceTTL: 24 * time.Hour, Permits: 1, Weight: 1}
 			for range 2 {
 				c.Token = store.NewToken()
 				testkit.Must(t, in.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))

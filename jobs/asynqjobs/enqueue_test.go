@@ -48,7 +48,7 @@ func TestEnqueue(t *testing.T) {
 }
 
 // TestNotEnqueued: a task that could not be enqueued blocks no other task, and neither does the
-// place of one whose enqueuing was rolled back, for longer than Hold.
+// place of one whose enqueuing was rolled back, for longer than Grace.
 func TestNotEnqueued(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -61,7 +61,7 @@ func TestNotEnqueued(t *testing.T) {
 		{"wrong option", []asynq.Option{asynq.Queue(" ")}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
+			f := parallel(t, &jobs.Options{Grace: time.Hour, Ahead: 1})
 			if tt.want != nil {
 				f.enqueue(t, job("other", "same", append(tt.opts, asynq.ProcessIn(time.Hour))...))
 			}
@@ -81,7 +81,7 @@ func TestNotEnqueued(t *testing.T) {
 // TestEnqueueUnknown: a parked task that Redis has although its enqueuing failed is made runnable
 // in its turn.
 func TestEnqueueUnknown(t *testing.T) {
-	f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
+	f := parallel(t, &jobs.Options{Grace: time.Hour, Ahead: 1})
 	f.enqueue(t, job("k", "first"))
 	f.mutex.redis.AddHook(&cutOff{})
 	if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "unknown")); err == nil {
@@ -116,7 +116,7 @@ func (c *cutOff) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestLater: a task that runs later takes its place when it does, and so does one of a client
 // that knows nothing of keys.
 func TestLater(t *testing.T) {
-	f := parallel(t, &jobs.Options{Hold: time.Hour})
+	f := parallel(t, &jobs.Options{Grace: time.Hour})
 	f.serve(t, asynq.Config{}, f.work)
 	later := f.enqueue(t, job("k", "later", asynq.ProcessIn(time.Hour)))
 	if h := later.Headers; h[headerTicket] != "" || h[headerKey] != "k" {

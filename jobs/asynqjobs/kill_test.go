@@ -68,11 +68,11 @@ func TestKilled(t *testing.T) {
 }
 
 // TestKilledWhileItWaits: a worker that is killed while its task waits for its turn blocks the key
-// for Hold, and not for Recovery. The task comes again when Asynq has noticed.
+// for Grace, and not for Recovery. The task comes again when Asynq has noticed.
 func TestKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
 	r := ownRedis(t)
-	p := plan{Redis: r, Ahead: 8, Hold: 300 * time.Millisecond, Back: time.Hour}
+	p := plan{Redis: r, Ahead: 8, Grace: 300 * time.Millisecond, Back: time.Hour}
 	f := newFixture(t, r, p.options())
 	lease, err := f.mutex.dibs.Acquire(t.Context(), "k", nil)
 	testkit.Must(t, err)

@@ -168,7 +168,7 @@ func TestPromote(t *testing.T) {
 // not be that of their places. The task with the first place is made runnable all the same.
 func TestOverlap(t *testing.T) {
 	const others = 12
-	f := parallel(t, &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
+	f := parallel(t, &jobs.Options{Ahead: 2, Grace: time.Hour, Recovery: time.Hour})
 	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "runs"))
 	f.did.has(t, "runs")
@@ -188,9 +188,9 @@ func TestOverlap(t *testing.T) {
 }
 
 // TestEnqueuingCrashes: a program that dies before it enqueues a task leaves a place and an
-// entry. The others go on when the place has been in their way for Hold.
+// entry. The others go on when the place has been in their way for Grace.
 func TestEnqueuingCrashes(t *testing.T) {
-	f := parallel(t, &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
+	f := parallel(t, &jobs.Options{Ahead: 2, Grace: 100 * time.Millisecond})
 	var want []string
 	for n := range 12 {
 		_, err := f.mutex.jobs.Enqueue(t.Context(), jobs.Job{Key: "k"})
@@ -202,7 +202,7 @@ func TestEnqueuingCrashes(t *testing.T) {
 	f.serve(t, asynq.Config{}, f.note)
 	testkit.Eventually(t, "all have run", func() bool { return len(f.did.read()) == len(want) })
 	got := f.did.read()
-	slices.Sort(got) // one that is later than Hold is passed by others
+	slices.Sort(got) // one that is later than Grace is passed by others
 	if slices.Sort(want); !slices.Equal(got, want) {
 		t.Errorf("done was %v, want %v", got, want)
 	}

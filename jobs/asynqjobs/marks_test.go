@@ -115,7 +115,7 @@ func TestSweepNeedsNoTask(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := ownRedis(t)
-			before := newFixture(t, r, &jobs.Options{Ahead: 3, Hold: 100 * time.Millisecond})
+			before := newFixture(t, r, &jobs.Options{Ahead: 3, Grace: 100 * time.Millisecond})
 			var want []string
 			for n := range 8 {
 				name := fmt.Sprint(n)
@@ -126,7 +126,7 @@ func TestSweepNeedsNoTask(t *testing.T) {
 					want = append(want, name)
 				}
 			}
-			f := newFixture(t, r, &jobs.Options{Ahead: 3, Hold: 100 * time.Millisecond})
+			f := newFixture(t, r, &jobs.Options{Ahead: 3, Grace: 100 * time.Millisecond})
 			f.serve(t, asynq.Config{}, f.note)
 			for _, name := range want {
 				f.did.has(t, name)

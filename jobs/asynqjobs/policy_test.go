@@ -143,17 +143,17 @@ func TestCancelled(t *testing.T) {
 func TestByHand(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name string
-		do   func(i *asynq.Inspector, queue, id string) error
-		hold time.Duration // with two runnable tasks, one that is later than that is passed
-		want []string
+		name  string
+		do    func(i *asynq.Inspector, queue, id string) error
+		grace time.Duration // with two runnable tasks, one that is later than that is passed
+		want  []string
 	}{
 		{"deleted", (*asynq.Inspector).DeleteTask, 100 * time.Millisecond, []string{"first", "next", "last"}},
 		{"archived", (*asynq.Inspector).ArchiveTask, 100 * time.Millisecond, []string{"first", "next", "last"}},
 		{"made to run", (*asynq.Inspector).RunTask, time.Hour, []string{"first", "next", "it", "last"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := parallel(t, &jobs.Options{Ahead: 1, Hold: tt.hold})
+			f := parallel(t, &jobs.Options{Ahead: 1, Grace: tt.grace})
 			f.serve(t, asynq.Config{}, f.work)
 			f.enqueue(t, job("k", "first"))
 			f.did.has(t, "first")
@@ -179,7 +179,7 @@ func TestOperatorsSeeTasks(t *testing.T) {
 	r := ownRedis(t)
 	s, err := redisstore.Open(t.Context(), storeURL(r), nil)
 	testkit.Must(t, err)
-	f := newFixture(t, r, &jobs.Options{Ahead: 3, Hold: time.Minute}, s)
+	f := newFixture(t, r, &jobs.Options{Ahead: 3, Grace: time.Minute}, s)
 	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "0", asynq.TaskID("0")))
 	f.did.has(t, "0")

@@ -27,7 +27,7 @@ type childConfig struct {
 	Unswept        bool   // its mutex does nothing in the background
 	Workers, Ahead int
 	TTL, Recovery  time.Duration
-	Hold           time.Duration // default: Recovery
+	Grace          time.Duration // default: Recovery
 	Patience       time.Duration
 	Timeout        time.Duration // of a job
 	SoftStop       time.Duration // after which a stop ends the jobs' contexts
@@ -57,7 +57,7 @@ func beChild(args []string) error {
 	h, err := openHost(ctx, nil, hostOptions{
 		url: c.URL + "&application_name=" + url.QueryEscape(c.ID), redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: !c.Outside, unswept: c.Unswept, seed: c.Seed,
 		idle: c.Insert != "", outer: &outerPoints{}, inner: &innerPoints{}, work: works[c.Work],
-		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Ahead: c.Ahead, Recovery: c.Recovery, Hold: cmp.Or(c.Hold, c.Recovery)}},
+		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Ahead: c.Ahead, Recovery: c.Recovery, Grace: cmp.Or(c.Grace, c.Recovery)}},
 		river: river.Config{ID: c.ID, LeaderElectionDisabled: true, JobTimeout: c.Timeout, MaxAttempts: 100, SoftStopTimeout: c.SoftStop},
 	})
 	if err != nil {

@@ -177,7 +177,7 @@ func TestKilledWorker(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.work, " ", c.point, " ", c.outside), func(t *testing.T) {
 			t.Parallel()
-			options := Options{Jobs: jobs.Options{Ahead: 4, Recovery: c.recovery, Hold: c.recovery}}
+			options := Options{Jobs: jobs.Options{Ahead: 4, Recovery: c.recovery, Grace: c.recovery}}
 			h := newHost(t, hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: options})
 			rows := h.inserts("it", 1, 6)
 			child := startChild(t, c.point, childConfig{
@@ -208,7 +208,7 @@ func TestKilledWorker(t *testing.T) {
 					got = slices.Delete(got, at, at+1)
 				}
 			}
-			if c.recovery < time.Hour { // a slow machine may take longer than Hold, after which others may pass
+			if c.recovery < time.Hour { // a slow machine may take longer than Grace, after which others may pass
 				slices.Sort(got)
 			}
 			if want := []int{1, 2, 3, 4, 5, 6}; !slices.Equal(got, want) {
@@ -222,18 +222,18 @@ func TestKilledWorker(t *testing.T) {
 }
 
 // TestKilledWhileItWaits: a worker that is killed while its job waits for its turn blocks the key
-// for Hold, and not for Recovery. That is so even if the grant was sent to it after its death.
+// for Grace, and not for Recovery. That is so even if the grant was sent to it after its death.
 // The job comes again when River has rescued it.
 func TestKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
-	options := Options{Jobs: jobs.Options{Hold: 300 * time.Millisecond, Recovery: time.Hour}}
+	options := Options{Jobs: jobs.Options{Grace: 300 * time.Millisecond, Recovery: time.Hour}}
 	h := newHost(t, hostOptions{idle: true, mutex: options})
 	lease, err := h.dibs.Acquire(t.Context(), keyOf("it"), nil)
 	h.must(nil, err)
 	first := h.insert("it", 1, nil)
 	child := startChild(t, waiting, childConfig{
 		ID: "child", URL: h.url, Work: "plain", Workers: 3, TTL: time.Hour,
-		Hold: options.Jobs.Hold, Recovery: options.Jobs.Recovery, Patience: DefaultPatience, Timeout: time.Hour,
+		Grace: options.Jobs.Grace, Recovery: options.Jobs.Recovery, Patience: DefaultPatience, Timeout: time.Hour,
 	})
 	child.Await()
 	child.Kill()
@@ -280,12 +280,12 @@ var inserts = map[string]func(context.Context, *host) error{
 }
 
 // TestKilledInserter: a process that is killed before its job is there leaves no place, or a
-// place that blocks for no longer than Hold. A job that was parked because of that place runs.
+// place that blocks for no longer than Grace. A job that was parked because of that place runs.
 func TestKilledInserter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		insert, point string
-		hold          time.Duration
+		grace         time.Duration
 		left          int // places
 	}{
 		{"in a transaction", beforeInsert, time.Hour, 0},
@@ -295,10 +295,10 @@ func TestKilledInserter(t *testing.T) {
 			t.Parallel()
 			var l journal
 			h := newHost(t, hostOptions{
-				mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: c.hold}}, outside: true, work: l.noted(),
+				mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: c.grace}}, outside: true, work: l.noted(),
 			})
 			child := startChild(t, c.point, childConfig{
-				ID: "child", URL: h.url, Insert: c.insert, TTL: time.Hour, Recovery: c.hold, Patience: DefaultPatience,
+				ID: "child", URL: h.url, Insert: c.insert, TTL: time.Hour, Recovery: c.grace, Patience: DefaultPatience,
 			})
 			child.Await()
 			child.Kill()

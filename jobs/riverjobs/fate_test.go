@@ -75,10 +75,10 @@ func TestFates(t *testing.T) {
 			ran := make(chan struct{})
 			o := hostOptions{
 				url: NewDatabase(), idle: true, unswept: true, outside: true,
-				mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}},
+				mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, Recovery: time.Hour}},
 			}
 			if c.ends == 2 { // its place is left, and there are no two behind it that could change places
-				o.mutex.Jobs.Hold = 500 * time.Millisecond
+				o.mutex.Jobs.Grace = 500 * time.Millisecond
 			}
 			f := &fates{host: newHost(t, o), ctx: t.Context(), ids: map[int]int64{}}
 			if c.insert != nil {
@@ -137,7 +137,7 @@ func (f *fates) insert(numbers ...int) {
 func TestRetriedByHand(t *testing.T) {
 	t.Parallel()
 	var l journal
-	o := hostOptions{url: NewDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
+	o := hostOptions{url: NewDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, Recovery: time.Hour}}}
 	h := newHost(t, o)
 	first := h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
 	last := h.inserts("it", 2, 3)[1]
@@ -182,7 +182,7 @@ func TestStoppedOnItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	var l journal
 	running := make(chan struct{})
-	o := hostOptions{url: NewDatabase(), idle: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
+	o := hostOptions{url: NewDatabase(), idle: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, Recovery: time.Hour}}}
 	h := newHost(t, o)
 	h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
 	last := h.inserts("it", 2, 3)[1]

@@ -273,7 +273,7 @@ func TestSweepNeedsNoJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := Options{Jobs: jobs.Options{Ahead: 3, Hold: 100 * time.Millisecond}}
+			options := Options{Jobs: jobs.Options{Ahead: 3, Grace: 100 * time.Millisecond}}
 			h := newHost(t, hostOptions{idle: true, unswept: true, outside: true, mutex: options})
 			rows := h.inserts("it", 1, 8)
 			for _, row := range rows[:3] {

@@ -190,7 +190,7 @@ func TestPatience(t *testing.T) {
 // parked. The listing counts each once, and names it.
 func TestOperatorsSeeJobs(t *testing.T) {
 	t.Parallel()
-	h, _, gate, first := gatedHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Ahead: 4, Hold: time.Minute}}})
+	h, _, gate, first := gatedHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Ahead: 4, Grace: time.Minute}}})
 	rows := append(h.inserts("it", 2, 5), first)
 	testkit.Eventually(t, "two wait, and one was requeued", func() bool { s := h.mutex.Stats(); return s.Waiting == 2 && s.Requeued > 0 })
 	name := keyOf("it")

@@ -59,7 +59,7 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	}
 	workers := []worker{start(), start(), start(), start()}
 	o := hostOptions{
-		url: url, redis: redis, commits: redis == "", mutex: Options{Jobs: jobs.Options{Ahead: 3, Hold: recovery, Recovery: recovery}},
+		url: url, redis: redis, commits: redis == "", mutex: Options{Jobs: jobs.Options{Ahead: 3, Grace: recovery, Recovery: recovery}},
 		work: workStorm, river: river.Config{MaxAttempts: 100}, // it schedules what is tried again
 	}
 	h := newHost(t, o)

@@ -205,7 +205,7 @@ func pollsMemory(ctx context.Context, c config) (now, most float64, err error) {
 	granted := make(chan error, polls)
 	for i, one := range callers[:polls] {
 		go func() {
-			_, err := one.call("/v1/claim", `{"claims":[`+element(i)+`,"mode":"queue","ttl_ms":3600000,"stay_ms":3600000}],"wait_ms":60000}`, `"granted"`)
+			_, err := one.call("/v1/claim", `{"claims":[`+element(i)+`,"mode":"queue","ttl_ms":3600000,"place_ttl_ms":3600000}],"wait_ms":60000}`, `"granted"`)
 			if err == nil {
 				err = settle(i)
 			}

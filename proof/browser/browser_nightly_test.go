@@ -71,7 +71,7 @@ func (r *rig) claim(claims ...store.Claim) {
 			c.Token = store.NewToken()
 		}
 		if c.TTL == 0 {
-			c.TTL, c.Stay = time.Hour, time.Hour
+			c.TTL, c.PlaceTTL = time.Hour, time.Hour
 		}
 		c.Permits, c.Weight = 1, 1
 		if c.Owner.Host == "" {

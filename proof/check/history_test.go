@@ -45,7 +45,7 @@ func (h *builder) claim(name string, from, to int, key, token, mode, state strin
 		Permits: 1, Weight: 1, State: state, Queued: state == "held" && mode == "queue",
 	}
 	if mode == "queue" {
-		e.Stay = 1500 * ms
+		e.PlaceTTL = 1500 * ms
 	}
 	if state == "held" {
 		e.Left = ms
@@ -119,7 +119,7 @@ func good() *builder {
 	}
 
 	h.add("X reserves", 100, 110, history.Event{
-		Kind: history.Claim, Process: process("X"), Key: "place", Token: "X", Mode: "reserve", Stay: time.Minute, Permits: 1, State: "held", Queued: true,
+		Kind: history.Claim, Process: process("X"), Key: "place", Token: "X", Mode: "reserve", PlaceTTL: time.Minute, Permits: 1, State: "held", Queued: true,
 	})
 	h.granted("Y redeems", 200, 210, "place", "Y", "try", 40).From = "X"
 	h.settle("Y abandons", 300, 310, "place", "Y", "abandon")

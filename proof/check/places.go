@@ -10,7 +10,7 @@ import (
 )
 
 // places: a claim from a reserved place is not answered that the place does not exist while it
-// stands. It stands until it is settled, it or its Hold is over, or a lease from it ends cleanly.
+// stands. It stands until it is settled, it or its Grace is over, or a lease from it ends cleanly.
 func places(c *checker) {
 	for _, e := range c.calls {
 		if e.Kind != history.Claim || e.From == "" || e.Mode != "try" || e.State != "held" || e.Queued || !e.Answered() || e.Error != "" {
@@ -42,14 +42,14 @@ func (c *checker) reserved(a *attempt, e *history.Event) (r *history.Event) {
 	if r == nil || c.tokens[e.Token].begin < r.Return {
 		return nil
 	}
-	lasts := min(r.Stay, cmp.Or(r.Hold, never))
+	lasts := min(r.PlaceTTL, cmp.Or(r.Grace, never))
 	for _, x := range c.claims[a.token] {
 		switch {
 		case x == e, x.Call > e.Return, x.Mode == "look", x.Answered() && (x.State == "held" || x.Error != "") && !c.mayEnd(x):
 		case !c.gaveBack(x, e.Call) && !(c.tokens[x.Token].begin > r.Return && c.keeps(x, e)):
 			return nil // it may have ended the place
 		}
-		lasts = min(lasts, cmp.Or(x.Hold, never))
+		lasts = min(lasts, cmp.Or(x.Grace, never))
 	}
 	if e.Return >= after(r.Call, lasts)-c.Slack {
 		return nil
@@ -122,7 +122,7 @@ func (c *checker) stood(a *attempt) (from, to time.Duration, r *history.Event) {
 	if a.vague || !reservation(r) {
 		return 0, 0, nil
 	}
-	from, to = r.Return, after(r.Call, min(r.Stay, cmp.Or(r.Hold, never)))-c.Slack
+	from, to = r.Return, after(r.Call, min(r.PlaceTTL, cmp.Or(r.Grace, never)))-c.Slack
 	if len(a.calls) > 1 {
 		to = min(to, a.calls[1].Call) // asked for again, by its own token
 	}

@@ -9,21 +9,21 @@ import (
 // reserve reserves a place of the key "place" for a minute.
 func (h *builder) reserve(name string, from, to int, token string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "reserve", "held")
-	e.TTL, e.Stay, e.Queued = 0, time.Minute, true
+	e.TTL, e.PlaceTTL, e.Queued = 0, time.Minute, true
 	return e
 }
 
 // waits lets a token ask from a reserved place before its turn.
 func (h *builder) waits(name string, from, to int, token, place string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "try", "held")
-	e.From, e.Stay, e.Queued = place, 0, true
+	e.From, e.PlaceTTL, e.Queued = place, 0, true
 	return e
 }
 
 // redeems grants a token the key from a reserved place.
 func (h *builder) redeems(name string, from, to int, token, place string, fence uint64) *history.Event {
 	e := h.granted(name, from, to, "place", token, "try", fence)
-	e.From, e.Stay = place, 0
+	e.From, e.PlaceTTL = place, 0
 	return e
 }
 
@@ -68,8 +68,8 @@ var placeCases = []historyCase{
 		h.at("Z releases").Outcome = "abandon"
 		h.waits("V tries", 520, 530, "V", "X").Queued = false
 	}},
-	{"a redeemer abandoned its lease, and its place had a shorter hold from then on", "", func(h *builder) {
-		h.at("Z redeems").Hold = 10 * ms
+	{"a redeemer abandoned its lease, and its place had a shorter grace from then on", "", func(h *builder) {
+		h.at("Z redeems").Grace = 10 * ms
 		h.at("Z releases").Outcome = "abandon"
 		h.waits("V tries", 520, 530, "V", "X").Queued = false
 	}},
@@ -84,9 +84,9 @@ var placeCases = []historyCase{
 		row(h)
 		h.redeems("w redeems", 255, 260, "w", "W", 40)
 	}},
-	{"a place is redeemed before the one in front of it, whose hold may be over", "", func(h *builder) {
+	{"a place is redeemed before the one in front of it, whose grace may be over", "", func(h *builder) {
 		row(h)
-		h.at("X reserves").Hold = 50 * ms
+		h.at("X reserves").Grace = 50 * ms
 		h.redeems("w redeems", 255, 260, "w", "W", 40)
 	}},
 	{"a place is redeemed after a waiter that came before it", "", func(h *builder) {

@@ -68,7 +68,7 @@ func (c *checker) gone(a *attempt) time.Duration {
 			switch {
 			case e.Mode == "look" || e.Error != "":
 			case e.Mode == "reserve" && e.State == "held":
-				to = max(to, after(e.Return, e.Stay))
+				to = max(to, after(e.Return, e.PlaceTTL))
 			case e.State == "granted":
 				to = max(to, after(e.Return, e.TTL))
 			case waiting(e):
@@ -94,12 +94,12 @@ func (c *checker) gone(a *attempt) time.Duration {
 }
 
 // turnOver returns when the turn of a waiter is over at the latest, as far as this answer says:
-// it may come at the end of Stay, and last for PushedTTL.
+// it may come at the end of PlaceTTL, and last for PushedTTL.
 func turnOver(e *history.Event) time.Duration {
-	if e.Stay == 0 {
+	if e.PlaceTTL == 0 {
 		return never // a Try leaves the place as it was
 	}
-	return after(after(e.Return, e.Stay), store.PushedTTL)
+	return after(after(e.Return, e.PlaceTTL), store.PushedTTL)
 }
 
 // queued reports whether a call found its token waiting, as far as its client knew. It may have
@@ -234,7 +234,7 @@ func (a *attempt) settling(from, to time.Duration) bool {
 
 // due returns until when the place, and a turn that came at once, surely stand.
 func (w *wait) due(c *checker) time.Duration {
-	return after(w.last.Call, min(w.last.Stay, w.last.TTL, store.PushedTTL)) - c.Slack
+	return after(w.last.Call, min(w.last.PlaceTTL, w.last.TTL, store.PushedTTL)) - c.Slack
 }
 
 func (a *attempt) grantOf(e *history.Event) *grant {

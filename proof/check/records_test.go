@@ -75,12 +75,12 @@ var recordCases = []historyCase{
 		h.drop("Z releases")
 	}},
 	{"a reserved place that has run out blocks", "held", func(h *builder) {
-		h.at("X reserves").Stay = 450 * ms
+		h.at("X reserves").PlaceTTL = 450 * ms
 		h.drop("Z redeems", "Z releases")
 		h.claim("V tries", 600, 610, "place", "V", "try", "held")
 	}},
 	{"a reserved place has run out", "", func(h *builder) {
-		h.at("X reserves").Stay = 250 * ms
+		h.at("X reserves").PlaceTTL = 250 * ms
 		h.granted("V claims", 550, 560, "place", "V", "try", 42).Attempt = 2
 		h.at("Z redeems").Left = ms
 		h.at("Z redeems").State, h.at("Z redeems").Fence, h.at("Z redeems").Attempt = "held", 0, 0
@@ -175,9 +175,9 @@ var userCases = []historyCase{
 		h.granted("V claims", 150, 160, "place", "V", "try", 39)
 		h.settle("V releases", 170, 180, "place", "V", "release")
 	}},
-	{"a waiter that came after a reserved place is granted when its hold is over", "", func(h *builder) {
+	{"a waiter that came after a reserved place is granted when its grace is over", "", func(h *builder) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
-		h.at("X reserves").Hold = 200 * ms
+		h.at("X reserves").Grace = 200 * ms
 		h.claim("V is held", 150, 160, "place", "V", "try", "held")
 		h.granted("V claims", 350, 360, "place", "V", "try", 39)
 	}},

@@ -64,7 +64,7 @@ func hot(n, keys, users int) []history.Event {
 			call, ret := window()
 			return history.Event{
 				Kind: history.Claim, Key: key, Token: fmt.Sprintf("%032x", token), Process: process, Mode: "queue",
-				TTL: ttl, Stay: 3 * ttl / 2, Permits: 1, Left: 1, Call: call, Return: ret, State: "held", Queued: true,
+				TTL: ttl, PlaceTTL: 3 * ttl / 2, Permits: 1, Left: 1, Call: call, Return: ret, State: "held", Queued: true,
 			}
 		}
 		type waiter struct{ token, process int }

@@ -124,7 +124,7 @@ func describe(e *history.Event) string {
 	}{
 		{"", e.Name, e.Name != ""}, {"", e.Mode, e.Mode != ""}, {"", e.Outcome, e.Outcome != ""},
 		{"token", short(e.Token), e.Token != ""}, {"from", short(e.From), e.From != ""},
-		{"permits", e.Permits, e.Permits > 1}, {"weight", e.Weight, e.Weight > 1}, {"ttl", e.TTL, e.TTL != 0}, {"stay", e.Stay, e.Stay != 0}, {"max age", e.MaxAge, e.MaxAge != 0},
+		{"permits", e.Permits, e.Permits > 1}, {"weight", e.Weight, e.Weight > 1}, {"ttl", e.TTL, e.TTL != 0}, {"place ttl", e.PlaceTTL, e.PlaceTTL != 0}, {"max age", e.MaxAge, e.MaxAge != 0},
 		{"print", short(e.Fingerprint), e.Fingerprint != ""}, {"retention", e.Retention, e.Retention != 0},
 		{"→", e.State, e.State != ""}, {"error", e.Error, e.Error != ""}, {"fence", e.Fence, e.Fence != 0},
 		{"attempt", e.Attempt, e.Attempt != 0}, {"queued", e.Ahead, e.Queued}, {"data", e.Data, e.Data != ""},

@@ -21,7 +21,7 @@ var (
 func OfClaim(c *store.Claim) Event {
 	e := Event{
 		Kind: Claim, Key: c.Key.Name, Token: hex.EncodeToString(c.Token[:]), Mode: modes[c.Mode],
-		TTL: c.TTL, Stay: c.Stay, Hold: c.Hold, Permits: c.Permits, Weight: c.Weight, MaxAge: c.MaxAge, AtMostOnce: c.AtMostOnce,
+		TTL: c.TTL, PlaceTTL: c.PlaceTTL, Grace: c.Grace, Permits: c.Permits, Weight: c.Weight, MaxAge: c.MaxAge, AtMostOnce: c.AtMostOnce,
 	}
 	if !c.From.IsZero() {
 		e.From = hex.EncodeToString(c.From[:])

@@ -49,8 +49,8 @@ type Event struct {
 
 	Mode        string        `json:"mode,omitempty"` // try, queue, reserve, look
 	TTL         time.Duration `json:"ttl,omitempty"`
-	Stay        time.Duration `json:"stay,omitempty"`
-	Hold        time.Duration `json:"hold,omitempty"`
+	PlaceTTL    time.Duration `json:"place_ttl,omitempty"`
+	Grace       time.Duration `json:"grace,omitempty"`
 	From        string        `json:"from,omitempty"` // the token of a reserved place
 	Permits     int           `json:"permits,omitempty"`
 	Weight      int           `json:"weight,omitempty"`

@@ -35,7 +35,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	w := history.NewWriter(&file, 3, 2)
 	w.Now = clock()
 	calls := []history.Event{
-		{Kind: history.Claim, Key: "k\x00\xc3\xa4\"", Token: "01", Mode: "queue", TTL: time.Second, Stay: 2 * time.Second, Hold: 3, From: "02",
+		{Kind: history.Claim, Key: "k\x00\xc3\xa4\"", Token: "01", Mode: "queue", TTL: time.Second, PlaceTTL: 2 * time.Second, Grace: 3, From: "02",
 			Permits: 4, Weight: 3, Fingerprint: "05", MaxAge: 1<<63 - 1, AtMostOnce: true},
 		{Kind: history.Settle, Key: "k", Token: "01", Outcome: "keep", Data: `"kept"`, Retention: time.Hour},
 		{Kind: history.Renew, Key: "k", Token: "03", TTL: time.Second},

@@ -216,7 +216,7 @@ func TestPushed(t *testing.T) {
 		}
 	})
 	key, token, stranger := store.Key{Name: "k"}, store.NewToken(), store.NewToken()
-	claim := store.Claim{Key: key, Token: token, Mode: store.Queue, TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1, MaxAge: time.Minute}
+	claim := store.Claim{Key: key, Token: token, Mode: store.Queue, TTL: time.Second, PlaceTTL: time.Second, Permits: 1, Weight: 1, MaxAge: time.Minute}
 	testkit.Must(t, under.Claim(t.Context(), []store.Claim{claim}, make([]store.Answer, 1)))
 	grant := store.Answer{State: store.Granted, Fence: 7, Attempt: 2}
 	from.wake(token, store.Answer{})

@@ -307,7 +307,7 @@ func (s *spedStore) by(d time.Duration) time.Duration { return time.Duration(flo
 func (s *spedStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	own := make([]store.Claim, len(claims))
 	for i, c := range claims {
-		c.TTL, c.Stay = s.by(c.TTL), s.by(c.Stay)
+		c.TTL, c.PlaceTTL = s.by(c.TTL), s.by(c.PlaceTTL)
 		own[i] = c
 	}
 	return s.Store.Claim(ctx, own, answers)

@@ -14,16 +14,16 @@ func (w *worker) job(ctx context.Context, k key) {
 	defer cancel()
 	c := w.session.client
 	stands := min(w.world.plan.ttl*2, placeStands)
-	hold := &dibs.PlaceOptions{}
+	places := &dibs.PlaceOptions{}
 	if w.chance(50) {
-		hold.Hold = w.world.plan.ttl / 2
+		places.Grace = w.world.plan.ttl / 2
 	}
 	if w.world.healed() || w.chance(20) {
 		w.lock(ctx, k)
 		return
 	}
 	if w.chance(50) {
-		p, _, err := c.Reserve(asking, k.name, stands, hold)
+		p, _, err := c.Reserve(asking, k.name, stands, places)
 		if w.gate(); err == nil {
 			w.offer(p)
 		}
@@ -41,7 +41,7 @@ func (w *worker) job(ctx context.Context, k key) {
 		_ = c.CancelPlace(ctx, p)
 		return
 	case w.chance(15):
-		_, _ = c.Prolong(asking, p, stands, hold)
+		_, _ = c.Prolong(asking, p, stands, places)
 		w.offer(p)
 		return
 	}
@@ -49,7 +49,7 @@ func (w *worker) job(ctx context.Context, k key) {
 		w.offer(p) // delivered twice
 	}
 	acquire, try := w.options(k)
-	o := &dibs.RedeemOptions{AcquireOptions: *acquire, Hold: hold.Hold}
+	o := &dibs.RedeemOptions{AcquireOptions: *acquire, Grace: places.Grace}
 	redeem := c.Redeem
 	if try {
 		redeem = c.TryRedeem

@@ -39,7 +39,7 @@ func renewalRevives(s dibs.Store) hooks {
 	var claims memory[store.Token, store.Claim]
 	h := asked(s, nil, func(c store.Claim, a *store.Answer) {
 		if a.State == store.Granted && c.Mode != store.Look {
-			c.Mode, c.From, c.Hold, c.Stay = store.Try, store.Token{}, 0, 0
+			c.Mode, c.From, c.Grace, c.PlaceTTL = store.Try, store.Token{}, 0, 0
 			claims.set(c.Token, c)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 func barging(s dibs.Store) hooks {
 	return asked(s, func(c *store.Claim) {
 		if c.Mode == store.Queue {
-			c.Mode, c.Stay = store.Try, 0
+			c.Mode, c.PlaceTTL = store.Try, 0
 		}
 	}, func(c store.Claim, a *store.Answer) {
 		if c.Mode == store.Queue && a.State == store.Held {
@@ -51,7 +51,7 @@ func placeLost(s dibs.Store) hooks {
 	h := asked(s, func(c *store.Claim) {
 		if _, ok := taken.get(c.From); ok {
 			if place, own := from.get(c.Token); !own || place != c.From {
-				c.From, c.Hold = store.Token{}, 0
+				c.From, c.Grace = store.Token{}, 0
 			}
 		}
 	}, func(c store.Claim, a *store.Answer) {

@@ -19,7 +19,7 @@ func (w *worker) noClient(ctx context.Context, k key) {
 	}
 	ttl := w.world.plan.ttl / 2
 	c := store.Claim{
-		Key: dibs.Key{Name: k.name}, Token: store.NewToken(), TTL: ttl, Stay: ttl, Permits: 1, Weight: 1,
+		Key: dibs.Key{Name: k.name}, Token: store.NewToken(), TTL: ttl, PlaceTTL: ttl, Permits: 1, Weight: 1,
 		Mode: []store.Mode{store.Try, store.Queue, store.Queue}[w.IntN(3)],
 	}
 	if w.chance(60) {

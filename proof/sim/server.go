@@ -206,7 +206,7 @@ func (s *server) plain(c store.Claim) bool {
 
 // grant grants the key to the waiter in front, for PushedTTL.
 func (s *server) grant(c store.Claim) store.Answer {
-	c.Mode, c.Stay, c.TTL = store.Try, 0, min(c.TTL, store.PushedTTL)
+	c.Mode, c.PlaceTTL, c.TTL = store.Try, 0, min(c.TTL, store.PushedTTL)
 	answers := make([]store.Answer, 1)
 	if err := s.store.Claim(context.Background(), []store.Claim{c}, answers); err != nil || answers[0].State != store.Granted {
 		return store.Answer{}

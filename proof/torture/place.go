@@ -13,7 +13,7 @@ import (
 func (l *lane) place() {
 	key := l.key("place")
 	stands := l.TTL/2 + l.upTo(l.TTL)
-	o := &dibs.PlaceOptions{Hold: l.TTL/10 + l.upTo(l.TTL/4)}
+	o := &dibs.PlaceOptions{Grace: l.TTL/10 + l.upTo(l.TTL/4)}
 	p, _, err := l.client.Reserve(l.ctx, key, stands, o)
 	if err != nil {
 		return
@@ -50,7 +50,7 @@ func (l *lane) redeem(p dibs.Place, try bool) (stands bool) {
 	defer cancel()
 	o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{Wait: l.wait(), Detach: true}}
 	if l.odds(3) {
-		o.Hold = l.TTL/10 + l.upTo(l.TTL/4)
+		o.Grace = l.TTL/10 + l.upTo(l.TTL/4)
 	}
 	redeem := l.client.Redeem
 	if try {

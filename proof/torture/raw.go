@@ -18,7 +18,7 @@ func (l *lane) raw() {
 	}
 	c := l.claim(l.key("raw"))
 	c.Mode = []store.Mode{store.Try, store.Queue}[l.r.IntN(2)]
-	c.Stay = l.TTL / 2
+	c.PlaceTTL = l.TTL / 2
 	a, ok := l.ask(c)
 	for end := time.Now().Add(l.TTL); ok && a.State == store.Held && a.Queued && time.Now().Before(end) && !l.faultsEnded(); {
 		l.pause(l.TTL / 20)

@@ -9,7 +9,7 @@ import (
 )
 
 // TestWhatBeginsLastsFromTheUpperBound: of a time that is known to lie between two bounds, a
-// lease, a place, a record, an abandonment and a Hold last from the upper one, and end by the
+// lease, a place, a record, an abandonment and a Grace last from the upper one, and end by the
 // lower one.
 func TestWhatBeginsLastsFromTheUpperBound(t *testing.T) {
 	const least, most = int64(1_000_000), int64(1_300_000)
@@ -30,7 +30,7 @@ func TestWhatBeginsLastsFromTheUpperBound(t *testing.T) {
 		return b
 	}
 	claim := func(mode store.Mode) *store.Claim {
-		return &store.Claim{Key: store.Key{Name: "k"}, Token: token, Mode: mode, TTL: d, Stay: d, Permits: 1, Weight: 1}
+		return &store.Claim{Key: store.Key{Name: "k"}, Token: token, Mode: mode, TTL: d, PlaceTTL: d, Permits: 1, Weight: 1}
 	}
 	same := func(what string, got, want int64) {
 		t.Helper()
@@ -102,7 +102,7 @@ func TestWhatBeginsLastsFromTheUpperBound(t *testing.T) {
 	if n := len(b.Changes().NoLeases); n != 1 {
 		t.Errorf("%d leases are over, want the one that ended by the lower bound", n)
 	}
-	b = begin(least, most, engine.Row{}, nil, []engine.Place{{Seq: 1, Token: store.NewToken(), Kind: 1, Ends: end, Hold: 50_000}})
+	b = begin(least, most, engine.Row{}, nil, []engine.Place{{Seq: 1, Token: store.NewToken(), Kind: 1, Ends: end, Grace: 50_000}})
 	b.State(k).Claim(claim(store.Try), &engine.Terms{}, &a)
 	same("a key is idle", b.State(k).Row().IdleSince, most)
 }

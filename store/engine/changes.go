@@ -88,10 +88,10 @@ func (st *State) changes(c *Changes) {
 	for _, seq := range q.cleared {
 		c.NoNumbers = append(c.NoNumbers, row(seq))
 	}
-	stay := map[placeID]bool{}
+	kept := map[placeID]bool{}
 	for _, p := range q.places {
 		id := placeID{p.Seq, p.Token}
-		stay[id] = true
+		kept[id] = true
 		now := *p
 		now.woken = false // it is no column
 		if was := q.was[id]; was == nil || *was != now {
@@ -99,7 +99,7 @@ func (st *State) changes(c *Changes) {
 		}
 	}
 	for id := range q.was {
-		if !stay[id] {
+		if !kept[id] {
 			c.NoPlaces = append(c.NoPlaces, row(id.seq, id.token))
 		}
 	}

@@ -100,7 +100,7 @@ func (st *State) take(own, at *Place, c *store.Claim, a *store.Answer) {
 		Token: c.Token, Ends: st.most + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
 		Fingerprint: c.Fingerprint, Owner: st.owner(&c.Owner),
 	}
-	st.granted(st.grant(&l, own, at, Micros(c.Hold)), a)
+	st.granted(st.grant(&l, own, at, Micros(c.Grace)), a)
 	st.serve()
 }
 
@@ -108,7 +108,7 @@ func (st *State) take(own, at *Place, c *store.Claim, a *store.Answer) {
 func (st *State) reserve(own *Place, c *store.Claim, o *Terms, a *store.Answer) *Place {
 	p := st.join(c, reserved, own, own, o, a)
 	if p != nil {
-		p.Hold, p.Asked = Micros(c.Hold), st.most
+		p.Grace, p.Asked = Micros(c.Grace), st.most
 	}
 	return p
 }
@@ -119,7 +119,7 @@ func (st *State) wait(own, at *Place, c *store.Claim, o *Terms, a *store.Answer)
 	if p != nil {
 		p.TTL, p.Permits, p.Weight = Micros(c.TTL), int64(c.Permits), int64(c.Weight)
 		p.Once, p.MaxAge, p.Process, p.Fingerprint = c.AtMostOnce, Micros(c.MaxAge), o.Process, c.Fingerprint
-		p.Hold = Micros(c.Hold)
+		p.Grace = Micros(c.Grace)
 	}
 	return p
 }
@@ -140,7 +140,7 @@ func (st *State) join(c *store.Claim, kind int64, own, at *Place, o *Terms, a *s
 			p.Seq = st.next()
 		}
 	}
-	p.Ends, p.Owner = st.most+Micros(c.Stay), st.owner(&c.Owner)
+	p.Ends, p.Owner = st.most+Micros(c.PlaceTTL), st.owner(&c.Owner)
 	if p == own {
 		st.queue.lasts(p.Ends)
 		return p

@@ -18,7 +18,7 @@ func TestFencesRiseWithAClockSetBack(t *testing.T) {
 	claim := func(token store.Token, mode store.Mode) store.Answer {
 		t.Helper()
 		answers := make([]store.Answer, 1)
-		testkit.Must(t, s.Claim(t.Context(), []store.Claim{{Key: k, Token: token, Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}}, answers))
+		testkit.Must(t, s.Claim(t.Context(), []store.Claim{{Key: k, Token: token, Mode: mode, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}}, answers))
 		testkit.Must(t, answers[0].Err)
 		return answers[0]
 	}

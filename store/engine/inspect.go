@@ -11,7 +11,7 @@ import (
 // Describe fills an entry. Its Condition is "" if the key is free and has no record.
 func (st *State) Describe(e *store.Entry, q *store.Query) {
 	st.Advance()
-	st.front() // which removes reserved places whose Hold is over
+	st.front() // which removes reserved places whose Grace is over
 	st.expire(math.MaxInt)
 	e.Key, _ = backend.ParseKey(st.k)
 	st.short = !st.queue.complete
@@ -58,12 +58,12 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 
 // blocks returns how much longer a reserved place can block; 0 for a waiter.
 func (st *State) blocks(p *Place) time.Duration {
-	left := st.holdEnd(p) - st.most
+	left := st.graceEnd(p) - st.most
 	switch {
 	case p.Kind != reserved:
 		return 0
-	case p.Hold > 0 && st.idleSince == 0:
-		left = min(left, p.Hold)
+	case p.Grace > 0 && st.idleSince == 0:
+		left = min(left, p.Grace)
 	}
 	return Duration(max(left, 0))
 }

@@ -64,7 +64,7 @@ func (st *State) Turn() int64 {
 		return next
 	}
 	if p := st.front(); p != nil {
-		next = st.holdEnd(p)
+		next = st.graceEnd(p)
 	}
 	if len(st.leases.all) > 0 {
 		next = min(next, st.leases.soonest)

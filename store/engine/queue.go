@@ -34,9 +34,9 @@ type Place struct {
 	Process              int64
 	Fingerprint          store.Fingerprint
 
-	// Hold is how long a reserved place may block an idle key; 0: until it expires. Of a waiter
-	// it is the new Hold of the reserved place when the waiter is granted; 0: no new one.
-	Hold  int64
+	// Grace is how long a reserved place may block an idle key; 0: until it expires. Of a waiter
+	// it is the new Grace of the reserved place when the waiter is granted; 0: no new one.
+	Grace int64
 	Asked int64 // when a reserved place was claimed last
 
 	// No columns:
@@ -45,13 +45,13 @@ type Place struct {
 }
 
 // PlaceColumns are the columns of the Fields of a Place.
-const PlaceColumns = "seq,token,kind,ends,owner,ttl,permits,weight,once,max_age,process,fingerprint,hold,asked"
+const PlaceColumns = "seq,token,kind,ends,owner,ttl,permits,weight,once,max_age,process,fingerprint,grace,asked"
 
 // Fields returns pointers to the fields, in the order of PlaceColumns.
 func (p *Place) Fields() []any {
 	return []any{
 		&p.Seq, &p.Token, &p.Kind, &p.Ends, &p.Owner, &p.TTL, &p.Permits, &p.Weight, &p.Once, &p.MaxAge, &p.Process,
-		&p.Fingerprint, &p.Hold, &p.Asked,
+		&p.Fingerprint, &p.Grace, &p.Asked,
 	}
 }
 
@@ -188,7 +188,7 @@ func (st *State) keepNumber(p *Place) {
 	st.queue.insert(p)
 }
 
-// dropAt removes the place at an index. The last one ends the count of a Hold.
+// dropAt removes the place at an index. The last one ends the count of a Grace.
 func (st *State) dropAt(i int) {
 	if q := &st.queue; q.was == nil && len(q.spare) < few {
 		q.spare = append(q.spare, q.places[i])
@@ -241,7 +241,7 @@ func (st *State) next() int64 { return max(st.queue.last+1, st.queue.from) }
 // with its number.
 func (st *State) front() *Place { return st.first(func(*Place) bool { return false }) }
 
-// first is front that passes some places over. It removes reserved places whose Hold is over.
+// first is front that passes some places over. It removes reserved places whose Grace is over.
 func (st *State) first(passed func(*Place) bool) *Place {
 	q := &st.queue
 	for i := 0; i < len(q.places); {
@@ -254,7 +254,7 @@ func (st *State) first(passed func(*Place) bool) *Place {
 			st.dropAt(i)
 		case p.Kind == kept, st.leases.at(p.Seq), passed(p):
 			i++
-		case st.holdEnd(p) <= st.now:
+		case st.graceEnd(p) <= st.now:
 			st.dropAt(i)
 		default:
 			return p
@@ -264,10 +264,10 @@ func (st *State) first(passed func(*Place) bool) *Place {
 	return nil
 }
 
-// holdEnd returns when a place in front stops blocking the key if nothing happens.
-func (st *State) holdEnd(p *Place) int64 {
-	if p.Kind == reserved && p.Hold > 0 && st.idleSince > 0 {
-		return min(p.Ends, max(st.idleSince, p.Asked)+p.Hold)
+// graceEnd returns when a place in front stops blocking the key if nothing happens.
+func (st *State) graceEnd(p *Place) int64 {
+	if p.Kind == reserved && p.Grace > 0 && st.idleSince > 0 {
+		return min(p.Ends, max(st.idleSince, p.Asked)+p.Grace)
 	}
 	return p.Ends
 }

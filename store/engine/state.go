@@ -214,14 +214,14 @@ func (st *State) serve() {
 			st.keepNumber(p)
 			own = nil
 		}
-		st.wakeUps = append(st.wakeUps, WakeUp{p.Token, p.Process, grantOf(st.grant(&l, own, p, p.Hold))})
+		st.wakeUps = append(st.wakeUps, WakeUp{p.Token, p.Process, grantOf(st.grant(&l, own, p, p.Grace))})
 	}
 }
 
 // grant makes a lease with the next fence. own is the place of its token, or nil. at is the
-// place whose number it is granted at, or nil. A hold that is not 0 becomes the Hold of the
+// place whose number it is granted at, or nil. A grace that is not 0 becomes the Grace of the
 // reserved place there.
-func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
+func (st *State) grant(l *Lease, own, at *Place, grace int64) *Lease {
 	i := -1
 	if own != nil && own.Kind != reserved {
 		i = st.drop(own)
@@ -236,8 +236,8 @@ func (st *State) grant(l *Lease, own, at *Place, hold int64) *Lease {
 		}
 		for ; i < len(q.places) && q.places[i].Seq == at.Seq; i++ {
 			p := q.places[i]
-			if l.Seq = p.Seq; p.Kind == reserved && hold > 0 {
-				p.Hold = hold
+			if l.Seq = p.Seq; p.Kind == reserved && grace > 0 {
+				p.Grace = grace
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func (w *waiters) claimed(c *call, claims []store.Claim, answers []store.Answer,
 			// A waiter that asks again is no news: else polls would never become rarer.
 			p := w.polled[x.Token]
 			news = news || p == nil || a.Ahead < p.ahead
-			w.polled[x.Token] = &polled{key: c.keys[i], ahead: a.Ahead, until: at.Add(x.Stay)}
+			w.polled[x.Token] = &polled{key: c.keys[i], ahead: a.Ahead, until: at.Add(x.PlaceTTL)}
 		}
 	}
 	if news && !w.polling {

@@ -98,7 +98,7 @@ var claimProperties = []Property{
 			t.granted("a claim for a millisecond", p.try(k, a, ttl(shortest)), 1)
 			t.outlast(t.short())
 			t.granted("the next, for long", p.try(k, b), 2)
-			t.waits("a place for a millisecond", p.queue(k, a, stay(shortest)), 0)
+			t.waits("a place for a millisecond", p.queue(k, a, placeTTL(shortest)), 0)
 			t.outlast(t.short())
 			t.lost("settling the place", p.release(k, a))
 			t.ok("a renewal for a millisecond", p.renew(k, b, shortest))
@@ -120,7 +120,7 @@ var claimProperties = []Property{
 			if err := p.renew(k, a, longest); isLost(err) {
 				t.Fatal("the lease is lost by a renewal forever")
 			}
-			if d := p.queue(k, b, stay(longest)); d.Err == nil {
+			if d := p.queue(k, b, placeTTL(longest)); d.Err == nil {
 				t.waits("a place forever", d, 0)
 			} else {
 				t.waits("a place for long", p.queue(k, b), 0)

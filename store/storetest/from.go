@@ -44,7 +44,7 @@ var fromProperties = []Property{
 	},
 	{
 		Name: "WaiterStandsForItsPlace",
-		Why:  "A worker that waits at its job's place has the place's number and its own Stay. The end of one of them leaves the other.",
+		Why:  "A worker that waits at its job's place has the place's number and its own PlaceTTL. The end of one of them leaves the other.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, b, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
@@ -52,7 +52,7 @@ var fromProperties = []Property{
 			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("a waiter", p.queue(k, b), 1)
 			t.waits("the worker", q.queue(k, worker, from(job)), 0)
-			t.waits("the worker, for a short time", q.queue(k, worker, from(job), stay(t.short())), 0)
+			t.waits("the worker, for a short time", q.queue(k, worker, from(job), placeTTL(t.short())), 0)
 			t.outlast(t.short())
 			t.lost("settling the worker", q.release(k, worker))
 			t.waits("the waiter, behind the place", p.queue(k, b), 1)
@@ -98,7 +98,7 @@ var fromProperties = []Property{
 			t.granted("a claim from a place that never was", q.try(k, a, from(store.NewToken())), 1)
 			t.waits("reserving", p.reserve(k, gone), 0)
 			t.waits("a waiter", p.queue(k, b), 1)
-			t.waits("reserving for a short time", p.reserve(k, gone, stay(t.short())), 0)
+			t.waits("reserving for a short time", p.reserve(k, gone, placeTTL(t.short())), 0)
 			t.outlast(t.short())
 			late := store.NewToken()
 			t.nowhere("a try from a place that has expired", q.try(k, late, from(gone)))
@@ -171,12 +171,12 @@ var fromProperties = []Property{
 			ended, job, a := key("ended"), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(ended, job), 0)
 			t.granted("the worker", q.try(ended, a, from(job)), 1)
-			t.waits("reserving for a short time", p.reserve(ended, job, stay(t.short())), 0)
+			t.waits("reserving for a short time", p.reserve(ended, job, placeTTL(t.short())), 0)
 			t.inTime("in time", func(k store.Key, d time.Duration) bool {
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.granted("the worker", q.try(k, a, from(job)), 1)
 				before := time.Now()
-				t.waits("reserving for a short time", p.reserve(k, job, stay(d)), 0)
+				t.waits("reserving for a short time", p.reserve(k, job, placeTTL(d)), 0)
 				again := p.reserve(k, job)
 				if time.Since(before) >= d {
 					return false

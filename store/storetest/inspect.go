@@ -267,7 +267,7 @@ var inspectProperties = []Property{
 			jobs, workers := make([]store.Token, 4), make([]store.Token, 4)
 			for i := range jobs {
 				jobs[i], workers[i] = store.NewToken(), store.NewToken()
-				t.waits("reserving", p.reserve(k, jobs[i], hold(long/4)), i)
+				t.waits("reserving", p.reserve(k, jobs[i], grace(long/4)), i)
 			}
 			var shown map[store.Token]store.PlaceInfo
 			want := func(what string, waiters, reserved int) {
@@ -315,13 +315,13 @@ var inspectProperties = []Property{
 
 			k = key("blocks")
 			t.waits("a place forever", p.reserve(k, jobs[0]), 0)
-			want("a place without a Hold", 0, 1)
+			want("a place without a Grace", 0, 1)
 			if p := shown[jobs[0]]; p.Blocks <= long/2 || p.Blocks > p.Left {
-				t.Errorf("a place without a Hold blocks for %v of %v", p.Blocks, p.Left)
+				t.Errorf("a place without a Grace blocks for %v of %v", p.Blocks, p.Left)
 			}
 			t.ok("release", p.release(k, jobs[0]))
-			t.waits("a short place", p.reserve(k, jobs[1], hold(10*long), stay(long/8)), 0)
-			want("a place that ends before its Hold", 0, 1)
+			t.waits("a short place", p.reserve(k, jobs[1], grace(10*long), placeTTL(long/8)), 0)
+			want("a place that ends before its Grace", 0, 1)
 			if p := shown[jobs[1]]; p.Blocks <= 0 || p.Blocks > long/8 {
 				t.Errorf("a place that ends in %v blocks for %v", p.Left, p.Blocks)
 			}
@@ -413,7 +413,7 @@ var inspectProperties = []Property{
 			k, a := key("record"), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
 			t.ok("keep", p.keepFor(k, a, "answer", t.short()))
-			t.waits("a place", p.reserve(key("place"), a, stay(t.short())), 0)
+			t.waits("a place", p.reserve(key("place"), a, placeTTL(t.short())), 0)
 			t.outlast(t.short())
 			for k, e := range q.list(store.Query{}) {
 				t.Errorf("%v is still listed: %+v", k, e)

@@ -164,8 +164,8 @@ var notifyProperties = []Property{
 		},
 	},
 	{
-		Name:  "NotifySetsTheHold",
-		Why:   "A worker that begins with a pushed grant does not claim again. Its job's place must still get the Hold that the worker asked with, in case the worker dies.",
+		Name:  "NotifySetsTheGrace",
+		Why:   "A worker that begins with a pushed grant does not claim again. Its job's place must still get the Grace that the worker asked with, in case the worker dies.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -173,8 +173,8 @@ var notifyProperties = []Property{
 			k, a, job, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			wakes.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
-			t.waits("reserving", p.reserve(k, job, hold(long)), 0)
-			edits := []edit{from(job), hold(t.short())}
+			t.waits("reserving", p.reserve(k, job, grace(long)), 0)
+			edits := []edit{from(job), grace(t.short())}
 			last = max(last, t.waits("the worker", q.queue(k, worker, edits...), 0))
 			t.ok("release", p.release(k, a))
 			wakes.turn("the worker", k, worker, last, 1, edits...)

@@ -143,7 +143,7 @@ type edit func(*store.Claim)
 
 // lock returns a Try for a lock with one permit and a long lease.
 func lock(k store.Key, token store.Token, edits ...edit) store.Claim {
-	c := store.Claim{Key: k, Token: token, Mode: store.Try, TTL: long, Stay: long, Permits: 1, Weight: 1}
+	c := store.Claim{Key: k, Token: token, Mode: store.Try, TTL: long, PlaceTTL: long, Permits: 1, Weight: 1}
 	for _, e := range edits {
 		e(&c)
 	}
@@ -153,12 +153,12 @@ func lock(k store.Key, token store.Token, edits ...edit) store.Claim {
 // from makes the claim from a reserved place.
 func from(place store.Token) edit { return func(c *store.Claim) { c.From = place } }
 
-func ttl(d time.Duration) edit  { return func(c *store.Claim) { c.TTL = d } }
-func stay(d time.Duration) edit { return func(c *store.Claim) { c.Stay = d } }
-func hold(d time.Duration) edit { return func(c *store.Claim) { c.Hold = d } }
-func permits(n int) edit        { return func(c *store.Claim) { c.Permits = n } }
-func weight(n int) edit         { return func(c *store.Claim) { c.Weight = n } }
-func asked(what string) edit    { return func(c *store.Claim) { c.Fingerprint = printOf(what) } }
+func ttl(d time.Duration) edit      { return func(c *store.Claim) { c.TTL = d } }
+func placeTTL(d time.Duration) edit { return func(c *store.Claim) { c.PlaceTTL = d } }
+func grace(d time.Duration) edit    { return func(c *store.Claim) { c.Grace = d } }
+func permits(n int) edit            { return func(c *store.Claim) { c.Permits = n } }
+func weight(n int) edit             { return func(c *store.Claim) { c.Weight = n } }
+func asked(what string) edit        { return func(c *store.Claim) { c.Fingerprint = printOf(what) } }
 func maxAge(d time.Duration) edit {
 	return func(c *store.Claim) { c.MaxAge = d }
 }

@@ -51,7 +51,7 @@ func Properties() []Property {
 		reserveProperties,
 		fromProperties,
 		numberProperties,
-		holdProperties,
+		graceProperties,
 		undoProperties,
 	)
 }

@@ -97,7 +97,7 @@ var queueProperties = []Property{
 				t.granted("the holder", p.try(k, a), 1)
 				t.waits("a caller that will die", p.queue(k, dead), 0)
 				before := time.Now()
-				t.waits("a caller that will ask again", p.queue(k, alive, stay(d)), 1)
+				t.waits("a caller that will ask again", p.queue(k, alive, placeTTL(d)), 1)
 				behind := p.queue(k, last)
 				again := p.queue(k, alive)
 				if time.Since(before) >= d {
@@ -105,7 +105,7 @@ var queueProperties = []Property{
 				}
 				t.waits("one behind", behind, 2)
 				t.waits("the caller that asks again", again, 1)
-				t.waits("the caller that will die, asking for a short place", p.queue(k, dead, stay(t.short())), 0)
+				t.waits("the caller that will die, asking for a short place", p.queue(k, dead, placeTTL(t.short())), 0)
 				t.outlast(d)
 				t.lost("the dead one's place", p.release(k, dead))
 				t.waits("the caller that asked again", p.queue(k, alive), 0)
@@ -166,7 +166,7 @@ var queueProperties = []Property{
 			t.granted("the holder", p.try(k, a), 1)
 			t.left("a try", p.try(k, store.NewToken()), start, long)
 			t.left("a look", p.look(k), start, long)
-			t.left("a waiter", p.queue(k, b, stay(long/2)), start, long)
+			t.left("a waiter", p.queue(k, b, placeTTL(long/2)), start, long)
 			t.left("a try behind a shorter place", p.try(k, store.NewToken()), start, long)
 			renewed := time.Now()
 			t.ok("renew", p.renew(k, a, long/4))

@@ -63,7 +63,7 @@ var relayProperties = []Property{
 	},
 	{
 		Name:       "RelayedWaiterKeepsItsNumber",
-		Why:        "A server takes longer to start again than a grant waits for its client. Others are served meanwhile, and the client has the next turn, because its place stands for its Stay.",
+		Why:        "A server takes longer to start again than a grant waits for its client. Others are served meanwhile, and the client has the next turn, because its place stands for its PlaceTTL.",
 		Needs:      []Feature{Notifier, Processes, Inspector},
 		PushedEnds: true,
 		Check: func(t *Trial) {

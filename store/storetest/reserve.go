@@ -83,7 +83,7 @@ var reserveProperties = []Property{
 			t.inTime("prolonged", func(k store.Key, d time.Duration) bool {
 				job, b := store.NewToken(), store.NewToken()
 				before := time.Now()
-				t.waits("reserving", p.reserve(k, job, stay(d)), 0)
+				t.waits("reserving", p.reserve(k, job, placeTTL(d)), 0)
 				again := p.reserve(k, job)
 				if time.Since(before) >= d {
 					return false
@@ -93,7 +93,7 @@ var reserveProperties = []Property{
 				t.outlast(d)
 				t.waits("the waiter, after the first place's end", p.queue(k, b), 1)
 				before = time.Now()
-				t.waits("reserving for a short time", p.reserve(k, job, stay(t.short())), 0)
+				t.waits("reserving for a short time", p.reserve(k, job, placeTTL(t.short())), 0)
 				t.ends("the place", before, time.Now(), t.short(), func() bool {
 					d := p.queue(k, b)
 					if d.State == store.Held {

@@ -125,8 +125,8 @@ func (s *schedule) lasts() time.Duration {
 	return time.Millisecond + time.Duration(s.rnd.Int64N(int64(5*time.Second)))
 }
 
-// hold returns the Hold of a place, or none.
-func (s *schedule) hold() time.Duration {
+// grace returns the Grace of a place, or none.
+func (s *schedule) grace() time.Duration {
 	return time.Duration(s.rnd.IntN(2)) * s.lasts()
 }
 
@@ -179,8 +179,8 @@ func (s *schedule) step() {
 func (s *schedule) jobStep(p *process, job *actor) {
 	s.t.Helper()
 	if s.rnd.IntN(6) > 0 {
-		c := store.Claim{Key: s.key, Token: job.Token, Mode: store.Reserve, Stay: s.lasts()}
-		c.Hold = s.hold()
+		c := store.Claim{Key: s.key, Token: job.Token, Mode: store.Reserve, PlaceTTL: s.lasts()}
+		c.Grace = s.grace()
 		s.compare(p, job, c)
 		return
 	}
@@ -194,12 +194,12 @@ func (s *schedule) claim(p *process, a *actor) {
 	s.t.Helper()
 	c := a.Claim
 	c.Mode = []store.Mode{store.Try, store.Queue, store.Queue, store.Look}[s.rnd.IntN(4)]
-	c.TTL, c.Stay = s.lasts(), s.lasts()
+	c.TTL, c.PlaceTTL = s.lasts(), s.lasts()
 	if !c.From.IsZero() && s.rnd.IntN(3) == 0 {
 		c.From = store.Token{}
 	}
 	if !c.From.IsZero() {
-		c.Hold = s.hold()
+		c.Grace = s.grace()
 	}
 	s.compare(p, a, c)
 }
@@ -214,8 +214,8 @@ func (s *schedule) compare(p *process, a *actor, c store.Claim) {
 			from = " from " + job.name
 		}
 	}
-	s.note("%s: mode %d%s hold %v, weight %d of %d, for %v: %s, want %s",
-		a.name, c.Mode, from, c.Hold, c.Weight, c.Permits, max(c.TTL, c.Stay), describe(got), describe(want))
+	s.note("%s: mode %d%s grace %v, weight %d of %d, for %v: %s, want %s",
+		a.name, c.Mode, from, c.Grace, c.Weight, c.Permits, max(c.TTL, c.PlaceTTL), describe(got), describe(want))
 	ok := got.Err == nil && got.State == want.State
 	switch {
 	case !ok:

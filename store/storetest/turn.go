@@ -255,8 +255,8 @@ var turnProperties = []Property{
 		},
 	},
 	{
-		Name: "AbsentWaiterHasItsStay",
-		Why:  "A waiter that does not ask keeps the others from the key for its Stay at most. It held nothing, so nothing was abandoned, and the next holder gets what was abandoned before.",
+		Name: "AbsentWaiterHasItsPlaceTTL",
+		Why:  "A waiter that does not ask keeps the others from the key for its PlaceTTL at most. It held nothing, so nothing was abandoned, and the next holder gets what was abandoned before.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, absent, next := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
@@ -264,7 +264,7 @@ var turnProperties = []Property{
 			t.ok("progress", p.save(k, a, long, "half"))
 			t.waits("a caller that will not come", p.queue(k, absent), 0)
 			t.waits("the next", p.queue(k, next), 1)
-			t.waits("the absent one, asking for a short place", p.queue(k, absent, stay(t.short())), 0)
+			t.waits("the absent one, asking for a short place", p.queue(k, absent, placeTTL(t.short())), 0)
 			t.ok("abandon", p.abandon(k, a))
 			t.outlast(t.short())
 			d := p.queue(k, next)

@@ -93,7 +93,7 @@ func fill(t *testing.T, url string) {
 	token := store.NewToken()
 	claim := func(key string, token store.Token, mode store.Mode) {
 		t.Helper()
-		claims := []store.Claim{{Key: dibs.Key{Name: key}, Token: token, Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}}
+		claims := []store.Claim{{Key: dibs.Key{Name: key}, Token: token, Mode: mode, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}}
 		answers := make([]store.Answer, 1)
 		if err := s.Store.Claim(t.Context(), claims, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)

@@ -28,7 +28,7 @@ func open(t *testing.T, kv casstore.KV, o *casstore.Options) *casstore.Store {
 func claim(t *testing.T, s *casstore.Store, token store.Token, mode store.Mode, ttl time.Duration) store.Answer {
 	t.Helper()
 	a := make([]store.Answer, 1)
-	testkit.Must(t, s.Claim(t.Context(), []store.Claim{{Key: key, Token: token, Mode: mode, TTL: ttl, Stay: ttl, Permits: 1, Weight: 1}}, a))
+	testkit.Must(t, s.Claim(t.Context(), []store.Claim{{Key: key, Token: token, Mode: mode, TTL: ttl, PlaceTTL: ttl, Permits: 1, Weight: 1}}, a))
 	return a[0]
 }
 

@@ -185,7 +185,7 @@ func TestAPlaceThatIsNotAskedForIsNotWatched(t *testing.T) {
 		testkit.Must(t, err)
 		defer s.Close()
 		defer s.Notify(func(store.Token, store.Answer) {})()
-		c := store.Claim{Key: store.Key{Name: "k"}, Mode: store.Queue, Token: store.Token{1}, TTL: time.Second, Stay: 2*watchWait - time.Second, Permits: 1, Weight: 1}
+		c := store.Claim{Key: store.Key{Name: "k"}, Mode: store.Queue, Token: store.Token{1}, TTL: time.Second, PlaceTTL: 2*watchWait - time.Second, Permits: 1, Weight: 1}
 		testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 		time.Sleep(10 * watchWait)
 		synctest.Wait()

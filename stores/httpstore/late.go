@@ -15,7 +15,7 @@ import (
 // call is still on its way. If its token is settled meanwhile, through another server or another
 // connection, the claim comes after that and gets a lease or a place that nobody has. So the token
 // is settled again and again, for as long as a server may have been frozen. What comes even later
-// stands until its TTL or its Stay is over.
+// stands until its TTL or its PlaceTTL is over.
 const (
 	// lateUndo is the pause before the first of these settlements. It doubles up to maxLateUndo.
 	lateUndo    = time.Second

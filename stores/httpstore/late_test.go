@@ -151,7 +151,7 @@ func TestALateClaimIsUndone(t *testing.T) {
 					ctx, giveUp := context.WithTimeout(t.Context(), time.Nanosecond)
 					defer giveUp()
 					<-ctx.Done()
-					c := store.Claim{Key: store.Key{Name: "k"}, Mode: mode, Token: store.Token{1}, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+					c := store.Claim{Key: store.Key{Name: "k"}, Mode: mode, Token: store.Token{1}, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 					if err := l.Claim(ctx, []store.Claim{c}, make([]store.Answer, 1)); err == nil {
 						t.Fatal("the claim was answered")
 					}
@@ -307,7 +307,7 @@ func TestAPlaceThatIsReservedAgainStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLate(t)
 		l.first = func(string, []byte) (string, error) { return "store-unavailable", nil }
-		c := store.Claim{Key: store.Key{Name: "k"}, Token: store.Token{1}, Mode: store.Reserve, Stay: time.Hour}
+		c := store.Claim{Key: store.Key{Name: "k"}, Token: store.Token{1}, Mode: store.Reserve, PlaceTTL: time.Hour}
 		reserve := func(s store.Store) {
 			t.Helper()
 			answers := make([]store.Answer, 1)

@@ -45,7 +45,7 @@ func (s *Store) watch(claims []store.Claim, answers []store.Answer) {
 		switch {
 		case w != nil && waits:
 			w.group.mu.Lock()
-			w.until = time.Now().Add(c.Stay)
+			w.until = time.Now().Add(c.PlaceTTL)
 			w.group.mu.Unlock()
 		case w != nil:
 			s.remove(w)
@@ -54,8 +54,8 @@ func (s *Store) watch(claims []store.Claim, answers []store.Answer) {
 				g = &group{watches: map[store.Token]*watch{}}
 			}
 			look := c
-			look.Mode, look.Hold = store.Look, 0
-			w = &watch{claim: look, until: time.Now().Add(c.Stay), group: g}
+			look.Mode, look.Grace = store.Look, 0
+			w = &watch{claim: look, until: time.Now().Add(c.PlaceTTL), group: g}
 			g.watches[c.Token], s.watching[c.Token] = w, w
 		}
 	}

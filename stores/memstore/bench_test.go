@@ -101,7 +101,7 @@ func BenchmarkHandOver10k(b *testing.B) {
 	const waiters = 10_000
 	s := open(b, nil)
 	o := newOne(s, "k")
-	o.claim[0].Mode, o.claim[0].Stay = store.Queue, time.Hour
+	o.claim[0].Mode, o.claim[0].PlaceTTL = store.Queue, time.Hour
 	ask := func(t store.Token) store.Answer {
 		o.claim[0].Token = t
 		o.answer[0] = store.Answer{}

@@ -24,7 +24,7 @@
 // memory.
 //
 // When a key becomes free, the store wakes the waiter in front, which asks. Until it asks or
-// its Stay is over, the key has no holder. The store pushes no grants, because to ask takes
+// its PlaceTTL is over, the key has no holder. The store pushes no grants, because to ask takes
 // less than a microsecond.
 //
 // # Time

@@ -123,15 +123,15 @@ func TestMaxWaiters(t *testing.T) {
 		s := open(t, &memstore.Options{MaxWaiters: 20})
 		claim(t, s, store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour})
 		for i := range 20 {
-			c := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour}
+			c := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, PlaceTTL: time.Hour}
 			if i == 13 {
-				c.Stay = time.Second
+				c.PlaceTTL = time.Second
 			}
 			if a := claim(t, s, c); !a.Queued || a.Ahead != i {
 				t.Fatalf("waiter %d: %+v", i, a)
 			}
 		}
-		c := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour}
+		c := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, PlaceTTL: time.Hour}
 		if a := claim(t, s, c); !errors.Is(a.Err, store.ErrFull) {
 			t.Fatalf("a waiter too many: %+v", a)
 		}
@@ -142,14 +142,14 @@ func TestMaxWaiters(t *testing.T) {
 		// Workers of jobs that have all the places can wait at them.
 		claim(t, s, store.Claim{Key: named("job"), Token: store.NewToken(), TTL: time.Hour})
 		for i := range 21 {
-			job := store.Claim{Key: named("job"), Token: store.NewToken(), Mode: store.Reserve, Stay: time.Hour}
+			job := store.Claim{Key: named("job"), Token: store.NewToken(), Mode: store.Reserve, PlaceTTL: time.Hour}
 			if a := claim(t, s, job); errors.Is(a.Err, store.ErrFull) != (i == 20) {
 				t.Fatalf("job %d: %+v", i, a)
 			}
 			if i >= 18 {
 				continue
 			}
-			worker := store.Claim{Key: job.Key, Token: store.NewToken(), From: job.Token, Mode: store.Queue, Stay: time.Hour}
+			worker := store.Claim{Key: job.Key, Token: store.NewToken(), From: job.Token, Mode: store.Queue, PlaceTTL: time.Hour}
 			if a := claim(t, s, worker); !a.Queued || a.Ahead != i {
 				t.Fatalf("the worker of job %d: %+v", i, a)
 			}
@@ -167,7 +167,7 @@ func TestKeepWakesAll(t *testing.T) {
 		claim(t, s, holder)
 		waiters := make([]store.Claim, 10_000)
 		for i := range waiters {
-			waiters[i] = store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour, MaxAge: time.Hour}
+			waiters[i] = store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, PlaceTTL: time.Hour, MaxAge: time.Hour}
 			claim(t, s, waiters[i])
 		}
 		x := store.Settlement{Key: holder.Key, Token: holder.Token, Outcome: store.Keep, Retention: time.Hour}
@@ -184,7 +184,7 @@ func TestKeepWakesAll(t *testing.T) {
 		clear(woken)
 		lock := store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour}
 		claim(t, s, lock)
-		next := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, Stay: time.Hour}
+		next := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, PlaceTTL: time.Hour}
 		claim(t, s, next)
 		if settle(t, s, store.Settlement{Key: lock.Key, Token: lock.Token}); len(woken) != 0 {
 			t.Fatal("woken after stop")

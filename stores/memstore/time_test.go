@@ -16,9 +16,9 @@ func TestTimePassesByItself(t *testing.T) {
 	const over, lasts = 10 * time.Second, 24 * time.Hour
 	for name, first := range map[string]store.Claim{
 		"lease":        {Mode: store.Try, TTL: over},
-		"waiter":       {Mode: store.Queue, Stay: over},
-		"place":        {Mode: store.Reserve, Stay: over},
-		"Hold":         {Mode: store.Reserve, Stay: lasts, Hold: over},
+		"waiter":       {Mode: store.Queue, PlaceTTL: over},
+		"place":        {Mode: store.Reserve, PlaceTTL: over},
+		"Grace":        {Mode: store.Reserve, PlaceTTL: lasts, Grace: over},
 		"leased place": {Mode: store.Try, TTL: over, From: store.NewToken()},
 	} {
 		for _, waits := range []bool{true, false} {
@@ -51,14 +51,14 @@ func TestTimePassesByItself(t *testing.T) {
 						x := store.Settlement{Key: holder.Key, Token: holder.Token}
 						testkit.Must(t, s.Settle(t.Context(), []store.Settlement{x}, make([]error, 1)))
 					case "leased place":
-						claim(store.Claim{Mode: store.Reserve, Token: first.From, Stay: over})
+						claim(store.Claim{Mode: store.Reserve, Token: first.From, PlaceTTL: over})
 						claim(first)
 					default:
 						claim(first)
 					}
 					next := store.Claim{Mode: store.Try}
 					if waits {
-						next = store.Claim{Mode: store.Queue, Stay: lasts}
+						next = store.Claim{Mode: store.Queue, PlaceTTL: lasts}
 					}
 					next = claim(next)
 					time.Sleep(over + time.Minute)

@@ -23,7 +23,7 @@
 //	  │                 abandoned: the next grant is attempt n+1
 //	  ▼                 unknown (AtMostOnce): no grant until ForceRelease,
 //	no place, when its  Forget or Resolve
-//	Stay is over
+//	PlaceTTL is over
 //
 // A key is a row, and the lock of this row orders the calls about the key. Rows are locked in the
 // order of their keys, at READ COMMITTED and by the primary key alone, so that deadlocks are rare;

@@ -106,7 +106,7 @@ func TestWaitersMeetASettlement(t *testing.T) {
 				}))
 				holder, waiter := o.late, o.late
 				holder.Token, waiter.Token = store.NewToken(), store.NewToken()
-				waiter.Mode, waiter.Stay = store.Queue, time.Minute
+				waiter.Mode, waiter.PlaceTTL = store.Queue, time.Minute
 				o.claim(holder, store.Granted)
 				o.claim(waiter, store.Held)
 			})

@@ -9,9 +9,9 @@ import (
 	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
-// TestWakeWhenAHoldIsOver: a waiter behind a reserved place is woken when the Hold of the place is
+// TestWakeWhenAGraceIsOver: a waiter behind a reserved place is woken when the Grace of the place is
 // over, even if the place blocked a client in another process.
-func TestWakeWhenAHoldIsOver(t *testing.T) {
+func TestWakeWhenAGraceIsOver(t *testing.T) {
 	t.Parallel()
 	o := &Options{Prefix: testkit.Own(), PruneEvery: -1} // which would find it as well, later
 	s, other := open(t, mariadb().URL(), o), open(t, mariadb().URL(), o)
@@ -27,7 +27,7 @@ func TestWakeWhenAHoldIsOver(t *testing.T) {
 		return c
 	}
 	holder := sqltest.Hold(t, other, k.Name)
-	held(other, store.Claim{Mode: store.Reserve, Hold: 50 * time.Millisecond})
+	held(other, store.Claim{Mode: store.Reserve, Grace: 50 * time.Millisecond})
 	waiter := held(s, store.Claim{Mode: store.Queue})
 	testkit.Must(t, sqltest.Settle(t, other, store.Settlement{Key: k, Token: holder}))
 	held(other, store.Claim{})

@@ -19,7 +19,7 @@ import (
 func (b *bank) ask(t testing.TB, c store.Claim) store.Answer {
 	t.Helper()
 	c.Key.Name = "k"
-	c.Stay, c.Permits, c.Weight = time.Minute, max(c.Permits, 1), 1
+	c.PlaceTTL, c.Permits, c.Weight = time.Minute, max(c.Permits, 1), 1
 	if c.TTL == 0 {
 		c.TTL = time.Minute
 	}

@@ -62,11 +62,11 @@ func BenchmarkPlaces(b *testing.B) {
 			client := sqltest.Client(b, benchStore(b), nil)
 			sqltest.Cycles(b, goroutines, func(g, i int64) error {
 				ctx := context.Background()
-				place, _, err := client.Reserve(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), time.Hour, &dibs.PlaceOptions{Hold: time.Minute})
+				place, _, err := client.Reserve(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), time.Hour, &dibs.PlaceOptions{Grace: time.Minute})
 				if err != nil {
 					return err
 				}
-				lease, err := client.TryRedeem(ctx, place, &dibs.RedeemOptions{Hold: time.Minute})
+				lease, err := client.TryRedeem(ctx, place, &dibs.RedeemOptions{Grace: time.Minute})
 				if err != nil {
 					return err
 				}

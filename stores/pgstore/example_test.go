@@ -210,7 +210,7 @@ func ExampleStore_Reserver() {
 	// In the service.
 	for _, message := range []string{"hello", "anybody there?"} {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			place, err := client.ReserveIn(ctx, store.Reserver(tx), "conversation 7", 24*time.Hour, &dibs.PlaceOptions{Hold: time.Minute})
+			place, err := client.ReserveIn(ctx, store.Reserver(tx), "conversation 7", 24*time.Hour, &dibs.PlaceOptions{Grace: time.Minute})
 			if err != nil {
 				return err
 			}

@@ -74,7 +74,7 @@ func TestClaimBySQL(t *testing.T) {
 	}
 	first := a.must("SELECT state, fence, attempt FROM @claim('k', $1, '1 minute')", mine)
 	for range 2 { // the same grant, however often it is asked for
-		if got := a.must("SELECT state, fence, attempt FROM @claim('k', $1, '1 minute', stay => '1 minute')", mine); got != first || !strings.HasSuffix(got, " 1") {
+		if got := a.must("SELECT state, fence, attempt FROM @claim('k', $1, '1 minute', place_ttl => '1 minute')", mine); got != first || !strings.HasSuffix(got, " 1") {
 			t.Errorf("asked again: %s, was %s", got, first)
 		}
 	}
@@ -83,22 +83,22 @@ func TestClaimBySQL(t *testing.T) {
 	}
 	third := a.must("SELECT @new_token()")
 	for n, token := range []string{other, third, other, third} {
-		if got := a.must("SELECT state, ahead FROM @claim('k', $1, '1 minute', stay => '1 minute')", token); got != fmt.Sprintf("held %d", n%2) {
+		if got := a.must("SELECT state, ahead FROM @claim('k', $1, '1 minute', place_ttl => '1 minute')", token); got != fmt.Sprintf("held %d", n%2) {
 			t.Errorf("waiter %d: %s", n%2, got)
 		}
 	}
 	a.must("SELECT @release('k', $1)", mine)
-	if got := a.must("SELECT state, ahead FROM @claim('k', $1, '1 minute', stay => '1 minute')", third); got != "held 1" {
+	if got := a.must("SELECT state, ahead FROM @claim('k', $1, '1 minute', place_ttl => '1 minute')", third); got != "held 1" {
 		t.Errorf("the second before the first: %s", got)
 	}
-	next := a.must("SELECT state, fence FROM @claim('k', $1, '1 minute', stay => '1 minute')", other)
+	next := a.must("SELECT state, fence FROM @claim('k', $1, '1 minute', place_ttl => '1 minute')", other)
 	if !strings.HasPrefix(next, "granted") || fence(next) <= fence(first) {
 		t.Errorf("the next: %s after %s", next, first)
 	}
 	// A holder that died: the next one knows how many did, and what was saved.
 	a.must("SELECT @renew('k', $1, '1 minute', progress => 'half')", other)
 	a.expire("k")
-	if got := a.must("SELECT state, attempt, progress FROM @claim('k', $1, '1 minute', stay => '1 minute')", third); got != "granted 2 half" {
+	if got := a.must("SELECT state, attempt, progress FROM @claim('k', $1, '1 minute', place_ttl => '1 minute')", third); got != "granted 2 half" {
 		t.Errorf("after an expired lease: %s", got)
 	}
 	a.must("SELECT @release('k', $1, outcome => 'abandon')", third)
@@ -122,7 +122,7 @@ func TestClaimBySQL(t *testing.T) {
 	}
 	a.must("SELECT * FROM @claim('once', $1, '1 minute', at_most_once => true)", mine)
 	a.expire("once")
-	if got := a.must("SELECT state FROM @claim('once', $1, '1 minute', stay => '1 minute')", other); got != "unknown" {
+	if got := a.must("SELECT state FROM @claim('once', $1, '1 minute', place_ttl => '1 minute')", other); got != "unknown" {
 		t.Errorf("at most once: %s", got)
 	}
 	for n, want := range []string{"granted", "granted", "held"} {
@@ -155,7 +155,7 @@ func TestLeaseRefused(t *testing.T) {
 		"claim('k', " + mine + ", NULL)":                                                  "22023 ttl is NULL",
 		"claim('k', " + mine + ", '-1 s')":                                                "22023 ttl",
 		"claim('k', " + mine + ", '300 years')":                                           "22023 ttl",
-		"claim('k', " + mine + ", '1 s', stay => '0.5 ms')":                               "22023 stay",
+		"claim('k', " + mine + ", '1 s', place_ttl => '0.5 ms')":                          "22023 place_ttl",
 		"claim('k', " + mine + ", '1 s', permits => 0)":                                   "22023 permits is 0",
 		"claim('k', " + mine + ", '1 s', permits => 65537)":                               "22023 permits is 65537",
 		"claim('k', " + mine + ", '1 s', permits => NULL)":                                "22023 permits",
@@ -303,11 +303,11 @@ func TestFullQueueBySQL(t *testing.T) {
 	for _, permits := range []int{1, 2} {
 		key := fmt.Sprint("full ", permits)
 		a.hold(store.Claim{Key: store.Key{Name: key}, Permits: permits})
-		shared().Query(a.s.names.sql(fmt.Sprintf(`INSERT INTO @waiter (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
+		shared().Query(a.s.names.sql(fmt.Sprintf(`INSERT INTO @waiter (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked)
 			SELECT '\x00'::bytea || '%s', n - 100000, decode(lpad(to_hex(n), 32, '0'), 'hex'), 0, @now() + 3600000000, '', 1000000, 1, 1, false, 0, 0, '', 0, 0
 			FROM generate_series(1, 99999) AS n; UPDATE @key SET busy = true`, key)))
 		last := a.must("SELECT @new_token()")
-		claim := "SELECT state, ahead FROM @claim($1, $2, '1 minute', stay => '1 minute', permits => $3, weight => $3)"
+		claim := "SELECT state, ahead FROM @claim($1, $2, '1 minute', place_ttl => '1 minute', permits => $3, weight => $3)"
 		for range 2 { // the second claim keeps the place of the first
 			if got := a.must(claim, key, last, permits); got != "held 99999" {
 				t.Errorf("%s: the last place: %s", key, got)

@@ -87,7 +87,7 @@ func TestListedFollowsTheRow(t *testing.T) {
 	s := open(t, shared().URL(), o)
 	claim := func(key string, mode store.Mode) store.Claim {
 		t.Helper()
-		c := store.Claim{Key: store.Key{Name: key}, Token: store.NewToken(), Mode: mode, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+		c := store.Claim{Key: store.Key{Name: key}, Token: store.NewToken(), Mode: mode, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 		answers := make([]store.Answer, 1)
 		if err := s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)

@@ -26,7 +26,7 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []s
 			last, owner = c.Owner, c.Owner.String()
 		}
 		asked = append(asked, i)
-		rows = append(rows, &keys[i], int64(c.Mode), &c.Token, &c.TTL, &c.Stay, &c.MaxAge, &c.AtMostOnce, &c.Fingerprint, owner)
+		rows = append(rows, &keys[i], int64(c.Mode), &c.Token, &c.TTL, &c.PlaceTTL, &c.MaxAge, &c.AtMostOnce, &c.Fingerprint, owner)
 	}
 	if len(asked) == 0 {
 		return rest, nil

@@ -271,7 +271,7 @@ func TestReserveInBySQL(t *testing.T) {
 	}
 	var tickets []dibs.Place
 	for _, call := range []string{
-		"'k', namespace => 'NS'", "encode('k', 'base64'), stay => '1 hour', hold => '1 minute', namespace => 'NS', owner => encode('host 7 job', 'base64'), format => 'base64'",
+		"'k', namespace => 'NS'", "encode('k', 'base64'), place_ttl => '1 hour', grace => '1 minute', namespace => 'NS', owner => encode('host 7 job', 'base64'), format => 'base64'",
 	} {
 		text, err := reserve(strings.ReplaceAll(call, "NS", a.client.Key("k").Namespace), true)
 		testkit.Must(t, err)
@@ -298,8 +298,8 @@ func TestReserveInBySQL(t *testing.T) {
 		t.Errorf("%d places are left", n)
 	}
 	for call, says := range map[string]string{
-		"''": "has 0 bytes", "'k', stay => '0'": "at least 1 ms", "'k', stay => NULL": "at least 1 ms", "'k', hold => '-1 s'": "negative",
-		"'k', stay => '1000000 years'": "292 years", "'k', hold => '1000000 years'": "292 years", "repeat('k', 513)": "has 513 bytes",
+		"''": "has 0 bytes", "'k', place_ttl => '0'": "at least 1 ms", "'k', place_ttl => NULL": "at least 1 ms", "'k', grace => '-1 s'": "negative",
+		"'k', place_ttl => '1000000 years'": "292 years", "'k', grace => '1000000 years'": "292 years", "repeat('k', 513)": "has 513 bytes",
 		"'k', token => repeat('0', 32)": "zero", "'k', namespace => repeat('n', 65)": "64 characters", "'%', format => 'base64'": "base64",
 		"'k', owner => NULL": "owner", "'k', token => 'x'": "32 hexadecimal digits", "'k', format => NULL": "text or base64",
 	} {

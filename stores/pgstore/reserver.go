@@ -13,8 +13,8 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-const reserveInSQL = "SELECT pg_catalog.bool_and(@reserve_in(c.key, c.stay::interval, c.hold::interval, c.namespace, c.owner, 'base64', c.token, $1::text) IS NOT NULL)" +
-	" FROM pg_catalog.json_to_recordset($2::json) AS c (key text, stay text, hold text, namespace text, owner text, token text)"
+const reserveInSQL = "SELECT pg_catalog.bool_and(@reserve_in(c.key, c.place_ttl::interval, c.grace::interval, c.namespace, c.owner, 'base64', c.token, $1::text) IS NOT NULL)" +
+	" FROM pg_catalog.json_to_recordset($2::json) AS c (key text, place_ttl text, grace text, namespace text, owner text, token text)"
 
 // Reserver reserves places in a transaction, for Client.ReserveIn. A job that the transaction
 // inserts and its place are committed together or not at all. The user of the transaction needs
@@ -57,8 +57,8 @@ type reserver struct {
 // reservation has the parameters of reserve_in.
 type reservation struct {
 	Key       []byte `json:"key"`
-	Stay      string `json:"stay"`
-	Hold      string `json:"hold"`
+	PlaceTTL  string `json:"place_ttl"`
+	Grace     string `json:"grace"`
 	Namespace string `json:"namespace"`
 	Owner     []byte `json:"owner"`
 	Token     string `json:"token"`
@@ -85,7 +85,7 @@ func (r *reserver) Reserve(ctx context.Context, claims []store.Claim) error {
 			return err
 		}
 		all[i] = reservation{
-			Key: []byte(c.Key.Name), Stay: interval(c.Stay), Hold: interval(c.Hold), Namespace: c.Key.Namespace,
+			Key: []byte(c.Key.Name), PlaceTTL: interval(c.PlaceTTL), Grace: interval(c.Grace), Namespace: c.Key.Namespace,
 			Owner: []byte(c.Owner.String()), Token: hex.EncodeToString(c.Token[:]),
 		}
 	}

@@ -147,19 +147,19 @@ func TestReserveIn(t *testing.T) {
 	})
 }
 
-// TestReserveInHasHold: a place that a transaction reserves has the Hold of the options.
-func TestReserveInHasHold(t *testing.T) {
+// TestReserveInHasGrace: a place that a transaction reserves has the Grace of the options.
+func TestReserveInHasGrace(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
 	e := b.enqueue(t, "pgx", "k")
-	hold := 300 * time.Millisecond
-	p := b.reserve(t, e, "k", &dibs.PlaceOptions{Hold: hold})
+	grace := 300 * time.Millisecond
+	p := b.reserve(t, e, "k", &dibs.PlaceOptions{Grace: grace})
 	start := time.Now()
 	testkit.Must(t, e.commit())
 	lease, err := b.client.Acquire(t.Context(), "k", nil)
 	testkit.Must(t, err)
-	if took := time.Since(start); took < hold {
-		t.Errorf("it blocked for %v, want %v", took, hold)
+	if took := time.Since(start); took < grace {
+		t.Errorf("it blocked for %v, want %v", took, grace)
 	}
 	if err := errors.Join(lease.Release(), b.client.CancelPlace(t.Context(), p)); !errors.Is(err, store.ErrLost) {
 		t.Errorf("%v, want that the place is lost", err)
@@ -207,7 +207,7 @@ func TestReserveInAtOnce(t *testing.T) {
 			others.Go(func() {
 				for !stop.Load() {
 					k := store.Key{Name: fmt.Sprint(rand.IntN(keys))}
-					c := store.Claim{Key: k, Token: store.NewToken(), Mode: store.Mode(g), TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1}
+					c := store.Claim{Key: k, Token: store.NewToken(), Mode: store.Mode(g), TTL: time.Second, PlaceTTL: time.Second, Permits: 1, Weight: 1}
 					errs := make([]error, 1)
 					if err := errors.Join(
 						b.s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)),

@@ -25,9 +25,9 @@ import (
 func TestReserveInRefused(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
-	good := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Reserve, Stay: time.Hour}
+	good := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Reserve, PlaceTTL: time.Hour}
 	invalid, queue := good, good
-	invalid.Stay, queue.Mode, queue.TTL = 0, store.Queue, time.Second
+	invalid.PlaceTTL, queue.Mode, queue.TTL = 0, store.Queue, time.Second
 	shared().Query("CREATE DATABASE " + b.s.names.schema)
 	elsewhere := strings.Replace(shared().URL(), "/postgres?", "/"+b.s.names.schema+"?", 1)
 	open(t, elsewhere, namesOf(b.s)) // which has the same tables
@@ -42,7 +42,7 @@ func TestReserveInRefused(t *testing.T) {
 		says    string
 	}{
 		"other database": {other, pgx.TxOptions{}, good, ErrOtherDatabase, "pool"},
-		"invalid":        {b.pool, pgx.TxOptions{}, invalid, nil, "Claim.Stay"},
+		"invalid":        {b.pool, pgx.TxOptions{}, invalid, nil, "Claim.PlaceTTL"},
 		"another mode":   {b.pool, pgx.TxOptions{}, queue, nil, "Claim.Mode"},
 	} {
 		err := pgx.BeginTxFunc(t.Context(), test.pool, test.options, func(tx pgx.Tx) error {

@@ -59,7 +59,7 @@ func TestRecordBeforeGrant(t *testing.T) {
 	claim := func(token store.Token, mode store.Mode) store.Answer {
 		t.Helper()
 		answers := make([]store.Answer, 1)
-		c := store.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
+		c := store.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, PlaceTTL: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
 		if err := b.s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)
 		}

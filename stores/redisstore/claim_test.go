@@ -24,7 +24,7 @@ func TestZerosAtTheEnd(t *testing.T) {
 	for i, print := range []store.Fingerprint{{0: 1}, {0: 1, 20: 1}, {0: 1, 31: 1}} {
 		with := func(print store.Fingerprint) store.Claim {
 			return lock(fmt.Sprint("key ", i), func(c *store.Claim) {
-				c.Fingerprint, c.Token[15], c.Stay = print, 0, 0
+				c.Fingerprint, c.Token[15], c.PlaceTTL = print, 0, 0
 			})
 		}
 		first := with(print)
@@ -50,23 +50,23 @@ func TestZerosAtTheEnd(t *testing.T) {
 }
 
 // A claim that names a reserved place, but is granted at its own waiter's place, leaves the
-// reserved place's Hold alone.
-func TestHoldIsSetAtTheGrantedNumber(t *testing.T) {
+// reserved place's Grace alone.
+func TestGraceIsSetAtTheGrantedNumber(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), nil)
 	holder, waiter := lock("k"), lock("k", queued)
-	job := lock("k", reserved, func(c *store.Claim) { c.Hold = time.Hour })
+	job := lock("k", reserved, func(c *store.Claim) { c.Grace = time.Hour })
 	mustGrant(t, s, holder)
 	mustWait(t, s, waiter)
 	mustWait(t, s, job)
 	mustSettle(t, s, holder, store.Release)
-	waiter.From, waiter.Hold = job.Token, time.Minute
+	waiter.From, waiter.Grace = job.Token, time.Minute
 	mustGrant(t, s, waiter)
 	w := strings.TrimSuffix(s.names.state(job.Key), "s") + "w"
 	place, err := s.client.Do(t.Context(), s.client.B().Hget().Key(w).Field(string(job.Token[:])).Build()).AsBytes()
 	testkit.Must(t, err)
-	if hold := time.Duration(binary.BigEndian.Uint64(place[16:])) * time.Microsecond; hold != time.Hour {
-		t.Errorf("the reserved place's Hold is %v", hold)
+	if grace := time.Duration(binary.BigEndian.Uint64(place[16:])) * time.Microsecond; grace != time.Hour {
+		t.Errorf("the reserved place's Grace is %v", grace)
 	}
 }
 

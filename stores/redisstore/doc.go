@@ -21,7 +21,7 @@
 //	  │      asks again  ▼
 //	  ▼                 abandoned: the next grant is attempt n+1
 //	removed, when its   unknown (AtMostOnce): no grant until ForceRelease, Forget
-//	Stay is over        or Resolve
+//	PlaceTTL is over        or Resolve
 //
 // The script that frees a key publishes the grant to the process of the next waiter. If
 // no process listens on that channel, the waiter is dead or cut off, and the same script

@@ -58,7 +58,7 @@ func TestListMissesNothing(t *testing.T) {
 	mustSettle(t, s, abandoned, store.Abandon)
 	blocker := lock("blocked", brief)
 	mustGrant(t, s, blocker)
-	mustWait(t, s, lock("blocked", brief, func(c *store.Claim) { c.Mode, c.Hold = store.Reserve, time.Hour }))
+	mustWait(t, s, lock("blocked", brief, func(c *store.Claim) { c.Mode, c.Grace = store.Reserve, time.Hour }))
 	mustSettle(t, s, blocker, store.Release)
 	if a, err := claim(t, s, lock("blocked", brief)); err != nil || a.State != store.Held {
 		t.Fatalf("a claim behind the place was answered %+v, %v", a, err)

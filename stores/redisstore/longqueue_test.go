@@ -94,7 +94,7 @@ func TestLongQueue(t *testing.T) {
 			var calls []map[string]int
 			for _, n := range []int{600, 1800} {
 				server.Must("FLUSHALL")
-				q := reserve(t, s, n, func(c *store.Claim) { c.Stay = time.Hour })
+				q := reserve(t, s, n, func(c *store.Claim) { c.PlaceTTL = time.Hour })
 				before := commandsOf(server)
 				op.do(q)
 				took := since(before, commandsOf(server))
@@ -128,7 +128,7 @@ func TestLongQueueIsCounted(t *testing.T) {
 	var calls []map[string]int
 	for _, n := range []int{600, 2600} {
 		server.Must("FLUSHALL")
-		q := reserve(t, s, n, func(c *store.Claim) { c.Stay = time.Hour })
+		q := reserve(t, s, n, func(c *store.Claim) { c.PlaceTTL = time.Hour })
 		q.claim()
 		for _, at := range []int{0, 1, n - 2} { // jobs that wait, in front and at the end
 			mustWait(t, s, lock("k", queued, func(c *store.Claim) { c.From = q.places[at].Token }))
@@ -160,7 +160,7 @@ func TestManyRunOut(t *testing.T) {
 	for name, edit := range map[string]func(*store.Claim){"try": func(*store.Claim) {}, "look": looks} {
 		t.Run(name, func(t *testing.T) {
 			server.Must("FLUSHALL")
-			reserve(t, s, dead, func(c *store.Claim) { c.Stay = time.Millisecond })
+			reserve(t, s, dead, func(c *store.Claim) { c.PlaceTTL = time.Millisecond })
 			alive := lock("k", reserved)
 			mustWait(t, s, alive)
 			testkit.Eventually(t, "all others have run out", func() bool {
@@ -214,7 +214,7 @@ func BenchmarkLongQueue(b *testing.B) {
 		for _, n := range []int{10, 1000, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", op.name, n), func(b *testing.B) {
 				server.Must("FLUSHALL")
-				q := reserve(b, s, n+b.N, func(c *store.Claim) { c.Stay = time.Hour })
+				q := reserve(b, s, n+b.N, func(c *store.Claim) { c.PlaceTTL = time.Hour })
 				q.t = b
 				before := serverTime(b, server)
 				b.ResetTimer()

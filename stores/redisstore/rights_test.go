@@ -84,7 +84,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	}
 	defer full.Close()
 	for range 2 {
-		one(lock(run+"f", reserved, func(c *store.Claim) { c.Stay = time.Millisecond }))
+		one(lock(run+"f", reserved, func(c *store.Claim) { c.PlaceTTL = time.Millisecond }))
 	}
 	<-time.After(5 * time.Millisecond) // they run out
 	if err := full.Claim(ctx, []store.Claim{lock(run+"f", reserved)}, make([]store.Answer, 1)); err != nil {

@@ -94,7 +94,7 @@ func key(name string) store.Key { return store.Key{Namespace: "test", Name: name
 
 // lock returns a claim for a lock that outlives the test, however slow that is.
 func lock(name string, edits ...func(*store.Claim)) store.Claim {
-	c := store.Claim{Key: key(name), Token: store.NewToken(), Permits: 1, Weight: 1, TTL: time.Hour, Stay: time.Hour}
+	c := store.Claim{Key: key(name), Token: store.NewToken(), Permits: 1, Weight: 1, TTL: time.Hour, PlaceTTL: time.Hour}
 	for _, e := range edits {
 		e(&c)
 	}

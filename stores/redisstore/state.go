@@ -130,8 +130,8 @@ func (k *keyState) leased(number int64) bool {
 // place is a place in a queue.
 type place struct {
 	stored
-	ends, number, hold, asked int64
-	kept                      bool // only its number is kept
+	ends, number, grace, asked int64
+	kept                       bool // only its number is kept
 }
 
 func (p *place) reserves() bool { return p.mode == store.Reserve }
@@ -139,7 +139,7 @@ func (p *place) reserves() bool { return p.mode == store.Reserve }
 // readPlace reads a place.
 func readPlace(value []byte) (p place, err error) {
 	r := &reader{rest: value}
-	p.ends, p.number, p.hold, p.asked = r.int(), r.int(), r.int(), r.int()
+	p.ends, p.number, p.grace, p.asked = r.int(), r.int(), r.int(), r.int()
 	if channel, claim, ok := bytes.Cut(r.rest, []byte{0}); ok && !r.short {
 		r.rest, p.kept = claim, string(channel) == "!"
 		p.stored = r.claim()
@@ -150,19 +150,19 @@ func readPlace(value []byte) (p place, err error) {
 	return p, errForeign
 }
 
-// gives reports whether a reserved place gives way, because its Hold is over.
+// gives reports whether a reserved place gives way, because its Grace is over.
 func (k *keyState) gives(p *place, now int64) bool {
-	return p.reserves() && p.hold > 0 && k.free > 0 && max(k.free, p.asked)+p.hold <= now
+	return p.reserves() && p.grace > 0 && k.free > 0 && max(k.free, p.asked)+p.grace <= now
 }
 
 // blocks returns how much longer a reserved place can block.
 func (k *keyState) blocks(p *place, now int64) int64 {
 	left := p.ends - now
 	switch {
-	case p.hold > 0 && k.free > 0:
-		left = min(left, max(k.free, p.asked)+p.hold-now)
-	case p.hold > 0:
-		left = min(left, p.hold)
+	case p.grace > 0 && k.free > 0:
+		left = min(left, max(k.free, p.asked)+p.grace-now)
+	case p.grace > 0:
+		left = min(left, p.grace)
 	}
 	return left
 }

@@ -102,7 +102,7 @@ func BenchmarkLongQueue(b *testing.B) {
 	claims := make([]store.Claim, 10_001)
 	for i := range claims {
 		claims[i] = store.Claim{
-			Key: key, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
+			Key: key, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1,
 		}
 	}
 	testkit.Must(b, s.Claim(b.Context(), claims, make([]store.Answer, len(claims))))

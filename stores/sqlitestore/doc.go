@@ -20,7 +20,7 @@
 //	 ▼                │  │
 //	queued ───────────│──┘
 //	 │                │ the lease runs out, or Settle Abandon
-//	 │ its Stay       ▼
+//	 │ its PlaceTTL       ▼
 //	 ▼ is over       abandoned: the next grant is attempt n+1
 //	removed          unknown (AtMostOnce): no grant until ForceRelease, Forget or Resolve
 //

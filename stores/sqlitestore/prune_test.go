@@ -30,7 +30,7 @@ func TestPrune(t *testing.T) {
 			claims, settlements = append(claims, c), append(settlements, x)
 		}
 		lapsed := lock("lapsed" + strconv.Itoa(i))
-		lapsed.Mode, lapsed.Stay = store.Reserve, time.Minute
+		lapsed.Mode, lapsed.PlaceTTL = store.Reserve, time.Minute
 		claims = append(claims, lapsed)
 	}
 	testkit.Must(t, s.Claim(t.Context(), claims, make([]store.Answer, len(claims))))

@@ -64,7 +64,7 @@ CREATE TABLE @place (
     max_age     INTEGER NOT NULL,
     process     INTEGER NOT NULL, -- 0, because grants are not pushed
     fingerprint BLOB    NOT NULL,
-    hold        INTEGER NOT NULL, -- how long a reserved place may block an idle key; 0: no limit
+    grace       INTEGER NOT NULL, -- how long a reserved place may block an idle key; 0: no limit
     asked       INTEGER NOT NULL, -- when a reserved place was claimed last
     PRIMARY KEY (k, seq, token)
 ) STRICT, WITHOUT ROWID;

@@ -83,26 +83,26 @@ REPLACE INTO @idle (k, since) VALUES (?1, ?2)
 DELETE FROM @idle WHERE k = ?1
 
 -- name: places
-SELECT seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked
+SELECT seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked
 FROM @place WHERE k = ?1 ORDER BY seq LIMIT ?2
 
 -- name: lastPlace
-SELECT seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked
+SELECT seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked
 FROM @place WHERE k = ?1 ORDER BY seq DESC LIMIT 1
 
 -- name: placeOf
-SELECT seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked
+SELECT seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked
 FROM @place WHERE k = ?1 AND token = ?2
 
 -- name: countNumbers
 SELECT count(DISTINCT seq) FROM @place WHERE k = ?1 AND ends > ?2
 
 -- name: savePlace
-INSERT INTO @place (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
+INSERT INTO @place (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 ON CONFLICT (k, token) DO UPDATE SET kind = excluded.kind, ends = excluded.ends, owner = excluded.owner,
 ttl = excluded.ttl, permits = excluded.permits, weight = excluded.weight, once = excluded.once,
-max_age = excluded.max_age, fingerprint = excluded.fingerprint, hold = excluded.hold, asked = excluded.asked
+max_age = excluded.max_age, fingerprint = excluded.fingerprint, grace = excluded.grace, asked = excluded.asked
 
 -- name: deletePlace
 DELETE FROM @place WHERE k = ?1 AND seq = ?2 AND token = ?3

@@ -73,7 +73,7 @@ func testFile(t testing.TB) string { return filepath.Join(t.TempDir(), "dibs.db"
 // lock is a claim for a lock.
 func lock(name string) store.Claim {
 	return store.Claim{
-		Key: store.Key{Namespace: "test", Name: name}, Token: store.NewToken(), TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1,
+		Key: store.Key{Namespace: "test", Name: name}, Token: store.NewToken(), TTL: time.Minute, PlaceTTL: time.Minute, Permits: 1, Weight: 1,
 	}
 }
 
@@ -162,7 +162,7 @@ func TestDeadWaitersMakeRoom(t *testing.T) {
 	s := openTest(t, testFile(t), &Options{MaxWaiters: 2}, c.clock())
 	first, dead, alive := lock("k"), lock("k"), lock("k")
 	first.Mode, dead.Mode, alive.Mode = store.Reserve, store.Queue, store.Queue
-	dead.Stay = time.Second
+	dead.PlaceTTL = time.Second
 	wantState(t, "a place", claimOne(t, s, first), store.Held)
 	wantState(t, "a short place", claimOne(t, s, dead), store.Held)
 	c.pass(2 * time.Second)

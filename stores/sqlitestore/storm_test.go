@@ -67,7 +67,7 @@ func childCount(args []string) error {
 		default:
 		}
 		c := lock("counter")
-		c.Mode, c.TTL, c.Stay = store.Queue, countTTL, 500*time.Millisecond
+		c.Mode, c.TTL, c.PlaceTTL = store.Queue, countTTL, 500*time.Millisecond
 		a, asked, err := untilGranted(s, c, wakes)
 		if err != nil {
 			return err
@@ -117,7 +117,7 @@ func untilGranted(s *Store, c store.Claim, wakes <-chan store.Token) (a store.An
 		}
 		select {
 		case <-wakes:
-		case <-time.After(min(answers[0].Left, c.Stay/3)):
+		case <-time.After(min(answers[0].Left, c.PlaceTTL/3)):
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (tx *transaction) claim(c *store.Claim, a *store.Answer) {
 	case a.State != store.Held:
 		tx.leaves = append(tx.leaves, c.Token)
 	case c.Mode == store.Queue:
-		tx.joins = append(tx.joins, waiter{c.Token, c.Stay})
+		tx.joins = append(tx.joins, waiter{c.Token, c.PlaceTTL})
 	}
 }
 

@@ -20,8 +20,8 @@ const newWakes = "SELECT seq, token FROM @wake WHERE seq > ?1 ORDER BY seq"
 
 // waiter is a token with a new place, and how long the place lasts.
 type waiter struct {
-	token store.Token
-	stay  time.Duration
+	token    store.Token
+	placeTTL time.Duration
 }
 
 // waiting are the tokens that wait in this process. It wakes them, directly or by reading
@@ -78,7 +78,7 @@ func (w *waiting) join(joins []waiter) {
 	now := time.Now()
 	w.mu.Lock()
 	for _, j := range joins {
-		w.tokens[j.token] = now.Add(j.stay)
+		w.tokens[j.token] = now.Add(j.placeTTL)
 	}
 	w.mu.Unlock()
 	select {

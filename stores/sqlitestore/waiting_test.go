@@ -63,7 +63,7 @@ func TestNobodyWaits(t *testing.T) {
 	holder := lock("k")
 	mustGrant(t, s, holder)
 	granted, left, lapsed := lock("k"), lock("k"), lock("k")
-	lapsed.Stay = 20 * time.Millisecond
+	lapsed.PlaceTTL = 20 * time.Millisecond
 	for _, c := range []*store.Claim{&granted, &left, &lapsed} {
 		c.Mode = store.Queue
 		wantState(t, "a waiter", claimOne(t, s, *c), store.Held)

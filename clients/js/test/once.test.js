@@ -172,7 +172,7 @@ test("a function that undoes keeps the place", async () => {
 
 test("cancel and prolong", async () => {
   const key = unique();
-  const ticket = await keys.reserve(key, { ttl: "10m", hold: "1m", label: "later" });
+  const ticket = await keys.reserve(key, { ttl: "10m", grace: "1m", label: "later" });
   await keys.prolong(ticket, { ttl: "2h" });
   assert.ok((await server.entry(key)).places[0].left_ms > 3_600_000);
   await keys.cancel(ticket);

@@ -151,7 +151,7 @@ test("the credential decides the namespace", { skip }, async () => {
 
 test("a place in a transaction", { skip }, async () => {
   const key = unique();
-  const ticket = await transaction(key, () => keys.reserveIn(app, key, { ttl: "1h", hold: "1m", label: "later" }));
+  const ticket = await transaction(key, () => keys.reserveIn(app, key, { ttl: "1h", grace: "1m", label: "later" }));
   assert.equal((await server.entry(key)).reserved, 1);
   await assert.rejects(keys.lock(key, { wait: 0 }, fail), HeldError);
   assert.equal(await keys.redeem(ticket, () => 2), 2);

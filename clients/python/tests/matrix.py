@@ -28,10 +28,10 @@ STEPS = {
         lease = keys.acquire(KEY, ttl=2)
         print(os.getpid()); time.sleep(600)""",
     "redeeming": """
-        with keys.redeem(keys.reserve(KEY, hold=2), ttl=2, hold=1):
+        with keys.redeem(keys.reserve(KEY, grace=2), ttl=2, grace=1):
             print(os.getpid()); time.sleep(600)""",
     "before a reserved place is redeemed": """
-        keys.reserve(KEY, hold=1)
+        keys.reserve(KEY, grace=1)
         print(os.getpid()); time.sleep(600)""",
     "in a forked child": """
         with keys.lock(KEY, ttl=2): pass

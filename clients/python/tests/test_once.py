@@ -244,7 +244,7 @@ class TicketTest(Case):
         self.assertFree()
 
     def test_cancel_and_prolong(self):
-        ticket = self.keys.reserve(self.key, ttl=600, hold=60)
+        ticket = self.keys.reserve(self.key, ttl=600, grace=60)
         self.keys.prolong(ticket, ttl="2h")
         self.assertGreater(self.server.entry(self.key)["places"][0]["left_ms"], 3_600_000)
         self.keys.cancel(ticket)

@@ -183,7 +183,7 @@ class TransactionTest(Case):
         from psycopg.rows import dict_row
         self.app.row_factory = dict_row
         with self.transaction() as cursor:
-            ticket = self.keys.reserve_in(cursor, self.key, ttl="1h", hold=60, label="later")
+            ticket = self.keys.reserve_in(cursor, self.key, ttl="1h", grace=60, label="later")
         self.assertEqual(1, self.server.entry(self.key)["reserved"])
         self.refused(dibs.Held, wait=0)
         with self.keys.redeem(ticket):

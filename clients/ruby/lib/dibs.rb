@@ -149,7 +149,7 @@ module Dibs
   MIN_TTL = 0.01        # the shortest TTL
   RETENTION = 86_400.0  # the default of keep
   PLACE = 7 * 86_400.0  # the default TTL of a reserved place
-  STAY = 10.0           # how long a waiter's place outlasts its last question
+  PLACE_TTL = 10.0      # how long a waiter's place outlasts its last question
   POLL = 20.0           # the longest call that waits
   TIMEOUT = 5.0         # the default timeout of a call
   KEEP_PATIENCE = 10.0  # how long what was waited or worked for is asked again
@@ -159,7 +159,7 @@ module Dibs
   IDLE = 30.0           # a connection that was not used for longer is not used again
   # The clock of Linux that runs while the machine is suspended, and elsewhere the monotonic one.
   CLOCK = defined?(Process::CLOCK_BOOTTIME) ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC
-  private_constant :STAY, :POLL, :KEEP_PATIENCE, :SILENCE, :ANY_AGE_MS, :MAX_ELEMENTS, :IDLE, :CLOCK
+  private_constant :PLACE_TTL, :POLL, :KEEP_PATIENCE, :SILENCE, :ANY_AGE_MS, :MAX_ELEMENTS, :IDLE, :CLOCK
 
   class << self
     # connect returns a client of the servers at the URL:
@@ -781,7 +781,7 @@ module Dibs
       settlement = { outcome: settlement } unless settlement.is_a?(Hash)
       now = Dibs.now
       @lock.synchronize do
-        expires = [now + [claim.ttl, claim.stay].max + @timeout, (@silent[claim.token] || 0) + SILENCE].max
+        expires = [now + [claim.ttl, claim.place_ttl].max + @timeout, (@silent[claim.token] || 0) + SILENCE].max
         @pending += 1
         add(Entry.new(claim, settlement, now, expires))
       end
@@ -899,14 +899,14 @@ module Dibs
 
   # Claim is what a caller asks for, and what its token may have at the store.
   class Claim # :nodoc:
-    attr_reader :key, :namespace, :token, :ttl, :stay, :margin, :longest, :permits, :weight, :wait, :from
+    attr_reader :key, :namespace, :token, :ttl, :place_ttl, :margin, :longest, :permits, :weight, :wait, :from
     attr_accessor :open # the token may have a lease or a place
 
     def initialize(key, options)
       @key, @options = key, options
       @namespace = options[:namespace]
       @token = options[:token] || SecureRandom.hex(16)
-      @from, @ttl, @wait, @stay = options[:from], options[:ttl], options[:wait], options[:stay] || STAY
+      @from, @ttl, @wait, @place_ttl = options[:from], options[:ttl], options[:wait], options[:place_ttl] || PLACE_TTL
       @permits, @weight = options[:permits] || 1, options[:weight] || 1
       @margin = [options[:margin] || 0.0, @ttl / 50 + 0.001].max
       @longest = options[:longest]
@@ -940,11 +940,11 @@ module Dibs
     def wire(mode)
       o = @options
       element = named.merge(mode: mode, ttl_ms: (@ttl * 1000).ceil, owner: o[:owner])
-      element[:stay_ms] = (stay * 1000).ceil unless mode == "try"
+      element[:place_ttl_ms] = (place_ttl * 1000).ceil unless mode == "try"
       element[:permits] = @permits if @permits != 1
       element[:weight] = @weight if @weight != 1
       element[:from] = @from if @from
-      element[:hold_ms] = (o[:hold] * 1000).ceil if o[:hold]
+      element[:grace_ms] = (o[:grace] * 1000).ceil if o[:grace]
       element[:fingerprint] = o[:fingerprint] if o[:fingerprint]
       element[:max_age_ms] = o[:max_age] == :any ? ANY_AGE_MS : (o[:max_age] * 1000).ceil if o[:max_age]
       element[:at_most_once] = true if o[:at_most_once]
@@ -1385,9 +1385,9 @@ module Dibs
       @connection.exec_params("SELECT txid_status($1::text::bigint)", [@transaction]).getvalue(0, 0) == "committed"
     end
 
-    def reserve(claim, namespace, stay, hold, owner)
+    def reserve(claim, namespace, place_ttl, grace, owner)
       call("reserve_in", "SELECT %s($1::text, $2::text::interval, $3::text::interval, $4::text, $5::text, 'base64')",
-           [base64(claim.key), interval(stay), interval(hold || 0), namespace, base64(owner)], claim).getvalue(0, 0)
+           [base64(claim.key), interval(place_ttl), interval(grace || 0), namespace, base64(owner)], claim).getvalue(0, 0)
     end
 
     private
@@ -1556,9 +1556,9 @@ module Dibs
     # reserve takes a place in the key's queue without waiting there, and returns its ticket: a
     # text to keep secret, for redeem in any process. The place lasts for ttl (default: 7 days).
     # Until it is redeemed or has ended, no caller behind it gets the key, but a free key waits for
-    # it for at most hold (default: as long as the place lasts).
-    def reserve(key, ttl: PLACE, hold: nil, fingerprint: nil, label: nil)
-      claim = claim(key, hold: hold, fingerprint: fingerprint, label: label, stay: place_ttl(ttl))
+    # it for at most grace (default: as long as the place lasts).
+    def reserve(key, ttl: PLACE, grace: nil, fingerprint: nil, label: nil)
+      claim = claim(key, grace: grace, fingerprint: fingerprint, label: label, place_ttl: place_ttl(ttl))
       here = local
       done = false
       begin
@@ -1572,29 +1572,29 @@ module Dibs
 
     # reserve_in is reserve in a transaction of the application: the place exists when it commits. For
     # the connection and its errors see Lease#complete_in.
-    def reserve_in(connection, key, ttl: PLACE, hold: nil, label: nil)
-      claim = claim(key, hold: hold, label: label)
-      Postgres.new(self, connection).reserve(claim, own_namespace(claim), place_ttl(ttl), hold && Dibs.seconds(hold, "hold"), claim.owner)
+    def reserve_in(connection, key, ttl: PLACE, grace: nil, label: nil)
+      claim = claim(key, grace: grace, label: label)
+      Postgres.new(self, connection).reserve(claim, own_namespace(claim), place_ttl(ttl), grace && Dibs.seconds(grace, "grace"), claim.owner)
     end
 
-    # prolong makes a reserved place last for ttl from now, with this hold. A place that has ended
+    # prolong makes a reserved place last for ttl from now, with this grace. A place that has ended
     # is reserved again, at the end of the queue.
-    def prolong(ticket, ttl: PLACE, hold: nil)
+    def prolong(ticket, ttl: PLACE, grace: nil)
       token, namespace, key = Ticket.read(ticket)
-      ask_place(claim(key, namespace: namespace, token: token, hold: hold, stay: place_ttl(ttl)))
+      ask_place(claim(key, namespace: namespace, token: token, grace: grace, place_ttl: place_ttl(ttl)))
       nil
     end
 
     # redeem runs the block while it holds the key at a reserved place, like lock. If it gives up
     # waiting, the place stays and can be redeemed again. If the place has ended, wait: 0 takes the
     # key if it is free, and a caller that waits joins the queue at the end. The end of the block
-    # ends the place. hold limits how long the place keeps others from a free key if this process
+    # ends the place. grace limits how long the place keeps others from a free key if this process
     # dies.
-    def redeem(ticket, hold: nil, **options, &block)
+    def redeem(ticket, grace: nil, **options, &block)
       raise ArgumentError, "dibs: redeem needs a block" unless block
 
       token, namespace, key = Ticket.read(ticket)
-      claim = asked(key, options, namespace: namespace, from: token, hold: hold)
+      claim = asked(key, options, namespace: namespace, from: token, grace: grace)
       begin
         hold(claim, &block)
       rescue Mismatch => e
@@ -1724,11 +1724,11 @@ module Dibs
 
     # claim validates what the caller asks for.
     def claim(key, ttl: nil, wait: nil, permits: 1, weight: 1, fingerprint: nil, at_most_once: false, margin: nil,
-              longest: nil, label: nil, max_age: nil, hold: nil, stay: nil, from: nil, token: nil, namespace: @namespace)
+              longest: nil, label: nil, max_age: nil, grace: nil, place_ttl: nil, from: nil, token: nil, namespace: @namespace)
       valid_key(key)
       ttl = ttl ? self.class.ttl(ttl) : @ttl
       wait = Dibs.seconds(wait, "wait") if wait
-      hold = Dibs.seconds(hold, "hold") if hold
+      grace = Dibs.seconds(grace, "grace") if grace
       longest = Dibs.seconds(longest, "longest") if longest
       margin = Dibs.seconds(margin, "margin") if margin
       bad "margin is #{margin}; it must be at most half of the ttl of #{ttl}" if margin && margin > ttl / 2
@@ -1739,8 +1739,8 @@ module Dibs
         bad "fingerprint is no SHA-256 in 64 hexadecimal digits, such as Digest::SHA256.hexdigest(text)"
       end
       Claim.new(key.dup.freeze, ttl: ttl, wait: wait, permits: permits, weight: weight, fingerprint: fingerprint,
-                at_most_once: at_most_once, margin: margin, longest: longest, max_age: max_age, hold: hold,
-                stay: stay, from: from, token: token, namespace: namespace,
+                at_most_once: at_most_once, margin: margin, longest: longest, max_age: max_age, grace: grace,
+                place_ttl: place_ttl, from: from, token: token, namespace: namespace,
                 owner: { host: HOST, pid: Process.pid, label: (label || @label).to_s.scrub[0, 100] })
     end
 
@@ -2165,14 +2165,14 @@ module Dibs
       #
       # wait: how long a job waits in its worker for its turn. Default: 2 seconds.
       # retry_in: after how long, about, it is enqueued again otherwise. Default: 2 seconds.
-      # hold: how long its place keeps a free key from the others while no worker takes the job.
+      # grace: how long its place keeps a free key from the others while no worker takes the job.
       # Default: 1 minute.
       # ttl: of the lease. place_ttl: of the place; default: 7 days.
-      def dibs_key(wait: 2, retry_in: 2, hold: 60, ttl: nil, place_ttl: PLACE, &block)
+      def dibs_key(wait: 2, retry_in: 2, grace: 60, ttl: nil, place_ttl: PLACE, &block)
         raise ArgumentError, "dibs: dibs_key needs a block that returns the key" unless block
 
         @dibs_job = { wait: Dibs.seconds(wait, "wait"), retry_in: Dibs.seconds(retry_in, "retry_in"),
-                      hold: Dibs.seconds(hold, "hold"), ttl: ttl, place_ttl: place_ttl, key: block }.freeze
+                      grace: Dibs.seconds(grace, "grace"), ttl: ttl, place_ttl: place_ttl, key: block }.freeze
       end
 
       # dibs_job are the settings of the class or its superclass.
@@ -2219,9 +2219,9 @@ module Dibs
       job = self.class.dibs_job
       mine = @dibs_ticket.nil?
       if mine
-        @dibs_ticket = Dibs.default.reserve(dibs_key, ttl: job[:place_ttl], hold: dibs_hold(job), label: self.class.name)
+        @dibs_ticket = Dibs.default.reserve(dibs_key, ttl: job[:place_ttl], grace: dibs_grace(job), label: self.class.name)
       else
-        Dibs.default.prolong(@dibs_ticket, ttl: job[:place_ttl], hold: dibs_hold(job))
+        Dibs.default.prolong(@dibs_ticket, ttl: job[:place_ttl], grace: dibs_grace(job))
       end
       @dibs_sent = false
       result = block.call
@@ -2232,9 +2232,9 @@ module Dibs
       dibs_cancel if mine && @dibs_ticket && !sent # a callback stopped it, or the queue refused it
     end
 
-    # dibs_hold is how long the place may block: longer if the job is enqueued for later.
-    def dibs_hold(job)
-      job[:hold] + [(scheduled_at || 0).to_f - Time.now.to_f, 0].max
+    # dibs_grace is how long the place may block: longer if the job is enqueued for later.
+    def dibs_grace(job)
+      job[:grace] + [(scheduled_at || 0).to_f - Time.now.to_f, 0].max
     end
 
     def dibs_perform(block)
@@ -2244,8 +2244,8 @@ module Dibs
 
       began = false
       begin
-        @dibs_ticket ||= Dibs.default.reserve(dibs_key, ttl: job[:place_ttl], hold: job[:hold], label: self.class.name)
-        result = Dibs.default.redeem(@dibs_ticket, wait: job[:wait], hold: job[:hold], **options) do |lease|
+        @dibs_ticket ||= Dibs.default.reserve(dibs_key, ttl: job[:place_ttl], grace: job[:grace], label: self.class.name)
+        result = Dibs.default.redeem(@dibs_ticket, wait: job[:wait], grace: job[:grace], **options) do |lease|
           began = true
           dibs_run(lease, block)
         end

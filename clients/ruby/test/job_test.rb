@@ -286,7 +286,7 @@ class JobTest < Case
 
   def test_perform_now_of_an_enqueued_job_leaves_its_place
     job = Base.new(@key, 1)
-    Base.dibs_key(wait: 0.05, retry_in: 0.01, hold: 0.01) { |key, *| key }
+    Base.dibs_key(wait: 0.05, retry_in: 0.01, grace: 0.01) { |key, *| key }
     job.enqueue
     job.perform_now
     ActiveJob::Base.execute(@jobs.list.pop)

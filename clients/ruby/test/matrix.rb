@@ -34,8 +34,8 @@ class Matrix < Case
     "waiting" => "Thread.new { sleep 0.2; puts $$ }; keys.lock(KEY, ttl: 2) { sleep }",
     "inside once" => "keys.once(KEY, ttl: 2) { puts $$; sleep }",
     "with a lease of its own" => "lease = keys.acquire(KEY, ttl: 2); puts $$; sleep",
-    "redeeming" => "keys.redeem(keys.reserve(KEY, hold: 2), ttl: 2, hold: 1) { puts $$; sleep }",
-    "before a reserved place is redeemed" => "keys.reserve(KEY, hold: 1); puts $$; sleep",
+    "redeeming" => "keys.redeem(keys.reserve(KEY, grace: 2), ttl: 2, grace: 1) { puts $$; sleep }",
+    "before a reserved place is redeemed" => "keys.reserve(KEY, grace: 1); puts $$; sleep",
     "in a forked child" => "keys.lock(KEY, ttl: 2) { }; fork { keys.lock(KEY, ttl: 2) { puts $$; sleep } }; Process.wait",
     "anywhere" => "Thread.new { sleep rand * 0.2; puts $$ }; loop { keys.lock(KEY, ttl: 2) { } }"
   }.freeze

@@ -178,7 +178,7 @@ class TicketTest < Case
   end
 
   def test_cancel_and_prolong
-    ticket = @keys.reserve(@key, ttl: 600, hold: 60)
+    ticket = @keys.reserve(@key, ttl: 600, grace: 60)
     @keys.prolong(ticket, ttl: "2h")
     assert_operator @server.entry(@key)["places"][0]["left_ms"], :>, 3_600_000
     @keys.cancel(ticket)

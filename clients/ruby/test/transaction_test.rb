@@ -301,7 +301,7 @@ class TransactionTest < Case
   end
 
   def test_a_place_in_a_transaction
-    ticket = @app.transaction { effect; @keys.reserve_in(@app, @key, ttl: "1h", hold: 60) }
+    ticket = @app.transaction { effect; @keys.reserve_in(@app, @key, ttl: "1h", grace: 60) }
     assert_equal 1, @server.entry(@key).fetch("reserved")
     assert_raises(Dibs::Held) { @keys.lock(@key, wait: 0) { flunk } }
     assert_equal 2, @keys.redeem(ticket) { 2 }

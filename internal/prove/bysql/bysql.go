@@ -87,9 +87,9 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim, answers []store
 var states = map[string]store.State{"granted": store.Granted, "held": store.Held, "done": store.Done, "mismatch": store.Mismatch, "unknown": store.Unknown}
 
 func (s *Store) claim(ctx context.Context, c *store.Claim, a *store.Answer) (err error) {
-	stay, fingerprint := any(nil), any(nil)
+	placeTTL, fingerprint := any(nil), any(nil)
 	if c.Mode == store.Queue {
-		stay = interval(c.Stay)
+		placeTTL = interval(c.PlaceTTL)
 	}
 	if !c.Fingerprint.IsZero() {
 		fingerprint = hex.EncodeToString(c.Fingerprint[:])
@@ -102,7 +102,7 @@ func (s *Store) claim(ctx context.Context, c *store.Claim, a *store.Answer) (err
 		", coalesce(x.ahead, 0), coalesce(x.attempt, 0), x.record, "+strings.Replace(micros, "%", "age", 1)+", x.progress",
 		"$1::text, $2::text, $3::text::interval, $4::text::interval, $5::int, $6::int, $7::text, $8::text::interval, $9::boolean, $10::text, $11::text, 'base64'",
 		[]any{
-			text([]byte(c.Key.Name)), token(c.Token), interval(c.TTL), stay, c.Permits, c.Weight, fingerprint, interval(c.MaxAge), c.AtMostOnce,
+			text([]byte(c.Key.Name)), token(c.Token), interval(c.TTL), placeTTL, c.Permits, c.Weight, fingerprint, interval(c.MaxAge), c.AtMostOnce,
 			text([]byte(c.Owner.String())), c.Key.Namespace,
 		},
 		&state, &fence, &remaining, &ahead, &attempt, &record, &age, &progress)

@@ -63,7 +63,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 	claim := func(n int, mode store.Mode) error {
 		for i := range n {
 			claims[i] = store.Claim{
-				Key: store.Key{Name: string(rune('a' + i))}, Token: store.NewToken(), Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge,
+				Key: store.Key{Name: string(rune('a' + i))}, Token: store.NewToken(), Mode: mode, TTL: time.Minute, PlaceTTL: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge,
 			}
 			renewals[i] = store.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: time.Minute}
 			settlements[i] = store.Settlement{Key: claims[i].Key, Token: claims[i].Token}

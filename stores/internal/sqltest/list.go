@@ -16,7 +16,7 @@ func Live(t testing.TB, s Store) int {
 	var claims []store.Claim
 	var settlements []store.Settlement
 	add := func(name string, edit func(*store.Claim)) {
-		c := store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+		c := store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 		edit(&c)
 		claims = append(claims, c)
 	}

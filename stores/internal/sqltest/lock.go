@@ -27,7 +27,7 @@ func (k *Kind) lockedRow(t *testing.T) {
 	}
 	claims, answers := make([]store.Claim, 4), make([]store.Answer, 4)
 	for i, name := range []string{"locked", "free", "new", "free too"} {
-		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1}
+		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Minute, PlaceTTL: time.Minute, Permits: 1, Weight: 1}
 	}
 	testkit.Must(t, s.Claim(t.Context(), claims, answers))
 	for i, a := range answers {
@@ -59,7 +59,7 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 				for i, n := range rand.Perm(keys) {
 					key, token := store.Key{Name: fmt.Sprint(n)}, store.NewToken()
 					claims[i] = store.Claim{
-						Key: key, Token: token, Mode: store.Mode(rand.IntN(3)), TTL: time.Second, Stay: time.Second,
+						Key: key, Token: token, Mode: store.Mode(rand.IntN(3)), TTL: time.Second, PlaceTTL: time.Second,
 						Permits: 1, Weight: 1, MaxAge: time.Duration(rand.IntN(2)) * time.Hour,
 					}
 					settlements[i] = store.Settlement{Key: key, Token: token, Outcome: store.Outcome(rand.IntN(4)), Retention: time.Millisecond}

@@ -70,7 +70,7 @@ func (k *Kind) sweepsUnasked(t *testing.T) {
 	key := func(i int) store.Key { return store.Key{Name: fmt.Sprint(i)} }
 	token := store.NewToken()
 	Ask(t, left, store.Claim{Key: key(1), Token: token, TTL: time.Millisecond})
-	Ask(t, left, store.Claim{Key: key(2), Token: token, Mode: store.Reserve, Stay: time.Millisecond})
+	Ask(t, left, store.Claim{Key: key(2), Token: token, Mode: store.Reserve, PlaceTTL: time.Millisecond})
 	Ask(t, left, store.Claim{Key: key(3), Token: token, TTL: time.Hour})
 	testkit.Must(t, Settle(t, left, store.Settlement{Key: key(3), Token: token, Outcome: store.Keep, Data: []byte("x"), Retention: time.Millisecond}))
 	testkit.Must(t, left.Close())

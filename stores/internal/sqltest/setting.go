@@ -34,7 +34,7 @@ type caller struct {
 func (c *caller) claim(what string, s Store, want store.State, claims ...store.Claim) []store.Answer {
 	answers := make([]store.Answer, len(claims))
 	for i := range claims {
-		claims[i].TTL, claims[i].Stay, claims[i].Weight = time.Hour, time.Hour, 1
+		claims[i].TTL, claims[i].PlaceTTL, claims[i].Weight = time.Hour, time.Hour, 1
 		claims[i].Permits = max(claims[i].Permits, 1)
 	}
 	if c.err == nil {

@@ -151,14 +151,14 @@ func Client(t testing.TB, s store.Store, o *dibs.Options) *dibs.Client {
 	return c
 }
 
-// Ask makes one claim. Its defaults are a TTL and Stay of a minute, and one permit.
+// Ask makes one claim. Its defaults are a TTL and PlaceTTL of a minute, and one permit.
 func Ask(t testing.TB, s store.Store, c store.Claim) store.Answer {
 	t.Helper()
 	if c.Mode != store.Look && c.Mode != store.Reserve && c.TTL == 0 {
 		c.TTL = time.Minute
 	}
-	if c.Mode != store.Try && c.Mode != store.Look && c.Stay == 0 {
-		c.Stay = time.Minute
+	if c.Mode != store.Try && c.Mode != store.Look && c.PlaceTTL == 0 {
+		c.PlaceTTL = time.Minute
 	}
 	c.Permits, c.Weight = max(c.Permits, 1), max(c.Weight, 1)
 	answers := make([]store.Answer, 1)

@@ -196,7 +196,7 @@ func (b *Bank) lateWaiters(t *testing.T) {
 	queue := func(token store.Token, age time.Duration) store.Answer {
 		t.Helper()
 		return Ask(t, others, store.Claim{
-			Key: store.Key{Name: "k"}, Token: token, Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, MaxAge: age,
+			Key: store.Key{Name: "k"}, Token: token, Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, MaxAge: age,
 		})
 	}
 	lease, err := b.Client.Acquire(t.Context(), "k", nil)
@@ -242,7 +242,7 @@ func (b *Bank) heldOpen(t *testing.T) {
 	testkit.Must(t, b.Settle(ctx, keeps(token)))
 	claims, answers := make([]store.Claim, 3), make([]store.Answer, 3)
 	for i, name := range []string{"a", "k", "z"} {
-		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
+		claims[i] = store.Claim{Key: store.Key{Name: name}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
 	}
 	testkit.Must(t, b.Store.Claim(t.Context(), claims, answers))
 	if answers[0].State != store.Granted || answers[2].State != store.Granted || !errors.Is(answers[1].Err, b.Locked) {

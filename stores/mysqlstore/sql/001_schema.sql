@@ -72,7 +72,7 @@ CREATE TABLE IF NOT EXISTS @waiter (
     process     BIGINT NOT NULL,   -- 1: its process takes pushed grants; -1: and relays; 0: it is woken
     fingerprint VARBINARY(32) NOT NULL,
     -- of a reserved place
-    hold        BIGINT NOT NULL,   -- how long it may block an idle key; 0: until it expires. Of a waiter: the new hold of its reserved place; 0: no new one
+    grace       BIGINT NOT NULL,   -- how long it may block an idle key; 0: until it expires. Of a waiter: the new grace of its reserved place; 0: no new one
     asked       BIGINT NOT NULL,   -- when it was claimed last
     PRIMARY KEY (k, seq, token),
     KEY waiter_token (token)

@@ -88,7 +88,7 @@ CREATE TABLE @waiter (
     process     bigint NOT NULL,  -- that its grant is pushed to, negative if it relays; 0: it is woken
     fingerprint bytea NOT NULL,
     -- of a reserved place
-    hold        bigint NOT NULL,  -- how long it may block an idle key; 0: until it expires. Of a waiter: the new hold of its reserved place; 0: no new one
+    grace       bigint NOT NULL,  -- how long it may block an idle key; 0: until it expires. Of a waiter: the new grace of its reserved place; 0: no new one
     asked       bigint NOT NULL,  -- when it was claimed last
     PRIMARY KEY (token, k) -- in that order, so that no plan reads a queue by this index
 ) WITH (fillfactor = 70);

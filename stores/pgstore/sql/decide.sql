@@ -30,7 +30,7 @@ BEGIN
     END IF;
 END $$;
 
--- drop_place deletes a place. The last one ends the count of a hold.
+-- drop_place deletes a place. The last one ends the count of a grace.
 CREATE OR REPLACE FUNCTION @drop_place(p_k bytea, p_token bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k;
@@ -38,7 +38,7 @@ BEGIN
 END $$;
 
 -- front returns the first place that blocks. passing passes over waiters whose process does not
--- listen. It deletes reserved places in front whose hold is over.
+-- listen. It deletes reserved places in front whose grace is over.
 CREATE OR REPLACE FUNCTION @front(p_k bytea, passing boolean, moment bigint) RETURNS @waiter LANGUAGE plpgsql AS $$
 DECLARE
     p @waiter;
@@ -50,7 +50,7 @@ BEGIN
             AND NOT (passing AND w.kind = 0 AND w.process > 0 AND NOT @is_listening(w.process))
         ORDER BY w.seq, w.kind LIMIT 1;
         SELECT x.idle_since INTO idle FROM @key x WHERE x.k = p_k;
-        IF p.kind = 1 AND p.hold > 0 AND idle > 0 AND greatest(idle, p.asked) + p.hold <= moment THEN
+        IF p.kind = 1 AND p.grace > 0 AND idle > 0 AND greatest(idle, p.asked) + p.grace <= moment THEN
             PERFORM @drop_place(p_k, p.token);
         ELSE
             RETURN p;
@@ -59,12 +59,12 @@ BEGIN
 END $$;
 
 -- grant makes a lease with the next fence. Its seq is that of its place, which the token has left.
-CREATE OR REPLACE FUNCTION @grant(INOUT l @lease, p_hold bigint, moment bigint) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @grant(INOUT l @lease, p_grace bigint, moment bigint) LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM @waiter w WHERE w.k = l.k AND w.seq = l.seq) THEN
         l.seq := 0;
     END IF;
-    UPDATE @waiter w SET hold = p_hold WHERE w.k = l.k AND w.seq = l.seq AND w.kind = 1 AND p_hold > 0;
+    UPDATE @waiter w SET grace = p_grace WHERE w.k = l.k AND w.seq = l.seq AND w.kind = 1 AND p_grace > 0;
     l.since := moment;
     SELECT coalesce(max(h.attempt), 0) + 1, coalesce(max(h.inherits), 0) INTO l.attempt, l.inherits FROM @holder h WHERE h.k = l.k AND h.abandoned;
     UPDATE @key x SET fence = greatest(x.fence + 1, (SELECT m.fence + 1 FROM @meta m), moment), idle_since = 0 WHERE x.k = l.k
@@ -108,7 +108,7 @@ BEGIN
             PERFORM @drop_place(p_k, p.token);
         END IF;
         l := ROW(p_k, p.token, 0, 0, 0, moment + least(1000000, p.ttl), false, p.seq, 0, p.permits, p.weight, p.fingerprint, p.owner);
-        l := @grant(l, p.hold, moment);
+        l := @grant(l, p.grace, moment);
         PERFORM pg_notify(@channel(p.process), encode(l.token, 'hex') || ':' || l.fence || ':' || l.attempt);
     END LOOP;
 END $$;
@@ -182,7 +182,7 @@ END $$;
 
 -- claim_one answers a claim.
 CREATE OR REPLACE FUNCTION @claim_one(
-    p_k bytea, p_mode bigint, p_token bytea, p_ttl bigint, p_stay bigint, p_max_age bigint, p_once boolean, p_fingerprint bytea, p_owner bytea,
+    p_k bytea, p_mode bigint, p_token bytea, p_ttl bigint, p_place_ttl bigint, p_max_age bigint, p_once boolean, p_fingerprint bytea, p_owner bytea,
     p_permits bigint, p_weight bigint, p_most bigint,
     OUT state bigint, OUT fence bigint, OUT remains bigint, OUT ahead bigint, OUT age bigint, OUT data bytea, OUT attempt bigint, OUT progress bytea
 ) LANGUAGE plpgsql AS $$
@@ -227,12 +227,12 @@ BEGIN
                 IF own.k IS NULL AND ahead >= p_most THEN
                     RAISE EXCEPTION 'dibs: the queue of the key is full: % places already', ahead USING ERRCODE = 'DIBS5';
                 END IF;
-                INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
-                VALUES (p_k, coalesce(own.seq, nextval('@number')), p_token, 0, moment + p_stay, p_owner, p_ttl, p_permits, p_weight, p_once,
+                INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked)
+                VALUES (p_k, coalesce(own.seq, nextval('@number')), p_token, 0, moment + p_place_ttl, p_owner, p_ttl, p_permits, p_weight, p_once,
                     p_max_age, 0, p_fingerprint, 0, 0)
                 ON CONFLICT (token, k) DO UPDATE SET kind = 0, ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl,
                     permits = excluded.permits, weight = excluded.weight, once = excluded.once, max_age = excluded.max_age, process = 0,
-                    fingerprint = excluded.fingerprint, hold = 0, asked = 0;
+                    fingerprint = excluded.fingerprint, grace = 0, asked = 0;
             END IF;
             SELECT greatest(x.fence, moment - 1), coalesce((SELECT min(y.ends) FROM @lease y WHERE y.k = p_k) - moment, 0) INTO fence, remains
             FROM @key x WHERE x.k = p_k;

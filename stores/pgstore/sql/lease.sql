@@ -20,8 +20,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$ SELECT CASE format WHEN 'base64' THEN translate(encode(value, 'base64'), E'\n', '') ELSE convert_from(value, 'UTF8') END $$;
 
 -- claim takes the lease of a key for ttl, or says why not. It never waits. The same token gets the
--- same grant again, for ttl from now. With stay, a token that is not granted joins the key's queue,
--- and keeps its place while it is asked again within stay. state is
+-- same grant again, for ttl from now. With place_ttl, a token that is not granted joins the key's queue,
+-- and keeps its place while it is asked again within place_ttl. state is
 --
 --   granted   fence; attempt, 1 + how many leases in a row were abandoned before; progress that they saved
 --   held      remaining, until the first lease expires unless it is renewed; ahead, how many come before
@@ -33,7 +33,7 @@ AS $$ SELECT CASE format WHEN 'base64' THEN translate(encode(value, 'base64'), E
 -- people to read. It raises 22023 for a parameter that no store accepts, DIBS5 if the queue has
 -- 100,000 places, 25000 at another isolation level, 55P03 if another transaction kept the row
 -- locked for 2 s.
-CREATE OR REPLACE FUNCTION @claim(key text, token text, ttl interval, stay interval DEFAULT NULL, permits integer DEFAULT 1, weight integer DEFAULT 1,
+CREATE OR REPLACE FUNCTION @claim(key text, token text, ttl interval, place_ttl interval DEFAULT NULL, permits integer DEFAULT 1, weight integer DEFAULT 1,
     fingerprint text DEFAULT NULL, max_age interval DEFAULT '0', at_most_once boolean DEFAULT false, owner text DEFAULT '',
     namespace text DEFAULT '', format text DEFAULT 'text',
     OUT state text, OUT fence bigint, OUT remaining interval, OUT ahead bigint, OUT attempt bigint, OUT record text, OUT age interval, OUT progress text)
@@ -45,8 +45,8 @@ DECLARE
     p_k bytea := @key_of(namespace, key, format);
     p_token bytea := @token_of(token);
     p_ttl bigint := @span('ttl', ttl);
-    p_mode bigint := CASE WHEN stay IS NULL THEN 0 ELSE 1 END;
-    p_stay bigint := CASE WHEN stay IS NULL THEN 0 ELSE @span('stay', stay) END;
+    p_mode bigint := CASE WHEN place_ttl IS NULL THEN 0 ELSE 1 END;
+    p_place_ttl bigint := CASE WHEN place_ttl IS NULL THEN 0 ELSE @span('place_ttl', place_ttl) END;
     p_age bigint := @micros_of(max_age);
     p_owner bytea := substr(@bytes_of(owner, format), 1, 255);
     p_print bytea := '';
@@ -70,12 +70,12 @@ BEGIN
     END IF;
     IF permits = 1 THEN
         SELECT c.state, c.fence, c.remains, c.ahead, c.age, c.data, 1::bigint AS attempt, NULL::bytea AS progress INTO r
-        FROM @claim_all(ARRAY[p_k], ARRAY[p_mode], ARRAY[p_token], ARRAY[p_ttl], ARRAY[p_stay], ARRAY[p_age], ARRAY[at_most_once], ARRAY[p_print], ARRAY[p_owner], 0, 100000) AS c;
+        FROM @claim_all(ARRAY[p_k], ARRAY[p_mode], ARRAY[p_token], ARRAY[p_ttl], ARRAY[p_place_ttl], ARRAY[p_age], ARRAY[at_most_once], ARRAY[p_print], ARRAY[p_owner], 0, 100000) AS c;
         plain := r.state <> -1;
     END IF;
     IF NOT plain THEN
         PERFORM @begin_verb();
-        SELECT * INTO r FROM @claim_one(p_k, p_mode, p_token, p_ttl, p_stay, p_age, at_most_once, p_print, p_owner, permits, weight, 100000);
+        SELECT * INTO r FROM @claim_one(p_k, p_mode, p_token, p_ttl, p_place_ttl, p_age, at_most_once, p_print, p_owner, permits, weight, 100000);
     END IF;
     state := (ARRAY['granted', 'held', 'free', 'done', 'mismatch', 'unknown'])[r.state];
     fence := CASE WHEN r.state IN (1, 2) THEN r.fence END;

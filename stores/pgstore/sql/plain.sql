@@ -36,7 +36,7 @@ END $$;
 -- One statement takes the keys that are free, and locks the keys whose queue a claim joins, in
 -- the order of the keys.
 CREATE OR REPLACE FUNCTION @claim_all(
-    p_k bytea[], p_mode bigint[], p_token bytea[], p_ttl bigint[], p_stay bigint[],
+    p_k bytea[], p_mode bigint[], p_token bytea[], p_ttl bigint[], p_place_ttl bigint[],
     p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[], p_process bigint, p_most bigint
 ) RETURNS TABLE (i bigint, state bigint, fence bigint, remains bigint, ahead bigint, age bigint, data bytea) LANGUAGE plpgsql
 SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -134,7 +134,7 @@ BEGIN
         FOREACH n IN ARRAY joins LOOP
             i := n; age := NULL; data := NULL;
             SELECT j.state, j.fence, j.remains, j.ahead INTO state, fence, remains, ahead FROM @join_queue(
-                p_k[n], p_token[n], p_ttl[n], p_stay[n], p_max_age[n], p_once[n], p_fingerprint[n], p_owner[n], p_process, p_most, moment
+                p_k[n], p_token[n], p_ttl[n], p_place_ttl[n], p_max_age[n], p_once[n], p_fingerprint[n], p_owner[n], p_process, p_most, moment
             ) AS j;
             RETURN NEXT;
         END LOOP;
@@ -144,7 +144,7 @@ END $$;
 -- join_queue gives a token a place, or keeps its place, if another token holds the key by a
 -- plain lease and no lease was abandoned. The row is locked. Else the state is -1.
 CREATE OR REPLACE FUNCTION @join_queue(
-    p_k bytea, p_token bytea, p_ttl bigint, p_stay bigint, p_max_age bigint, p_once boolean, p_fingerprint bytea, p_owner bytea,
+    p_k bytea, p_token bytea, p_ttl bigint, p_place_ttl bigint, p_max_age bigint, p_once boolean, p_fingerprint bytea, p_owner bytea,
     p_process bigint, p_most bigint, moment bigint, OUT state bigint, OUT fence bigint, OUT remains bigint, OUT ahead bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -163,12 +163,12 @@ BEGIN
     IF t.mine IS NULL AND ahead >= p_most THEN
         RETURN;
     END IF;
-    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
-    VALUES (p_k, coalesce(t.mine, nextval('@number')), p_token, 0, moment + p_stay, p_owner, p_ttl, 1, 1, p_once, p_max_age,
+    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked)
+    VALUES (p_k, coalesce(t.mine, nextval('@number')), p_token, 0, moment + p_place_ttl, p_owner, p_ttl, 1, 1, p_once, p_max_age,
         p_process, p_fingerprint, 0, 0)
     ON CONFLICT (token, k) DO UPDATE SET
         seq = excluded.seq, kind = 0, ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl, permits = 1, weight = 1,
-        once = excluded.once, max_age = excluded.max_age, process = excluded.process, fingerprint = excluded.fingerprint, hold = 0, asked = 0
+        once = excluded.once, max_age = excluded.max_age, process = excluded.process, fingerprint = excluded.fingerprint, grace = 0, asked = 0
     WHERE w.kind <> 1 OR t.mine IS NULL;
     IF NOT t.busy THEN
         UPDATE @key x SET busy = true WHERE x.k = p_k;

@@ -185,14 +185,14 @@ SET search_path = pg_catalog, pg_temp
 AS $$ SELECT translate(encode(b, 'base64'), E'+/=\n', '-_') $$;
 
 -- reserve_in reserves a place in the key's queue, which exists when the transaction commits, and
--- returns its ticket: a text to keep secret, which every client redeems. The place lasts for stay.
--- A free key waits for it for at most hold; without hold, as long as the place lasts. owner
+-- returns its ticket: a text to keep secret, which every client redeems. The place lasts for place_ttl.
+-- A free key waits for it for at most grace; without grace, as long as the place lasts. owner
 -- (HOST PID PURPOSE) is for people to read. format is that of key and owner. The function locks no
 -- rows of a key. Errors have the SQLSTATE 22023.
 --
 -- A caller that makes its own tickets gives the token. The place of a token that has one lasts for
--- stay from now. With the ID of another store the function does nothing and returns NULL.
-CREATE OR REPLACE FUNCTION @reserve_in(key text, stay interval DEFAULT '7 days', hold interval DEFAULT NULL,
+-- place_ttl from now. With the ID of another store the function does nothing and returns NULL.
+CREATE OR REPLACE FUNCTION @reserve_in(key text, place_ttl interval DEFAULT '7 days', grace interval DEFAULT NULL,
     namespace text DEFAULT '', owner text DEFAULT '', format text DEFAULT 'text', token text DEFAULT NULL, store text DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -201,18 +201,18 @@ AS $$
 DECLARE
     p_k bytea := @key_of(namespace, key, format);
     p_token bytea := @token_of(coalesce(token, @new_token()));
-    p_stay bigint := @micros_of(stay);
-    p_hold bigint := CASE WHEN hold IS NULL THEN 0 ELSE @micros_of(hold) END;
+    p_place_ttl bigint := @micros_of(place_ttl);
+    p_grace bigint := CASE WHEN grace IS NULL THEN 0 ELSE @micros_of(grace) END;
     moment bigint := @now();
 BEGIN
     IF store IS NOT NULL AND NOT EXISTS (SELECT FROM @meta m WHERE m.id::text = store) THEN
         RETURN NULL;
     END IF;
-    IF p_stay IS NULL OR p_stay < 1000 THEN
-        RAISE EXCEPTION 'dibs: stay is %; a place lasts for at least 1 ms and at most 292 years', coalesce(stay::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    IF p_place_ttl IS NULL OR p_place_ttl < 1000 THEN
+        RAISE EXCEPTION 'dibs: place_ttl is %; a place lasts for at least 1 ms and at most 292 years', coalesce(place_ttl::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF p_hold IS NULL OR p_hold < 0 THEN
-        RAISE EXCEPTION 'dibs: hold is %; it must be from 0 to 292 years, not negative', hold USING ERRCODE = 'invalid_parameter_value';
+    IF p_grace IS NULL OR p_grace < 0 THEN
+        RAISE EXCEPTION 'dibs: grace is %; it must be from 0 to 292 years, not negative', grace USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF p_token = decode(repeat('00', 16), 'hex') THEN
         RAISE EXCEPTION 'dibs: the token is zero; no claim has it' USING ERRCODE = 'invalid_parameter_value';
@@ -220,10 +220,10 @@ BEGIN
     IF owner IS NULL THEN
         RAISE EXCEPTION 'dibs: owner is NULL; it can be empty' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
-    VALUES (p_k, nextval('@number'), p_token, 1, moment + p_stay, substr(@bytes_of(owner, format), 1, 255),
-        0, 0, 0, false, 0, 0, '', p_hold, moment)
-    ON CONFLICT ON CONSTRAINT @@_waiter_pkey DO UPDATE SET ends = excluded.ends, hold = excluded.hold, asked = excluded.asked;
+    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked)
+    VALUES (p_k, nextval('@number'), p_token, 1, moment + p_place_ttl, substr(@bytes_of(owner, format), 1, 255),
+        0, 0, 0, false, 0, 0, '', p_grace, moment)
+    ON CONFLICT ON CONSTRAINT @@_waiter_pkey DO UPDATE SET ends = excluded.ends, grace = excluded.grace, asked = excluded.asked;
     RETURN 'dibs1.' || @ticket_part(p_token) || '.' || @ticket_part(convert_to(namespace, 'UTF8')) || '.' || @ticket_part(@bytes_of(key, format));
 END $$;
 REVOKE EXECUTE ON FUNCTION @reserve_in FROM PUBLIC;

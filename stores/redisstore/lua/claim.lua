@@ -88,7 +88,7 @@ end
 -- join gives a claim a place with that number. own is the place of its token. A new place
 -- is refused when the server is out of memory.
 local function join(k, c, own, number)
-  c.ends, c.place, c.asked, c.channel = now + c.stay, number, 0, channel
+  c.ends, c.place, c.asked, c.channel = now + c.placettl, number, 0, channel
   if c.mode == RESERVE then c.asked, c.channel = now, '' end
   if own then affirm() end
   write_place(k, c)

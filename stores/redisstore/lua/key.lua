@@ -33,10 +33,10 @@ end
 
 -- read returns a claim's fields. Leases and places have these and more.
 local function read(claim)
-  local once, ttl, token, mode, permits, weight, owner, pushed, stay, print, maxage, hold, from = unpack(CLAIM, claim .. ZEROS .. ZEROS)
+  local once, ttl, token, mode, permits, weight, owner, pushed, placettl, print, maxage, grace, from = unpack(CLAIM, claim .. ZEROS .. ZEROS)
   return {
     claim = claim, mode = mode, once = once, permits = permits, weight = weight,
-    ttl = ttl, pushed = pushed, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print, owner = owner,
+    ttl = ttl, pushed = pushed, placettl = placettl, grace = grace, maxage = maxage, token = token, from = from, print = print, owner = owner,
   }
 end
 
@@ -181,15 +181,15 @@ local function refusal(k, c)
 end
 
 -- grant makes a claim a lease, at the number if that is not nil. own is the place of its
--- token. The claim's Hold goes to the reserved place at the number, even when the claim is
+-- token. The claim's Grace goes to the reserved place at the number, even when the claim is
 -- from another one.
 local function grant(k, c, own, number, ttl)
   if own then remove(k, own) end
   local at = number and call('ZRANGE', k.q, digits(number), digits(number), 'BYSCORE') or {}
   if #at == 0 then number = nil end
-  local reserved = c.hold > 0 and #at > 0 and place(k, sub(at[#at], 2))
+  local reserved = c.grace > 0 and #at > 0 and place(k, sub(at[#at], 2))
   if reserved and reserved.mode == RESERVE then
-    reserved.hold = c.hold
+    reserved.grace = c.grace
     write_place(k, reserved)
   end
   given = max(given + 1, now)

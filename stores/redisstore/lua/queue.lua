@@ -21,14 +21,14 @@ local function publish(k, x, message)
 end
 
 local function read_place(v)
-  local ends, number, hold, asked, channel, at = unpack(PLACE, v)
+  local ends, number, grace, asked, channel, at = unpack(PLACE, v)
   local x = read(sub(v, at))
-  x.ends, x.place, x.hold, x.asked, x.channel = ends, number, hold, asked, channel
+  x.ends, x.place, x.grace, x.asked, x.channel = ends, number, grace, asked, channel
   return x
 end
 
 local function write_place(k, x)
-  call('HSET', k.w, x.token, pack(PLACE, x.ends, x.place, x.hold, x.asked, x.channel) .. x.claim)
+  call('HSET', k.w, x.token, pack(PLACE, x.ends, x.place, x.grace, x.asked, x.channel) .. x.claim)
 end
 
 -- keep_number leaves a waiter its number, and nothing else. x stays the waiter.
@@ -94,8 +94,8 @@ end
 local function in_the_way(k, f)
   walk(k, function(x)
     if x.channel == KEPT or leased(k, x.place) then return false end
-    if x.mode == RESERVE and x.hold > 0 and k.free > 0 and max(k.free, x.asked) + x.hold <= now then
-      remove(k, x) -- its Hold is over
+    if x.mode == RESERVE and x.grace > 0 and k.free > 0 and max(k.free, x.asked) + x.grace <= now then
+      remove(k, x) -- its Grace is over
       return false
     end
     return f(x)

@@ -3,8 +3,8 @@
 -- A claim is stored as it was sent:
 --   4 bytes length of what follows; 1 byte each flags and at most once; 8 bytes TTL;
 --   16 bytes token; 1 byte mode (store.Mode); 4 bytes each permits and weight; 1 byte
---   length of the owner, and the owner; 8 bytes each pushed TTL and stay; 32 bytes
---   fingerprint; 8 bytes each max age and hold; 16 bytes the token of From
+--   length of the owner, and the owner; 8 bytes each pushed TTL and placettl; 32 bytes
+--   fingerprint; 8 bytes each max age and grace; 16 bytes the token of From
 -- Trailing zero bytes after the owner are cut; ZEROS, twice, restores them. Flag 1: a Try
 -- or Queue without From. Flag 2: a record can answer such a claim. The pushed TTL is that
 -- of a pushed grant; 0: the claim must not be granted that way.
@@ -28,7 +28,7 @@
 -- A member is 1 byte, 1 for a reserved place and 0 for a waiter, and the token. So the
 -- waiters at a number come before its reserved place.
 -- A place is
---   8 bytes each ends, number, hold and asked; the channel and a zero byte; the claim
+--   8 bytes each ends, number, grace and asked; the channel and a zero byte; the claim
 -- asked     when Reserve last asked for it; 0 for a waiter
 -- channel   where the waiter's process listens; '?': it is about to, and the waiter will
 --           ask again then; '': it does not listen; an r ends that of a process that

@@ -42,7 +42,7 @@ func TestPageAndMetricsOfAProcessAgree(t *testing.T) {
 			}
 			testkit.Eventually(t, "the metrics of the store", func() bool { return strings.Contains(get("/metrics"), "\ndibs_waiters{") })
 			for range 2 {
-				c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+				c := store.Claim{Key: store.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 				testkit.Must(t, s.Claim(t.Context(), []store.Claim{c}, make([]store.Answer, 1)))
 			}
 			var shown struct {

@@ -25,7 +25,7 @@ type filling struct {
 func (f *filling) claim(key string, edit func(*store.Claim)) store.Claim {
 	f.t.Helper()
 	c := store.Claim{
-		Key: dibs.Key{Name: key}, Token: store.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
+		Key: dibs.Key{Name: key}, Token: store.NewToken(), TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1,
 		Owner: store.Owner{Host: "web1", PID: 42, Label: "job"},
 	}
 	if edit != nil {
@@ -170,10 +170,10 @@ func TestWaitersAreWhoWaitsNow(t *testing.T) { everyStore(t, checkWaitersAreWhoW
 
 func checkWaitersAreWhoWaitsNow(t *testing.T, b *bench) {
 	f := &filling{t, b.inspector(t)}
-	hold := func(c *store.Claim) { c.Mode, c.Hold, c.Stay = store.Reserve, 2*time.Minute, 168*time.Hour }
+	place := func(c *store.Claim) { c.Mode, c.Grace, c.PlaceTTL = store.Reserve, 2*time.Minute, 168*time.Hour }
 	var places []store.Claim
 	for range 4 {
-		places = append(places, f.claim("k", hold))
+		places = append(places, f.claim("k", place))
 	}
 	for _, p := range places[:3] { // one runs, two wait
 		f.claim("k", func(c *store.Claim) { c.Mode, c.From = store.Queue, p.Token })
@@ -217,15 +217,15 @@ func checkWaitersAreWhoWaitsNow(t *testing.T, b *bench) {
 		}
 	}
 
-	// The second input: a place that has begun to block, and one without a Hold.
-	f.claim("free", hold)
+	// The second input: a place that has begun to block, and one without a Grace.
+	f.claim("free", place)
 	f.claim("free", nil) // is refused because of it
 	if p := one("show", "free").Places[0]; p.BlocksMS < 1 || p.BlocksMS >= 120_000 {
 		t.Errorf("a place that blocks now: %+v", p)
 	}
 	f.claim("forever", func(c *store.Claim) { c.Mode = store.Reserve })
 	if p := one("show", "forever").Places[0]; p.BlocksMS < 3_000_000 || p.BlocksMS > p.LeftMS {
-		t.Errorf("a place without a Hold: %+v", p)
+		t.Errorf("a place without a Grace: %+v", p)
 	}
 }
 

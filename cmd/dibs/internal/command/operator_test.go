@@ -83,7 +83,7 @@ func situation(t *testing.T, b *bench) {
 	s := b.inspector(t)
 	claim := func(key string, change func(*store.Claim)) store.Claim {
 		c := store.Claim{
-			Key: dibs.Key{Name: key}, Token: store.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
+			Key: dibs.Key{Name: key}, Token: store.NewToken(), TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1,
 			Owner: store.Owner{Host: "web1", PID: 42, Label: "job"},
 		}
 		if change != nil {

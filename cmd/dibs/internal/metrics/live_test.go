@@ -33,7 +33,7 @@ func TestLiveKeys(t *testing.T) {
 	defer under.Close()
 	claims := make([]store.Claim, 4)
 	for i, name := range []string{"k", "k", "k", "once"} {
-		claims[i] = store.Claim{Key: store.Key{Namespace: "shop", Name: name}, Token: store.Token{byte(i + 1)}, Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+		claims[i] = store.Claim{Key: store.Key{Namespace: "shop", Name: name}, Token: store.Token{byte(i + 1)}, Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 	}
 	claims[3].TTL, claims[3].AtMostOnce = time.Millisecond, true
 	answers := make([]store.Answer, 4)

@@ -63,19 +63,19 @@ func (b *bubble) settle(n int) *reply {
 	return b.call("settle", fmt.Sprintf(`{"settlements":[{"key":"k","token":"%032x"}]}`, n))
 }
 
-// TestAPollKeepsItsPlace: a call that waits asks before its place ends, however short its stay_ms is.
+// TestAPollKeepsItsPlace: a call that waits asks before its place ends, however short its place_ttl_ms is.
 func TestAPollKeepsItsPlace(t *testing.T) {
-	for _, stay := range []int{3, 300, 1500, 10_000} {
+	for _, placeTTL := range []int{3, 300, 1500, 10_000} {
 		inBubble(t, func(t *testing.T) dibs.Store { return inMemory(t) }, func(b *bubble) {
 			if got := b.claim(1, `,"ttl_ms":3600000}]`).state(); got != "granted" {
 				b.t.Fatal(got)
 			}
 			answer := make(chan *reply, 1)
 			go func() {
-				answer <- b.claim(2, fmt.Sprintf(`,"mode":"queue","stay_ms":%d}],"wait_ms":60000`, stay))
+				answer <- b.claim(2, fmt.Sprintf(`,"mode":"queue","place_ttl_ms":%d}],"wait_ms":60000`, placeTTL))
 			}()
 			synctest.Wait()
-			b.claim(3, `,"mode":"queue","stay_ms":3600000}]`)
+			b.claim(3, `,"mode":"queue","place_ttl_ms":3600000}]`)
 			time.Sleep(50 * time.Second)
 			if len(answer) > 0 {
 				b.t.Fatalf("after less than its wait it is answered %s", (<-answer).text)
@@ -83,7 +83,7 @@ func TestAPollKeepsItsPlace(t *testing.T) {
 			b.settle(1)
 			synctest.Wait()
 			if got := (<-answer).state(); got != "granted" {
-				b.t.Errorf("with a stay_ms of %d it is answered %s", stay, got)
+				b.t.Errorf("with a place_ttl_ms of %d it is answered %s", placeTTL, got)
 			}
 		})
 	}
@@ -100,11 +100,11 @@ func (s *counted) Claim(ctx context.Context, claims []store.Claim, answers []sto
 	return s.Store.Claim(ctx, claims, answers)
 }
 
-// TestAPollAsksSeldom: how often a call that waits asks the store does not depend on its stay_ms, nor
+// TestAPollAsksSeldom: how often a call that waits asks the store does not depend on its place_ttl_ms, nor
 // on the lease in its way.
 func TestAPollAsksSeldom(t *testing.T) {
 	const wait = 10 * time.Second
-	asks := func(ttl, stay int, mode string) (n int64) {
+	asks := func(ttl, placeTTL int, mode string) (n int64) {
 		var s *counted
 		inBubble(t, func(t *testing.T) dibs.Store { s = &counted{Store: inMemory(t)}; return s }, func(b *bubble) {
 			hold := fmt.Sprintf(`,"ttl_ms":%d}]`, ttl)
@@ -112,7 +112,7 @@ func TestAPollAsksSeldom(t *testing.T) {
 			claims := int64(1)
 			over := make(chan struct{})
 			go func() {
-				b.claim(2, fmt.Sprintf(`,"mode":%q,"stay_ms":%d}],"wait_ms":%d`, mode, stay, wait.Milliseconds()))
+				b.claim(2, fmt.Sprintf(`,"mode":%q,"place_ttl_ms":%d}],"wait_ms":%d`, mode, placeTTL, wait.Milliseconds()))
 				close(over)
 			}()
 			synctest.Wait()
@@ -131,9 +131,9 @@ func TestAPollAsksSeldom(t *testing.T) {
 	}
 	for _, mode := range []string{"queue", "look"} {
 		// A look for the place and a claim of it, each half second, and both at the beginning.
-		for _, stay := range []int{1, 2, 30, 1499, 1500, 10_000} {
-			if n, most := asks(60_000, stay, mode), int64(2*(wait/pace.Near+1)); n > most {
-				t.Errorf("%s: with a stay_ms of %d it asks %d times in %v; want %d at most", mode, stay, n, wait, most)
+		for _, placeTTL := range []int{1, 2, 30, 1499, 1500, 10_000} {
+			if n, most := asks(60_000, placeTTL, mode), int64(2*(wait/pace.Near+1)); n > most {
+				t.Errorf("%s: with a place_ttl_ms of %d it asks %d times in %v; want %d at most", mode, placeTTL, n, wait, most)
 			}
 		}
 		if n, most := asks(2, 1, mode), int64(2*(wait/minPoll+1)); n > most {
@@ -170,7 +170,7 @@ func TestASettlementWaitsForTheCallThatAsks(t *testing.T) {
 		b.claim(1, `,"ttl_ms":3600000}]`)
 		answers := make(chan *reply, 2)
 		for range 2 {
-			go func() { answers <- b.claim(2, `,"mode":"queue","stay_ms":60000}],"wait_ms":60000`) }()
+			go func() { answers <- b.claim(2, `,"mode":"queue","place_ttl_ms":60000}],"wait_ms":60000`) }()
 		}
 		synctest.Wait()
 		s.armed.Store(true)

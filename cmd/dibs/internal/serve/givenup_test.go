@@ -91,7 +91,7 @@ func TestAPlaceThatIsGivenUpElsewhere(t *testing.T) {
 					joined.Store(0)
 					for _, r := range test.waiting {
 						// The place lasts long, so each call makes one claim for now.
-						go func() { answers <- claim(r, 2, `,"mode":"queue","stay_ms":3600000}],"wait_ms":60000}`) }()
+						go func() { answers <- claim(r, 2, `,"mode":"queue","place_ttl_ms":3600000}],"wait_ms":60000}`) }()
 					}
 					testkit.Eventually(t, "the calls wait", func() bool { return joined.Load() == int64(len(test.waiting)) })
 					if test.outcome != "" {

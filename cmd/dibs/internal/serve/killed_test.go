@@ -54,7 +54,7 @@ type scene struct {
 const hour = time.Hour
 
 func (s *scene) claimOf(key string, token store.Token, mode store.Mode) store.Claim {
-	return store.Claim{Key: dibs.Key{Name: key}, Token: token, Mode: mode, TTL: hour, Stay: hour, Permits: 1, Weight: 1}
+	return store.Claim{Key: dibs.Key{Name: key}, Token: token, Mode: mode, TTL: hour, PlaceTTL: hour, Permits: 1, Weight: 1}
 }
 
 // claim claims in the store, or over the servers.

@@ -49,7 +49,7 @@ func TestLargeRecordsAreReadOneByOne(t *testing.T) {
 			const callers = 9
 			done, more := make(chan *reply, callers), ""
 			if test.mode == "queue" {
-				more = `,"stay_ms":60000}],"wait_ms":60000`
+				more = `,"place_ttl_ms":60000}],"wait_ms":60000`
 			} else {
 				more = "}]"
 			}
@@ -83,7 +83,9 @@ func TestAWaitExceedsNoBound(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.claim(1, `,"ttl_ms":3600000}]`)
 		waited := make(chan *reply, 1)
-		go func() { waited <- b.claim(2, `,"mode":"queue","max_age_ms":1000,"stay_ms":60000}],"wait_ms":60000`) }()
+		go func() {
+			waited <- b.claim(2, `,"mode":"queue","max_age_ms":1000,"place_ttl_ms":60000}],"wait_ms":60000`)
+		}()
 		synctest.Wait()
 		began := time.Now()
 		if got := b.call("claim", `{"claims":[{"key":"other","mode":"look","max_age_ms":3600000}]}`); got.state() != "done" || time.Since(began) > 0 {

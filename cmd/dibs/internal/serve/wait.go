@@ -15,13 +15,13 @@ import (
 const (
 	// minPoll is how long a claim that waits is not asked for again, if the store wakes it.
 	minPoll = 50 * time.Millisecond
-	// minStay is the least Stay of a claim that waits, because its place ends unless it is asked for
-	// several times in each Stay.
-	minStay = pace.Asks * pace.Near
+	// minPlaceTTL is the least PlaceTTL of a claim that waits, because its place ends unless it is asked for
+	// several times in each PlaceTTL.
+	minPlaceTTL = pace.Asks * pace.Near
 )
 
 // await asks for the claims until one of them is not held, or the wait is over. The places of
-// all stand for their Stay after that, and for minStay at least.
+// all stand for their PlaceTTL after that, and for minPlaceTTL at least.
 func (c *call) await(ctx context.Context, asked *leaseapi.ClaimCall, answers []store.Answer) *problem {
 	n := int64(len(asked.Claims))
 	if p := c.begin(ctx, n); p != nil {
@@ -30,7 +30,7 @@ func (c *call) await(ctx context.Context, asked *leaseapi.ClaimCall, answers []s
 	defer c.end(n)
 	for i := range asked.Claims {
 		if claim := &asked.Claims[i]; claim.Mode == store.Queue {
-			claim.Stay = max(claim.Stay, minStay)
+			claim.PlaceTTL = max(claim.PlaceTTL, minPlaceTTL)
 		}
 	}
 	w := c.waiters.enter(asked.Claims)
@@ -156,7 +156,7 @@ func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) 
 		var interval time.Duration
 		interval, q.polls[i] = pace.Next(s.notified, a.Ahead, a.Left, q.polls[i])
 		if q.claims[i].Mode == store.Queue {
-			interval = min(interval, q.claims[i].Stay/pace.Asks)
+			interval = min(interval, q.claims[i].PlaceTTL/pace.Asks)
 		}
 		if s.notified {
 			interval = max(interval, minPoll)
@@ -177,7 +177,7 @@ func (q *questions) looks() (join []int, looks []store.Claim, at []int) {
 		}
 		looks, at = append(looks, q.claims[i]), append(at, i)
 		c := &looks[len(looks)-1]
-		c.Mode, c.From, c.Hold = store.Look, store.Token{}, 0 // without From it says whether the token has a place
+		c.Mode, c.From, c.Grace = store.Look, store.Token{}, 0 // without From it says whether the token has a place
 	}
 	return join, looks, at
 }
@@ -192,7 +192,7 @@ func (q *questions) looked(ctx context.Context, s *Server, join, at []int, answe
 				return nil, &problemStore
 			}
 		}
-		if a.Err != nil || a.State == store.Held && (!a.Queued || time.Since(q.placed[i]) < c.Stay/(2*pace.Asks)) {
+		if a.Err != nil || a.State == store.Held && (!a.Queued || time.Since(q.placed[i]) < c.PlaceTTL/(2*pace.Asks)) {
 			q.answers[i] = *a
 		} else {
 			join = append(join, i)

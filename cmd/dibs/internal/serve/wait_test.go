@@ -102,7 +102,7 @@ func TestASettledTokenIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestAClientThatGoesAway: its call ends, and its place stands for its Stay.
+// TestAClientThatGoesAway: its call ends, and its place stands for its PlaceTTL.
 func TestAClientThatGoesAway(t *testing.T) {
 	r := start(t, inMemory(t), nil)
 	r.claim(1, "}]")
@@ -110,7 +110,7 @@ func TestAClientThatGoesAway(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		body := fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"queue","stay_ms":60000}],"wait_ms":60000}`, 2)
+		body := fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"queue","place_ttl_ms":60000}],"wait_ms":60000}`, 2)
 		req, err := http.NewRequestWithContext(ctx, "POST", r.URL+"/v1/claim", strings.NewReader(body))
 		if err != nil {
 			t.Error(err)
@@ -180,8 +180,8 @@ func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
 	p := &pushing{Store: inMemory(t), renewed: make(chan store.Renewal, 10)}
 	r := start(t, p, nil)
 	r.claim(1, "}]")
-	r.claim(2, `,"mode":"queue","stay_ms":60000}]`)
-	r.claim(3, `,"mode":"queue","stay_ms":60000}]`)
+	r.claim(2, `,"mode":"queue","place_ttl_ms":60000}]`)
+	r.claim(3, `,"mode":"queue","place_ttl_ms":60000}]`)
 	token := func(n byte) store.Token { return store.Token{15: n} }
 	r.settle(3)
 	p.wake(token(3), store.Answer{State: store.Granted, Fence: 1})
@@ -200,9 +200,9 @@ func TestAPushedGrantBetweenTwoCalls(t *testing.T) {
 // client went away.
 func TestAPushedGrantAfterACall(t *testing.T) {
 	for name, call := range map[string]func(r *rig){
-		"its wait is over": func(r *rig) { r.claim(2, `,"mode":"queue","stay_ms":60000}],"wait_ms":1`) },
+		"its wait is over": func(r *rig) { r.claim(2, `,"mode":"queue","place_ttl_ms":60000}],"wait_ms":1`) },
 		"its client went away": func(r *rig) {
-			body := fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"queue","stay_ms":60000}],"wait_ms":60000}`, 2)
+			body := fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"queue","place_ttl_ms":60000}],"wait_ms":60000}`, 2)
 			conn := r.open(head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
 			r.waits(1)
 			conn.Close()
@@ -228,7 +228,7 @@ func TestAGrantThatIsKeptLastsForItsTTL(t *testing.T) {
 	p := &pushing{Store: inMemory(t), renewed: make(chan store.Renewal, 1)}
 	r := start(t, p, nil)
 	r.claim(1, "}]")
-	r.claim(2, `,"mode":"queue","stay_ms":60000,"ttl_ms":600000}]`)
+	r.claim(2, `,"mode":"queue","place_ttl_ms":60000,"ttl_ms":600000}]`)
 	p.wake(store.Token{15: 2}, store.Answer{State: store.Granted, Fence: 1})
 	if got := <-p.renewed; got.TTL < 10*time.Minute {
 		t.Errorf("the lease is renewed for %v", got.TTL)
@@ -256,7 +256,7 @@ func TestALookWithoutATokenIsNotSettled(t *testing.T) {
 func TestAGrantBetweenTheLastQuestionAndTheEnd(t *testing.T) {
 	renewed := make(chan store.Renewal, 1)
 	s := newWaiters(func(r store.Renewal) { renewed <- r })
-	claims := []store.Claim{{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Minute, Stay: time.Second}}
+	claims := []store.Claim{{Key: dibs.Key{Name: "k"}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Minute, PlaceTTL: time.Second}}
 	w := s.enter(claims)
 	s.wake(claims[0].Token, store.Answer{State: store.Granted, Fence: 1})
 	s.leave(claims, w)

@@ -87,7 +87,7 @@ func (s *waiters) leave(claims []store.Claim, w *waiting) {
 	// A wake-up that came after the last question may have been a grant.
 	for _, i := range w.due(nil) {
 		if c := &claims[i]; c.Mode == store.Queue {
-			go s.keep(store.Renewal{Key: c.Key, Token: c.Token, TTL: max(c.Stay, c.TTL)})
+			go s.keep(store.Renewal{Key: c.Key, Token: c.Token, TTL: max(c.PlaceTTL, c.TTL)})
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (s *waiters) remember(c *store.Claim) {
 			}
 		}
 	}
-	s.gaps[c.Token] = gap{c.Key, c.TTL, now.Add(c.Stay)}
+	s.gaps[c.Token] = gap{c.Key, c.TTL, now.Add(c.PlaceTTL)}
 }
 
 // wake is called by the store's Notifier. The call that waits asks again. If the wake-up is a

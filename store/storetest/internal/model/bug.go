@@ -36,10 +36,10 @@ const (
 	ForgetAny           Bug = "Forget without comparing the ID"  // Forget takes any ID.
 	ForgetReleases      Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
 
-	ConditionsIgnored Bug = "List ignores the conditions"       // The list is read as a whole, and its reader picks.
-	HeldForIgnored    Bug = "List ignores HeldFor"              // The index has all that is held.
-	PlacesWait        Bug = "every place counts as a waiter"    // SELECT count(*) FROM places.
-	BlocksWhileThere  Bug = "a place is said to block its Stay" // Left is shown, not what is left of the Hold.
+	ConditionsIgnored Bug = "List ignores the conditions"           // The list is read as a whole, and its reader picks.
+	HeldForIgnored    Bug = "List ignores HeldFor"                  // The index has all that is held.
+	PlacesWait        Bug = "every place counts as a waiter"        // SELECT count(*) FROM places.
+	BlocksWhileThere  Bug = "a place is said to block its PlaceTTL" // Left is shown, not what is left of the Grace.
 
 	PermitsMix     Bug = "leases with other permits are counted like those of the claim" // count(*) < permits.
 	WeightIgnored  Bug = "every lease counts as one permit"                              // count(*) instead of sum(weight).
@@ -57,20 +57,20 @@ const (
 	DeletedSleepOn     Bug = "a waiter whose place is deleted is not woken"              // The rows are deleted in one statement, which returns nothing.
 	GivenUpTakesAll    Bug = "giving a reserved place up ends the waiters at its number" // A place is given up by its number.
 
-	HoldStartsAtReserve Bug = "reserving a place starts the count of Holds"           // All modes but one share the statement that refuses.
-	HoldStartsAtLook    Bug = "a look starts the count of Holds"                      // A Look is a Try that takes nothing.
-	HoldStartsAtWaiter  Bug = "a claim behind a waiter starts the count of Holds"     // A place is a place.
-	HoldStartsAtLeased  Bug = "a claim from a leased place starts the count of Holds" // Held is Held.
-	HoldWhileHeld       Bug = "a Hold is counted while there is no room"              // The place is first, so it blocks.
-	HoldRounded         Bug = "a Hold of less than a millisecond is none"             // It is kept in milliseconds.
-	HoldNotSetAnew      Bug = "reserving again does not start the count anew"         // ON CONFLICT DO UPDATE SET expires.
-	HoldForEach         Bug = "each dead place costs its Hold"                        // Each place has its own count.
-	HoldOutlastsGrant   Bug = "a grant does not start the count of Holds anew"        // The mark is cleared when the queue is empty.
-	HoldOutlastsQueue   Bug = "the count of Holds goes on when there is no place"     // It is a column of the key.
-	ClaimClearsHold     Bug = "a claim without a Hold takes the place's away"         // hold = excluded.hold.
-	HoldSetTooEarly     Bug = "a claim that is not granted sets the Hold"             // It is written before the turn is known.
-	PushSetsNoHold      Bug = "a pushed grant does not set the Hold"                  // The Hold is written only by a claim that is granted.
-	LeftOfPlaces        Bug = "Left is the time until a place ends"                   // Left is until something changes.
+	GraceStartsAtReserve Bug = "reserving a place starts the count of graces"           // All modes but one share the statement that refuses.
+	GraceStartsAtLook    Bug = "a look starts the count of graces"                      // A Look is a Try that takes nothing.
+	GraceStartsAtWaiter  Bug = "a claim behind a waiter starts the count of graces"     // A place is a place.
+	GraceStartsAtLeased  Bug = "a claim from a leased place starts the count of graces" // Held is Held.
+	GraceWhileHeld       Bug = "a Grace is counted while there is no room"              // The place is first, so it blocks.
+	GraceRounded         Bug = "a Grace of less than a millisecond is none"             // It is kept in milliseconds.
+	GraceNotSetAnew      Bug = "reserving again does not start the count anew"          // ON CONFLICT DO UPDATE SET expires.
+	GraceForEach         Bug = "each dead place costs its Grace"                        // Each place has its own count.
+	GraceOutlastsGrant   Bug = "a grant does not start the count of graces anew"        // The mark is cleared when the queue is empty.
+	GraceOutlastsQueue   Bug = "the count of graces goes on when there is no place"     // It is a column of the key.
+	ClaimClearsGrace     Bug = "a claim without a Grace takes the place's away"         // grace = excluded.grace.
+	GraceSetTooEarly     Bug = "a claim that is not granted sets the Grace"             // It is written before the turn is known.
+	PushSetsNoGrace      Bug = "a pushed grant does not set the Grace"                  // The Grace is written only by a claim that is granted.
+	LeftOfPlaces         Bug = "Left is the time until a place ends"                    // Left is until something changes.
 
 	KeepWakesOne         Bug = "a record wakes only the waiter in front"                                // The waiters are served, and that is all.
 	StoppedIsWoken       Bug = "a listener is called after it was stopped"                              // The subscription is kept.

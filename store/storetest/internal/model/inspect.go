@@ -123,7 +123,7 @@ func (st *state) place(r *row, now time.Time) store.PlaceInfo {
 		p.Use = store.UsedByWait
 	}
 	p.Blocks = p.Left
-	if hold := r.claim.Hold; hold > 0 && st.b.bug != BlocksWhileThere {
+	if grace := r.claim.Grace; grace > 0 && st.b.bug != BlocksWhileThere {
 		since := now
 		if !st.free.IsZero() {
 			since = st.free
@@ -131,7 +131,7 @@ func (st *state) place(r *row, now time.Time) store.PlaceInfo {
 				since = r.asked
 			}
 		}
-		p.Blocks = min(p.Left, since.Add(hold).Sub(now))
+		p.Blocks = min(p.Left, since.Add(grace).Sub(now))
 	}
 	return p
 }

@@ -69,7 +69,7 @@ func (s *state) advance(now time.Time) {
 	}
 	before := len(s.rows)
 	s.rows = slices.DeleteFunc(s.rows, func(r *row) bool { return !r.ends.After(now) })
-	if s.front(now); len(s.rows) == 0 && s.b.bug != HoldOutlastsQueue {
+	if s.front(now); len(s.rows) == 0 && s.b.bug != GraceOutlastsQueue {
 		s.free = time.Time{}
 	}
 	if s.record != nil && !s.record.ends.After(now) {
@@ -201,7 +201,7 @@ func (s *state) inTheWay(r *row) bool {
 	return !r.reserved() || !s.attended(r.number) || s.b.bug == PlaceHidesWaiter
 }
 
-// front returns the place in front, or nil. It deletes a reserved place whose Hold
+// front returns the place in front, or nil. It deletes a reserved place whose Grace
 // is over.
 func (s *state) front(now time.Time) *row {
 	for i := 0; i < len(s.rows); {
@@ -209,9 +209,9 @@ func (s *state) front(now time.Time) *row {
 		switch {
 		case !s.inTheWay(r):
 			i++
-		case r.reserved() && s.holdOver(r, now):
+		case r.reserved() && s.graceOver(r, now):
 			s.rows = slices.Delete(s.rows, i, i+1)
-			if s.b.bug == HoldForEach {
+			if s.b.bug == GraceForEach {
 				s.free = now
 			}
 		default:
@@ -221,19 +221,19 @@ func (s *state) front(now time.Time) *row {
 	return nil
 }
 
-// holdOver reports whether a reserved place has kept others from the key for its Hold.
-func (s *state) holdOver(r *row, now time.Time) bool {
-	hold, since := r.claim.Hold, s.free
-	if s.b.bug == HoldRounded {
-		hold = hold.Truncate(time.Millisecond)
+// graceOver reports whether a reserved place has kept others from the key for its Grace.
+func (s *state) graceOver(r *row, now time.Time) bool {
+	grace, since := r.claim.Grace, s.free
+	if s.b.bug == GraceRounded {
+		grace = grace.Truncate(time.Millisecond)
 	}
-	if hold == 0 || since.IsZero() {
+	if grace == 0 || since.IsZero() {
 		return false
 	}
-	if r.asked.After(since) && s.b.bug != HoldNotSetAnew {
+	if r.asked.After(since) && s.b.bug != GraceNotSetAnew {
 		since = r.asked
 	}
-	return !since.Add(hold).After(now)
+	return !since.Add(grace).After(now)
 }
 
 // ahead returns how many numbers block one; or all, if it is 0.
@@ -286,8 +286,8 @@ func (s *state) serve(now time.Time) {
 			return
 		}
 		c := w.claim
-		if s.b.bug == PushSetsNoHold {
-			c.Hold = 0
+		if s.b.bug == PushSetsNoGrace {
+			c.Grace = 0
 		}
 		l := s.grant(c, w.number, now)
 		if keeps {
@@ -363,11 +363,11 @@ func (s *state) grant(c store.Claim, number int, now time.Time) *lease {
 		if number != 0 && r.number == number {
 			l.number = number
 		}
-		if r.number == number && r.reserved() && (c.Hold > 0 || s.b.bug == ClaimClearsHold) {
-			r.claim.Hold = c.Hold
+		if r.number == number && r.reserved() && (c.Grace > 0 || s.b.bug == ClaimClearsGrace) {
+			r.claim.Grace = c.Grace
 		}
 	}
-	if s.b.bug != HoldOutlastsGrant {
+	if s.b.bug != GraceOutlastsGrant {
 		s.free = time.Time{}
 	}
 	s.leases = append(s.leases, l)

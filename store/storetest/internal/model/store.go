@@ -135,14 +135,14 @@ func (s *Store) claim(st *state, c store.Claim, now time.Time) store.Answer {
 			st.serve(now) // there may be more permits
 		}
 		return l.answer()
-	case c.Mode == store.Look && s.b.bug != HoldStartsAtLook:
-	case !turn && (room || s.b.bug == HoldWhileHeld), two && s.b.bug == HoldStartsAtLeased:
-		if front != nil && (front.reserved() || s.b.bug == HoldStartsAtWaiter) && st.free.IsZero() {
+	case c.Mode == store.Look && s.b.bug != GraceStartsAtLook:
+	case !turn && (room || s.b.bug == GraceWhileHeld), two && s.b.bug == GraceStartsAtLeased:
+		if front != nil && (front.reserved() || s.b.bug == GraceStartsAtWaiter) && st.free.IsZero() {
 			st.free = now
 		}
 	}
-	if r := st.row(c.From); s.b.bug == HoldSetTooEarly && r != nil {
-		r.claim.Hold = c.Hold
+	if r := st.row(c.From); s.b.bug == GraceSetTooEarly && r != nil {
+		r.claim.Grace = c.Grace
 	}
 	if c.Mode == store.Queue {
 		st.join(c, number, s, now)
@@ -193,8 +193,8 @@ func (st *state) join(c store.Claim, number int, s *Store, now time.Time) {
 		r = &row{number: number}
 		st.insert(r)
 	}
-	r.claim, r.ends, r.asked, r.store, r.kept = c, now.Add(c.Stay), now, s, false
-	if st.b.bug == HoldStartsAtReserve && c.Mode == store.Reserve && st.free.IsZero() {
+	r.claim, r.ends, r.asked, r.store, r.kept = c, now.Add(c.PlaceTTL), now, s, false
+	if st.b.bug == GraceStartsAtReserve && c.Mode == store.Reserve && st.free.IsZero() {
 		st.free = now
 	}
 }

@@ -7,38 +7,38 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-var holdProperties = []Property{
+var graceProperties = []Property{
 	{
-		Name: "HoldEndsWithItsPlaces",
+		Name: "GraceEndsWithItsPlaces",
 		Why:  "A key was idle because of a place that has ended. The next place has its own count, which begins with the first claim that it refuses, even if the end and the new place are one step.",
 		Check: func(t *Trial) {
 			p := t.process()
 			for name, first := range map[string]struct {
-				stay, hold time.Duration
-				end        func(k store.Key, place store.Token)
+				placeTTL, grace time.Duration
+				end             func(k store.Key, place store.Token)
 			}{
-				"its Hold is over": {long, t.short(), func(store.Key, store.Token) { t.outlast(t.short()) }},
-				"its Stay is over": {t.short(), long, func(store.Key, store.Token) { t.outlast(t.short()) }},
-				"it is given up":   {long, long, func(k store.Key, place store.Token) { t.ok("giving it up", p.release(k, place)) }},
+				"its Grace is over":    {long, t.short(), func(store.Key, store.Token) { t.outlast(t.short()) }},
+				"its PlaceTTL is over": {t.short(), long, func(store.Key, store.Token) { t.outlast(t.short()) }},
+				"it is given up":       {long, long, func(k store.Key, place store.Token) { t.ok("giving it up", p.release(k, place)) }},
 			} {
 				k, place, next := key(name), store.NewToken(), store.NewToken()
-				t.state("a place", p.reserve(k, place, stay(first.stay), hold(first.hold)), store.Held)
+				t.state("a place", p.reserve(k, place, placeTTL(first.placeTTL), grace(first.grace)), store.Held)
 				p.try(k, store.NewToken()) // refused, unless the place has ended by now
 				first.end(k, place)
-				t.waits("the next place", p.reserve(k, next, hold(t.short())), 0)
+				t.waits("the next place", p.reserve(k, next, grace(t.short())), 0)
 				t.outlast(t.short())
 				t.state("the first claim that it refuses", p.try(k, store.NewToken()), store.Held)
 			}
 		},
 	},
 	{
-		Name: "HoldCountsFromTheFirstRefusal",
-		Why:  "A cancelled job never uses its place, which must not block the key for as long as a place may last. Hold counts only from the first claim that is refused because of the place, so a job that is late while no other claim wants the key loses nothing.",
+		Name: "GraceCountsFromTheFirstRefusal",
+		Why:  "A cancelled job never uses its place, which must not block the key for as long as a place may last. Grace counts only from the first claim that is refused because of the place, so a job that is late while no other claim wants the key loses nothing.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			trying, queueing, job, b := key("trying"), key("queueing"), store.NewToken(), store.NewToken()
-			t.waits("reserving", p.reserve(trying, job, hold(t.short())), 0)
-			t.waits("reserving", p.reserve(queueing, job, hold(t.short())), 0)
+			t.waits("reserving", p.reserve(trying, job, grace(t.short())), 0)
+			t.waits("reserving", p.reserve(queueing, job, grace(t.short())), 0)
 			t.outlast(t.short())
 
 			before := time.Now()
@@ -55,7 +55,7 @@ var holdProperties = []Property{
 		},
 	},
 	{
-		Name: "HoldNeedsARefusedClaim",
+		Name: "GraceNeedsARefusedClaim",
 		Why:  "After a night without workers the first job of each key must still have its place. A Look, a Reserve, or a claim that is refused for another reason does not start the count.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -63,20 +63,20 @@ var holdProperties = []Property{
 			asks := map[string]func(store.Key){
 				"none":              func(store.Key) {},
 				"a look":            func(k store.Key) { t.state("a look", p.look(k), store.Held) },
-				"reserving again":   func(k store.Key) { t.waits("reserving again", p.reserve(k, job, hold(t.short())), 0) },
+				"reserving again":   func(k store.Key) { t.waits("reserving again", p.reserve(k, job, grace(t.short())), 0) },
 				"reserving another": func(k store.Key) { t.waits("reserving another", p.reserve(k, other), 1) },
 				"a claim that another place kept from it": func(k store.Key) {
 					t.ok("giving the place up", p.release(k, job))
 					t.waits("reserving another", p.reserve(k, other), 0)
 					t.nowhere("another caller", p.try(k, store.NewToken()))
 					t.ok("giving the other up", p.release(k, other))
-					t.waits("reserving, when there is no place", p.reserve(k, job, hold(t.short())), 0)
+					t.waits("reserving, when there is no place", p.reserve(k, job, grace(t.short())), 0)
 				},
 				"a claim from a place whose lease is live": func(k store.Key) {
 					t.ok("giving the place up", p.release(k, job))
 					t.waits("reserving another", p.reserve(k, other), 0)
 					t.granted("its worker", q.try(k, store.NewToken(), from(other), permits(2)), 1)
-					t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
+					t.waits("reserving", p.reserve(k, job, grace(t.short())), 0)
 					t.waits("its other worker", q.try(k, store.NewToken(), from(other), permits(2)), 0)
 					t.waits("its other worker, waiting", q.queue(k, store.NewToken(), from(other), permits(2)), 0)
 				},
@@ -90,7 +90,7 @@ var holdProperties = []Property{
 				},
 			}
 			for name, ask := range asks {
-				t.waits("reserving", p.reserve(key(name), job, hold(t.short())), 0)
+				t.waits("reserving", p.reserve(key(name), job, grace(t.short())), 0)
 				ask(key(name))
 			}
 			t.outlast(t.short())
@@ -101,7 +101,7 @@ var holdProperties = []Property{
 		},
 	},
 	{
-		Name: "HoldNeedsRoom",
+		Name: "GraceNeedsRoom",
 		Why:  "While others hold the key, the place keeps no claim from it. The count begins when a claim would have room.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -121,13 +121,13 @@ var holdProperties = []Property{
 				for _, a := range as[:c.n] {
 					t.granted("a holder", p.try(k, a, permits(min(c.n, 2))), 1)
 				}
-				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
+				t.waits("reserving", p.reserve(k, job, grace(t.short())), 0)
 				t.nowhere("another caller, "+name, q.try(k, store.NewToken(), c.edits...))
 				t.waits("a waiter, "+name, q.queue(k, store.NewToken(), c.edits...), 1)
 			}
 			free := key("a free permit")
 			t.granted("a holder", p.try(free, as[0], permits(2)), 1)
-			t.waits("reserving", p.reserve(free, job, hold(t.short())), 0)
+			t.waits("reserving", p.reserve(free, job, grace(t.short())), 0)
 			t.nowhere("another caller", q.try(free, store.NewToken(), permits(2)))
 
 			t.outlast(t.short())
@@ -143,54 +143,54 @@ var holdProperties = []Property{
 		},
 	},
 	{
-		Name: "HoldIsNoLongerThanThePlace",
-		Why:  "A place expires on time, whatever its Hold. A place without a Hold blocks for as long as it lasts. A Hold that is too short for the backend's clock is still a Hold.",
+		Name: "GraceIsNoLongerThanThePlace",
+		Why:  "A place expires on time, whatever its Grace. A place without a Grace blocks for as long as it lasts. A Grace that is too short for the backend's clock is still a Grace.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			none, ending, shortest, endless, job := key("none"), key("ending"), key("shortest"), key("endless"), store.NewToken()
 			for k, edits := range map[store.Key][]edit{
 				none:     nil,
-				ending:   {hold(math.MaxInt64)},
-				shortest: {hold(1)},
-				endless:  {hold(t.short()), stay(math.MaxInt64)},
+				ending:   {grace(math.MaxInt64)},
+				shortest: {grace(1)},
+				endless:  {grace(t.short()), placeTTL(math.MaxInt64)},
 			} {
 				t.waits("reserving", p.reserve(k, job, edits...), 0)
 				t.nowhere("another caller, "+k.Name, q.try(k, store.NewToken()))
 			}
-			t.waits("reserving for a short time", p.reserve(ending, job, stay(t.short()), hold(math.MaxInt64)), 0)
+			t.waits("reserving for a short time", p.reserve(ending, job, placeTTL(t.short()), grace(math.MaxInt64)), 0)
 			t.outlast(t.short())
-			t.nowhere("another caller, after a place without a Hold", q.try(none, store.NewToken()))
+			t.nowhere("another caller, after a place without a Grace", q.try(none, store.NewToken()))
 			for _, k := range []store.Key{ending, shortest, endless} {
 				t.granted("another caller, "+k.Name, q.try(k, store.NewToken()), 1)
 			}
 		},
 	},
 	{
-		Name: "ReservingStartsTheHoldAnew",
-		Why:  "A job that will be tried again later reserves its place again with a new Hold, which counts from then. The time before does not count any more.",
+		Name: "ReservingStartsTheGraceAnew",
+		Why:  "A job that will be tried again later reserves its place again with a new Grace, which counts from then. The time before does not count any more.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			longer, none, job := key("longer"), key("none"), store.NewToken()
 			for _, k := range []store.Key{longer, none} {
-				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
+				t.waits("reserving", p.reserve(k, job, grace(t.short())), 0)
 				t.nowhere("another caller", q.try(k, store.NewToken()))
 			}
-			t.waits("reserving with a longer Hold", p.reserve(longer, job, hold(long)), 0)
+			t.waits("reserving with a longer Grace", p.reserve(longer, job, grace(long)), 0)
 			t.waits("reserving with none", p.reserve(none, job), 0)
 			t.outlast(t.short())
-			t.nowhere("another caller, before the longer Hold's end", q.try(longer, store.NewToken()))
-			t.nowhere("another caller, without a Hold", q.try(none, store.NewToken()))
+			t.nowhere("another caller, before the longer Grace's end", q.try(longer, store.NewToken()))
+			t.nowhere("another caller, without a Grace", q.try(none, store.NewToken()))
 
 			before := time.Now()
-			t.waits("reserving with a shorter Hold", p.reserve(longer, job, hold(t.short())), 0)
-			t.freed("the place with a shorter Hold", before, time.Now(), t.short(), p, longer)
+			t.waits("reserving with a shorter Grace", p.reserve(longer, job, grace(t.short())), 0)
+			t.freed("the place with a shorter Grace", before, time.Now(), t.short(), p, longer)
 
 			t.inTime("same", func(k store.Key, d time.Duration) bool {
-				t.waits("reserving", p.reserve(k, job, hold(d)), 0)
+				t.waits("reserving", p.reserve(k, job, grace(d)), 0)
 				t.nowhere("another caller", q.try(k, store.NewToken()))
 				t.outlast(d)
 				before := time.Now() // the place has ended, and Reserve makes a new one
-				t.waits("reserving again", q.reserve(k, job, hold(d)), 0)
+				t.waits("reserving again", q.reserve(k, job, grace(d)), 0)
 				other := q.try(k, store.NewToken())
 				if time.Since(before) >= d {
 					return false
@@ -203,7 +203,7 @@ var holdProperties = []Property{
 	},
 	{
 		Name: "GrantStartsTheCountAnew",
-		Why:  "When a worker dies, its queue needs time to give the job to another worker. So after a grant the place has its whole Hold again.",
+		Why:  "When a worker dies, its queue needs time to give the job to another worker. So after a grant the place has its whole Grace again.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			job := store.NewToken()
@@ -213,7 +213,7 @@ var holdProperties = []Property{
 			} {
 				t.inTime(name, func(k store.Key, d time.Duration) bool {
 					a := store.NewToken()
-					t.waits("reserving", p.reserve(k, job, hold(d)), 0)
+					t.waits("reserving", p.reserve(k, job, grace(d)), 0)
 					before := time.Now()
 					t.nowhere("another caller", p.try(k, store.NewToken()))
 					worker := q.try(k, a, from(job))
@@ -233,41 +233,41 @@ var holdProperties = []Property{
 		},
 	},
 	{
-		Name: "ClaimSetsTheHold",
+		Name: "ClaimSetsTheGrace",
 		Why:  "A worker that is granted at a reserved place sets how long the place may block if the worker dies. That is not the time that the job had before its first start.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			set, kept, refused, job, a := key("set"), key("kept"), key("refused"), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(refused, a), 1)
-			t.waits("reserving", p.reserve(refused, job, hold(long)), 0)
-			t.waits("a worker that is refused", q.try(refused, store.NewToken(), from(job), hold(t.short())), 0)
+			t.waits("reserving", p.reserve(refused, job, grace(long)), 0)
+			t.waits("a worker that is refused", q.try(refused, store.NewToken(), from(job), grace(t.short())), 0)
 			t.ok("release", p.release(refused, a))
-			t.state("a worker that looks", q.look(refused, from(job), hold(t.short())), store.Free)
+			t.state("a worker that looks", q.look(refused, from(job), grace(t.short())), store.Free)
 			t.nowhere("another caller", q.try(refused, store.NewToken()))
 
-			t.waits("reserving", p.reserve(set, job, hold(long)), 0)
-			t.granted("the worker", q.queue(set, a, from(job), hold(t.short())), 1)
-			t.waits("reserving", p.reserve(kept, job, hold(t.short())), 0)
-			t.granted("the worker without a Hold", q.try(kept, a, from(job)), 1)
+			t.waits("reserving", p.reserve(set, job, grace(long)), 0)
+			t.granted("the worker", q.queue(set, a, from(job), grace(t.short())), 1)
+			t.waits("reserving", p.reserve(kept, job, grace(t.short())), 0)
+			t.granted("the worker without a Grace", q.try(kept, a, from(job)), 1)
 			for _, k := range []store.Key{set, kept} {
 				t.ok("abandon", q.abandon(k, a))
 				before := time.Now()
 				t.nowhere("another caller", p.try(k, store.NewToken()))
-				t.freed("the place whose Hold was "+k.Name, before, time.Now(), t.short(), p, k)
+				t.freed("the place whose Grace was "+k.Name, before, time.Now(), t.short(), p, k)
 			}
-			t.nowhere("another caller, after a Hold that was not set", q.try(refused, store.NewToken()))
+			t.nowhere("another caller, after a Grace that was not set", q.try(refused, store.NewToken()))
 		},
 	},
 	{
-		Name: "UnusedPlacesCostOneHold",
-		Why:  "If a thousand jobs of a key were cancelled, the job behind them waits for one Hold and not for a thousand, because the key counts once.",
+		Name: "UnusedPlacesCostOneGrace",
+		Why:  "If a thousand jobs of a key were cancelled, the job behind them waits for one Grace and not for a thousand, because the key counts once.",
 		Check: func(t *Trial) {
 			const n = 100
 			p, q := t.process(), t.process()
 			k, last := key("k"), store.NewToken()
 			claims := make([]store.Claim, n)
 			for i, job := range tokens(n) {
-				claims[i] = lock(k, job, hold(t.short()))
+				claims[i] = lock(k, job, grace(t.short()))
 				claims[i].Mode = store.Reserve
 			}
 			p.claims(claims...)
